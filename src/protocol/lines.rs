@@ -1,0 +1,178 @@
+//! Bytes → lines: assembles commands however TCP cut them up.
+
+/// The longest line that is read, its line feed included. A longer one is
+/// answered with `ERROR LINE_TOO_LONG` and skipped. (MediaWiki's keys are
+/// under 300 bytes; the reference takes 1024.)
+pub const LINE_BYTES_MAX: usize = 4096;
+
+/// What came off the stream next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// A line, without its `\n` and without one `\r` right before it.
+    Complete(&'a [u8]),
+    /// A line grew over [`LINE_BYTES_MAX`]. Said once, as soon as it is known;
+    /// the rest up to the line feed is skipped.
+    TooLong,
+}
+
+/// The unfinished line of one connection. Owns memory only while there is one.
+#[derive(Debug, Default)]
+pub struct Lines {
+    /// The line's bytes so far. It ends in `\n` only between the call that
+    /// completed it and the next one.
+    partial: Vec<u8>,
+    /// The line was too long: everything up to its line feed is dropped.
+    skipping: bool,
+}
+
+impl Lines {
+    /// Takes the next line off the front of `input`. `None` when `input` is
+    /// used up; what it held of an unfinished line is kept for the next call.
+    ///
+    /// How the bytes are cut into inputs makes no difference to the lines.
+    pub fn next_line<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
+        if self.partial.ends_with(b"\n") {
+            self.partial = Vec::new();
+        }
+        if self.skipping && !self.skip(input) {
+            return None;
+        }
+        let Some(end) = input.iter().position(|&b| b == b'\n') else {
+            return self.keep(input);
+        };
+        let (line, rest) = input.split_at(end + 1);
+        *input = rest;
+        if self.partial.len() + line.len() > LINE_BYTES_MAX {
+            self.partial = Vec::new();
+            return Some(Line::TooLong);
+        }
+        if self.partial.is_empty() {
+            return Some(Line::Complete(without_line_end(line)));
+        }
+        self.partial.extend_from_slice(line);
+        Some(Line::Complete(without_line_end(&self.partial)))
+    }
+
+    /// The bytes of an unfinished line, at most [`LINE_BYTES_MAX`].
+    pub fn unfinished(&self) -> &[u8] {
+        if self.partial.ends_with(b"\n") { b"" } else { &self.partial }
+    }
+
+    /// Drops input up to the end of the long line. True when that was found.
+    fn skip(&mut self, input: &mut &[u8]) -> bool {
+        match input.iter().position(|&b| b == b'\n') {
+            Some(end) => {
+                *input = &input[end + 1..];
+                self.skipping = false;
+                true
+            }
+            None => {
+                *input = &[];
+                false
+            }
+        }
+    }
+
+    /// Keeps all of `input`, which has no line feed, for the next call.
+    fn keep(&mut self, input: &mut &[u8]) -> Option<Line<'static>> {
+        let bytes = std::mem::take(input);
+        // A line of exactly the limit still needs room for its line feed.
+        if self.partial.len() + bytes.len() >= LINE_BYTES_MAX {
+            self.partial = Vec::new();
+            self.skipping = true;
+            return Some(Line::TooLong);
+        }
+        if !bytes.is_empty() {
+            self.partial.reserve_exact(bytes.len());
+            self.partial.extend_from_slice(bytes);
+        }
+        None
+    }
+}
+
+fn without_line_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// All lines of `stream`, fed in pieces that end at `cuts`.
+    fn lines_of(stream: &[u8], cuts: &[usize]) -> Vec<Option<Vec<u8>>> {
+        let mut lines = Lines::default();
+        let mut found = Vec::new();
+        let mut start = 0;
+        let mut ends: Vec<usize> = cuts.iter().map(|c| c % (stream.len() + 1)).collect();
+        ends.sort_unstable();
+        ends.push(stream.len());
+        for end in ends {
+            let mut input = &stream[start..end];
+            while let Some(line) = lines.next_line(&mut input) {
+                found.push(match line {
+                    Line::Complete(bytes) => Some(bytes.to_vec()),
+                    Line::TooLong => None,
+                });
+            }
+            start = end;
+        }
+        found
+    }
+
+    fn text(line: &str) -> Option<Vec<u8>> {
+        Some(line.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn one_carriage_return_before_the_line_feed_is_dropped() {
+        assert_eq!(
+            lines_of(b"a\r\nb\r\r\n\rc\n\n", &[]),
+            [text("a"), text("b\r"), text("\rc"), text("")]
+        );
+    }
+
+    #[test]
+    fn an_unfinished_line_is_no_line() {
+        assert_eq!(lines_of(b"a\nRELEASE", &[]), [text("a")]);
+    }
+
+    #[test]
+    fn the_longest_line_is_read_and_one_byte_more_is_not() {
+        let fits = [vec![b'x'; LINE_BYTES_MAX - 1], b"\n".to_vec()].concat();
+        let long = [vec![b'x'; LINE_BYTES_MAX], b"\nnext\n".to_vec()].concat();
+        for cuts in [vec![], vec![1], vec![LINE_BYTES_MAX - 1], vec![LINE_BYTES_MAX]] {
+            assert_eq!(lines_of(&fits, &cuts), [Some(vec![b'x'; LINE_BYTES_MAX - 1])]);
+            assert_eq!(lines_of(&long, &cuts), [None, text("next")]);
+        }
+    }
+
+    #[test]
+    fn a_connection_with_no_unfinished_line_owns_no_memory() {
+        let mut lines = Lines::default();
+        for mut input in [&b"half"[..], b" a line\n", b"whole\n"] {
+            while lines.next_line(&mut input).is_some() {}
+        }
+        assert_eq!(lines.partial.capacity(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_make_no_difference(
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    prop::collection::vec(any::<u8>(), 0..30),
+                    (LINE_BYTES_MAX - 3..LINE_BYTES_MAX + 3).prop_map(|n| vec![b'x'; n]),
+                    Just(b"\n".to_vec()),
+                    Just(b"\r\n".to_vec()),
+                ],
+                0..20,
+            ),
+            cuts in prop::collection::vec(any::<usize>(), 0..20),
+        ) {
+            let stream = pieces.concat();
+            prop_assert_eq!(lines_of(&stream, &[]), lines_of(&stream, &cuts));
+        }
+    }
+}
