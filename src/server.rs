@@ -1,0 +1,485 @@
+//! The loop: sockets, signals and the clock around the engine. Decides nothing
+//! about locks.
+//!
+//! One turn: wait → accept → read and handle what is readable → run out waits →
+//! flush what is owed → close what is dead → signals last, so that whatever an
+//! operator asks for happens between turns.
+
+mod acceptor;
+mod check;
+mod clock;
+mod connection;
+mod listener;
+mod logging;
+mod options;
+mod reports;
+mod service_manager;
+mod sys;
+
+use crate::engine::{ClientId, Engine, Time};
+use crate::protocol::lines::Line;
+use crate::protocol::{Command, Reply};
+use acceptor::Acceptor;
+pub use check::check;
+use connection::{Connection, Flushed, Life};
+pub use listener::ListenError;
+use log::{debug, error, info, warn};
+use logging::RateLimit;
+use mio::event::Event;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+pub use options::{Options, PORT};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use service_manager::ServiceManager;
+use slab::Slab;
+use std::fmt;
+use std::hash::RandomState;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Connections have their slot as token; these are above any slot.
+const SIGNALS: Token = Token(usize::MAX);
+const FIRST_LISTENER: usize = usize::MAX / 2;
+
+const EVENTS_PER_TURN: usize = 1024;
+
+/// What one client may have read and handled in a turn: its fair share. A
+/// request is 30 to 300 bytes.
+const INPUT_BYTES_PER_TURN: usize = 4096;
+
+/// The daemon: one thread, one event loop.
+pub struct Server {
+    poll: Poll,
+    signals: OwnedFd,
+    acceptor: Acceptor,
+    connections: Slab<Connection>,
+    last_serial: u32,
+    engine: Engine,
+    service_manager: ServiceManager,
+    /// Shared by all connections: what is read is handled at once.
+    input: Box<[u8]>,
+    /// Clients whose output is to be flushed this turn.
+    owed: Vec<ClientId>,
+    /// Clients that had their share of this turn and may have more to read.
+    unfinished: Vec<ClientId>,
+    /// Connections to close at the end of the turn.
+    dead: Vec<ClientId>,
+    cut_off_log: RateLimit,
+    poll_log: RateLimit,
+    stopping: bool,
+}
+
+/// Why the daemon could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// There is nothing to listen on.
+    Listen(ListenError),
+    /// The kernel refuses something without which there is no serving.
+    System(io::Error),
+}
+
+impl From<ListenError> for StartError {
+    fn from(e: ListenError) -> Self {
+        StartError::Listen(e)
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(e: io::Error) -> Self {
+        StartError::System(e)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Listen(e) => e.fmt(f),
+            StartError::System(e) => write!(f, "Can't start: {e}"),
+        }
+    }
+}
+
+/// Starts logging. Before anything else, once.
+pub fn start_logging() {
+    logging::start();
+}
+
+impl Server {
+    /// Opens the sockets and gets ready to serve them.
+    ///
+    /// # Errors
+    /// Why it can't listen, or what the kernel refuses to give.
+    pub fn start(options: &Options) -> Result<Self, StartError> {
+        for word in &options.ignored {
+            warn!("ignored: {word:?} on the command line is no option");
+        }
+        let signals = sys::take_over_signals()?;
+        raise_descriptor_limit();
+        let listeners = listener::open(options.listen.as_deref(), options.port, options.backlog)?;
+        let poll = Poll::new()?;
+        let registry = poll.registry();
+        registry.register(&mut SourceFd(&signals.as_raw_fd()), SIGNALS, Interest::READABLE)?;
+        for (n, listener) in listeners.iter().enumerate() {
+            let socket = listener.socket.as_raw_fd();
+            let token = Token(FIRST_LISTENER + n);
+            registry.register(&mut SourceFd(&socket), token, Interest::READABLE)?;
+        }
+        let server = Server {
+            poll,
+            signals,
+            acceptor: Acceptor::new(listeners, options.max_connections),
+            connections: Slab::new(),
+            last_serial: 0,
+            engine: Engine::new(RandomState::new(), clock::now()),
+            service_manager: ServiceManager::find(),
+            input: vec![0; INPUT_BYTES_PER_TURN].into_boxed_slice(),
+            owed: Vec::new(),
+            unfinished: Vec::new(),
+            dead: Vec::new(),
+            cut_off_log: RateLimit::default(),
+            poll_log: RateLimit::default(),
+            stopping: false,
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        info!("poolcounterd {version} listening on {}", server.acceptor.names());
+        server.service_manager.ready();
+        Ok(server)
+    }
+
+    /// Serves until told to stop.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        while !self.stopping {
+            self.turn(&mut events);
+        }
+        self.service_manager.stopping();
+    }
+
+    fn turn(&mut self, events: &mut Events) {
+        self.wait(events);
+        self.accept(events);
+        for client in std::mem::take(&mut self.unfinished) {
+            self.read(client);
+        }
+        for event in events.iter() {
+            self.handle_event(event);
+        }
+        let now = clock::now();
+        self.engine.expire(now);
+        self.deliver_answers();
+        self.flush_owed();
+        self.close_dead();
+        self.service_manager.keep_informed(self.connections.len(), &self.engine, now);
+        if events.iter().any(|event| event.token() == SIGNALS) {
+            self.handle_signals();
+        }
+    }
+
+    /// Waits for something to do.
+    fn wait(&mut self, events: &mut Events) {
+        let timeout = self.time_until_next_work();
+        let Err(e) = self.poll.poll(events, timeout) else {
+            return;
+        };
+        // Those of the last turn may still be there.
+        events.clear();
+        if e.kind() != io::ErrorKind::Interrupted {
+            if let Some(suppressed) = self.poll_log.admit() {
+                error!("waiting for events failed: {e}{suppressed}");
+            }
+            // Nothing documented leads here; whatever it is, don't spin.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn time_until_next_work(&self) -> Option<Duration> {
+        if !self.unfinished.is_empty() || self.acceptor.has_work() {
+            return Some(Duration::ZERO);
+        }
+        let deadlines = [
+            self.engine.next_deadline(),
+            self.service_manager.next_deadline(),
+            self.acceptor.next_deadline(),
+        ];
+        let next = deadlines.into_iter().flatten().min()?;
+        Some(Duration::from_nanos(next.ns_since(clock::now())))
+    }
+
+    fn accept(&mut self, events: &Events) {
+        for event in events.iter() {
+            if let Some(n) = event.token().0.checked_sub(FIRST_LISTENER) {
+                self.acceptor.note_ready(n);
+            }
+        }
+        self.acceptor.start_turn();
+        let open = |server: &Self| server.connections.len();
+        while let Some(socket) = self.acceptor.next(open(self), &mut self.engine.counters) {
+            if let Err(e) = self.add_connection(socket) {
+                self.engine.counters.connect_errors += 1;
+                error!("a connection could not be watched and is closed: {e}");
+            }
+        }
+    }
+
+    fn add_connection(&mut self, socket: OwnedFd) -> io::Result<()> {
+        let entry = self.connections.vacant_entry();
+        let token = Token(entry.key());
+        let fd = socket.as_raw_fd();
+        self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        self.last_serial = self.last_serial.wrapping_add(1);
+        debug!("#{} connected: {}", self.last_serial, listener::peer_of(&socket));
+        entry.insert(Connection::new(socket, self.last_serial));
+        Ok(())
+    }
+
+    fn handle_event(&mut self, event: &Event) {
+        // Tokens of listeners and signals are no slots.
+        let Some(connection) = self.connections.get_mut(event.token().0) else {
+            return;
+        };
+        let client = ClientId { slot: event.token().0 as u32, serial: connection.serial };
+        connection.peer_closed |= event.is_read_closed() || event.is_error();
+        if event.is_writable() && !connection.owes_nothing() && !connection.is_owed {
+            connection.is_owed = true;
+            self.owed.push(client);
+        }
+        if event.is_readable() || connection.peer_closed {
+            self.read(client);
+        }
+    }
+
+    /// The connection of `client`, unless it is on its way out.
+    fn open_connection(&mut self, client: ClientId) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(client.slot as usize)?;
+        let is_it = connection.serial == client.serial && connection.life == Life::Open;
+        is_it.then_some(connection)
+    }
+
+    /// Reads one share of input and handles it.
+    fn read(&mut self, client: ClientId) {
+        // Taken out for the while: handling input needs the rest of the server.
+        let mut buffer = std::mem::take(&mut self.input);
+        if let Some(connection) = self.open_connection(client) {
+            let peer_closed = connection.peer_closed;
+            match connection.read(&mut buffer) {
+                Ok(0) => self.finish(client),
+                Ok(len) => {
+                    self.handle_input(client, &buffer[..len]);
+                    // A read that did not fill the buffer has drained the socket,
+                    // and the next byte makes a new event (epoll(7)). But data
+                    // and the end of input may have shared one event.
+                    if len == buffer.len() || peer_closed {
+                        self.unfinished.push(client);
+                    }
+                }
+                Err(Errno::AGAIN) => {}
+                Err(e) => {
+                    debug!("#{} lost: {e}", client.serial);
+                    self.disconnect(client);
+                }
+            }
+        }
+        self.input = buffer;
+    }
+
+    fn handle_input(&mut self, client: ClientId, mut input: &[u8]) {
+        let now = clock::now();
+        while self.handle_next_line(client, &mut input, now) {}
+    }
+
+    /// Handles the next line of `input`. False when there is none.
+    fn handle_next_line(&mut self, client: ClientId, input: &mut &[u8], now: Time) -> bool {
+        // Not open_connection(): the line stays borrowed while the engine works.
+        let Some(connection) = self.connections.get_mut(client.slot as usize) else {
+            return false;
+        };
+        if connection.life != Life::Open {
+            return false;
+        }
+        let reply = match connection.lines.next_line(input) {
+            None => return false,
+            Some(Line::TooLong) => Some(Reply::LineTooLong),
+            Some(Line::Complete(line)) => {
+                debug!("#{} > {}", client.serial, line.escape_ascii());
+                match Command::parse(line) {
+                    Command::Acquire(request) => {
+                        self.engine.acquire(client, &request, now);
+                        None
+                    }
+                    Command::Release => {
+                        self.engine.release(client, now);
+                        None
+                    }
+                    Command::Stats(what) => match reports::stats(what, &self.engine, now) {
+                        Some(text) => {
+                            self.owe(client, &text);
+                            None
+                        }
+                        None => Some(Reply::WrongStat),
+                    },
+                    Command::Unknown => Some(Reply::BadCommand),
+                }
+            }
+        };
+        if let Some(reply) = reply {
+            self.reply(client, reply);
+        }
+        self.deliver_answers();
+        true
+    }
+
+    /// Passes on what the engine has to say.
+    fn deliver_answers(&mut self) {
+        while let Some((client, reply)) = self.engine.take_answer() {
+            self.reply(client, reply);
+        }
+    }
+
+    fn reply(&mut self, client: ClientId, reply: Reply) {
+        debug!("#{} < {reply:?}", client.serial);
+        self.owe(client, reply.as_bytes());
+    }
+
+    /// Appends to what `client` will be sent at the end of the turn.
+    fn owe(&mut self, client: ClientId, bytes: &[u8]) {
+        let Some(connection) = self.open_connection(client) else {
+            return;
+        };
+        connection.owe(bytes);
+        let owes_too_much = connection.owes_too_much();
+        if !std::mem::replace(&mut connection.is_owed, true) {
+            self.owed.push(client);
+        }
+        if owes_too_much {
+            self.flush(client);
+        }
+    }
+
+    fn flush_owed(&mut self) {
+        // Whoever is cut off meanwhile may leave locks to others, who are owed
+        // an answer then: the list may grow.
+        let mut n = 0;
+        while let Some(&client) = self.owed.get(n) {
+            n += 1;
+            self.flush(client);
+            self.deliver_answers();
+        }
+        self.owed.clear();
+    }
+
+    /// Sends what `client` is owed.
+    fn flush(&mut self, client: ClientId) {
+        let Some(connection) = self.connections.get_mut(client.slot as usize) else {
+            return;
+        };
+        if connection.serial != client.serial || connection.life == Life::Dead {
+            return;
+        }
+        let finishing = connection.life == Life::Finishing;
+        match connection.flush() {
+            Flushed::All if finishing => self.bury(client),
+            Flushed::All => {}
+            Flushed::Stuck if connection.owes_too_much() => self.cut_off(client),
+            Flushed::Stuck => self.watch_writable(client),
+            Flushed::Failed(e) => {
+                debug!("#{} sending failed: {e}", client.serial);
+                self.engine.counters.failed_sends += 1;
+                if finishing {
+                    self.bury(client);
+                } else {
+                    // Whatever broke it shows at the next read.
+                    self.unfinished.push(client);
+                }
+            }
+        }
+    }
+
+    /// Once asked for, writable events stay on: edge-triggered, there are none
+    /// unless output got stuck again.
+    fn watch_writable(&mut self, client: ClientId) {
+        let slot = client.slot as usize;
+        let connection = &mut self.connections[slot];
+        connection.is_owed = false;
+        if connection.watches_writable {
+            return;
+        }
+        connection.watches_writable = true;
+        let fd = connection.socket.as_raw_fd();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        if let Err(e) = registry.reregister(&mut SourceFd(&fd), Token(slot), interest) {
+            error!("#{} can't be watched any more and is closed: {e}", client.serial);
+            self.engine.counters.failed_sends += 1;
+            self.disconnect(client);
+        }
+    }
+
+    fn cut_off(&mut self, client: ClientId) {
+        self.engine.counters.failed_sends += 1;
+        if let Some(suppressed) = self.cut_off_log.admit() {
+            let peer = listener::peer_of(&self.connections[client.slot as usize].socket);
+            warn!("{peer} does not read what it asked for and is cut off{suppressed}");
+        }
+        self.disconnect(client);
+    }
+
+    /// The client's input has ended: it holds nothing more, but is still sent
+    /// what it asked for before.
+    fn finish(&mut self, client: ClientId) {
+        debug!("#{} closed", client.serial);
+        self.engine.disconnect(client, clock::now());
+        self.deliver_answers();
+        let connection = &mut self.connections[client.slot as usize];
+        connection.life = Life::Finishing;
+        if connection.owes_nothing() {
+            self.bury(client);
+        }
+    }
+
+    /// The connection is of no use any more.
+    fn disconnect(&mut self, client: ClientId) {
+        self.engine.disconnect(client, clock::now());
+        self.bury(client);
+    }
+
+    fn bury(&mut self, client: ClientId) {
+        self.connections[client.slot as usize].life = Life::Dead;
+        self.dead.push(client);
+    }
+
+    /// Last in a turn, so that no event and no list of this turn can mean a
+    /// newer client of the same slot.
+    fn close_dead(&mut self) {
+        if self.dead.is_empty() {
+            return;
+        }
+        for client in self.dead.drain(..) {
+            self.connections.remove(client.slot as usize);
+        }
+        self.acceptor.note_closed();
+    }
+
+    fn handle_signals(&mut self) {
+        while let Some(signal) = sys::next_signal(&self.signals) {
+            match signal {
+                sys::SIGTERM | sys::SIGINT => {
+                    info!("told to stop; {} connections are closed", self.connections.len());
+                    self.stopping = true;
+                }
+                _ => info!("signal {signal} has no meaning here and is ignored"),
+            }
+        }
+    }
+}
+
+/// The hard limit is what an administrator allows; the soft one is 1024 for the
+/// sake of programs that use select(2).
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+        warn!("the limit of descriptors could not be raised: {e}");
+    }
+}

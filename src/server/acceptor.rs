@@ -1,0 +1,184 @@
+//! When to accept: in fair batches, and not while descriptors are short.
+
+use super::clock;
+use super::listener::{Accepted, Listener};
+use super::logging::RateLimit;
+use crate::engine::Time;
+use crate::engine::statistics::Counters;
+use log::{error, warn};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use std::os::fd::OwnedFd;
+
+/// Newcomers accepted in a turn, before others are served again.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// Descriptors that no connection may take: what the daemon itself opens now
+/// and then (to tell systemd something, to hand over to a new binary) must not
+/// fail because clients are many.
+const DESCRIPTORS_RESERVED: usize = 8;
+
+/// A pause ends when a connection of ours closes. When others hold the
+/// machine's descriptors or memory, only trying again tells.
+const RETRY_MS: u64 = 1_000;
+
+/// The listeners, and whether they may be accepted from.
+pub(super) struct Acceptor {
+    listeners: Vec<Listener>,
+    /// Whose turn it is, so that a crowd at one does not shut out another.
+    next: usize,
+    left_this_turn: usize,
+    /// --max-connections.
+    connections_max: usize,
+    /// How many connections descriptors suffice for.
+    capacity: usize,
+    /// Accepting is paused until then, or until a connection closes.
+    paused_until: Option<Time>,
+    /// Since descriptors ran out, the backlog has not been empty: that is one
+    /// episode, however often it is tried.
+    in_episode: bool,
+    episode_log: RateLimit,
+    failure_log: RateLimit,
+    rejected_log: RateLimit,
+}
+
+impl Acceptor {
+    /// To be called when the daemon has opened all it needs for itself.
+    pub(super) fn new(listeners: Vec<Listener>, connections_max: Option<usize>) -> Self {
+        Acceptor {
+            listeners,
+            next: 0,
+            left_this_turn: 0,
+            connections_max: connections_max.unwrap_or(usize::MAX),
+            capacity: connections_possible(),
+            paused_until: None,
+            in_episode: false,
+            episode_log: RateLimit::default(),
+            failure_log: RateLimit::default(),
+            rejected_log: RateLimit::default(),
+        }
+    }
+
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.listeners.iter().map(|l| l.name.as_str()).collect();
+        names.join(", ")
+    }
+
+    /// Listener `n` has an event.
+    pub(super) fn note_ready(&mut self, n: usize) {
+        if let Some(listener) = self.listeners.get_mut(n) {
+            listener.may_have_more = true;
+        }
+    }
+
+    /// A connection was closed: a descriptor is free.
+    pub(super) fn note_closed(&mut self) {
+        self.paused_until = None;
+    }
+
+    pub(super) fn start_turn(&mut self) {
+        self.left_this_turn = ACCEPTS_PER_TURN;
+        if self.paused_until.is_some_and(|until| clock::now() >= until) {
+            self.paused_until = None;
+        }
+    }
+
+    /// Whether the next turn should come at once.
+    pub(super) fn has_work(&self) -> bool {
+        self.paused_until.is_none() && self.listeners.iter().any(|l| l.may_have_more)
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.paused_until
+    }
+
+    /// Accepts the next newcomer of this turn, while `open` connections are
+    /// served. `None` when there is none, or none that could be served now.
+    pub(super) fn next(&mut self, open: usize, counters: &mut Counters) -> Option<OwnedFd> {
+        while self.has_work() && self.left_this_turn > 0 {
+            self.next = self.next_ready()?;
+            if open >= self.capacity {
+                self.wait_for_descriptor(Errno::MFILE, open, counters);
+                continue;
+            }
+            self.left_this_turn -= 1;
+            match self.listeners[self.next].accept() {
+                Accepted::Connection(_) if open >= self.connections_max => {
+                    counters.rejected_connections += 1;
+                    if let Some(suppressed) = self.rejected_log.admit() {
+                        let max = self.connections_max;
+                        warn!("a connection over --max-connections {max} is closed{suppressed}");
+                    }
+                }
+                Accepted::Connection(socket) => return Some(socket),
+                Accepted::Aborted => {}
+                Accepted::Nobody => self.note_empty(),
+                Accepted::OutOfDescriptors(e) => self.wait_for_descriptor(e, open, counters),
+                Accepted::Failed(e) => {
+                    counters.connect_errors += 1;
+                    if let Some(suppressed) = self.failure_log.admit() {
+                        error!("accepting a connection failed: {e}{suppressed}");
+                    }
+                    self.pause();
+                }
+            }
+        }
+        None
+    }
+
+    /// The next listener, in turn, that may have somebody.
+    fn next_ready(&self) -> Option<usize> {
+        let n = self.listeners.len();
+        (1..=n).map(|i| (self.next + i) % n).find(|&i| self.listeners[i].may_have_more)
+    }
+
+    /// Nobody waits at the current listener.
+    fn note_empty(&mut self) {
+        self.listeners[self.next].may_have_more = false;
+        if !self.listeners.iter().any(|l| l.may_have_more) {
+            self.in_episode = false;
+        }
+    }
+
+    fn pause(&mut self) {
+        self.paused_until = Some(clock::now().plus_ns(RETRY_MS * 1_000_000));
+    }
+
+    /// Stops accepting; who waits in the backlog waits on. Clients are served,
+    /// and the first that leaves makes room.
+    fn wait_for_descriptor(&mut self, errno: Errno, open: usize, counters: &mut Counters) {
+        if !self.somebody_waits() {
+            self.note_empty();
+            return;
+        }
+        self.pause();
+        if std::mem::replace(&mut self.in_episode, true) {
+            return;
+        }
+        counters.connect_errors += 1;
+        if let Some(suppressed) = self.episode_log.admit() {
+            error!(
+                "out of descriptors ({errno}): {open} connections are served, others wait \
+                 in the backlog until one closes; see LimitNOFILE{suppressed}"
+            );
+        }
+    }
+
+    /// Whether the current listener has somebody, without accepting.
+    fn somebody_waits(&self) -> bool {
+        let mut fds = [PollFd::new(&self.listeners[self.next].socket, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // When even that fails, pausing is the safe answer.
+        poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0)
+    }
+}
+
+/// The limit of descriptors, less what is open and what is reserved.
+fn connections_possible() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    // Without /proc: standard streams, epoll, signals, a few listeners.
+    let open = std::fs::read_dir("/proc/self/fd").map_or(16, Iterator::count);
+    limit.saturating_sub(open + DESCRIPTORS_RESERVED).max(1)
+}

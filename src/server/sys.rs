@@ -1,0 +1,69 @@
+//! The only unsafe code: what no safe wrapper among our dependencies offers.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+pub(super) use libc::{SIGINT, SIGTERM};
+
+/// Signals that the daemon acts upon. They are blocked and read from a
+/// descriptor: handlers would vanish at an exec, the mask does not.
+pub(super) const HANDLED: [i32; 5] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Mends whatever dispositions and mask were inherited (a parent may leave
+/// nearly every signal blocked or ignored), and returns a non-blocking
+/// signalfd(2) from which the signals in [`HANDLED`] are read.
+pub(super) fn take_over_signals() -> io::Result<OwnedFd> {
+    for signal in 1..=libc::SIGRTMAX() {
+        // A reply to a client that has gone is an error of send(2), no more.
+        let pipe = signal == libc::SIGPIPE;
+        let disposition = if pipe { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: no handler is installed, so no code runs in signal context.
+        // It fails for SIGKILL, SIGSTOP and libc's own signals; rightly.
+        unsafe { libc::signal(signal, disposition) };
+    }
+    // SAFETY: the set is plain data, initialised by sigemptyset before use, and
+    // outlives the calls that read it. signalfd's descriptor is ours alone.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in HANDLED {
+            libc::sigaddset(&mut set, signal);
+        }
+        let fd = libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
+        if fd == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        let fd = OwnedFd::from_raw_fd(fd);
+        if libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(fd)
+    }
+}
+
+/// The number of the next signal that waits in a signalfd, if one does.
+pub(super) fn next_signal(fd: &OwnedFd) -> Option<i32> {
+    const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
+    let mut info = [0; INFO_BYTES];
+    match rustix::io::read(fd, &mut info) {
+        // The number comes first: signalfd(2), ssi_signo.
+        Ok(INFO_BYTES) => Some(i32::from_ne_bytes(info[..4].try_into().expect("four bytes"))),
+        _ => None,
+    }
+}
+
+/// Takes over a descriptor that this process inherited.
+///
+/// # Errors
+/// EBADF when it is not open.
+pub(super) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl(F_GETFD) reads a flag and accepts any number.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and each inherited descriptor is taken once, at
+    // start, before anything else could own its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
