@@ -9,6 +9,7 @@
 //! Every operation is O(1), with 10 waiters or 1,000,000 (but for those that
 //! answer many: each answer costs O(1)).
 
+pub mod image;
 mod lock;
 mod pool;
 pub mod statistics;
@@ -235,15 +236,25 @@ impl Engine {
 
     /// Puts a lock on its client's stack and into its pool's queue.
     fn add_lock(&mut self, lock: Lock) -> LockId {
-        let Lock { client, pool, state, .. } = lock;
+        let client = lock.client;
+        let id = self.queue_lock(lock);
+        self.stack_mut(client).push(id);
+        id
+    }
+
+    fn queue_lock(&mut self, lock: Lock) -> LockId {
+        let Lock { pool, state, .. } = lock;
         let id = LockId::try_from(self.locks.insert(lock)).expect("fewer locks than 2^32");
+        self.pools.get_mut(pool).queue_mut(state).join(&mut self.locks, id);
+        id
+    }
+
+    fn stack_mut(&mut self, client: ClientId) -> &mut Stack {
         let slot = client.slot as usize;
         if slot >= self.stacks.len() {
             self.stacks.resize(slot + 1, Stack::default());
         }
-        self.stacks[slot].push(id);
-        self.pools.get_mut(pool).queue(state).join(&mut self.locks, id);
-        id
+        &mut self.stacks[slot]
     }
 
     /// Takes a lock out of everything that knows it. It must be on top of its
@@ -251,7 +262,7 @@ impl Engine {
     fn remove_lock(&mut self, id: LockId) -> Lock {
         let Lock { client, pool, state, .. } = self.locks[id as usize];
         self.wheel.stop(&mut self.locks, id);
-        self.pools.get_mut(pool).queue(state).leave(&mut self.locks, id);
+        self.pools.get_mut(pool).queue_mut(state).leave(&mut self.locks, id);
         let stack = &mut self.stacks[client.slot as usize];
         debug_assert_eq!(stack.top(), Some(id));
         stack.pop();
@@ -293,7 +304,7 @@ impl Engine {
         let waited_ns = u128::from(now.ns_since(lock.since));
         let client = lock.client;
         lock.since = now;
-        pool.queue(waited_as).leave(&mut self.locks, id);
+        pool.queue_mut(waited_as).leave(&mut self.locks, id);
         pool.holders.join(&mut self.locks, id);
         match waited_as {
             State::WaitingForMe => self.durations.waiting_for_me_ns += waited_ns,

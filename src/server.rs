@@ -14,6 +14,7 @@ mod logging;
 mod options;
 mod reports;
 mod service_manager;
+pub mod snapshot;
 mod sys;
 
 use crate::engine::{ClientId, Engine, Time};

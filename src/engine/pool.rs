@@ -16,12 +16,24 @@ pub(super) struct Pool {
 }
 
 impl Pool {
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// Those that hold or wait.
     pub(super) fn count(&self) -> u32 {
         self.holders.len() + self.waiters_for_me.len() + self.waiters_for_anyone.len()
     }
 
-    pub(super) fn queue(&mut self, state: State) -> &mut Queue {
+    pub(super) fn queue(&self, state: State) -> &Queue {
+        match state {
+            State::Holding => &self.holders,
+            State::WaitingForMe => &self.waiters_for_me,
+            State::WaitingForAnyone => &self.waiters_for_anyone,
+        }
+    }
+
+    pub(super) fn queue_mut(&mut self, state: State) -> &mut Queue {
         match state {
             State::Holding => &mut self.holders,
             State::WaitingForMe => &mut self.waiters_for_me,

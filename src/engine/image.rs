@@ -1,0 +1,220 @@
+//! The engine as plain data, and back: what a hot restart carries over.
+
+use super::lock::{Lock, LockId, State};
+use super::statistics::{Counters, Durations};
+use super::{ClientId, Engine, LOCKS_PER_CLIENT_MAX, Time};
+use std::collections::HashMap;
+use std::hash::RandomState;
+
+/// Everything that an engine knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Image {
+    /// When the daemon began to count.
+    pub started: Time,
+    /// The whole-number statistics. Gauges are counted anew, not believed.
+    pub counters: Counters,
+    /// The sums of time.
+    pub durations: Durations,
+    /// All keys, in no order.
+    pub pools: Vec<PoolImage>,
+}
+
+/// One key and its queues, each with the oldest lock first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolImage {
+    /// Any bytes.
+    pub key: Vec<u8>,
+    /// Who holds it.
+    pub holders: Vec<LockImage>,
+    /// Who waits by `ACQ4ME`.
+    pub waiters_for_me: Vec<LockImage>,
+    /// Who waits by `ACQ4ANY`.
+    pub waiters_for_anyone: Vec<LockImage>,
+}
+
+/// One lock, held or waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockImage {
+    /// Whose it is.
+    pub client: ClientId,
+    /// Its place in the client's stack: 0 is the first taken.
+    pub depth: usize,
+    /// Since when it is held or waited for.
+    pub since: Time,
+    /// When the wait runs out. `None` for a holder.
+    pub deadline: Option<Time>,
+}
+
+/// The kernel allows a process a million descriptors (fs.nr_open); a slot far
+/// above that would make us reserve memory for all below it.
+const SLOTS_MAX: u32 = 1 << 22;
+
+/// Why an image is none of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadImage(pub &'static str);
+
+impl Engine {
+    /// What [`Engine::from_image`] needs to go on where this one stands. Answers
+    /// that have not been taken are not part of it.
+    pub fn image(&self) -> Image {
+        let pools = self.pools.iter().map(|(_, pool)| {
+            let queue = |state| {
+                let members = pool.queue(state).iter(&self.locks);
+                members.map(|(id, lock)| self.lock_image(id, lock)).collect()
+            };
+            PoolImage {
+                key: pool.key().to_vec(),
+                holders: queue(State::Holding),
+                waiters_for_me: queue(State::WaitingForMe),
+                waiters_for_anyone: queue(State::WaitingForAnyone),
+            }
+        });
+        Image {
+            started: self.started,
+            counters: self.counters,
+            durations: self.durations,
+            pools: pools.collect(),
+        }
+    }
+
+    fn lock_image(&self, id: LockId, lock: &Lock) -> LockImage {
+        let stack = self.stack(lock.client);
+        let depth = stack.as_slice().iter().position(|&other| other == id);
+        LockImage {
+            client: lock.client,
+            depth: depth.expect("each lock is on its client's stack"),
+            since: lock.since,
+            deadline: lock.timer.deadline(),
+        }
+    }
+
+    /// An engine that goes on where the one of the image stood. Nothing about
+    /// the image is taken on trust.
+    ///
+    /// # Errors
+    /// What no engine could have written.
+    pub fn from_image(image: Image, hasher: RandomState, now: Time) -> Result<Self, BadImage> {
+        check_stacks(&image)?;
+        let mut engine = Engine::new(hasher, now);
+        let mut waits = Vec::new();
+        for pool in &image.pools {
+            engine.restore_pool(pool, &mut waits)?;
+        }
+        // In the order in which they began: of those that run out in one tick,
+        // the first to have come is the first to be told.
+        waits.sort_unstable_by_key(|wait| (wait.since, wait.lock));
+        for wait in waits {
+            engine.wheel.start(&mut engine.locks, wait.lock, wait.deadline);
+        }
+        let gauges = engine.counters;
+        engine.started = image.started;
+        engine.durations = image.durations;
+        engine.counters = Counters {
+            hashtable_entries: gauges.hashtable_entries,
+            processing_workers: gauges.processing_workers,
+            waiting_workers: gauges.waiting_workers,
+            ..image.counters
+        };
+        Ok(engine)
+    }
+
+    fn restore_pool(&mut self, image: &PoolImage, waits: &mut Vec<Wait>) -> Result<(), BadImage> {
+        if image.key.is_empty() {
+            return Err(BadImage("an empty key"));
+        }
+        if image.locks().next().is_none() {
+            return Err(BadImage("a key that nobody holds or waits for"));
+        }
+        let hash = self.pools.hash(&image.key);
+        if self.pools.find(&image.key, hash).is_some() {
+            return Err(BadImage("a key twice"));
+        }
+        let pool = self.add_pool(&image.key, hash);
+        for (state, lock) in image.locks() {
+            let id = self.restore_lock(pool, state, lock);
+            if let Some(deadline) = lock.deadline {
+                waits.push(Wait { since: lock.since, deadline, lock: id });
+            }
+        }
+        Ok(())
+    }
+
+    /// The stacks were checked: in the end each place is filled once.
+    fn restore_lock(&mut self, pool: u32, state: State, image: &LockImage) -> LockId {
+        let id = self.queue_lock(Lock::new(image.client, pool, state, image.since));
+        let stack = self.stack_mut(image.client);
+        stack.locks[image.depth] = id;
+        stack.len = stack.len.max(image.depth as u8 + 1);
+        match state {
+            State::Holding => self.counters.processing_workers += 1,
+            _ => self.counters.waiting_workers += 1,
+        }
+        id
+    }
+}
+
+/// A timer to start.
+struct Wait {
+    since: Time,
+    deadline: Time,
+    lock: LockId,
+}
+
+impl Image {
+    /// Whose locks there are; who has several comes up several times.
+    pub fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.pools.iter().flat_map(PoolImage::locks).map(|(_, lock)| lock.client)
+    }
+}
+
+impl PoolImage {
+    fn locks(&self) -> impl Iterator<Item = (State, &LockImage)> {
+        let queues = [
+            (State::Holding, &self.holders),
+            (State::WaitingForMe, &self.waiters_for_me),
+            (State::WaitingForAnyone, &self.waiters_for_anyone),
+        ];
+        let with_state = |(state, queue)| std::iter::repeat(state).zip(queue);
+        queues.into_iter().flat_map(with_state)
+    }
+}
+
+/// Each client's stack has no gap, no place taken twice, one serial number, and
+/// a wait only on top; and waits have deadlines, locks that are held have none.
+fn check_stacks(image: &Image) -> Result<(), BadImage> {
+    #[derive(Default)]
+    struct Seen {
+        serial: u32,
+        depths: [Option<State>; LOCKS_PER_CLIENT_MAX],
+    }
+    let mut clients: HashMap<u32, Seen> = HashMap::new();
+    for (state, lock) in image.pools.iter().flat_map(PoolImage::locks) {
+        if lock.deadline.is_some() != (state != State::Holding) {
+            return Err(BadImage("a deadline on a lock that is held, or a wait without one"));
+        }
+        let ClientId { slot, serial } = lock.client;
+        if slot >= SLOTS_MAX {
+            return Err(BadImage("a client in a slot that no connection could have"));
+        }
+        let new = Seen { serial, ..Seen::default() };
+        let seen = clients.entry(slot).or_insert(new);
+        if seen.serial != serial {
+            return Err(BadImage("two clients in one slot"));
+        }
+        let place = seen.depths.get_mut(lock.depth).ok_or(BadImage("a stack too deep"))?;
+        if place.replace(state).is_some() {
+            return Err(BadImage("two locks in one place of a stack"));
+        }
+    }
+    for seen in clients.values() {
+        let len = seen.depths.iter().take_while(|state| state.is_some()).count();
+        if seen.depths[len..].iter().any(Option::is_some) {
+            return Err(BadImage("a gap in a stack"));
+        }
+        let below_top = &seen.depths[..len - 1];
+        if below_top.iter().any(|state| *state != Some(State::Holding)) {
+            return Err(BadImage("a wait below another lock of its stack"));
+        }
+    }
+    Ok(())
+}
