@@ -9,10 +9,14 @@ mod acceptor;
 mod check;
 mod clock;
 mod connection;
+mod control;
 mod listener;
 mod logging;
+mod operator;
 mod options;
 mod reports;
+mod restart;
+mod resume;
 mod service_manager;
 pub mod snapshot;
 mod sys;
@@ -23,13 +27,17 @@ use crate::protocol::{Command, Reply};
 use acceptor::Acceptor;
 pub use check::check;
 use connection::{Connection, Flushed, Life};
+pub use control::{DEFAULT_PATH as DEFAULT_CONTROL_PATH, reload};
 pub use listener::ListenError;
+use listener::Listener;
 use log::{debug, error, info, warn};
 use logging::RateLimit;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
-pub use options::{Options, PORT};
+use operator::Operator;
+pub use options::{Options, PORT, arguments_after_reload};
+pub use restart::read_trial_snapshot;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use service_manager::ServiceManager;
@@ -40,9 +48,15 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Connections have their slot as token; these are above any slot.
-const SIGNALS: Token = Token(usize::MAX);
-const FIRST_LISTENER: usize = usize::MAX / 2;
+/// Connections have their slot as token; all others are above any slot
+/// ([`crate::engine::image::SLOTS_MAX`]).
+const FIRST_LISTENER: usize = 1 << 24;
+const FIRST_CONTROL: usize = 1 << 25;
+const SIGNALS: Token = Token(1 << 26);
+const CONTROL_LISTENER: Token = Token(SIGNALS.0 + 1);
+const TRIAL: Token = Token(SIGNALS.0 + 2);
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const EVENTS_PER_TURN: usize = 1024;
 
@@ -52,8 +66,9 @@ const INPUT_BYTES_PER_TURN: usize = 4096;
 
 /// The daemon: one thread, one event loop.
 pub struct Server {
+    options: Options,
     poll: Poll,
-    signals: OwnedFd,
+    operator: Operator,
     acceptor: Acceptor,
     connections: Slab<Connection>,
     last_serial: u32,
@@ -69,7 +84,6 @@ pub struct Server {
     dead: Vec<ClientId>,
     cut_off_log: RateLimit,
     poll_log: RateLimit,
-    stopping: bool,
 }
 
 /// Why the daemon could not start.
@@ -77,6 +91,8 @@ pub struct Server {
 pub enum StartError {
     /// There is nothing to listen on.
     Listen(ListenError),
+    /// The control socket can't be had.
+    Control(String, io::Error),
     /// The kernel refuses something without which there is no serving.
     System(io::Error),
 }
@@ -97,14 +113,15 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Listen(e) => e.fmt(f),
+            StartError::Control(path, e) => write!(f, "Can't open the control socket {path}: {e}"),
             StartError::System(e) => write!(f, "Can't start: {e}"),
         }
     }
 }
 
 /// Starts logging. Before anything else, once.
-pub fn start_logging() {
-    logging::start();
+pub fn start_logging(options: &Options) {
+    logging::start(options.log.as_deref());
 }
 
 impl Server {
@@ -112,28 +129,60 @@ impl Server {
     ///
     /// # Errors
     /// Why it can't listen, or what the kernel refuses to give.
-    pub fn start(options: &Options) -> Result<Self, StartError> {
+    pub fn start(options: Options) -> Result<Self, StartError> {
         for word in &options.ignored {
             warn!("ignored: {word:?} on the command line is no option");
         }
         let signals = sys::take_over_signals()?;
         raise_descriptor_limit();
-        let listeners = listener::open(options.listen.as_deref(), options.port, options.backlog)?;
-        let poll = Poll::new()?;
-        let registry = poll.registry();
-        registry.register(&mut SourceFd(&signals.as_raw_fd()), SIGNALS, Interest::READABLE)?;
-        for (n, listener) in listeners.iter().enumerate() {
-            let socket = listener.socket.as_raw_fd();
-            let token = Token(FIRST_LISTENER + n);
-            registry.register(&mut SourceFd(&socket), token, Interest::READABLE)?;
+        let operator = Operator::new(signals)?;
+        match restart::inherited_snapshot()? {
+            Some(snapshot) => Self::resume(options, operator, snapshot),
+            None => Self::start_empty(options, operator),
         }
-        let server = Server {
+    }
+
+    fn start_empty(options: Options, mut operator: Operator) -> Result<Self, StartError> {
+        let listeners = listener::open(options.listen.as_deref(), options.port, options.backlog)?;
+        operator.open_control(&options)?;
+        let engine = Engine::new(RandomState::new(), clock::now());
+        let server = Self::assemble(options, operator, listeners, Slab::new(), engine, false)?;
+        info!("poolcounterd {VERSION} listening on {}", server.acceptor.names());
+        server.service_manager.ready();
+        Ok(server)
+    }
+
+    /// Puts the parts together and watches all of them.
+    fn assemble(
+        options: Options,
+        operator: Operator,
+        listeners: Vec<Listener>,
+        connections: Slab<Connection>,
+        engine: Engine,
+        draining: bool,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let watch = |socket: &OwnedFd, token: usize| {
+            let fd = socket.as_raw_fd();
+            poll.registry().register(&mut SourceFd(&fd), Token(token), Interest::READABLE)
+        };
+        for (n, listener) in listeners.iter().enumerate() {
+            watch(&listener.socket, FIRST_LISTENER + n)?;
+        }
+        for (slot, connection) in &connections {
+            watch(&connection.socket, slot)?;
+        }
+        operator.watch(poll.registry())?;
+        let connections_max = options.max_connections;
+        let open = connections.len();
+        Ok(Server {
+            options,
             poll,
-            signals,
-            acceptor: Acceptor::new(listeners, options.max_connections),
-            connections: Slab::new(),
+            operator,
+            acceptor: Acceptor::new(listeners, connections_max, draining, open),
+            connections,
             last_serial: 0,
-            engine: Engine::new(RandomState::new(), clock::now()),
+            engine,
             service_manager: ServiceManager::find(),
             input: vec![0; INPUT_BYTES_PER_TURN].into_boxed_slice(),
             owed: Vec::new(),
@@ -141,21 +190,17 @@ impl Server {
             dead: Vec::new(),
             cut_off_log: RateLimit::default(),
             poll_log: RateLimit::default(),
-            stopping: false,
-        };
-        let version = env!("CARGO_PKG_VERSION");
-        info!("poolcounterd {version} listening on {}", server.acceptor.names());
-        server.service_manager.ready();
-        Ok(server)
+        })
     }
 
     /// Serves until told to stop.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
-        while !self.stopping {
+        while !self.operator.stopping {
             self.turn(&mut events);
         }
         self.service_manager.stopping();
+        self.operator.stop();
     }
 
     fn turn(&mut self, events: &mut Events) {
@@ -173,9 +218,7 @@ impl Server {
         self.flush_owed();
         self.close_dead();
         self.service_manager.keep_informed(self.connections.len(), &self.engine, now);
-        if events.iter().any(|event| event.token() == SIGNALS) {
-            self.handle_signals();
-        }
+        self.serve_operator(events, now);
     }
 
     /// Waits for something to do.
@@ -203,6 +246,7 @@ impl Server {
             self.engine.next_deadline(),
             self.service_manager.next_deadline(),
             self.acceptor.next_deadline(),
+            self.operator.next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(next.ns_since(clock::now())))
@@ -210,13 +254,18 @@ impl Server {
 
     fn accept(&mut self, events: &Events) {
         for event in events.iter() {
-            if let Some(n) = event.token().0.checked_sub(FIRST_LISTENER) {
-                self.acceptor.note_ready(n);
+            if (FIRST_LISTENER..FIRST_CONTROL).contains(&event.token().0) {
+                self.acceptor.note_ready(event.token().0 - FIRST_LISTENER);
             }
         }
         self.acceptor.start_turn();
-        let open = |server: &Self| server.connections.len();
-        while let Some(socket) = self.acceptor.next(open(self), &mut self.engine.counters) {
+        self.accept_batch();
+    }
+
+    fn accept_batch(&mut self) {
+        while let Some(socket) =
+            self.acceptor.next(self.connections.len(), &mut self.engine.counters)
+        {
             if let Err(e) = self.add_connection(socket) {
                 self.engine.counters.connect_errors += 1;
                 error!("a connection could not be watched and is closed: {e}");
@@ -460,18 +509,6 @@ impl Server {
             self.connections.remove(client.slot as usize);
         }
         self.acceptor.note_closed();
-    }
-
-    fn handle_signals(&mut self) {
-        while let Some(signal) = sys::next_signal(&self.signals) {
-            match signal {
-                sys::SIGTERM | sys::SIGINT => {
-                    info!("told to stop; {} connections are closed", self.connections.len());
-                    self.stopping = true;
-                }
-                _ => info!("signal {signal} has no meaning here and is ignored"),
-            }
-        }
     }
 }
 

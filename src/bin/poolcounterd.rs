@@ -14,14 +14,19 @@ fn main() -> ExitCode {
             return if e.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
-    match &options.check {
-        Some(server) => check(server.as_deref(), options.port),
-        None => serve(&options),
+    if let Some(server) = &options.check {
+        check(server.as_deref(), options.port)
+    } else if options.read_snapshot {
+        read_snapshot(&options)
+    } else if options.reload {
+        reload(&options)
+    } else {
+        serve(options)
     }
 }
 
-fn serve(options: &Options) -> ExitCode {
-    server::start_logging();
+fn serve(options: Options) -> ExitCode {
+    server::start_logging(&options);
     match Server::start(options) {
         Ok(server) => {
             server.run();
@@ -31,13 +36,39 @@ fn serve(options: &Options) -> ExitCode {
     }
 }
 
+fn reload(options: &Options) -> ExitCode {
+    let path = options.control.as_deref().unwrap_or(server::DEFAULT_CONTROL_PATH);
+    let ours: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    match server::reload(path, &server::arguments_after_reload(&ours, path)) {
+        Ok(answer) => print(&answer),
+        Err(e) => fail(&format!("Not reloaded: {e}")),
+    }
+}
+
+/// Asked by the daemon before a hot restart. Standard error is not looked at.
+fn read_snapshot(options: &Options) -> ExitCode {
+    match server::read_trial_snapshot(options) {
+        Ok(answer) => print(&answer),
+        Err(why) => {
+            print(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn check(server: Option<&str>, port: u16) -> ExitCode {
     match server::check(server, port) {
-        Ok(answer) => {
-            let _ = write!(std::io::stdout(), "{answer}");
-            ExitCode::SUCCESS
-        }
+        Ok(answer) => print(answer.trim_end()),
         Err(e) => fail(&format!("Not well: {e}")),
+    }
+}
+
+/// Standard output may be closed: no reason to panic.
+fn print(line: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{line}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }
 

@@ -47,7 +47,7 @@ pub struct LockImage {
 
 /// The kernel allows a process a million descriptors (fs.nr_open); a slot far
 /// above that would make us reserve memory for all below it.
-const SLOTS_MAX: u32 = 1 << 22;
+pub const SLOTS_MAX: u32 = 1 << 22;
 
 /// Why an image is none of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]

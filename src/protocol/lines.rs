@@ -53,7 +53,18 @@ impl Lines {
         Some(Line::Complete(without_line_end(&self.partial)))
     }
 
-    /// The bytes of an unfinished line, at most [`LINE_BYTES_MAX`].
+    /// Goes on amid a line: with what [`Lines::unfinished`] and
+    /// [`Lines::is_skipping`] said.
+    pub fn resume(unfinished: Vec<u8>, skipping: bool) -> Self {
+        Lines { partial: unfinished, skipping }
+    }
+
+    /// Whether the rest of a line that was too long is still to come.
+    pub fn is_skipping(&self) -> bool {
+        self.skipping
+    }
+
+    /// The bytes of an unfinished line: fewer than [`LINE_BYTES_MAX`].
     pub fn unfinished(&self) -> &[u8] {
         if self.partial.ends_with(b"\n") { b"" } else { &self.partial }
     }

@@ -41,23 +41,65 @@ pub(super) struct Acceptor {
     episode_log: RateLimit,
     failure_log: RateLimit,
     rejected_log: RateLimit,
+    /// The listeners are shut.
+    draining: bool,
 }
 
 impl Acceptor {
-    /// To be called when the daemon has opened all it needs for itself.
-    pub(super) fn new(listeners: Vec<Listener>, connections_max: Option<usize>) -> Self {
+    /// To be called when the daemon has opened all it needs for itself, and
+    /// serves `open` connections already.
+    pub(super) fn new(
+        listeners: Vec<Listener>,
+        connections_max: Option<usize>,
+        draining: bool,
+        open: usize,
+    ) -> Self {
         Acceptor {
             listeners,
             next: 0,
             left_this_turn: 0,
             connections_max: connections_max.unwrap_or(usize::MAX),
-            capacity: connections_possible(),
+            capacity: connections_possible(open),
             paused_until: None,
             in_episode: false,
             episode_log: RateLimit::default(),
             failure_log: RateLimit::default(),
             rejected_log: RateLimit::default(),
+            draining,
         }
+    }
+
+    pub(super) fn listeners(&self) -> &[Listener] {
+        &self.listeners
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Refuses newcomers from now on.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        for listener in &mut self.listeners {
+            if let Err(e) = listener.shut() {
+                error!("{} could not be shut: {e}", listener.name);
+            }
+        }
+    }
+
+    /// Listens again.
+    ///
+    /// # Errors
+    /// Which listeners could not be had again, and why. The others are open.
+    pub(super) fn undrain(&mut self, backlog: i32) -> Result<(), String> {
+        self.draining = false;
+        let mut result = Ok(());
+        for listener in &mut self.listeners {
+            if let Err(e) = listener.reopen(backlog) {
+                result = Err(format!("{} could not be opened again: {e}", listener.name));
+            }
+        }
+        result
     }
 
     pub(super) fn names(&self) -> String {
@@ -67,8 +109,11 @@ impl Acceptor {
 
     /// Listener `n` has an event.
     pub(super) fn note_ready(&mut self, n: usize) {
-        if let Some(listener) = self.listeners.get_mut(n) {
-            listener.may_have_more = true;
+        // A listener that is shut has events too, but nobody to accept.
+        if !self.draining {
+            if let Some(listener) = self.listeners.get_mut(n) {
+                listener.may_have_more = true;
+            }
         }
     }
 
@@ -78,7 +123,12 @@ impl Acceptor {
     }
 
     pub(super) fn start_turn(&mut self) {
-        self.left_this_turn = ACCEPTS_PER_TURN;
+        self.start_batch(ACCEPTS_PER_TURN);
+    }
+
+    /// Lets [`Acceptor::next`] accept `size` newcomers.
+    pub(super) fn start_batch(&mut self, size: usize) {
+        self.left_this_turn = size;
         if self.paused_until.is_some_and(|until| clock::now() >= until) {
             self.paused_until = None;
         }
@@ -174,11 +224,13 @@ impl Acceptor {
     }
 }
 
-/// The limit of descriptors, less what is open and what is reserved.
-fn connections_possible() -> usize {
+/// The limit of descriptors, less what is reserved and what is open for other
+/// purposes than the `open` connections.
+fn connections_possible(open: usize) -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     // Without /proc: standard streams, epoll, signals, a few listeners.
-    let open = std::fs::read_dir("/proc/self/fd").map_or(16, Iterator::count);
-    limit.saturating_sub(open + DESCRIPTORS_RESERVED).max(1)
+    let all = std::fs::read_dir("/proc/self/fd").map_or(16 + open, Iterator::count);
+    let others = all.saturating_sub(open);
+    limit.saturating_sub(others + DESCRIPTORS_RESERVED).max(1)
 }

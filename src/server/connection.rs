@@ -1,9 +1,10 @@
 //! One client's socket: bytes in, lines out; replies in, bytes out.
 
+use super::snapshot::ConnectionState;
 use crate::protocol::lines::Lines;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// How much output a client may leave unread beyond what the kernel's buffer
 /// takes. Some eighty times `STATS FULL`.
@@ -61,6 +62,29 @@ impl Connection {
             is_owed: false,
             watches_writable: false,
             output: Vec::new(),
+        }
+    }
+
+    /// What a hot restart carries over. `slot` is where it lies.
+    pub(super) fn state(&self, slot: u32) -> ConnectionState {
+        ConnectionState {
+            slot,
+            serial: self.serial,
+            fd: self.socket.as_raw_fd(),
+            unfinished_line: self.lines.unfinished().to_vec(),
+            skipping: self.lines.is_skipping(),
+            unsent: self.output.clone(),
+            finishing: self.life == Life::Finishing,
+        }
+    }
+
+    /// Goes on where the connection of `state` stood.
+    pub(super) fn resume(socket: OwnedFd, state: ConnectionState) -> Self {
+        Connection {
+            lines: Lines::resume(state.unfinished_line, state.skipping),
+            life: if state.finishing { Life::Finishing } else { Life::Open },
+            output: state.unsent,
+            ..Connection::new(socket, state.serial)
         }
     }
 

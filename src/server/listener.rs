@@ -1,5 +1,6 @@
 //! Sockets that are listened on: our own, or inherited ones.
 
+use super::snapshot::{ListenerState, Origin};
 use super::sys;
 use rustix::io::Errno;
 use rustix::net::{
@@ -9,7 +10,7 @@ use rustix::net::{
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Why the daemon can't listen. Shown to whoever started it, then the end.
 #[derive(Debug)]
@@ -39,8 +40,9 @@ impl fmt::Display for ListenError {
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) socket: OwnedFd,
-    /// As shown to the operator.
+    /// What it is bound to, as shown to the operator.
     pub(super) name: String,
+    pub(super) origin: Origin,
     /// The kernel may have connections for us; only accept(2) can tell.
     pub(super) may_have_more: bool,
 }
@@ -85,25 +87,31 @@ impl Listener {
     }
 
     /// Listens on an address of this machine.
-    fn bind(address: SocketAddr, shares_port: bool, backlog: i32) -> Result<Self, ListenError> {
-        let open = || -> io::Result<OwnedFd> {
-            let family = match address {
-                SocketAddr::V4(_) => AddressFamily::INET,
-                SocketAddr::V6(_) => AddressFamily::INET6,
-            };
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-            // A restart need not wait for old connections to leave TIME_WAIT.
-            sockopt::set_socket_reuseaddr(&socket, true)?;
-            if address.is_ipv6() {
-                sockopt::set_ipv6_v6only(&socket, shares_port)?;
+    fn bind(wanted: &Wanted, backlog: i32) -> Result<Self, ListenError> {
+        wanted
+            .bind(false)
+            .and_then(|socket| Self::serve(socket, Origin::Address, backlog))
+            .map_err(|e| ListenError::Bind(wanted.address, e))
+    }
+
+    /// Listens on an address of which `old` has a part, say all addresses
+    /// instead of one, without a moment in which nobody does.
+    fn bind_beside(wanted: &Wanted, old: &[Listener], backlog: i32) -> Result<Self, ListenError> {
+        let reuse_port = |reuse| {
+            for listener in old {
+                sockopt::set_socket_reuseport(&listener.socket, reuse)?;
             }
-            bind(&socket, &address)?;
-            Ok(socket)
+            io::Result::Ok(())
         };
-        open()
-            .and_then(|socket| Self::serve(socket, backlog))
-            .map_err(|e| ListenError::Bind(address, e))
+        let open = || {
+            reuse_port(true)?;
+            let listener = Self::serve(wanted.bind(true)?, Origin::Address, backlog)?;
+            // Or a second daemon could be started on the port by mistake.
+            sockopt::set_socket_reuseport(&listener.socket, false)?;
+            Ok(listener)
+        };
+        let opened = open();
+        reuse_port(false).and(opened).map_err(|e| ListenError::Bind(wanted.address, e))
     }
 
     /// Takes over a socket that somebody else bound and perhaps listens on.
@@ -113,11 +121,46 @@ impl Listener {
         {
             return Err(io::Error::other("not a listening stream socket"));
         }
-        Self::serve(socket, backlog)
+        Self::serve(socket, Origin::Inherited, backlog)
+    }
+
+    /// Goes on with a listener of the image before us.
+    pub(super) fn resume(
+        socket: OwnedFd,
+        state: &ListenerState,
+        draining: bool,
+        backlog: i32,
+    ) -> io::Result<Self> {
+        if draining {
+            let ListenerState { name, origin, .. } = state.clone();
+            return Ok(Listener { socket, name, origin, may_have_more: false });
+        }
+        let listener = Self::inherit(socket, backlog)?;
+        Ok(Listener { origin: state.origin, ..listener })
+    }
+
+    /// What a hot restart carries over.
+    pub(super) fn state(&self) -> ListenerState {
+        let fd = self.socket.as_raw_fd();
+        ListenerState { fd, origin: self.origin, name: self.name.clone() }
+    }
+
+    /// Refuses newcomers. Closing our descriptor alone would leave them hanging
+    /// where another process, such as the service manager, holds the socket too.
+    pub(super) fn shut(&mut self) -> io::Result<()> {
+        self.may_have_more = false;
+        Ok(rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read)?)
+    }
+
+    /// Listens again after [`Listener::shut`].
+    pub(super) fn reopen(&mut self, backlog: i32) -> io::Result<()> {
+        listen(&self.socket, backlog)?;
+        self.may_have_more = true;
+        Ok(())
     }
 
     /// Options that accepted connections inherit are set here, once.
-    fn serve(socket: OwnedFd, backlog: i32) -> io::Result<Self> {
+    fn serve(socket: OwnedFd, origin: Origin, backlog: i32) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
         if is_tcp(&socket)? {
@@ -125,7 +168,7 @@ impl Listener {
         }
         listen(&socket, backlog)?;
         let name = name_of(&getsockname(&socket)?);
-        Ok(Listener { socket, name, may_have_more: true })
+        Ok(Listener { socket, name, origin, may_have_more: true })
     }
 }
 
@@ -173,10 +216,80 @@ pub(super) fn open(
     if !passed.is_empty() {
         return Ok(passed);
     }
-    match addresses {
-        Some(addresses) => bind_all(&parse_addresses(addresses)?, port, backlog),
-        None => bind_localhost(port, backlog),
+    let mut listeners: Vec<Listener> = Vec::new();
+    for mut wanted in wanted(addresses, port)? {
+        // With port 0 all get the one that the first is given.
+        let first_port = listeners.first().and_then(|first| parse_name(&first.name));
+        wanted.address.set_port(first_port.map_or(port, |address| address.port()));
+        match Listener::bind(&wanted, backlog) {
+            Ok(listener) => listeners.push(listener),
+            Err(ListenError::Bind(_, e)) if wanted.is_excused(&e) => {}
+            Err(e) => return Err(e),
+        }
     }
+    Ok(listeners)
+}
+
+/// After a hot restart: makes the listeners those that the command line wants.
+/// What is bound already stays; returns those that are to be closed, once their
+/// backlog is accepted.
+///
+/// # Errors
+/// A new address could not be had; then all is left as it was.
+pub(super) fn change_addresses(
+    listeners: &mut Vec<Listener>,
+    addresses: Option<&str>,
+    port: u16,
+    backlog: i32,
+) -> Result<Vec<Listener>, ListenError> {
+    if listeners.iter().any(|listener| listener.origin == Origin::Inherited) {
+        return Ok(Vec::new());
+    }
+    let wanted = wanted(addresses, port)?;
+    let mut new = Vec::new();
+    for wanted in &wanted {
+        if listeners.iter().any(|listener| wanted.is(&listener.name)) {
+            continue;
+        }
+        match Listener::bind_beside(wanted, listeners, backlog) {
+            Ok(listener) => new.push(listener),
+            Err(ListenError::Bind(_, e)) if wanted.is_excused(&e) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let stays = |listener: &Listener| wanted.iter().any(|wanted| wanted.is(&listener.name));
+    let (mut stay, go) = std::mem::take(listeners).into_iter().partition::<Vec<_>, _>(stays);
+    stay.append(&mut new);
+    *listeners = stay;
+    Ok(go)
+}
+
+/// Whether [`change_addresses`] will succeed, asked by a process that does not
+/// have the listeners.
+///
+/// # Errors
+/// Why it would not.
+pub(super) fn check_addresses(
+    addresses: Option<&str>,
+    port: u16,
+    existing: &[ListenerState],
+) -> Result<(), ListenError> {
+    if existing.iter().any(|listener| listener.origin == Origin::Inherited) {
+        return Ok(());
+    }
+    for wanted in wanted(addresses, port)? {
+        if existing.iter().any(|listener| wanted.is(&listener.name)) {
+            continue;
+        }
+        match wanted.bind(false) {
+            Ok(_) => {}
+            Err(e) if wanted.is_excused(&e) => {}
+            // By one of our own listeners: bind_beside() knows what to do.
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && wanted.overlaps(existing) => {}
+            Err(e) => return Err(ListenError::Bind(wanted.address, e)),
+        }
+    }
+    Ok(())
 }
 
 /// A running reference that hands over to us leaves its listener there.
@@ -207,43 +320,73 @@ fn from_service_manager(backlog: i32) -> Result<Vec<Listener>, ListenError> {
     sd_notify::listen_fds().map_err(failed)?.map(inherit).collect()
 }
 
+/// An address that the command line asks for.
+struct Wanted {
+    address: SocketAddr,
+    /// Another socket serves IPv4 on this port.
+    v6_only: bool,
+    /// Not asked for by name: a machine may lack it.
+    optional: bool,
+}
+
 /// The reference takes literal addresses only, and so do we: a name server that
 /// is down must not keep a lock daemon from starting.
-fn parse_addresses(addresses: &str) -> Result<Vec<IpAddr>, ListenError> {
-    let parse = |address: &str| address.parse().ok();
-    let parsed: Option<Vec<IpAddr>> = addresses.split(',').map(parse).collect();
-    parsed.ok_or_else(|| ListenError::InvalidAddress(addresses.to_owned()))
+fn wanted(addresses: Option<&str>, port: u16) -> Result<Vec<Wanted>, ListenError> {
+    let Some(addresses) = addresses else {
+        let localhost =
+            |ip, optional| Wanted { address: SocketAddr::new(ip, port), v6_only: true, optional };
+        return Ok(vec![
+            localhost(Ipv4Addr::LOCALHOST.into(), false),
+            localhost(Ipv6Addr::LOCALHOST.into(), true),
+        ]);
+    };
+    let parsed: Result<Vec<IpAddr>, _> = addresses.split(',').map(str::parse).collect();
+    let ips = parsed.map_err(|_| ListenError::InvalidAddress(addresses.to_owned()))?;
+    let v6_only = ips.contains(&IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let wanted = |ip| Wanted { address: SocketAddr::new(ip, port), v6_only, optional: false };
+    Ok(ips.into_iter().map(wanted).collect())
 }
 
-/// With port 0 all get the one that the first is given.
-fn bind_all(addresses: &[IpAddr], port: u16, backlog: i32) -> Result<Vec<Listener>, ListenError> {
-    let has_any_v4 = addresses.contains(&IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    let mut listeners: Vec<Listener> = Vec::new();
-    for &address in addresses {
-        let port = port_of_first(&listeners).unwrap_or(port);
-        listeners.push(Listener::bind(SocketAddr::new(address, port), has_any_v4, backlog)?);
+impl Wanted {
+    fn bind(&self, reuse_port: bool) -> io::Result<OwnedFd> {
+        let family = match self.address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        // A restart need not wait for old connections to leave TIME_WAIT.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, reuse_port)?;
+        if self.address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, self.v6_only)?;
+        }
+        bind(&socket, &self.address)?;
+        Ok(socket)
     }
-    Ok(listeners)
-}
 
-fn bind_localhost(port: u16, backlog: i32) -> Result<Vec<Listener>, ListenError> {
-    let mut listeners = bind_all(&[Ipv4Addr::LOCALHOST.into()], port, backlog)?;
-    let port = port_of_first(&listeners).unwrap_or(port);
-    match Listener::bind((Ipv6Addr::LOCALHOST, port).into(), true, backlog) {
-        Ok(listener) => listeners.push(listener),
-        // A machine without IPv6 is not an error.
-        Err(ListenError::Bind(_, e)) if has_no_such_address(&e) => {}
-        Err(e) => return Err(e),
+    /// Whether a listener of that name is the one. Port 0 is any port.
+    fn is(&self, name: &str) -> bool {
+        parse_name(name).is_some_and(|address| {
+            address.ip() == self.address.ip()
+                && (self.address.port() == 0 || self.address.port() == address.port())
+        })
     }
-    Ok(listeners)
+
+    fn overlaps(&self, existing: &[ListenerState]) -> bool {
+        existing.iter().filter_map(|listener| parse_name(&listener.name)).any(|address| {
+            address.port() == self.address.port()
+                && (address.ip().is_unspecified() || self.address.ip().is_unspecified())
+        })
+    }
+
+    /// A machine without IPv6 is not an error, unless IPv6 was asked for.
+    fn is_excused(&self, error: &io::Error) -> bool {
+        let errno = Errno::from_io_error(error);
+        self.optional && matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
+    }
 }
 
-fn port_of_first(listeners: &[Listener]) -> Option<u16> {
-    let address = getsockname(&listeners.first()?.socket).ok()?;
-    SocketAddr::try_from(address).ok().map(|address| address.port())
-}
-
-fn has_no_such_address(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
+fn parse_name(name: &str) -> Option<SocketAddr> {
+    name.parse().ok()
 }

@@ -6,9 +6,13 @@ use env_logger::{Builder, Env, Target};
 use log::{Level, Record};
 use std::io::{self, Write};
 
-/// Starts logging. `RUST_LOG` chooses what is logged; `info` without it.
-pub(super) fn start() {
+/// Starts logging. `filter` chooses what is logged; `RUST_LOG` without it, and
+/// `info` without both.
+pub(super) fn start(filter: Option<&str>) {
     let mut builder = Builder::from_env(Env::default().default_filter_or("info"));
+    if let Some(filter) = filter {
+        builder.parse_filters(filter);
+    }
     builder.target(Target::Stderr);
     if goes_to_journal() {
         builder.format(write_for_journal);

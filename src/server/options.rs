@@ -12,6 +12,10 @@ others wait for the result, or tells them at once that the queue is full.";
 const AFTER_HELP: &str = "\
 Signals:
   SIGTERM, SIGINT  stop at once
+  SIGUSR1, SIGHUP  hot restart: hand every connection, lock and wait to the
+                   binary that stands at our path now, without losing one
+  SIGUSR2          drain: no new clients, exit when the last has left; again:
+                   listen again
 
 If standard input is a listening socket, or systemd passes sockets (LISTEN_FDS),
 those are served and -l and -p are ignored.
@@ -56,8 +60,77 @@ pub struct Options {
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1)]
     pub check: Option<Option<String>>,
 
+    /// Unix socket for operators (try HELP on it) and for --reload.
+    #[arg(long, value_name = "PATH", overrides_with = "control")]
+    pub control: Option<String>,
+
+    /// Group whose members may use the control socket too.
+    #[arg(long, value_name = "GROUP", overrides_with = "control_group")]
+    pub control_group: Option<String>,
+
+    /// Ask the running daemon for a hot restart, by --control's socket, and wait
+    /// until it is done. Other options given with it become the daemon's new
+    /// ones; without any it keeps its own. Exit with 1 if it was refused.
+    #[arg(long)]
+    pub reload: bool,
+
+    /// What to log, as in RUST_LOG, which it overrides: error, warn, info, debug.
+    #[arg(long, value_name = "FILTER", overrides_with = "log")]
+    pub log: Option<String>,
+
+    /// What a new binary is asked before a hot restart (docs/restart.md).
+    #[arg(long, hide = true)]
+    pub read_snapshot: bool,
+
     /// Words that are no options. The daemon we replace ignores them, and one in
     /// an old /etc/default/poolcounter must not keep us from starting.
     #[arg(hide = true)]
     pub ignored: Vec<String>,
+}
+
+/// What `--reload` makes the daemon's new command line: everything on ours but
+/// `--reload` itself. Empty when nothing is left but where to ask: then the
+/// daemon keeps its own. `control` is the socket that is asked; it stays.
+pub fn arguments_after_reload(ours: &[String], control: &str) -> Vec<String> {
+    let mut rest: Vec<String> = ours.iter().filter(|word| *word != "--reload").cloned().collect();
+    let asks_where = |word: &String| word.starts_with("--control=");
+    let is_where = match rest.as_slice() {
+        [] => true,
+        [word] => asks_where(word),
+        [word, _] => word == "--control",
+        _ => false,
+    };
+    if is_where {
+        return Vec::new();
+    }
+    if !rest.iter().any(|word| word == "--control" || asks_where(word)) {
+        rest.extend(["--control".to_owned(), control.to_owned()]);
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after_reload(ours: &str) -> Vec<String> {
+        let ours: Vec<String> = ours.split_whitespace().map(str::to_owned).collect();
+        arguments_after_reload(&ours, "/run/c")
+    }
+
+    #[test]
+    fn a_reload_without_options_keeps_the_old_ones() {
+        for ours in ["--reload", "--reload --control /run/c", "--control=/run/c --reload"] {
+            assert_eq!(after_reload(ours), [""; 0], "{ours}");
+        }
+    }
+
+    #[test]
+    fn a_reload_with_options_makes_them_the_new_ones_and_keeps_the_control_socket() {
+        assert_eq!(after_reload("--reload -l ::"), ["-l", "::", "--control", "/run/c"]);
+        assert_eq!(
+            after_reload("--reload --control /run/c -l :: -p 1"),
+            ["--control", "/run/c", "-l", "::", "-p", "1"]
+        );
+    }
 }

@@ -4,8 +4,8 @@ use super::clock;
 use crate::engine::{Engine, Time};
 use sd_notify::NotifyState;
 
-/// How often `systemctl status` gets new numbers.
-const STATUS_INTERVAL_NS: u64 = 10_000_000_000;
+/// How often `systemctl status` and the log of a drain get new numbers.
+pub(super) const STATUS_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// Our side of systemd's notification protocol.
 #[derive(Debug)]

@@ -8,7 +8,10 @@
 
 mod v1;
 
-use crate::engine::image::{BadImage, Image};
+use super::connection::OUTPUT_BYTES_MAX;
+use crate::engine::Time;
+use crate::engine::image::{BadImage, Image, SLOTS_MAX};
+use crate::protocol::lines::LINE_BYTES_MAX;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -19,6 +22,8 @@ use std::os::fd::RawFd;
 pub struct Snapshot {
     /// Pools, locks, statistics.
     pub engine: Image,
+    /// When it was taken.
+    pub taken: Time,
     /// The serial number that the last client got.
     pub last_serial: u32,
     /// Listeners are shut; the daemon ends when the last client leaves.
@@ -50,6 +55,8 @@ pub struct ListenerState {
     pub fd: RawFd,
     /// Where it came from.
     pub origin: Origin,
+    /// What it is bound to, as logs show it.
+    pub name: String,
 }
 
 /// One client's connection.
@@ -155,6 +162,16 @@ impl Snapshot {
         }
         let mut serials = HashMap::new();
         for connection in &self.connections {
+            if connection.slot >= SLOTS_MAX {
+                return impossible("a slot that no connection could have");
+            }
+            let line = &connection.unfinished_line;
+            if line.len() >= LINE_BYTES_MAX || line.contains(&b'\n') {
+                return impossible("an unfinished line that is none");
+            }
+            if connection.unsent.len() > OUTPUT_BYTES_MAX {
+                return impossible("more unsent output than a client may leave");
+            }
             if serials.insert(connection.slot, connection.serial).is_some() {
                 return impossible("two connections in one slot");
             }
@@ -187,8 +204,8 @@ pub fn digest(text: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::ClientId;
     use crate::engine::image::{LockImage, PoolImage};
-    use crate::engine::{ClientId, Time};
 
     fn sample() -> Snapshot {
         let client = |slot| ClientId { slot, serial: slot + 100 };
@@ -218,9 +235,14 @@ mod tests {
         engine.durations.processing_ns = u128::MAX;
         Snapshot {
             engine,
+            taken: Time::from_ns(77),
             last_serial: 200,
             draining: true,
-            listeners: vec![ListenerState { fd: 3, origin: Origin::Inherited }],
+            listeners: vec![ListenerState {
+                fd: 3,
+                origin: Origin::Inherited,
+                name: "[::1]:7531".to_owned(),
+            }],
             connections: vec![connection(0), connection(1)],
             control: Some(ControlState { fd: 4, path: "/run/x".to_owned() }),
             requester: Some(5),
@@ -265,6 +287,12 @@ mod tests {
         let mut same_slot = sample();
         same_slot.connections[1].slot = 0;
         assert!(refusal(&same_slot).contains("two connections in one slot"));
+        let mut far_away = sample();
+        far_away.connections[0].slot = u32::MAX;
+        assert!(refusal(&far_away).contains("a slot that no connection could have"));
+        let mut two_lines = sample();
+        two_lines.connections[0].unfinished_line = b"a\nb".to_vec();
+        assert!(refusal(&two_lines).contains("an unfinished line"));
         let mut stranger = sample();
         stranger.connections[0].serial = 9;
         assert!(refusal(&stranger).contains("a lock without a connection"));

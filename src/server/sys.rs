@@ -4,25 +4,22 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-pub(super) use libc::{SIGINT, SIGTERM};
+pub(super) use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 /// Signals that the daemon acts upon. They are blocked and read from a
 /// descriptor: handlers would vanish at an exec, the mask does not.
-pub(super) const HANDLED: [i32; 5] =
-    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+pub(super) const HANDLED: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2];
 
 /// Mends whatever dispositions and mask were inherited (a parent may leave
 /// nearly every signal blocked or ignored), and returns a non-blocking
 /// signalfd(2) from which the signals in [`HANDLED`] are read.
 pub(super) fn take_over_signals() -> io::Result<OwnedFd> {
     for signal in 1..=libc::SIGRTMAX() {
-        // A reply to a client that has gone is an error of send(2), no more.
-        let pipe = signal == libc::SIGPIPE;
-        let disposition = if pipe { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: no handler is installed, so no code runs in signal context.
         // It fails for SIGKILL, SIGSTOP and libc's own signals; rightly.
-        unsafe { libc::signal(signal, disposition) };
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    ignore_sigpipe();
     // SAFETY: the set is plain data, initialised by sigemptyset before use, and
     // outlives the calls that read it. signalfd's descriptor is ours alone.
     unsafe {
@@ -41,6 +38,12 @@ pub(super) fn take_over_signals() -> io::Result<OwnedFd> {
         }
         Ok(fd)
     }
+}
+
+/// A reply to a client that has gone is an error of send(2), no more.
+pub(super) fn ignore_sigpipe() {
+    // SAFETY: no handler is installed, so no code runs in signal context.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
 /// The number of the next signal that waits in a signalfd, if one does.

@@ -38,6 +38,7 @@ enum Record {
 #[derive(Serialize, Deserialize)]
 struct Server {
     started_ns: u64,
+    taken_ns: u64,
     last_serial: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     draining: bool,
@@ -54,6 +55,7 @@ struct Server {
 #[derive(Serialize, Deserialize)]
 struct Listener {
     fd: i32,
+    name: String,
     #[serde(default, skip_serializing_if = "is_default")]
     inherited: bool,
 }
@@ -202,11 +204,15 @@ impl From<&Snapshot> for Server {
         let engine = &snapshot.engine;
         let named =
             |c: &crate::engine::statistics::Counter| (c.name.to_owned(), (c.get)(&engine.counters));
-        let listener =
-            |l: &ListenerState| Listener { fd: l.fd, inherited: l.origin == Origin::Inherited };
+        let listener = |l: &ListenerState| Listener {
+            fd: l.fd,
+            name: l.name.clone(),
+            inherited: l.origin == Origin::Inherited,
+        };
         let control = |c: &ControlState| Control { fd: c.fd, path: c.path.clone() };
         Server {
             started_ns: engine.started.as_ns(),
+            taken_ns: snapshot.taken.as_ns(),
             last_serial: snapshot.last_serial,
             draining: snapshot.draining,
             listeners: snapshot.listeners.iter().map(listener).collect(),
@@ -245,10 +251,12 @@ impl From<Server> for Snapshot {
         };
         let listener = |l: Listener| ListenerState {
             fd: l.fd,
+            name: l.name,
             origin: if l.inherited { Origin::Inherited } else { Origin::Address },
         };
         Snapshot {
             engine,
+            taken: Time::from_ns(server.taken_ns),
             last_serial: server.last_serial,
             draining: server.draining,
             listeners: server.listeners.into_iter().map(listener).collect(),

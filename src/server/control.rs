@@ -1,0 +1,279 @@
+//! The control socket: how an operator, or `--reload`, talks to the daemon.
+//!
+//! Lines over a Unix socket that only root (and the daemon's own user) may open:
+//! `RESTART`, `DRAIN`, `UNDRAIN`, `HELP`. Each is answered with one line, `OK …`
+//! or `ERROR …`; `HELP` with several and a blank one.
+
+use super::connection::{Connection, Flushed, Life};
+use crate::protocol::lines::{LINE_BYTES_MAX, Line};
+use log::{debug, info, warn};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+    sockopt,
+};
+use slab::Slab;
+use std::ffi::OsString;
+use std::fs::Permissions;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Where the package puts it, and where `--reload` looks.
+pub const DEFAULT_PATH: &str = "/run/poolcounter/control.sock";
+
+/// Operators are few. More than this is a mistake.
+const CONNECTIONS_MAX: usize = 16;
+
+/// Longer than the longest trial of a new binary.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+const HELP: &str = "\
+RESTART [JSON list of arguments]  hot restart, with the same or another command line
+DRAIN                             no new clients; exit when the last has left
+UNDRAIN                           new clients again
+HELP                              this
+
+";
+
+/// What an operator asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// With another command line, or the same.
+    Restart(Option<Vec<OsString>>),
+    Drain,
+    Undrain,
+}
+
+/// The socket and who is connected to it.
+pub(super) struct Control {
+    pub(super) socket: OwnedFd,
+    pub(super) path: String,
+    connections: Slab<Connection>,
+    buffer: [u8; 1024],
+}
+
+impl Control {
+    /// Listens at `path`, for root, the own user and `group`.
+    ///
+    /// # Errors
+    /// What the kernel says; `AddrInUse` when another daemon answers there.
+    pub(super) fn bind(path: &str, group: Option<&str>) -> io::Result<Self> {
+        remove_stale(path)?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+        if let Some(group) = group {
+            std::os::unix::fs::chown(path, None, Some(group_id(group)?))?;
+        }
+        // Only now, when nobody else can get in.
+        listen(&socket, CONNECTIONS_MAX as i32)?;
+        Ok(Self::adopt(socket, path.to_owned()))
+    }
+
+    /// Takes over a socket that is listened on already.
+    pub(super) fn adopt(socket: OwnedFd, path: String) -> Self {
+        Control { socket, path, connections: Slab::new(), buffer: [0; 1024] }
+    }
+
+    /// Forgets the socket's name: nobody serves it any more.
+    pub(super) fn remove(&self) {
+        if let Err(e) = std::fs::remove_file(&self.path) {
+            debug!("{} could not be removed: {e}", self.path);
+        }
+    }
+
+    /// Accepts all who wait, each watched under `first_token` and its number.
+    pub(super) fn accept(&mut self, registry: &Registry, first_token: usize) {
+        while let Ok(socket) =
+            accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
+        {
+            if self.connections.len() >= CONNECTIONS_MAX {
+                warn!("more than {CONNECTIONS_MAX} connections to the control socket");
+                continue;
+            }
+            if let Err(e) = self.add(socket, registry, first_token) {
+                warn!("a control connection could not be watched: {e}");
+            }
+        }
+    }
+
+    /// Serves a control connection. Returns its number.
+    pub(super) fn add(
+        &mut self,
+        socket: OwnedFd,
+        registry: &Registry,
+        first_token: usize,
+    ) -> io::Result<usize> {
+        let entry = self.connections.vacant_entry();
+        let number = entry.key();
+        let fd = socket.as_raw_fd();
+        registry.register(&mut SourceFd(&fd), Token(first_token + number), Interest::READABLE)?;
+        entry.insert(Connection::new(socket, 0));
+        Ok(number)
+    }
+
+    /// The descriptor of connection `number`, while it is there.
+    pub(super) fn descriptor(&self, number: usize) -> Option<BorrowedFd<'_>> {
+        self.connections.get(number).map(|connection| connection.socket.as_fd())
+    }
+
+    /// Reads what connection `number` sent and returns what it asks for. What is
+    /// no request is answered here.
+    pub(super) fn read(&mut self, number: usize) -> Vec<Request> {
+        let mut requests = Vec::new();
+        let Some(connection) = self.connections.get_mut(number) else {
+            return requests;
+        };
+        let mut input = Vec::new();
+        connection.life = loop {
+            match connection.read(&mut self.buffer) {
+                Ok(len) if len > 0 => input.extend_from_slice(&self.buffer[..len]),
+                Err(Errno::AGAIN) => break Life::Open,
+                Ok(_) | Err(_) => break Life::Dead,
+            }
+            if input.len() > LINE_BYTES_MAX {
+                break Life::Dead;
+            }
+        };
+        for line in lines_of(connection, &input) {
+            info!("control socket: {} asks: {line}", credentials_of(&connection.socket));
+            match parse(&line) {
+                Ok(Some(request)) => requests.push(request),
+                Ok(None) => connection.owe(HELP.as_bytes()),
+                Err(why) => connection.owe(format!("ERROR {why}\n").as_bytes()),
+            }
+        }
+        self.flush(number);
+        requests
+    }
+
+    /// Sends `answer` to connection `number`, if it is still there.
+    pub(super) fn answer(&mut self, number: usize, answer: &str) {
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.owe(answer.as_bytes());
+            connection.owe(b"\n");
+            self.flush(number);
+        }
+    }
+
+    /// Answers are short: one that the kernel does not take goes to somebody who
+    /// has stopped listening.
+    fn flush(&mut self, number: usize) {
+        let connection = &mut self.connections[number];
+        let lost = connection.flush() != Flushed::All;
+        if lost || connection.life == Life::Dead {
+            self.connections.remove(number);
+        }
+    }
+}
+
+/// Every complete line of `input`; one too long comes as an empty one.
+fn lines_of(connection: &mut Connection, mut input: &[u8]) -> Vec<String> {
+    let mut lines = Vec::new();
+    while let Some(line) = connection.lines.next_line(&mut input) {
+        lines.push(match line {
+            Line::Complete(line) => String::from_utf8_lossy(line).into_owned(),
+            Line::TooLong => String::new(),
+        });
+    }
+    lines
+}
+
+/// `Ok(None)` asks for help.
+fn parse(line: &str) -> Result<Option<Request>, String> {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    match (word, rest.trim()) {
+        ("HELP", "") => Ok(None),
+        ("DRAIN", "") => Ok(Some(Request::Drain)),
+        ("UNDRAIN", "") => Ok(Some(Request::Undrain)),
+        ("RESTART", "") => Ok(Some(Request::Restart(None))),
+        ("RESTART", list) => serde_json::from_str::<Vec<String>>(list)
+            .map(|list| Some(Request::Restart(Some(list.into_iter().map(Into::into).collect()))))
+            .map_err(|e| format!("not a JSON list of arguments: {e}")),
+        _ => Err("no such request; HELP lists them".to_owned()),
+    }
+}
+
+/// Who is at the other end, as the kernel knows it (unix(7), SO_PEERCRED).
+fn credentials_of(socket: &OwnedFd) -> String {
+    match sockopt::socket_peercred(socket) {
+        Ok(peer) => format!("uid {}, pid {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
+        Err(e) => format!("somebody unknown ({e})"),
+    }
+}
+
+/// A socket file outlives a daemon that was killed. One where a daemon still
+/// answers is left alone, and so is a file that is no socket.
+fn remove_stale(path: &str) -> io::Result<()> {
+    let Ok(meta) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !meta.file_type().is_socket() || UnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    std::fs::remove_file(path)
+}
+
+/// group(5): by name or number.
+fn group_id(group: &str) -> io::Result<u32> {
+    if let Ok(id) = group.parse() {
+        return Ok(id);
+    }
+    let groups = std::fs::read_to_string("/etc/group")?;
+    let mut entries = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let entry = entries.find(|fields| fields.len() > 2 && fields[0] == group);
+    let id = entry.and_then(|fields| fields[2].parse().ok());
+    id.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
+}
+
+/// `--reload`: asks the daemon at `path` for a hot restart and waits until it is
+/// done. Without `arguments` it keeps its command line.
+///
+/// # Errors
+/// Why it was refused, or why the daemon could not be asked.
+pub fn reload(path: &str, arguments: &[String]) -> Result<String, String> {
+    let failed = |e: io::Error| format!("{path}: {e}");
+    let mut stream = UnixStream::connect(path).map_err(failed)?;
+    stream.set_read_timeout(Some(RELOAD_TIMEOUT)).map_err(failed)?;
+    let request = match arguments {
+        [] => "RESTART\n".to_owned(),
+        _ => format!("RESTART {}\n", serde_json::json!(arguments)),
+    };
+    stream.write_all(request.as_bytes()).map_err(failed)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
+    let answer = answer.trim_end();
+    if answer.starts_with("OK ") {
+        Ok(answer.to_owned())
+    } else if answer.is_empty() {
+        Err("the daemon ended without an answer".to_owned())
+    } else {
+        Err(answer.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_exactly() {
+        let restart =
+            |list: &[&str]| Ok(Some(Request::Restart(Some(list.iter().map(Into::into).collect()))));
+        assert_eq!(parse("HELP"), Ok(None));
+        assert_eq!(parse("DRAIN"), Ok(Some(Request::Drain)));
+        assert_eq!(parse("UNDRAIN"), Ok(Some(Request::Undrain)));
+        assert_eq!(parse("RESTART"), Ok(Some(Request::Restart(None))));
+        assert_eq!(parse(r#"RESTART ["-l","::"]"#), restart(&["-l", "::"]));
+        for bad in ["", "restart", "RESTART now", "DRAIN now", "RESTART {}", "RESTARTED"] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

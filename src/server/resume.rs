@@ -1,0 +1,149 @@
+//! The new image's side of a hot restart: goes on from a snapshot.
+
+use super::connection::{Connection, Life};
+use super::control::Control;
+use super::listener::{self, Listener};
+use super::operator::Operator;
+use super::options::Options;
+use super::snapshot::{ConnectionState, Snapshot, SnapshotError};
+use super::{Server, StartError, VERSION, clock, sys};
+use crate::engine::{ClientId, Engine};
+use log::{error, info, warn};
+use rustix::io::FdFlags;
+use rustix::net::{SendFlags, send};
+use slab::Slab;
+use std::hash::RandomState;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+
+impl Server {
+    /// Takes over all that the old image of this process left. Only if that is
+    /// impossible it fails, and all is lost; the trial has shown that it is not.
+    pub(super) fn resume(
+        options: Options,
+        mut operator: Operator,
+        snapshot: Snapshot,
+    ) -> Result<Self, StartError> {
+        let backlog = options.backlog;
+        let mut listeners = Vec::new();
+        for state in &snapshot.listeners {
+            let socket = take_over(state.fd)?;
+            listeners.push(Listener::resume(socket, state, snapshot.draining, backlog)?);
+        }
+        let (connections, lost) = resume_connections(snapshot.connections);
+        let now = clock::now();
+        let mut engine = Engine::from_image(snapshot.engine, RandomState::new(), now)
+            .map_err(|e| io::Error::other(SnapshotError::from(e).to_string()))?;
+        for client in lost {
+            engine.disconnect(client, now);
+        }
+        let addresses = options.listen.as_deref();
+        let changed = match snapshot.draining {
+            true => Ok(Vec::new()),
+            false => listener::change_addresses(&mut listeners, addresses, options.port, backlog),
+        };
+        let (closed, problem) = match changed {
+            Ok(closed) => (closed, None),
+            Err(e) => (Vec::new(), Some(e.to_string())),
+        };
+        if let Some(state) = snapshot.control {
+            let control = Control::adopt(take_over(state.fd)?, state.path);
+            if options.control.as_ref() == Some(&control.path) {
+                operator.control = Some(control);
+            } else {
+                control.remove();
+            }
+        }
+        if operator.control.is_none() {
+            // Without it the daemon still serves clients.
+            if let Err(e) = operator.open_control(&options) {
+                error!("{e}");
+            }
+        }
+        let draining = snapshot.draining;
+        let mut server =
+            Self::assemble(options, operator, listeners, connections, engine, draining)?;
+        server.last_serial = snapshot.last_serial;
+        server.accept_last_of(closed);
+        server.take_up_unsent();
+        server.log_resumed(clock::now().ns_since(snapshot.taken) / 1_000);
+        server.service_manager.ready();
+        if let Some(fd) = snapshot.requester {
+            answer_requester(take_over(fd)?, problem.as_deref());
+        }
+        if let Some(problem) = problem {
+            error!("serving on with the old addresses: {problem}");
+        }
+        Ok(server)
+    }
+
+    /// Whoever is in the backlog of a listener that is closed is served still.
+    fn accept_last_of(&mut self, closed: Vec<Listener>) {
+        for listener in closed {
+            info!("no longer listening on {}", listener.name);
+            while let listener::Accepted::Connection(socket) = listener.accept() {
+                if let Err(e) = self.add_connection(socket) {
+                    warn!("a connection could not be watched and is closed: {e}");
+                }
+            }
+        }
+    }
+
+    /// Output that was stuck is tried again in the first turn.
+    fn take_up_unsent(&mut self) {
+        for (slot, connection) in &mut self.connections {
+            if !connection.owes_nothing() || connection.life == Life::Finishing {
+                connection.is_owed = true;
+                self.owed.push(ClientId { slot: slot as u32, serial: connection.serial });
+            }
+        }
+    }
+
+    fn log_resumed(&self, pause_us: u64) {
+        let counters = &self.engine.counters;
+        info!(
+            "poolcounterd {VERSION} went on after a pause of {pause_us} µs with {} connections, \
+             {} locks and {} waits; listening on {}",
+            self.connections.len(),
+            counters.processing_workers,
+            counters.waiting_workers,
+            self.acceptor.names(),
+        );
+    }
+}
+
+/// The connections, and the clients of those that could not be had.
+fn resume_connections(states: Vec<ConnectionState>) -> (Slab<Connection>, Vec<ClientId>) {
+    let mut connections = Vec::with_capacity(states.len());
+    let mut lost = Vec::new();
+    for state in states {
+        let (slot, serial) = (state.slot, state.serial);
+        match take_over(state.fd) {
+            Ok(socket) => connections.push((slot as usize, Connection::resume(socket, state))),
+            Err(e) => {
+                error!("#{serial} was lost in the hot restart: {e}");
+                lost.push(ClientId { slot, serial });
+            }
+        }
+    }
+    (connections.into_iter().collect(), lost)
+}
+
+fn take_over(fd: RawFd) -> io::Result<OwnedFd> {
+    let fd = sys::inherited_descriptor(fd)?;
+    rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+    Ok(fd)
+}
+
+/// Whoever asked the old image for the restart hears of it from the new one.
+fn answer_requester(socket: OwnedFd, problem: Option<&str>) {
+    let answer = match problem {
+        None => format!("OK restarted, poolcounterd {VERSION}\n"),
+        Some(problem) => {
+            format!("ERROR restarted, but serving on with the old addresses: {problem}\n")
+        }
+    };
+    if let Err(e) = send(&socket, answer.as_bytes(), SendFlags::NOSIGNAL) {
+        warn!("whoever asked for the hot restart is gone: {e}");
+    }
+}
