@@ -1,6 +1,6 @@
 //! The engine as plain data, and back: what a hot restart carries over.
 
-use super::lock::{Lock, LockId, State};
+use super::lock::{Lock, LockId, NO_POOL, State};
 use super::statistics::{Counters, Durations};
 use super::{ClientId, Engine, LOCKS_PER_CLIENT_MAX, Time};
 use std::collections::HashMap;
@@ -17,6 +17,9 @@ pub struct Image {
     pub durations: Durations,
     /// All keys, in no order.
     pub pools: Vec<PoolImage>,
+    /// Locks that were held for too long and taken away, but are not given back
+    /// yet: they keep their place in their clients' stacks.
+    pub spent: Vec<LockImage>,
 }
 
 /// One key and its queues, each with the oldest lock first.
@@ -41,7 +44,8 @@ pub struct LockImage {
     pub depth: usize,
     /// Since when it is held or waited for.
     pub since: Time,
-    /// When the wait runs out. `None` for a holder.
+    /// When the wait runs out. `None` for a lock that is held: how long it may be
+    /// is for the limits of the engine that goes on to say.
     pub deadline: Option<Time>,
 }
 
@@ -74,7 +78,13 @@ impl Engine {
             counters: self.counters,
             durations: self.durations,
             pools: pools.collect(),
+            spent: self.spent(),
         }
+    }
+
+    fn spent(&self) -> Vec<LockImage> {
+        let spent = self.locks.iter().filter(|(_, lock)| lock.state == State::Spent);
+        spent.map(|(id, lock)| self.lock_image(id as LockId, lock)).collect()
     }
 
     fn lock_image(&self, id: LockId, lock: &Lock) -> LockImage {
@@ -84,7 +94,7 @@ impl Engine {
             client: lock.client,
             depth: depth.expect("each lock is on its client's stack"),
             since: lock.since,
-            deadline: lock.timer.deadline(),
+            deadline: lock.timer.deadline().filter(|_| lock.state.waits()),
         }
     }
 
@@ -99,6 +109,11 @@ impl Engine {
         let mut waits = Vec::new();
         for pool in &image.pools {
             engine.restore_pool(pool, &mut waits)?;
+        }
+        for lock in &image.spent {
+            let spent = Lock::new(lock.client, NO_POOL, State::Spent, lock.since);
+            let id = engine.locks.insert(spent) as LockId;
+            engine.restore_on_stack(id, lock);
         }
         // In the order in which they began: of those that run out in one tick,
         // the first to have come is the first to be told.
@@ -139,17 +154,21 @@ impl Engine {
         Ok(())
     }
 
-    /// The stacks were checked: in the end each place is filled once.
     fn restore_lock(&mut self, pool: u32, state: State, image: &LockImage) -> LockId {
         let id = self.queue_lock(Lock::new(image.client, pool, state, image.since));
-        let stack = self.stack_mut(image.client);
-        stack.locks[image.depth] = id;
-        stack.len = stack.len.max(image.depth as u8 + 1);
+        self.restore_on_stack(id, image);
         match state {
             State::Holding => self.counters.processing_workers += 1,
             _ => self.counters.waiting_workers += 1,
         }
         id
+    }
+
+    /// The stacks were checked: in the end each place is filled once.
+    fn restore_on_stack(&mut self, id: LockId, image: &LockImage) {
+        let stack = self.stack_mut(image.client);
+        stack.locks[image.depth] = id;
+        stack.len = stack.len.max(image.depth as u8 + 1);
     }
 }
 
@@ -163,7 +182,12 @@ struct Wait {
 impl Image {
     /// Whose locks there are; who has several comes up several times.
     pub fn clients(&self) -> impl Iterator<Item = ClientId> {
-        self.pools.iter().flat_map(PoolImage::locks).map(|(_, lock)| lock.client)
+        self.locks().map(|(_, lock)| lock.client)
+    }
+
+    fn locks(&self) -> impl Iterator<Item = (State, &LockImage)> {
+        let spent = std::iter::repeat(State::Spent).zip(&self.spent);
+        self.pools.iter().flat_map(PoolImage::locks).chain(spent)
     }
 }
 
@@ -188,8 +212,8 @@ fn check_stacks(image: &Image) -> Result<(), BadImage> {
         depths: [Option<State>; LOCKS_PER_CLIENT_MAX],
     }
     let mut clients: HashMap<u32, Seen> = HashMap::new();
-    for (state, lock) in image.pools.iter().flat_map(PoolImage::locks) {
-        if lock.deadline.is_some() != (state != State::Holding) {
+    for (state, lock) in image.locks() {
+        if lock.deadline.is_some() != state.waits() {
             return Err(BadImage("a deadline on a lock that is held, or a wait without one"));
         }
         let ClientId { slot, serial } = lock.client;
@@ -212,7 +236,7 @@ fn check_stacks(image: &Image) -> Result<(), BadImage> {
             return Err(BadImage("a gap in a stack"));
         }
         let below_top = &seen.depths[..len - 1];
-        if below_top.iter().any(|state| *state != Some(State::Holding)) {
+        if below_top.iter().flatten().any(|state| state.waits()) {
             return Err(BadImage("a wait below another lock of its stack"));
         }
     }

@@ -9,6 +9,9 @@ use slab::Slab;
 pub(super) type LockId = u32;
 const NONE: LockId = LockId::MAX;
 
+/// The pool of a spent lock: nothing in it may lead to another's pool.
+pub(super) const NO_POOL: u32 = u32::MAX;
+
 /// What a lock is to its client at the moment, and so which queue of its pool
 /// it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,16 +19,26 @@ pub(super) enum State {
     Holding,
     WaitingForMe,
     WaitingForAnyone,
+    /// Held for too long and taken away: still on its client's stack, so that
+    /// the client's own RELEASE pops the right one, but in no pool any more.
+    Spent,
+}
+
+impl State {
+    pub(super) fn waits(self) -> bool {
+        matches!(self, State::WaitingForMe | State::WaitingForAnyone)
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Lock {
     pub(super) client: ClientId,
+    /// [`NO_POOL`] when it is spent.
     pub(super) pool: u32,
     pub(super) state: State,
     /// Since when it is held or waited for.
     pub(super) since: Time,
-    /// When the wait runs out; started only while waiting.
+    /// When the wait runs out, or the lock is taken away.
     pub(super) timer: Timer,
     next: LockId,
     previous: LockId,

@@ -10,6 +10,8 @@ use std::hash::{BuildHasher, RandomState};
 pub(super) struct Pool {
     key: Box<[u8]>,
     hash: u64,
+    /// How long the key may be held, in seconds; 0 is for ever.
+    pub(super) hold_s_max: u32,
     pub(super) holders: Queue,
     pub(super) waiters_for_me: Queue,
     pub(super) waiters_for_anyone: Queue,
@@ -30,6 +32,7 @@ impl Pool {
             State::Holding => &self.holders,
             State::WaitingForMe => &self.waiters_for_me,
             State::WaitingForAnyone => &self.waiters_for_anyone,
+            State::Spent => unreachable!("a spent lock is in no pool"),
         }
     }
 
@@ -38,6 +41,7 @@ impl Pool {
             State::Holding => &mut self.holders,
             State::WaitingForMe => &mut self.waiters_for_me,
             State::WaitingForAnyone => &mut self.waiters_for_anyone,
+            State::Spent => unreachable!("a spent lock is in no pool"),
         }
     }
 }
@@ -75,10 +79,11 @@ impl Pools {
     }
 
     /// Adds an empty pool for a key that has none.
-    pub(super) fn add(&mut self, key: &[u8], hash: u64) -> u32 {
+    pub(super) fn add(&mut self, key: &[u8], hash: u64, hold_s_max: u32) -> u32 {
         let pool = Pool {
             key: key.into(),
             hash,
+            hold_s_max,
             holders: Queue::default(),
             waiters_for_me: Queue::default(),
             waiters_for_anyone: Queue::default(),
@@ -107,6 +112,10 @@ impl Pools {
 
     pub(super) fn get(&self, id: u32) -> &Pool {
         &self.slots[id as usize]
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pool> {
+        self.slots.iter_mut().map(|(_, pool)| pool)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pool)> {

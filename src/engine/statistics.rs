@@ -66,8 +66,11 @@ counters! {
     lock_mismatch: Total, "Requests answered with LOCK_HELD.";
     lock_while_waiting: Total, "Requests by clients that still waited for an earlier one.";
     release_mismatch: Total, "RELEASE commands of clients that held nothing.";
-    processed_count: Total, "Locks that ended, by RELEASE or by disconnect.";
+    processed_count: Total, "Locks that ended: by RELEASE, by disconnect, or taken away by --max-hold.";
     rejected_connections: Total, "Connections closed at once because there were --max-connections already.";
+    rejected_connections_per_ip: Total, "Connections closed at once because their address had --max-connections-per-ip already.";
+    denied_connections: Total, "Connections closed at once because no --allow admits their address.";
+    expired_locks: Total, "Locks taken away because they were held for longer than --max-hold.";
 }
 
 /// Sums of time, in nanoseconds. 128 bits: a thousand locks held at a time

@@ -47,6 +47,9 @@ struct Server {
     control: Option<Control>,
     #[serde(default, skip_serializing_if = "is_default")]
     requester_fd: Option<i32>,
+    /// Taken away from their holders, who have not given them back yet.
+    #[serde(default, skip_serializing_if = "is_default")]
+    spent: Vec<Lock>,
     /// By the names that STATS knows.
     counters: BTreeMap<String, u64>,
     durations: Sums,
@@ -218,6 +221,7 @@ impl From<&Snapshot> for Server {
             listeners: snapshot.listeners.iter().map(listener).collect(),
             control: snapshot.control.as_ref().map(control),
             requester_fd: snapshot.requester,
+            spent: engine.spent.iter().map(Lock::from).collect(),
             counters: Counters::ALL.iter().map(named).collect(),
             durations: Sums {
                 processing_ns: engine.durations.processing_ns,
@@ -249,6 +253,7 @@ impl From<Server> for Snapshot {
             waiting_for_good_ns: server.durations.waiting_for_good_ns,
             wasted_timeout_ns: server.durations.wasted_timeout_ns,
         };
+        engine.spent = server.spent.into_iter().map(LockImage::from).collect();
         let listener = |l: Listener| ListenerState {
             fd: l.fd,
             name: l.name,

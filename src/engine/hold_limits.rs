@@ -1,0 +1,97 @@
+//! How long a key may be held: `--max-hold PATTERN=SECONDS`.
+
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+/// A limit for the keys that match a pattern, in which each `*` stands for any
+/// bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldLimit {
+    pattern: Vec<u8>,
+    seconds: NonZeroU32,
+}
+
+impl FromStr for HoldLimit {
+    type Err = &'static str;
+
+    /// `PATTERN=SECONDS`. The pattern may have a `=` too: the last one counts.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (pattern, seconds) = text.rsplit_once('=').ok_or("not PATTERN=SECONDS")?;
+        let seconds = seconds.parse().map_err(|_| "not a whole number of seconds over 0")?;
+        Ok(HoldLimit { pattern: pattern.into(), seconds })
+    }
+}
+
+/// The limit of `key` in seconds by the first pattern that matches; 0 without.
+pub(super) fn hold_s_max(limits: &[HoldLimit], key: &[u8]) -> u32 {
+    let limit = limits.iter().find(|limit| matches(&limit.pattern, key));
+    limit.map_or(0, |limit| limit.seconds.get())
+}
+
+/// Each piece between stars at its first place after the one before: no
+/// backtracking, at most pattern times key steps.
+fn matches(pattern: &[u8], key: &[u8]) -> bool {
+    let mut pieces = pattern.split(|&b| b == b'*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = key.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = pieces.next_back() else {
+        // No star at all.
+        return rest.is_empty();
+    };
+    for piece in pieces {
+        match find(rest, piece) {
+            Some(at) => rest = &rest[at + piece.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+fn find(text: &[u8], piece: &[u8]) -> Option<usize> {
+    if piece.is_empty() {
+        return Some(0);
+    }
+    text.windows(piece.len()).position(|window| window == piece)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_bytes() {
+        for (pattern, key, expected) in [
+            ("k", "k", true),
+            ("k", "kk", false),
+            ("*", "", true),
+            ("*", "anything", true),
+            ("enwiki:*", "enwiki:Main Page", true),
+            ("enwiki:*", "dewiki:enwiki:", false),
+            ("*:thumb", "x:thumb", true),
+            ("*:thumb", "x:thumb:", false),
+            ("a*b*c", "a--b--b--c", true),
+            ("a*b*c", "a--c--b", false),
+            ("a*a", "a", false),
+            ("a**a", "aa", true),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), key.as_bytes()), expected, "{pattern} {key}");
+        }
+    }
+
+    #[test]
+    fn the_first_limit_that_matches_counts() {
+        let limits = ["a=b*=7".parse().unwrap(), "*=9".parse().unwrap()];
+        assert_eq!(hold_s_max(&limits, b"a=bc"), 7);
+        assert_eq!(hold_s_max(&limits, b"x"), 9);
+        assert_eq!(hold_s_max(&limits[..1], b"x"), 0);
+    }
+
+    #[test]
+    fn what_is_no_limit_is_refused() {
+        for bad in ["k", "k=", "k=0", "k=-1", "k=1.5", "k=99999999999"] {
+            assert!(bad.parse::<HoldLimit>().is_err(), "{bad}");
+        }
+    }
+}
