@@ -281,6 +281,26 @@ impl Engine {
         self.outbox.pop_front()
     }
 
+    /// How many locks are held, waited for or spent.
+    pub fn len(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// Whether nobody holds or waits for anything.
+    pub fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// Gives back memory after a crowd has left. O(what it had).
+    pub fn shrink(&mut self) {
+        self.pools.shrink();
+        self.locks.shrink_to_fit();
+        self.outbox.shrink_to_fit();
+        let used = self.stacks.iter().rposition(|stack| stack.top().is_some());
+        self.stacks.truncate(used.map_or(0, |slot| slot + 1));
+        self.stacks.shrink_to_fit();
+    }
+
     /// The sums of time.
     pub fn durations(&self) -> &Durations {
         &self.durations

@@ -6,6 +6,7 @@
 //! operator asks for happens between turns.
 
 mod acceptor;
+mod admission;
 mod check;
 mod clock;
 mod connection;
@@ -20,16 +21,18 @@ mod resume;
 mod service_manager;
 pub mod snapshot;
 mod sys;
+mod unix_socket;
 
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::lines::Line;
 use crate::protocol::{Command, Reply};
 use acceptor::Acceptor;
+use admission::Admission;
 pub use check::check;
 use connection::{Connection, Flushed, Life};
 pub use control::{DEFAULT_PATH as DEFAULT_CONTROL_PATH, reload};
 pub use listener::ListenError;
-use listener::Listener;
+use listener::{Listener, Settings};
 use log::{debug, error, info, warn};
 use logging::RateLimit;
 use mio::event::Event;
@@ -70,6 +73,7 @@ pub struct Server {
     poll: Poll,
     operator: Operator,
     acceptor: Acceptor,
+    admission: Admission,
     connections: Slab<Connection>,
     last_serial: u32,
     engine: Engine,
@@ -82,6 +86,7 @@ pub struct Server {
     unfinished: Vec<ClientId>,
     /// Connections to close at the end of the turn.
     dead: Vec<ClientId>,
+    tidier: Tidier,
     cut_off_log: RateLimit,
     poll_log: RateLimit,
 }
@@ -143,7 +148,8 @@ impl Server {
     }
 
     fn start_empty(options: Options, mut operator: Operator) -> Result<Self, StartError> {
-        let listeners = listener::open(options.listen.as_deref(), options.port, options.backlog)?;
+        let listeners =
+            listener::open(options.listen.as_deref(), options.port, &Settings::new(&options))?;
         operator.open_control(&options)?;
         let engine = Engine::new(RandomState::new(), clock::now());
         let server = Self::assemble(options, operator, listeners, Slab::new(), engine, false)?;
@@ -158,7 +164,7 @@ impl Server {
         operator: Operator,
         listeners: Vec<Listener>,
         connections: Slab<Connection>,
-        engine: Engine,
+        mut engine: Engine,
         draining: bool,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
@@ -173,13 +179,18 @@ impl Server {
             watch(&connection.socket, slot)?;
         }
         operator.watch(poll.registry())?;
-        let connections_max = options.max_connections;
+        let mut admission = Admission::new(&options);
+        for (slot, connection) in &connections {
+            admission.note_opened(slot, &connection.socket);
+        }
+        engine.set_hold_limits(options.max_hold.clone());
         let open = connections.len();
         Ok(Server {
             options,
+            admission,
             poll,
             operator,
-            acceptor: Acceptor::new(listeners, connections_max, draining, open),
+            acceptor: Acceptor::new(listeners, draining, open),
             connections,
             last_serial: 0,
             engine,
@@ -188,6 +199,7 @@ impl Server {
             owed: Vec::new(),
             unfinished: Vec::new(),
             dead: Vec::new(),
+            tidier: Tidier::default(),
             cut_off_log: RateLimit::default(),
             poll_log: RateLimit::default(),
         })
@@ -201,6 +213,7 @@ impl Server {
         }
         self.service_manager.stopping();
         self.operator.stop();
+        self.acceptor.remove_paths();
     }
 
     fn turn(&mut self, events: &mut Events) {
@@ -214,9 +227,11 @@ impl Server {
         }
         let now = clock::now();
         self.engine.expire(now);
+        self.log_expired();
         self.deliver_answers();
         self.flush_owed();
         self.close_dead();
+        self.tidy(now);
         self.service_manager.keep_informed(self.connections.len(), &self.engine, now);
         self.serve_operator(events, now);
     }
@@ -247,6 +262,7 @@ impl Server {
             self.service_manager.next_deadline(),
             self.acceptor.next_deadline(),
             self.operator.next_deadline(),
+            self.tidier.next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(next.ns_since(clock::now())))
@@ -266,22 +282,27 @@ impl Server {
         while let Some(socket) =
             self.acceptor.next(self.connections.len(), &mut self.engine.counters)
         {
-            if let Err(e) = self.add_connection(socket) {
-                self.engine.counters.connect_errors += 1;
-                error!("a connection could not be watched and is closed: {e}");
+            let open = self.connections.len();
+            if self.admission.admits(&socket, open, &mut self.engine.counters) {
+                self.add_connection(socket);
             }
         }
     }
 
-    fn add_connection(&mut self, socket: OwnedFd) -> io::Result<()> {
+    fn add_connection(&mut self, socket: OwnedFd) {
         let entry = self.connections.vacant_entry();
         let token = Token(entry.key());
         let fd = socket.as_raw_fd();
-        self.poll.registry().register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        let registry = self.poll.registry();
+        if let Err(e) = registry.register(&mut SourceFd(&fd), token, Interest::READABLE) {
+            self.engine.counters.connect_errors += 1;
+            error!("a connection could not be watched and is closed: {e}");
+            return;
+        }
+        self.admission.note_opened(entry.key(), &socket);
         self.last_serial = self.last_serial.wrapping_add(1);
         debug!("#{} connected: {}", self.last_serial, listener::peer_of(&socket));
         entry.insert(Connection::new(socket, self.last_serial));
-        Ok(())
     }
 
     fn handle_event(&mut self, event: &Event) {
@@ -378,6 +399,21 @@ impl Server {
         }
         self.deliver_answers();
         true
+    }
+
+    /// A lock that was taken away is worth a look: its holder hangs, or the limit
+    /// is too low.
+    fn log_expired(&mut self) {
+        for lock in self.engine.take_expired() {
+            let connection = self.connections.get(lock.client.slot as usize);
+            let peer = connection.map(|connection| listener::peer_of(&connection.socket));
+            warn!(
+                "--max-hold: lock on {} taken away from {} after {} s",
+                lock.key.escape_ascii(),
+                peer.unwrap_or_default(),
+                lock.held_ns / 1_000_000_000,
+            );
+        }
     }
 
     /// Passes on what the engine has to say.
@@ -499,6 +535,21 @@ impl Server {
         self.dead.push(client);
     }
 
+    /// After a crowd has left, its memory goes back to the system.
+    fn tidy(&mut self, now: Time) {
+        if !self.tidier.is_due(self.connections.len() + self.engine.len(), now) {
+            return;
+        }
+        self.engine.shrink();
+        self.connections.shrink_to_fit();
+        self.admission.shrink();
+        for list in [&mut self.owed, &mut self.unfinished, &mut self.dead] {
+            list.shrink_to_fit();
+        }
+        sys::give_memory_back();
+        debug!("memory given back");
+    }
+
     /// Last in a turn, so that no event and no list of this turn can mean a
     /// newer client of the same slot.
     fn close_dead(&mut self) {
@@ -507,8 +558,43 @@ impl Server {
         }
         for client in self.dead.drain(..) {
             self.connections.remove(client.slot as usize);
+            self.admission.note_closed(client.slot as usize);
         }
         self.acceptor.note_closed();
+    }
+}
+
+/// When to give memory back: some time after a crowd has left, and not while
+/// the next may be coming.
+#[derive(Default)]
+struct Tidier {
+    /// The most connections and locks at a time since memory was given back.
+    peak: usize,
+    due: Option<Time>,
+}
+
+impl Tidier {
+    /// Below that there is nothing worth giving back.
+    const WORTHWHILE: usize = 1_000;
+    const DELAY_S: u64 = 2;
+
+    /// Whether it is time, `now` that `size` connections and locks are there.
+    fn is_due(&mut self, size: usize, now: Time) -> bool {
+        self.peak = self.peak.max(size);
+        if self.peak < Self::WORTHWHILE || size > self.peak / 4 {
+            self.due = None;
+            return false;
+        }
+        let due = *self.due.get_or_insert(now.plus_seconds(Self::DELAY_S));
+        if now < due {
+            return false;
+        }
+        *self = Tidier { peak: size, due: None };
+        true
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.due
     }
 }
 

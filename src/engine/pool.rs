@@ -106,6 +106,12 @@ impl Pools {
         true
     }
 
+    pub(super) fn shrink(&mut self) {
+        self.slots.shrink_to_fit();
+        let slots = &self.slots;
+        self.by_key.shrink_to_fit(|&id| slots[id as usize].hash);
+    }
+
     pub(super) fn get_mut(&mut self, id: u32) -> &mut Pool {
         &mut self.slots[id as usize]
     }

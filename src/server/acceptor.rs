@@ -1,14 +1,16 @@
 //! When to accept: in fair batches, and not while descriptors are short.
 
 use super::clock;
-use super::listener::{Accepted, Listener};
+use super::listener::{Accepted, Listener, Settings};
 use super::logging::RateLimit;
+use super::unix_socket;
 use crate::engine::Time;
 use crate::engine::statistics::Counters;
-use log::{error, warn};
+use log::error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// Newcomers accepted in a turn, before others are served again.
@@ -29,8 +31,6 @@ pub(super) struct Acceptor {
     /// Whose turn it is, so that a crowd at one does not shut out another.
     next: usize,
     left_this_turn: usize,
-    /// --max-connections.
-    connections_max: usize,
     /// How many connections descriptors suffice for.
     capacity: usize,
     /// Accepting is paused until then, or until a connection closes.
@@ -40,7 +40,6 @@ pub(super) struct Acceptor {
     in_episode: bool,
     episode_log: RateLimit,
     failure_log: RateLimit,
-    rejected_log: RateLimit,
     /// The listeners are shut.
     draining: bool,
 }
@@ -48,23 +47,16 @@ pub(super) struct Acceptor {
 impl Acceptor {
     /// To be called when the daemon has opened all it needs for itself, and
     /// serves `open` connections already.
-    pub(super) fn new(
-        listeners: Vec<Listener>,
-        connections_max: Option<usize>,
-        draining: bool,
-        open: usize,
-    ) -> Self {
+    pub(super) fn new(listeners: Vec<Listener>, draining: bool, open: usize) -> Self {
         Acceptor {
             listeners,
             next: 0,
             left_this_turn: 0,
-            connections_max: connections_max.unwrap_or(usize::MAX),
             capacity: connections_possible(open),
             paused_until: None,
             in_episode: false,
             episode_log: RateLimit::default(),
             failure_log: RateLimit::default(),
-            rejected_log: RateLimit::default(),
             draining,
         }
     }
@@ -87,19 +79,33 @@ impl Acceptor {
         }
     }
 
-    /// Listens again.
+    /// Listens again. `watch` is called for each listener whose socket is another
+    /// one now.
     ///
     /// # Errors
-    /// Which listeners could not be had again, and why. The others are open.
-    pub(super) fn undrain(&mut self, backlog: i32) -> Result<(), String> {
+    /// Which listener could not be had again, and why. The others are open.
+    pub(super) fn undrain(
+        &mut self,
+        settings: &Settings,
+        watch: impl Fn(usize, &OwnedFd) -> io::Result<()>,
+    ) -> Result<(), String> {
         self.draining = false;
         let mut result = Ok(());
-        for listener in &mut self.listeners {
-            if let Err(e) = listener.reopen(backlog) {
+        for (n, listener) in self.listeners.iter_mut().enumerate() {
+            let reopened = listener.reopen(settings).and_then(|replaced| match replaced {
+                true => watch(n, &listener.socket),
+                false => Ok(()),
+            });
+            if let Err(e) = reopened {
                 result = Err(format!("{} could not be opened again: {e}", listener.name));
             }
         }
         result
+    }
+
+    /// Forgets the paths of our Unix sockets.
+    pub(super) fn remove_paths(&self) {
+        self.listeners.iter().filter_map(Listener::unix_path).for_each(unix_socket::remove);
     }
 
     pub(super) fn names(&self) -> String {
@@ -154,13 +160,6 @@ impl Acceptor {
             }
             self.left_this_turn -= 1;
             match self.listeners[self.next].accept() {
-                Accepted::Connection(_) if open >= self.connections_max => {
-                    counters.rejected_connections += 1;
-                    if let Some(suppressed) = self.rejected_log.admit() {
-                        let max = self.connections_max;
-                        warn!("a connection over --max-connections {max} is closed{suppressed}");
-                    }
-                }
                 Accepted::Connection(socket) => return Some(socket),
                 Accepted::Aborted => {}
                 Accepted::Nobody => self.note_empty(),

@@ -5,21 +5,17 @@
 //! or `ERROR …`; `HELP` with several and a blank one.
 
 use super::connection::{Connection, Flushed, Life};
+use super::unix_socket;
 use crate::protocol::lines::{LINE_BYTES_MAX, Line};
-use log::{debug, info, warn};
+use log::{info, warn};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
-    sockopt,
-};
+use rustix::net::{SocketFlags, accept_with, listen, sockopt};
 use slab::Slab;
 use std::ffi::OsString;
-use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -63,16 +59,8 @@ impl Control {
     /// # Errors
     /// What the kernel says; `AddrInUse` when another daemon answers there.
     pub(super) fn bind(path: &str, group: Option<&str>) -> io::Result<Self> {
-        remove_stale(path)?;
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        bind(&socket, &SocketAddrUnix::new(path)?)?;
         let mode = if group.is_some() { 0o660 } else { 0o600 };
-        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
-        if let Some(group) = group {
-            std::os::unix::fs::chown(path, None, Some(group_id(group)?))?;
-        }
-        // Only now, when nobody else can get in.
+        let socket = unix_socket::bind(path, mode, group)?;
         listen(&socket, CONNECTIONS_MAX as i32)?;
         Ok(Self::adopt(socket, path.to_owned()))
     }
@@ -80,13 +68,6 @@ impl Control {
     /// Takes over a socket that is listened on already.
     pub(super) fn adopt(socket: OwnedFd, path: String) -> Self {
         Control { socket, path, connections: Slab::new(), buffer: [0; 1024] }
-    }
-
-    /// Forgets the socket's name: nobody serves it any more.
-    pub(super) fn remove(&self) {
-        if let Err(e) = std::fs::remove_file(&self.path) {
-            debug!("{} could not be removed: {e}", self.path);
-        }
     }
 
     /// Accepts all who wait, each watched under `first_token` and its number.
@@ -207,30 +188,6 @@ fn credentials_of(socket: &OwnedFd) -> String {
         Ok(peer) => format!("uid {}, pid {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
         Err(e) => format!("somebody unknown ({e})"),
     }
-}
-
-/// A socket file outlives a daemon that was killed. One where a daemon still
-/// answers is left alone, and so is a file that is no socket.
-fn remove_stale(path: &str) -> io::Result<()> {
-    let Ok(meta) = std::fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if !meta.file_type().is_socket() || UnixStream::connect(path).is_ok() {
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
-    std::fs::remove_file(path)
-}
-
-/// group(5): by name or number.
-fn group_id(group: &str) -> io::Result<u32> {
-    if let Ok(id) = group.parse() {
-        return Ok(id);
-    }
-    let groups = std::fs::read_to_string("/etc/group")?;
-    let mut entries = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let entry = entries.find(|fields| fields.len() > 2 && fields[0] == group);
-    let id = entry.and_then(|fields| fields[2].parse().ok());
-    id.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
 }
 
 /// `--reload`: asks the daemon at `path` for a hot restart and waits until it is

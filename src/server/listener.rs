@@ -1,7 +1,9 @@
 //! Sockets that are listened on: our own, or inherited ones.
 
+use super::options::Options;
 use super::snapshot::{ListenerState, Origin};
 use super::sys;
+use super::unix_socket;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrAny, SocketFlags, SocketType, accept_with, bind, getpeername,
@@ -11,6 +13,10 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// In front of the path, in names of listeners.
+const UNIX_PREFIX: &str = "unix:";
 
 /// Why the daemon can't listen. Shown to whoever started it, then the end.
 #[derive(Debug)]
@@ -19,6 +25,8 @@ pub enum ListenError {
     InvalidAddress(String),
     /// A socket could not be had.
     Bind(SocketAddr, io::Error),
+    /// A Unix socket could not be had.
+    Unix(String, io::Error),
     /// An inherited socket can't be served.
     Inherited(String, io::Error),
 }
@@ -31,7 +39,29 @@ impl fmt::Display for ListenError {
                 write!(f, "Address `{address}` is not valid to listen on.")
             }
             ListenError::Bind(address, e) => write!(f, "Couldn't bind to {address}: {e}"),
+            ListenError::Unix(path, e) => write!(f, "Couldn't listen on {path}: {e}"),
             ListenError::Inherited(which, e) => write!(f, "Can't serve {which}: {e}"),
+        }
+    }
+}
+
+/// What all listeners have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) backlog: i32,
+    /// 0 is off.
+    pub(super) keepalive_s: u32,
+    /// --listen-unix and its mode.
+    pub(super) unix: Option<(String, u32)>,
+}
+
+impl Settings {
+    pub(super) fn new(options: &Options) -> Self {
+        let mode = options.listen_unix_mode;
+        Settings {
+            backlog: options.backlog,
+            keepalive_s: options.keepalive,
+            unix: options.listen_unix.clone().map(|path| (path, mode)),
         }
     }
 }
@@ -87,25 +117,29 @@ impl Listener {
     }
 
     /// Listens on an address of this machine.
-    fn bind(wanted: &Wanted, backlog: i32) -> Result<Self, ListenError> {
+    fn bind(wanted: &Wanted, settings: &Settings) -> Result<Self, ListenError> {
         wanted
             .bind(false)
-            .and_then(|socket| Self::serve(socket, Origin::Address, backlog))
+            .and_then(|socket| Self::serve(socket, Origin::Address, settings))
             .map_err(|e| ListenError::Bind(wanted.address, e))
     }
 
     /// Listens on an address of which `old` has a part, say all addresses
     /// instead of one, without a moment in which nobody does.
-    fn bind_beside(wanted: &Wanted, old: &[Listener], backlog: i32) -> Result<Self, ListenError> {
+    fn bind_beside(
+        wanted: &Wanted,
+        old: &[Listener],
+        settings: &Settings,
+    ) -> Result<Self, ListenError> {
         let reuse_port = |reuse| {
-            for listener in old {
+            for listener in old.iter().filter(|l| l.origin == Origin::Address) {
                 sockopt::set_socket_reuseport(&listener.socket, reuse)?;
             }
             io::Result::Ok(())
         };
         let open = || {
             reuse_port(true)?;
-            let listener = Self::serve(wanted.bind(true)?, Origin::Address, backlog)?;
+            let listener = Self::serve(wanted.bind(true)?, Origin::Address, settings)?;
             // Or a second daemon could be started on the port by mistake.
             sockopt::set_socket_reuseport(&listener.socket, false)?;
             Ok(listener)
@@ -115,13 +149,13 @@ impl Listener {
     }
 
     /// Takes over a socket that somebody else bound and perhaps listens on.
-    fn inherit(socket: OwnedFd, backlog: i32) -> io::Result<Self> {
+    fn inherit(socket: OwnedFd, settings: &Settings) -> io::Result<Self> {
         if sockopt::socket_type(&socket)? != SocketType::STREAM
             || !sockopt::socket_acceptconn(&socket)?
         {
             return Err(io::Error::other("not a listening stream socket"));
         }
-        Self::serve(socket, Origin::Inherited, backlog)
+        Self::serve(socket, Origin::Inherited, settings)
     }
 
     /// Goes on with a listener of the image before us.
@@ -129,13 +163,13 @@ impl Listener {
         socket: OwnedFd,
         state: &ListenerState,
         draining: bool,
-        backlog: i32,
+        settings: &Settings,
     ) -> io::Result<Self> {
         if draining {
             let ListenerState { name, origin, .. } = state.clone();
             return Ok(Listener { socket, name, origin, may_have_more: false });
         }
-        let listener = Self::inherit(socket, backlog)?;
+        let listener = Self::inherit(socket, settings)?;
         Ok(Listener { origin: state.origin, ..listener })
     }
 
@@ -152,21 +186,47 @@ impl Listener {
         Ok(rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read)?)
     }
 
-    /// Listens again after [`Listener::shut`].
-    pub(super) fn reopen(&mut self, backlog: i32) -> io::Result<()> {
-        listen(&self.socket, backlog)?;
+    /// Listens again after [`Listener::shut`]. True when the socket is another
+    /// one now: a Unix socket that was shut stays so.
+    pub(super) fn reopen(&mut self, settings: &Settings) -> io::Result<bool> {
+        let replaced = match (&settings.unix, self.origin) {
+            (Some((path, mode)), Origin::Unix) => {
+                self.socket = unix_socket::bind(path, *mode, None)?;
+                true
+            }
+            (None, Origin::Unix) => return Err(io::ErrorKind::NotFound.into()),
+            (_, Origin::Inherited) if !is_tcp(&self.socket)? => {
+                return Err(io::Error::other("an inherited Unix socket stays shut"));
+            }
+            _ => false,
+        };
+        listen(&self.socket, settings.backlog)?;
         self.may_have_more = true;
-        Ok(())
+        Ok(replaced)
+    }
+
+    /// Listens on a Unix socket of our own.
+    fn bind_unix(path: &str, mode: u32, settings: &Settings) -> Result<Self, ListenError> {
+        unix_socket::bind(path, mode, None)
+            .and_then(|socket| Self::serve(socket, Origin::Unix, settings))
+            .map_err(|e| ListenError::Unix(path.to_owned(), e))
+    }
+
+    /// The path of a Unix socket of our own.
+    pub(super) fn unix_path(&self) -> Option<&str> {
+        let path = self.name.strip_prefix(UNIX_PREFIX)?;
+        (self.origin == Origin::Unix).then_some(path)
     }
 
     /// Options that accepted connections inherit are set here, once.
-    fn serve(socket: OwnedFd, origin: Origin, backlog: i32) -> io::Result<Self> {
+    fn serve(socket: OwnedFd, origin: Origin, settings: &Settings) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
         if is_tcp(&socket)? {
             sockopt::set_tcp_nodelay(&socket, true)?;
+            set_keepalive(&socket, settings.keepalive_s)?;
         }
-        listen(&socket, backlog)?;
+        listen(&socket, settings.backlog)?;
         let name = name_of(&getsockname(&socket)?);
         Ok(Listener { socket, name, origin, may_have_more: true })
     }
@@ -175,6 +235,29 @@ impl Listener {
 fn is_tcp(socket: &OwnedFd) -> io::Result<bool> {
     let domain = sockopt::socket_domain(socket)?;
     Ok(domain == AddressFamily::INET || domain == AddressFamily::INET6)
+}
+
+/// A host that lost power says nothing: the kernel asks after half of
+/// `keepalive_s` of silence, then up to four times more, and counts data that
+/// nobody acknowledges for as long as lost too (tcp(7)). From the last sign of
+/// life it is at most twice `keepalive_s`.
+fn set_keepalive(socket: &OwnedFd, keepalive_s: u32) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, keepalive_s > 0)?;
+    if keepalive_s == 0 {
+        return Ok(sockopt::set_tcp_user_timeout(socket, 0)?);
+    }
+    let idle_s = keepalive_s.div_ceil(2);
+    let interval_s = (keepalive_s / 4).max(1);
+    // A second is left for the kernel's coarse timers.
+    let count = ((2 * keepalive_s - 1 - idle_s) / interval_s).clamp(1, 4);
+    let seconds = |s: u32| Duration::from_secs(s.into());
+    sockopt::set_tcp_keepidle(socket, seconds(idle_s))?;
+    sockopt::set_tcp_keepintvl(socket, seconds(interval_s))?;
+    sockopt::set_tcp_keepcnt(socket, count)?;
+    // The kernel looks at it when a probe is due: half an interval early, so
+    // that the last probe decides.
+    let user_timeout_ms = (idle_s + count * interval_s) * 1_000 - interval_s * 500;
+    Ok(sockopt::set_tcp_user_timeout(socket, user_timeout_ms)?)
 }
 
 /// Who is at the other end, as shown in logs.
@@ -191,7 +274,7 @@ fn name_of(address: &SocketAddrAny) -> String {
     }
     match rustix::net::SocketAddrUnix::try_from(address.clone()) {
         Ok(address) => match address.path() {
-            Some(path) => format!("unix:{}", path.to_string_lossy()),
+            Some(path) => format!("{UNIX_PREFIX}{}", path.to_string_lossy()),
             None => "unix".to_owned(),
         },
         Err(_) => "unknown".to_owned(),
@@ -199,7 +282,7 @@ fn name_of(address: &SocketAddrAny) -> String {
 }
 
 /// The sockets to serve: standard input if it is one, else those that systemd
-/// passed, else new ones as told by `-l` and `-p`.
+/// passed, else new ones as told by `-l` and `-p`; and `--listen-unix`.
 ///
 /// # Errors
 /// All end the start: an address that is none, a socket that can't be bound or
@@ -207,21 +290,32 @@ fn name_of(address: &SocketAddrAny) -> String {
 pub(super) fn open(
     addresses: Option<&str>,
     port: u16,
-    backlog: i32,
+    settings: &Settings,
 ) -> Result<Vec<Listener>, ListenError> {
-    if let Some(listener) = from_standard_input(backlog)? {
-        return Ok(vec![listener]);
+    let mut listeners = match from_standard_input(settings)? {
+        Some(listener) => vec![listener],
+        None => from_service_manager(settings)?,
+    };
+    if listeners.is_empty() {
+        listeners = bind_all(addresses, port, settings)?;
     }
-    let passed = from_service_manager(backlog)?;
-    if !passed.is_empty() {
-        return Ok(passed);
+    if let Some((path, mode)) = &settings.unix {
+        listeners.push(Listener::bind_unix(path, *mode, settings)?);
     }
+    Ok(listeners)
+}
+
+fn bind_all(
+    addresses: Option<&str>,
+    port: u16,
+    settings: &Settings,
+) -> Result<Vec<Listener>, ListenError> {
     let mut listeners: Vec<Listener> = Vec::new();
     for mut wanted in wanted(addresses, port)? {
         // With port 0 all get the one that the first is given.
         let first_port = listeners.first().and_then(|first| parse_name(&first.name));
         wanted.address.set_port(first_port.map_or(port, |address| address.port()));
-        match Listener::bind(&wanted, backlog) {
+        match Listener::bind(&wanted, settings) {
             Ok(listener) => listeners.push(listener),
             Err(ListenError::Bind(_, e)) if wanted.is_excused(&e) => {}
             Err(e) => return Err(e),
@@ -240,24 +334,32 @@ pub(super) fn change_addresses(
     listeners: &mut Vec<Listener>,
     addresses: Option<&str>,
     port: u16,
-    backlog: i32,
+    settings: &Settings,
 ) -> Result<Vec<Listener>, ListenError> {
-    if listeners.iter().any(|listener| listener.origin == Origin::Inherited) {
-        return Ok(Vec::new());
-    }
-    let wanted = wanted(addresses, port)?;
+    let inherited = listeners.iter().any(|listener| listener.origin == Origin::Inherited);
+    let wanted = if inherited { Vec::new() } else { wanted(addresses, port)? };
     let mut new = Vec::new();
     for wanted in &wanted {
         if listeners.iter().any(|listener| wanted.is(&listener.name)) {
             continue;
         }
-        match Listener::bind_beside(wanted, listeners, backlog) {
+        match Listener::bind_beside(wanted, listeners, settings) {
             Ok(listener) => new.push(listener),
             Err(ListenError::Bind(_, e)) if wanted.is_excused(&e) => {}
             Err(e) => return Err(e),
         }
     }
-    let stays = |listener: &Listener| wanted.iter().any(|wanted| wanted.is(&listener.name));
+    let unix_path = settings.unix.as_ref().map(|(path, _)| path.as_str());
+    if let Some((path, mode)) = &settings.unix {
+        if !listeners.iter().any(|listener| listener.unix_path() == unix_path) {
+            new.push(Listener::bind_unix(path, *mode, settings)?);
+        }
+    }
+    let stays = |listener: &Listener| match listener.origin {
+        Origin::Inherited => true,
+        Origin::Address => wanted.iter().any(|wanted| wanted.is(&listener.name)),
+        Origin::Unix => listener.unix_path() == unix_path,
+    };
     let (mut stay, go) = std::mem::take(listeners).into_iter().partition::<Vec<_>, _>(stays);
     stay.append(&mut new);
     *listeners = stay;
@@ -293,14 +395,14 @@ pub(super) fn check_addresses(
 }
 
 /// A running reference that hands over to us leaves its listener there.
-fn from_standard_input(backlog: i32) -> Result<Option<Listener>, ListenError> {
+fn from_standard_input(settings: &Settings) -> Result<Option<Listener>, ListenError> {
     let stdin = rustix::stdio::stdin();
     if sockopt::socket_type(stdin).is_err() {
         return Ok(None);
     }
     let take = || {
         let socket = rustix::io::fcntl_dupfd_cloexec(stdin, 3)?;
-        let listener = Listener::inherit(socket, backlog)?;
+        let listener = Listener::inherit(socket, settings)?;
         // Nothing but the listener itself may keep the socket open.
         let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, 0.into())?;
         rustix::stdio::dup2_stdin(null)?;
@@ -310,11 +412,11 @@ fn from_standard_input(backlog: i32) -> Result<Option<Listener>, ListenError> {
 }
 
 /// sd_listen_fds(3).
-fn from_service_manager(backlog: i32) -> Result<Vec<Listener>, ListenError> {
+fn from_service_manager(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
     let failed = |e| ListenError::Inherited("the sockets of LISTEN_FDS".to_owned(), e);
     let inherit = |fd| {
         sys::inherited_descriptor(fd)
-            .and_then(|socket| Listener::inherit(socket, backlog))
+            .and_then(|socket| Listener::inherit(socket, settings))
             .map_err(|e| ListenError::Inherited(format!("descriptor {fd} of LISTEN_FDS"), e))
     };
     sd_notify::listen_fds().map_err(failed)?.map(inherit).collect()

@@ -1,15 +1,19 @@
 //! What operators ask for, by signal or control socket: stop, hot restart, drain.
 
 use super::control::{Control, Request};
+use super::listener::Settings;
 use super::options::Options;
 use super::restart::{self, Trial};
 use super::service_manager::STATUS_INTERVAL_NS;
 use super::snapshot::{ControlState, Snapshot};
-use super::{CONTROL_LISTENER, FIRST_CONTROL, SIGNALS, Server, StartError, TRIAL, clock, sys};
+use super::unix_socket;
+use super::{
+    CONTROL_LISTENER, FIRST_CONTROL, FIRST_LISTENER, SIGNALS, Server, StartError, TRIAL, clock, sys,
+};
 use crate::engine::Time;
 use log::{error, info};
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Registry};
+use mio::{Events, Interest, Registry, Token};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -70,7 +74,7 @@ impl Operator {
             trial.abandon();
         }
         if let Some(control) = self.control {
-            control.remove();
+            unix_socket::remove(&control.path);
         }
     }
 
@@ -248,7 +252,12 @@ impl Server {
         if !self.acceptor.is_draining() {
             return Ok(());
         }
-        let result = self.acceptor.undrain(self.options.backlog);
+        let registry = self.poll.registry();
+        let watch = |n: usize, socket: &OwnedFd| {
+            let token = Token(FIRST_LISTENER + n);
+            registry.register(&mut SourceFd(&socket.as_raw_fd()), token, Interest::READABLE)
+        };
+        let result = self.acceptor.undrain(&Settings::new(&self.options), watch);
         match &result {
             Ok(()) => info!("draining no more: listening on {}", self.acceptor.names()),
             Err(why) => error!("{why}"),

@@ -1,6 +1,9 @@
 //! The command line.
 
+use crate::engine::HoldLimit;
 use clap::Parser;
+use ipnet::IpNet;
+use std::net::IpAddr;
 
 /// The port that PoolCounter clients know.
 pub const PORT: u16 = 7531;
@@ -50,6 +53,37 @@ pub struct Options {
           value_parser = clap::value_parser!(i32).range(1..))]
     pub backlog: i32,
 
+    /// Serve a Unix socket at this path as well.
+    #[arg(long, value_name = "PATH", overrides_with = "listen_unix")]
+    pub listen_unix: Option<String>,
+
+    /// Mode of that socket's file, in octal: who may connect to it.
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode,
+          overrides_with = "listen_unix_mode")]
+    pub listen_unix_mode: u32,
+
+    /// Close connections from other addresses than these, such as 10.0.0.0/8 or
+    /// 2001:db8::/32. May be given several times. [default: all are served]
+    #[arg(long, value_name = "CIDR", value_parser = parse_net)]
+    pub allow: Vec<IpNet>,
+
+    /// Connections served at a time from one address. [default: no limit]
+    #[arg(long, value_name = "N", overrides_with = "max_connections_per_ip")]
+    pub max_connections_per_ip: Option<usize>,
+
+    /// After how many seconds of silence a client's host is asked whether it is
+    /// still there. One that is not has its locks freed within twice that time.
+    /// 0 never asks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, overrides_with = "keepalive",
+          value_parser = clap::value_parser!(u32).range(..=16_000))]
+    pub keepalive: u32,
+
+    /// Take a lock away from whoever holds it for longer. `*` in the pattern
+    /// stands for anything. May be given several times; the first that matches a
+    /// key counts. [default: no limit]
+    #[arg(long, value_name = "PATTERN=SECONDS")]
+    pub max_hold: Vec<HoldLimit>,
+
     /// Connections served at a time; one more is closed at once.
     /// [default: as many as there are descriptors]
     #[arg(long, value_name = "N", overrides_with = "max_connections")]
@@ -86,6 +120,17 @@ pub struct Options {
     /// an old /etc/default/poolcounter must not keep us from starting.
     #[arg(hide = true)]
     pub ignored: Vec<String>,
+}
+
+/// A network, or an address alone.
+fn parse_net(text: &str) -> Result<IpNet, String> {
+    let address = |_| text.parse::<IpAddr>().map(IpNet::from);
+    text.parse().or_else(address).map_err(|_| "not an address or network".to_owned())
+}
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).map_err(|e| e.to_string())?;
+    if mode > 0o777 { Err("more than 777".to_owned()) } else { Ok(mode) }
 }
 
 /// What `--reload` makes the daemon's new command line: everything on ours but

@@ -2,10 +2,11 @@
 
 use super::connection::{Connection, Life};
 use super::control::Control;
-use super::listener::{self, Listener};
+use super::listener::{self, Listener, Settings};
 use super::operator::Operator;
 use super::options::Options;
 use super::snapshot::{ConnectionState, Snapshot, SnapshotError};
+use super::unix_socket;
 use super::{Server, StartError, VERSION, clock, sys};
 use crate::engine::{ClientId, Engine};
 use log::{error, info, warn};
@@ -24,11 +25,11 @@ impl Server {
         mut operator: Operator,
         snapshot: Snapshot,
     ) -> Result<Self, StartError> {
-        let backlog = options.backlog;
+        let settings = Settings::new(&options);
         let mut listeners = Vec::new();
         for state in &snapshot.listeners {
             let socket = take_over(state.fd)?;
-            listeners.push(Listener::resume(socket, state, snapshot.draining, backlog)?);
+            listeners.push(Listener::resume(socket, state, snapshot.draining, &settings)?);
         }
         let (connections, lost) = resume_connections(snapshot.connections);
         let now = clock::now();
@@ -40,7 +41,7 @@ impl Server {
         let addresses = options.listen.as_deref();
         let changed = match snapshot.draining {
             true => Ok(Vec::new()),
-            false => listener::change_addresses(&mut listeners, addresses, options.port, backlog),
+            false => listener::change_addresses(&mut listeners, addresses, options.port, &settings),
         };
         let (closed, problem) = match changed {
             Ok(closed) => (closed, None),
@@ -51,7 +52,7 @@ impl Server {
             if options.control.as_ref() == Some(&control.path) {
                 operator.control = Some(control);
             } else {
-                control.remove();
+                unix_socket::remove(&control.path);
             }
         }
         if operator.control.is_none() {
@@ -81,10 +82,11 @@ impl Server {
     fn accept_last_of(&mut self, closed: Vec<Listener>) {
         for listener in closed {
             info!("no longer listening on {}", listener.name);
+            if let Some(path) = listener.unix_path() {
+                unix_socket::remove(path);
+            }
             while let listener::Accepted::Connection(socket) = listener.accept() {
-                if let Err(e) = self.add_connection(socket) {
-                    warn!("a connection could not be watched and is closed: {e}");
-                }
+                self.add_connection(socket);
             }
         }
     }

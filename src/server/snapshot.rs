@@ -43,6 +43,8 @@ pub struct Snapshot {
 pub enum Origin {
     /// `-l`, or its default: another `-l` may close it.
     Address,
+    /// `--listen-unix`.
+    Unix,
     /// Inherited: as standard input or from the service manager. `-l` does not
     /// touch it.
     Inherited,

@@ -46,6 +46,16 @@ pub(super) fn ignore_sigpipe() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
+/// Asks the allocator to return what it does not use (malloc_trim(3)). Other
+/// libraries than GNU's have no such call, and need none.
+pub(super) fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call has no conditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// The number of the next signal that waits in a signalfd, if one does.
 pub(super) fn next_signal(fd: &OwnedFd) -> Option<i32> {
     const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();

@@ -59,8 +59,15 @@ struct Server {
 struct Listener {
     fd: i32,
     name: String,
-    #[serde(default, skip_serializing_if = "is_default")]
-    inherited: bool,
+    origin: ListenerOrigin,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ListenerOrigin {
+    Address,
+    Unix,
+    Inherited,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -210,7 +217,11 @@ impl From<&Snapshot> for Server {
         let listener = |l: &ListenerState| Listener {
             fd: l.fd,
             name: l.name.clone(),
-            inherited: l.origin == Origin::Inherited,
+            origin: match l.origin {
+                Origin::Address => ListenerOrigin::Address,
+                Origin::Unix => ListenerOrigin::Unix,
+                Origin::Inherited => ListenerOrigin::Inherited,
+            },
         };
         let control = |c: &ControlState| Control { fd: c.fd, path: c.path.clone() };
         Server {
@@ -257,7 +268,11 @@ impl From<Server> for Snapshot {
         let listener = |l: Listener| ListenerState {
             fd: l.fd,
             name: l.name,
-            origin: if l.inherited { Origin::Inherited } else { Origin::Address },
+            origin: match l.origin {
+                ListenerOrigin::Address => Origin::Address,
+                ListenerOrigin::Unix => Origin::Unix,
+                ListenerOrigin::Inherited => Origin::Inherited,
+            },
         };
         Snapshot {
             engine,
