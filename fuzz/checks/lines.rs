@@ -1,0 +1,157 @@
+//! The bytes are a stream from a client and the pieces in which it arrives. The
+//! lines must be those that a plain split finds, however it is cut, and each
+//! must be parsed as a plain reading of docs/protocol.md does.
+
+use poolcounterd::protocol::lines::{LINE_BYTES_MAX, Line, Lines};
+use poolcounterd::protocol::{Acquire, Command, Mode};
+
+/// # Panics
+/// When lines or commands are not what they should be.
+pub(crate) fn check(data: &[u8]) {
+    let (cuts, stream) = decode(data);
+    let expected = split(&stream);
+    assert_eq!(read(&[&stream]), expected, "in one piece");
+    assert_eq!(read(&cut(&stream, cuts)), expected, "in pieces");
+    for line in expected.complete() {
+        check_command(line);
+    }
+}
+
+/// The first byte says how many of those behind it are lengths of pieces. In the
+/// stream, a byte 0xFE and the one behind it stand for a run of letters about as
+/// long as a line may be: a fuzzer would be long in finding one.
+fn decode(data: &[u8]) -> (&[u8], Vec<u8>) {
+    let (&count, data) = data.split_first().unwrap_or((&0, &[]));
+    let (cuts, mut data) = data.split_at(data.len().min(usize::from(count % 16)));
+    let mut stream = Vec::new();
+    while let Some((&byte, rest)) = data.split_first() {
+        data = rest;
+        if byte != 0xFE {
+            stream.push(byte);
+            continue;
+        }
+        let (&length, rest) = data.split_first().unwrap_or((&0, &[]));
+        data = rest;
+        stream.resize(stream.len() + LINE_BYTES_MAX - 16 + usize::from(length % 32), b'x');
+    }
+    (cuts, stream)
+}
+
+/// Pieces of the lengths in `cuts`, and what remains.
+fn cut<'a>(mut stream: &'a [u8], cuts: &[u8]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    for &cut in cuts {
+        // From 200 on: about as long as a line may be.
+        let len = if cut < 200 { cut.into() } else { LINE_BYTES_MAX - 228 + usize::from(cut) };
+        let (piece, rest) = stream.split_at(stream.len().min(len));
+        pieces.push(piece);
+        stream = rest;
+    }
+    pieces.push(stream);
+    pieces
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    /// `None` for one that is too long.
+    lines: Vec<Option<Vec<u8>>>,
+    unfinished: Vec<u8>,
+}
+
+impl Found {
+    fn complete(&self) -> impl Iterator<Item = &[u8]> {
+        self.lines.iter().flatten().map(Vec::as_slice)
+    }
+}
+
+/// With the code under test.
+fn read(pieces: &[&[u8]]) -> Found {
+    let mut lines = Lines::default();
+    let mut found = Vec::new();
+    for piece in pieces {
+        let mut input = *piece;
+        while let Some(line) = lines.next_line(&mut input) {
+            found.push(match line {
+                Line::Complete(bytes) => Some(bytes.to_vec()),
+                Line::TooLong => None,
+            });
+        }
+        assert!(input.is_empty(), "input was left over");
+    }
+    Found { lines: found, unfinished: lines.unfinished().to_vec() }
+}
+
+/// In the plainest way.
+fn split(stream: &[u8]) -> Found {
+    let mut lines: Vec<&[u8]> = stream.split(|&byte| byte == b'\n').collect();
+    let unfinished = lines.pop().expect("a split has a part");
+    let with_line_feed_max = LINE_BYTES_MAX - 1;
+    let mut lines: Vec<Option<Vec<u8>>> = lines
+        .into_iter()
+        .map(|line| (line.len() <= with_line_feed_max).then_some(line))
+        .map(|line| line.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()))
+        .collect();
+    // Said as soon as it is known.
+    if unfinished.len() > with_line_feed_max {
+        lines.push(None);
+        return Found { lines, unfinished: Vec::new() };
+    }
+    Found { lines, unfinished: unfinished.to_vec() }
+}
+
+fn check_command(line: &[u8]) {
+    let command = Command::parse(line);
+    assert_eq!(command, plainly(line), "{}", line.escape_ascii());
+    assert_eq!(command, Command::parse(&written(&command, line)), "{}", line.escape_ascii());
+}
+
+/// A line is read in the plainest way.
+fn plainly(line: &[u8]) -> Command<'_> {
+    let (word, rest) = match line.iter().position(|&byte| byte == b' ') {
+        Some(space) => (&line[..space], Some(&line[space + 1..])),
+        None => (line, None),
+    };
+    match (word, rest) {
+        (b"ACQ4ME", Some(rest)) => Command::Acquire(plain_acquire(Mode::ForMe, rest)),
+        (b"ACQ4ANY", Some(rest)) => Command::Acquire(plain_acquire(Mode::ForAnyone, rest)),
+        (b"STATS", Some(rest)) => Command::Stats(rest),
+        _ if line.get(..7) == Some(b"RELEASE") => Command::Release,
+        _ => Command::Unknown,
+    }
+}
+
+fn plain_acquire(mode: Mode, rest: &[u8]) -> Acquire<'_> {
+    let fields: Vec<&[u8]> = rest.split(|&b| b == b' ').filter(|f| !f.is_empty()).collect();
+    let field = |n: usize| fields.get(n).copied().unwrap_or(b"");
+    let number = |n: usize, max: u64| {
+        let text = std::str::from_utf8(field(n)).unwrap_or("");
+        let all_digits = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        let digits = text.trim_start_matches('0');
+        // Whatever does not fit is more than the largest.
+        if all_digits && !digits.is_empty() { digits.parse().unwrap_or(max).min(max) } else { 0 }
+    };
+    Acquire {
+        mode,
+        key: field(0),
+        workers: number(1, u32::MAX.into()) as u32,
+        max_queue: number(2, u32::MAX.into()) as u32,
+        timeout_s: number(3, u64::MAX),
+    }
+}
+
+/// The line a tidy client would have sent for `command`.
+fn written(command: &Command, line: &[u8]) -> Vec<u8> {
+    match command {
+        Command::Acquire(request) => {
+            let word: &[u8] = if request.mode == Mode::ForMe { b"ACQ4ME" } else { b"ACQ4ANY" };
+            let Acquire { workers, max_queue, timeout_s, .. } = request;
+            let limits = format!("{workers} {max_queue} {timeout_s}");
+            // Without a key, there is nothing behind it.
+            let limits = if request.key.is_empty() { "" } else { &limits };
+            [word, b" ", request.key, b" ", limits.as_bytes()].concat()
+        }
+        Command::Release => b"RELEASE".to_vec(),
+        Command::Stats(what) => [b"STATS ", *what].concat(),
+        Command::Unknown => line.to_vec(),
+    }
+}

@@ -1,0 +1,7 @@
+//! Runs `checks/lines.rs` under libFuzzer: see there.
+#![no_main]
+
+#[path = "../checks/lines.rs"]
+mod lines;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| lines::check(data));

@@ -1,0 +1,156 @@
+//! Simulation: random operations in virtual time, on the engine and on a model
+//! that anyone can believe at sight. Every answer, every statistic and the order
+//! of all answers have to be the same, after each step.
+//!
+//! A seed that fails is shrunk and printed as a script. `SIM_SEED=17 cargo test
+//! --test simulation` runs that seed alone; `SIM_RUNS=100000` runs more of them.
+
+#[path = "simulation/shrink.rs"]
+mod shrink;
+#[path = "simulation/mod.rs"]
+mod simulation;
+
+use poolcounterd::protocol::{Mode, Reply};
+use shrink::{failure_of, shrink};
+use simulation::pair::Pair;
+use simulation::script::{Choices, Script, Step};
+use std::collections::BTreeMap;
+use std::panic;
+
+/// Together 1,200,000 steps.
+const RUNS: u64 = 800;
+const STEPS_PER_RUN: usize = 1_500;
+
+/// What happened, and how often.
+type Tally = BTreeMap<(&'static str, &'static str), u64>;
+
+#[test]
+fn the_engine_behaves_like_the_model() {
+    if let Some(seed) = number_from_environment("SIM_SEED") {
+        run(seed, &mut Tally::new());
+        return;
+    }
+    let runs = number_from_environment("SIM_RUNS").unwrap_or(RUNS);
+    let mut tally = Tally::new();
+    for seed in 0..runs {
+        run(seed, &mut tally);
+    }
+    for ((when, reply), times) in &tally {
+        println!("{times:9} × {reply} {when}");
+    }
+    if runs >= RUNS {
+        assert_nothing_is_rare(&tally);
+    }
+}
+
+/// A simulation that never gets somewhere shows nothing about it.
+fn assert_nothing_is_rare(tally: &Tally) {
+    for (when, reply) in [
+        (AT_ONCE, Reply::LockHeld),
+        (AT_ONCE, Reply::WaitForResponse),
+        (AT_ONCE, Reply::BadSyntax),
+        (AT_ONCE, Reply::QueueFull),
+        (AT_ONCE, Reply::Locked),
+        (AT_ONCE, Reply::Timeout),
+        (AT_RELEASE, Reply::NotLocked),
+        (AT_RELEASE, Reply::Done),
+        (AT_RELEASE, Reply::Locked),
+        (AT_RELEASE, Reply::Released),
+        (AT_DISCONNECT, Reply::Locked),
+        (AT_LOOK, Reply::Timeout),
+    ] {
+        let times = tally.get(&(when, text(reply))).copied().unwrap_or(0);
+        assert!(times >= 5_000, "{reply:?} {when}: {times} times");
+    }
+}
+
+const AT_ONCE: &str = "at an ACQ";
+const AT_RELEASE: &str = "at a RELEASE";
+const AT_DISCONNECT: &str = "at a disconnect";
+const AT_LOOK: &str = "as time passed";
+
+/// Runs the script of `seed` and counts what happens.
+fn run(seed: u64, tally: &mut Tally) {
+    let script = Script::generate(&mut Random(seed), STEPS_PER_RUN);
+    let count = |step: &Step, pair: &Pair| {
+        let when = match step {
+            Step::Acquire { .. } => AT_ONCE,
+            Step::Release { .. } => AT_RELEASE,
+            Step::Disconnect { .. } => AT_DISCONNECT,
+            _ => AT_LOOK,
+        };
+        for &(_, reply) in &pair.answers {
+            *tally.entry((when, text(reply))).or_default() += 1;
+        }
+    };
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(|| script.run(count)));
+    if !matches!(result, Ok(Ok(()))) {
+        fail(&script, &format!("SIM_SEED={seed} cargo test --test simulation"));
+    }
+}
+
+fn fail(script: &Script, replay: &str) -> ! {
+    // Every panic while shrinking is one that is known already.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| ()));
+    let shortest = shrink(script, |script| failure_of(script).is_some());
+    let what = failure_of(&shortest).expect("what was shrunk fails");
+    panic::set_hook(hook);
+    panic!("{what}\n\nfrom {shortest}\n\nreplay: {replay}");
+}
+
+fn text(reply: Reply) -> &'static str {
+    std::str::from_utf8(reply.as_bytes()).expect("replies are text").trim_end()
+}
+
+fn number_from_environment(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value:?}")))
+}
+
+/// SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom Number
+/// Generators", 2014): the same numbers for a seed on every machine, for ever.
+struct Random(u64);
+
+impl Choices for Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_seed_is_always_the_same_script() {
+    let script = |seed| Script::generate(&mut Random(seed), 100);
+    assert_eq!(script(5), script(5));
+    assert_ne!(script(5), script(6));
+}
+
+#[test]
+fn shrinking_leaves_the_steps_that_matter() {
+    let acquire = Step::Acquire {
+        slot: 1,
+        mode: Mode::ForMe,
+        key: 1,
+        workers: 1,
+        max_queue: 1,
+        timeout_s: 0,
+    };
+    let mut script = Script::generate(&mut Random(1), 1_000);
+    script.steps.insert(300, acquire);
+    script.steps.insert(700, Step::Advance { by_ns: 4_242 });
+    let fails = |script: &Script| {
+        let after = script.steps.iter().skip_while(|&&step| step != acquire);
+        after.clone().any(|&step| step == Step::Advance { by_ns: 4_242 })
+    };
+    let shortest = shrink(&script, fails);
+    assert_eq!(shortest.start_ns, 0);
+    assert_eq!(shortest.steps, [acquire, Step::Advance { by_ns: 4_242 }]);
+}

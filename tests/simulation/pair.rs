@@ -1,0 +1,149 @@
+//! The engine and the model side by side.
+
+use crate::simulation::model::Model;
+use crate::simulation::script::{Script, Step};
+use poolcounterd::engine::{ClientId, Engine, Time};
+use poolcounterd::protocol::{Acquire, Reply};
+use std::fmt::Debug;
+use std::hash::RandomState;
+
+/// Both get the same operations and have to give the same answers.
+pub(crate) struct Pair {
+    /// Open to whoever wants to exchange it between two steps for one that has
+    /// to behave alike.
+    pub(crate) engine: Engine,
+    model: Model,
+    now: Time,
+    /// The serial number of the client in each slot.
+    serials: Vec<u32>,
+    last_serial: u32,
+    /// What was answered at the last step.
+    pub(crate) answers: Vec<(ClientId, Reply)>,
+}
+
+impl Pair {
+    pub(crate) fn new(start_ns: u64) -> Self {
+        let now = Time::from_ns(start_ns);
+        // A hash seed of its own each time: nothing may depend on it.
+        let engine = Engine::new(RandomState::new(), now);
+        let model = Model::default();
+        let (serials, answers) = (Vec::new(), Vec::new());
+        Pair { engine, model, now, serials, last_serial: 0, answers }
+    }
+
+    /// Takes one step on both sides.
+    ///
+    /// # Errors
+    /// What is different after it.
+    ///
+    /// # Panics
+    /// When the engine does.
+    pub(crate) fn take(&mut self, step: &Step) -> Result<(), String> {
+        match *step {
+            Step::Acquire { slot, mode, key, workers, max_queue, timeout_s } => {
+                let name = [b'k', key];
+                let key: &[u8] = if key == 0 { b"" } else { &name };
+                let client = self.client_in(slot);
+                let request = Acquire { mode, key, workers, max_queue, timeout_s };
+                self.engine.acquire(client, &request, self.now);
+                self.model.acquire(client, &request, self.now);
+            }
+            Step::Release { slot } => {
+                let client = self.client_in(slot);
+                self.engine.release(client, self.now);
+                self.model.release(client, self.now);
+            }
+            Step::Disconnect { slot } => {
+                let client = self.client_in(slot);
+                self.engine.disconnect(client, self.now);
+                self.model.disconnect(client, self.now);
+                self.serials[slot as usize] = self.new_serial();
+            }
+            Step::Advance { by_ns } => self.now = self.now.plus_ns(by_ns),
+            Step::AdvanceToDeadline => self.advance_to(self.model.next_deadline()),
+            Step::AdvanceToRunOut { early_ns } => {
+                let moment_ns = self.model.next_run_out_ns().unwrap_or(0);
+                let moment_ns = u64::try_from(moment_ns).unwrap_or(u64::MAX);
+                self.advance_to(Some(Time::from_ns(moment_ns.saturating_sub(early_ns))));
+            }
+            Step::AdvanceToNextLook => self.advance_to(self.engine.next_deadline()),
+            Step::Expire => {
+                self.engine.expire(self.now);
+                self.model.expire(self.now);
+                self.compare_next_look()?;
+            }
+        }
+        self.compare()
+    }
+
+    /// The client in `slot`: the first one there if there was none.
+    fn client_in(&mut self, slot: u32) -> ClientId {
+        while self.serials.len() <= slot as usize {
+            let serial = self.new_serial();
+            self.serials.push(serial);
+        }
+        ClientId { slot, serial: self.serials[slot as usize] }
+    }
+
+    fn new_serial(&mut self) -> u32 {
+        self.last_serial += 1;
+        self.last_serial
+    }
+
+    /// Time never goes back.
+    fn advance_to(&mut self, moment: Option<Time>) {
+        self.now = self.now.max(moment.unwrap_or_default());
+    }
+
+    fn compare(&mut self) -> Result<(), String> {
+        self.engine.check_invariants();
+        self.answers = std::iter::from_fn(|| self.engine.take_answer()).collect();
+        same("answers", &self.answers, &self.model.take_answers())?;
+        same("counters", &self.engine.counters, &self.model.counters())?;
+        same("durations", self.engine.durations(), self.model.durations())?;
+        let look = self.engine.next_deadline().map(|look| u128::from(look.as_ns()));
+        match (look, self.model.next_run_out_ns()) {
+            (None, None) => Ok(()),
+            (Some(look_ns), Some(run_out_ns)) if look_ns <= run_out_ns => Ok(()),
+            (look, run_out) => {
+                Err(format!("the next wait runs out at {run_out:?}, the next look is at {look:?}"))
+            }
+        }
+    }
+
+    /// Right after a look, the next one lies ahead, or the loop would spin.
+    fn compare_next_look(&self) -> Result<(), String> {
+        const END_OF_TIME: Time = Time::from_ns(u64::MAX);
+        match self.engine.next_deadline() {
+            Some(look) if look <= self.now && look < END_OF_TIME => {
+                Err(format!("the next look is at {look:?}, and now it is {:?}", self.now))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Script {
+    /// Runs it; `see` is shown each step and what it has made of the pair.
+    ///
+    /// # Errors
+    /// What is different, and after which step.
+    ///
+    /// # Panics
+    /// When the engine does.
+    pub(crate) fn run(&self, mut see: impl FnMut(&Step, &Pair)) -> Result<(), String> {
+        let mut pair = Pair::new(self.start_ns);
+        for (n, step) in self.steps.iter().enumerate() {
+            pair.take(step).map_err(|what| format!("step {n}, {step:?}: {what}"))?;
+            see(step, &pair);
+        }
+        Ok(())
+    }
+}
+
+fn same<T: PartialEq + Debug>(what: &str, engine: &T, model: &T) -> Result<(), String> {
+    if engine == model {
+        return Ok(());
+    }
+    Err(format!("{what} are different:\n  engine: {engine:?}\n   model: {model:?}"))
+}

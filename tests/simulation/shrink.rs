@@ -1,0 +1,56 @@
+//! Makes a script that fails as short as it gets.
+
+use crate::simulation::script::Script;
+use std::panic::{self, AssertUnwindSafe};
+
+/// The scripts that are tried before what is left has to do.
+const TRIES_MAX: usize = 20_000;
+
+/// What goes wrong in `script`, a panic of the engine included.
+pub(crate) fn failure_of(script: &Script) -> Option<String> {
+    match panic::catch_unwind(AssertUnwindSafe(|| script.run(|_, _| ()))) {
+        Ok(result) => result.err(),
+        Err(payload) => {
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+            Some(format!("the engine panicked: {}", text.unwrap_or("(no text)")))
+        }
+    }
+}
+
+/// Takes out steps, half of all at first and single ones at last, for as long as
+/// what is left still `fails`.
+pub(crate) fn shrink(script: &Script, fails: impl Fn(&Script) -> bool) -> Script {
+    let mut shortest = script.clone();
+    let mut tries = 0;
+    let mut still_fails = |candidate: Script, shortest: &mut Script| {
+        tries += 1;
+        let better = tries <= TRIES_MAX && fails(&candidate);
+        if better {
+            *shortest = candidate;
+        }
+        better
+    };
+    still_fails(Script { start_ns: 0, ..shortest.clone() }, &mut shortest);
+    let mut len = shortest.steps.len().div_ceil(2);
+    while len > 0 {
+        let mut removed = false;
+        let mut start = 0;
+        while start < shortest.steps.len() {
+            let mut candidate = shortest.clone();
+            let end = shortest.steps.len().min(start + len);
+            candidate.steps.drain(start..end);
+            if still_fails(candidate, &mut shortest) {
+                removed = true;
+            } else {
+                start = end;
+            }
+        }
+        // At single steps, once more while it helps: each one taken out may
+        // have made another needless.
+        if len > 1 || !removed {
+            len /= 2;
+        }
+    }
+    shortest
+}
