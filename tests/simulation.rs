@@ -11,11 +11,9 @@ mod shrink;
 mod simulation;
 
 use poolcounterd::protocol::{Mode, Reply};
-use shrink::{failure_of, shrink};
 use simulation::pair::Pair;
 use simulation::script::{Choices, Script, Step};
 use std::collections::BTreeMap;
-use std::panic;
 
 /// Together 1,200,000 steps.
 const RUNS: u64 = 800;
@@ -83,20 +81,7 @@ fn run(seed: u64, tally: &mut Tally) {
             *tally.entry((when, text(reply))).or_default() += 1;
         }
     };
-    let result = panic::catch_unwind(panic::AssertUnwindSafe(|| script.run(count)));
-    if !matches!(result, Ok(Ok(()))) {
-        fail(&script, &format!("SIM_SEED={seed} cargo test --test simulation"));
-    }
-}
-
-fn fail(script: &Script, replay: &str) -> ! {
-    // Every panic while shrinking is one that is known already.
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| ()));
-    let shortest = shrink(script, |script| failure_of(script).is_some());
-    let what = failure_of(&shortest).expect("what was shrunk fails");
-    panic::set_hook(hook);
-    panic!("{what}\n\nfrom {shortest}\n\nreplay: {replay}");
+    shrink::check(&script, &format!("SIM_SEED={seed} cargo test --test simulation"), count);
 }
 
 fn text(reply: Reply) -> &'static str {
@@ -150,7 +135,7 @@ fn shrinking_leaves_the_steps_that_matter() {
         let after = script.steps.iter().skip_while(|&&step| step != acquire);
         after.clone().any(|&step| step == Step::Advance { by_ns: 4_242 })
     };
-    let shortest = shrink(&script, fails);
+    let shortest = shrink::shrink(&script, fails);
     assert_eq!(shortest.start_ns, 0);
     assert_eq!(shortest.steps, [acquire, Step::Advance { by_ns: 4_242 }]);
 }

@@ -1,20 +1,33 @@
 //! The bytes are operations on the engine, and the model of the simulation has
-//! to agree with it after each. `make test` shrinks what fails and prints it as
-//! a script, once it lies in `fuzz/seeds/engine/`.
+//! to agree with it after each.
 
-use crate::simulation::script::{Bytes, Script};
+use crate::simulation::script::{Choices, Script};
 
-/// libFuzzer's inputs are shorter than that many steps.
+/// libFuzzer's inputs have no more steps than that.
 const STEPS_MAX: usize = 4_096;
 
 pub(crate) fn script(data: &[u8]) -> Script {
     Script::generate(&mut Bytes(data), STEPS_MAX)
 }
 
-/// # Panics
-/// When the engine does, or differs from the model.
-pub(crate) fn check(data: &[u8]) {
-    if let Err(what) = script(data).run(|_, _| ()) {
-        panic!("{what}");
+/// The choices a fuzzer makes: its bytes, the first ones first.
+struct Bytes<'a>(&'a [u8]);
+
+impl Choices for Bytes<'_> {
+    fn below(&mut self, bound: u64) -> u64 {
+        let mut number: u64 = 0;
+        let mut reach: u64 = 1;
+        // No more bytes than the bound needs.
+        while reach < bound {
+            let (&byte, rest) = self.0.split_first().unwrap_or((&0, &[]));
+            self.0 = rest;
+            number = number << 8 | u64::from(byte);
+            reach = reach.saturating_mul(256);
+        }
+        number % bound
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }

@@ -1,4 +1,6 @@
-//! Runs `checks/engine.rs` under libFuzzer: see there.
+//! Runs the operations of `checks/engine.rs` under libFuzzer. What fails is shrunk
+//! and printed as a script by `cargo test --test fuzz_seeds`, once it lies in
+//! `seeds/engine/`.
 #![no_main]
 
 #[path = "../checks/engine.rs"]
@@ -6,4 +8,8 @@ mod engine;
 #[path = "../../tests/simulation/mod.rs"]
 mod simulation;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| engine::check(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    if let Err(what) = engine::script(data).run(|_, _| ()) {
+        panic!("{what}");
+    }
+});

@@ -1,4 +1,4 @@
-//! Runs `checks/lines.rs` under libFuzzer: see there.
+//! Runs `checks/lines.rs` under libFuzzer.
 #![no_main]
 
 #[path = "../checks/lines.rs"]

@@ -37,6 +37,8 @@ pub(crate) enum Step {
     /// Until the engine asks to be looked at.
     AdvanceToNextLook,
     Expire,
+    /// The engine is made into an image, and another engine of that.
+    Restart,
 }
 
 /// A whole run: the moment it starts at, and its steps.
@@ -66,6 +68,7 @@ enum Kind {
     AdvanceToRunOut,
     AdvanceToNextLook,
     Expire,
+    Restart,
 }
 
 const KINDS: &[Kind] = &[
@@ -85,6 +88,7 @@ const KINDS: &[Kind] = &[
     Kind::Expire,
     Kind::Expire,
     Kind::Expire,
+    Kind::Restart,
 ];
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -122,6 +126,7 @@ struct Habits {
     workers: &'static [u32],
     max_queues: &'static [u32],
     timeouts_s: &'static [u64],
+    restarts: bool,
 }
 
 impl Habits {
@@ -132,6 +137,7 @@ impl Habits {
             workers: one_of(choices, WORKERS),
             max_queues: one_of(choices, MAX_QUEUES),
             timeouts_s: one_of(choices, TIMEOUTS_S),
+            restarts: choices.below(4) == 0,
         }
     }
 
@@ -154,7 +160,8 @@ impl Habits {
             Kind::AdvanceToDeadline => Step::AdvanceToDeadline,
             Kind::AdvanceToRunOut => Step::AdvanceToRunOut { early_ns: choices.below(3) / 2 },
             Kind::AdvanceToNextLook => Step::AdvanceToNextLook,
-            Kind::Expire => Step::Expire,
+            Kind::Restart if self.restarts => Step::Restart,
+            Kind::Restart | Kind::Expire => Step::Expire,
         }
     }
 }
@@ -191,27 +198,5 @@ impl Display for Script {
         }
         writeln!(f, "    ],")?;
         write!(f, "}}")
-    }
-}
-
-/// The choices a fuzzer makes: its bytes, the first ones first.
-pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
-
-impl Choices for Bytes<'_> {
-    fn below(&mut self, bound: u64) -> u64 {
-        let mut number: u64 = 0;
-        let mut reach: u64 = 1;
-        // No more bytes than the bound needs.
-        while reach < bound {
-            let (&byte, rest) = self.0.split_first().unwrap_or((&0, &[]));
-            self.0 = rest;
-            number = number << 8 | u64::from(byte);
-            reach = reach.saturating_mul(256);
-        }
-        number % bound
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }

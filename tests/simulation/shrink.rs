@@ -1,13 +1,33 @@
 //! Makes a script that fails as short as it gets.
 
-use crate::simulation::script::Script;
+use crate::simulation::pair::Pair;
+use crate::simulation::script::{Script, Step};
 use std::panic::{self, AssertUnwindSafe};
 
 /// The scripts that are tried before what is left has to do.
 const TRIES_MAX: usize = 20_000;
 
+/// Runs `script`; `see` is shown each step and what it has made of the pair.
+///
+/// # Panics
+/// When it fails: with the reason, the shortest script that fails, and how to
+/// run it again.
+pub(crate) fn check(script: &Script, replay: &str, see: impl FnMut(&Step, &Pair)) {
+    let result = panic::catch_unwind(AssertUnwindSafe(|| script.run(see)));
+    if matches!(result, Ok(Ok(()))) {
+        return;
+    }
+    // Every panic while shrinking is one that is known already.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| ()));
+    let shortest = shrink(script, |script| failure_of(script).is_some());
+    let failure = failure_of(&shortest);
+    panic::set_hook(hook);
+    panic!("{}\n\nfrom {shortest}\n\nreplay: {replay}", failure.expect("it failed before"));
+}
+
 /// What goes wrong in `script`, a panic of the engine included.
-pub(crate) fn failure_of(script: &Script) -> Option<String> {
+fn failure_of(script: &Script) -> Option<String> {
     match panic::catch_unwind(AssertUnwindSafe(|| script.run(|_, _| ()))) {
         Ok(result) => result.err(),
         Err(payload) => {

@@ -1,0 +1,48 @@
+//! What fuzzing started from, and what it has found, run as plain tests: each
+//! file in `fuzz/seeds/`. One for the engine that fails is shrunk and printed as
+//! a script.
+
+#[path = "../fuzz/checks/engine.rs"]
+mod engine;
+#[path = "../fuzz/checks/lines.rs"]
+mod lines;
+#[path = "simulation/shrink.rs"]
+mod shrink;
+#[path = "simulation/mod.rs"]
+mod simulation;
+
+use std::fs;
+use std::path::Path;
+
+fn for_each_seed(target: &str, check: fn(&[u8])) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let mut count = 0;
+    for entry in fs::read_dir(&dir).expect("the seeds are there") {
+        let path = entry.expect("a directory can be read").path();
+        println!("{}", path.display());
+        check(&fs::read(&path).expect("a seed can be read"));
+        count += 1;
+    }
+    assert!(count > 0, "{} is empty", dir.display());
+}
+
+#[test]
+fn lines_are_split_and_parsed_as_they_should_be() {
+    for_each_seed("lines", lines::check);
+}
+
+#[test]
+fn the_engine_behaves_like_the_model() {
+    for_each_seed("engine", |data| shrink::check(&engine::script(data), "this file", |_, _| ()));
+}
+
+#[test]
+fn each_target_is_checked_here() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/targets");
+    let this = include_str!("fuzz_seeds.rs");
+    for entry in fs::read_dir(dir).expect("the targets are there") {
+        let name = entry.expect("a directory can be read").file_name();
+        let check = format!("../fuzz/checks/{}", name.display());
+        assert!(this.contains(&check), "{check} is not run on its seeds");
+    }
+}
