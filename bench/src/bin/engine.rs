@@ -1,0 +1,98 @@
+//! The engine alone, without sockets: what an uncontended `ACQ4ME` and its
+//! `RELEASE` cost beside so many live keys, and the slowest single insert on the
+//! way to them (a table that grows stalls everybody).
+//!
+//! One line for each number of keys: keys, nanoseconds a pair, milliseconds of
+//! the slowest insert, both medians of several engines. `--quick`: fewer, shorter.
+
+use std::hash::RandomState;
+use std::time::Instant;
+
+use poolcounterd::engine::{ClientId, Engine, Time};
+use poolcounterd::protocol::{Acquire, Mode, Reply};
+
+const KEY_COUNTS: &[u32] = &[10, 100, 1000, 10_000, 100_000, 1_000_000];
+
+/// Pairs between two looks at the clock; their keys are written before it runs,
+/// and hot, as what was just received is.
+const BATCH: usize = 256;
+
+fn main() {
+    let quick = std::env::args().any(|a| a == "--quick");
+    let (growths, batches) = if quick { (3, 500) } else { (9, 4000) };
+    for &keys in KEY_COUNTS {
+        let mut pairs_ns = Vec::new();
+        let mut worst_ns = Vec::new();
+        for _ in 0..growths {
+            let (mut engine, worst) = grown(keys);
+            pairs_ns.push(pair_ns(&mut engine, keys, batches));
+            worst_ns.push(worst as f64);
+        }
+        println!("{keys} {:.1} {:.3}", median(pairs_ns), median(worst_ns) / 1e6);
+    }
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+/// An engine in which `keys` clients hold a key each, and the slowest insert.
+fn grown(keys: u32) -> (Engine, u64) {
+    let mut engine = Engine::new(RandomState::new(), Time::from_ns(0));
+    let mut worst_ns = 0;
+    for n in 0..keys {
+        let name = key(n);
+        let start = Instant::now();
+        acquire(&mut engine, client(n), &name, u64::from(n));
+        worst_ns = worst_ns.max(start.elapsed().as_nanos() as u64);
+    }
+    (engine, worst_ns)
+}
+
+/// Nanoseconds for one lock and release. The keys come in no order, so that
+/// each is as cold to the engine as so many live keys make it.
+fn pair_ns(engine: &mut Engine, keys: u32, batches: u64) -> f64 {
+    let one = client(keys);
+    let mut random: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut others = [[0; 40]; BATCH];
+    let mut spent_ns = 0;
+    for batch in 0..batches {
+        for name in &mut others {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            *name = key(keys + (random >> 33) as u32 % 1_000_000_000);
+        }
+        let now_ns = 1_000_000_000 * (batch + 1);
+        let start = Instant::now();
+        for name in &others {
+            acquire(engine, one, name, now_ns);
+            engine.release(one, Time::from_ns(now_ns + 500));
+            assert_eq!(engine.take_answer(), Some((one, Reply::Released)));
+        }
+        spent_ns += start.elapsed().as_nanos();
+    }
+    spent_ns as f64 / (batches * BATCH as u64) as f64
+}
+
+fn acquire(engine: &mut Engine, client: ClientId, key: &[u8], now_ns: u64) {
+    let request = Acquire { mode: Mode::ForMe, key, workers: 1, max_queue: 100, timeout_s: 15 };
+    engine.acquire(client, &request, Time::from_ns(now_ns));
+    assert_eq!(engine.take_answer(), Some((client, Reply::Locked)));
+}
+
+fn client(n: u32) -> ClientId {
+    ClientId { slot: n, serial: n }
+}
+
+/// 40 bytes, like MediaWiki's.
+fn key(n: u32) -> [u8; 40] {
+    let mut key = *b"enwiki:pcache:idhash:000000000000-0!cano";
+    let mut rest = n;
+    for digit in key[21..33].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}

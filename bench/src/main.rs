@@ -1,0 +1,55 @@
+//! `poolcounter-bench`: load for PoolCounter daemons, and the benchmark suite
+//! behind `docs/benchmarks.md`.
+//!
+//! - [`load`]: load on any server, for operators;
+//! - [`suite`]: reference, floor and ours in turn, by the [`scenario`]s;
+//! - [`fleet`] and [`traffic`]: many connections in one epoll loop, and what they say;
+//! - [`server`], [`process`]: the servers under measure and what they cost;
+//! - [`figures`], [`report`], [`plot`]: from samples to the page.
+
+mod figures;
+mod fleet;
+mod load;
+mod plot;
+mod process;
+mod report;
+mod scenario;
+mod server;
+mod suite;
+mod traffic;
+
+use clap::Parser;
+
+/// Errors here are words for whoever started us.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Load generator and benchmark suite for PoolCounter daemons
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+enum Command {
+    Load(load::Args),
+    Suite(suite::Args),
+    /// Become COMMAND on one core, to be killed with the parent
+    #[command(hide = true)]
+    Confine {
+        #[arg(long)]
+        core: usize,
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
+}
+
+fn main() -> std::process::ExitCode {
+    let outcome = match Command::parse() {
+        Command::Load(args) => load::run(&args),
+        Command::Suite(args) => suite::run(&args),
+        Command::Confine { core, command } => server::confine(core, &command),
+    };
+    match outcome {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("poolcounter-bench: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,622 @@
+//! What is measured: each scenario takes one fresh server through one
+//! situation and returns figures by name.
+
+use std::time::Duration;
+
+use crate::Result;
+use crate::fleet::{Conn, Fleet, Next, Script};
+use crate::process::{Cpu, program_place};
+use crate::server::{Control, Program, Server};
+use crate::traffic::{Mode, Request, Traffic, histogram};
+
+/// Figures of one measure, by the names that [`METRICS`] explains.
+pub type Figures = Vec<(&'static str, f64)>;
+
+/// A figure's name, unit and words.
+pub struct Metric {
+    /// As scenarios name it.
+    pub name: &'static str,
+    /// As the table says it.
+    pub words: &'static str,
+    /// Micro-, milliseconds, bytes or nothing.
+    pub unit: &'static str,
+}
+
+const fn metric(name: &'static str, words: &'static str, unit: &'static str) -> Metric {
+    Metric { name, words, unit }
+}
+
+/// Share of its runnable time for which a server had to wait: other work was on
+/// its core. Tells a quiet machine from another.
+pub const DISTURBED: &str = "disturbed";
+
+/// Every figure there is, in the order of the tables.
+pub const METRICS: &[Metric] = &[
+    metric("cpu_request", "CPU per request", "µs"),
+    metric("cpu_cycle", "CPU per cycle", "µs"),
+    metric("cpu_join", "CPU per waiter that joins", "µs"),
+    metric("cpu_woken", "CPU per woken waiter", "µs"),
+    metric("cpu_timeout", "CPU per waiter that times out", "µs"),
+    metric("cpu_leave", "CPU per waiter that disconnects", "µs"),
+    metric("rate", "requests a second", "/s"),
+    metric("busy", "server's core in use", "%"),
+    metric(DISTURBED, "time that the server waited for its core", "%"),
+    metric("given_up", "connects without an answer at the end", ""),
+    metric("p50", "latency, median", "µs"),
+    metric("p75", "latency, 75 %", "µs"),
+    metric("p90", "latency, 90 %", "µs"),
+    metric("p99", "latency, 99 %", "µs"),
+    metric("p99.9", "latency, 99.9 %", "µs"),
+    metric("max", "slowest", "ms"),
+    metric("late_900", "not answered within 900 ms", ""),
+    metric("early", "answered before their time", ""),
+    metric("earliest", "earliest, from its time", "ms"),
+    metric("late_median", "late, median", "ms"),
+    metric("late_99", "late, 99 %", "ms"),
+    metric("late_max", "late, most", "ms"),
+    metric("last", "until the last had its answer", "ms"),
+    metric("silence", "longest silence", "ms"),
+    metric("silence_before", "longest silence of an equal time without a restart", "ms"),
+    metric("forgotten", "locks forgotten", ""),
+    metric("idle_bytes", "memory per idle connection", "bytes"),
+    metric("holding_bytes", "memory per connection that holds a lock", "bytes"),
+    metric("released_bytes", "memory per connection that held one", "bytes"),
+    metric("waiting_bytes", "memory per connection that waits", "bytes"),
+    metric("closed_kib", "memory kept after all closed", "KiB"),
+];
+
+/// How large a run is.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    /// Seconds for which steady load is measured.
+    pub window: f64,
+    /// Seconds of load before it, to warm up.
+    pub warm_up: f64,
+    /// Whole seconds that waits take to run out.
+    pub timeout_s: u64,
+}
+
+/// One situation to measure.
+pub struct Scenario {
+    /// As `--only` knows it.
+    pub name: &'static str,
+    /// What happens, for the report.
+    pub words: &'static str,
+    /// Whether the floor can do it: it knows no waiting.
+    pub floor: bool,
+    /// Whether the reference can.
+    pub reference: bool,
+    run: fn(&Program, usize, &Scale) -> Result<Figures>,
+}
+
+impl Scenario {
+    /// Whether it makes sense to ask `program` to do this.
+    pub fn suits(&self, program: &Program) -> bool {
+        (self.floor || !program.is_floor()) && (self.reference || !program.is_reference())
+    }
+
+    /// Measures `program` on `core` once. No figures: it can't do this.
+    pub fn measure(&self, program: &Program, core: usize, scale: &Scale) -> Result<Figures> {
+        (self.run)(program, core, scale)
+    }
+}
+
+const fn scenario(
+    name: &'static str,
+    words: &'static str,
+    run: fn(&Program, usize, &Scale) -> Result<Figures>,
+) -> Scenario {
+    Scenario { name, words, floor: true, reference: true, run }
+}
+
+/// The same, where there is nothing that the floor could do.
+const fn stateful(
+    name: &'static str,
+    words: &'static str,
+    run: fn(&Program, usize, &Scale) -> Result<Figures>,
+) -> Scenario {
+    Scenario { name, words, floor: false, reference: true, run }
+}
+
+/// All scenarios, in the order of the report.
+pub const SCENARIOS: &[Scenario] = &[
+    scenario("kept-1", "1 kept connection locks and releases", |p, c, s| kept(p, c, s, 1)),
+    scenario("kept-50", "50 kept connections", |p, c, s| kept(p, c, s, 50)),
+    scenario("kept-1000", "1000 kept connections", |p, c, s| kept(p, c, s, 1000)),
+    scenario("kept-10000", "10,000 kept connections", |p, c, s| kept(p, c, s, 10_000)),
+    scenario("paced-50", "50 kept connections, 40,000 requests a second in all", |p, c, s| {
+        paced(p, c, s, 50, 40_000.0)
+    }),
+    scenario("cycle-20", "connect, lock, release, close: 20 at once", |p, c, s| cycle(p, c, s, 20)),
+    scenario("cycle-100", "the same, 100 at once", |p, c, s| cycle(p, c, s, 100)),
+    scenario("cycle-300", "the same, 300 at once", |p, c, s| cycle(p, c, s, 300)),
+    scenario("burst-5000", "5000 connect at once and lock, watched for 4 s", |p, c, _| {
+        burst(p, c, 5000)
+    }),
+    stateful("wake-any", "10,000 ACQ4ANY waiters woken by one RELEASE", |p, c, _| {
+        wake(p, c, "ACQ4ANY", 10_000)
+    }),
+    stateful(
+        "wake-me",
+        "10,000 ACQ4ME waiters, each woken by the RELEASE of the one before",
+        |p, c, _| wake(p, c, "ACQ4ME", 10_000),
+    ),
+    stateful("timeouts", "10,000 waits that run out", |p, c, s| timeouts(p, c, s, 10_000)),
+    stateful("memory", "15,000 connections, a 40-byte key each", |p, c, _| memory(p, c, 15_000)),
+    stateful("one-key", "15,000 waiters of one 40-byte key", |p, c, _| one_key(p, c, 15_000)),
+    stateful("keys-1000", "50 kept connections beside 1000 held keys", |p, c, s| {
+        keys(p, c, s, 1000)
+    }),
+    stateful("keys-10000", "50 kept connections beside 10,000 held keys", |p, c, s| {
+        keys(p, c, s, 10_000)
+    }),
+    stateful("keys-50000", "50 kept connections beside 50,000 held keys", |p, c, s| {
+        keys(p, c, s, 50_000)
+    }),
+    Scenario {
+        name: "restart",
+        words: "hot restart (SIGUSR1) beside 10,000 held locks",
+        floor: false,
+        reference: false,
+        run: |p, c, s| restart(p, c, s, 10_000),
+    },
+];
+
+/// Microseconds of CPU between two looks, for each of `count`.
+fn cpu_each(server: &Server, before: Cpu, count: usize) -> Result<f64> {
+    let used_ns = server.cpu()?.used_ns - before.used_ns;
+    Ok(used_ns as f64 / 1e3 / count.max(1) as f64)
+}
+
+fn disturbed_percent(server: &Server, before: Cpu) -> Result<f64> {
+    let now = server.cpu()?;
+    let waited_ns = (now.waited_ns - before.waited_ns) as f64;
+    Ok(100.0 * waited_ns / (waited_ns + (now.used_ns - before.used_ns) as f64).max(1.0))
+}
+
+/// An error if anything but the expected answers came.
+fn must_be_clean(traffic: &Traffic) -> Result<()> {
+    if traffic.lost > 0 || traffic.replies.other > 0 {
+        return Err(format!("{} lost, answers: {:?}", traffic.lost, traffic.replies).into());
+    }
+    Ok(())
+}
+
+fn latency_figures(traffic: &Traffic) -> Figures {
+    let at = |q| traffic.latency.value_at_quantile(q) as f64 / 1e3;
+    vec![
+        ("p50", at(0.5)),
+        ("p75", at(0.75)),
+        ("p90", at(0.9)),
+        ("p99", at(0.99)),
+        ("p99.9", at(0.999)),
+    ]
+}
+
+/// `count` open connections with uncontended locks to ask for.
+fn warm_fleet(server: &Server, scale: &Scale, count: usize) -> Result<(Fleet, Traffic)> {
+    let mut fleet = Fleet::new(server.addr, count)?;
+    let mut traffic = Traffic::new(Mode::Kept, Request::uncontended());
+    traffic.prepare(&mut fleet);
+    fleet.open_gently()?;
+    traffic.run(&mut fleet, scale.warm_up)?;
+    traffic.forget();
+    Ok((fleet, traffic))
+}
+
+fn kept(program: &Program, core: usize, scale: &Scale, count: usize) -> Result<Figures> {
+    let server = Server::start(program, core)?;
+    let (mut fleet, mut traffic) = warm_fleet(&server, scale, count)?;
+    kept_figures(&server, &mut fleet, &mut traffic, scale)
+}
+
+fn kept_figures(
+    server: &Server,
+    fleet: &mut Fleet,
+    traffic: &mut Traffic,
+    scale: &Scale,
+) -> Result<Figures> {
+    let before = server.cpu()?;
+    let start_ns = fleet.now_ns();
+    traffic.run(fleet, scale.window)?;
+    let took_ns = fleet.now_ns() - start_ns;
+    must_be_clean(traffic)?;
+    let cpu_request = cpu_each(server, before, traffic.requests as usize)?;
+    let disturbed = disturbed_percent(server, before)?;
+    let rate = traffic.requests as f64 * 1e9 / took_ns as f64;
+    let mut figures = vec![
+        ("cpu_request", cpu_request),
+        ("rate", rate),
+        ("busy", cpu_request * rate / 1e4),
+        (DISTURBED, disturbed),
+    ];
+    figures.extend(latency_figures(traffic));
+    Ok(figures)
+}
+
+fn paced(
+    program: &Program,
+    core: usize,
+    scale: &Scale,
+    count: usize,
+    rate: f64,
+) -> Result<Figures> {
+    let server = Server::start(program, core)?;
+    let (mut fleet, mut traffic) = warm_fleet(&server, scale, count)?;
+    let before = server.cpu()?;
+    traffic.run_paced(&mut fleet, scale.window, rate)?;
+    must_be_clean(&traffic)?;
+    let mut figures = vec![("cpu_request", cpu_each(&server, before, traffic.requests as usize)?)];
+    figures.extend(latency_figures(&traffic));
+    Ok(figures)
+}
+
+/// Half the ports of one address are enough for all cycles, warm-up included:
+/// none is ever waited for. Who gets no answer because the server's queue
+/// dropped its SYN (the reference's does) is given up at the end.
+fn cycle(program: &Program, core: usize, scale: &Scale, at_once: usize) -> Result<Figures> {
+    const CYCLES_MAX: u64 = 10_000;
+    const GRACE_MS: u64 = 100;
+    let server = Server::start(program, core)?;
+    let mut fleet = Fleet::new(server.addr, at_once)?;
+    let mut traffic = Traffic::new(Mode::Cycle, Request::uncontended());
+    traffic.prepare(&mut fleet);
+    traffic.begins_left = 2000;
+    traffic.run_and_give_up(&mut fleet, scale.warm_up, GRACE_MS)?;
+    traffic.forget();
+    traffic.begins_left = CYCLES_MAX;
+    let before = server.cpu()?;
+    let given_up = traffic.run_and_give_up(&mut fleet, scale.window, GRACE_MS)?;
+    must_be_clean(&traffic)?;
+    let mut figures = vec![
+        ("cpu_cycle", cpu_each(&server, before, traffic.cycles as usize)?),
+        ("given_up", given_up as f64),
+        (DISTURBED, disturbed_percent(&server, before)?),
+    ];
+    figures.extend(latency_figures(&traffic));
+    Ok(figures)
+}
+
+/// All connect before any is listened to: MediaWiki's servers after a purge.
+fn burst(program: &Program, core: usize, count: usize) -> Result<Figures> {
+    let server = Server::start(program, core)?;
+    let mut fleet = Fleet::new(server.addr, count)?;
+    let mut script =
+        Burst { answers: histogram(), answered: vec![false; count], late: 0, busy: count };
+    Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
+    for index in 0..count {
+        fleet.open(index, true)?;
+    }
+    let end_ns = fleet.now_ns() + BURST_MS_MAX * 1_000_000;
+    while script.busy > 0 && fleet.now_ns() < end_ns {
+        fleet.poll(20, &mut script)?;
+    }
+    // Who is still waiting has waited for as long as we have.
+    for conn in fleet.conns.iter().filter(|c| !script.answered[c.index]) {
+        script.answers.saturating_record(fleet.now_ns() - conn.opened_ns);
+    }
+    Ok(vec![
+        ("late_900", (script.late + script.busy) as f64),
+        ("p50", script.answers.value_at_quantile(0.5) as f64 / 1e3),
+        ("max", script.answers.max() as f64 / 1e6),
+    ])
+}
+
+/// The reference lets some wait for half a minute; more than this tells nothing.
+const BURST_MS_MAX: u64 = 4000;
+
+struct Burst {
+    answers: hdrhistogram::Histogram<u64>,
+    answered: Vec<bool>,
+    late: usize,
+    busy: usize,
+}
+
+impl Script for Burst {
+    fn replied(&mut self, conn: &mut Conn, _: &[u8], now_ns: u64) -> Next {
+        let took_ns = now_ns - conn.opened_ns;
+        self.answers.saturating_record(took_ns);
+        self.answered[conn.index] = true;
+        self.late += usize::from(took_ns > 900_000_000);
+        self.busy -= 1;
+        Next::Nothing
+    }
+
+    fn lost(&mut self, conn: &mut Conn, _: u64) -> Next {
+        self.answered[conn.index] = true;
+        self.late += 1;
+        self.busy -= 1;
+        Next::Nothing
+    }
+}
+
+/// Waiters who note when they were answered, and hand on what they get.
+struct Waiting {
+    busy: usize,
+    timeout_ns: u64,
+    early: usize,
+    /// Of each waiter, from the end of its time; negative is early.
+    late_ns: Vec<i64>,
+    unexpected: usize,
+}
+
+impl Waiting {
+    fn new(busy: usize, timeout_s: u64) -> Self {
+        Self {
+            busy,
+            timeout_ns: timeout_s * 1_000_000_000,
+            early: 0,
+            late_ns: Vec::with_capacity(busy),
+            unexpected: 0,
+        }
+    }
+
+    fn must_be_clean(&self) -> Result<()> {
+        match self.unexpected {
+            0 => Ok(()),
+            n => Err(format!("{n} waiters were lost or got another answer").into()),
+        }
+    }
+}
+
+impl Script for Waiting {
+    fn replied(&mut self, conn: &mut Conn, line: &[u8], now_ns: u64) -> Next {
+        match line {
+            b"LOCKED" => return Next::Release,
+            b"RELEASED" | b"DONE" => {}
+            b"TIMEOUT" => {
+                let late_ns = (now_ns - conn.sent_ns) as i64 - self.timeout_ns as i64;
+                self.late_ns.push(late_ns);
+                self.early += usize::from(late_ns < 0);
+            }
+            _ => self.unexpected += 1,
+        }
+        self.busy -= 1;
+        Next::Nothing
+    }
+
+    fn lost(&mut self, _: &mut Conn, _: u64) -> Next {
+        self.unexpected += 1;
+        self.busy -= 1;
+        Next::Nothing
+    }
+}
+
+/// Someone who holds the one key, and a fleet that waits for it.
+struct Queue {
+    server: Server,
+    holder: Control,
+    fleet: Fleet,
+    /// CPU of each waiter's joining, in microseconds.
+    cpu_join: f64,
+    /// Memory when all were connected and none waited yet.
+    idle_bytes: f64,
+}
+
+impl Queue {
+    fn form(
+        program: &Program,
+        core: usize,
+        command: &'static str,
+        count: usize,
+        timeout_s: u64,
+    ) -> Result<Self> {
+        let server = Server::start(program, core)?;
+        let mut holder = Control::connect(server.addr)?;
+        let mut fleet = Fleet::new(server.addr, count)?;
+        Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
+        fleet.open_gently()?;
+        let idle_bytes = server.own_bytes()?;
+
+        let request = Request::with(command, &format!("1 {} {timeout_s}", count + 1));
+        let mut line = Vec::new();
+        request.write(0, &mut line);
+        holder.lock(std::str::from_utf8(&line)?.trim_end())?;
+        let before = server.cpu()?;
+        for index in 0..count {
+            fleet.conns[index].acquire.clone_from(&line);
+            let now_ns = fleet.now_ns();
+            fleet.acquire(index, now_ns);
+        }
+        let cpu_join = cpu_each(&server, before, count)?;
+        Control::connect(server.addr)?.wait_for("waiting_workers", count)?;
+        Ok(Self { server, holder, fleet, cpu_join, idle_bytes })
+    }
+}
+
+fn wake(program: &Program, core: usize, command: &'static str, count: usize) -> Result<Figures> {
+    let mut queue = Queue::form(program, core, command, count, 60)?;
+    let mut script = Waiting::new(count, 60);
+    let before = queue.server.cpu()?;
+    let start_ns = queue.fleet.now_ns();
+    queue.holder.say("RELEASE")?;
+    queue.fleet.poll_until(30, &mut script, |s| s.busy == 0)?;
+    let took_ns = queue.fleet.now_ns() - start_ns;
+    script.must_be_clean()?;
+    Ok(vec![
+        ("cpu_woken", cpu_each(&queue.server, before, count)?),
+        ("cpu_join", queue.cpu_join),
+        ("last", took_ns as f64 / 1e6),
+    ])
+}
+
+fn timeouts(program: &Program, core: usize, scale: &Scale, count: usize) -> Result<Figures> {
+    let mut queue = Queue::form(program, core, "ACQ4ME", count, scale.timeout_s)?;
+    let mut script = Waiting::new(count, scale.timeout_s);
+    let before = queue.server.cpu()?;
+    let begun_ns = queue.fleet.conns[0].sent_ns;
+    if queue.fleet.now_ns() > begun_ns + scale.timeout_s * 1_000_000_000 {
+        return Err("the machine is too slow: waits ran out before all had begun".into());
+    }
+    queue.fleet.poll_until(30, &mut script, |s| s.busy == 0)?;
+    script.must_be_clean()?;
+    let cpu_timeout = cpu_each(&queue.server, before, count)?;
+    script.late_ns.sort_unstable();
+    let late_ms = |place: usize| script.late_ns[place] as f64 / 1e6;
+    Ok(vec![
+        ("cpu_timeout", cpu_timeout),
+        ("early", script.early as f64),
+        ("earliest", late_ms(0)),
+        ("late_median", late_ms(count / 2)),
+        ("late_99", late_ms(count * 99 / 100)),
+        ("late_max", late_ms(count - 1)),
+    ])
+}
+
+fn memory(program: &Program, core: usize, count: usize) -> Result<Figures> {
+    let server = Server::start(program, core)?;
+    let start = server.own_bytes()?;
+    let each = |bytes: f64| (bytes - start) / count as f64;
+    let mut fleet = Fleet::new(server.addr, count)?;
+    Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
+    fleet.open_gently()?;
+    let idle = each(server.own_bytes()?);
+    let holding = {
+        all_say(&mut fleet, Fleet::acquire)?;
+        each(server.own_bytes()?)
+    };
+    let released = {
+        all_say(&mut fleet, Fleet::release)?;
+        each(server.own_bytes()?)
+    };
+    for index in 0..count {
+        fleet.close(index);
+    }
+    Ok(vec![
+        ("idle_bytes", idle),
+        ("holding_bytes", holding),
+        ("released_bytes", released),
+        ("closed_kib", (server.own_bytes()? - start) / 1024.0),
+    ])
+}
+
+/// Every connection says one thing and hears the answer, a thousand at a time.
+fn all_say(fleet: &mut Fleet, say: fn(&mut Fleet, usize, u64)) -> Result<()> {
+    struct Heard(usize);
+    impl Script for Heard {
+        fn replied(&mut self, _: &mut Conn, _: &[u8], _: u64) -> Next {
+            self.0 += 1;
+            Next::Nothing
+        }
+        fn lost(&mut self, _: &mut Conn, _: u64) -> Next {
+            Next::Nothing
+        }
+    }
+    let mut heard = Heard(0);
+    for index in 0..fleet.conns.len() {
+        let now_ns = fleet.now_ns();
+        say(fleet, index, now_ns);
+        if (index + 1) % 1000 == 0 || index + 1 == fleet.conns.len() {
+            fleet.poll_until(10, &mut heard, |h| h.0 == index + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// 15,000 wait, half of them leave in no order, then all.
+fn one_key(program: &Program, core: usize, count: usize) -> Result<Figures> {
+    let mut queue = Queue::form(program, core, "ACQ4ME", count, 600)?;
+    let start = queue.idle_bytes;
+    let waiting = queue.server.own_bytes()?;
+    // A stride that shares no divisor with `count` visits each once.
+    let order = (0..count).map(|i| i * 7919 % count);
+    let before = queue.server.cpu()?;
+    for index in order.clone().take(count / 2) {
+        queue.fleet.close(index);
+    }
+    Control::connect(queue.server.addr)?.wait_for("waiting_workers", count - count / 2)?;
+    let cpu_leave = cpu_each(&queue.server, before, count / 2)?;
+    for index in order.skip(count / 2) {
+        queue.fleet.close(index);
+    }
+    Control::connect(queue.server.addr)?.wait_for("waiting_workers", 0)?;
+    let closed = queue.server.own_bytes()?;
+    let fresh = Server::start(program, core)?.own_bytes()?;
+    Ok(vec![
+        ("cpu_join", queue.cpu_join),
+        ("cpu_leave", cpu_leave),
+        ("waiting_bytes", (waiting - fresh) / count as f64),
+        ("idle_bytes", (start - fresh) / count as f64),
+        ("closed_kib", (closed - fresh) / 1024.0),
+    ])
+}
+
+/// A fleet that holds `count` keys, four on each connection, which is all that
+/// one may have.
+fn hold(server: &Server, count: usize, keys_each: usize) -> Result<Fleet> {
+    let mut fleet = Fleet::new(server.addr, count / keys_each)?;
+    Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
+    fleet.open_gently()?;
+    let request = Request::uncontended();
+    for turn in 0..keys_each {
+        for conn in &mut fleet.conns {
+            let key = 1_000_000 + conn.index * keys_each + turn;
+            request.write(key as u64, &mut conn.acquire);
+        }
+        all_say(&mut fleet, Fleet::acquire)?;
+    }
+    Ok(fleet)
+}
+
+fn keys(program: &Program, core: usize, scale: &Scale, count: usize) -> Result<Figures> {
+    let server = Server::start(program, core)?;
+    let _held = hold(&server, count, 4)?;
+    Control::connect(server.addr)?.wait_for("hashtable_entries", count)?;
+    let (mut fleet, mut traffic) = warm_fleet(&server, scale, 50)?;
+    kept_figures(&server, &mut fleet, &mut traffic, scale)
+}
+
+/// One client cycles; the longest time without an answer is the pause.
+fn restart(program: &Program, core: usize, scale: &Scale, held: usize) -> Result<Figures> {
+    let mut server = Server::start(program, core)?;
+    let holders = hold(&server, held, 1)?;
+    let before = silence(&server, scale, || Ok(()))?;
+    let old_place = program_place(server.pid())?;
+    let during = silence(&server, scale, || server.signal_restart())?;
+    if !server.is_alive() || program_place(server.pid())? == old_place {
+        return Ok(Vec::new());
+    }
+    let mut control = Control::connect(server.addr)?;
+    let answer = control.ask("STATS processing_workers")?;
+    let kept: usize = answer.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    drop(holders);
+    Ok(vec![
+        ("silence", during),
+        ("silence_before", before),
+        ("forgotten", held.saturating_sub(kept) as f64),
+    ])
+}
+
+/// Milliseconds of the longest silence that a cycling client hears, in a time
+/// at whose middle `act` happens. At most 10,000 cycles.
+fn silence(server: &Server, scale: &Scale, mut act: impl FnMut() -> Result<()>) -> Result<f64> {
+    let mut fleet = Fleet::new(server.addr, 1)?;
+    let mut traffic = Traffic::new(Mode::Cycle, Request::uncontended());
+    traffic.prepare(&mut fleet);
+    traffic.begins_left = 10_000;
+    let start_ns = fleet.now_ns();
+    let window_ns = (scale.window * 1e9) as u64;
+    traffic.stop_ns = start_ns + window_ns;
+    traffic.begin(&mut fleet)?;
+    let mut acted = false;
+    let mut heard = 0;
+    let mut heard_ns = start_ns;
+    let mut longest_ns = 0;
+    while traffic.busy > 0 && heard_ns < start_ns + window_ns + 10_000_000_000 {
+        if !acted && fleet.now_ns() > start_ns + window_ns / 4 {
+            acted = true;
+            act()?;
+        }
+        fleet.poll(10, &mut traffic)?;
+        let now_ns = fleet.now_ns();
+        if traffic.requests > heard {
+            heard = traffic.requests;
+            longest_ns = longest_ns.max(now_ns - heard_ns);
+            heard_ns = now_ns;
+        }
+        // Not so fast that it runs out of cycles before the time is up.
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    must_be_clean(&traffic)?;
+    Ok(longest_ns as f64 / 1e6)
+}

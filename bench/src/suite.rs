@@ -1,0 +1,453 @@
+//! `poolcounter-bench suite`: builds what is compared, measures it in turn,
+//! round after round, and writes the report.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::Result;
+use crate::figures::human;
+use crate::scenario::{Figures, METRICS, SCENARIOS, Scale, Scenario};
+use crate::server::Program;
+use crate::{fleet, process, report};
+
+/// Compare this daemon with the reference and the floor, and write docs/benchmarks.md
+///
+/// Builds the daemon, gets Debian's C daemon, compiles the floor (bench/floor.c), then measures
+/// them in turn, round after round: daemon on one core, load on another. What counts is CPU time
+/// and the ratios within a round; both bear a machine that is not quite idle.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples, from the repository's top:
+  make bench                                         all of it; writes docs/benchmarks.md
+  … suite --quick                                    all of it in short; writes nothing
+  … suite --only kept-50,kept-1000 --rounds 15       two scenarios, closely
+  … suite --only kept-50 --other old=/tmp/before     this build against another one
+  … suite --list                                     what can be measured")]
+pub struct Args {
+    /// Few and short rounds; writes no report unless --out is given
+    #[arg(long)]
+    quick: bool,
+    /// Measure these scenarios alone; writes no report unless --out is given
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Ask these programs alone: floor, reference, ours, or the name of an --other
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    programs: Vec<String>,
+    /// How often each is measured
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Measure another program too, e.g. an older build
+    #[arg(long, value_name = "NAME=PATH")]
+    other: Vec<String>,
+    /// Take this binary as ours instead of building it
+    #[arg(long, value_name = "PATH")]
+    ours: Option<PathBuf>,
+    /// Core of the servers
+    #[arg(long, value_name = "N")]
+    server_core: Option<usize>,
+    /// Core of the load
+    #[arg(long, value_name = "N")]
+    load_core: Option<usize>,
+    /// Folder for benchmarks.md and its plots
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// List the scenarios and end
+    #[arg(long)]
+    list: bool,
+}
+
+/// One program's figures in one round of one scenario.
+pub struct Sample {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// The program's.
+    pub program: String,
+    /// Counted from 0.
+    pub round: usize,
+    /// What was measured.
+    pub figures: Figures,
+}
+
+/// Everything that a run brought.
+pub struct Outcome {
+    /// All samples, in the order they were taken.
+    pub samples: Vec<Sample>,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
+    /// (scenario, program) where the program can't do it.
+    pub unables: Vec<(&'static str, String)>,
+    /// The programs compared.
+    pub programs: Vec<String>,
+    /// Rounds that were run.
+    pub rounds: usize,
+    /// Seconds that it took.
+    pub took_s: f64,
+    /// What the engine's own benchmark printed: keys, ns per pair and so on.
+    pub engine: Vec<EngineRow>,
+}
+
+/// The engine alone, with so many live keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineRow {
+    /// Keys that somebody holds.
+    pub keys: u64,
+    /// Nanoseconds for an uncontended ACQ4ME and RELEASE.
+    pub pair_ns: f64,
+    /// The slowest single insert while growing to so many.
+    pub worst_insert_ms: f64,
+}
+
+impl Outcome {
+    /// Figure `metric` of `program` in `scenario`, round by round.
+    pub fn by_round(&self, scenario: &str, program: &str, metric: &str) -> Vec<Option<f64>> {
+        let in_round = |round| {
+            let of_it =
+                |s: &&Sample| s.scenario == scenario && s.program == program && s.round == round;
+            let sample = self.samples.iter().find(of_it)?;
+            sample.figures.iter().find(|(name, _)| *name == metric).map(|(_, value)| *value)
+        };
+        (0..self.rounds).map(in_round).collect()
+    }
+
+    /// The same without the rounds that failed.
+    pub fn values(&self, scenario: &str, program: &str, metric: &str) -> Vec<f64> {
+        self.by_round(scenario, program, metric).into_iter().flatten().collect()
+    }
+}
+
+/// Runs the suite: progress on stderr, the table on stdout, the report as files.
+pub fn run(args: &Args) -> Result<()> {
+    if args.list {
+        for s in SCENARIOS {
+            println!("{:<12} {}", s.name, s.words);
+        }
+        println!("{:<12} the engine alone, 10 to 1,000,000 live keys", "engine");
+        return Ok(());
+    }
+    let top = top_folder()?;
+    let scenarios = chosen(args)?;
+    let with_engine = args.only.is_empty() || args.only.iter().any(|n| n == "engine");
+    let programs = programs(args, &top)?;
+    let engine = if with_engine { Some(build_engine(&top)?) } else { None };
+    let (server_core, load_core) = choose_cores(args)?;
+    let machine = report::Machine::look(&top);
+    process::pin_to(load_core)?;
+    fleet::raise_descriptor_limit()?;
+
+    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 9 });
+    let scale = Scale {
+        window: if args.quick { 0.3 } else { 0.7 },
+        warm_up: if args.quick { 0.1 } else { 0.2 },
+        timeout_s: if args.quick { 1 } else { 2 },
+    };
+    let mut outcome = measure_all(&scenarios, &programs, server_core, rounds, &scale);
+    if let Some(engine) = engine {
+        outcome.engine = run_engine(&engine, server_core, args.quick)?;
+    }
+    print!("{}", report::table(&outcome));
+    let out = match &args.out {
+        Some(out) => Some(out.clone()),
+        None if args.only.is_empty() && args.programs.is_empty() && !args.quick => {
+            Some(top.join("docs"))
+        }
+        None => None,
+    };
+    if let Some(out) = out {
+        report::write(&out, &outcome, &machine)?;
+        eprintln!("wrote {} and its plots", out.join("benchmarks.md").display());
+    }
+    match outcome.failures.len() {
+        0 => Ok(()),
+        n => Err(format!("{n} measures failed; see the end of the table").into()),
+    }
+}
+
+fn chosen(args: &Args) -> Result<Vec<&'static Scenario>> {
+    if args.only.is_empty() {
+        return Ok(SCENARIOS.iter().collect());
+    }
+    let mut found = Vec::new();
+    for name in args.only.iter().filter(|n| *n != "engine") {
+        let one = SCENARIOS.iter().find(|s| s.name == name);
+        found.push(one.ok_or_else(|| format!("no scenario `{name}`: see suite --list"))?);
+    }
+    Ok(found)
+}
+
+/// The repository's top: this crate was built in a folder of it.
+fn top_folder() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let top = here.parent().ok_or("the bench has no folder above it")?;
+    Ok(top.canonicalize()?)
+}
+
+fn programs(args: &Args, top: &Path) -> Result<Vec<Program>> {
+    let wanted = |name: &str| args.programs.is_empty() || args.programs.iter().any(|p| p == name);
+    let mut programs = Vec::new();
+    let mut add = |name: &str, path: PathBuf| programs.push(Program { name: name.into(), path });
+    if wanted("floor") {
+        add("floor", build_floor(top)?);
+    }
+    if wanted("reference") {
+        let printed = output(Command::new(top.join("tests/fetch-reference.sh")))?;
+        add("reference", PathBuf::from(printed.trim()));
+    }
+    if wanted("ours") {
+        let built = match &args.ours {
+            Some(path) => path.canonicalize()?,
+            None => build_ours(top)?,
+        };
+        add("ours", built);
+    }
+    for other in &args.other {
+        let (name, path) = other.split_once('=').ok_or("--other wants NAME=PATH")?;
+        add(name, Path::new(path).canonicalize()?);
+    }
+    match programs.is_empty() {
+        true => Err("no such program: floor, reference, ours".into()),
+        false => Ok(programs),
+    }
+}
+
+fn build_floor(top: &Path) -> Result<PathBuf> {
+    eprintln!("compiling bench/floor.c");
+    let dir = top.join("bench/target");
+    std::fs::create_dir_all(&dir)?;
+    let floor = dir.join("floor");
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-o"]).arg(&floor).arg(top.join("bench/floor.c"));
+    output(cc)?;
+    Ok(floor)
+}
+
+fn cargo(top: &Path, args: &[&str]) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo).args(args).current_dir(top).stdout(Stdio::null()).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("cargo {} failed", args.join(" ")).into()),
+    }
+}
+
+fn build_ours(top: &Path) -> Result<PathBuf> {
+    eprintln!("building the daemon");
+    cargo(top, &["build", "--release", "--locked", "--bin", "poolcounterd"])?;
+    Ok(target_dir(top).join("release/poolcounterd"))
+}
+
+fn build_engine(top: &Path) -> Result<PathBuf> {
+    eprintln!("building the engine's benchmark");
+    let bench = top.join("bench");
+    cargo(&bench, &["build", "--release", "--locked", "--bin", "engine"])?;
+    Ok(target_dir(&bench).join("release/engine"))
+}
+
+fn target_dir(folder: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| folder.join("target"), PathBuf::from)
+}
+
+/// What `command` prints; its failure is ours.
+fn output(mut command: Command) -> Result<String> {
+    let name = format!("{:?}", command.get_program());
+    let done = command.stderr(Stdio::inherit()).output().map_err(|e| format!("{name}: {e}"))?;
+    match done.status.success() {
+        true => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
+        false => Err(format!("{name} failed").into()),
+    }
+}
+
+/// The engine's benchmark on the servers' core; one line for each number of keys.
+fn run_engine(engine: &Path, core: usize, quick: bool) -> Result<Vec<EngineRow>> {
+    eprintln!("measuring the engine alone");
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["confine", "--core", &core.to_string(), "--"]).arg(engine);
+    if quick {
+        command.arg("--quick");
+    }
+    let rows: Option<Vec<EngineRow>> = output(command)?.lines().map(parse_engine_row).collect();
+    rows.ok_or_else(|| "the engine's benchmark printed something else".into())
+}
+
+fn parse_engine_row(line: &str) -> Option<EngineRow> {
+    let mut fields = line.split_whitespace();
+    Some(EngineRow {
+        keys: fields.next()?.parse().ok()?,
+        pair_ns: fields.next()?.parse().ok()?,
+        worst_insert_ms: fields.next()?.parse().ok()?,
+    })
+}
+
+/// One core for the servers, another for the load.
+fn choose_cores(args: &Args) -> Result<(usize, usize)> {
+    let cores = process::cores()?;
+    if cores.len() < 2 && (args.server_core.is_none() || args.load_core.is_none()) {
+        return Err("two cores are needed: one for the server, one for the load".into());
+    }
+    Ok((args.server_core.unwrap_or_else(|| cores[0]), args.load_core.unwrap_or_else(|| cores[1])))
+}
+
+/// All rounds. Within a round each scenario asks all programs, one right after
+/// the other and beginning with another one each round.
+fn measure_all(
+    scenarios: &[&'static Scenario],
+    programs: &[Program],
+    core: usize,
+    rounds: usize,
+    scale: &Scale,
+) -> Outcome {
+    let start = Instant::now();
+    let pairs = |s: &&&Scenario| programs.iter().filter(|p| s.suits(p)).count();
+    let total = rounds * scenarios.iter().map(|s| pairs(&s)).sum::<usize>();
+    let mut progress = Progress::new(total);
+    let mut samples = Vec::new();
+    let mut failures: Vec<String> = Vec::new();
+    let mut unables = Vec::new();
+    for round in 0..rounds {
+        for scenario in scenarios {
+            for turn in 0..programs.len() {
+                let program = &programs[(round + turn) % programs.len()];
+                if !scenario.suits(program) {
+                    continue;
+                }
+                progress.begin(round, rounds, scenario.name, &program.name);
+                let unable = (scenario.name, program.name.clone());
+                if unables.contains(&unable) {
+                    progress.skip();
+                    continue;
+                }
+                match scenario.measure(program, core, scale) {
+                    Ok(figures) if figures.is_empty() => {
+                        progress.skip();
+                        unables.push(unable);
+                    }
+                    Ok(figures) => {
+                        progress.end(&figures);
+                        samples.push(Sample {
+                            scenario: scenario.name,
+                            program: program.name.clone(),
+                            round,
+                            figures,
+                        });
+                    }
+                    Err(why) => {
+                        progress.fail(&why.to_string());
+                        failures.push(format!(
+                            "{}, {}, round {}: {why}",
+                            scenario.name,
+                            program.name,
+                            round + 1
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    Outcome {
+        samples,
+        failures,
+        unables,
+        programs: programs.iter().map(|p| p.name.clone()).collect(),
+        rounds,
+        took_s: start.elapsed().as_secs_f64(),
+        engine: Vec::new(),
+    }
+}
+
+/// What is being measured, on stderr: one line that changes on a terminal,
+/// a line for each measure elsewhere.
+struct Progress {
+    total: usize,
+    done: usize,
+    start: Instant,
+    terminal: bool,
+    headline: String,
+}
+
+impl Progress {
+    fn new(total: usize) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        Self { total, done: 0, start: Instant::now(), terminal, headline: String::new() }
+    }
+
+    fn begin(&mut self, round: usize, rounds: usize, scenario: &str, program: &str) {
+        let passed_s = self.start.elapsed().as_secs_f64();
+        let left = match self.done {
+            0 => String::new(),
+            done => {
+                let left_s = passed_s / done as f64 * (self.total - done) as f64;
+                format!(", about {left_s:.0} s left")
+            }
+        };
+        self.headline = format!(
+            "[{}/{}{left}] round {}/{rounds} {scenario} {program}",
+            self.done + 1,
+            self.total,
+            round + 1
+        );
+        if self.terminal {
+            eprint!("\r\x1b[K{}", self.headline);
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    fn end(&mut self, figures: &Figures) {
+        self.done += 1;
+        if !self.terminal {
+            let first = figures.first().map(|(name, value)| {
+                let unit = METRICS.iter().find(|m| m.name == *name).map_or("", |m| m.unit);
+                format!(": {} {unit}", human(*value))
+            });
+            eprintln!("{}{}", self.headline, first.unwrap_or_default());
+        } else if self.done == self.total {
+            eprint!("\r\x1b[K");
+        }
+    }
+
+    fn skip(&mut self) {
+        self.done += 1;
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        eprintln!("{clear}{} SKIPPED: it can't do this", self.headline);
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.done += 1;
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        eprintln!("{clear}{} FAILED: {why}", self.headline);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engine_rows_are_three_numbers() {
+        let row = EngineRow { keys: 1000, pair_ns: 151.5, worst_insert_ms: 0.02 };
+        assert_eq!(parse_engine_row("1000 151.5 0.02"), Some(row));
+        assert_eq!(parse_engine_row("keys pair worst"), None);
+    }
+
+    #[test]
+    fn a_failed_round_leaves_a_gap_and_not_a_shift() {
+        let sample = |round, value| Sample {
+            scenario: "kept-1",
+            program: "ours".into(),
+            round,
+            figures: vec![("cpu_request", value)],
+        };
+        let outcome = Outcome {
+            samples: vec![sample(0, 4.0), sample(2, 5.0)],
+            failures: Vec::new(),
+            unables: Vec::new(),
+            programs: vec!["ours".into()],
+            rounds: 3,
+            took_s: 1.0,
+            engine: Vec::new(),
+        };
+        let by_round = outcome.by_round("kept-1", "ours", "cpu_request");
+        assert_eq!(by_round, [Some(4.0), None, Some(5.0)]);
+        assert_eq!(outcome.values("kept-1", "ours", "cpu_request"), [4.0, 5.0]);
+        assert!(outcome.values("kept-1", "floor", "cpu_request").is_empty());
+    }
+}

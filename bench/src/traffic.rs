@@ -1,0 +1,358 @@
+//! Plain load: connections that lock and release, as fast as the answers come
+//! or at a given rate.
+
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
+
+use crate::Result;
+use crate::fleet::{Conn, Fleet, Next, Script};
+
+/// Whether connections stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// Connections are kept; each locks and releases, again and again.
+    Kept,
+    /// Each connects, locks, releases and closes, then begins anew.
+    Cycle,
+}
+
+/// The `ACQ` lines to send.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// `ACQ4ME` or `ACQ4ANY`.
+    pub command: &'static str,
+    /// Bytes in a key; a MediaWiki key has about 40.
+    pub key_bytes: usize,
+    /// `workers`, `maxqueue` and `timeout` as the protocol has them.
+    pub limits: String,
+    /// Keys to choose from at random; none: one key for each connection.
+    pub keys: Option<u64>,
+}
+
+impl Request {
+    /// Uncontended locks on keys like MediaWiki's.
+    pub fn uncontended() -> Self {
+        Self::with("ACQ4ME", "1 100 15")
+    }
+
+    /// `command` with `limits` on the default kind of key.
+    pub fn with(command: &'static str, limits: &str) -> Self {
+        Self { command, key_bytes: 40, limits: limits.into(), keys: None }
+    }
+
+    /// The line for key number `key`, written over `line`.
+    pub fn write(&self, key: u64, line: &mut Vec<u8>) {
+        use std::io::Write;
+        line.clear();
+        let width = self.key_bytes.saturating_sub(7);
+        // Writing to a Vec can't fail.
+        let _ = writeln!(line, "{} bench:k{key:0width$} {}", self.command, self.limits);
+    }
+}
+
+/// How often each kind of answer came.
+#[derive(Debug, Clone, Default)]
+pub struct Replies {
+    /// `LOCKED`
+    pub locked: u64,
+    /// `RELEASED`
+    pub released: u64,
+    /// `DONE`
+    pub done: u64,
+    /// `QUEUE_FULL`
+    pub queue_full: u64,
+    /// `TIMEOUT`
+    pub timeout: u64,
+    /// Anything else: an error of the server's or of ours.
+    pub other: u64,
+}
+
+impl Replies {
+    /// Adds another count to this one.
+    pub fn add(&mut self, more: &Self) {
+        self.locked += more.locked;
+        self.released += more.released;
+        self.done += more.done;
+        self.queue_full += more.queue_full;
+        self.timeout += more.timeout;
+        self.other += more.other;
+    }
+}
+
+/// The script of a plain load, and what it saw.
+pub struct Traffic {
+    mode: Mode,
+    request: Request,
+    /// From here on nobody begins anew.
+    pub stop_ns: u64,
+    /// Connections and cycles may begin this often, then no more.
+    pub begins_left: u64,
+    /// Connections with a request under way.
+    pub busy: usize,
+    /// Paced load: who waits for a turn. Unpaced: unused.
+    idle: VecDeque<usize>,
+    paced: bool,
+    random: u64,
+    /// Requests answered.
+    pub requests: u64,
+    /// Cycles done: locked and released, or refused.
+    pub cycles: u64,
+    /// Kept: of each request. Cycle: from connect to `RELEASED`. Nanoseconds.
+    pub latency: Histogram<u64>,
+    /// What the answers were.
+    pub replies: Replies,
+    /// Connections that failed or that the server closed.
+    pub lost: u64,
+}
+
+/// A histogram of nanoseconds up to ten minutes, exact to three digits.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("constant bounds are valid")
+}
+
+impl Traffic {
+    /// A load that has not begun.
+    pub fn new(mode: Mode, request: Request) -> Self {
+        Self {
+            mode,
+            request,
+            stop_ns: u64::MAX,
+            begins_left: u64::MAX,
+            busy: 0,
+            idle: VecDeque::new(),
+            paced: false,
+            random: 0x9e37_79b9_7f4a_7c15,
+            requests: 0,
+            cycles: 0,
+            latency: histogram(),
+            replies: Replies::default(),
+            lost: 0,
+        }
+    }
+
+    /// Forgets what was counted, for the measure that follows a warm-up.
+    pub fn forget(&mut self) {
+        self.requests = 0;
+        self.cycles = 0;
+        self.latency.reset();
+        self.replies = Replies::default();
+        self.lost = 0;
+    }
+
+    /// Gives each connection its first line.
+    pub fn prepare(&mut self, fleet: &mut Fleet) {
+        for conn in &mut fleet.conns {
+            self.request.write(conn.index as u64, &mut conn.acquire);
+        }
+    }
+
+    /// Begins on every connection at once.
+    pub fn begin(&mut self, fleet: &mut Fleet) -> Result<()> {
+        for index in 0..fleet.conns.len() {
+            if self.begins_left == 0 {
+                break;
+            }
+            self.begins_left -= 1;
+            self.busy += 1;
+            match self.mode {
+                Mode::Kept => {
+                    self.choose_key(&mut fleet.conns[index]);
+                    let now_ns = fleet.now_ns();
+                    fleet.acquire(index, now_ns);
+                }
+                Mode::Cycle => {
+                    self.choose_key(&mut fleet.conns[index]);
+                    fleet.open(index, true)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs until `stop_ns` or the last allowed begin, and until every request
+    /// under way is answered: nothing is left to disturb what comes next.
+    pub fn run(&mut self, fleet: &mut Fleet, seconds: f64) -> Result<()> {
+        self.start(fleet, seconds)?;
+        self.finish(fleet)
+    }
+
+    /// The same, but what is under way at the end has `grace_ms` and is given
+    /// up then. Returns how many were.
+    pub fn run_and_give_up(
+        &mut self,
+        fleet: &mut Fleet,
+        seconds: f64,
+        grace_ms: u64,
+    ) -> Result<usize> {
+        self.start(fleet, seconds)?;
+        self.answered_by(fleet, self.stop_ns + grace_ms * 1_000_000)?;
+        fleet.reset_all();
+        Ok(std::mem::take(&mut self.busy))
+    }
+
+    fn start(&mut self, fleet: &mut Fleet, seconds: f64) -> Result<()> {
+        self.stop_ns = fleet.now_ns() + (seconds * 1e9) as u64;
+        self.begin(fleet)
+    }
+
+    /// Waits for all that is under way, for at most 20 s after the stop.
+    pub fn finish(&mut self, fleet: &mut Fleet) -> Result<()> {
+        match self.answered_by(fleet, self.stop_ns.saturating_add(20_000_000_000))? {
+            true => Ok(()),
+            false => Err(format!("{} requests got no answer in 20 s", self.busy).into()),
+        }
+    }
+
+    fn answered_by(&mut self, fleet: &mut Fleet, end_ns: u64) -> Result<bool> {
+        while self.busy > 0 && fleet.now_ns() < end_ns {
+            fleet.poll(20, self)?;
+        }
+        Ok(self.busy == 0)
+    }
+
+    /// Runs for `seconds` at `rate` requests a second, spread evenly over the
+    /// connections that are free. A request's latency counts from when it was
+    /// due, so that a stall shows in all that it delays.
+    pub fn run_paced(&mut self, fleet: &mut Fleet, seconds: f64, rate: f64) -> Result<()> {
+        self.start_paced(fleet, seconds);
+        let mut pace = Pace::new(fleet.now_ns(), rate);
+        while fleet.now_ns() < self.stop_ns {
+            self.turn_paced(fleet, &mut pace)?;
+        }
+        self.finish(fleet)
+    }
+
+    /// Makes all connections wait for a turn.
+    pub fn start_paced(&mut self, fleet: &Fleet, seconds: f64) {
+        self.stop_ns = fleet.now_ns() + (seconds * 1e9) as u64;
+        self.paced = true;
+        self.idle = (0..fleet.conns.len()).collect();
+    }
+
+    /// Sends what is due and hears what came; never sleeps, for accuracy.
+    pub fn turn_paced(&mut self, fleet: &mut Fleet, pace: &mut Pace) -> Result<()> {
+        while pace.due_ns <= fleet.now_ns() {
+            let Some(index) = self.idle.pop_front() else { break };
+            self.busy += 1;
+            let conn = &mut fleet.conns[index];
+            if conn.holds {
+                fleet.release(index, pace.due_ns);
+            } else {
+                self.choose_key(conn);
+                fleet.acquire(index, pace.due_ns);
+            }
+            pace.due_ns += pace.interval_ns;
+        }
+        fleet.poll(0, self)?;
+        Ok(())
+    }
+
+    fn choose_key(&mut self, conn: &mut Conn) {
+        if let Some(keys) = self.request.keys {
+            // xorshift64: good enough to spread keys, and no call to anyone.
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            self.request.write(self.random % keys.max(1), &mut conn.acquire);
+        }
+    }
+
+    fn count(&mut self, line: &[u8]) {
+        let replies = &mut self.replies;
+        match line {
+            b"LOCKED" => replies.locked += 1,
+            b"RELEASED" => replies.released += 1,
+            b"DONE" => replies.done += 1,
+            b"QUEUE_FULL" => replies.queue_full += 1,
+            b"TIMEOUT" => replies.timeout += 1,
+            _ => replies.other += 1,
+        }
+        self.requests += 1;
+    }
+
+    /// What follows once a lock is given back, or was never had.
+    fn again(&mut self, conn: &mut Conn, now_ns: u64) -> Next {
+        if now_ns >= self.stop_ns || self.begins_left == 0 {
+            self.busy -= 1;
+            return match self.mode {
+                Mode::Kept => Next::Nothing,
+                Mode::Cycle => Next::Close,
+            };
+        }
+        self.choose_key(conn);
+        match self.mode {
+            Mode::Kept => Next::Acquire,
+            Mode::Cycle => {
+                self.begins_left -= 1;
+                Next::Reopen
+            }
+        }
+    }
+}
+
+impl Script for Traffic {
+    fn replied(&mut self, conn: &mut Conn, line: &[u8], now_ns: u64) -> Next {
+        self.count(line);
+        conn.holds = line == b"LOCKED";
+        self.cycles += u64::from(!conn.holds);
+        if self.mode == Mode::Kept {
+            self.latency.saturating_record(now_ns.saturating_sub(conn.sent_ns).max(1));
+        }
+        if self.paced && now_ns < self.stop_ns {
+            self.busy -= 1;
+            self.idle.push_back(conn.index);
+            return Next::Nothing;
+        }
+        if conn.holds {
+            return Next::Release;
+        }
+        if self.mode == Mode::Cycle {
+            self.latency.saturating_record(now_ns.saturating_sub(conn.opened_ns).max(1));
+        }
+        self.again(conn, now_ns)
+    }
+
+    fn lost(&mut self, conn: &mut Conn, now_ns: u64) -> Next {
+        self.lost += 1;
+        conn.holds = false;
+        // A server that is gone must not be asked a million times.
+        let give_up = self.lost > 1000 && self.lost > self.requests;
+        if now_ns >= self.stop_ns || give_up {
+            self.busy = self.busy.saturating_sub(1);
+            return Next::Nothing;
+        }
+        Next::Reopen
+    }
+}
+
+/// When the next request of a paced load is due.
+pub struct Pace {
+    due_ns: u64,
+    interval_ns: u64,
+}
+
+impl Pace {
+    /// `rate` requests a second from `now_ns` on.
+    pub fn new(now_ns: u64, rate: f64) -> Self {
+        Self { due_ns: now_ns, interval_ns: (1e9 / rate.max(0.001)) as u64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_a_line_with_a_key_of_the_wanted_length() {
+        let mut line = Vec::new();
+        Request::uncontended().write(42, &mut line);
+        let text = String::from_utf8(line).unwrap();
+        let fields: Vec<&str> = text.trim_end().split(' ').collect();
+        assert_eq!(fields.len(), 5);
+        assert_eq!(fields[0], "ACQ4ME");
+        assert_eq!(fields[1].len(), 40);
+        assert!(fields[1].ends_with("042"));
+        assert!(text.ends_with("1 100 15\n"));
+    }
+}
