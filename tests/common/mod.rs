@@ -1,0 +1,625 @@
+//! What the tests that look at the daemon from outside have in common: a
+//! [`Server`] (our daemon, or Debian's as the reference) and a [`Client`].
+//!
+//! Nothing here sleeps to let something happen: it waits for the answer, the log
+//! line or the exit itself, and gives up after [`PATIENCE`], which no healthy run
+//! comes near.
+
+// Each test file is a crate of its own and uses another part of this.
+#![allow(dead_code)]
+
+pub(crate) mod shape;
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// How long anything may take before a test calls it missing: longer than a busy
+/// machine ever needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The twelve whole-number counters, in the order of `STATS FULL`.
+pub(crate) const COUNTERS: [&str; 12] = [
+    "total_acquired",
+    "total_releases",
+    "hashtable_entries",
+    "processing_workers",
+    "waiting_workers",
+    "connect_errors",
+    "failed_sends",
+    "full_queues",
+    "lock_mismatch",
+    "lock_while_waiting",
+    "release_mismatch",
+    "processed_count",
+];
+
+/// Our daemon's binary.
+pub(crate) const DAEMON: &str = env!("CARGO_BIN_EXE_poolcounterd");
+
+/// A running daemon, ours or the reference; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    addresses: Vec<SocketAddr>,
+    /// What it wrote to stderr; empty if stderr was not a pipe.
+    pub(crate) log: Log,
+}
+
+impl Server {
+    /// Our daemon on a free port of 127.0.0.1.
+    pub(crate) fn start() -> Server {
+        Server::start_with(&[])
+    }
+
+    /// Our daemon on a free port of 127.0.0.1, with more arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Server {
+        let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
+        command.args(arguments);
+        Server::spawn(&mut command)
+    }
+
+    /// Runs a command made by [`daemon_command`] or [`launched`] and waits until
+    /// it says what it listens on.
+    pub(crate) fn spawn(command: &mut Command) -> Server {
+        let child = command.stderr(Stdio::piped()).spawn();
+        let mut server = Server::of(child.expect("start the daemon"));
+        let line = server.log.wait_for("listening on ");
+        server.addresses = addresses_in(&line);
+        assert!(!server.addresses.is_empty(), "no address in {line:?}");
+        server
+    }
+
+    /// As [`Server::spawn`], for listeners whose log line holds no TCP address.
+    pub(crate) fn spawn_anywhere(command: &mut Command) -> Server {
+        let child = command.stderr(Stdio::piped()).spawn();
+        let server = Server::of(child.expect("start the daemon"));
+        server.log.wait_for("listening on ");
+        server
+    }
+
+    /// Debian's daemon on a loopback address of its own. `None`, said aloud,
+    /// where `tests/fetch-reference.sh` did not run; with CI set that is a failure.
+    pub(crate) fn reference() -> Option<Server> {
+        Server::reference_under(&[])
+    }
+
+    /// As [`Server::reference`], executed by a launcher such as `prlimit`.
+    pub(crate) fn reference_under(launcher: &[&str]) -> Option<Server> {
+        let binary = reference_binary();
+        if !binary.exists() {
+            skip("no reference: run tests/fetch-reference.sh first");
+            return None;
+        }
+        // Another process may sit on the address: then take the next.
+        for _ in 0..20 {
+            let address = next_reference_address();
+            let mut command = launched(launcher, &binary, &["-l", &address.ip().to_string()]);
+            let child = command.stderr(Stdio::piped()).spawn();
+            let mut server = Server::of(child.expect("start the reference"));
+            server.addresses.push(address);
+            if server.wait_until_it_accepts() {
+                return Some(server);
+            }
+        }
+        panic!("the reference could not listen on any of 20 addresses");
+    }
+
+    fn of(mut child: Child) -> Server {
+        let log = match child.stderr.take() {
+            Some(stderr) => Log::read_from(stderr),
+            None => Log::default(),
+        };
+        Server { child, addresses: Vec::new(), log }
+    }
+
+    /// False if it exited instead. The reference says nothing when it is ready,
+    /// so there is no event to wait for but a connect that works.
+    fn wait_until_it_accepts(&mut self) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if self.child.try_wait().expect("wait").is_some() {
+                return false;
+            }
+            if TcpStream::connect(self.address()).is_ok() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("the reference neither listens nor exits");
+    }
+
+    /// The first address that it listens on.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// All addresses that it listens on, in the order of its log line.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("send a signal");
+    }
+
+    /// True while the process lives.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("wait").is_none()
+    }
+
+    /// Waits for the process to exit by itself.
+    pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
+        wait_for_exit(&mut self.child)
+    }
+
+    /// Returns once all input sent so far was handled and all answers to it can be
+    /// read. A loop of one thread takes what is readable in the order in which it
+    /// came; the second question begins after the answers of the first one's
+    /// turn went out.
+    pub(crate) fn settle(&self) {
+        let mut control = self.connect();
+        control.settle();
+    }
+
+    /// One counter, asked by name.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        self.connect().counter(name)
+    }
+
+    /// User and system time that the process has used.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("stat");
+        // Fields 14 and 15 of proc_pid_stat(5); the second, a name in brackets, may
+        // hold anything, so count from behind it. A tick is 10 ms.
+        let fields = stat.rsplit(')').next().expect("name").split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(|f| f.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(10 * ticks)
+    }
+
+    /// Open descriptors of the process.
+    pub(crate) fn descriptors(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.pid());
+        std::fs::read_dir(folder).expect("fd folder").count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Our daemon with nothing in its surroundings that would change what it does.
+pub(crate) fn daemon_command(arguments: &[&str]) -> Command {
+    launched(&[], DAEMON, arguments)
+}
+
+/// `program` executed by a launcher (`env --block-signal`, `prlimit`, a line of
+/// shell that ends in `exec "$@"`): what the process inherits is then set up
+/// without a line of unsafe code.
+pub(crate) fn launched(
+    launcher: &[&str],
+    program: impl AsRef<OsStr>,
+    arguments: &[&str],
+) -> Command {
+    let mut command = match launcher.split_first() {
+        None => Command::new(program),
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    command.args(arguments);
+    for name in [
+        "RUST_LOG",
+        "RUST_LOG_STYLE",
+        "JOURNAL_STREAM",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "LISTEN_FDNAMES",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "WATCHDOG_PID",
+    ] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// What a command that ends by itself left behind.
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command that should end by itself; kills it if it does not.
+pub(crate) fn finish(command: &mut Command) -> Finished {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("start the command");
+    let stdout = read_in_background(child.stdout.take().expect("stdout"));
+    let stderr = read_in_background(child.stderr.take().expect("stderr"));
+    let status = wait_for_exit(&mut child);
+    Finished {
+        code: status.code(),
+        stdout: stdout.join().expect("stdout"),
+        stderr: stderr.join().expect("stderr"),
+    }
+}
+
+fn read_in_background(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Kills the child if it does not exit, so that nothing stays behind.
+pub(crate) fn wait_for_exit(child: &mut Child) -> ExitStatus {
+    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).expect("pidfd");
+    let exited = wait_readable(&pidfd, PATIENCE);
+    if !exited {
+        let _ = child.kill();
+    }
+    let status = child.wait().expect("wait");
+    assert!(exited, "the process does not exit");
+    status
+}
+
+fn wait_readable(descriptor: &impl AsFd, timeout: Duration) -> bool {
+    let timeout = timeout.try_into().expect("timeout");
+    let mut wanted = [PollFd::new(descriptor, PollFlags::IN)];
+    poll(&mut wanted, Some(&timeout)).expect("poll") > 0
+}
+
+/// The backlog of a listening socket as the kernel knows it: `Send-Q` of `ss`.
+pub(crate) fn backlog(address: SocketAddr) -> u32 {
+    let mut ss = Command::new("ss");
+    let output = ss.args(["-ltnH", "src", &address.to_string()]).output();
+    let output = output.expect("run ss, of iproute2");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let field = text.split_whitespace().nth(2).and_then(|f| f.parse().ok());
+    field.unwrap_or_else(|| panic!("ss says {text:?} of {address}"))
+}
+
+/// The backlog that a daemon gets that asks for `wanted`.
+pub(crate) fn backlog_granted(wanted: u32) -> u32 {
+    let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+    let somaxconn = somaxconn.expect("somaxconn");
+    wanted.min(somaxconn.trim().parse().expect("a number"))
+}
+
+/// Says aloud that a test is skipped; under CI nothing may be skipped.
+pub(crate) fn skip(why: &str) {
+    println!("SKIPPED: {why}");
+    eprintln!("SKIPPED: {why}");
+    assert!(std::env::var_os("CI").is_none(), "SKIPPED, but CI is set: {why}");
+}
+
+/// Where `tests/fetch-reference.sh` puts Debian's daemon.
+pub(crate) fn reference_binary() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/reference/usr/bin/poolcounterd")
+}
+
+/// The reference has one port only, so each gets an address of 127.0.0.0/8 from
+/// the pid of the test process and a count within it.
+fn next_reference_address() -> SocketAddr {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let pid = std::process::id();
+    let [_, _, high, low] = pid.to_be_bytes();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) % 200;
+    // 127.0.x.y stays free: that is where people and other tests listen.
+    let ip = Ipv4Addr::new(127, high.max(1), low, 20 + count as u8);
+    SocketAddr::from((ip, 7531))
+}
+
+fn addresses_in(line: &str) -> Vec<SocketAddr> {
+    let (_, list) = line.split_once("listening on ").expect("address list");
+    let words = list.split(", ");
+    words.map_while(|word| word.trim().parse().ok()).collect()
+}
+
+/// Lines of a process's stderr, gathered by a thread.
+#[derive(Clone, Default)]
+pub(crate) struct Log {
+    shared: Arc<(Mutex<Vec<String>>, Condvar)>,
+}
+
+impl Log {
+    /// More than any test looks at; the reference can write 20 MB a second.
+    const LINES_MAX: usize = 100_000;
+
+    fn read_from(pipe: impl Read + Send + 'static) -> Log {
+        let log = Log::default();
+        let shared = Arc::clone(&log.shared);
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                let (lines, changed) = &*shared;
+                let mut lines = lines.lock().expect("log");
+                if lines.len() < Log::LINES_MAX {
+                    lines.push(String::from_utf8_lossy(&line).into_owned());
+                }
+                changed.notify_all();
+            }
+        });
+        log
+    }
+
+    /// All lines so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.shared.0.lock().expect("log").clone()
+    }
+
+    /// How many lines so far hold this text.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.lines().iter().filter(|l| l.contains(text)).count()
+    }
+
+    /// Waits for the first line that holds this text.
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        self.wait_for_count(text, 1)
+    }
+
+    /// Waits until `count` lines hold this text; gives the last of them.
+    pub(crate) fn wait_for_count(&self, text: &str, count: usize) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let (lines, changed) = &*self.shared;
+        let mut lines = lines.lock().expect("log");
+        loop {
+            if let Some(line) = lines.iter().filter(|l| l.contains(text)).nth(count - 1) {
+                return line.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no log line with {text:?} in {lines:#?}");
+            lines = changed.wait_timeout(lines, left).expect("log").0;
+        }
+    }
+}
+
+/// What one read brought.
+#[derive(Debug, PartialEq)]
+enum Arrived {
+    Bytes,
+    Nothing,
+    End,
+}
+
+/// One connection, which says at once what is wrong with an answer.
+pub(crate) struct Client {
+    stream: TcpStream,
+    /// Read, but not yet asked for.
+    pending: Vec<u8>,
+    ended: bool,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Client {
+        let deadline = Instant::now() + PATIENCE;
+        // With a full backlog a connect may take a retry or two of its SYN.
+        let stream = loop {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => break stream,
+                Err(e) if e.kind() == ErrorKind::Interrupted && Instant::now() < deadline => {}
+                Err(e) => panic!("connect to {address}: {e}"),
+            }
+        };
+        Client::of(stream)
+    }
+
+    /// With a receive buffer so small that the kernel soon takes no more for it.
+    pub(crate) fn connect_with_small_buffer(address: SocketAddr) -> Client {
+        use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+        // Before the connect: later it would not shrink the window any more.
+        sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("SO_RCVBUF");
+        connect(&socket, &address).expect("connect");
+        Client::of(TcpStream::from(socket))
+    }
+
+    fn of(stream: TcpStream) -> Client {
+        stream.set_nodelay(true).expect("nodelay");
+        Client { stream, pending: Vec::new(), ended: false }
+    }
+
+    /// Sends a line with its end.
+    #[track_caller]
+    pub(crate) fn send(&mut self, line: &str) {
+        self.send_bytes(format!("{line}\n").as_bytes());
+    }
+
+    /// Sends bytes as they are, in one segment if they fit.
+    #[track_caller]
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("send");
+    }
+
+    /// Sends a line and reads the line that answers it.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.send(line);
+        self.line()
+    }
+
+    /// Sends a line and wants exactly this line back.
+    #[track_caller]
+    pub(crate) fn exchange(&mut self, line: &str, answer: &str) {
+        let got = self.ask(line);
+        assert_eq!(got, answer, "the answer to {line:?}");
+    }
+
+    /// The next line, without its end.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        match self.next_line(PATIENCE) {
+            Some(line) => line,
+            None if self.ended => panic!("the connection ended; unread: {:?}", self.rest()),
+            None => panic!("no line came; half a line: {:?}", self.rest()),
+        }
+    }
+
+    /// Wants exactly this as the next line.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, answer: &str) {
+        assert_eq!(self.line(), answer);
+    }
+
+    /// The next line, or `None` if the connection ends or the time runs out first.
+    pub(crate) fn next_line(&mut self, timeout: Duration) -> Option<String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(end) = self.pending.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return Some(String::from_utf8_lossy(&line[..end]).into_owned());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.receive(left) {
+                Arrived::Bytes => {}
+                Arrived::Nothing | Arrived::End => return None,
+            }
+        }
+    }
+
+    /// Wants the end of the connection as the next thing, orderly or by a reset.
+    #[track_caller]
+    pub(crate) fn expect_end(&mut self) {
+        let arrived = self.receive(PATIENCE);
+        assert!(self.pending.is_empty(), "before the end: {:?}", self.rest());
+        assert_eq!(arrived, Arrived::End);
+    }
+
+    /// Wants nothing readable now: say [`Server::settle`] first, or it proves nothing.
+    #[track_caller]
+    pub(crate) fn expect_nothing(&mut self) {
+        self.receive(Duration::ZERO);
+        assert!(self.pending.is_empty(), "unasked: {:?}", self.rest());
+        assert!(!self.ended, "the connection ended");
+    }
+
+    /// Takes whatever is there now, and whether that was the end.
+    pub(crate) fn take_all(&mut self) -> (Vec<u8>, bool) {
+        while self.receive(Duration::ZERO) == Arrived::Bytes {}
+        (std::mem::take(&mut self.pending), self.ended)
+    }
+
+    /// All until the other side closes.
+    #[track_caller]
+    pub(crate) fn read_to_end(&mut self) -> String {
+        loop {
+            match self.receive(PATIENCE) {
+                Arrived::Bytes => {}
+                Arrived::End => return self.rest(),
+                Arrived::Nothing => panic!("no end came; so far: {:?}", self.rest()),
+            }
+        }
+    }
+
+    fn rest(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
+    }
+
+    fn receive(&mut self, timeout: Duration) -> Arrived {
+        if self.ended {
+            return Arrived::End;
+        }
+        if !wait_readable(&self.stream, timeout) {
+            return Arrived::Nothing;
+        }
+        let mut buffer = [0; 65536];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => self.ended = true,
+            Ok(n) => self.pending.extend_from_slice(&buffer[..n]),
+            // A reset ends the connection as well.
+            Err(_) => self.ended = true,
+        }
+        if self.ended { Arrived::End } else { Arrived::Bytes }
+    }
+
+    /// The whole reply to `STATS FULL`, line by line, without its blank line.
+    #[track_caller]
+    pub(crate) fn stats_full(&mut self) -> Vec<String> {
+        self.send("STATS FULL");
+        let mut lines = Vec::new();
+        loop {
+            match self.line() {
+                line if line.is_empty() => return lines,
+                line => lines.push(line),
+            }
+        }
+    }
+
+    /// One counter, asked by name.
+    #[track_caller]
+    pub(crate) fn counter(&mut self, name: &str) -> u64 {
+        let line = self.ask(&format!("STATS {name}"));
+        let value = line.strip_prefix(&format!("{name}: "));
+        let value = value.and_then(|v| v.parse().ok());
+        value.unwrap_or_else(|| panic!("STATS {name} answered {line:?}"))
+    }
+
+    /// Waits until a counter is at least this: for what no reply tells.
+    #[track_caller]
+    pub(crate) fn wait_for_counter(&mut self, name: &str, least: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let value = self.counter(name);
+            if value >= least {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} stays {value}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The value of a time in `STATS FULL`, such as `gained time`, in seconds.
+    #[track_caller]
+    pub(crate) fn seconds(&mut self, name: &str) -> f64 {
+        let lines = self.stats_full();
+        let mut values = lines.iter().filter_map(|l| l.strip_prefix(name)?.strip_prefix(": "));
+        shape::seconds(values.next().expect("a line of that name"))
+    }
+
+    /// See [`Server::settle`].
+    #[track_caller]
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..2 {
+            let answer = self.ask("STATS UPTIME");
+            assert!(answer.starts_with("uptime: "), "{answer:?}");
+        }
+    }
+
+    /// Shuts the writing side; answers can still be read.
+    pub(crate) fn shut_writing(&mut self) {
+        self.stream.shutdown(Shutdown::Write).expect("shutdown");
+    }
+
+    /// Ends the connection with a reset instead of an orderly close.
+    pub(crate) fn reset(self) {
+        let now = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&self.stream, now).expect("SO_LINGER");
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
