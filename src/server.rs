@@ -424,7 +424,7 @@ impl Server {
     }
 
     fn reply(&mut self, client: ClientId, reply: Reply) {
-        debug!("#{} < {reply:?}", client.serial);
+        debug!("#{} < {}", client.serial, reply.as_bytes().trim_ascii_end().escape_ascii());
         self.owe(client, reply.as_bytes());
     }
 
