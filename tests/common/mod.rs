@@ -86,6 +86,18 @@ impl Server {
         server
     }
 
+    /// As [`Server::spawn`], for a command whose stderr was set already; its other
+    /// end is read here.
+    pub(crate) fn spawn_logging(
+        command: &mut Command,
+        stderr: impl Read + Send + 'static,
+    ) -> Server {
+        let mut server = Server::of(command.spawn().expect("start the daemon"));
+        server.log = Log::read_from(stderr);
+        server.addresses = addresses_in(&server.log.wait_for("listening on "));
+        server
+    }
+
     /// Debian's daemon on a loopback address of its own. `None`, said aloud,
     /// where `tests/fetch-reference.sh` did not run; with CI set that is a failure.
     pub(crate) fn reference() -> Option<Server> {
@@ -149,6 +161,24 @@ impl Server {
 
     pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address())
+    }
+
+    /// A connection that the kernel completed at once: none that needs a second SYN.
+    #[track_caller]
+    pub(crate) fn connect_at_once(&self) -> Client {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+        let socket = socket.expect("socket");
+        // On the loopback the handshake is done when this returns, if it can be.
+        let _ = connect(&socket, &self.address());
+        let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
+        let half_a_second = Duration::from_millis(500).try_into().expect("a timeout");
+        let connected = poll(&mut wanted, Some(&half_a_second)).expect("poll");
+        assert_eq!(connected, 1, "no place in the backlog");
+        let stream = TcpStream::from(socket);
+        stream.set_nonblocking(false).expect("blocking again");
+        Client::of(stream)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -244,6 +274,11 @@ pub(crate) fn launched(
     }
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command
+}
+
+/// A command executed by a line of shell that ends in `exec "$@"`.
+pub(crate) fn in_shell(line: &str, arguments: &[&str]) -> Command {
+    launched(&["sh", "-c", line, "sh"], DAEMON, arguments)
 }
 
 /// What a command that ends by itself left behind.
@@ -429,8 +464,10 @@ impl Client {
 
     /// With a receive buffer so small that the kernel soon takes no more for it.
     pub(crate) fn connect_with_small_buffer(address: SocketAddr) -> Client {
-        use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("socket");
         // Before the connect: later it would not shrink the window any more.
         sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("SO_RCVBUF");
         connect(&socket, &address).expect("connect");
