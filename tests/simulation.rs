@@ -14,6 +14,9 @@ use poolcounterd::protocol::{Mode, Reply};
 use simulation::pair::Pair;
 use simulation::script::{Choices, Script, Step};
 use std::collections::BTreeMap;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 /// Together 1,200,000 steps.
 const RUNS: u64 = 800;
@@ -29,16 +32,40 @@ fn the_engine_behaves_like_the_model() {
         return;
     }
     let runs = number_from_environment("SIM_RUNS").unwrap_or(RUNS);
-    let mut tally = Tally::new();
-    for seed in 0..runs {
-        run(seed, &mut tally);
-    }
+    let tally = run_all(runs);
     for ((when, reply), times) in &tally {
         println!("{times:9} × {reply} {when}");
     }
     if runs >= RUNS {
         assert_nothing_is_rare(&tally);
     }
+}
+
+/// Runs the seeds below `runs` on another thread, so that one that hangs is named.
+fn run_all(runs: u64) -> Tally {
+    const HANGS_AFTER: Duration = Duration::from_secs(300);
+    let (finished, news) = mpsc::channel();
+    let runner = thread::spawn(move || {
+        let mut tally = Tally::new();
+        for seed in 0..runs {
+            run(seed, &mut tally);
+            finished.send(seed).expect("the test waits for it");
+        }
+        tally
+    });
+    let mut running = 0;
+    loop {
+        match news.recv_timeout(HANGS_AFTER) {
+            Ok(seed) => running = seed + 1,
+            Err(RecvTimeoutError::Timeout) => panic!("it hangs; {}", replay(running)),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    runner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn replay(seed: u64) -> String {
+    format!("SIM_SEED={seed} cargo test --test simulation")
 }
 
 /// A simulation that never gets somewhere shows nothing about it.
@@ -81,7 +108,7 @@ fn run(seed: u64, tally: &mut Tally) {
             *tally.entry((when, text(reply))).or_default() += 1;
         }
     };
-    shrink::check(&script, &format!("SIM_SEED={seed} cargo test --test simulation"), count);
+    shrink::check(&script, &replay(seed), count);
 }
 
 fn text(reply: Reply) -> &'static str {

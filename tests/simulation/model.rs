@@ -8,7 +8,7 @@ use poolcounterd::protocol::{Acquire, Mode, Reply};
 use std::collections::HashSet;
 
 /// Waits are looked at once a tick, about a millisecond.
-const TICK_NS: u64 = 1 << 20;
+const TICK_NS: u128 = 1 << 20;
 
 struct Lock {
     client: ClientId,
@@ -22,14 +22,15 @@ struct Lock {
 #[derive(Clone, Copy)]
 struct Wait {
     mode: Mode,
-    deadline: Time,
+    /// Far behind the end of time, if the client says so.
+    deadline_ns: u128,
 }
 
 impl Wait {
     /// The rule for running out: at the first look at or after this moment,
     /// which is the first tick that begins at or after the deadline.
     fn runs_out_ns(&self) -> u128 {
-        u128::from(self.deadline.as_ns().div_ceil(TICK_NS)) * u128::from(TICK_NS)
+        self.deadline_ns.next_multiple_of(TICK_NS)
     }
 }
 
@@ -83,8 +84,8 @@ impl Model {
             return self.answer(client, Reply::Timeout);
         }
         // 7. waits
-        let deadline = now.plus_seconds(request.timeout_s);
-        let wait = Some(Wait { mode: request.mode, deadline });
+        let deadline_ns = u128::from(now.as_ns()) + u128::from(request.timeout_s) * 1_000_000_000;
+        let wait = Some(Wait { mode: request.mode, deadline_ns });
         self.locks.push(Lock { client, key, wait, since: now });
     }
 
@@ -138,14 +139,14 @@ impl Model {
         }
     }
 
-    /// When the next wait runs out. May lie after the end of time.
+    /// When the next wait runs out.
     pub(crate) fn next_run_out_ns(&self) -> Option<u128> {
         self.waits().map(|wait| wait.runs_out_ns()).min()
     }
 
     /// The earliest deadline, whether or not a tick begins there.
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.waits().map(|wait| wait.deadline).min()
+    pub(crate) fn next_deadline_ns(&self) -> Option<u128> {
+        self.waits().map(|wait| wait.deadline_ns).min()
     }
 
     /// What has been said since the last call.

@@ -59,13 +59,14 @@ impl Pair {
                 self.serials[slot as usize] = self.new_serial();
             }
             Step::Advance { by_ns } => self.now = self.now.plus_ns(by_ns),
-            Step::AdvanceToDeadline => self.advance_to(self.model.next_deadline()),
+            Step::AdvanceToDeadline => self.advance_to(self.model.next_deadline_ns(), 0),
             Step::AdvanceToRunOut { early_ns } => {
-                let moment_ns = self.model.next_run_out_ns().unwrap_or(0);
-                let moment_ns = u64::try_from(moment_ns).unwrap_or(u64::MAX);
-                self.advance_to(Some(Time::from_ns(moment_ns.saturating_sub(early_ns))));
+                self.advance_to(self.model.next_run_out_ns(), early_ns);
             }
-            Step::AdvanceToNextLook => self.advance_to(self.engine.next_deadline()),
+            Step::AdvanceToNextLook => {
+                let look = self.engine.next_deadline();
+                self.advance_to(look.map(|look| look.as_ns().into()), 0);
+            }
             Step::Expire => {
                 self.engine.expire(self.now);
                 self.model.expire(self.now);
@@ -95,9 +96,10 @@ impl Pair {
         self.last_serial
     }
 
-    /// Time never goes back.
-    fn advance_to(&mut self, moment: Option<Time>) {
-        self.now = self.now.max(moment.unwrap_or_default());
+    /// Time never goes back, nor beyond its end.
+    fn advance_to(&mut self, moment_ns: Option<u128>, early_ns: u64) {
+        let moment_ns = u64::try_from(moment_ns.unwrap_or(0)).unwrap_or(u64::MAX);
+        self.now = self.now.max(Time::from_ns(moment_ns.saturating_sub(early_ns)));
     }
 
     fn compare(&mut self, step: &Step) -> Result<(), String> {
