@@ -83,6 +83,7 @@ fn assert_nothing_is_rare(tally: &Tally) {
         (AT_RELEASE, Reply::Released),
         (AT_DISCONNECT, Reply::Locked),
         (AT_LOOK, Reply::Timeout),
+        (AT_LOOK, Reply::Locked),
     ] {
         let times = tally.get(&(when, text(reply))).copied().unwrap_or(0);
         assert!(times >= 5_000, "{reply:?} {when}: {times} times");

@@ -7,32 +7,44 @@ use poolcounterd::engine::{ClientId, Time};
 use poolcounterd::protocol::{Acquire, Mode, Reply};
 use std::collections::HashSet;
 
-/// Waits are looked at once a tick, about a millisecond.
+/// Deadlines are looked at once a tick, about a millisecond.
 const TICK_NS: u128 = 1 << 20;
 
 struct Lock {
     client: ClientId,
     key: Vec<u8>,
-    /// `None` when it is held.
-    wait: Option<Wait>,
+    state: State,
     /// Since when it is held or waited for.
     since: Time,
+    /// A wait ends then, and a lock that is held is taken away. Far behind the end
+    /// of time, if the client says so; `None` for never.
+    deadline_ns: Option<u128>,
+    /// How many waits and holds had begun when this one did.
+    nth: u64,
 }
 
-#[derive(Clone, Copy)]
-struct Wait {
-    mode: Mode,
-    /// Far behind the end of time, if the client says so.
-    deadline_ns: u128,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Held,
+    Waiting(Mode),
+    /// Was held for too long and taken away.
+    Spent,
 }
 
-impl Wait {
+impl Lock {
     /// The rule for running out: at the first look at or after this moment,
     /// which is the first tick that begins at or after the deadline.
-    fn runs_out_ns(&self) -> u128 {
-        self.deadline_ns.next_multiple_of(TICK_NS)
+    fn runs_out_ns(&self) -> Option<u128> {
+        Some(self.deadline_ns?.next_multiple_of(TICK_NS))
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.state, State::Waiting(_))
     }
 }
+
+/// What is known of a lock that was taken away: whose, which, for how long held.
+pub(crate) type TakenAway = (ClientId, Vec<u8>, u128);
 
 #[derive(Default)]
 pub(crate) struct Model {
@@ -41,17 +53,25 @@ pub(crate) struct Model {
     /// is the first.
     locks: Vec<Lock>,
     answers: Vec<(ClientId, Reply)>,
+    taken_away: Vec<TakenAway>,
     /// The gauges in here stay 0: [`Model::counters`] counts them afresh.
     totals: Counters,
     durations: Durations,
+    /// The only key for which there is a limit, and the limit.
+    hold_limit: Option<(Vec<u8>, u32)>,
+    begun: u64,
 }
 
 impl Model {
+    pub(crate) fn new(hold_limit: Option<(Vec<u8>, u32)>) -> Self {
+        Model { hold_limit, ..Model::default() }
+    }
+
     /// The numbers are those of docs/protocol.md.
     pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
         let mine = || self.locks.iter().filter(|lock| lock.client == client);
         let of_key = || self.locks.iter().filter(|lock| lock.key == request.key);
-        let held = of_key().filter(|lock| lock.wait.is_none()).count() as u64;
+        let held = of_key().filter(|lock| lock.state == State::Held).count() as u64;
         let count = of_key().count() as u64;
         // 1. four locks held or waited for already
         if mine().count() == 4 {
@@ -59,7 +79,7 @@ impl Model {
             return self.answer(client, Reply::LockHeld);
         }
         // 2. still waiting for an earlier ACQ
-        if mine().any(|lock| lock.wait.is_some()) {
+        if mine().any(Lock::waits) {
             self.totals.lock_while_waiting += 1;
             return self.answer(client, Reply::WaitForResponse);
         }
@@ -73,10 +93,10 @@ impl Model {
             return self.answer(client, Reply::QueueFull);
         }
         // 5. a slot is free
-        let key = request.key.to_vec();
         if held < u64::from(request.workers) {
             self.totals.total_acquired += 1;
-            self.locks.push(Lock { client, key, wait: None, since: now });
+            let deadline_ns = self.hold_deadline_ns(request.key, now);
+            self.add(client, request.key, State::Held, now, deadline_ns);
             return self.answer(client, Reply::Locked);
         }
         // 6. will not wait
@@ -84,9 +104,8 @@ impl Model {
             return self.answer(client, Reply::Timeout);
         }
         // 7. waits
-        let deadline_ns = u128::from(now.as_ns()) + u128::from(request.timeout_s) * 1_000_000_000;
-        let wait = Some(Wait { mode: request.mode, deadline_ns });
-        self.locks.push(Lock { client, key, wait, since: now });
+        let deadline_ns = Some(ns_after(now, request.timeout_s));
+        self.add(client, request.key, State::Waiting(request.mode), now, deadline_ns);
     }
 
     pub(crate) fn release(&mut self, client: ClientId, now: Time) {
@@ -94,9 +113,12 @@ impl Model {
             self.totals.release_mismatch += 1;
             return self.answer(client, Reply::NotLocked);
         };
-        self.totals.total_releases += 1;
         let lock = self.locks.remove(last);
-        if lock.wait.is_none() {
+        if lock.state == State::Spent {
+            return self.answer(client, Reply::NotLocked);
+        }
+        self.totals.total_releases += 1;
+        if lock.state == State::Held {
             let held_ns = self.end(&lock, now);
             while let Some(n) = self.oldest_waiter(&lock.key, Mode::ForAnyone) {
                 let waiter = self.locks.remove(n);
@@ -114,39 +136,64 @@ impl Model {
     pub(crate) fn disconnect(&mut self, client: ClientId, now: Time) {
         while let Some(last) = self.last_of(client) {
             let lock = self.locks.remove(last);
-            if lock.wait.is_some() {
-                continue;
-            }
-            self.end(&lock, now);
-            let for_me = self.oldest_waiter(&lock.key, Mode::ForMe);
-            let for_anyone = self.oldest_waiter(&lock.key, Mode::ForAnyone);
-            if let Some(n) = for_me.or(for_anyone) {
-                self.hand_on(n, now);
+            if lock.state == State::Held {
+                self.end(&lock, now);
+                self.hand_on_unfinished(&lock.key, now);
             }
         }
     }
 
-    /// Those that run out at the same moment do so in the order in which they
-    /// began to wait.
+    /// What runs out at the same moment does so in the order in which it began.
     pub(crate) fn expire(&mut self, now: Time) {
-        while let Some(moment_ns) = self.next_run_out_ns().filter(|&ns| ns <= now.as_ns().into()) {
-            let is_due =
-                |lock: &Lock| lock.wait.is_some_and(|wait| wait.runs_out_ns() == moment_ns);
-            let first = self.locks.iter().position(is_due).expect("somebody waits until then");
-            let lock = self.locks.remove(first);
+        while let Some(n) = self.first_to_run_out() {
+            if self.locks[n].runs_out_ns() > Some(now.as_ns().into()) {
+                break;
+            }
+            if self.locks[n].state == State::Held {
+                self.take_away(n, now);
+                continue;
+            }
+            let lock = self.locks.remove(n);
             self.durations.wasted_timeout_ns += ns_between(lock.since, now);
             self.answer(lock.client, Reply::Timeout);
         }
     }
 
-    /// When the next wait runs out.
+    /// Its slot goes on as after a disconnect, and it stays where it is in its
+    /// client's stack.
+    fn take_away(&mut self, n: usize, now: Time) {
+        let spent =
+            Lock { key: Vec::new(), state: State::Spent, deadline_ns: None, ..self.locks[n] };
+        let lock = std::mem::replace(&mut self.locks[n], spent);
+        let held_ns = self.end(&lock, now);
+        self.totals.expired_locks += 1;
+        self.hand_on_unfinished(&lock.key, now);
+        self.taken_away.push((lock.client, lock.key, held_ns));
+    }
+
+    fn first_to_run_out(&self) -> Option<usize> {
+        let limited = (0..self.locks.len()).filter(|&n| self.locks[n].deadline_ns.is_some());
+        limited.min_by_key(|&n| (self.locks[n].runs_out_ns(), self.locks[n].nth))
+    }
+
+    /// When the next wait or lock runs out.
     pub(crate) fn next_run_out_ns(&self) -> Option<u128> {
-        self.waits().map(|wait| wait.runs_out_ns()).min()
+        self.locks[self.first_to_run_out()?].runs_out_ns()
     }
 
     /// The earliest deadline, whether or not a tick begins there.
     pub(crate) fn next_deadline_ns(&self) -> Option<u128> {
-        self.waits().map(|wait| wait.deadline_ns).min()
+        self.locks.iter().filter_map(|lock| lock.deadline_ns).min()
+    }
+
+    /// How many locks are held, waited for or spent.
+    pub(crate) fn len(&self) -> usize {
+        self.locks.len()
+    }
+
+    /// What was taken away since the last call.
+    pub(crate) fn take_taken_away(&mut self) -> Vec<TakenAway> {
+        std::mem::take(&mut self.taken_away)
     }
 
     /// What has been said since the last call.
@@ -155,12 +202,13 @@ impl Model {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let keys: HashSet<&[u8]> = self.locks.iter().map(|lock| &lock.key[..]).collect();
-        let waiting = self.waits().count();
+        let of_keys = || self.locks.iter().filter(|lock| lock.state != State::Spent);
+        let keys: HashSet<&[u8]> = of_keys().map(|lock| &lock.key[..]).collect();
+        let waiting = of_keys().filter(|lock| lock.waits()).count();
         Counters {
             hashtable_entries: keys.len() as u64,
             waiting_workers: waiting as u64,
-            processing_workers: (self.locks.len() - waiting) as u64,
+            processing_workers: (of_keys().count() - waiting) as u64,
             ..self.totals
         }
     }
@@ -173,8 +221,27 @@ impl Model {
         self.answers.push((client, reply));
     }
 
-    fn waits(&self) -> impl Iterator<Item = Wait> {
-        self.locks.iter().filter_map(|lock| lock.wait)
+    fn add(
+        &mut self,
+        client: ClientId,
+        key: &[u8],
+        state: State,
+        now: Time,
+        deadline_ns: Option<u128>,
+    ) {
+        let (key, nth) = (key.to_vec(), self.next_nth());
+        self.locks.push(Lock { client, key, state, since: now, deadline_ns, nth });
+    }
+
+    fn next_nth(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun
+    }
+
+    /// When a lock that is given now is taken away.
+    fn hold_deadline_ns(&self, key: &[u8], now: Time) -> Option<u128> {
+        let limit = self.hold_limit.as_ref().filter(|(limited, _)| limited == key);
+        limit.map(|&(_, seconds)| ns_after(now, seconds.into()))
     }
 
     fn last_of(&self, client: ClientId) -> Option<usize> {
@@ -182,8 +249,8 @@ impl Model {
     }
 
     fn oldest_waiter(&self, key: &[u8], mode: Mode) -> Option<usize> {
-        let waits = |lock: &Lock| lock.wait.is_some_and(|wait| wait.mode == mode);
-        self.locks.iter().position(|lock| lock.key == key && waits(lock))
+        let is_one = |lock: &Lock| lock.key == key && lock.state == State::Waiting(mode);
+        self.locks.iter().position(is_one)
     }
 
     /// Counts a lock that was held and has ended; returns for how long it was.
@@ -194,16 +261,27 @@ impl Model {
         held_ns
     }
 
+    /// The holder did not finish its work, so nobody gets DONE.
+    fn hand_on_unfinished(&mut self, key: &[u8], now: Time) {
+        let for_me = self.oldest_waiter(key, Mode::ForMe);
+        if let Some(n) = for_me.or_else(|| self.oldest_waiter(key, Mode::ForAnyone)) {
+            self.hand_on(n, now);
+        }
+    }
+
+    /// To the waiter that is `n`th in the list.
     fn hand_on(&mut self, n: usize, now: Time) {
-        let lock = &mut self.locks[n];
-        let wait = lock.wait.take().expect("handed on to a waiter");
-        let waited_ns = ns_between(lock.since, now);
-        lock.since = now;
-        match wait.mode {
-            Mode::ForMe => self.durations.waiting_for_me_ns += waited_ns,
-            Mode::ForAnyone => self.durations.waiting_for_anyone_ns += waited_ns,
+        let waited_ns = ns_between(self.locks[n].since, now);
+        match self.locks[n].state {
+            State::Waiting(Mode::ForMe) => self.durations.waiting_for_me_ns += waited_ns,
+            State::Waiting(Mode::ForAnyone) => self.durations.waiting_for_anyone_ns += waited_ns,
+            State::Held | State::Spent => unreachable!("handed on to a waiter"),
         }
         self.totals.total_acquired += 1;
+        let deadline_ns = self.hold_deadline_ns(&self.locks[n].key, now);
+        let nth = self.next_nth();
+        let lock = &mut self.locks[n];
+        (lock.state, lock.since, lock.deadline_ns, lock.nth) = (State::Held, now, deadline_ns, nth);
         let client = lock.client;
         self.answer(client, Reply::Locked);
     }
@@ -211,4 +289,8 @@ impl Model {
 
 fn ns_between(earlier: Time, later: Time) -> u128 {
     u128::from(later.as_ns() - earlier.as_ns())
+}
+
+fn ns_after(now: Time, seconds: u64) -> u128 {
+    u128::from(now.as_ns()) + u128::from(seconds) * 1_000_000_000
 }

@@ -1,8 +1,9 @@
 //! The engine and the model side by side.
 
-use crate::simulation::model::Model;
+use crate::simulation::model::{Model, TakenAway};
 use crate::simulation::script::{Script, Step};
-use poolcounterd::engine::{ClientId, Engine, Time};
+use poolcounterd::engine::image::Image;
+use poolcounterd::engine::{ClientId, Engine, HoldLimit, Time};
 use poolcounterd::protocol::{Acquire, Reply};
 use std::fmt::Debug;
 use std::hash::RandomState;
@@ -12,6 +13,7 @@ pub(crate) struct Pair {
     engine: Engine,
     model: Model,
     now: Time,
+    hold_limits: Vec<HoldLimit>,
     /// The serial number of the client in each slot.
     serials: Vec<u32>,
     last_serial: u32,
@@ -21,13 +23,23 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(start_ns: u64) -> Self {
+    pub(crate) fn new(start_ns: u64, hold_s_max: u32) -> Self {
         let now = Time::from_ns(start_ns);
         // A hash seed of its own each time: nothing may depend on it.
-        let engine = Engine::new(RandomState::new(), now);
-        let model = Model::default();
-        let (serials, answers) = (Vec::new(), Vec::new());
-        Pair { engine, model, now, serials, last_serial: 0, has_restarted: false, answers }
+        let mut engine = Engine::new(RandomState::new(), now);
+        let hold_limits = hold_limits(hold_s_max);
+        engine.set_hold_limits(hold_limits.clone());
+        let model = Model::new((hold_s_max > 0).then(|| (key(1), hold_s_max)));
+        Pair {
+            engine,
+            model,
+            now,
+            hold_limits,
+            serials: Vec::new(),
+            last_serial: 0,
+            has_restarted: false,
+            answers: Vec::new(),
+        }
     }
 
     /// Takes one step on both sides.
@@ -39,11 +51,9 @@ impl Pair {
     /// When the engine does.
     pub(crate) fn take(&mut self, step: &Step) -> Result<(), String> {
         match *step {
-            Step::Acquire { slot, mode, key, workers, max_queue, timeout_s } => {
-                let name = [b'k', key];
-                let key: &[u8] = if key == 0 { b"" } else { &name };
+            Step::Acquire { slot, mode, key: n, workers, max_queue, timeout_s } => {
                 let client = self.client_in(slot);
-                let request = Acquire { mode, key, workers, max_queue, timeout_s };
+                let request = Acquire { mode, key: &key(n), workers, max_queue, timeout_s };
                 self.engine.acquire(client, &request, self.now);
                 self.model.acquire(client, &request, self.now);
             }
@@ -72,14 +82,27 @@ impl Pair {
                 self.model.expire(self.now);
                 self.compare_next_look()?;
             }
-            Step::Restart => {
-                let image = self.engine.image();
-                let restored = Engine::from_image(image, RandomState::new(), self.now);
-                self.engine = restored.map_err(|e| format!("no image of an engine: {e:?}"))?;
-                self.has_restarted = true;
-            }
+            Step::Restart => self.restart()?,
+            Step::Shrink => self.engine.shrink(),
         }
         self.compare(step)
+    }
+
+    /// Makes another engine of the image of this one.
+    fn restart(&mut self) -> Result<(), String> {
+        let image = self.engine.image();
+        let restored = Engine::from_image(image.clone(), RandomState::new(), self.now);
+        let mut restored = restored.map_err(|e| format!("no image of an engine: {e:?}"))?;
+        restored.set_hold_limits(self.hold_limits.clone());
+        restored.check_invariants();
+        same("images", &sorted(restored.image()), &sorted(image))?;
+        // With limits, who gets the lock may hang on what runs out first within
+        // one tick, which no image says: this run goes on with the first engine.
+        if self.hold_limits.is_empty() {
+            self.engine = restored;
+            self.has_restarted = true;
+        }
+        Ok(())
     }
 
     /// The client in `slot`: the first one there if there was none.
@@ -112,6 +135,11 @@ impl Pair {
             expected.sort_by_key(|(client, _)| client.serial);
         }
         same("answers", &self.answers, &expected)?;
+        let taken_away = self.engine.take_expired().into_iter();
+        let taken_away: Vec<TakenAway> =
+            taken_away.map(|lock| (lock.client, lock.key, lock.held_ns.into())).collect();
+        same("locks taken away", &taken_away, &self.model.take_taken_away())?;
+        same("numbers of locks", &self.engine.len(), &self.model.len())?;
         same("counters", &self.engine.counters, &self.model.counters())?;
         same("durations", self.engine.durations(), self.model.durations())?;
         let look = self.engine.next_deadline().map(|look| u128::from(look.as_ns()));
@@ -121,7 +149,7 @@ impl Pair {
             // What has run out already may as well be looked at now.
             (Some(look_ns), Some(run_out_ns)) if look_ns <= run_out_ns.max(now_ns) => Ok(()),
             (look, run_out) => {
-                Err(format!("the next wait runs out at {run_out:?}, the next look is at {look:?}"))
+                Err(format!("what is next runs out at {run_out:?}, the next look is at {look:?}"))
             }
         }
     }
@@ -147,7 +175,7 @@ impl Script {
     /// # Panics
     /// When the engine does.
     pub(crate) fn run(&self, mut see: impl FnMut(&Step, &Pair)) -> Result<(), String> {
-        let mut pair = Pair::new(self.start_ns);
+        let mut pair = Pair::new(self.start_ns, self.hold_s_max);
         for (n, step) in self.steps.iter().enumerate() {
             pair.take(step).map_err(|what| format!("step {n}, {step:?}: {what}"))?;
             see(step, &pair);
@@ -156,9 +184,29 @@ impl Script {
     }
 }
 
+/// Key 0 is the missing one.
+fn key(n: u8) -> Vec<u8> {
+    if n == 0 { Vec::new() } else { vec![b'k', n] }
+}
+
+/// For key 1 alone.
+fn hold_limits(seconds: u32) -> Vec<HoldLimit> {
+    if seconds == 0 {
+        return Vec::new();
+    }
+    vec![format!("k\u{1}={seconds}").parse().expect("a limit")]
+}
+
+/// The order of the pools and of the spent locks in an image means nothing.
+fn sorted(mut image: Image) -> Image {
+    image.pools.sort_by(|a, b| a.key.cmp(&b.key));
+    image.spent.sort_by_key(|lock| (lock.client.slot, lock.depth));
+    image
+}
+
 fn same<T: PartialEq + Debug>(what: &str, engine: &T, model: &T) -> Result<(), String> {
     if engine == model {
         return Ok(());
     }
-    Err(format!("{what} are different:\n  engine: {engine:?}\n   model: {model:?}"))
+    Err(format!("{what} are different:\n  engine: {engine:?}\n  should: {model:?}"))
 }

@@ -30,7 +30,7 @@ pub(crate) enum Step {
     },
     /// Until the earliest deadline, which as a rule is within a tick.
     AdvanceToDeadline,
-    /// Until so long before the next wait runs out.
+    /// Until so long before the next wait, or lock, runs out.
     AdvanceToRunOut {
         early_ns: u64,
     },
@@ -39,12 +39,16 @@ pub(crate) enum Step {
     Expire,
     /// The engine is made into an image, and another engine of that.
     Restart,
+    /// The engine gives back memory.
+    Shrink,
 }
 
-/// A whole run: the moment it starts at, and its steps.
+/// A whole run: the moment it starts at, for how long key 1 may be held (0 is for
+/// ever), and its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) start_ns: u64,
+    pub(crate) hold_s_max: u32,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -69,6 +73,7 @@ enum Kind {
     AdvanceToNextLook,
     Expire,
     Restart,
+    Shrink,
 }
 
 const KINDS: &[Kind] = &[
@@ -89,6 +94,7 @@ const KINDS: &[Kind] = &[
     Kind::Expire,
     Kind::Expire,
     Kind::Restart,
+    Kind::Shrink,
 ];
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -115,7 +121,7 @@ impl Script {
         while steps.len() < len_max && !choices.is_empty() {
             steps.push(habits.step(choices));
         }
-        Script { start_ns, steps }
+        Script { start_ns, hold_s_max: habits.hold_s_max, steps }
     }
 }
 
@@ -127,6 +133,7 @@ struct Habits {
     max_queues: &'static [u32],
     timeouts_s: &'static [u64],
     restarts: bool,
+    hold_s_max: u32,
 }
 
 impl Habits {
@@ -138,6 +145,7 @@ impl Habits {
             max_queues: one_of(choices, MAX_QUEUES),
             timeouts_s: one_of(choices, TIMEOUTS_S),
             restarts: choices.below(4) == 0,
+            hold_s_max: one_of(choices, &[0, 0, 1, 2, 20]),
         }
     }
 
@@ -162,6 +170,7 @@ impl Habits {
             Kind::AdvanceToNextLook => Step::AdvanceToNextLook,
             Kind::Restart if self.restarts => Step::Restart,
             Kind::Restart | Kind::Expire => Step::Expire,
+            Kind::Shrink => Step::Shrink,
         }
     }
 }
@@ -192,6 +201,7 @@ impl Display for Script {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "Script {{")?;
         writeln!(f, "    start_ns: {},", self.start_ns)?;
+        writeln!(f, "    hold_s_max: {},", self.hold_s_max)?;
         writeln!(f, "    steps: vec![")?;
         for step in &self.steps {
             writeln!(f, "        {step:?},")?;
