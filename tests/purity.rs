@@ -60,6 +60,13 @@ fn unsafe_stands_in_one_module() {
     assert!(!segments_among(&sys, &["unsafe"]).is_empty(), "{MAY_BE_UNSAFE} is not the one");
 }
 
+/// A jump of the wall clock changes nothing: nobody reads it.
+#[test]
+fn the_wall_clock_is_not_read() {
+    let names = ["SystemTime", "UNIX_EPOCH", "CLOCK_REALTIME", "Realtime", "RealtimeCoarse"];
+    assert_none_in(&source_files(&source()), |paths| segments_among(paths, &names));
+}
+
 /// A path like `std::io::Read` in the source, or a single name.
 type NamePath = Vec<String>;
 
