@@ -198,7 +198,10 @@ impl Listener {
             (_, Origin::Inherited) if !is_tcp(&self.socket)? => {
                 return Err(io::Error::other("an inherited Unix socket stays shut"));
             }
-            _ => false,
+            _ => {
+                self.rebind()?;
+                false
+            }
         };
         listen(&self.socket, settings.backlog)?;
         self.may_have_more = true;
@@ -216,6 +219,16 @@ impl Listener {
     pub(super) fn unix_path(&self) -> Option<&str> {
         let path = self.name.strip_prefix(UNIX_PREFIX)?;
         (self.origin == Origin::Unix).then_some(path)
+    }
+
+    /// A socket that was given a free port (`-p 0`) has lost it when it was shut,
+    /// and would be given another one.
+    fn rebind(&self) -> io::Result<()> {
+        match parse_name(&self.name).map(|address| bind(&self.socket, &address)) {
+            // EINVAL: it is bound.
+            None | Some(Ok(()) | Err(Errno::INVAL)) => Ok(()),
+            Some(Err(e)) => Err(e.into()),
+        }
     }
 
     /// Options that accepted connections inherit are set here, once.
