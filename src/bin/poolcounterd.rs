@@ -8,16 +8,21 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
+        Err(e) if is_asked_before_a_restart() => {
+            let text = e.to_string();
+            print(text.lines().next().unwrap_or_default());
+            return ExitCode::FAILURE;
+        }
         Err(e) => {
             // Standard output may be closed; nothing to be done about it here.
             let _ = e.print();
             return if e.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
-    if let Some(server) = &options.check {
-        check(server.as_deref(), options.port)
-    } else if options.read_snapshot {
+    if options.read_snapshot {
         read_snapshot(&options)
+    } else if let Some(server) = &options.check {
+        check(server.as_deref(), options.port)
     } else if options.reload {
         reload(&options)
     } else {
@@ -44,6 +49,12 @@ fn reload(options: &Options) -> ExitCode {
         Ok(answer) => print(&answer),
         Err(e) => fail(&format!("Not reloaded: {e}")),
     }
+}
+
+/// Whether this is [`read_snapshot`]'s part, said before the other arguments are
+/// understood.
+fn is_asked_before_a_restart() -> bool {
+    std::env::args_os().nth(1).is_some_and(|first| first == "--read-snapshot")
 }
 
 /// Asked by the daemon before a hot restart. Standard error is not looked at.

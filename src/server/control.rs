@@ -11,7 +11,7 @@ use log::{info, warn};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with, listen, sockopt};
+use rustix::net::{SendFlags, SocketFlags, accept_with, listen, send, sockopt};
 use slab::Slab;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
@@ -28,12 +28,12 @@ const CONNECTIONS_MAX: usize = 16;
 /// Longer than the longest trial of a new binary.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-const HELP: &str = "\
+/// The answer to `HELP`; the line end after it makes a blank line.
+pub(super) const HELP: &str = "\
 RESTART [JSON list of arguments]  hot restart, with the same or another command line
 DRAIN                             no new clients; exit when the last has left
 UNDRAIN                           new clients again
 HELP                              this
-
 ";
 
 /// What an operator asks for.
@@ -43,6 +43,7 @@ pub(super) enum Request {
     Restart(Option<Vec<OsString>>),
     Drain,
     Undrain,
+    Help,
 }
 
 /// The socket and who is connected to it.
@@ -59,10 +60,17 @@ impl Control {
     /// # Errors
     /// What the kernel says; `AddrInUse` when another daemon answers there.
     pub(super) fn bind(path: &str, group: Option<&str>) -> io::Result<Self> {
-        let mode = if group.is_some() { 0o660 } else { 0o600 };
-        let socket = unix_socket::bind(path, mode, group)?;
+        let socket = unix_socket::bind(path, mode(group), group)?;
         listen(&socket, CONNECTIONS_MAX as i32)?;
         Ok(Self::adopt(socket, path.to_owned()))
+    }
+
+    /// Lets `group` in, which may be another one than before a hot restart.
+    ///
+    /// # Errors
+    /// What the kernel says, or that there is no such group.
+    pub(super) fn admit(&self, group: Option<&str>) -> io::Result<()> {
+        unix_socket::admit(&self.path, mode(group), group)
     }
 
     /// Takes over a socket that is listened on already.
@@ -77,6 +85,8 @@ impl Control {
         {
             if self.connections.len() >= CONNECTIONS_MAX {
                 warn!("more than {CONNECTIONS_MAX} connections to the control socket");
+                // Whoever it is may have gone.
+                let _ = send(&socket, b"ERROR too many control connections\n", SendFlags::NOSIGNAL);
                 continue;
             }
             if let Err(e) = self.add(socket, registry, first_token) {
@@ -105,78 +115,83 @@ impl Control {
         self.connections.get(number).map(|connection| connection.socket.as_fd())
     }
 
-    /// Reads what connection `number` sent and returns what it asks for. What is
-    /// no request is answered here.
-    pub(super) fn read(&mut self, number: usize) -> Vec<Request> {
-        let mut requests = Vec::new();
+    /// Reads what connection `number` sent: its requests, or why a line is none,
+    /// each to be answered in turn. Then [`Control::leave`] it.
+    pub(super) fn read(&mut self, number: usize) -> Vec<Result<Request, String>> {
         let Some(connection) = self.connections.get_mut(number) else {
-            return requests;
+            return Vec::new();
         };
         let mut input = Vec::new();
-        connection.life = loop {
+        while connection.life == Life::Open {
             match connection.read(&mut self.buffer) {
                 Ok(len) if len > 0 => input.extend_from_slice(&self.buffer[..len]),
-                Err(Errno::AGAIN) => break Life::Open,
-                Ok(_) | Err(_) => break Life::Dead,
+                Err(Errno::AGAIN) => break,
+                Ok(_) | Err(_) => connection.life = Life::Finishing,
             }
             if input.len() > LINE_BYTES_MAX {
-                break Life::Dead;
-            }
-        };
-        for line in lines_of(connection, &input) {
-            info!("control socket: {} asks: {line}", credentials_of(&connection.socket));
-            match parse(&line) {
-                Ok(Some(request)) => requests.push(request),
-                Ok(None) => connection.owe(HELP.as_bytes()),
-                Err(why) => connection.owe(format!("ERROR {why}\n").as_bytes()),
+                connection.life = Life::Finishing;
             }
         }
-        self.flush(number);
-        requests
+        let requests = lines_of(connection, &input).into_iter().map(|line| {
+            info!("control socket: {} asks: {line}", credentials_of(&connection.socket));
+            parse(&line)
+        });
+        requests.collect()
     }
 
-    /// Sends `answer` to connection `number`, if it is still there.
+    /// Sends `answer` to connection `number`, if it is still there. Answers are
+    /// short: one that the kernel does not take goes to somebody who has stopped
+    /// listening.
     pub(super) fn answer(&mut self, number: usize, answer: &str) {
         if let Some(connection) = self.connections.get_mut(number) {
             connection.owe(answer.as_bytes());
             connection.owe(b"\n");
-            self.flush(number);
+            if connection.flush() != Flushed::All {
+                self.connections.remove(number);
+            }
         }
     }
 
-    /// Answers are short: one that the kernel does not take goes to somebody who
-    /// has stopped listening.
-    fn flush(&mut self, number: usize) {
-        let connection = &mut self.connections[number];
-        let lost = connection.flush() != Flushed::All;
-        if lost || connection.life == Life::Dead {
+    /// Connection `number` has all its answers: if it asks for nothing more, it
+    /// is closed.
+    pub(super) fn leave(&mut self, number: usize) {
+        let life = self.connections.get(number).map(|connection| connection.life);
+        if life == Some(Life::Finishing) {
             self.connections.remove(number);
         }
     }
 }
 
-/// Every complete line of `input`; one too long comes as an empty one.
+fn mode(group: Option<&str>) -> u32 {
+    if group.is_some() { 0o660 } else { 0o600 }
+}
+
+/// Every complete line of `input`, as it can be logged; one too long comes as an
+/// empty one.
 fn lines_of(connection: &mut Connection, mut input: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     while let Some(line) = connection.lines.next_line(&mut input) {
         lines.push(match line {
-            Line::Complete(line) => String::from_utf8_lossy(line).into_owned(),
+            Line::Complete(line) => String::from_utf8_lossy(line).replace(char::is_control, "?"),
             Line::TooLong => String::new(),
         });
     }
     lines
 }
 
-/// `Ok(None)` asks for help.
-fn parse(line: &str) -> Result<Option<Request>, String> {
+/// Reads one request.
+///
+/// # Errors
+/// Why it is none.
+fn parse(line: &str) -> Result<Request, String> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match (word, rest.trim()) {
-        ("HELP", "") => Ok(None),
-        ("DRAIN", "") => Ok(Some(Request::Drain)),
-        ("UNDRAIN", "") => Ok(Some(Request::Undrain)),
-        ("RESTART", "") => Ok(Some(Request::Restart(None))),
+        ("HELP", "") => Ok(Request::Help),
+        ("DRAIN", "") => Ok(Request::Drain),
+        ("UNDRAIN", "") => Ok(Request::Undrain),
+        ("RESTART", "") => Ok(Request::Restart(None)),
         ("RESTART", list) => serde_json::from_str::<Vec<String>>(list)
-            .map(|list| Some(Request::Restart(Some(list.into_iter().map(Into::into).collect()))))
+            .map(|list| Request::Restart(Some(list.into_iter().map(Into::into).collect())))
             .map_err(|e| format!("not a JSON list of arguments: {e}")),
         _ => Err("no such request; HELP lists them".to_owned()),
     }
@@ -223,11 +238,11 @@ mod tests {
     #[test]
     fn requests_are_read_exactly() {
         let restart =
-            |list: &[&str]| Ok(Some(Request::Restart(Some(list.iter().map(Into::into).collect()))));
-        assert_eq!(parse("HELP"), Ok(None));
-        assert_eq!(parse("DRAIN"), Ok(Some(Request::Drain)));
-        assert_eq!(parse("UNDRAIN"), Ok(Some(Request::Undrain)));
-        assert_eq!(parse("RESTART"), Ok(Some(Request::Restart(None))));
+            |list: &[&str]| Ok(Request::Restart(Some(list.iter().map(Into::into).collect())));
+        assert_eq!(parse("HELP"), Ok(Request::Help));
+        assert_eq!(parse("DRAIN"), Ok(Request::Drain));
+        assert_eq!(parse("UNDRAIN"), Ok(Request::Undrain));
+        assert_eq!(parse("RESTART"), Ok(Request::Restart(None)));
         assert_eq!(parse(r#"RESTART ["-l","::"]"#), restart(&["-l", "::"]));
         for bad in ["", "restart", "RESTART now", "DRAIN now", "RESTART {}", "RESTARTED"] {
             assert!(parse(bad).is_err(), "{bad:?}");

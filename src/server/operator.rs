@@ -1,6 +1,6 @@
 //! What operators ask for, by signal or control socket: stop, hot restart, drain.
 
-use super::control::{Control, Request};
+use super::control::{Control, HELP, Request};
 use super::listener::Settings;
 use super::options::Options;
 use super::restart::{self, Trial};
@@ -54,6 +54,26 @@ impl Operator {
         Ok(())
     }
 
+    /// Goes on with the control socket of the image before us, if it had one and
+    /// we are to have it at the same path.
+    pub(super) fn resume_control(
+        &mut self,
+        old: Option<(OwnedFd, String)>,
+        options: &Options,
+    ) -> Result<(), StartError> {
+        let Some((socket, path)) = old else {
+            return self.open_control(options);
+        };
+        if options.control.as_ref() != Some(&path) {
+            unix_socket::remove(&path);
+            return self.open_control(options);
+        }
+        let control = Control::adopt(socket, path.clone());
+        let admitted = control.admit(options.control_group.as_deref());
+        self.control = Some(control);
+        admitted.map_err(|e| StartError::Control(path, e))
+    }
+
     pub(super) fn watch(&self, registry: &Registry) -> io::Result<()> {
         let signals = self.signals.as_raw_fd();
         registry.register(&mut SourceFd(&signals), SIGNALS, Interest::READABLE)?;
@@ -75,6 +95,14 @@ impl Operator {
         }
         if let Some(control) = self.control {
             unix_socket::remove(&control.path);
+        }
+    }
+
+    /// A control connection has been answered, unless it waits for a restart.
+    fn leave(&mut self, number: usize) {
+        let waits = self.restart.as_ref().is_some_and(|(_, who)| *who == Some(number));
+        if let Some(control) = self.control.as_mut().filter(|_| !waits) {
+            control.leave(number);
         }
     }
 
@@ -135,22 +163,25 @@ impl Server {
             return;
         };
         for request in control.read(number) {
-            let answer = match request {
-                Request::Restart(arguments) => {
+            let result = match request {
+                Ok(Request::Restart(arguments)) => {
                     self.begin_restart(arguments, Some(number));
                     continue;
                 }
-                Request::Drain => {
+                Ok(Request::Drain) => {
                     self.drain();
-                    format!("OK draining, {} connections left", self.connections.len())
+                    Ok(format!("OK draining, {} connections left", self.connections.len()))
                 }
-                Request::Undrain => match self.undrain() {
-                    Ok(()) => format!("OK listening on {}", self.acceptor.names()),
-                    Err(why) => format!("ERROR {why}"),
-                },
+                Ok(Request::Undrain) => {
+                    self.undrain().map(|()| format!("OK listening on {}", self.acceptor.names()))
+                }
+                Ok(Request::Help) => Ok(HELP.to_owned()),
+                Err(why) => Err(why),
             };
+            let answer = result.unwrap_or_else(|why| format!("ERROR {why}"));
             self.operator.answer(Some(number), &answer);
         }
+        self.operator.leave(number);
     }
 
     /// The first phase of a hot restart: asks the new binary.
@@ -197,6 +228,9 @@ impl Server {
             Err(why) => why,
         };
         self.refuse_restart(&why, requester);
+        if let Some(number) = requester {
+            self.operator.leave(number);
+        }
     }
 
     fn refuse_restart(&mut self, why: &str, requester: Option<usize>) {

@@ -8,7 +8,7 @@
 use super::clock;
 use super::options::Options;
 use super::snapshot::{self, Snapshot};
-use super::{listener, sys};
+use super::{listener, sys, unix_socket};
 use crate::engine::{Engine, Time};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::FdFlags;
@@ -159,6 +159,12 @@ pub fn read_trial_snapshot(options: &Options) -> Result<String, String> {
     let mut text = Vec::new();
     io::stdin().lock().read_to_end(&mut text).map_err(|e| e.to_string())?;
     let snapshot = read_back(&text)?;
+    if options.reload || options.check.is_some() {
+        return Err("a daemon can't go on with --reload or --check".to_owned());
+    }
+    if let Some(group) = &options.control_group {
+        unix_socket::group_id(group).map_err(|e| e.to_string())?;
+    }
     let addresses = options.listen.as_deref();
     listener::check_addresses(addresses, options.port, &snapshot.listeners)
         .map_err(|e| e.to_string())?;

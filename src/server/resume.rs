@@ -1,7 +1,6 @@
 //! The new image's side of a hot restart: goes on from a snapshot.
 
 use super::connection::{Connection, Life};
-use super::control::Control;
 use super::listener::{self, Listener, Settings};
 use super::operator::Operator;
 use super::options::Options;
@@ -43,23 +42,15 @@ impl Server {
             true => Ok(Vec::new()),
             false => listener::change_addresses(&mut listeners, addresses, options.port, &settings),
         };
-        let (closed, problem) = match changed {
-            Ok(closed) => (closed, None),
-            Err(e) => (Vec::new(), Some(e.to_string())),
-        };
-        if let Some(state) = snapshot.control {
-            let control = Control::adopt(take_over(state.fd)?, state.path);
-            if options.control.as_ref() == Some(&control.path) {
-                operator.control = Some(control);
-            } else {
-                unix_socket::remove(&control.path);
-            }
-        }
-        if operator.control.is_none() {
+        let mut problems = Vec::new();
+        let closed = changed.unwrap_or_else(|e| {
+            problems.push(format!("serving on with the old addresses: {e}"));
+            Vec::new()
+        });
+        let control = snapshot.control.map(|c| io::Result::Ok((take_over(c.fd)?, c.path)));
+        if let Err(e) = operator.resume_control(control.transpose()?, &options) {
             // Without it the daemon still serves clients.
-            if let Err(e) = operator.open_control(&options) {
-                error!("{e}");
-            }
+            problems.push(e.to_string());
         }
         let draining = snapshot.draining;
         let mut server =
@@ -69,11 +60,11 @@ impl Server {
         server.take_up_unsent();
         server.log_resumed(clock::now().ns_since(snapshot.taken) / 1_000);
         server.service_manager.ready();
-        if let Some(fd) = snapshot.requester {
-            answer_requester(take_over(fd)?, problem.as_deref());
+        for problem in &problems {
+            error!("after the hot restart: {problem}");
         }
-        if let Some(problem) = problem {
-            error!("serving on with the old addresses: {problem}");
+        if let Some(fd) = snapshot.requester {
+            answer_requester(take_over(fd)?, &problems);
         }
         Ok(server)
     }
@@ -138,12 +129,10 @@ fn take_over(fd: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Whoever asked the old image for the restart hears of it from the new one.
-fn answer_requester(socket: OwnedFd, problem: Option<&str>) {
-    let answer = match problem {
-        None => format!("OK restarted, poolcounterd {VERSION}\n"),
-        Some(problem) => {
-            format!("ERROR restarted, but serving on with the old addresses: {problem}\n")
-        }
+fn answer_requester(socket: OwnedFd, problems: &[String]) {
+    let answer = match problems {
+        [] => format!("OK restarted, poolcounterd {VERSION}\n"),
+        _ => format!("ERROR restarted, but {}\n", problems.join("; ")),
     };
     if let Err(e) = send(&socket, answer.as_bytes(), SendFlags::NOSIGNAL) {
         warn!("whoever asked for the hot restart is gone: {e}");

@@ -19,11 +19,20 @@ pub(super) fn bind(path: &str, mode: u32, group: Option<&str>) -> io::Result<Own
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind_to(&socket, &SocketAddrUnix::new(path)?)?;
+    admit(path, mode, group)?;
+    Ok(socket)
+}
+
+/// Says who may connect to the socket at `path`.
+///
+/// # Errors
+/// What the kernel says, or that there is no such group.
+pub(super) fn admit(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     if let Some(group) = group {
         chown(path, None, Some(group_id(group)?))?;
     }
-    Ok(socket)
+    Ok(())
 }
 
 /// Forgets the socket's name: nobody serves it any more.
@@ -46,7 +55,7 @@ fn remove_stale(path: &str) -> io::Result<()> {
 }
 
 /// group(5): by name or number.
-fn group_id(group: &str) -> io::Result<u32> {
+pub(super) fn group_id(group: &str) -> io::Result<u32> {
     if let Ok(id) = group.parse() {
         return Ok(id);
     }
