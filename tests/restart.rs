@@ -5,7 +5,7 @@ mod common;
 mod hot;
 
 use common::{COUNTERS, Client, DAEMON, PATIENCE, Server, daemon_command, launched};
-use hot::{Place, Surroundings, WENT_ON, executable, restart, wait_until};
+use hot::{ConnectingLoop, Place, Surroundings, WENT_ON, executable, restart, wait_until};
 use rustix::process::Signal;
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -507,37 +507,6 @@ impl Orphan {
 impl Drop for Orphan {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
-    }
-}
-
-/// A client that connects, asks and closes, over and over, and wants an answer
-/// each time.
-struct ConnectingLoop {
-    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
-    thread: std::thread::JoinHandle<usize>,
-}
-
-impl ConnectingLoop {
-    fn start(address: SocketAddr) -> Self {
-        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let told = std::sync::Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            let mut connects = 0;
-            while !told.load(std::sync::atomic::Ordering::Relaxed) {
-                let mut client = Client::connect(address);
-                let answer = client.ask("STATS UPTIME");
-                assert!(answer.starts_with("uptime: "), "{answer:?}");
-                connects += 1;
-            }
-            connects
-        });
-        ConnectingLoop { stop, thread }
-    }
-
-    /// How often it connected. Panics if that ever failed.
-    fn stop(self) -> usize {
-        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        self.thread.join().expect("no connect was refused, and each was answered")
     }
 }
 

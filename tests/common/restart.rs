@@ -4,13 +4,16 @@
 // Each test file is a crate of its own and uses another part of this.
 #![allow(dead_code)]
 
-use crate::common::{DAEMON, PATIENCE, Server, launched};
+use crate::common::{Client, DAEMON, PATIENCE, Server, launched};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 /// In the line that the new image logs.
@@ -219,4 +222,35 @@ pub(crate) fn ignores(pid: u32, signal: Signal) -> bool {
     let mask = line.split_whitespace().nth(1).expect("a mask");
     let mask = u64::from_str_radix(mask, 16).expect("a mask");
     mask & 1 << (signal.as_raw() - 1) != 0
+}
+
+/// A client that connects, asks and closes, over and over, and wants an answer
+/// each time.
+pub(crate) struct ConnectingLoop {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<usize>,
+}
+
+impl ConnectingLoop {
+    pub(crate) fn start(address: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut connects = 0;
+            while !told.load(Ordering::Relaxed) {
+                let mut client = Client::connect(address);
+                let answer = client.ask("STATS UPTIME");
+                assert!(answer.starts_with("uptime: "), "{answer:?}");
+                connects += 1;
+            }
+            connects
+        });
+        ConnectingLoop { stop, thread }
+    }
+
+    /// How often it connected. Panics if that ever failed.
+    pub(crate) fn stop(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("no connect was refused, and each was answered")
+    }
 }
