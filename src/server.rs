@@ -261,7 +261,7 @@ impl Server {
             self.engine.next_deadline(),
             self.service_manager.next_deadline(),
             self.acceptor.next_deadline(),
-            self.operator.next_deadline(),
+            self.next_operator_deadline(),
             self.tidier.next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;

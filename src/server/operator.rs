@@ -84,7 +84,7 @@ impl Operator {
         Ok(())
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Time> {
+    fn trial_deadline(&self) -> Option<Time> {
         self.restart.as_ref().map(|(trial, _)| trial.deadline)
     }
 
@@ -114,6 +114,12 @@ impl Operator {
 }
 
 impl Server {
+    /// When [`Server::serve_operator`] has something to do, whatever happens.
+    pub(super) fn next_operator_deadline(&self) -> Option<Time> {
+        let drain_log = self.acceptor.is_draining().then_some(self.operator.next_drain_log);
+        self.operator.trial_deadline().into_iter().chain(drain_log).min()
+    }
+
     /// Does what was asked for since the last turn. Last in a turn, so that a hot
     /// restart finds nothing half done.
     pub(super) fn serve_operator(&mut self, events: &Events, now: Time) {
@@ -132,7 +138,7 @@ impl Server {
                 _ => {}
             }
         }
-        if self.operator.next_deadline().is_some_and(|deadline| deadline <= now) {
+        if self.operator.trial_deadline().is_some_and(|deadline| deadline <= now) {
             self.finish_restart();
         }
         if self.acceptor.is_draining() {
@@ -216,6 +222,10 @@ impl Server {
 
     /// The second phase, if the new binary can go on. Returns only if not.
     fn finish_restart(&mut self) {
+        // A new image would know nothing of a signal that was read already.
+        if self.operator.stopping {
+            return;
+        }
         let Some((trial, requester)) = self.operator.restart.take() else {
             return;
         };
@@ -276,6 +286,7 @@ impl Server {
             return;
         }
         self.acceptor.start_batch(usize::MAX);
+        self.acceptor.note_all_ready();
         self.accept_batch();
         self.acceptor.drain();
         info!("draining: no new clients; {} are left", self.connections.len());
