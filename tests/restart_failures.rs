@@ -259,6 +259,30 @@ fn told_to_stop_while_the_new_binary_is_asked() {
 }
 
 #[test]
+fn told_to_stop_when_the_new_binary_has_answered() {
+    let mut daemon = Daemon::start();
+    daemon.place.install_script(
+        "case $1 in --read-snapshot)\n\
+         echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done;;\n\
+         esac\n\
+         exec $REAL \"$@\"",
+    );
+    daemon.server.signal(Signal::USR1);
+    let child = daemon.place.wait_for_file("asked");
+    // Both at once, the signal first.
+    daemon.server.signal(Signal::STOP);
+    daemon.server.signal(Signal::TERM);
+    daemon.place.touch("go");
+    wait_until("the new binary has answered", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok()?;
+        stat.contains(") Z ").then_some(())
+    });
+    daemon.server.signal(Signal::CONT);
+    assert_eq!(daemon.server.wait_for_exit().code(), Some(0));
+    assert_eq!(daemon.server.log.count(WENT_ON), 0);
+}
+
+#[test]
 fn the_daemon_serves_while_the_new_binary_is_asked() {
     let daemon = Daemon::start();
     daemon.place.install_script("echo $$ > $HERE/asked; exec sleep 600");

@@ -123,6 +123,11 @@ impl Acceptor {
         }
     }
 
+    /// Any listener may have somebody, whose event is still to come.
+    pub(super) fn note_all_ready(&mut self) {
+        self.listeners.iter_mut().for_each(|listener| listener.may_have_more = true);
+    }
+
     /// A connection was closed: a descriptor is free.
     pub(super) fn note_closed(&mut self) {
         self.paused_until = None;
