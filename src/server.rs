@@ -30,7 +30,10 @@ use acceptor::Acceptor;
 use admission::Admission;
 pub use check::check;
 use connection::{Connection, Flushed, Life};
-pub use control::{DEFAULT_PATH as DEFAULT_CONTROL_PATH, reload};
+pub use control::{
+    DEFAULT_PATH as DEFAULT_CONTROL_PATH, Request as ControlRequest,
+    parse as parse_control_request, reload,
+};
 pub use listener::ListenError;
 use listener::{Listener, Settings};
 use log::{debug, error, info, warn};

@@ -2,8 +2,12 @@
 //! file in `fuzz/seeds/`. One for the engine that fails is shrunk and printed as
 //! a script.
 
+#[path = "../fuzz/checks/control.rs"]
+mod control;
 #[path = "../fuzz/checks/engine.rs"]
 mod engine;
+#[path = "../fuzz/checks/handoff.rs"]
+mod handoff;
 #[path = "../fuzz/checks/lines.rs"]
 mod lines;
 #[path = "simulation/shrink.rs"]
@@ -34,6 +38,16 @@ fn lines_are_split_and_parsed_as_they_should_be() {
 #[test]
 fn the_engine_behaves_like_the_model() {
     for_each_seed("engine", |data| shrink::check(&engine::script(data), "this file", |_, _| ()));
+}
+
+#[test]
+fn a_snapshot_is_refused_or_makes_an_engine_in_order() {
+    for_each_seed("handoff", handoff::check);
+}
+
+#[test]
+fn a_request_of_an_operator_is_refused_or_is_what_it_says() {
+    for_each_seed("control", control::check);
 }
 
 #[test]

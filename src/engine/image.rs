@@ -105,6 +105,7 @@ impl Engine {
     /// What no engine could have written.
     pub fn from_image(image: Image, hasher: RandomState, now: Time) -> Result<Self, BadImage> {
         check_stacks(&image)?;
+        check_sums(&image)?;
         let mut engine = Engine::new(hasher, now);
         let mut waits = Vec::new();
         for pool in &image.pools {
@@ -134,8 +135,8 @@ impl Engine {
     }
 
     fn restore_pool(&mut self, image: &PoolImage, waits: &mut Vec<Wait>) -> Result<(), BadImage> {
-        if image.key.is_empty() {
-            return Err(BadImage("an empty key"));
+        if image.key.is_empty() || image.key.iter().any(|byte| b" \n".contains(byte)) {
+            return Err(BadImage("a key that no command could hold"));
         }
         if image.locks().next().is_none() {
             return Err(BadImage("a key that nobody holds or waits for"));
@@ -201,6 +202,24 @@ impl PoolImage {
         let with_state = |(state, queue)| std::iter::repeat(state).zip(queue);
         queues.into_iter().flat_map(with_state)
     }
+}
+
+/// What is counted on must not overflow within any daemon's life.
+fn check_sums(image: &Image) -> Result<(), BadImage> {
+    let counters = Counters::ALL.iter().map(|counter| (counter.get)(&image.counters));
+    let durations = image.durations;
+    let sums_ns = [
+        durations.processing_ns,
+        durations.gained_ns,
+        durations.waiting_for_me_ns,
+        durations.waiting_for_anyone_ns,
+        durations.waiting_for_good_ns,
+        durations.wasted_timeout_ns,
+    ];
+    if counters.max() > Some(u64::MAX / 2) || sums_ns.iter().max() > Some(&(u128::MAX / 2)) {
+        return Err(BadImage("a sum that nothing could have come to"));
+    }
+    Ok(())
 }
 
 /// Each client's stack has no gap, no place taken twice, one serial number, and

@@ -38,11 +38,14 @@ HELP                              this
 
 /// What an operator asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Request {
-    /// With another command line, or the same.
+pub enum Request {
+    /// Hot restart, with another command line or the same.
     Restart(Option<Vec<OsString>>),
+    /// No new clients.
     Drain,
+    /// New clients again.
     Undrain,
+    /// What can be asked for.
     Help,
 }
 
@@ -183,7 +186,7 @@ fn lines_of(connection: &mut Connection, mut input: &[u8]) -> Vec<String> {
 ///
 /// # Errors
 /// Why it is none.
-fn parse(line: &str) -> Result<Request, String> {
+pub fn parse(line: &str) -> Result<Request, String> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match (word, rest.trim()) {
         ("HELP", "") => Ok(Request::Help),

@@ -1,0 +1,7 @@
+//! Runs `checks/handoff.rs` under libFuzzer.
+#![no_main]
+
+#[path = "../checks/handoff.rs"]
+mod handoff;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| handoff::check(data));
