@@ -68,7 +68,7 @@ STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
 TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
 	--mtime=@$(shell git log -1 --format=%ct)
 
-.PHONY: dist-tree dist deb static test-package
+.PHONY: install dist-tree dist deb static test-package
 
 target/release/poolcounterd: Cargo.toml Cargo.lock $(shell find src -name '*.rs')
 	$(CARGO) build --release --locked
