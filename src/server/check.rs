@@ -1,7 +1,7 @@
 //! `--check`: a client that asks once, for health checks.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// A daemon that takes longer than this is not well.
@@ -14,7 +14,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Why it could not be reached, or what it said instead.
 pub fn check(server: Option<&str>, port: u16) -> io::Result<String> {
     let mut last_error = io::Error::other("no address found");
-    for address in resolve(server.unwrap_or("localhost"), port)? {
+    let addresses = match server {
+        Some(server) => resolve(server, port)?,
+        // Not by name: a container from scratch has no /etc/hosts to ask.
+        None => vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()],
+    };
+    for address in addresses {
         match ask(&address) {
             Ok(line) => return Ok(line),
             Err(e) => last_error = io::Error::new(e.kind(), format!("{address}: {e}")),
