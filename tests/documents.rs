@@ -49,10 +49,10 @@ fn fish_completion_is_current() {
 /// order that clap has them.
 fn item_of(option: &Arg) -> String {
     let value = match option.get_value_names() {
-        Some([name]) if option.get_num_args().is_some_and(|n| n.min_values() == 0) => {
-            format!(" Op Ar {name}")
+        Some([name]) if option.get_action().takes_values() => {
+            let optional = option.get_num_args().is_some_and(|n| n.min_values() == 0);
+            format!("{} Ar {name}", if optional { " Op" } else { "" })
         }
-        Some([name]) if option.get_action().takes_values() => format!(" Ar {name}"),
         _ => String::new(),
     };
     let short = option.get_short().map(|c| format!("Fl {c}{value}"));
