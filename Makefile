@@ -103,7 +103,8 @@ deb: dist-tree ## the Debian package, into target/deb
 
 static: ## one static binary with man page and unit, as a tarball to unpack in /usr/local
 	rm -rf $(STATIC)
-	$(CARGO) build --release --locked --target $(STATIC_TARGET)
+	-rustup -q target add $(STATIC_TARGET)
+	CARGO_PROFILE_RELEASE_STRIP=true $(CARGO) build --release --locked --target $(STATIC_TARGET)
 	$(MAKE) install BINARY=target/$(STATIC_TARGET)/release/poolcounterd DESTDIR=$(CURDIR)/$(STATIC) PREFIX= UNIT_BINDIR=/usr/local/bin
 	install -D -m 644 -t $(STATIC)/share/doc/poolcounterd $(wildcard README.md) LICENSE-MIT LICENSE-APACHE
 	$(TAR) -C target/static -czf $(STATIC).tar.gz $(notdir $(STATIC))
