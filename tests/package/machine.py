@@ -1,0 +1,382 @@
+"""Debian in a container: a root made by mmdebstrap, systemd booted in it by
+systemd-nspawn, commands run inside by nsenter, connections made from inside.
+
+The container has a loopback interface and no other, so nothing here reaches
+beyond it.
+"""
+
+import ctypes
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+PORT = 7531
+
+# What Debian's own poolcounter depends on is in the root from the start: the
+# container has no network to fetch it. man-db, because `systemd-analyze verify`
+# asks man for the pages that a unit names; apt-utils, because
+# autopkgtest wants it.
+ROOT_PACKAGES = {
+    "bookworm": "adduser,apt-utils,libevent-2.1-7,man-db,systemd,systemd-sysv",
+    "trixie": "adduser,apt-utils,libevent-2.1-7t64,man-db,systemd,systemd-sysv",
+}
+BUILD_PACKAGES = {
+    "bookworm": "build-essential,cargo-web,debhelper",
+    "trixie": "build-essential,cargo,debhelper",
+}
+# Where Debian's own package lies in each root.
+DEBIANS_OWN = "/root/debian/poolcounter.deb"
+
+_numbers = itertools.count()
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+CLONE_NEWNET = 0x40000000  # setns(2); Python has it from 3.12
+
+
+def _setns(descriptor):
+    if _libc.setns(descriptor, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+def make_root(directory, suite, packages, fetch_debians_own=False):
+    """A Debian root in `directory`; one that is there already is used again."""
+    recipe = directory.with_name(directory.name + ".recipe")
+    wanted = f"{suite} {packages} {fetch_debians_own}\n"
+    if recipe.exists() and recipe.read_text() == wanted:
+        return
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    hooks = []
+    if fetch_debians_own:
+        hooks = [
+            # Kept aside, for the scenario that wants it: installed, it would run
+            # after every change of packages.
+            "--customize-hook=mkdir -p $1/root/needrestart/partial",
+            '--customize-hook=chroot "$1" apt-get -qy --no-install-recommends --download-only'
+            " -o APT::Sandbox::User=root -o Dir::Cache::archives=/root/needrestart install needrestart",
+            "--customize-hook=mkdir $1/root/debian",
+            '--customize-hook=chroot "$1" sh -c "cd /root/debian'
+            ' && apt-get -q -o APT::Sandbox::User=root download poolcounter"',
+            '--customize-hook=mv "$1"/root/debian/*.deb "$1"' + DEBIANS_OWN,
+        ]
+    # The security archive beside the main one: bookworm's current cargo is there.
+    sources = [
+        f"deb http://deb.debian.org/debian {suite} main",
+        f"deb http://deb.debian.org/debian-security {suite}-security main",
+    ]
+    subprocess.run(
+        ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", *hooks, suite, directory, *sources],
+        check=True,
+    )
+    recipe.write_text(wanted)
+
+
+class Failure(Exception):
+    """What a user would notice is not so."""
+
+
+def expect(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+def eventually(what, condition, seconds=20.0):
+    """Waits for what sends no event of its own."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        expect(time.monotonic() < end, f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.02)
+
+
+class Machine:
+    """A throwaway copy of a root, booted. `with Machine(...) as machine:`"""
+
+    def __init__(self, root, log, allow_bpf=False):
+        self.log = log
+        self.directory = Path(tempfile.mkdtemp(prefix="machine-", dir=root.parent))
+        self.name = f"poolcounter-{os.getpid()}-{next(_numbers)}"
+        self.root = self.directory / "root"
+        subprocess.run(["cp", "-a", "--reflink=auto", root, self.root], check=True)
+        self.allow_bpf = allow_bpf
+        self.leader = None
+        self._nspawn = None
+
+    def __enter__(self):
+        self.boot()
+        return self
+
+    def __exit__(self, *_):
+        if self.leader and self.log:
+            self.run("journalctl --no-pager -o short-monotonic -u 'poolcounter*'", check=False)
+        self.halt()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def boot(self):
+        """Boots and waits until everything that is to be started is."""
+        environment = {"PATH": os.environ["PATH"], "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
+        command = ["systemd-nspawn", "-q", "-D", self.root, "--boot", f"--machine={self.name}",
+                   "--console=pipe", "--register=no", "--keep-unit", "--private-network", "--notify-ready=yes"]
+        if self.allow_bpf:
+            # Without these, systemd inside can't attach its address filters.
+            environment["SYSTEMD_SECCOMP"] = "0"
+            command.append("--capability=all")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            path = self.directory / "notify"
+            path.unlink(missing_ok=True)
+            notify.bind(str(path))
+            notify.settimeout(0.5)
+            environment["NOTIFY_SOCKET"] = str(path)
+            self._nspawn = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                            stdout=self.log, stderr=self.log)
+            self._await_boot(notify)
+        assert self.leader > 1  # nsenter would take 0 for this very system
+        self._ip("link", "set", "lo", "up")
+        self.run("systemctl is-system-running --wait", check=False)
+
+    def _await_boot(self, notify, seconds=60):
+        """systemd-nspawn tells first the pid of the container's init, later that
+        the container is up."""
+        end = time.monotonic() + seconds
+        ready = False
+        while not (self.leader and ready):
+            expect(self._nspawn.poll() is None, "the machine went down while it booted")
+            expect(time.monotonic() < end, f"the machine did not boot within {seconds} s")
+            try:
+                message = notify.recv(4096).decode()
+            except TimeoutError:
+                continue
+            for line in message.splitlines():
+                if line.startswith("X_NSPAWN_LEADER_PID="):
+                    self.leader = int(line.split("=")[1])
+                ready = ready or line == "READY=1"
+
+    def halt(self):
+        if self._nspawn:
+            if self.leader:
+                try:
+                    os.kill(self.leader, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            try:
+                self._nspawn.wait(10)
+            except subprocess.TimeoutExpired:
+                self._nspawn.kill()
+                self._nspawn.wait()
+        self._nspawn = self.leader = None
+
+    def reboot(self):
+        self.run("systemctl --no-block poweroff")
+        self._nspawn.wait(60)
+        self.leader = None
+        self.boot()
+
+    def _ip(self, *arguments):
+        # The host's ip: a minimal root has none.
+        subprocess.run(["nsenter", "-t", str(self.leader), "-n", "ip", *arguments], check=True)
+
+    def add_address(self, address):
+        """One more address of the loopback interface."""
+        self._ip("address", "add", address, "dev", "lo")
+
+    def run(self, command, check=True, seconds=120):
+        """Runs a shell command inside as root, without a terminal and with empty
+        standard input; returns what it wrote to standard output."""
+        self.log.write(f"+ {command}\n")
+        self.log.flush()
+        done = subprocess.run(
+            ["nsenter", "-t", str(self.leader), "-a", "--", "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+             "LC_ALL=C.UTF-8", "/bin/sh", "-c", f"cd /root && {{ {command}\n}}"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
+        )
+        self.log.write(done.stdout)
+        self.log.flush()
+        if check:
+            expect(done.returncode == 0, f"`{command}` ended with status {done.returncode}: {done.stdout[-2000:]}")
+        return done.stdout.strip()
+
+    def status(self, command):
+        """The exit status of a command."""
+        return int(self.run(f"( {command} ) >/dev/null 2>&1; echo $?"))
+
+    def show(self, name, unit="poolcounter.service"):
+        """A property of a unit, as systemd tells it."""
+        return self.run(f"systemctl show -P {name} {unit}")
+
+    def copy_in(self, source, target):
+        shutil.copy(source, str(self.root) + target)
+
+    def write(self, path, text):
+        file = Path(str(self.root) + path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def daemon(self):
+        """The daemon's main process: its pid inside."""
+        pid = int(self.show("MainPID"))
+        expect(pid > 0, "the service has no main process")
+        return pid
+
+    # --- talking to the daemon from inside the container's network
+
+    def in_network(self, action):
+        """Calls `action` with this thread in the container's network; a socket
+        made there stays there."""
+        with open("/proc/thread-self/ns/net") as home, open(f"/proc/{self.leader}/ns/net") as there:
+            _setns(there.fileno())
+            try:
+                return action()
+            finally:
+                _setns(home.fileno())
+
+    def connect(self, address="127.0.0.1", seconds=5.0):
+        return Client(self.in_network(lambda: socket.create_connection((address, PORT), seconds)))
+
+    def refuses(self, address="127.0.0.1"):
+        try:
+            self.connect(address).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+
+class Client:
+    """One connection to the lock daemon."""
+
+    def __init__(self, connection):
+        self.socket = connection
+        self.lines = connection.makefile("r")
+
+    def send(self, command):
+        self.socket.sendall(command.encode() + b"\n")
+
+    def receive(self):
+        return self.lines.readline().rstrip("\n")
+
+    def ask(self, command):
+        self.send(command)
+        return self.receive()
+
+    def ended(self):
+        """Whether the connection is closed from the other side."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def stats_full(self):
+        """`STATS FULL` as a dictionary."""
+        self.send("STATS FULL")
+        stats = {}
+        while (line := self.lines.readline()) not in ("\n", ""):
+            name, _, value = line.rstrip("\n").partition(": ")
+            stats[name] = value
+        return stats
+
+    def close(self):
+        self.lines.close()
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Watcher:
+    """A client that comes again and again while something else happens:
+    `with Watcher(machine) as watcher: ...`. Tells afterwards how often it was
+    refused and the longest time for which nobody was served."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.served = self.refused = self.failed = 0
+        self.longest_gap_s = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def _watch(self):
+        last = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                with self.machine.connect() as client:
+                    answered = client.ask("STATS UPTIME").startswith("uptime: ")
+            except ConnectionRefusedError:
+                self.refused += 1
+                answered = False
+            except OSError:
+                self.failed += 1
+                answered = False
+            now = time.monotonic()
+            if answered:
+                self.served += 1
+                self.longest_gap_s = max(self.longest_gap_s, now - last)
+                last = now
+            self._stop.wait(0.005)
+        self.longest_gap_s = max(self.longest_gap_s, time.monotonic() - last)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+class Load:
+    """Clients that take one and the same lock in turn, each on one connection
+    for the whole time: `with Load(machine) as load: ...`. Leaving fails if one
+    was not served, or if two held the lock at once."""
+
+    def __init__(self, machine, clients=20):
+        self.cycles = 0
+        self.failures = []
+        self._clients = [machine.connect(seconds=20.0) for _ in range(clients)]
+        self._holders = 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._work, args=[client]) for client in self._clients]
+
+    def _work(self, client):
+        try:
+            while not self._stop.is_set():
+                self._cycle(client)
+        except (OSError, Failure) as e:
+            self.failures.append(f"{type(e).__name__}: {e}")
+
+    def _cycle(self, client):
+        answer = client.ask(f"ACQ4ME load 1 {2 * len(self._clients)} 15")
+        expect(answer == "LOCKED", f"asked for the lock, heard {answer!r}")
+        # The lock under test is what makes this safe.
+        self._holders += 1
+        expect(self._holders == 1, "two hold the lock")
+        self.cycles += 1
+        self._holders -= 1
+        answer = client.ask("RELEASE")
+        expect(answer == "RELEASED", f"gave the lock back, heard {answer!r}")
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        for client in self._clients:
+            client.close()
+        if kind is None:
+            expect(not self.failures, f"{len(self.failures)} clients failed: {self.failures[:3]}")
+            expect(self.cycles > len(self._clients), f"no load: {self.cycles} cycles")

@@ -1,0 +1,458 @@
+"""What a user of the package goes through, each on a machine of its own.
+
+A scenario takes a `World` (what is under test, and where) and a machine just
+booted; it raises `Failure` when something is not as it should be.
+"""
+
+import hashlib
+import re
+import subprocess
+from pathlib import Path
+
+from machine import DEBIANS_OWN, Load, Watcher, eventually, expect
+
+OURS = "/root/poolcounter.deb"
+OURS_NEXT = "/root/poolcounter-next.deb"
+
+# As an unattended upgrade: nobody is there to answer.
+INSTALL = "apt-get install -y --no-install-recommends --allow-downgrades -o Dpkg::Use-Pty=0"
+
+
+def install_ours(machine):
+    machine.run(f"{INSTALL} {OURS}")
+
+
+def install_debians_own(machine):
+    machine.run(f"{INSTALL} {DEBIANS_OWN}")
+    # Its unit is Type=simple: systemd does not know when it listens.
+    eventually("Debian's own daemon listens", lambda: not machine.refuses())
+
+
+def version(machine):
+    return machine.run("dpkg-query -f '${Version}' -W poolcounter")
+
+
+def expect_running(machine):
+    expect(machine.show("ActiveState") == "active", "the service is not active")
+    expect(machine.status("systemctl is-enabled poolcounter.service") == 0, "the service is not enabled")
+
+
+def expect_served(machine, address="127.0.0.1"):
+    """One client gets a lock, another does not, until the first gives it back."""
+    with machine.connect(address) as holder, machine.connect(address) as other:
+        steps = [
+            (holder, "ACQ4ME key 1 5 5", "LOCKED"),
+            (other, "ACQ4ME key 1 5 0", "TIMEOUT"),
+            (holder, "RELEASE", "RELEASED"),
+            (other, "ACQ4ME key 1 5 0", "LOCKED"),
+        ]
+        for client, command, expected in steps:
+            answer = client.ask(command)
+            expect(answer == expected, f"{command}: {answer!r}, not {expected!r}")
+
+
+def expect_sandbox(machine):
+    pid = machine.daemon()
+    facts = dict(re.findall(r"^(\w+):\s+(.*)$", machine.run(f"cat /proc/{pid}/status"), re.M))
+    expect("0" not in facts["Uid"].split(), f"it runs as root: {facts['Uid']}")
+    expect(machine.show("User") == "poolcounter", "its user is not poolcounter")
+    expect(facts["NoNewPrivs"] == "1", "it may gain privileges")
+    expect(facts["Seccomp"] == "2", "its system calls are not filtered")
+    expect(int(facts["CapBnd"], 16) == 0 and int(facts["CapEff"], 16) == 0, "it has capabilities")
+    inside = f"nsenter -t {pid} -m --"
+    expect(machine.status(f"{inside} touch /usr/x /etc/x /var/x") != 0, "it can write to the file system")
+    expect(machine.run(f"{inside} findmnt -no OPTIONS / | tail -n 1").startswith("ro"), "its / can be written to")
+    hidden = machine.run(f"{inside} stat -c %a /root")
+    expect(hidden == "0", f"it sees /root, mode {hidden}")
+
+
+def fresh_install(world, machine):
+    """Installed: running, listening, sandboxed; still so after a reboot."""
+    install_ours(machine)
+    expect_running(machine)
+    # Type=notify and active: systemd has seen READY.
+    expect(machine.show("Type") == "notify", "systemd does not wait for READY")
+    status = machine.show("StatusText")
+    expect(re.search(r"\d+ connections.* locks", status), f"the status says {status!r}")
+    with machine.connect() as client:
+        stats = client.stats_full()
+    expect(len(stats) == 21 and stats["uptime"].startswith("0 days"), f"STATS FULL said {stats}")
+    expect_served(machine)
+    expect_served(machine, "127.0.0.2")  # -l 0.0.0.0
+    expect_sandbox(machine)
+    expect(machine.run("poolcounterd --check").startswith("uptime: "), "--check does not answer")
+    machine.reboot()
+    expect_running(machine)
+    expect_served(machine)
+
+
+def unit_is_clean(world, machine):
+    """systemd-analyze finds nothing to say; exposure at most 1.2."""
+    install_ours(machine)
+    units = "poolcounter.service poolcounter.socket"
+    said = machine.run(f"systemd-analyze verify {units}")
+    expect(said == "", f"systemd-analyze verify: {said}")
+    exposure(machine, at_most=1.2)
+    examples = "/usr/share/doc/poolcounter/examples"
+    for example, at_most in [("allow-list.conf", 1.2), ("socket-activated.conf", 0.5)]:
+        drop_in = "/etc/systemd/system/poolcounter.service.d"
+        machine.run(f"rm -rf {drop_in} && install -D -m 644 {examples}/{example} {drop_in}/{example}")
+        said = machine.run(f"systemd-analyze verify {units}")
+        expect(said == "", f"systemd-analyze verify with {example}: {said}")
+        exposure(machine, at_most)
+    said = machine.run("man --warnings poolcounterd 2>&1 >/dev/null")
+    expect(said == "", f"the man page: {said}")
+
+
+def exposure(machine, at_most):
+    said = machine.run("systemd-analyze security --offline=true --no-pager poolcounter.service | tail -n 1")
+    found = re.search(r"poolcounter.service: ([0-9.]+)", said)
+    expect(found and float(found[1]) <= at_most, f"more exposed than {at_most}: {said}")
+
+
+def upgrade_from_debian(world, machine):
+    """Debian's own, configured and in use, becomes ours: no question, all kept."""
+    arguments = '# by hand\nARGS="-l 127.0.0.1"\n'
+    machine.write("/etc/default/poolcounter", arguments)
+    machine.write("/etc/systemd/system/poolcounter.service.d/override.conf", "[Service]\nNice=5\n")
+    install_debians_own(machine)
+    expect_running(machine)
+    user_before = machine.run("getent passwd poolcounter || true")
+    old_clients = [machine.connect() for _ in range(20)]
+    with Watcher(machine) as watcher:
+        install_ours(machine)
+    expect(watcher.served > 0, "nobody was served meanwhile")
+    expect(watcher.longest_gap_s < 2, f"down for {watcher.longest_gap_s:.2f} s")
+    world.note(f"down for {watcher.longest_gap_s:.2f} s")
+    expect(version(machine) == world.version, f"it is now {version(machine)}")
+    for client in old_clients:
+        client.close()
+    expect_running(machine)
+    expect_served(machine)
+    expect(machine.refuses("127.0.0.2"), "ARGS=-l 127.0.0.1 is not heeded")
+    expect(machine.run("cat /etc/default/poolcounter") == arguments.strip(), "/etc/default/poolcounter has changed")
+    expect(machine.show("Nice") == "5", "the drop-in is not heeded")
+    expect_sandbox(machine)
+    if "/bin/false" in user_before:  # bookworm's, static: the same user goes on
+        uid = machine.run(f"stat -c %u /proc/{machine.daemon()}")
+        expect(uid == user_before.split(":")[2], f"it runs as {uid}, not as {user_before}")
+    machine.reboot()
+    expect_running(machine)
+    expect_served(machine)
+
+
+def upgrade_while_disabled(world, machine):
+    """What was switched off stays off through the upgrade."""
+    install_debians_own(machine)
+    machine.run("systemctl disable --now poolcounter.service")
+    install_ours(machine)
+    expect(machine.run("systemctl is-enabled poolcounter.service || true") == "disabled", "it was enabled")
+    expect(machine.show("ActiveState") == "inactive", "it was started")
+    machine.run("systemctl enable --now poolcounter.service")
+    expect_running(machine)
+    expect_served(machine)
+
+
+def crashes_and_hangs(world, machine):
+    """kill -9 and the watchdog bring it back, as often as need be."""
+    install_ours(machine)
+    # More often than systemd's default start limit lets pass: five in ten seconds.
+    for _ in range(7):
+        killed = machine.daemon()
+        machine.run(f"kill -9 {killed}")
+        eventually("it is back", lambda: machine.show("MainPID") not in ("0", str(killed))
+                   and machine.show("ActiveState") == "active")
+    expect_served(machine)
+    machine.write("/etc/systemd/system/poolcounter.service.d/watchdog.conf",
+                  "[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n")
+    machine.run("systemctl daemon-reload && systemctl restart poolcounter")
+    before = machine.daemon()
+    # It tells the watchdog about itself, or would be killed here.
+    expect_stays(machine, before, seconds=5)
+    machine.run(f"kill -STOP {before}")
+    eventually("the watchdog has it started again",
+               lambda: machine.show("MainPID") not in ("0", str(before)) and machine.show("ActiveState") == "active")
+    expect("atchdog timeout" in machine.run("journalctl --no-pager -u poolcounter"), "the watchdog did not bark")
+    expect_served(machine)
+
+
+def expect_stays(machine, pid, seconds):
+    machine.run(f"timeout {seconds} tail --pid={pid} -f /dev/null || true")
+    expect(machine.daemon() == pid, f"it did not live for {seconds} s")
+
+
+def stop_and_start(world, machine):
+    """stop, start, restart, with a client connected."""
+    install_ours(machine)
+    with machine.connect() as client:
+        expect(client.ask("ACQ4ME key 1 5 5") == "LOCKED", "no lock")
+        machine.run("systemctl stop poolcounter")
+        expect(machine.show("Result") == "success", "stopped, and systemd calls it a failure")
+        expect(machine.refuses(), "stopped, and somebody answers")
+        expect(client.ended(), "stopped, and the connection lives")
+    machine.run("systemctl start poolcounter")
+    expect_served(machine)
+    machine.run("systemctl restart poolcounter")
+    expect_served(machine)
+
+
+class HeldLock:
+    """A lock held, and one who waits for it, through something that must not
+    lose them. `with HeldLock(machine): ...`"""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.holder, self.waiter = machine.connect(seconds=30), machine.connect(seconds=30)
+
+    def __enter__(self):
+        self.pid = self.machine.daemon()
+        answer = self.holder.ask("ACQ4ME held 1 5 60")
+        expect(answer == "LOCKED", f"no lock but {answer!r}")
+        self.waiter.send("ACQ4ME held 1 5 60")
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            expect(self.machine.daemon() == self.pid, "another process serves now")
+            with self.machine.connect() as other:
+                answer = other.ask("ACQ4ME held 1 5 0")
+                expect(answer == "TIMEOUT", f"the lock was lost: {answer!r}")
+            answer = self.holder.ask("RELEASE")
+            expect(answer == "RELEASED", f"the holder was forgotten: {answer!r}")
+            answer = self.waiter.receive()
+            expect(answer == "LOCKED", f"the waiter was forgotten: {answer!r}")
+        self.holder.close()
+        self.waiter.close()
+
+
+def reload(world, machine):
+    """A reload takes up new options and binaries, and loses nothing."""
+    install_ours(machine)
+    with HeldLock(machine):
+        machine.run("systemctl reload poolcounter")
+    with HeldLock(machine):
+        machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1"\n')
+        machine.run("systemctl reload poolcounter")
+        expect(machine.refuses("127.0.0.2"), "the new ARGS are not heeded")
+    with HeldLock(machine):
+        machine.run("kill -USR1 $(systemctl show -P MainPID poolcounter)")
+        eventually("it has gone on a third time", lambda: machine.run(
+            "journalctl --no-pager -u poolcounter | grep -c 'went on after' || true") == "3")
+    # A reload that can't be is an error, and does no harm.
+    with HeldLock(machine):
+        machine.run("mv /usr/bin/poolcounterd /root/kept && cp /bin/false /usr/bin/poolcounterd")
+        expect(machine.status("systemctl reload poolcounter") != 0, "reloaded /bin/false")
+        machine.run("mv /root/kept /usr/bin/poolcounterd && systemctl reload poolcounter")
+    with HeldLock(machine):
+        machine.write("/etc/default/poolcounter", 'ARGS="-l nowhere"\n')
+        expect(machine.status("systemctl reload poolcounter") != 0, "reloaded with an address that is none")
+    expect_running(machine)
+    expect_served(machine)
+    expect_sandbox(machine)
+
+
+def operators(world, machine):
+    """The control socket is root's; the example opens it to a group."""
+    install_ours(machine)
+    machine.run("groupadd locks && useradd -G locks one && useradd other")
+    ask = "poolcounterd --reload"
+    expect(machine.status(f"runuser -u one -- {ask}") != 0, "anybody may reload")
+    machine.run(f"sed s/GROUP/locks/ /usr/share/doc/poolcounter/examples/control-group.conf > /root/x"
+                " && install -D -m 644 /root/x /etc/systemd/system/poolcounter.service.d/control-group.conf")
+    machine.run("echo 'ARGS=\"--control-group locks\"' > /etc/default/poolcounter")
+    machine.run("systemctl daemon-reload && systemctl restart poolcounter")
+    with HeldLock(machine):
+        expect(machine.status(f"runuser -u one -- {ask}") == 0, "who is in the group may not reload")
+        expect(machine.status(f"runuser -u other -- {ask}") != 0, "anybody may reload")
+
+
+def files_of(machine):
+    """Every file that a package could leave behind. Not those of apt and dpkg,
+    logs and what systemd keeps about itself."""
+    skip = ("/var/cache", "/var/log", "/var/lib/apt", "/var/lib/dpkg", "/var/lib/systemd", "/var/tmp/systemd-private",
+            "/tmp/systemd-private", "/root/")
+    listing = machine.run("find / -xdev -not -path '/proc/*' ; find /run -path '*poolcounter*'")
+    return {path for path in listing.splitlines() if not path.startswith(skip)}
+
+
+def purge_and_back(world, machine):
+    """Purge leaves nothing; ours, Debian's own and ours again, in turn."""
+    # Nothing of a first start of other services is to be counted as ours.
+    before = files_of(machine)
+    install_ours(machine)
+    expect_served(machine)
+    machine.run("systemctl start poolcounter.socket || true")
+    machine.run("apt-get purge -y poolcounter")
+    left = {path for path in files_of(machine) - before if path != "/var/lib/private"}
+    expect(not left, f"left behind: {sorted(left)}")
+    expect(machine.status("systemctl cat poolcounter.service") != 0, "systemd still knows the service")
+    expect(machine.status("getent passwd poolcounter") != 0, "the user is still there")
+    expect(machine.refuses(), "somebody still answers")
+
+    install_ours(machine)
+    expect_running(machine)
+    expect_served(machine)
+    # Removed, not purged, and back.
+    machine.run("apt-get remove -y poolcounter")
+    expect(machine.refuses(), "removed, and somebody answers")
+    install_ours(machine)
+    expect_running(machine)
+    expect_served(machine)
+
+    install_debians_own(machine)
+    expect(version(machine).startswith("1."), f"it is still {version(machine)}")
+    expect_running(machine)
+    install_ours(machine)
+    expect(version(machine) == world.version, f"it is still {version(machine)}")
+    expect_running(machine)
+    expect_served(machine)
+    expect_sandbox(machine)
+
+
+def upgrade_within_2(world, machine):
+    """From this version to the next under load: nothing and nobody is lost."""
+    machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1"\n')
+    install_ours(machine)
+    with HeldLock(machine), Load(machine) as load, Watcher(machine) as watcher:
+        machine.run(f"{INSTALL} {OURS_NEXT}")
+        # Not the deleted file of the old version.
+        running = machine.run(f"readlink /proc/{machine.daemon()}/exe")
+        expect(running == "/usr/bin/poolcounterd", f"what runs is {running}")
+    expect(version(machine) == world.next_version, f"it is {version(machine)}")
+    expect(watcher.refused == watcher.failed == 0, f"{watcher.refused} connects refused, {watcher.failed} failed")
+    world.note(f"{load.cycles} locks, {watcher.served} connects, longest wait {1000 * watcher.longest_gap_s:.0f} ms")
+    expect_running(machine)
+    expect(machine.refuses("127.0.0.2"), "ARGS=-l 127.0.0.1 is not heeded")
+
+
+def upgrade_refused(world, machine):
+    """A new version that can't go on from the old one's state: apt succeeds and
+    says so, and the old daemon serves on with all it holds."""
+    install_ours(machine)
+    machine.run(f"dpkg-deb -R {OURS_NEXT} /root/broken && cp /bin/false /root/broken/usr/bin/poolcounterd"
+                " && dpkg-deb -b /root/broken /root/broken.deb")
+    with HeldLock(machine), Load(machine):
+        said = machine.run(f"{INSTALL} /root/broken.deb")
+    expect("the old daemon serves on" in said, "apt did not say that the old daemon serves on")
+
+
+def socket_activation(world, machine):
+    """systemd listens: no connect is refused, whatever the service does."""
+    install_ours(machine)
+    machine.run("systemctl stop poolcounter.service && systemctl enable --now poolcounter.socket")
+    expect(machine.show("ActiveState") == "inactive", "the service runs before anybody came")
+    expect_served(machine)
+    expect(machine.show("ActiveState") == "active", "the service was not started")
+    with Watcher(machine) as watcher:
+        machine.run("systemctl stop poolcounter.service")
+        machine.run("systemctl restart poolcounter.service")
+        machine.run(f"{INSTALL} {OURS_NEXT}")
+    expect(version(machine) == world.next_version, f"it is {version(machine)}")
+    expect(watcher.served > 0 and watcher.refused == 0, f"{watcher.refused} connects were refused")
+    world.note(f"{watcher.served} connects, none refused")
+    with HeldLock(machine), Load(machine):
+        machine.run("systemctl reload poolcounter.service")
+    expect(machine.status("systemctl is-active poolcounter.socket") == 0, "the upgrade stopped the socket")
+    expect_served(machine)
+
+    # With the example, the daemon has no network but the socket it was given.
+    machine.run("install -D -m 644 /usr/share/doc/poolcounter/examples/socket-activated.conf"
+                " /etc/systemd/system/poolcounter.service.d/socket-activated.conf")
+    machine.run("systemctl daemon-reload && systemctl restart poolcounter.service")
+    expect_served(machine)
+    expect(machine.run(f"readlink /proc/{machine.daemon()}/ns/net") != machine.run("readlink /proc/1/ns/net"),
+           "the daemon is in the network")
+    machine.reboot()
+    expect_served(machine)
+    machine.run("apt-get purge -y poolcounter")
+    expect(machine.refuses(), "purged, and systemd still listens")
+
+
+def allow_list(world, machine):
+    """The example drop-in: who is not on the list does not get through."""
+    machine.run("systemctl --version | head -n 1")
+    install_ours(machine)
+    machine.add_address("192.0.2.1")
+    expect_served(machine, "192.0.2.1")
+    machine.run("install -D -m 644 /usr/share/doc/poolcounter/examples/allow-list.conf"
+                " /etc/systemd/system/poolcounter.service.d/allow-list.conf")
+    machine.run("systemctl daemon-reload && systemctl restart poolcounter")
+    expect_served(machine)
+    try:
+        machine.connect("192.0.2.1", seconds=1).close()
+    except TimeoutError:
+        return
+    expect(False, "192.0.2.1 is not on the list, and was let in")
+
+
+def apt_pin(world, machine):
+    """The example pin: a newer Debian version does not replace ours."""
+    install_ours(machine)
+    archive = "/root/archive"
+    machine.run(f"mkdir {archive} && cd {archive} && dpkg-deb -R {DEBIANS_OWN} p"
+                " && sed -i 's/^Version: .*/Version: 9.0-1/' p/DEBIAN/control && dpkg-deb -b p poolcounter_9.0-1.deb")
+    control = machine.run(f"cat {archive}/p/DEBIAN/control")
+    package = Path(f"{machine.root}{archive}/poolcounter_9.0-1.deb")
+    packages = (f"{control}\nFilename: ./{package.name}\nSize: {package.stat().st_size}\n"
+                f"SHA256: {hashlib.sha256(package.read_bytes()).hexdigest()}\n")
+    machine.write(f"{archive}/Packages", packages)
+    entry = f" {hashlib.sha256(packages.encode()).hexdigest()} {len(packages.encode())} Packages\n"
+    machine.write(f"{archive}/Release", "Origin: Debian\nSuite: stable\nDate: Sat, 21 Nov 2026 00:00:00 UTC\nSHA256:\n" + entry)
+    machine.run("rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*"
+                f" && echo 'deb [trusted=yes] file:{archive} ./' > /etc/apt/sources.list && apt-get update")
+    upgrade = "apt-get -s dist-upgrade"
+    expect("Inst poolcounter" in machine.run(upgrade), "the test is broken: nothing to hold back")
+    machine.run("install -m 644 /usr/share/doc/poolcounter/examples/apt-preferences /etc/apt/preferences.d/poolcounter")
+    expect("Inst poolcounter" not in machine.run(upgrade), "Debian's would replace ours")
+    machine.run(f"{INSTALL} {OURS_NEXT}")
+    expect(version(machine) == world.next_version, "our own next version is held back")
+
+
+def needrestart(world, machine):
+    """The example: needrestart leaves the daemon alone after a library upgrade."""
+    install_ours(machine)
+    machine.run("dpkg -i /root/needrestart/*.deb")
+    # As an upgrade of libc does it: a new file in the place of the old one.
+    library = machine.run(f"sed -n 's,.* \\(/.*/libc.so.6\\)$,\\1,p' /proc/{machine.daemon()}/maps | head -n 1")
+    machine.run(f"cp -a {library} {library}.new && mv {library}.new {library}")
+    automatic = "needrestart -r a -l -m a 2>&1"
+    machine.run("install -D -m 644 /usr/share/doc/poolcounter/examples/needrestart.conf"
+                " /etc/needrestart/conf.d/poolcounter.conf")
+    before = machine.daemon()
+    machine.run(automatic)
+    expect(machine.daemon() == before, "needrestart restarted it")
+    machine.run("rm /etc/needrestart/conf.d/poolcounter.conf")
+    machine.run(automatic)
+    expect(machine.daemon() != before, "the test is broken: nothing to restart")
+
+
+def autopkgtest(world, machine):
+    """debian/tests, run by autopkgtest on a booted machine."""
+    server = Path(__file__).parent / "autopkgtest-virt-booted"
+    output = machine.directory / "autopkgtest"
+    command = ["autopkgtest", "--output-dir", output, world.deb, world.source_tree, "--", server, str(machine.leader)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=machine.log, stderr=machine.log, timeout=300)
+    summary = (output / "summary").read_text() if (output / "summary").exists() else ""
+    expect(done.returncode == 0, f"autopkgtest ended with status {done.returncode}: {summary}")
+    expect(len(re.findall(r"^\w+ +PASS$", summary, re.M)) == 2, f"not both passed: {summary}")
+
+
+# In the order of the story; the suites share it. Longest first would be faster,
+# and harder to read.
+ON_EVERY_SUITE = [
+    fresh_install,
+    unit_is_clean,
+    upgrade_from_debian,
+    upgrade_while_disabled,
+    crashes_and_hangs,
+    stop_and_start,
+    reload,
+    operators,
+    purge_and_back,
+    upgrade_within_2,
+    upgrade_refused,
+    socket_activation,
+    allow_list,
+    apt_pin,
+    needrestart,
+    autopkgtest,
+]
