@@ -113,3 +113,13 @@ static: ## one static binary with man page and unit, as a tarball to unpack in /
 test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
 	tests/package/run
 # --- end of installing and packaging -----------------------------------------
+
+# --- Instruction counts ------------------------------------------------------
+.PHONY: bench-instructions
+
+bench-instructions: ## count the engine's instructions; fails where they rose by over 5 %
+	$(CARGO) build --release --locked --manifest-path bench/Cargo.toml --bin instructions
+	VALGRIND="$$(bench/fetch-valgrind.sh)" bench/target/release/instructions $(RECORD)
+
+test: bench-instructions
+# --- end of instruction counts -----------------------------------------------

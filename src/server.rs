@@ -15,7 +15,7 @@ mod listener;
 mod logging;
 mod operator;
 mod options;
-mod reports;
+pub mod reports;
 mod restart;
 mod resume;
 mod service_manager;

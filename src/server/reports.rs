@@ -5,7 +5,7 @@ use crate::engine::{Engine, Time};
 use std::fmt::{self, Display, Formatter};
 
 /// The answer to `STATS <what>`. `None` when there is no such statistic.
-pub(super) fn stats(what: &[u8], engine: &Engine, now: Time) -> Option<Vec<u8>> {
+pub fn stats(what: &[u8], engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let uptime = Uptime(now.ns_since(engine.started()));
     if what.eq_ignore_ascii_case(b"FULL") {
         return Some(Full { engine, uptime }.to_string().into_bytes());

@@ -1,0 +1,176 @@
+//! How many instructions the engine takes for what it does, by callgrind: unlike
+//! times, that is the same on a busy machine, so a test can hold it.
+//!
+//! Each case of [`cases`] runs in a process of its own under callgrind, which
+//! counts within [`measured`] alone. The counts are compared with those in
+//! `bench/instructions.txt`; more than [`TOLERANCE`] above one of them is a failure.
+//! They hold for one compiler and one C library: with others the counts are shown
+//! and nothing fails.
+//!
+//! `--record` writes the file anew. `--case NAME` is one case, what callgrind runs.
+
+mod cases;
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use cases::CASES;
+
+/// By how much a count may rise. Runs differ by 0.1 %: keys are hashed with another
+/// seed each time.
+const TOLERANCE: f64 = 0.05;
+
+const COUNTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
+
+/// Errors here are words for whoever started us.
+type Result<T> = std::result::Result<T, String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        [] => compare(),
+        ["--record"] => record(),
+        ["--case", name] => run_case(name),
+        _ => Err("usage: instructions [--record | --case NAME]".to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_case(name: &str) -> Result<()> {
+    let case = CASES.iter().find(|case| case.name == name);
+    let mut work = (case.ok_or_else(|| format!("no case {name}"))?.prepare)();
+    measured(&mut work);
+    Ok(())
+}
+
+/// Callgrind counts while this is running.
+#[inline(never)]
+fn measured(work: &mut dyn FnMut()) {
+    work();
+}
+
+fn record() -> Result<()> {
+    let mut text = String::from(
+        "# Instructions an operation; written by `make bench-instructions RECORD=--record`.\n",
+    );
+    writeln!(text, "{}", surroundings()?).expect("a string");
+    for case in CASES {
+        let line = format!("{} {:.1}", case.name, count(case)?);
+        println!("{line}");
+        text += &line;
+        text.push('\n');
+    }
+    std::fs::write(COUNTS, text).map_err(|e| format!("{COUNTS}: {e}"))
+}
+
+fn compare() -> Result<()> {
+    if let Err(why) = output_of(Command::new(valgrind()).arg("--version")) {
+        println!("SKIPPED: instruction counts: {why}");
+        let is_ci = std::env::var_os("CI").is_some();
+        return if is_ci { Err("SKIPPED, but CI is set".to_owned()) } else { Ok(()) };
+    }
+    let text = std::fs::read_to_string(COUNTS).map_err(|e| format!("{COUNTS}: {e}"))?;
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let recorded_with = lines.next().unwrap_or_default();
+    let here = surroundings()?;
+    let recorded: Vec<(&str, f64)> = lines.map(parse_count).collect::<Result<_>>()?;
+
+    let mut risen = Vec::new();
+    println!("{:28} {:>10} {:>10} {:>8}", "instructions", "recorded", "now", "");
+    for case in CASES {
+        let before = recorded.iter().find(|(name, _)| *name == case.name);
+        let &(_, before) = before.ok_or_else(|| format!("{COUNTS} has no {}", case.name))?;
+        let now = count(case)?;
+        let change = now / before - 1.0;
+        println!("{:28} {before:>10.1} {now:>10.1} {:>+7.1}%", case.name, change * 100.0);
+        if change > TOLERANCE {
+            risen.push(case.name);
+        }
+    }
+    if here != recorded_with {
+        println!("Not held against the recorded counts, which are of\n  {recorded_with}");
+        println!("and not of\n  {here}");
+        return Ok(());
+    }
+    if risen.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "More instructions than recorded by over {:.0} %: {}.\n\
+         Where they go: callgrind_annotate {}/NAME.out\n\
+         If they are worth it: make bench-instructions RECORD=--record, and say why in the commit.",
+        TOLERANCE * 100.0,
+        risen.join(", "),
+        profile_directory().display(),
+    ))
+}
+
+fn parse_count(line: &str) -> Result<(&str, f64)> {
+    let words = line.split_once(' ');
+    let count = words.and_then(|(name, count)| Some((name, count.parse().ok()?)));
+    count.ok_or_else(|| format!("{COUNTS}: {line:?} is no name and count"))
+}
+
+/// What the counts depend on besides the source: the compiler, and the C library,
+/// whose allocator and memcpy are counted too.
+fn surroundings() -> Result<String> {
+    let compiler = output_of(Command::new("rustc").arg("-V"))?;
+    let library = output_of(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
+    Ok(format!("{}, {}, {}", compiler.trim(), std::env::consts::ARCH, library.trim()))
+}
+
+/// Instructions an operation of `case`.
+fn count(case: &cases::Case) -> Result<f64> {
+    let profile = profile_directory().join(format!("{}.out", case.name));
+    let us = std::env::current_exe().map_err(|e| e.to_string())?;
+    std::fs::create_dir_all(profile_directory()).map_err(|e| e.to_string())?;
+    let mut option = OsString::from("--callgrind-out-file=");
+    option.push(&profile);
+    output_of(
+        Command::new(valgrind())
+            .args(["-q", "--tool=callgrind", "--toggle-collect=instructions::measured"])
+            .arg(option)
+            .arg(us)
+            .args(["--case", case.name]),
+    )?;
+    let total = total_in(&profile)?;
+    if total == 0 {
+        return Err(format!("callgrind never saw measured() in {}", case.name));
+    }
+    Ok(total as f64 / case.operations as f64)
+}
+
+fn valgrind() -> OsString {
+    std::env::var_os("VALGRIND").unwrap_or_else(|| "valgrind".into())
+}
+
+fn profile_directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/callgrind")
+}
+
+/// The line `totals: N` of callgrind's output.
+fn total_in(profile: &Path) -> Result<u64> {
+    let text = std::fs::read_to_string(profile).map_err(|e| e.to_string())?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
+    let total = total.and_then(|total| total.trim().parse().ok());
+    total.ok_or_else(|| format!("{} holds no total", profile.display()))
+}
+
+fn output_of(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|e| format!("{name}: {e}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{name}: {}\n{said}", output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
