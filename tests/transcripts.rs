@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::shape::matches;
-use common::{Client, PATIENCE, Server};
+use common::{Client, PATIENCE, Server, eventually};
 
 #[test]
 fn our_daemon_follows_every_transcript() {
@@ -130,10 +130,14 @@ impl Stage {
 
     fn check_counter(&self, expected: &str) -> Result<(), String> {
         let (name, value) = expected.split_once(' ').ok_or("name and value")?;
-        match self.server.counter(name) {
-            got if got.to_string() == value => Ok(()),
-            got => Err(format!("it is {got}")),
-        }
+        // What a close or a late packet changes may take a moment.
+        let mut control = self.server.connect();
+        let mut got = String::new();
+        let is_so = eventually(|| {
+            got = control.counter(name).to_string();
+            got == value
+        });
+        if is_so { Ok(()) } else { Err(format!("it is {got}")) }
     }
 }
 

@@ -202,7 +202,9 @@ impl Server {
     /// Returns once all input sent so far was handled and all answers to it can be
     /// read. A loop of one thread takes what is readable in the order in which it
     /// came; the second question begins after the answers of the first one's
-    /// turn went out.
+    /// turn went out. (On a busy machine the kernel may deliver two connections'
+    /// packets out of order: who wants to see something happen waits for it, and
+    /// this is for seeing that nothing did.)
     pub(crate) fn settle(&self) {
         let mut control = self.connect();
         control.settle();
@@ -345,6 +347,20 @@ pub(crate) fn backlog_granted(wanted: u32) -> u32 {
     wanted.min(somaxconn.trim().parse().expect("a number"))
 }
 
+/// Waits until something is so that nothing tells of by itself; false if it never is.
+pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Says aloud that a test is skipped; under CI nothing may be skipped.
 pub(crate) fn skip(why: &str) {
     println!("SKIPPED: {why}");
@@ -426,7 +442,11 @@ impl Log {
                 return line.clone();
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "no log line with {text:?} in {lines:#?}");
+            if left.is_zero() {
+                let seen = lines.clone();
+                drop(lines);
+                panic!("no log line with {text:?} in {seen:#?}");
+            }
             lines = changed.wait_timeout(lines, left).expect("log").0;
         }
     }
@@ -559,6 +579,11 @@ impl Client {
         (std::mem::take(&mut self.pending), self.ended)
     }
 
+    /// Waits for a moment for something to come; not to be relied on.
+    pub(crate) fn wait_a_moment(&mut self) {
+        self.receive(Duration::from_millis(300));
+    }
+
     /// All until the other side closes.
     #[track_caller]
     pub(crate) fn read_to_end(&mut self) -> String {
@@ -614,18 +639,15 @@ impl Client {
         value.unwrap_or_else(|| panic!("STATS {name} answered {line:?}"))
     }
 
-    /// Waits until a counter is at least this: for what no reply tells.
+    /// Waits until a counter is as wanted: for what no reply tells.
     #[track_caller]
-    pub(crate) fn wait_for_counter(&mut self, name: &str, least: u64) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let value = self.counter(name);
-            if value >= least {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{name} stays {value}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+    pub(crate) fn wait_for_counter(&mut self, name: &str, is_wanted: impl Fn(u64) -> bool) {
+        let mut value = 0;
+        let came = eventually(|| {
+            value = self.counter(name);
+            is_wanted(value)
+        });
+        assert!(came, "{name} stays {value}");
     }
 
     /// The value of a time in `STATS FULL`, such as `gained time`, in seconds.

@@ -7,7 +7,7 @@
 //!
 //! A failure prints the conversation as a transcript (`tests/transcripts/README.md`)
 //! and the seed: `DIFF_SEED=17 cargo test --test differential` plays that one again.
-//! `DIFF_SCRIPTS=100000` plays more of them.
+//! `DIFF_SCRIPTS=100000` plays more of them, however long that takes.
 
 #![cfg(feature = "daemon")]
 
@@ -23,25 +23,38 @@ use common::{COUNTERS, Client, Server};
 
 const CLIENTS: usize = 8;
 const STEPS: usize = 60;
+/// A busy machine plays fewer conversations.
+const SECONDS_AT_MOST: Duration = Duration::from_secs(20);
 
 #[test]
 fn random_conversations_go_alike() {
     let Some(mut pair) = Pair::start() else { return };
     let replayed = number_from_env("DIFF_SEED");
-    let scripts =
-        number_from_env("DIFF_SCRIPTS").unwrap_or(if replayed.is_some() { 1 } else { 200 });
+    let wanted = number_from_env("DIFF_SCRIPTS").or(replayed.map(|_| 1));
     let first = replayed.unwrap_or_else(seed_of_the_day);
-    println!("seeds {first} to {}", first.wrapping_add(scripts - 1));
-    for seed in (0..scripts).map(|n| first.wrapping_add(n)) {
-        let mut random = Random(seed);
-        let mut script = Script::default();
-        for _ in 0..STEPS {
-            let step = random_step(&mut random, &pair, 600);
-            script.play(&mut pair, step).unwrap_or_else(|what| script.fail(seed, &what));
-        }
-        let ended = script.everybody_leaves(&mut pair);
-        ended.unwrap_or_else(|what| script.fail(seed, &what));
+    let started = Instant::now();
+    let mut played = 0;
+    let goes_on = |played| match wanted {
+        Some(wanted) => played < wanted,
+        None => played < 200 && started.elapsed() < SECONDS_AT_MOST,
+    };
+    while goes_on(played) {
+        let seed = first.wrapping_add(played);
+        play_random(seed, &mut pair);
+        played += 1;
     }
+    println!("{played} conversations of {STEPS} steps, seeds from {first}");
+}
+
+fn play_random(seed: u64, pair: &mut Pair) {
+    let mut random = Random(seed);
+    let mut script = Script::default();
+    for _ in 0..STEPS {
+        let step = random_step(&mut random, pair, 600);
+        script.play(pair, step).unwrap_or_else(|what| script.fail(seed, &what));
+    }
+    let ended = script.everybody_leaves(pair);
+    ended.unwrap_or_else(|what| script.fail(seed, &what));
 }
 
 /// Waits of one second among waits of ten minutes. A round counts only if its
@@ -304,10 +317,7 @@ impl Script {
             self.play(pair, Step { client, action })?;
         }
         for gauge in ["hashtable_entries", "processing_workers", "waiting_workers"] {
-            let left = pair.ours.control.counter(gauge);
-            if left != 0 {
-                return Err(format!("{gauge} is {left} when all have left"));
-            }
+            pair.ours.control.wait_for_counter(gauge, |n| n == 0);
         }
         Ok(())
     }
