@@ -115,6 +115,7 @@ fn one_address_has_no_more_than_its_share() {
     let mut control = server.connect();
     assert_eq!(control.counter("rejected_connections_per_ip"), 20);
     assert_eq!(control.counter("connect_errors"), 0);
+    server.log.wait_for("--max-connections-per-ip");
     assert_eq!(server.log.count("--max-connections-per-ip"), 1);
     // Whoever leaves makes room, and a reset is leaving too.
     for _ in 0..5 {
@@ -150,6 +151,7 @@ fn more_than_max_connections_are_closed_at_once() {
     }
     assert_eq!(first.counter("rejected_connections"), 20);
     assert_eq!(first.counter("connect_errors"), 0);
+    server.log.wait_for("--max-connections is reached");
     assert_eq!(server.log.count("--max-connections is reached"), 1);
     drop(second);
     wait_until_served_from("127.0.0.1", server.address());
