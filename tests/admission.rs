@@ -101,6 +101,26 @@ fn a_denied_client_holds_nothing_and_disturbs_nobody() {
     holder.exchange("RELEASE", "RELEASED");
 }
 
+/// Of a client that has gone again when it is accepted the kernel knows no
+/// address any more, but still has what it sent.
+#[test]
+fn who_resets_in_the_backlog_is_not_served_either() {
+    let server = Server::start_with(&["--allow", "127.0.0.1"]);
+    let mut control = server.connect();
+    control.settle();
+    server.signal(Signal::STOP);
+    for _ in 0..20 {
+        let mut denied = From::connect("127.0.0.2", server.address());
+        denied.0.write_all(b"ACQ4ME k 99 99 0\nRELEASE\n").expect("send");
+        rustix::net::sockopt::set_socket_linger(&denied.0, Some(Duration::ZERO)).expect("linger");
+    }
+    server.signal(Signal::CONT);
+    control.settle();
+    assert!(!is_served_from("127.0.0.2", server.address()));
+    assert_eq!(control.counter("total_acquired"), 0);
+    assert_eq!(control.counter("connect_errors"), 0);
+}
+
 #[test]
 fn one_address_has_no_more_than_its_share() {
     let server = Server::start_with(&["--max-connections-per-ip", "3"]);

@@ -7,6 +7,7 @@ use super::options::Options;
 use crate::engine::statistics::Counters;
 use ipnet::IpNet;
 use log::warn;
+use rustix::io::Errno;
 use rustix::net::getpeername;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -55,9 +56,12 @@ impl Admission {
         if self.allowed.is_empty() && self.per_ip_max.is_none() {
             return true;
         }
-        // A Unix socket has its file's mode to say who may come in.
-        let Some(ip) = ip_of(socket) else {
-            return true;
+        let ip = match ip_of(socket) {
+            Ok(Some(ip)) => ip,
+            // A Unix socket has its file's mode to say who may come in.
+            Ok(None) => return true,
+            // It has gone again; what it sent could still be read, though.
+            Err(_) => return false,
         };
         if !self.allowed.is_empty() && !self.allowed.iter().any(|net| net.contains(&ip)) {
             counters.denied_connections += 1;
@@ -79,7 +83,7 @@ impl Admission {
         if self.per_ip_max.is_none() {
             return;
         }
-        if let Some(ip) = ip_of(socket) {
+        if let Ok(Some(ip)) = ip_of(socket) {
             *self.connections_by_ip.entry(ip).or_default() += 1;
             self.ip_by_slot.insert(slot, ip);
         }
@@ -105,10 +109,16 @@ impl Admission {
     }
 }
 
-/// Through a socket for both, an IPv4 address comes as an IPv6 one.
-fn ip_of(socket: &OwnedFd) -> Option<IpAddr> {
-    let address = getpeername(socket).ok()??;
-    SocketAddr::try_from(address).ok().map(|address| address.ip().to_canonical())
+/// `None` for a Unix socket. Through a socket for both, an IPv4 address comes as
+/// an IPv6 one.
+///
+/// # Errors
+/// The peer is not connected any more.
+fn ip_of(socket: &OwnedFd) -> Result<Option<IpAddr>, Errno> {
+    let Some(address) = getpeername(socket)? else {
+        return Ok(None);
+    };
+    Ok(SocketAddr::try_from(address).ok().map(|address| address.ip().to_canonical()))
 }
 
 fn log(limit: &mut RateLimit, text: &str) {
