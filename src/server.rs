@@ -285,10 +285,15 @@ impl Server {
         while let Some(socket) =
             self.acceptor.next(self.connections.len(), &mut self.engine.counters)
         {
-            let open = self.connections.len();
-            if self.admission.admits(&socket, open, &mut self.engine.counters) {
-                self.add_connection(socket);
-            }
+            self.admit(socket);
+        }
+    }
+
+    /// Serves a newcomer, or closes the connection.
+    fn admit(&mut self, socket: OwnedFd) {
+        let open = self.connections.len();
+        if self.admission.admits(&socket, open, &mut self.engine.counters) {
+            self.add_connection(socket);
         }
     }
 

@@ -77,7 +77,7 @@ impl Server {
                 unix_socket::remove(path);
             }
             while let listener::Accepted::Connection(socket) = listener.accept() {
-                self.add_connection(socket);
+                self.admit(socket);
             }
         }
     }
