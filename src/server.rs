@@ -480,11 +480,12 @@ impl Server {
             Flushed::Failed(e) => {
                 debug!("#{} sending failed: {e}", client.serial);
                 self.engine.counters.failed_sends += 1;
-                if finishing {
-                    self.bury(client);
-                } else {
-                    // Whatever broke it shows at the next read.
-                    self.unfinished.push(client);
+                match e {
+                    _ if finishing => self.bury(client),
+                    // The end shows at the next read, after what it sent before.
+                    Errno::PIPE | Errno::CONNRESET => self.unfinished.push(client),
+                    // It may still be there, and wait for the answer that is lost.
+                    _ => self.disconnect(client),
                 }
             }
         }
