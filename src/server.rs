@@ -92,6 +92,7 @@ pub struct Server {
     tidier: Tidier,
     cut_off_log: RateLimit,
     poll_log: RateLimit,
+    watch_log: RateLimit,
 }
 
 /// Why the daemon could not start.
@@ -205,6 +206,7 @@ impl Server {
             tidier: Tidier::default(),
             cut_off_log: RateLimit::default(),
             poll_log: RateLimit::default(),
+            watch_log: RateLimit::default(),
         })
     }
 
@@ -304,7 +306,9 @@ impl Server {
         let registry = self.poll.registry();
         if let Err(e) = registry.register(&mut SourceFd(&fd), token, Interest::READABLE) {
             self.engine.counters.connect_errors += 1;
-            error!("a connection could not be watched and is closed: {e}");
+            if let Some(suppressed) = self.watch_log.admit() {
+                error!("a connection could not be watched and is closed: {e}{suppressed}");
+            }
             return;
         }
         self.admission.note_opened(entry.key(), &socket);
@@ -505,7 +509,10 @@ impl Server {
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
         if let Err(e) = registry.reregister(&mut SourceFd(&fd), Token(slot), interest) {
-            error!("#{} can't be watched any more and is closed: {e}", client.serial);
+            if let Some(suppressed) = self.watch_log.admit() {
+                let serial = client.serial;
+                error!("#{serial} can't be watched any more and is closed: {e}{suppressed}");
+            }
             self.engine.counters.failed_sends += 1;
             self.disconnect(client);
         }
