@@ -5,7 +5,7 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/targets/*.rs)))
 
-.PHONY: help run test lint bench fuzz clean reference
+.PHONY: help run test lint bench fuzz clean reference tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -19,7 +19,7 @@ run: ## build, and serve on localhost until Ctrl-C
 	@echo
 	target/release/poolcounterd
 
-test: reference ## everything that shows that it is right
+test: reference tools ## everything that shows that it is right
 	$(CARGO) test --locked
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
@@ -46,6 +46,9 @@ bench: reference ## measure beside Debian's daemon and a minimal server; writes 
 
 fuzz: ## fuzz each target for FUZZ_SECONDS
 	@for target in $(FUZZ_TARGETS); do fuzz/run.sh $$target $(FUZZ_SECONDS) || exit 1; done
+
+tools: # what the tests need besides Rust
+	@tests/fetch-tools.sh
 
 reference: ## fetch Debian's C daemon, to compare with
 	@tests/fetch-reference.sh
