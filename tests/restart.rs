@@ -82,7 +82,9 @@ fn a_disconnect_while_the_new_image_is_on_its_way_frees_the_lock() {
     gap.close(&server);
     heir_of_closed.expect("LOCKED");
     heir_of_reset.expect("LOCKED");
-    wait_until("both have gone", || (server.counter("processed_count") == 2).then_some(()));
+    // Whichever close is seen first: the waiter that has gone may have been
+    // handed the lock for a moment.
+    wait_until("both have gone", || (server.counter("processed_count") >= 2).then_some(()));
     assert_eq!(server.counter("processing_workers"), 2);
     assert_eq!(server.counter("waiting_workers"), 0);
 }
