@@ -40,6 +40,7 @@ lint: ## format, clippy and docs, warnings being errors
 				|| exit 1; \
 		fi; \
 	done
+	$(CARGO) test --locked --test dependencies -- --include-ignored
 
 bench: reference ## measure beside Debian's daemon and a minimal server; writes docs/benchmarks.md
 	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- suite $(BENCH_FLAGS)
