@@ -37,6 +37,7 @@ const ARROWS_UP: &[(&str, &[&str])] =
     &[("engine", &["server"]), ("protocol", &["engine", "server"])];
 
 const MAY_BE_UNSAFE: &str = "server/sys.rs";
+const THE_CLOCK: &str = "server/clock.rs";
 
 #[test]
 fn what_decides_does_no_input_and_output() {
@@ -65,6 +66,18 @@ fn unsafe_stands_in_one_module() {
 fn the_wall_clock_is_not_read() {
     let names = ["SystemTime", "UNIX_EPOCH", "CLOCK_REALTIME", "Realtime", "RealtimeCoarse"];
     assert_none_in(&source_files(&source()), |paths| segments_among(paths, &names));
+}
+
+/// Nor does anybody but the one place read any other clock.
+#[test]
+fn one_module_reads_the_clock() {
+    let clocks = ["Instant", "clock_gettime", "ClockId", "gettimeofday", "timerfd_create"];
+    let mut files = source_files(&source());
+    files.retain(|file| !file.ends_with(THE_CLOCK));
+    assert_none_in(&files, |paths| segments_among(paths, &clocks));
+    let clock = paths_in(&fs::read_to_string(source().join(THE_CLOCK)).unwrap());
+    let read = segments_among(&clock, &["ClockId"]);
+    assert!(read.contains(&"ClockId::Monotonic".to_owned()), "{read:?}");
 }
 
 /// A path like `std::io::Read` in the source, or a single name.
