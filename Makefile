@@ -127,3 +127,12 @@ bench-instructions: ## count the engine's instructions; fails where they rose by
 
 test: bench-instructions
 # --- end of instruction counts -----------------------------------------------
+
+# --- Torture -----------------------------------------------------------------
+TORTURE_SECONDS ?= 600
+
+.PHONY: torture
+
+torture: ## torture the daemon for TORTURE_SECONDS, TORTURE_SEED repeats a round
+	TORTURE_SECONDS=$(TORTURE_SECONDS) $(CARGO) test --locked --test torture -- --nocapture
+# --- end of torture ----------------------------------------------------------

@@ -1,0 +1,294 @@
+//! The crowd and its judge: lets every client act when its time has come, reads
+//! what is there, restarts the daemon, and compares what all of them know.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{self, Display, Formatter};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Signal;
+
+use crate::actor::{self, Actor};
+use crate::common::Server;
+use crate::told::Key;
+use crate::{Random, WENT_ON};
+
+const CLIENTS: usize = 300;
+
+/// How often it is looked whether an answer is missing.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// All that a client may be told, but for statistics.
+const REPLIES: [&str; 12] = [
+    "LOCKED",
+    "DONE",
+    "RELEASED",
+    "TIMEOUT",
+    "QUEUE_FULL",
+    "LOCK_HELD",
+    "NOT_LOCKED",
+    "ERROR WAIT_FOR_RESPONSE",
+    "ERROR BAD_SYNTAX",
+    "ERROR BAD_COMMAND",
+    "ERROR WRONG_STAT",
+    "ERROR LINE_TOO_LONG",
+];
+
+/// What is told of the past when something is wrong.
+const HISTORY_MAX: usize = 50_000;
+
+/// What kind of round it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) restarts: bool,
+    pub(crate) hold_max: Option<Duration>,
+}
+
+impl Rules {
+    pub(crate) fn of(seed: u64) -> Rules {
+        Rules {
+            restarts: !matches!(seed % 8, 2 | 5),
+            hold_max: (seed % 2 == 1).then_some(Duration::from_secs(1)),
+        }
+    }
+
+    /// The keys of [`crate::order`] may be held for long.
+    pub(crate) fn arguments(&self) -> Vec<&'static str> {
+        match self.hold_max {
+            None => Vec::new(),
+            Some(_) => vec!["--max-hold", "order-*=3600", "--max-hold", "*=1"],
+        }
+    }
+}
+
+impl Display for Rules {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let with = |what: bool| if what { "with" } else { "without" };
+        let (restarts, max) = (with(self.restarts), with(self.hold_max.is_some()));
+        write!(f, "{CLIENTS} clients, {restarts} restarts, {max} --max-hold")
+    }
+}
+
+/// What the clients saw.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    replies: BTreeMap<String, u64>,
+    pub(crate) connected: u64,
+    pub(crate) restarts: usize,
+}
+
+impl Tally {
+    /// What `STATS` shows does not count.
+    pub(crate) fn count(&mut self, line: &str) {
+        if line.starts_with(char::is_uppercase) {
+            *self.replies.entry(line.to_owned()).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn times(&self, reply: &str) -> u64 {
+        self.replies.get(reply).copied().unwrap_or(0)
+    }
+
+    /// Torture that never gets somewhere shows nothing about it.
+    pub(crate) fn assert_all_was_tried(&self, rules: Rules) {
+        for reply in REPLIES {
+            assert!(self.times(reply) > 0, "never {reply}: {self}");
+        }
+        assert!(self.restarts > 0 || !rules.restarts, "no restart");
+    }
+}
+
+impl Display for Tally {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} connections, {} restarts", self.connected, self.restarts)?;
+        self.replies.iter().try_for_each(|(reply, times)| write!(f, ", {times} {reply}"))
+    }
+}
+
+/// What the clients share.
+pub(crate) struct World {
+    pub(crate) address: SocketAddr,
+    pub(crate) rules: Rules,
+    pub(crate) tally: Tally,
+    pub(crate) history: History,
+}
+
+pub(crate) struct Crowd<'a> {
+    server: &'a Server,
+    seed: u64,
+    random: Random,
+    world: World,
+    actors: Vec<Actor>,
+    next_look: Instant,
+    next_restart: Instant,
+    asked_restarts: usize,
+    restarts_before: usize,
+}
+
+impl<'a> Crowd<'a> {
+    pub(crate) fn new(server: &'a Server, rules: Rules, seed: u64) -> Crowd<'a> {
+        let now = Instant::now();
+        let history = History { start: now, entries: VecDeque::new() };
+        let address = server.address();
+        let restarts_before = server.log.count(WENT_ON);
+        Crowd {
+            server,
+            seed,
+            random: Random(seed),
+            world: World { address, rules, tally: Tally::default(), history },
+            actors: (0..CLIENTS).map(|id| Actor::new(id, seed, now)).collect(),
+            next_look: now,
+            next_restart: now,
+            asked_restarts: 0,
+            restarts_before,
+        }
+    }
+
+    /// One turn: waits until there is something to do, and does it.
+    pub(crate) fn go_on(&mut self) {
+        let (readable, writable) = self.wait();
+        for &n in &readable {
+            self.hear(n);
+        }
+        let now = Instant::now();
+        for n in 0..self.actors.len() {
+            let actor = &mut self.actors[n];
+            let must_act = actor.next_at() <= now || writable.contains(&n);
+            if must_act {
+                let result = actor.act(now, &mut self.world);
+                result.unwrap_or_else(|why| self.fail(n, None, &why));
+            }
+        }
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            self.look_for_missing_answers(now);
+        }
+        if self.world.rules.restarts && now >= self.next_restart {
+            self.restart(now);
+        }
+    }
+
+    /// Everybody closes. What happened.
+    pub(crate) fn leave(mut self) -> Tally {
+        self.actors.clear();
+        self.world.tally.restarts = self.server.log.count(WENT_ON) - self.restarts_before;
+        self.world.tally
+    }
+
+    /// Who can be read and who can be written to, by number.
+    fn wait(&self) -> (Vec<usize>, Vec<usize>) {
+        let now = Instant::now();
+        let mut fds = Vec::new();
+        let mut of = Vec::new();
+        let mut until = self.next_look;
+        for (n, actor) in self.actors.iter().enumerate() {
+            until = until.min(actor.next_at());
+            let Some(stream) = actor.stream() else { continue };
+            let mut wanted = PollFlags::empty();
+            wanted.set(PollFlags::IN, actor.reads(now));
+            wanted.set(PollFlags::OUT, actor.is_stuck());
+            if !wanted.is_empty() {
+                fds.push(PollFd::new(stream, wanted));
+                of.push(n);
+            }
+        }
+        let timeout = until.saturating_duration_since(now).try_into().expect("a short time");
+        poll(&mut fds, Some(&timeout)).expect("poll");
+        let of_event = |flags: PollFlags| {
+            let hit = fds.iter().zip(&of).filter(|(fd, _)| fd.revents().intersects(flags));
+            hit.map(|(_, &n)| n).collect()
+        };
+        let read = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
+        (of_event(read), of_event(PollFlags::OUT))
+    }
+
+    /// Reads what a client was told. A lock that it was given was given to nobody
+    /// else meanwhile: whoever holds it for sure by now held it all the time.
+    fn hear(&mut self, n: usize) {
+        let result = self.actors[n].hear(&mut self.world);
+        let gained = result.unwrap_or_else(|why| self.fail(n, None, &why));
+        let now = Instant::now();
+        for key in gained {
+            let holds = |actor: &Actor| actor.holds_for_sure(key, now);
+            let holders = self.actors.iter().map(holds).sum::<usize>();
+            if holders > actor::workers(key) {
+                let who = self.actors.iter().filter(|actor| holds(actor) > 0);
+                let who: Vec<usize> = who.map(Actor::id).collect();
+                self.fail(n, Some(key), &format!("{holders} holders at once: clients {who:?}"));
+            }
+        }
+    }
+
+    fn look_for_missing_answers(&self, now: Instant) {
+        for (n, actor) in self.actors.iter().enumerate() {
+            if let Some((why, key)) = actor.overdue(now) {
+                self.fail(n, key, &why);
+            }
+        }
+    }
+
+    /// As a rule when the last one is done; now and then on top of it.
+    fn restart(&mut self, now: Instant) {
+        let done = self.server.log.count(WENT_ON) - self.restarts_before;
+        if done < self.asked_restarts && !self.random.percent(2) {
+            self.next_restart = now + Duration::from_millis(20);
+            return;
+        }
+        self.server.signal(Signal::USR1);
+        self.world.history.note(None, None, "hot restart".to_owned());
+        // Those asked for during another one are one with it.
+        self.asked_restarts = done + 1;
+        let often = if self.random.percent(50) { 400 } else { 3000 };
+        self.next_restart = now + Duration::from_millis(50) + self.random.millis_below(often);
+    }
+
+    fn fail(&self, client: usize, key: Option<Key>, why: &str) -> ! {
+        let history = &self.world.history;
+        let mut text = format!("client {client}: {why}\n\nThe last of that client:\n");
+        text += &history.last(40, |entry| entry.client.is_none_or(|c| c == client));
+        // Of the key in question, or of the last one that the client named.
+        let named = || history.entries.iter().rev().find(|e| e.client == Some(client))?.key;
+        if let Some(key) = key.or_else(named) {
+            text += &format!("\nThe last of key {}:\n", actor::name(key).escape_ascii());
+            text += &history.last(60, |entry| entry.client.is_none() || entry.key == Some(key));
+        }
+        let log = self.server.log.lines();
+        let log = log[log.len().saturating_sub(10)..].join("\n");
+        let seed = self.seed;
+        panic!("{text}\nThe daemon's log:\n{log}\n\nRepeat with: make torture TORTURE_SEED={seed}");
+    }
+}
+
+/// What happened, to be told when something is wrong.
+pub(crate) struct History {
+    start: Instant,
+    entries: VecDeque<Entry>,
+}
+
+struct Entry {
+    at: Duration,
+    client: Option<usize>,
+    key: Option<Key>,
+    what: String,
+}
+
+impl History {
+    pub(crate) fn note(&mut self, client: Option<usize>, key: Option<Key>, what: String) {
+        if self.entries.len() == HISTORY_MAX {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(Entry { at: self.start.elapsed(), client, key, what });
+    }
+
+    fn last(&self, count: usize, wanted: impl Fn(&Entry) -> bool) -> String {
+        let mut entries: Vec<&Entry> =
+            self.entries.iter().rev().filter(|e| wanted(e)).take(count).collect();
+        entries.reverse();
+        let line = |entry: &&Entry| {
+            let client = entry.client.map(|n| format!("client {n}")).unwrap_or_default();
+            format!("{:11.6} s  {client:10}  {}\n", entry.at.as_secs_f64(), entry.what)
+        };
+        entries.iter().map(line).collect()
+    }
+}

@@ -1,0 +1,232 @@
+//! What a client knows of its own locks, by what it sent and what it was told; and
+//! whether the daemon may say that here.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// How much later than due an answer may come, on a machine that is busy.
+pub(crate) const MARGIN: Duration = Duration::from_secs(10);
+
+/// As many locks as a connection may hold or wait for.
+const DEPTH_MAX: usize = 4;
+
+/// No request with such a limit may be told QUEUE_FULL: so many clients there are not.
+pub(crate) const QUEUE_MAX: usize = 10_000;
+
+/// Number of a key; its bytes and its limits follow from it.
+pub(crate) type Key = usize;
+
+/// An ACQ that is right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acquire {
+    pub(crate) for_anyone: bool,
+    pub(crate) key: Key,
+    pub(crate) queue_max: usize,
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Command {
+    Acquire(Acquire),
+    /// Refused for its syntax, if not for something else first.
+    BadAcquire,
+    Release,
+    /// Answered by one line that begins like this.
+    Answered(&'static str),
+    StatsFull,
+}
+
+/// A command on its way, and when it was sent: never later than the daemon read it.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    command: Command,
+    at: Instant,
+}
+
+/// A lock that the client was given and has not seen the end of.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    key: Key,
+    /// Was given between the two.
+    asked_at: Instant,
+    locked_at: Instant,
+}
+
+/// One connection as its client knows it.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// `--max-hold` for all keys.
+    hold_max: Option<Duration>,
+    stack: Vec<Held>,
+    /// A wait, once it is known to be one.
+    waiting: Option<(Acquire, Instant)>,
+    /// Commands without an answer, but for `waiting`.
+    sent: VecDeque<Sent>,
+    amid_stats_full: bool,
+}
+
+/// The key of a lock that was given, if the line gave one; or why it may not be.
+pub(crate) type Heard = Result<Option<Key>, String>;
+
+impl Told {
+    pub(crate) fn new(hold_max: Option<Duration>) -> Told {
+        Told { hold_max, ..Told::default() }
+    }
+
+    pub(crate) fn note_sent(&mut self, command: Command, at: Instant) {
+        self.sent.push_back(Sent { command, at });
+    }
+
+    pub(crate) fn holds_something(&self) -> bool {
+        !self.stack.is_empty()
+    }
+
+    /// Everything sent has its answer.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.sent.is_empty() && self.waiting.is_none()
+    }
+
+    /// Commands without an answer.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// How many locks of this key the client holds for sure: it was told LOCKED,
+    /// has sent no RELEASE that could mean this one, and it is not so old that it may
+    /// have been taken away.
+    pub(crate) fn holds_for_sure(&self, key: Key, now: Instant) -> usize {
+        let is_release = |sent: &&Sent| matches!(sent.command, Command::Release);
+        let releases = self.sent.iter().filter(is_release).count();
+        let sure = self.stack.len().saturating_sub(releases);
+        let young = |held: &Held| self.hold_max.is_none_or(|max| now < held.asked_at + max);
+        self.stack[..sure].iter().filter(|held| held.key == key && young(held)).count()
+    }
+
+    /// Why the oldest unanswered command should have been answered, if it should.
+    /// `quiet_until`: when the client began to read again.
+    pub(crate) fn overdue(
+        &self,
+        now: Instant,
+        quiet_until: Instant,
+    ) -> Option<(String, Option<Key>)> {
+        let late = |at: Instant| now > at.max(quiet_until) + MARGIN;
+        if let Some((asked, at)) = self.waiting {
+            if late(at + asked.timeout) {
+                return Some((format!("a forgotten waiter: {asked:?}"), Some(asked.key)));
+            }
+        }
+        let sent = self.sent.front()?;
+        let (timeout, key) = match sent.command {
+            Command::Acquire(asked) => (asked.timeout, Some(asked.key)),
+            _ => (Duration::ZERO, None),
+        };
+        late(sent.at + timeout).then(|| (format!("no answer to {:?}", sent.command), key))
+    }
+
+    /// Whether the daemon may close after the client shut its writing side: all is
+    /// answered but a wait, which ended with it.
+    pub(crate) fn may_end(&self) -> bool {
+        let waits = |sent: &Sent| match sent.command {
+            Command::Acquire(asked) => !asked.timeout.is_zero(),
+            _ => false,
+        };
+        let all_answered = match self.waiting {
+            Some(_) => self.sent.is_empty(),
+            None => self.sent.is_empty() || self.sent.len() == 1 && waits(&self.sent[0]),
+        };
+        all_answered && !self.amid_stats_full
+    }
+
+    /// Takes a line from the daemon.
+    pub(crate) fn hear(&mut self, line: &str, now: Instant) -> Heard {
+        if self.amid_stats_full {
+            self.amid_stats_full = !line.is_empty();
+            return Ok(None);
+        }
+        if let Some((asked, at)) = self.waiting {
+            if ends_a_wait(line) {
+                self.waiting = None;
+                return self.hear_of_lock(asked, at, line, now);
+            }
+        }
+        let Some(&Sent { command, at }) = self.sent.front() else {
+            return Err(format!("{line:?}, but nothing was asked"));
+        };
+        self.sent.pop_front();
+        match (command, self.refusal()) {
+            (Command::Acquire(_) | Command::BadAcquire, Some(refusal)) => want(line, refusal),
+            (Command::BadAcquire, None) => want(line, "ERROR BAD_SYNTAX"),
+            (Command::Acquire(asked), None) if ends_a_wait(line) => {
+                self.hear_of_lock(asked, at, line, now)
+            }
+            (Command::Acquire(asked), None) if line == "QUEUE_FULL" => {
+                let may_be = asked.queue_max < QUEUE_MAX;
+                if may_be { Ok(None) } else { Err(format!("QUEUE_FULL to {asked:?}")) }
+            }
+            (Command::Acquire(asked), None) if !asked.timeout.is_zero() => {
+                // No answer to it: it waits, and this answers what came after.
+                self.waiting = Some((asked, at));
+                self.hear(line, now)
+            }
+            (Command::Acquire(asked), None) => Err(format!("{line:?} to {asked:?}")),
+            (Command::Release, _) => self.hear_of_release(line, at, now),
+            (Command::Answered(start), _) if line.starts_with(start) => Ok(None),
+            (Command::Answered(start), _) => Err(format!("{line:?} instead of {start:?}")),
+            (Command::StatsFull, _) => {
+                self.amid_stats_full = true;
+                if line.starts_with("uptime: ") { Ok(None) } else { Err(line.to_owned()) }
+            }
+        }
+    }
+
+    /// What every ACQ is told now, whatever it asks for.
+    fn refusal(&self) -> Option<&'static str> {
+        let waits = self.waiting.is_some();
+        if self.stack.len() + usize::from(waits) == DEPTH_MAX {
+            return Some("LOCK_HELD");
+        }
+        waits.then_some("ERROR WAIT_FOR_RESPONSE")
+    }
+
+    fn hear_of_lock(
+        &mut self,
+        asked: Acquire,
+        asked_at: Instant,
+        line: &str,
+        now: Instant,
+    ) -> Heard {
+        match line {
+            "LOCKED" => {
+                self.stack.push(Held { key: asked.key, asked_at, locked_at: now });
+                Ok(Some(asked.key))
+            }
+            "DONE" if asked.for_anyone && !asked.timeout.is_zero() => Ok(None),
+            "TIMEOUT" if now >= asked_at + asked.timeout => Ok(None),
+            _ => Err(format!("{line} after {:?} to {asked:?}", now - asked_at)),
+        }
+    }
+
+    fn hear_of_release(&mut self, line: &str, sent_at: Instant, now: Instant) -> Heard {
+        if self.waiting.take().is_some() {
+            return want(line, "RELEASED");
+        }
+        let Some(held) = self.stack.pop() else { return want(line, "NOT_LOCKED") };
+        let (may_be_spent, must_be_spent) = match self.hold_max {
+            None => (false, false),
+            Some(max) => (now >= held.asked_at + max, sent_at > held.locked_at + max + MARGIN),
+        };
+        match line {
+            "RELEASED" if !must_be_spent => Ok(None),
+            "NOT_LOCKED" if may_be_spent => Ok(None),
+            _ => Err(format!("{line:?} to RELEASE of {held:?}, sent {:?} ago", now - sent_at)),
+        }
+    }
+}
+
+fn ends_a_wait(line: &str) -> bool {
+    matches!(line, "LOCKED" | "DONE" | "TIMEOUT")
+}
+
+fn want(line: &str, wanted: &str) -> Heard {
+    if line == wanted { Ok(None) } else { Err(format!("{line:?} instead of {wanted:?}")) }
+}
