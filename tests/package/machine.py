@@ -125,7 +125,8 @@ class Machine:
     def boot(self):
         """Boots and waits until everything that is to be started is."""
         environment = {"PATH": os.environ["PATH"], "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
-        command = ["systemd-nspawn", "-q", "-D", self.root, "--boot", f"--machine={self.name}",
+        # It goes when we go, however that is.
+        command = ["setpriv", "--pdeathsig", "KILL", "systemd-nspawn", "-q", "-D", self.root, "--boot", f"--machine={self.name}",
                    "--console=pipe", "--register=no", "--keep-unit", "--private-network", "--notify-ready=yes"]
         if self.allow_bpf:
             # Without these, systemd inside can't attach its address filters.
