@@ -21,6 +21,8 @@ fn our_daemon_follows_every_transcript() {
 
 #[test]
 fn the_reference_follows_every_transcript_that_is_not_ours_only() {
+    // Said once, not for each of them.
+    let Some(_) = Server::reference() else { return };
     let both: Vec<_> = transcripts().into_iter().filter(|t| !t.ours_only).collect();
     let failures = play_all(&both, Server::reference);
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
