@@ -24,9 +24,11 @@ pub(super) fn start(filter: Option<&str>) {
 /// Whether standard error is the journal's: systemd.exec(5), `JOURNAL_STREAM`
 /// names the device and inode of that stream.
 fn goes_to_journal() -> bool {
-    let stderr = rustix::fs::fstat(rustix::stdio::stderr());
-    let expected = stderr.map(|stat| format!("{}:{}", stat.st_dev, stat.st_ino));
-    std::env::var("JOURNAL_STREAM").ok() == expected.ok()
+    let Ok(stat) = rustix::fs::fstat(rustix::stdio::stderr()) else {
+        return false;
+    };
+    let stderr = format!("{}:{}", stat.st_dev, stat.st_ino);
+    std::env::var("JOURNAL_STREAM").is_ok_and(|stream| stream == stderr)
 }
 
 /// The journal adds the time and the name itself; the priority it reads from the
