@@ -221,9 +221,13 @@ pub fn reload(path: &str, arguments: &[String]) -> Result<String, String> {
         [] => "RESTART\n".to_owned(),
         _ => format!("RESTART {}\n", serde_json::json!(arguments)),
     };
-    stream.write_all(request.as_bytes()).map_err(failed)?;
+    // A daemon that has no time for us has said so, and closed, before we ask.
+    let sent = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
+    if answer.is_empty() {
+        sent.map_err(failed)?;
+    }
     let answer = answer.trim_end();
     if answer.starts_with("OK ") {
         Ok(answer.to_owned())
