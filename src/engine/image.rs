@@ -3,7 +3,6 @@
 use super::lock::{Lock, LockId, NO_POOL, State};
 use super::statistics::{Counters, Durations};
 use super::{ClientId, Engine, LOCKS_PER_CLIENT_MAX, Time};
-use std::collections::HashMap;
 use std::hash::RandomState;
 
 /// Everything that an engine knows.
@@ -225,38 +224,32 @@ fn check_sums(image: &Image) -> Result<(), BadImage> {
 /// Each client's stack has no gap, no place taken twice, one serial number, and
 /// a wait only on top; and waits have deadlines, locks that are held have none.
 fn check_stacks(image: &Image) -> Result<(), BadImage> {
-    #[derive(Default)]
-    struct Seen {
-        serial: u32,
-        depths: [Option<State>; LOCKS_PER_CLIENT_MAX],
+    let mut locks: Vec<(State, &LockImage)> = image.locks().collect();
+    locks.sort_unstable_by_key(|(_, lock)| (lock.client.slot, lock.depth));
+    let mut stacks = locks.chunk_by(|(_, one), (_, next)| one.client.slot == next.client.slot);
+    stacks.try_for_each(check_stack)
+}
+
+/// The locks of one slot, sorted by depth.
+fn check_stack(stack: &[(State, &LockImage)]) -> Result<(), BadImage> {
+    if stack.len() > LOCKS_PER_CLIENT_MAX {
+        return Err(BadImage("a stack too deep"));
     }
-    let mut clients: HashMap<u32, Seen> = HashMap::new();
-    for (state, lock) in image.locks() {
-        if lock.deadline.is_some() != state.waits() {
-            return Err(BadImage("a deadline on a lock that is held, or a wait without one"));
-        }
-        let ClientId { slot, serial } = lock.client;
-        if slot >= SLOTS_MAX {
+    for (place, (state, lock)) in stack.iter().enumerate() {
+        if lock.client.slot >= SLOTS_MAX {
             return Err(BadImage("a client in a slot that no connection could have"));
         }
-        let new = Seen { serial, ..Seen::default() };
-        let seen = clients.entry(slot).or_insert(new);
-        if seen.serial != serial {
+        if lock.client != stack[0].1.client {
             return Err(BadImage("two clients in one slot"));
         }
-        let place = seen.depths.get_mut(lock.depth).ok_or(BadImage("a stack too deep"))?;
-        if place.replace(state).is_some() {
-            return Err(BadImage("two locks in one place of a stack"));
+        if lock.depth != place {
+            return Err(BadImage("a gap in a stack, or two locks in one place"));
         }
-    }
-    for seen in clients.values() {
-        let len = seen.depths.iter().take_while(|state| state.is_some()).count();
-        if seen.depths[len..].iter().any(Option::is_some) {
-            return Err(BadImage("a gap in a stack"));
-        }
-        let below_top = &seen.depths[..len - 1];
-        if below_top.iter().flatten().any(|state| state.waits()) {
+        if state.waits() && place + 1 < stack.len() {
             return Err(BadImage("a wait below another lock of its stack"));
+        }
+        if lock.deadline.is_some() != state.waits() {
+            return Err(BadImage("a deadline on a lock that is held, or a wait without one"));
         }
     }
     Ok(())

@@ -7,7 +7,7 @@
 
 use super::clock;
 use super::options::Options;
-use super::snapshot::{self, Snapshot};
+use super::snapshot::{self, ListenerState, Snapshot};
 use super::{listener, sys, unix_socket};
 use crate::engine::{Engine, Time};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -158,7 +158,7 @@ fn end(child: &mut Child) {
 pub fn read_trial_snapshot(options: &Options) -> Result<String, String> {
     let mut text = Vec::new();
     io::stdin().lock().read_to_end(&mut text).map_err(|e| e.to_string())?;
-    let snapshot = read_back(&text)?;
+    let listeners = read_back(&text)?;
     if options.reload || options.check.is_some() {
         return Err("a daemon can't go on with --reload or --check".to_owned());
     }
@@ -166,8 +166,7 @@ pub fn read_trial_snapshot(options: &Options) -> Result<String, String> {
         unix_socket::group_id(group).map_err(|e| e.to_string())?;
     }
     let addresses = options.listen.as_deref();
-    listener::check_addresses(addresses, options.port, &snapshot.listeners)
-        .map_err(|e| e.to_string())?;
+    listener::check_addresses(addresses, options.port, &listeners).map_err(|e| e.to_string())?;
     Ok(answer_for(&text))
 }
 
@@ -176,12 +175,13 @@ fn answer_for(text: &[u8]) -> String {
     format!("can go on from snapshot {:016x} of version {version} or older", snapshot::digest(text))
 }
 
-/// Reads a snapshot as the new image will, up to its descriptors.
-fn read_back(text: &[u8]) -> Result<Snapshot, String> {
+/// Reads a snapshot as the new image will, up to its descriptors. What is of use
+/// afterwards are the listeners.
+fn read_back(text: &[u8]) -> Result<Vec<ListenerState>, String> {
     let snapshot = Snapshot::read(text).map_err(|e| e.to_string())?;
-    Engine::from_image(snapshot.engine.clone(), RandomState::new(), clock::now())
+    Engine::from_image(snapshot.engine, RandomState::new(), clock::now())
         .map_err(|e| snapshot::SnapshotError::from(e).to_string())?;
-    Ok(snapshot)
+    Ok(snapshot.listeners)
 }
 
 /// The second phase. Returns only when it failed; then nothing has changed.

@@ -5,16 +5,16 @@ use super::listener::{self, Listener, Settings};
 use super::operator::Operator;
 use super::options::Options;
 use super::snapshot::{ConnectionState, Snapshot, SnapshotError};
+use super::sys::inherited_descriptor;
 use super::unix_socket;
-use super::{Server, StartError, VERSION, clock, sys};
+use super::{Server, StartError, VERSION, clock};
 use crate::engine::{ClientId, Engine};
 use log::{error, info, warn};
-use rustix::io::FdFlags;
 use rustix::net::{SendFlags, send};
 use slab::Slab;
 use std::hash::RandomState;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 
 impl Server {
     /// Takes over all that the old image of this process left. Only if that is
@@ -27,7 +27,7 @@ impl Server {
         let settings = Settings::new(&options);
         let mut listeners = Vec::new();
         for state in &snapshot.listeners {
-            let socket = take_over(state.fd)?;
+            let socket = inherited_descriptor(state.fd)?;
             listeners.push(Listener::resume(socket, state, snapshot.draining, &settings)?);
         }
         let (connections, lost) = resume_connections(snapshot.connections);
@@ -47,7 +47,8 @@ impl Server {
             problems.push(format!("serving on with the old addresses: {e}"));
             Vec::new()
         });
-        let control = snapshot.control.map(|c| io::Result::Ok((take_over(c.fd)?, c.path)));
+        let control =
+            snapshot.control.map(|c| io::Result::Ok((inherited_descriptor(c.fd)?, c.path)));
         if let Err(e) = operator.resume_control(control.transpose()?, &options) {
             // Without it the daemon still serves clients.
             problems.push(e.to_string());
@@ -64,7 +65,7 @@ impl Server {
             error!("after the hot restart: {problem}");
         }
         if let Some(fd) = snapshot.requester {
-            answer_requester(take_over(fd)?, &problems);
+            answer_requester(inherited_descriptor(fd)?, &problems);
         }
         Ok(server)
     }
@@ -111,7 +112,7 @@ fn resume_connections(states: Vec<ConnectionState>) -> (Slab<Connection>, Vec<Cl
     let mut lost = Vec::new();
     for state in states {
         let (slot, serial) = (state.slot, state.serial);
-        match take_over(state.fd) {
+        match inherited_descriptor(state.fd) {
             Ok(socket) => connections.push((slot as usize, Connection::resume(socket, state))),
             Err(e) => {
                 error!("#{serial} was lost in the hot restart: {e}");
@@ -120,12 +121,6 @@ fn resume_connections(states: Vec<ConnectionState>) -> (Slab<Connection>, Vec<Cl
         }
     }
     (connections.into_iter().collect(), lost)
-}
-
-fn take_over(fd: RawFd) -> io::Result<OwnedFd> {
-    let fd = sys::inherited_descriptor(fd)?;
-    rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
-    Ok(fd)
 }
 
 /// Whoever asked the old image for the restart hears of it from the new one.

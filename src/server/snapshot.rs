@@ -9,11 +9,10 @@
 mod v1;
 
 use super::connection::OUTPUT_BYTES_MAX;
-use crate::engine::Time;
 use crate::engine::image::{BadImage, Image, SLOTS_MAX};
+use crate::engine::{ClientId, Time};
 use crate::protocol::lines::LINE_BYTES_MAX;
 use serde::Deserialize;
-use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::os::fd::RawFd;
 
@@ -158,11 +157,11 @@ impl Snapshot {
     /// a connection. What the engine's part must be, the engine checks itself.
     fn check(&self) -> Result<(), SnapshotError> {
         let impossible = |why: &str| Err(SnapshotError::Impossible(why.to_owned()));
-        let mut fds = HashSet::new();
-        if !self.descriptors().all(|fd| fd > 2 && fds.insert(fd)) {
+        let mut fds: Vec<RawFd> = self.descriptors().collect();
+        fds.sort_unstable();
+        if fds.first().is_some_and(|&fd| fd <= 2) || fds.windows(2).any(|two| two[0] == two[1]) {
             return impossible("a descriptor twice, or a standard stream");
         }
-        let mut serials = HashMap::new();
         for connection in &self.connections {
             if connection.slot >= SLOTS_MAX {
                 return impossible("a slot that no connection could have");
@@ -174,14 +173,18 @@ impl Snapshot {
             if connection.unsent.len() > OUTPUT_BYTES_MAX {
                 return impossible("more unsent output than a client may leave");
             }
-            if serials.insert(connection.slot, connection.serial).is_some() {
-                return impossible("two connections in one slot");
-            }
         }
-        for client in self.engine.clients() {
-            if serials.get(&client.slot) != Some(&client.serial) {
-                return impossible("a lock without a connection");
-            }
+        // Sorted lists: a hot restart has no time for hash maps.
+        let mut clients: Vec<(u32, u32)> =
+            self.connections.iter().map(|c| (c.slot, c.serial)).collect();
+        clients.sort_unstable();
+        if clients.windows(2).any(|two| two[0].0 == two[1].0) {
+            return impossible("two connections in one slot");
+        }
+        let is_connected =
+            |client: ClientId| clients.binary_search(&(client.slot, client.serial)).is_ok();
+        if !self.engine.clients().all(is_connected) {
+            return impossible("a lock without a connection");
         }
         Ok(())
     }
@@ -206,7 +209,6 @@ pub fn digest(text: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::ClientId;
     use crate::engine::image::{LockImage, PoolImage};
 
     fn sample() -> Snapshot {

@@ -67,13 +67,14 @@ pub(super) fn next_signal(fd: &OwnedFd) -> Option<i32> {
     }
 }
 
-/// Takes over a descriptor that this process inherited.
+/// Takes over a descriptor that this process inherited; an exec closes it from
+/// now on.
 ///
 /// # Errors
 /// EBADF when it is not open.
 pub(super) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: fcntl(F_GETFD) reads a flag and accepts any number.
-    if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
+    // SAFETY: fcntl(F_SETFD) sets a flag and accepts any number.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it is open, and each inherited descriptor is taken once, at

@@ -159,7 +159,9 @@ impl<'de> Deserialize<'de> for Bytes {
 }
 
 pub(super) fn write(snapshot: &Snapshot) -> Vec<u8> {
-    let mut text = Vec::new();
+    // Most lines are shorter.
+    let lines = snapshot.connections.len() + snapshot.engine.pools.len();
+    let mut text = Vec::with_capacity(1_000 + 150 * lines);
     let daemon = env!("CARGO_PKG_VERSION");
     push(&mut text, &Header { poolcounterd_snapshot: VERSION, daemon });
     push(&mut text, &Record::Server(Server::from(snapshot)));
@@ -169,8 +171,7 @@ pub(super) fn write(snapshot: &Snapshot) -> Vec<u8> {
     for pool in &snapshot.engine.pools {
         push(&mut text, &Record::Pool(Pool::from(pool)));
     }
-    let lines = 2 + snapshot.connections.len() + snapshot.engine.pools.len();
-    push(&mut text, &Record::End(End { lines }));
+    push(&mut text, &Record::End(End { lines: 2 + lines }));
     text
 }
 
