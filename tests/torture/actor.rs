@@ -84,6 +84,8 @@ pub(crate) struct Actor {
     /// Half a line that was received.
     input: Vec<u8>,
     actions_left: usize,
+    /// Says nothing while it waits for an answer.
+    is_patient: bool,
     next_at: Instant,
     /// Does not read before.
     quiet_until: Instant,
@@ -102,6 +104,7 @@ impl Actor {
             unsent: Vec::new(),
             input: Vec::new(),
             actions_left: 0,
+            is_patient: false,
             next_at: now + random.millis_below(500),
             quiet_until: now,
             random,
@@ -126,6 +129,15 @@ impl Actor {
 
     pub(crate) fn is_stuck(&self) -> bool {
         !self.unsent.is_empty()
+    }
+
+    /// Has an answer to all that it said, and no end of the connection to wait for.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        match self.life {
+            Life::Away | Life::Gorged => true,
+            Life::Talking => self.told.is_settled() && !self.is_stuck(),
+            Life::Finishing(_) => false,
+        }
     }
 
     pub(crate) fn holds_for_sure(&self, key: Key, now: Instant) -> usize {
@@ -155,6 +167,7 @@ impl Actor {
             Life::Finishing(_) => {}
             Life::Talking if self.is_stuck() => return self.push(),
             Life::Talking if !self.pieces.is_empty() => return self.send_piece(world),
+            Life::Talking if self.is_patient && !self.told.is_settled() => {}
             Life::Talking if self.actions_left == 0 || self.random.percent(1) => {
                 return self.end(now, world);
             }
@@ -189,20 +202,21 @@ impl Actor {
         self.told = Told::new(world.rules.hold_max);
         self.life = Life::Talking;
         self.quiet_until = now;
+        self.is_patient = self.random.percent(50);
         self.actions_left = 1 + self.random.below(40);
         world.tally.connected += 1;
-        world.history.note(Some(self.id), None, "connects".to_owned());
+        world.history.note(Some(self.id), Vec::new(), "connects".to_owned());
     }
 
     /// One command or several at once, whole or cut, or nothing.
     fn say_something(&mut self, now: Instant, world: &mut World) -> Result<(), String> {
-        let is_patient = !self.told.is_settled() && !self.random.percent(15);
-        if is_patient || self.told.unanswered() > UNANSWERED_MAX {
+        let waits = !self.told.is_settled() && !self.random.percent(15);
+        if waits || self.told.unanswered() > UNANSWERED_MAX {
             return Ok(());
         }
         if self.random.percent(2) {
             self.quiet_until = now + self.random.millis_below(2_000);
-            world.history.note(Some(self.id), None, "stops reading for a while".to_owned());
+            world.history.note(Some(self.id), Vec::new(), "stops reading for a while".to_owned());
         }
         let count = if self.random.percent(80) { 1 } else { 2 + self.random.below(5) };
         let mut piece = Piece { bytes: Vec::new(), commands: Vec::new(), pause: Duration::ZERO };
@@ -289,16 +303,13 @@ impl Actor {
         let shown = &piece.bytes[..piece.bytes.len().min(300)];
         let text = format!("> {}", shown.escape_ascii());
         let mut keys: Vec<Key> = piece.commands.iter().filter_map(key_of).collect();
-        keys.dedup();
-        // Once for each key that it names.
-        for &key in keys.iter().skip(1) {
-            world.history.note(Some(self.id), Some(key), text.clone());
-        }
-        world.history.note(Some(self.id), keys.first().copied(), text);
+        // A RELEASE may be about any of these.
+        keys.extend(self.told.keys());
+        world.history.note(Some(self.id), keys, text);
     }
 
     /// Sends what the kernel takes.
-    fn push(&mut self) -> Result<(), String> {
+    pub(crate) fn push(&mut self) -> Result<(), String> {
         let Some(mut stream) = self.stream.as_ref() else { return Ok(()) };
         while !self.unsent.is_empty() {
             match stream.write(&self.unsent) {
@@ -328,12 +339,16 @@ impl Actor {
             }
             80..90 if self.is_narrow => return self.gorge(now, world),
             _ => {
-                world.history.note(Some(self.id), None, "shuts its writing side".to_owned());
+                world.history.note(
+                    Some(self.id),
+                    self.told.keys(),
+                    "shuts its writing side".to_owned(),
+                );
                 self.life = Life::Finishing(now);
                 return stream.shutdown(Shutdown::Write).map_err(|e| e.to_string());
             }
         };
-        world.history.note(Some(self.id), None, how.to_owned());
+        world.history.note(Some(self.id), self.told.keys(), how.to_owned());
         self.go_away(now);
         Ok(())
     }
@@ -342,7 +357,7 @@ impl Actor {
     fn gorge(&mut self, now: Instant, world: &mut World) -> Result<(), String> {
         self.life = Life::Gorged;
         self.next_at = now + Duration::from_millis(500) + self.random.millis_below(1_500);
-        world.history.note(Some(self.id), None, "asks for too much".to_owned());
+        world.history.note(Some(self.id), self.told.keys(), "asks for too much".to_owned());
         let mut stream = self.stream.as_ref().expect("a connection");
         // What is not taken does not matter.
         let _ = stream.write(&b"STATS FULL\n".repeat(1_000));
@@ -384,17 +399,21 @@ impl Actor {
             let line = String::from_utf8_lossy(&rest[..end]).into_owned();
             rest = &rest[end + 1..];
             let heard = self.told.hear(&line, now);
-            let key = heard.as_ref().ok().copied().flatten();
-            world.history.note(Some(self.id), key, format!("< {line}"));
-            world.tally.count(&line);
-            gained.extend(heard?);
+            let answer = heard.as_ref().copied().unwrap_or_default();
+            if heard.is_err() || is_no_statistic(&line) {
+                let keys = answer.key.into_iter().collect();
+                world.history.note(Some(self.id), keys, format!("< {line}"));
+                world.tally.count(&line);
+            }
+            heard?;
+            gained.extend(answer.key.filter(|_| answer.locked));
         }
         self.input = rest.to_vec();
         Ok(())
     }
 
     fn hear_end(&mut self, world: &mut World) -> Result<(), String> {
-        world.history.note(Some(self.id), None, "< end".to_owned());
+        world.history.note(Some(self.id), Vec::new(), "< end".to_owned());
         if !matches!(self.life, Life::Finishing(_)) {
             return Err("the daemon closed the connection".to_owned());
         }
@@ -411,4 +430,8 @@ fn key_of(command: &Command) -> Option<Key> {
         Command::Acquire(asked) => Some(asked.key),
         _ => None,
     }
+}
+
+fn is_no_statistic(line: &str) -> bool {
+    line.starts_with(char::is_uppercase)
 }

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 
+use crate::Random;
 use crate::actor::{self, Actor};
 use crate::common::Server;
+use crate::hot::WENT_ON;
 use crate::told::Key;
-use crate::{Random, WENT_ON};
 
-const CLIENTS: usize = 300;
+const CLIENTS: usize = 400;
 
 /// How often it is looked whether an answer is missing.
 const LOOK: Duration = Duration::from_millis(200);
@@ -79,11 +80,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What `STATS` shows does not count.
-    pub(crate) fn count(&mut self, line: &str) {
-        if line.starts_with(char::is_uppercase) {
-            *self.replies.entry(line.to_owned()).or_default() += 1;
-        }
+    pub(crate) fn count(&mut self, reply: &str) {
+        *self.replies.entry(reply.to_owned()).or_default() += 1;
     }
 
     pub(crate) fn times(&self, reply: &str) -> u64 {
@@ -147,25 +145,41 @@ impl<'a> Crowd<'a> {
 
     /// One turn: waits until there is something to do, and does it.
     pub(crate) fn go_on(&mut self) {
-        let (readable, writable) = self.wait();
-        for &n in &readable {
-            self.hear(n);
-        }
+        let next_act = self.actors.iter().map(Actor::next_at).min().expect("clients");
+        self.hear_and_push(next_act);
         let now = Instant::now();
         for n in 0..self.actors.len() {
-            let actor = &mut self.actors[n];
-            let must_act = actor.next_at() <= now || writable.contains(&n);
-            if must_act {
-                let result = actor.act(now, &mut self.world);
+            if self.actors[n].next_at() <= now {
+                let result = self.actors[n].act(now, &mut self.world);
                 result.unwrap_or_else(|why| self.fail(n, None, &why));
             }
         }
+        if self.world.rules.restarts && now >= self.next_restart {
+            self.restart(now);
+        }
+    }
+
+    /// Nobody says any more until everything said has its answer.
+    pub(crate) fn rest(&mut self) {
+        while !self.actors.iter().all(Actor::is_at_rest) {
+            self.hear_and_push(self.next_look);
+        }
+    }
+
+    /// Waits for something to read, or until then.
+    fn hear_and_push(&mut self, until: Instant) {
+        let (readable, writable) = self.wait(until.min(self.next_look));
+        for &n in &readable {
+            self.hear(n);
+        }
+        for &n in &writable {
+            let result = self.actors[n].push();
+            result.unwrap_or_else(|why| self.fail(n, None, &why));
+        }
+        let now = Instant::now();
         if now >= self.next_look {
             self.next_look = now + LOOK;
             self.look_for_missing_answers(now);
-        }
-        if self.world.rules.restarts && now >= self.next_restart {
-            self.restart(now);
         }
     }
 
@@ -177,13 +191,11 @@ impl<'a> Crowd<'a> {
     }
 
     /// Who can be read and who can be written to, by number.
-    fn wait(&self) -> (Vec<usize>, Vec<usize>) {
+    fn wait(&self, until: Instant) -> (Vec<usize>, Vec<usize>) {
         let now = Instant::now();
         let mut fds = Vec::new();
         let mut of = Vec::new();
-        let mut until = self.next_look;
         for (n, actor) in self.actors.iter().enumerate() {
-            until = until.min(actor.next_at());
             let Some(stream) = actor.stream() else { continue };
             let mut wanted = PollFlags::empty();
             wanted.set(PollFlags::IN, actor.reads(now));
@@ -236,7 +248,7 @@ impl<'a> Crowd<'a> {
             return;
         }
         self.server.signal(Signal::USR1);
-        self.world.history.note(None, None, "hot restart".to_owned());
+        self.world.history.note(None, Vec::new(), "hot restart".to_owned());
         // Those asked for during another one are one with it.
         self.asked_restarts = done + 1;
         let often = if self.random.percent(50) { 400 } else { 3000 };
@@ -248,10 +260,11 @@ impl<'a> Crowd<'a> {
         let mut text = format!("client {client}: {why}\n\nThe last of that client:\n");
         text += &history.last(40, |entry| entry.client.is_none_or(|c| c == client));
         // Of the key in question, or of the last one that the client named.
-        let named = || history.entries.iter().rev().find(|e| e.client == Some(client))?.key;
-        if let Some(key) = key.or_else(named) {
+        let mut of_client = history.entries.iter().rev().filter(|e| e.client == Some(client));
+        let mut named = || of_client.find_map(|entry| entry.keys.last().copied());
+        if let Some(key) = key.or_else(&mut named) {
             text += &format!("\nThe last of key {}:\n", actor::name(key).escape_ascii());
-            text += &history.last(60, |entry| entry.client.is_none() || entry.key == Some(key));
+            text += &history.last(60, |entry| entry.client.is_none() || entry.keys.contains(&key));
         }
         let log = self.server.log.lines();
         let log = log[log.len().saturating_sub(10)..].join("\n");
@@ -269,16 +282,16 @@ pub(crate) struct History {
 struct Entry {
     at: Duration,
     client: Option<usize>,
-    key: Option<Key>,
+    keys: Vec<Key>,
     what: String,
 }
 
 impl History {
-    pub(crate) fn note(&mut self, client: Option<usize>, key: Option<Key>, what: String) {
+    pub(crate) fn note(&mut self, client: Option<usize>, keys: Vec<Key>, what: String) {
         if self.entries.len() == HISTORY_MAX {
             self.entries.pop_front();
         }
-        self.entries.push_back(Entry { at: self.start.elapsed(), client, key, what });
+        self.entries.push_back(Entry { at: self.start.elapsed(), client, keys, what });
     }
 
     fn last(&self, count: usize, wanted: impl Fn(&Entry) -> bool) -> String {

@@ -20,6 +20,8 @@ mod actor;
 #[path = "../common/mod.rs"]
 mod common;
 mod crowd;
+#[path = "../common/restart.rs"]
+mod hot;
 mod order;
 mod told;
 
@@ -30,10 +32,7 @@ use std::time::{Duration, Instant};
 
 use common::{Client, PATIENCE, Server};
 use crowd::{Crowd, Rules, Tally};
-use rustix::process::Signal;
-
-/// Logged by the new image of a hot restart.
-const WENT_ON: &str = "went on after a pause of ";
+use hot::restart;
 
 #[test]
 fn the_daemon_survives_torture() {
@@ -67,6 +66,7 @@ fn play(seed: u64, length: Duration, at: &str) {
         crowd.go_on();
     }
     order.finish(seed);
+    crowd.rest();
     let tally = crowd.leave();
     println!("  {tally}");
     check_that_all_is_over(&server, &tally, before);
@@ -75,7 +75,9 @@ fn play(seed: u64, length: Duration, at: &str) {
         restart(&server);
         check_that_all_is_over(&server, &tally, before);
     }
-    assert_eq!(server.log.count("ERROR"), 0, "{:#?}", server.log.lines());
+    let log = server.log.lines();
+    let errors: Vec<&String> = log.iter().filter(|line| line.contains("ERROR")).collect();
+    assert!(errors.is_empty(), "TORTURE_SEED={seed}: {errors:#?}");
 }
 
 /// The thread that looks at the order of waiters.
@@ -160,13 +162,6 @@ fn check_that_all_is_over(server: &Server, tally: &Tally, before: Footprint) {
         assert!(Instant::now() < deadline, "all have left, but not everything is over: {left}");
         thread::sleep(Duration::from_millis(50));
     }
-}
-
-/// A hot restart, waited for.
-fn restart(server: &Server) {
-    let before = server.log.count(WENT_ON);
-    server.signal(Signal::USR1);
-    server.log.wait_for_count(WENT_ON, before + 1);
 }
 
 /// SplitMix64: small, and the same in every version for ever, so that a seed stays

@@ -65,8 +65,16 @@ pub(crate) struct Told {
     amid_stats_full: bool,
 }
 
-/// The key of a lock that was given, if the line gave one; or why it may not be.
-pub(crate) type Heard = Result<Option<Key>, String>;
+/// What an answer said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) key: Option<Key>,
+    /// It gave a lock of that key.
+    pub(crate) locked: bool,
+}
+
+/// An answer, or why it may not be one.
+pub(crate) type Heard = Result<Answer, String>;
 
 impl Told {
     pub(crate) fn new(hold_max: Option<Duration>) -> Told {
@@ -79,6 +87,12 @@ impl Told {
 
     pub(crate) fn holds_something(&self) -> bool {
         !self.stack.is_empty()
+    }
+
+    /// The keys that it holds or waits for, as far as it knows.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let waiting = self.waiting.iter().map(|(asked, _)| asked.key);
+        self.stack.iter().map(|held| held.key).chain(waiting).collect()
     }
 
     /// Everything sent has its answer.
@@ -141,7 +155,7 @@ impl Told {
     pub(crate) fn hear(&mut self, line: &str, now: Instant) -> Heard {
         if self.amid_stats_full {
             self.amid_stats_full = !line.is_empty();
-            return Ok(None);
+            return Ok(Answer::default());
         }
         if let Some((asked, at)) = self.waiting {
             if ends_a_wait(line) {
@@ -161,7 +175,7 @@ impl Told {
             }
             (Command::Acquire(asked), None) if line == "QUEUE_FULL" => {
                 let may_be = asked.queue_max < QUEUE_MAX;
-                if may_be { Ok(None) } else { Err(format!("QUEUE_FULL to {asked:?}")) }
+                if may_be { Ok(about(asked.key)) } else { Err(format!("QUEUE_FULL to {asked:?}")) }
             }
             (Command::Acquire(asked), None) if !asked.timeout.is_zero() => {
                 // No answer to it: it waits, and this answers what came after.
@@ -170,11 +184,15 @@ impl Told {
             }
             (Command::Acquire(asked), None) => Err(format!("{line:?} to {asked:?}")),
             (Command::Release, _) => self.hear_of_release(line, at, now),
-            (Command::Answered(start), _) if line.starts_with(start) => Ok(None),
+            (Command::Answered(start), _) if line.starts_with(start) => Ok(Answer::default()),
             (Command::Answered(start), _) => Err(format!("{line:?} instead of {start:?}")),
             (Command::StatsFull, _) => {
                 self.amid_stats_full = true;
-                if line.starts_with("uptime: ") { Ok(None) } else { Err(line.to_owned()) }
+                if line.starts_with("uptime: ") {
+                    Ok(Answer::default())
+                } else {
+                    Err(line.to_owned())
+                }
             }
         }
     }
@@ -198,17 +216,17 @@ impl Told {
         match line {
             "LOCKED" => {
                 self.stack.push(Held { key: asked.key, asked_at, locked_at: now });
-                Ok(Some(asked.key))
+                Ok(Answer { key: Some(asked.key), locked: true })
             }
-            "DONE" if asked.for_anyone && !asked.timeout.is_zero() => Ok(None),
-            "TIMEOUT" if now >= asked_at + asked.timeout => Ok(None),
+            "DONE" if asked.for_anyone && !asked.timeout.is_zero() => Ok(about(asked.key)),
+            "TIMEOUT" if now >= asked_at + asked.timeout => Ok(about(asked.key)),
             _ => Err(format!("{line} after {:?} to {asked:?}", now - asked_at)),
         }
     }
 
     fn hear_of_release(&mut self, line: &str, sent_at: Instant, now: Instant) -> Heard {
-        if self.waiting.take().is_some() {
-            return want(line, "RELEASED");
+        if let Some((asked, _)) = self.waiting.take() {
+            return want(line, "RELEASED").map(|_| about(asked.key));
         }
         let Some(held) = self.stack.pop() else { return want(line, "NOT_LOCKED") };
         let (may_be_spent, must_be_spent) = match self.hold_max {
@@ -216,11 +234,15 @@ impl Told {
             Some(max) => (now >= held.asked_at + max, sent_at > held.locked_at + max + MARGIN),
         };
         match line {
-            "RELEASED" if !must_be_spent => Ok(None),
-            "NOT_LOCKED" if may_be_spent => Ok(None),
+            "RELEASED" if !must_be_spent => Ok(about(held.key)),
+            "NOT_LOCKED" if may_be_spent => Ok(about(held.key)),
             _ => Err(format!("{line:?} to RELEASE of {held:?}, sent {:?} ago", now - sent_at)),
         }
     }
+}
+
+fn about(key: Key) -> Answer {
+    Answer { key: Some(key), locked: false }
 }
 
 fn ends_a_wait(line: &str) -> bool {
@@ -228,5 +250,9 @@ fn ends_a_wait(line: &str) -> bool {
 }
 
 fn want(line: &str, wanted: &str) -> Heard {
-    if line == wanted { Ok(None) } else { Err(format!("{line:?} instead of {wanted:?}")) }
+    if line == wanted {
+        Ok(Answer::default())
+    } else {
+        Err(format!("{line:?} instead of {wanted:?}"))
+    }
 }
