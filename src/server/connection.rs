@@ -10,6 +10,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// takes. Some eighty times `STATS FULL`.
 pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
+/// Up to that, output doubles its room as it grows; beyond, it would be a slow
+/// reader's price of twice what it may leave unread.
+const OUTPUT_STEP_BYTES: usize = 4096;
+
 /// Where a connection stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
@@ -108,6 +112,9 @@ impl Connection {
 
     /// Appends to the output, for the next flush.
     pub(super) fn owe(&mut self, bytes: &[u8]) {
+        if self.output.len() >= OUTPUT_STEP_BYTES {
+            self.output.reserve_exact(bytes.len().next_multiple_of(OUTPUT_STEP_BYTES));
+        }
         self.output.extend_from_slice(bytes);
     }
 
