@@ -141,9 +141,12 @@ impl Snapshot {
     /// # Errors
     /// Why it is refused.
     pub fn read(text: &[u8]) -> Result<Self, SnapshotError> {
-        let mut lines = text.split_inclusive(|&b| b == b'\n');
+        // Once for all of it, rather than for each string in it.
+        let text = std::str::from_utf8(text)
+            .map_err(|e| SnapshotError::NotASnapshot(format!("not text: {e}")))?;
+        let mut lines = text.split_inclusive('\n');
         let first = lines.next().unwrap_or_default();
-        let header: Header = serde_json::from_slice(first)
+        let header: Header = serde_json::from_str(first)
             .map_err(|e| SnapshotError::NotASnapshot(format!("line 1: {e}")))?;
         let snapshot = match header.poolcounterd_snapshot {
             v1::VERSION => v1::read(lines)?,
@@ -174,15 +177,16 @@ impl Snapshot {
                 return impossible("more unsent output than a client may leave");
             }
         }
-        // Sorted lists: a hot restart has no time for hash maps.
-        let mut clients: Vec<(u32, u32)> =
-            self.connections.iter().map(|c| (c.slot, c.serial)).collect();
-        clients.sort_unstable();
-        if clients.windows(2).any(|two| two[0].0 == two[1].0) {
-            return impossible("two connections in one slot");
+        // By slot, and no hash map: a hot restart has no time for one.
+        let slots = self.connections.iter().map(|c| c.slot as usize + 1).max().unwrap_or(0);
+        let mut serials: Vec<Option<u32>> = vec![None; slots];
+        for connection in &self.connections {
+            if serials[connection.slot as usize].replace(connection.serial).is_some() {
+                return impossible("two connections in one slot");
+            }
         }
         let is_connected =
-            |client: ClientId| clients.binary_search(&(client.slot, client.serial)).is_ok();
+            |client: ClientId| serials.get(client.slot as usize) == Some(&Some(client.serial));
         if !self.engine.clients().all(is_connected) {
             return impossible("a lock without a connection");
         }

@@ -181,7 +181,7 @@ fn push(text: &mut Vec<u8>, line: &impl Serialize) {
 }
 
 /// Reads the lines after the header.
-pub(super) fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Snapshot, SnapshotError> {
+pub(super) fn read<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Snapshot, SnapshotError> {
     let cut_off = || SnapshotError::NotASnapshot("it is cut off".to_owned());
     let impossible = |why: &str| SnapshotError::Impossible(why.to_owned());
     let mut lines = lines.zip(2..);
@@ -205,8 +205,8 @@ pub(super) fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Snapshot
     Err(cut_off())
 }
 
-fn parse(line: &[u8], number: usize) -> Result<Record, SnapshotError> {
-    serde_json::from_slice(line)
+fn parse(line: &str, number: usize) -> Result<Record, SnapshotError> {
+    serde_json::from_str(line)
         .map_err(|e| SnapshotError::NotASnapshot(format!("line {number}: {e}")))
 }
 
