@@ -111,7 +111,7 @@ def piuparts(world, suite):
                 "--mirror", "http://deb.debian.org/debian main", "--scriptsdir", "/etc/piuparts/scripts",
                 # On trixie, bookworm's piuparts takes offence at the sync that it puts there itself, and
                 # at what debconf leaves of any installation.
-                "--warn-on-debsums-errors", "--ignore", "/var/cache/debconf/tmp.ci", world.deb])
+                "--warn-on-debsums-errors", "--ignore-regex", "/var/cache/debconf/tmp.ci/?", world.deb])
 
 
 def installs_below_prefix(world):
