@@ -77,6 +77,7 @@ fn addresses_outside_of_allow_are_closed_and_counted_apart() {
     assert_eq!(server.counter("connect_errors"), 0);
     // Said once; the next line is due in ten seconds.
     server.log.wait_for("127.0.0.2 is not in --allow");
+    server.log.wait_for("--allow");
     assert_eq!(server.log.count("--allow"), 1);
 }
 
@@ -136,6 +137,7 @@ fn one_address_has_no_more_than_its_share() {
     assert_eq!(control.counter("rejected_connections_per_ip"), 20);
     assert_eq!(control.counter("connect_errors"), 0);
     server.log.wait_for("--max-connections-per-ip");
+    server.log.wait_for("--max-connections-per-ip");
     assert_eq!(server.log.count("--max-connections-per-ip"), 1);
     // Whoever leaves makes room, and a reset is leaving too.
     for _ in 0..5 {
@@ -171,6 +173,7 @@ fn more_than_max_connections_are_closed_at_once() {
     }
     assert_eq!(first.counter("rejected_connections"), 20);
     assert_eq!(first.counter("connect_errors"), 0);
+    server.log.wait_for("--max-connections is reached");
     server.log.wait_for("--max-connections is reached");
     assert_eq!(server.log.count("--max-connections is reached"), 1);
     drop(second);

@@ -195,6 +195,7 @@ fn a_restart_that_is_refused_is_answered_with_the_reason() {
     let expected = "ERROR refused: the new binary can't go on from here: \
                     exit status: 1, it said \"not today\"";
     assert_eq!(answer, expected);
+    daemon.server.log.wait_for(REFUSED);
     assert_eq!(daemon.server.log.count(REFUSED), 1);
     daemon.serves_on();
     // And the connection goes on.

@@ -144,6 +144,7 @@ fn survives_each(fault: Fault, ended: usize) -> Faulty {
 #[track_caller]
 fn expect_said_once(server: &Server, text: &str) {
     server.log.wait_for(text);
+    server.log.wait_for(text);
     assert_eq!(server.log.count(text), 1, "{text:?}");
 }
 

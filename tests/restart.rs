@@ -366,6 +366,7 @@ fn two_signals_at_once_make_one_restart_at_a_time() {
     server.log.wait_for("a hot restart is under way already");
     server.log.wait_for(WENT_ON);
     server.settle();
+    server.log.wait_for(WENT_ON);
     assert_eq!(server.log.count(WENT_ON), 1);
 }
 
@@ -389,6 +390,7 @@ fn a_signal_during_a_restart_changes_nothing() {
     place.touch("go");
     server.log.wait_for(WENT_ON);
     client.exchange("RELEASE", "RELEASED");
+    server.log.wait_for(WENT_ON);
     assert_eq!(server.log.count(WENT_ON), 1);
     assert_eq!(hot::children(server.pid()), []);
 }

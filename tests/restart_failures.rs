@@ -66,6 +66,7 @@ impl Daemon {
             after.descriptors.values().filter(|(what, _)| what.starts_with("socket:"));
         assert!(sockets.all(|(_, close_on_exec)| *close_on_exec), "{:#?}", after.descriptors);
         assert!(hot::ignores(pid, Signal::PIPE));
+        self.server.log.wait_for(REFUSED);
         assert_eq!(self.server.log.count(REFUSED), 1);
         assert_eq!(self.server.log.count(WENT_ON), 0);
         self.holder.send_bytes(b"ASE\n");
