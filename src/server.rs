@@ -40,7 +40,7 @@ use log::{debug, error, info, warn};
 use logging::RateLimit;
 use mio::event::Event;
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Registry, Token};
 use operator::Operator;
 pub use options::{Options, PORT, arguments_after_reload};
 pub use restart::read_trial_snapshot;
@@ -156,31 +156,27 @@ impl Server {
             listener::open(options.listen.as_deref(), options.port, &Settings::new(&options))?;
         operator.open_control(&options)?;
         let engine = Engine::new(RandomState::new(), clock::now());
-        let server = Self::assemble(options, operator, listeners, Slab::new(), engine, false)?;
+        let poll = Poll::new()?;
+        let server =
+            Self::assemble(options, poll, operator, listeners, Slab::new(), engine, false)?;
         info!("poolcounterd {VERSION} listening on {}", server.acceptor.names());
         server.service_manager.ready();
         Ok(server)
     }
 
-    /// Puts the parts together and watches all of them.
+    /// Puts the parts together and watches all of them but the connections, which
+    /// `poll` has to watch already.
     fn assemble(
         options: Options,
+        poll: Poll,
         operator: Operator,
         listeners: Vec<Listener>,
         connections: Slab<Connection>,
         mut engine: Engine,
         draining: bool,
     ) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let watch = |socket: &OwnedFd, token: usize| {
-            let fd = socket.as_raw_fd();
-            poll.registry().register(&mut SourceFd(&fd), Token(token), Interest::READABLE)
-        };
         for (n, listener) in listeners.iter().enumerate() {
-            watch(&listener.socket, FIRST_LISTENER + n)?;
-        }
-        for (slot, connection) in &connections {
-            watch(&connection.socket, slot)?;
+            watch(poll.registry(), &listener.socket, Token(FIRST_LISTENER + n))?;
         }
         operator.watch(poll.registry())?;
         let mut admission = Admission::new(&options);
@@ -611,6 +607,17 @@ impl Tidier {
 
     fn next_deadline(&self) -> Option<Time> {
         self.due
+    }
+}
+
+/// Watches a socket of ours, which the image before us may have watched already.
+fn watch(registry: &Registry, socket: &OwnedFd, token: Token) -> io::Result<()> {
+    let fd = socket.as_raw_fd();
+    match registry.register(&mut SourceFd(&fd), token, Interest::READABLE) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            registry.reregister(&mut SourceFd(&fd), token, Interest::READABLE)
+        }
+        result => result,
     }
 }
 

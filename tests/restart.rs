@@ -12,6 +12,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -310,6 +311,31 @@ fn a_client_whose_input_has_ended_still_gets_all_it_asked_for() {
     let expected = slow.expected();
     assert!(std::io::read_to_string(slow.stream).expect("answers") == expected);
     assert_eq!(server.counter("failed_sends"), 0);
+}
+
+/// More at once than is read in a turn: what is left has no event any more.
+#[test]
+fn requests_that_are_read_in_part_are_answered_all() {
+    const REQUESTS: usize = 5_000;
+    let server = Server::start();
+    let mut client = server.connect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let bursts = scope.spawn(|| {
+            let mut bursts = 0;
+            while !stop.load(Ordering::Relaxed) {
+                client.send_bytes("RELEASE\n".repeat(REQUESTS).as_bytes());
+                (0..REQUESTS).for_each(|_| client.expect("NOT_LOCKED"));
+                bursts += 1;
+            }
+            bursts
+        });
+        for _ in 0..30 {
+            restart(&server);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(bursts.join().expect("all are answered") > 0);
+    });
 }
 
 #[test]

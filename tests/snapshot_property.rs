@@ -123,7 +123,8 @@ impl World {
                 unfinished_line: random.bytes().into_iter().filter(|&b| b != b'\n').collect(),
                 skipping: random.below(2) == 0,
                 unsent: random.bytes(),
-                finishing: false,
+                finishing: random.below(2) == 0,
+                unread: random.below(2) == 0,
             })
             .collect();
         Snapshot {
@@ -138,6 +139,7 @@ impl World {
             ],
             connections,
             control: Some(ControlState { fd: 6, path: "/run/c\n\u{1f511}".to_owned() }),
+            epoll: 8,
             requester: (random.below(2) == 0).then_some(7),
         }
     }

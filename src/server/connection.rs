@@ -69,7 +69,8 @@ impl Connection {
         }
     }
 
-    /// What a hot restart carries over. `slot` is where it lies.
+    /// What a hot restart carries over; whether there is more to read, the loop
+    /// knows. `slot` is where it lies.
     pub(super) fn state(&self, slot: u32) -> ConnectionState {
         ConnectionState {
             slot,
@@ -79,6 +80,7 @@ impl Connection {
             skipping: self.lines.is_skipping(),
             unsent: self.output.clone(),
             finishing: self.life == Life::Finishing,
+            unread: false,
         }
     }
 
@@ -88,6 +90,8 @@ impl Connection {
             lines: Lines::resume(state.unfinished_line, state.skipping),
             life: if state.finishing { Life::Finishing } else { Life::Open },
             output: state.unsent,
+            // Perhaps: then what is unread is read to its end.
+            peer_closed: state.unread,
             ..Connection::new(socket, state.serial)
         }
     }

@@ -5,15 +5,17 @@ use super::listener::Settings;
 use super::options::Options;
 use super::restart::{self, Trial};
 use super::service_manager::STATUS_INTERVAL_NS;
-use super::snapshot::{ControlState, Snapshot};
+use super::snapshot::{ConnectionState, ControlState, Snapshot};
 use super::unix_socket;
 use super::{
-    CONTROL_LISTENER, FIRST_CONTROL, FIRST_LISTENER, SIGNALS, Server, StartError, TRIAL, clock, sys,
+    CONTROL_LISTENER, FIRST_CONTROL, FIRST_LISTENER, SIGNALS, Server, StartError, TRIAL, clock,
+    sys, watch,
 };
-use crate::engine::Time;
+use crate::engine::{ClientId, Time};
 use log::{error, info};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Registry, Token};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -75,11 +77,9 @@ impl Operator {
     }
 
     pub(super) fn watch(&self, registry: &Registry) -> io::Result<()> {
-        let signals = self.signals.as_raw_fd();
-        registry.register(&mut SourceFd(&signals), SIGNALS, Interest::READABLE)?;
+        watch(registry, &self.signals, SIGNALS)?;
         if let Some(control) = &self.control {
-            let socket = control.socket.as_raw_fd();
-            registry.register(&mut SourceFd(&socket), CONTROL_LISTENER, Interest::READABLE)?;
+            watch(registry, &control.socket, CONTROL_LISTENER)?;
         }
         Ok(())
     }
@@ -251,14 +251,19 @@ impl Server {
     /// Everything that the new image needs to know.
     fn snapshot(&self, requester: Option<usize>) -> Snapshot {
         let control = self.operator.control.as_ref();
-        let connections = self.connections.iter();
+        let unread: HashSet<ClientId> = self.unfinished.iter().copied().collect();
+        let connections = self.connections.iter().map(|(slot, connection)| {
+            let client = ClientId { slot: slot as u32, serial: connection.serial };
+            ConnectionState { unread: unread.contains(&client), ..connection.state(client.slot) }
+        });
         Snapshot {
             engine: self.engine.image(),
             taken: clock::now(),
             last_serial: self.last_serial,
             draining: self.acceptor.is_draining(),
             listeners: self.acceptor.listeners().iter().map(|l| l.state()).collect(),
-            connections: connections.map(|(slot, c)| c.state(slot as u32)).collect(),
+            connections: connections.collect(),
+            epoll: self.poll.as_raw_fd(),
             control: control.map(|control| ControlState {
                 fd: control.socket.as_raw_fd(),
                 path: control.path.clone(),
@@ -273,7 +278,8 @@ impl Server {
         let connections = self.connections.iter().map(|(_, c)| c.socket.as_fd());
         let control = self.operator.control.iter().map(|control| control.socket.as_fd());
         let requester = self.requester_descriptor(requester);
-        listeners.chain(connections).chain(control).chain(requester).collect()
+        let epoll = sys::epoll_of(&self.poll);
+        listeners.chain(connections).chain(control).chain(requester).chain([epoll]).collect()
     }
 
     fn requester_descriptor(&self, requester: Option<usize>) -> Option<BorrowedFd<'_>> {

@@ -5,11 +5,12 @@ use super::listener::{self, Listener, Settings};
 use super::operator::Operator;
 use super::options::Options;
 use super::snapshot::{ConnectionState, Snapshot, SnapshotError};
-use super::sys::inherited_descriptor;
+use super::sys::{self, inherited_descriptor};
 use super::unix_socket;
 use super::{Server, StartError, VERSION, clock};
 use crate::engine::{ClientId, Engine};
 use log::{error, info, warn};
+use mio::Poll;
 use rustix::net::{SendFlags, send};
 use slab::Slab;
 use std::hash::RandomState;
@@ -30,6 +31,10 @@ impl Server {
             let socket = inherited_descriptor(state.fd)?;
             listeners.push(Listener::resume(socket, state, snapshot.draining, &settings)?);
         }
+        let poll = Poll::new()?;
+        sys::take_over_epoll(&poll, inherited_descriptor(snapshot.epoll)?)?;
+        let unread = snapshot.connections.iter().filter(|connection| connection.unread);
+        let unread = unread.map(|c| ClientId { slot: c.slot, serial: c.serial }).collect();
         let (connections, lost) = resume_connections(snapshot.connections);
         let now = clock::now();
         let mut engine = Engine::from_image(snapshot.engine, RandomState::new(), now)
@@ -55,7 +60,8 @@ impl Server {
         }
         let draining = snapshot.draining;
         let mut server =
-            Self::assemble(options, operator, listeners, connections, engine, draining)?;
+            Self::assemble(options, poll, operator, listeners, connections, engine, draining)?;
+        server.unfinished = unread;
         server.last_serial = snapshot.last_serial;
         server.accept_last_of(closed);
         server.take_up_unsent();

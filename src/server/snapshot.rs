@@ -33,6 +33,9 @@ pub struct Snapshot {
     pub connections: Vec<ConnectionState>,
     /// The control socket, if there is one.
     pub control: Option<ControlState>,
+    /// The epoll instance in which every connection is watched, edge-triggered and
+    /// with its slot as token. Watching 10,000 anew takes as long as all the rest.
+    pub epoll: RawFd,
     /// The control connection that waits to hear how the restart went.
     pub requester: Option<RawFd>,
 }
@@ -77,6 +80,8 @@ pub struct ConnectionState {
     pub unsent: Vec<u8>,
     /// Its input has ended.
     pub finishing: bool,
+    /// It may have more to read, of which no event will tell any more.
+    pub unread: bool,
 }
 
 /// The control socket.
@@ -198,7 +203,7 @@ impl Snapshot {
         let listeners = self.listeners.iter().map(|listener| listener.fd);
         let connections = self.connections.iter().map(|connection| connection.fd);
         let control = self.control.iter().map(|control| control.fd);
-        listeners.chain(connections).chain(control).chain(self.requester)
+        listeners.chain(connections).chain(control).chain([self.epoll]).chain(self.requester)
     }
 }
 
@@ -236,6 +241,7 @@ mod tests {
             skipping: slot == 1,
             unsent: every_byte.clone(),
             finishing: slot == 0,
+            unread: slot == 1,
         };
         let mut engine = Image { started: Time::from_ns(1), ..Image::default() };
         engine.pools.push(pool);
@@ -253,6 +259,7 @@ mod tests {
             }],
             connections: vec![connection(0), connection(1)],
             control: Some(ControlState { fd: 4, path: "/run/x".to_owned() }),
+            epoll: 6,
             requester: Some(5),
         }
     }
@@ -265,7 +272,7 @@ mod tests {
     fn what_is_written_is_read() {
         let snapshot = sample();
         assert_eq!(Snapshot::read(&snapshot.write()).unwrap(), snapshot);
-        let empty = Snapshot::default();
+        let empty = Snapshot { epoll: 3, ..Snapshot::default() };
         assert_eq!(Snapshot::read(&empty.write()).unwrap(), empty);
     }
 

@@ -1,8 +1,11 @@
 //! The only unsafe code: what no safe wrapper among our dependencies offers.
 #![allow(unsafe_code)]
 
+use mio::Poll;
+use rustix::io::DupFlags;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 pub(super) use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -80,4 +83,22 @@ pub(super) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: it is open, and each inherited descriptor is taken once, at
     // start, before anything else could own its number.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The epoll instance of a poll.
+pub(super) fn epoll_of(poll: &Poll) -> BorrowedFd<'_> {
+    // SAFETY: it is open for as long as the poll is borrowed.
+    unsafe { BorrowedFd::borrow_raw(poll.as_raw_fd()) }
+}
+
+/// Makes `poll` watch all that the epoll instance `old` watches. (mio remembers
+/// nothing of what it was told to watch: the kernel does.)
+///
+/// # Errors
+/// What dup3(2) says.
+pub(super) fn take_over_epoll(poll: &Poll, old: OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is mio's and stays so: this second owner of it is
+    // never dropped, and dup3 replaces what it means without a moment between.
+    let mut epoll = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(poll.as_raw_fd()) });
+    Ok(rustix::io::dup3(old, &mut epoll, DupFlags::CLOEXEC)?)
 }

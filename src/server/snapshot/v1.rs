@@ -45,6 +45,7 @@ struct Server {
     listeners: Vec<Listener>,
     #[serde(default, skip_serializing_if = "is_default")]
     control: Option<Control>,
+    epoll_fd: i32,
     #[serde(default, skip_serializing_if = "is_default")]
     requester_fd: Option<i32>,
     /// Taken away from their holders, who have not given them back yet.
@@ -100,6 +101,8 @@ struct Connection {
     unsent: Bytes,
     #[serde(default, skip_serializing_if = "is_default")]
     finishing: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    unread: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -232,6 +235,7 @@ impl From<&Snapshot> for Server {
             draining: snapshot.draining,
             listeners: snapshot.listeners.iter().map(listener).collect(),
             control: snapshot.control.as_ref().map(control),
+            epoll_fd: snapshot.epoll,
             requester_fd: snapshot.requester,
             spent: engine.spent.iter().map(Lock::from).collect(),
             counters: Counters::ALL.iter().map(named).collect(),
@@ -283,6 +287,7 @@ impl From<Server> for Snapshot {
             listeners: server.listeners.into_iter().map(listener).collect(),
             connections: Vec::new(),
             control: server.control.map(|c| ControlState { fd: c.fd, path: c.path }),
+            epoll: server.epoll_fd,
             requester: server.requester_fd,
         }
     }
@@ -298,6 +303,7 @@ impl From<&ConnectionState> for Connection {
             skipping: state.skipping,
             unsent: Bytes(state.unsent.clone()),
             finishing: state.finishing,
+            unread: state.unread,
         }
     }
 }
@@ -312,6 +318,7 @@ impl From<Connection> for ConnectionState {
             skipping: connection.skipping,
             unsent: connection.unsent.0,
             finishing: connection.finishing,
+            unread: connection.unread,
         }
     }
 }
