@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: usize = 10_000;
 const RESTARTS: usize = 8;
 const CYCLERS: usize = 40;
-/// Their keys: with fewer keys than cyclers each is fought for.
-const CYCLED_KEYS: usize = 10;
+/// Keys that half of the cyclers fight for. The other half has keys of their own, so
+/// that whatever they wait for is the daemon.
+const FOUGHT_KEYS: usize = 5;
 /// Connecting, one lock, closing; over and over.
 const NEWCOMERS: usize = 4;
 /// Cycles between two restarts.
@@ -77,7 +78,7 @@ enum Part {
     Holder { locks: usize },
     /// Waits for the key of the same number.
     Waiter(Wait),
-    /// Takes and gives back one of the fought-for keys.
+    /// Takes and gives back a key.
     Cycler { key: usize, holds: bool },
     /// Is refused a key that is held, takes one of its own, and closes.
     Newcomer,
@@ -119,7 +120,7 @@ struct Load {
     next_token: usize,
     /// Holders and as many waiters.
     pairs: usize,
-    /// Who holds a fought-for key.
+    /// Who holds a cycled key.
     owners: HashMap<usize, usize>,
     /// Cyclers that have a key, and which.
     to_release: Vec<(usize, usize)>,
@@ -166,9 +167,9 @@ impl Load {
             (held, waiting) == (load.locks_of_holders(), pairs as u64)
         });
         for n in 0..CYCLERS {
-            let part = Part::Cycler { key: n % CYCLED_KEYS, holds: false };
-            let token = load.add(part);
-            load.acquire_cycled(token, n % CYCLED_KEYS);
+            let key = if n < CYCLERS / 2 { n % FOUGHT_KEYS } else { FOUGHT_KEYS + n };
+            let token = load.add(Part::Cycler { key, holds: false });
+            load.acquire_cycled(token, key);
         }
         for _ in 0..NEWCOMERS {
             load.add_newcomer();
@@ -324,7 +325,10 @@ impl Load {
                 assert_eq!(text(&peer.received), text(expected));
                 peer.received.clear();
                 peer.part = Part::Cycler { key, holds: !holds };
-                self.longest_silence = self.longest_silence.max(silence);
+                let waits_for_others = !holds && key < FOUGHT_KEYS;
+                if !waits_for_others {
+                    self.longest_silence = self.longest_silence.max(silence);
+                }
                 self.go_on_cycling(token, key, holds);
             }
             Part::Newcomer => {
