@@ -99,6 +99,25 @@ def eventually(what, condition, seconds=20.0):
         time.sleep(0.02)
 
 
+def own_cgroup():
+    """The control group that this process is in, of version 2."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    mount = next(fields[1] for fields in mounts if fields[2] == "cgroup2")
+    own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+    return Path(mount + own)
+
+
+def removed(directory):
+    """Removes a control group; not while something in it is still ending."""
+    try:
+        os.rmdir(directory)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return False
+    return True
+
+
 class Machine:
     """A throwaway copy of a root, booted. `with Machine(...) as machine:`"""
 
@@ -108,6 +127,7 @@ class Machine:
         self.name = f"poolcounter-{os.getpid()}-{next(_numbers)}"
         self.root = self.directory / "root"
         subprocess.run(["cp", "-a", "--reflink=auto", root, self.root], check=True)
+        self.cgroup = own_cgroup() / self.name
         self.allow_bpf = allow_bpf
         self.leader = None
         self._nspawn = None
@@ -138,12 +158,18 @@ class Machine:
             notify.bind(str(path))
             notify.settimeout(0.5)
             environment["NOTIFY_SOCKET"] = str(path)
-            self._nspawn = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+            self._nspawn = subprocess.Popen(self._in_its_cgroup(command), env=environment, stdin=subprocess.DEVNULL,
                                             stdout=self.log, stderr=self.log)
             self._await_boot(notify)
         assert self.leader > 1  # nsenter would take 0 for this very system
         self._ip("link", "set", "lo", "up")
         self.run("systemctl is-system-running --wait", check=False)
+
+    def _in_its_cgroup(self, command):
+        """With --keep-unit a machine lives below the control group that it is
+        started in. Two in one would take the units of the other for their own."""
+        self.cgroup.mkdir(exist_ok=True)
+        return ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', self.cgroup, *command]
 
     def _await_boot(self, notify, seconds=60):
         """systemd-nspawn tells first the pid of the container's init, later that
@@ -175,9 +201,12 @@ class Machine:
                 self._nspawn.kill()
                 self._nspawn.wait()
         self._nspawn = self.leader = None
+        for directory, _, _ in os.walk(self.cgroup, topdown=False):
+            eventually(f"{directory} is empty", lambda: removed(directory))
 
     def reboot(self):
-        self.run("systemctl --no-block poweroff")
+        # The command itself may be among what is ended.
+        self.run("systemctl --no-block poweroff", check=False)
         self._nspawn.wait(60)
         self.leader = None
         self.boot()
