@@ -256,7 +256,7 @@ def operators(world, machine):
     machine.run("groupadd locks && useradd -G locks one && useradd other")
     ask = "poolcounterd --reload"
     expect(machine.status(f"runuser -u one -- {ask}") != 0, "anybody may reload")
-    machine.run(f"sed s/GROUP/locks/ /usr/share/doc/poolcounter/examples/control-group.conf > /root/x"
+    machine.run("sed s/GROUP/locks/ /usr/share/doc/poolcounter/examples/control-group.conf > /root/x"
                 " && install -D -m 644 /root/x /etc/systemd/system/poolcounter.service.d/control-group.conf")
     machine.run("echo 'ARGS=\"--control-group locks\"' > /etc/default/poolcounter")
     machine.run("systemctl daemon-reload && systemctl restart poolcounter")
