@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from machine import BUILD_PACKAGES, expect, make_root
+from machine import BUILD_PACKAGES, archives, expect, make_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -108,7 +108,7 @@ def piuparts(world, suite):
     root = world.directory / f"piuparts-{suite}"
     make_root(root, suite, "adduser")
     run(world, ["piuparts", "--distribution", suite, "--existing-chroot", root, "--warn-on-others", "--no-eatmydata",
-                "--mirror", "http://deb.debian.org/debian main", "--scriptsdir", "/etc/piuparts/scripts",
+                "--mirror", f"{archives()[0]} main", "--scriptsdir", "/etc/piuparts/scripts",
                 # On trixie, bookworm's piuparts takes offence at the sync that it puts there itself, and
                 # at what debconf leaves of any installation.
                 "--warn-on-debsums-errors", "--ignore-regex", "/var/cache/debconf/tmp.ci/?", world.deb])

@@ -68,15 +68,24 @@ def make_root(directory, suite, packages, fetch_debians_own=False):
             '--customize-hook=mv "$1"/root/debian/*.deb "$1"' + DEBIANS_OWN,
         ]
     # The security archive beside the main one: bookworm's current cargo is there.
-    sources = [
-        f"deb http://deb.debian.org/debian {suite} main",
-        f"deb http://deb.debian.org/debian-security {suite}-security main",
-    ]
+    main, security = archives()
+    sources = [f"deb {main} {suite} main", f"deb {security} {suite}-security main"]
     subprocess.run(
         ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", *hooks, suite, directory, *sources],
         check=True,
     )
     recipe.write_text(wanted)
+
+
+def archives():
+    """Where this machine gets Debian from: the main archive and the security one."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+    uris = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    security = [uri for uri in uris if "security" in uri]
+    main = [uri for uri in uris if uri not in security]
+    if not main or not security:
+        raise Failure(f"apt names no main and security archive, only {uris}: run apt-get update")
+    return main[0], security[0]
 
 
 class Failure(Exception):
