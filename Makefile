@@ -15,7 +15,7 @@ run: ## build, and serve on localhost until Ctrl-C
 	@echo
 	@echo "  In another terminal (nc is in Debian's netcat-openbsd):"
 	@echo "    echo 'STATS FULL' | nc -w1 localhost 7531"
-	@echo "    printf 'ACQ4ME article:1 1 10 5\\nRELEASE\\n' | nc -q1 localhost 7531"
+	@printf '%s\n' "    printf 'ACQ4ME article:1 1 10 5\nRELEASE\n' | nc -q1 localhost 7531"
 	@echo
 	target/release/poolcounterd
 
