@@ -48,6 +48,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use service_manager::ServiceManager;
 use slab::Slab;
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::RandomState;
 use std::io;
@@ -393,7 +394,7 @@ impl Server {
                     }
                     Command::Stats(what) => match reports::stats(what, &self.engine, now) {
                         Some(text) => {
-                            self.owe(client, &text);
+                            self.owe(client, text.into());
                             None
                         }
                         None => Some(Reply::WrongStat),
@@ -433,11 +434,11 @@ impl Server {
 
     fn reply(&mut self, client: ClientId, reply: Reply) {
         debug!("#{} < {}", client.serial, reply.as_bytes().trim_ascii_end().escape_ascii());
-        self.owe(client, reply.as_bytes());
+        self.owe(client, reply.as_bytes().into());
     }
 
     /// Appends to what `client` will be sent at the end of the turn.
-    fn owe(&mut self, client: ClientId, bytes: &[u8]) {
+    fn owe(&mut self, client: ClientId, bytes: Cow<'static, [u8]>) {
         let Some(connection) = self.open_connection(client) else {
             return;
         };

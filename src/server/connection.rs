@@ -4,6 +4,7 @@ use super::snapshot::ConnectionState;
 use crate::protocol::lines::Lines;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::borrow::Cow;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// How much output a client may leave unread beyond what the kernel's buffer
@@ -41,7 +42,8 @@ pub(super) struct Connection {
     pub(super) is_owed: bool,
     /// Writable events were asked for, since output once got stuck.
     pub(super) watches_writable: bool,
-    output: Vec<u8>,
+    /// A single reply is borrowed: the usual case takes no memory.
+    output: Cow<'static, [u8]>,
 }
 
 /// What became of the output.
@@ -65,7 +67,7 @@ impl Connection {
             peer_closed: false,
             is_owed: false,
             watches_writable: false,
-            output: Vec::new(),
+            output: Cow::Borrowed(b""),
         }
     }
 
@@ -78,7 +80,7 @@ impl Connection {
             fd: self.socket.as_raw_fd(),
             unfinished_line: self.lines.unfinished().to_vec(),
             skipping: self.lines.is_skipping(),
-            unsent: self.output.clone(),
+            unsent: self.output.to_vec(),
             finishing: self.life == Life::Finishing,
             unread: false,
         }
@@ -89,7 +91,7 @@ impl Connection {
         Connection {
             lines: Lines::resume(state.unfinished_line, state.skipping),
             life: if state.finishing { Life::Finishing } else { Life::Open },
-            output: state.unsent,
+            output: state.unsent.into(),
             // Perhaps: then what is unread is read to its end.
             peer_closed: state.unread,
             ..Connection::new(socket, state.serial)
@@ -115,11 +117,16 @@ impl Connection {
     }
 
     /// Appends to the output, for the next flush.
-    pub(super) fn owe(&mut self, bytes: &[u8]) {
-        if self.output.len() >= OUTPUT_STEP_BYTES {
-            self.output.reserve_exact(bytes.len().next_multiple_of(OUTPUT_STEP_BYTES));
+    pub(super) fn owe(&mut self, bytes: Cow<'static, [u8]>) {
+        if self.output.is_empty() {
+            self.output = bytes;
+            return;
         }
-        self.output.extend_from_slice(bytes);
+        let output = self.output.to_mut();
+        if output.len() >= OUTPUT_STEP_BYTES {
+            output.reserve_exact(bytes.len().next_multiple_of(OUTPUT_STEP_BYTES));
+        }
+        output.extend_from_slice(&bytes);
     }
 
     /// Sends all that is owed, in one call as far as the kernel takes it.
@@ -139,8 +146,8 @@ impl Connection {
             }
         };
         match result {
-            Flushed::Stuck => drop(self.output.drain(..sent)),
-            Flushed::All | Flushed::Failed(_) => self.output = Vec::new(),
+            Flushed::Stuck => drop(self.output.to_mut().drain(..sent)),
+            Flushed::All | Flushed::Failed(_) => self.output = Cow::Borrowed(b""),
         }
         result
     }

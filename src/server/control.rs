@@ -147,8 +147,7 @@ impl Control {
     /// listening.
     pub(super) fn answer(&mut self, number: usize, answer: &str) {
         if let Some(connection) = self.connections.get_mut(number) {
-            connection.owe(answer.as_bytes());
-            connection.owe(b"\n");
+            connection.owe(format!("{answer}\n").into_bytes().into());
             if connection.flush() != Flushed::All {
                 self.connections.remove(number);
             }
