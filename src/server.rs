@@ -1,9 +1,9 @@
 //! The loop: sockets, signals and the clock around the engine. Decides nothing
 //! about locks.
 //!
-//! One turn: wait → accept → read and handle what is readable → run out waits →
-//! flush what is owed → close what is dead → signals last, so that whatever an
-//! operator asks for happens between turns.
+//! One turn: wait → accept → receive from all who are ready → handle that → run
+//! out waits → flush what is owed → close what is dead → signals last, so that
+//! whatever an operator asks for happens between turns.
 
 mod acceptor;
 mod admission;
@@ -11,6 +11,7 @@ mod check;
 mod clock;
 mod connection;
 mod control;
+mod input;
 mod listener;
 mod logging;
 mod operator;
@@ -34,6 +35,7 @@ pub use control::{
     DEFAULT_PATH as DEFAULT_CONTROL_PATH, Request as ControlRequest,
     parse as parse_control_request, reload,
 };
+use input::Input;
 pub use listener::ListenError;
 use listener::{Listener, Settings};
 use log::{debug, error, info, warn};
@@ -67,10 +69,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const EVENTS_PER_TURN: usize = 1024;
 
-/// What one client may have read and handled in a turn: its fair share. A
-/// request is 30 to 300 bytes.
-const INPUT_BYTES_PER_TURN: usize = 4096;
-
 /// The daemon: one thread, one event loop.
 pub struct Server {
     options: Options,
@@ -82,8 +80,7 @@ pub struct Server {
     last_serial: u32,
     engine: Engine,
     service_manager: ServiceManager,
-    /// Shared by all connections: what is read is handled at once.
-    input: Box<[u8]>,
+    input: Input,
     /// Clients whose output is to be flushed this turn.
     owed: Vec<ClientId>,
     /// Clients that had their share of this turn and may have more to read.
@@ -196,7 +193,7 @@ impl Server {
             last_serial: 0,
             engine,
             service_manager: ServiceManager::find(),
-            input: vec![0; INPUT_BYTES_PER_TURN].into_boxed_slice(),
+            input: Input::new(),
             owed: Vec::new(),
             unfinished: Vec::new(),
             dead: Vec::new(),
@@ -222,12 +219,12 @@ impl Server {
         self.wait(events);
         self.accept(events);
         for client in std::mem::take(&mut self.unfinished) {
-            self.read(client);
+            self.receive(client);
         }
         for event in events.iter() {
             self.handle_event(event);
         }
-        let now = clock::now();
+        let now = self.handle_received();
         self.engine.expire(now);
         self.log_expired();
         self.deliver_answers();
@@ -326,7 +323,7 @@ impl Server {
             self.owed.push(client);
         }
         if event.is_readable() || connection.peer_closed {
-            self.read(client);
+            self.receive(client);
         }
     }
 
@@ -337,36 +334,52 @@ impl Server {
         is_it.then_some(connection)
     }
 
-    /// Reads one share of input and handles it.
-    fn read(&mut self, client: ClientId) {
-        // Taken out for the while: handling input needs the rest of the server.
-        let mut buffer = std::mem::take(&mut self.input);
-        if let Some(connection) = self.open_connection(client) {
-            let peer_closed = connection.peer_closed;
-            match connection.read(&mut buffer) {
-                Ok(0) => self.finish(client),
-                Ok(len) => {
-                    self.handle_input(client, &buffer[..len]);
-                    // A read that did not fill the buffer has drained the socket,
-                    // and the next byte makes a new event (epoll(7)). But data
-                    // and the end of input may have shared one event.
-                    if len == buffer.len() || peer_closed {
-                        self.unfinished.push(client);
-                    }
-                }
-                Err(Errno::AGAIN) => {}
-                Err(e) => {
-                    debug!("#{} lost: {e}", client.serial);
-                    self.disconnect(client);
-                }
-            }
+    /// Receives one share of what `client` has sent.
+    fn receive(&mut self, client: ClientId) {
+        if self.input.is_full() {
+            self.handle_received();
         }
-        self.input = buffer;
+        if self.open_connection(client).is_some() {
+            self.input.receive(client, &self.connections[client.slot as usize]);
+        }
     }
 
-    fn handle_input(&mut self, client: ClientId, mut input: &[u8]) {
+    /// Handles what was received, all of it as of the time that is returned. That
+    /// is after it was sent: nobody's wait ends early.
+    fn handle_received(&mut self) -> Time {
         let now = clock::now();
-        while self.handle_next_line(client, &mut input, now) {}
+        // Taken out for the while: handling input needs the rest of the server.
+        let mut input = std::mem::take(&mut self.input);
+        for (client, received) in input.iter() {
+            self.handle_input(client, received, now);
+        }
+        input.clear();
+        self.input = input;
+        now
+    }
+
+    fn handle_input(&mut self, client: ClientId, received: Result<&[u8], Errno>, now: Time) {
+        let Some(connection) = self.open_connection(client) else {
+            return;
+        };
+        let peer_closed = connection.peer_closed;
+        match received {
+            Ok([]) => self.finish(client, now),
+            Ok(mut bytes) => {
+                // A read that did not fill its share has drained the socket, and
+                // the next byte makes a new event (epoll(7)). But data and the
+                // end of input may have shared one event.
+                if bytes.len() == input::SHARE_BYTES || peer_closed {
+                    self.unfinished.push(client);
+                }
+                while self.handle_next_line(client, &mut bytes, now) {}
+            }
+            Err(Errno::AGAIN) => {}
+            Err(e) => {
+                debug!("#{} lost: {e}", client.serial);
+                self.disconnect(client);
+            }
+        }
     }
 
     /// Handles the next line of `input`. False when there is none.
@@ -526,9 +539,9 @@ impl Server {
 
     /// The client's input has ended: it holds nothing more, but is still sent
     /// what it asked for before.
-    fn finish(&mut self, client: ClientId) {
+    fn finish(&mut self, client: ClientId, now: Time) {
         debug!("#{} closed", client.serial);
-        self.engine.disconnect(client, clock::now());
+        self.engine.disconnect(client, now);
         self.deliver_answers();
         let connection = &mut self.connections[client.slot as usize];
         connection.life = Life::Finishing;
@@ -556,6 +569,7 @@ impl Server {
         self.engine.shrink();
         self.connections.shrink_to_fit();
         self.admission.shrink();
+        self.input.shrink();
         for list in [&mut self.owed, &mut self.unfinished, &mut self.dead] {
             list.shrink_to_fit();
         }

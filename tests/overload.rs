@@ -195,6 +195,27 @@ fn all_that_was_sent_before_the_end_of_input_is_answered() {
 
 /// While some flood the daemon with commands, a client that asks one at a time gets its
 /// answers after a bounded number of theirs.
+/// More than the daemon receives before it handles any of it.
+#[test]
+fn all_who_send_much_at_once_are_answered_in_order() {
+    const PAIRS: usize = 400;
+    let server = Server::start();
+    let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
+    server.settle();
+    server.signal(Signal::STOP);
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send_bytes(format!("ACQ4ME key:{n} 1 1 0\nRELEASE\n").repeat(PAIRS).as_bytes());
+    }
+    server.signal(Signal::CONT);
+    for client in &mut clients {
+        for _ in 0..PAIRS {
+            client.expect("LOCKED");
+            client.expect("RELEASED");
+        }
+        client.expect_nothing();
+    }
+}
+
 #[test]
 fn a_flood_does_not_keep_others_waiting() {
     const FLOODERS: usize = 3;
