@@ -227,12 +227,17 @@ impl Server {
         let now = self.handle_received();
         self.engine.expire(now);
         self.log_expired();
-        self.deliver_answers();
-        self.flush_owed();
-        self.close_dead();
+        self.end_turn();
         self.tidy(now);
         self.service_manager.keep_informed(self.connections.len(), &self.engine, now);
         self.serve_operator(events, now);
+    }
+
+    /// Nothing that anybody has to be told is left for when the loop wakes again.
+    fn end_turn(&mut self) {
+        self.deliver_answers();
+        self.flush_owed();
+        self.close_dead();
     }
 
     /// Waits for something to do.

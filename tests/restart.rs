@@ -63,6 +63,30 @@ fn a_disconnect_after_a_restart_frees_the_lock() {
     waiter.expect("LOCKED");
 }
 
+/// It should not happen, but if it does, nobody waits for a holder that is gone.
+#[test]
+fn the_lock_of_a_connection_that_was_lost_goes_to_the_next_at_once() {
+    let place = Place::with_daemon();
+    let server = place.start(&[]);
+    let mut waiter = server.connect();
+    waiter.settle();
+    let before = Surroundings::of(server.pid()).descriptors;
+    let mut holder = server.connect();
+    holder.exchange("ACQ4ME k 1 10 60", "LOCKED");
+    let mut after = Surroundings::of(server.pid()).descriptors;
+    after.retain(|number, _| !before.contains_key(number));
+    let (holders, _) = after.pop_first().expect("the holder's connection");
+    waiter.send("ACQ4ME k 1 10 60");
+    server.settle();
+    place.install_script(&format!(
+        "[ \"$1\" = --read-snapshot ] || exec {holders}>&-\nexec $REAL \"$@\""
+    ));
+    restart(&server);
+    assert_eq!(server.log.count("was lost in the hot restart"), 1);
+    waiter.expect("LOCKED");
+    waiter.exchange("RELEASE", "RELEASED");
+}
+
 #[test]
 fn a_disconnect_while_the_new_image_is_on_its_way_frees_the_lock() {
     let gap = Gap::new();

@@ -428,7 +428,7 @@ fn from_standard_input(settings: &Settings) -> Result<Option<Listener>, ListenEr
 fn from_service_manager(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
     let failed = |e| ListenError::Inherited("the sockets of LISTEN_FDS".to_owned(), e);
     let inherit = |fd| {
-        sys::inherited_descriptor(fd)
+        sys::passed_descriptor(fd)
             .and_then(|socket| Listener::inherit(socket, settings))
             .map_err(|e| ListenError::Inherited(format!("descriptor {fd} of LISTEN_FDS"), e))
     };

@@ -65,6 +65,7 @@ impl Server {
         server.last_serial = snapshot.last_serial;
         server.accept_last_of(closed);
         server.take_up_unsent();
+        server.end_turn();
         server.log_resumed(clock::now().ns_since(snapshot.taken) / 1_000);
         server.service_manager.ready();
         for problem in &problems {
@@ -89,7 +90,7 @@ impl Server {
         }
     }
 
-    /// Output that was stuck is tried again in the first turn.
+    /// Output that was stuck is tried again.
     fn take_up_unsent(&mut self) {
         for (slot, connection) in &mut self.connections {
             if !connection.owes_nothing() || connection.life == Life::Finishing {

@@ -70,18 +70,33 @@ pub(super) fn next_signal(fd: &OwnedFd) -> Option<i32> {
     }
 }
 
-/// Takes over a descriptor that this process inherited; an exec closes it from
-/// now on.
+/// Takes over a descriptor that the old image of this process left open. To be
+/// called once for each.
+///
+/// # Errors
+/// EBADF when it did not, though the number may be in use by now: what the daemon
+/// opens itself is close-on-exec, and what survived an exec is not.
+pub(super) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: fcntl(F_GETFD) changes nothing and accepts any number.
+    match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
+        -1 => Err(io::Error::last_os_error()),
+        flags if flags & libc::FD_CLOEXEC != 0 => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        _ => passed_descriptor(fd),
+    }
+}
+
+/// Takes over a descriptor that the service manager passed; an exec closes it
+/// from now on. To be called once for each, before anything else could own its
+/// number.
 ///
 /// # Errors
 /// EBADF when it is not open.
-pub(super) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+pub(super) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl(F_SETFD) sets a flag and accepts any number.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and each inherited descriptor is taken once, at
-    // start, before anything else could own its number.
+    // SAFETY: it is open, and by the caller's word nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
