@@ -4,10 +4,11 @@ use super::connection::{Connection, Life};
 use super::listener::{self, Listener, Settings};
 use super::operator::Operator;
 use super::options::Options;
-use super::snapshot::{ConnectionState, Snapshot, SnapshotError};
+use super::snapshot::{ConnectionState, ListenerState, Snapshot, SnapshotError};
 use super::sys::{self, inherited_descriptor};
 use super::unix_socket;
 use super::{Server, StartError, VERSION, clock};
+use crate::engine::image::Image;
 use crate::engine::{ClientId, Engine};
 use log::{error, info, warn};
 use mio::Poll;
@@ -15,7 +16,7 @@ use rustix::net::{SendFlags, send};
 use slab::Slab;
 use std::hash::RandomState;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 impl Server {
     /// Takes over all that the old image of this process left. Only if that is
@@ -26,28 +27,24 @@ impl Server {
         snapshot: Snapshot,
     ) -> Result<Self, StartError> {
         let settings = Settings::new(&options);
-        let mut listeners = Vec::new();
-        for state in &snapshot.listeners {
-            let socket = inherited_descriptor(state.fd)?;
-            listeners.push(Listener::resume(socket, state, snapshot.draining, &settings)?);
-        }
+        let draining = snapshot.draining;
+        let mut listeners = resume_listeners(&snapshot, &settings)?;
         let poll = Poll::new()?;
         sys::take_over_epoll(&poll, inherited_descriptor(snapshot.epoll)?)?;
         let unread = snapshot.connections.iter().filter(|connection| connection.unread);
         let unread = unread.map(|c| ClientId { slot: c.slot, serial: c.serial }).collect();
         let (connections, lost) = resume_connections(snapshot.connections);
-        let now = clock::now();
-        let mut engine = Engine::from_image(snapshot.engine, RandomState::new(), now)
-            .map_err(|e| io::Error::other(SnapshotError::from(e).to_string()))?;
-        for client in lost {
-            engine.disconnect(client, now);
-        }
-        let addresses = options.listen.as_deref();
-        let changed = match snapshot.draining {
-            true => Ok(Vec::new()),
-            false => listener::change_addresses(&mut listeners, addresses, options.port, &settings),
-        };
+        let engine = resume_engine(snapshot.engine, &lost)?;
         let mut problems = Vec::new();
+        let changed = match draining {
+            true => Ok(Vec::new()),
+            false => listener::change_addresses(
+                &mut listeners,
+                options.listen.as_deref(),
+                options.port,
+                &settings,
+            ),
+        };
         let closed = changed.unwrap_or_else(|e| {
             problems.push(format!("serving on with the old addresses: {e}"));
             Vec::new()
@@ -58,7 +55,6 @@ impl Server {
             // Without it the daemon still serves clients.
             problems.push(e.to_string());
         }
-        let draining = snapshot.draining;
         let mut server =
             Self::assemble(options, poll, operator, listeners, connections, engine, draining)?;
         server.unfinished = unread;
@@ -68,12 +64,7 @@ impl Server {
         server.end_turn();
         server.log_resumed(clock::now().ns_since(snapshot.taken) / 1_000);
         server.service_manager.ready();
-        for problem in &problems {
-            error!("after the hot restart: {problem}");
-        }
-        if let Some(fd) = snapshot.requester {
-            answer_requester(inherited_descriptor(fd)?, &problems);
-        }
+        report(&problems, snapshot.requester)?;
         Ok(server)
     }
 
@@ -113,6 +104,15 @@ impl Server {
     }
 }
 
+/// The listeners that the old image had.
+fn resume_listeners(snapshot: &Snapshot, settings: &Settings) -> io::Result<Vec<Listener>> {
+    let resume = |state: &ListenerState| {
+        let socket = inherited_descriptor(state.fd)?;
+        Listener::resume(socket, state, snapshot.draining, settings)
+    };
+    snapshot.listeners.iter().map(resume).collect()
+}
+
 /// The connections, and the clients of those that could not be had.
 fn resume_connections(states: Vec<ConnectionState>) -> (Slab<Connection>, Vec<ClientId>) {
     let mut connections = Vec::with_capacity(states.len());
@@ -130,7 +130,28 @@ fn resume_connections(states: Vec<ConnectionState>) -> (Slab<Connection>, Vec<Cl
     (connections.into_iter().collect(), lost)
 }
 
-/// Whoever asked the old image for the restart hears of it from the new one.
+/// The engine, without the clients that were `lost`.
+fn resume_engine(image: Image, lost: &[ClientId]) -> io::Result<Engine> {
+    let now = clock::now();
+    let mut engine = Engine::from_image(image, RandomState::new(), now)
+        .map_err(|e| io::Error::other(SnapshotError::from(e).to_string()))?;
+    for &client in lost {
+        engine.disconnect(client, now);
+    }
+    Ok(engine)
+}
+
+/// Tells the log, and whoever asked the old image for the restart.
+fn report(problems: &[String], requester: Option<RawFd>) -> io::Result<()> {
+    for problem in problems {
+        error!("after the hot restart: {problem}");
+    }
+    if let Some(fd) = requester {
+        answer_requester(inherited_descriptor(fd)?, problems);
+    }
+    Ok(())
+}
+
 fn answer_requester(socket: OwnedFd, problems: &[String]) {
     let answer = match problems {
         [] => format!("OK restarted, poolcounterd {VERSION}\n"),
