@@ -22,6 +22,7 @@ mod resume;
 mod service_manager;
 pub mod snapshot;
 mod sys;
+mod tidier;
 mod unix_socket;
 
 use crate::engine::{ClientId, Engine, Time};
@@ -56,6 +57,7 @@ use std::hash::RandomState;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
+use tidier::Tidier;
 
 /// Connections have their slot as token; all others are above any slot
 /// ([`crate::engine::image::SLOTS_MAX`]).
@@ -593,40 +595,6 @@ impl Server {
             self.admission.note_closed(client.slot as usize);
         }
         self.acceptor.note_closed();
-    }
-}
-
-/// When to give memory back: some time after a crowd has left, and not while
-/// the next may be coming.
-#[derive(Default)]
-struct Tidier {
-    /// The most connections and locks at a time since memory was given back.
-    peak: usize,
-    due: Option<Time>,
-}
-
-impl Tidier {
-    /// Below that there is nothing worth giving back.
-    const WORTHWHILE: usize = 1_000;
-    const DELAY_S: u64 = 2;
-
-    /// Whether it is time, `now` that `size` connections and locks are there.
-    fn is_due(&mut self, size: usize, now: Time) -> bool {
-        self.peak = self.peak.max(size);
-        if self.peak < Self::WORTHWHILE || size > self.peak / 4 {
-            self.due = None;
-            return false;
-        }
-        let due = *self.due.get_or_insert(now.plus_seconds(Self::DELAY_S));
-        if now < due {
-            return false;
-        }
-        *self = Tidier { peak: size, due: None };
-        true
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.due
     }
 }
 
