@@ -284,6 +284,34 @@ fn watching_a_connection() {
     }
 }
 
+/// Output is stuck, and the kernel won't say when there is room: whoever asked for
+/// it is not left waiting.
+#[test]
+fn watching_for_room() {
+    if !can_inject() {
+        return;
+    }
+    for error in ["ENOMEM", "ENOENT", "EBADF"] {
+        // Listener, signals, the first connection; then each is watched twice.
+        let fault = Fault { name: "epoll_ctl", error, first: 5, step: 2 };
+        let mut faulty = Faulty::start(&fault);
+        let mut control = faulty.server.connect();
+        control.settle();
+        for failures in 1..=FAILURES as u64 {
+            let mut slow = Client::connect_with_small_buffer(faulty.server.address());
+            slow.exchange("ACQ4ME k 1 9 0", "LOCKED");
+            while control.counter("failed_sends") < failures {
+                // The end may come between two of these.
+                let _ = slow.stream().write_all("STATS FULL\n".repeat(50).as_bytes());
+            }
+            slow.read_to_end();
+        }
+        expect_said_once(&faulty.server, "can't be watched any more");
+        drop(control);
+        faulty.expect_survived(error);
+    }
+}
+
 /// What cannot be logged is lost; nothing else is.
 #[test]
 fn logging() {
