@@ -21,6 +21,8 @@ run: ## build, and serve on localhost until Ctrl-C
 
 test: reference tools ## everything that shows that it is right
 	$(CARGO) test --locked
+	@# What it promises holds for an optimized daemon.
+	$(CARGO) test --locked --release --test crowds flood
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 		fuzz/run.sh $$target $(FUZZ_SECONDS) > target/fuzz-$$target.log 2>&1 \
