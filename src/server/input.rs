@@ -13,8 +13,9 @@ use rustix::io::Errno;
 /// request is 30 to 300 bytes.
 pub(super) const SHARE_BYTES: usize = 4096;
 
-/// Room for 16 whole shares, or for some thousand requests.
-const BUFFER_BYTES: usize = 16 * SHARE_BYTES;
+/// Room for four whole shares, or for some 250 requests. More gains nothing, and
+/// is memory that a daemon keeps once it was busy.
+const BUFFER_BYTES: usize = 4 * SHARE_BYTES;
 
 /// Shared by all connections: handled before the loop waits again.
 #[derive(Default)]
