@@ -182,18 +182,19 @@ fn clients_and_keys_that_come_and_go_leave_nothing() {
     let _alone = have_the_machine();
     let server = start_apart(6, &[]);
     let before = private_bytes_in_use(&server);
-    // 40,000 clients, never more than 50 at a time, and half a million keys.
+    const KEYS: usize = 50;
+    // 40,000 clients, never more than 50 at a time, and two million keys.
     for round in 0..800 {
         let mut few: Vec<Client> = (0..50).map(|_| server.connect()).collect();
         for (n, client) in few.iter_mut().enumerate() {
             let mut lines = String::new();
-            for k in 0..12 {
+            for k in 0..KEYS {
                 lines += &format!("ACQ4ME {round}:{n}:{k} 1 9 0\nRELEASE\n");
             }
             client.send_bytes(lines.as_bytes());
         }
         for mut client in few {
-            for _ in 0..12 {
+            for _ in 0..KEYS {
                 client.expect("LOCKED");
                 client.expect("RELEASED");
             }
@@ -201,6 +202,6 @@ fn clients_and_keys_that_come_and_go_leave_nothing() {
         }
     }
     expect_empty(&server);
-    assert_eq!(server.counter("total_acquired"), 100 + 800 * 50 * 12);
+    assert_eq!(server.counter("total_acquired"), 100 + 800 * 50 * KEYS as u64);
     expect_memory_back(&server, before);
 }
