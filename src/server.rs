@@ -220,11 +220,12 @@ impl Server {
     fn turn(&mut self, events: &mut Events) {
         self.wait(events);
         self.accept(events);
-        for client in std::mem::take(&mut self.unfinished) {
-            self.receive(client);
-        }
+        let unfinished = std::mem::take(&mut self.unfinished);
         for event in events.iter() {
             self.handle_event(event);
+        }
+        for client in unfinished {
+            self.receive_more(client);
         }
         let now = self.handle_received();
         self.engine.expire(now);
@@ -329,7 +330,8 @@ impl Server {
             connection.is_owed = true;
             self.owed.push(client);
         }
-        if event.is_readable() || connection.peer_closed {
+        // Whoever is unfinished has its turn anyway, and one share of it.
+        if (event.is_readable() || connection.peer_closed) && !connection.is_unfinished {
             self.receive(client);
         }
     }
@@ -339,6 +341,23 @@ impl Server {
         let connection = self.connections.get_mut(client.slot as usize)?;
         let is_it = connection.serial == client.serial && connection.life == Life::Open;
         is_it.then_some(connection)
+    }
+
+    /// Receives from a client that was unfinished.
+    fn receive_more(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_connection(client) {
+            connection.is_unfinished = false;
+            self.receive(client);
+        }
+    }
+
+    /// `client` may have sent more than was received: its next turn comes at once.
+    fn note_unfinished(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_connection(client) {
+            if !std::mem::replace(&mut connection.is_unfinished, true) {
+                self.unfinished.push(client);
+            }
+        }
     }
 
     /// Receives one share of what `client` has sent.
@@ -377,7 +396,7 @@ impl Server {
                 // the next byte makes a new event (epoll(7)). But data and the
                 // end of input may have shared one event.
                 if bytes.len() == input::SHARE_BYTES || peer_closed {
-                    self.unfinished.push(client);
+                    self.note_unfinished(client);
                 }
                 while self.handle_next_line(client, &mut bytes, now) {}
             }
@@ -504,7 +523,7 @@ impl Server {
                 match e {
                     _ if finishing => self.bury(client),
                     // The end shows at the next read, after what it sent before.
-                    Errno::PIPE | Errno::CONNRESET => self.unfinished.push(client),
+                    Errno::PIPE | Errno::CONNRESET => self.note_unfinished(client),
                     // It may still be there, and wait for the answer that is lost.
                     _ => self.disconnect(client),
                 }

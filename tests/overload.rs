@@ -4,12 +4,14 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Client, DAEMON, PATIENCE, Server, backlog, launched};
+use common::{Client, DAEMON, PATIENCE, Server, backlog, launched, skip};
 use rustix::process::{Resource, Signal, getrlimit, setrlimit};
 
 /// 64 descriptors and 200 clients.
@@ -238,11 +240,64 @@ fn a_flood_does_not_keep_others_waiting() {
         }
         let share = flooded / (2 * EXCHANGES);
         println!("{share} commands of {FLOODERS} flooders for each of the victim");
-        // Sixteen turns of 4096 bytes from each: far more than the few that a
-        // round trip takes, far less than what a flooder could have waiting.
-        let bound = (16 * 4096 / "RELEASE\n".len() * FLOODERS) as u64;
+        // A turn for each round trip, two when it came in the middle of one; and
+        // as much again.
+        let bound = (4 * 4096 / "RELEASE\n".len() * FLOODERS) as u64;
         assert!(share < bound, "{share} commands of flooders for each of the victim");
     });
+}
+
+/// How often each connection was received from at most between two looks at all
+/// of them, by a trace of `recvfrom` and `epoll_wait`.
+fn receives_per_turn_max(trace: &str) -> usize {
+    let mut most = 0;
+    let mut this_turn: HashMap<&str, usize> = HashMap::new();
+    for line in trace.lines() {
+        if line.contains("epoll_") {
+            this_turn.clear();
+        } else if let Some((_, call)) = line.split_once("recvfrom(") {
+            let connection = call.split(',').next().expect("a descriptor");
+            let count = this_turn.entry(connection).or_default();
+            *count += 1;
+            most = most.max(*count);
+        }
+    }
+    most
+}
+
+/// However much waits to be read and however often more comes: all get one share
+/// of a turn. (Once a client that was slow to be read got another share for each
+/// time that it sent, and for good.)
+#[test]
+fn a_client_that_always_sends_more_gets_one_share_of_each_turn() {
+    const COMMAND: &str = "RELEASE\n";
+    let trace = std::env::temp_dir().join(format!("pool-shares-{}.trace", std::process::id()));
+    // Each recv takes so long that more has come by then.
+    let strace = ["strace", "-D", "-f", "-qq", "-o", trace.to_str().expect("path")];
+    let slow = ["-e", "trace=recvfrom,epoll_wait", "-e", "inject=recvfrom:delay_enter=10000"];
+    let launcher = [&strace[..], &slow[..]].concat();
+    if !Command::new("strace").args(["-qq", "true"]).output().is_ok_and(|o| o.status.success()) {
+        skip("no strace that may trace");
+        return;
+    }
+    let server = Server::spawn(&mut launched(&launcher, DAEMON, &["-l", "127.0.0.1", "-p", "0"]));
+    let mut client = server.connect();
+    client.settle();
+    let mut sent = 60_000 / COMMAND.len();
+    client.send_bytes(COMMAND.repeat(sent).as_bytes());
+    // Until all of that has been read: sixteen turns at most.
+    for _ in 0..100 {
+        client.send_bytes(COMMAND.as_bytes());
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for _ in 0..sent {
+        client.expect("NOT_LOCKED");
+    }
+    let calls = std::fs::read_to_string(&trace).expect("strace's file");
+    let _ = std::fs::remove_file(&trace);
+    assert!(calls.matches("recvfrom").count() > 15, "{calls}");
+    assert_eq!(receives_per_turn_max(&calls), 1, "{calls}");
 }
 
 /// A client that sends without pause, and reads just as fast.

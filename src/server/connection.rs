@@ -38,6 +38,8 @@ pub(super) struct Connection {
     /// The peer has closed or reset: input is read until its end is seen, for no
     /// second event will come.
     pub(super) peer_closed: bool,
+    /// Is in the list of those that may have more to read.
+    pub(super) is_unfinished: bool,
     /// Is in the list of those to be flushed.
     pub(super) is_owed: bool,
     /// Writable events were asked for, since output once got stuck.
@@ -65,6 +67,7 @@ impl Connection {
             lines: Lines::default(),
             life: Life::Open,
             peer_closed: false,
+            is_unfinished: false,
             is_owed: false,
             watches_writable: false,
             output: Cow::Borrowed(b""),
@@ -94,6 +97,7 @@ impl Connection {
             output: state.unsent.into(),
             // Perhaps: then what is unread is read to its end.
             peer_closed: state.unread,
+            is_unfinished: state.unread,
             ..Connection::new(socket, state.serial)
         }
     }
