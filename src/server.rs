@@ -220,12 +220,11 @@ impl Server {
     fn turn(&mut self, events: &mut Events) {
         self.wait(events);
         self.accept(events);
-        let unfinished = std::mem::take(&mut self.unfinished);
+        for client in std::mem::take(&mut self.unfinished) {
+            self.receive(client);
+        }
         for event in events.iter() {
             self.handle_event(event);
-        }
-        for client in unfinished {
-            self.receive_more(client);
         }
         let now = self.handle_received();
         self.engine.expire(now);
@@ -330,7 +329,7 @@ impl Server {
             connection.is_owed = true;
             self.owed.push(client);
         }
-        // Whoever is unfinished has its turn anyway, and one share of it.
+        // Whoever was unfinished has had its share of this turn.
         if (event.is_readable() || connection.peer_closed) && !connection.is_unfinished {
             self.receive(client);
         }
@@ -341,14 +340,6 @@ impl Server {
         let connection = self.connections.get_mut(client.slot as usize)?;
         let is_it = connection.serial == client.serial && connection.life == Life::Open;
         is_it.then_some(connection)
-    }
-
-    /// Receives from a client that was unfinished.
-    fn receive_more(&mut self, client: ClientId) {
-        if let Some(connection) = self.open_connection(client) {
-            connection.is_unfinished = false;
-            self.receive(client);
-        }
     }
 
     /// `client` may have sent more than was received: its next turn comes at once.
@@ -388,6 +379,7 @@ impl Server {
         let Some(connection) = self.open_connection(client) else {
             return;
         };
+        connection.is_unfinished = false;
         let peer_closed = connection.peer_closed;
         match received {
             Ok([]) => self.finish(client, now),

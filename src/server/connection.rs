@@ -38,7 +38,8 @@ pub(super) struct Connection {
     /// The peer has closed or reset: input is read until its end is seen, for no
     /// second event will come.
     pub(super) peer_closed: bool,
-    /// Is in the list of those that may have more to read.
+    /// Is in the list of those that may have more to read, or was and has not been
+    /// handled yet.
     pub(super) is_unfinished: bool,
     /// Is in the list of those to be flushed.
     pub(super) is_owed: bool,
