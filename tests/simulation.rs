@@ -5,12 +5,15 @@
 //! A seed that fails is shrunk and printed as a script. `SIM_SEED=17 cargo test
 //! --test simulation` runs that seed alone; `SIM_RUNS=100000` runs more of them.
 
+#[path = "common/random.rs"]
+mod random;
 #[path = "simulation/shrink.rs"]
 mod shrink;
 #[path = "simulation/mod.rs"]
 mod simulation;
 
 use poolcounterd::protocol::{Mode, Reply};
+use random::Random;
 use simulation::pair::Pair;
 use simulation::script::{Choices, Script, Step};
 use std::collections::BTreeMap;
@@ -121,17 +124,9 @@ fn number_from_environment(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value:?}")))
 }
 
-/// SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom Number
-/// Generators", 2014): the same numbers for a seed on every machine, for ever.
-struct Random(u64);
-
 impl Choices for Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
+        self.next() % bound
     }
 
     fn is_empty(&self) -> bool {

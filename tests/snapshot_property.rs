@@ -3,6 +3,8 @@
 //!
 //! `SNAPSHOT_SEED=17 cargo test --test snapshot_property` runs one seed alone.
 
+#[path = "common/random.rs"]
+mod random;
 #[path = "simulation/script.rs"]
 #[allow(dead_code)]
 mod script;
@@ -13,6 +15,7 @@ use poolcounterd::protocol::{Acquire, Reply};
 use poolcounterd::server::snapshot::{
     ConnectionState, ControlState, ListenerState, Origin, Snapshot,
 };
+use random::Random;
 use script::{Choices, Script, Step};
 use std::fmt::Debug;
 use std::hash::RandomState;
@@ -231,16 +234,9 @@ fn sorted(mut image: Image) -> Image {
     image
 }
 
-/// SplitMix64: see `simulation.rs`.
-struct Random(u64);
-
 impl Choices for Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
+        self.next() % bound
     }
 
     fn is_empty(&self) -> bool {

@@ -14,12 +14,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod differences;
+#[path = "../common/random.rs"]
+mod random;
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use common::shape::without_times;
 use common::{COUNTERS, Client, Server};
+use random::Random;
 
 const CLIENTS: usize = 8;
 const STEPS: usize = 60;
@@ -464,19 +467,7 @@ fn random_mutant(random: &mut Random) -> Vec<u8> {
     line
 }
 
-/// SplitMix64: small, and the same in every version for ever, so that a seed stays
-/// worth something.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -23,6 +23,8 @@ mod crowd;
 #[path = "../common/restart.rs"]
 mod hot;
 mod order;
+#[path = "../common/random.rs"]
+mod random;
 mod told;
 
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use std::time::{Duration, Instant};
 use common::{Client, PATIENCE, Server};
 use crowd::{Crowd, Rules, Tally};
 use hot::restart;
+use random::Random;
 
 #[test]
 fn the_daemon_survives_torture() {
@@ -164,19 +167,7 @@ fn check_that_all_is_over(server: &Server, tally: &Tally, before: Footprint) {
     }
 }
 
-/// SplitMix64: small, and the same in every version for ever, so that a seed stays
-/// worth something.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
