@@ -75,8 +75,7 @@ impl Connection {
         }
     }
 
-    /// What a hot restart carries over; whether there is more to read, the loop
-    /// knows. `slot` is where it lies.
+    /// What a hot restart carries over. `slot` is where it lies.
     pub(super) fn state(&self, slot: u32) -> ConnectionState {
         ConnectionState {
             slot,
@@ -86,7 +85,7 @@ impl Connection {
             skipping: self.lines.is_skipping(),
             unsent: self.output.to_vec(),
             finishing: self.life == Life::Finishing,
-            unread: false,
+            unread: self.is_unfinished,
         }
     }
 

@@ -5,17 +5,16 @@ use super::listener::Settings;
 use super::options::Options;
 use super::restart::{self, Trial};
 use super::service_manager::STATUS_INTERVAL_NS;
-use super::snapshot::{ConnectionState, ControlState, Snapshot};
+use super::snapshot::{ControlState, Snapshot};
 use super::unix_socket;
 use super::{
     CONTROL_LISTENER, FIRST_CONTROL, FIRST_LISTENER, SIGNALS, Server, StartError, TRIAL, clock,
     sys, watch,
 };
-use crate::engine::{ClientId, Time};
+use crate::engine::Time;
 use log::{error, info};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Registry, Token};
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -251,18 +250,14 @@ impl Server {
     /// Everything that the new image needs to know.
     fn snapshot(&self, requester: Option<usize>) -> Snapshot {
         let control = self.operator.control.as_ref();
-        let unread: HashSet<ClientId> = self.unfinished.iter().copied().collect();
-        let connections = self.connections.iter().map(|(slot, connection)| {
-            let client = ClientId { slot: slot as u32, serial: connection.serial };
-            ConnectionState { unread: unread.contains(&client), ..connection.state(client.slot) }
-        });
+        let connections = self.connections.iter();
         Snapshot {
             engine: self.engine.image(),
             taken: clock::now(),
             last_serial: self.last_serial,
             draining: self.acceptor.is_draining(),
             listeners: self.acceptor.listeners().iter().map(|l| l.state()).collect(),
-            connections: connections.collect(),
+            connections: connections.map(|(slot, c)| c.state(slot as u32)).collect(),
             epoll: self.poll.as_raw_fd(),
             control: control.map(|control| ControlState {
                 fd: control.socket.as_raw_fd(),
