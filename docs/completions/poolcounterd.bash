@@ -23,7 +23,7 @@ _poolcounterd() {
 
     case "${cmd}" in
         poolcounterd)
-            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections-per-ip --keepalive --max-hold --max-connections --check --control --control-group --reload --log --read-snapshot --help --version"
+            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections-per-ip --keepalive --max-hold --http --http-allow --http-keys --slow --private --max-connections --check --waiting --oldest-hold --full-queues --for --control --control-group --reload --log --print-snapshot --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -73,11 +73,43 @@ _poolcounterd() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --http)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --http-allow)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --http-keys)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slow)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --max-connections)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --check)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --waiting)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --oldest-hold)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --full-queues)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

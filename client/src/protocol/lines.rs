@@ -1,21 +1,22 @@
-//! Bytes → lines: assembles commands however TCP cut them up.
+//! Bytes → lines: assembles commands from the pieces in which TCP delivers them.
 
-/// The longest line that is read, its line feed included. A longer one is
-/// answered with `ERROR LINE_TOO_LONG` and skipped. (MediaWiki's keys are
-/// under 300 bytes; the reference takes 1024.)
+/// The length of the longest line that is read, including its line feed. A longer
+/// line is answered with `ERROR LINE_TOO_LONG` and skipped. (MediaWiki's keys are
+/// under 300 bytes; the reference reads up to 1024.)
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// What came off the stream next.
+/// What the stream contains next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// A line, without its `\n` and without one `\r` right before it.
     Complete(&'a [u8]),
-    /// A line grew over [`LINE_BYTES_MAX`]. Said once, as soon as it is known;
-    /// the rest up to the line feed is skipped.
+    /// A line is longer than [`LINE_BYTES_MAX`]. Reported once, as soon as it is
+    /// known; the rest up to the line feed is skipped.
     TooLong,
 }
 
-/// The unfinished line of one connection. Owns memory only while there is one.
+/// The unfinished line of one connection. Owns memory only while there is such a
+/// line.
 #[derive(Debug, Default)]
 pub struct Lines {
     /// The line's bytes so far. It ends in `\n` only between the call that
@@ -23,14 +24,17 @@ pub struct Lines {
     partial: Vec<u8>,
     /// The line was too long: everything up to its line feed is dropped.
     skipping: bool,
+    /// `partial` has whole lines that are not handled yet, not the start of a line.
+    put_back: bool,
 }
 
 impl Lines {
-    /// Takes the next line off the front of `input`. `None` when `input` is
-    /// used up; what it held of an unfinished line is kept for the next call.
+    /// Takes the next line from the front of `input`. `None` when `input` is used up;
+    /// the start of an unfinished line is kept for the next call.
     ///
-    /// How the bytes are cut into inputs makes no difference to the lines.
+    /// The lines do not depend on how the bytes are divided into inputs.
     pub fn next_line<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
+        debug_assert!(!self.put_back, "what was put back comes first");
         if self.partial.ends_with(b"\n") {
             self.partial = Vec::new();
         }
@@ -53,23 +57,45 @@ impl Lines {
         Some(Line::Complete(without_line_end(&self.partial)))
     }
 
-    /// Goes on amid a line: with what [`Lines::unfinished`] and
-    /// [`Lines::is_skipping`] said.
+    /// Continues within a line, from what [`Lines::unfinished`] and
+    /// [`Lines::is_skipping`] returned.
     pub fn resume(unfinished: Vec<u8>, skipping: bool) -> Self {
-        Lines { partial: unfinished, skipping }
+        Lines { partial: unfinished, skipping, put_back: false }
     }
 
-    /// Whether the rest of a line that was too long is still to come.
+    /// Keeps `rest` for later: input that begins with a new line. The caller takes it
+    /// by [`Lines::take_unhandled`] before it reads input received later.
+    pub fn put_back(&mut self, rest: &[u8]) {
+        if !rest.is_empty() {
+            self.partial = rest.to_vec();
+            self.put_back = true;
+        }
+    }
+
+    /// The input that was put back and not taken yet.
+    pub fn unhandled(&self) -> &[u8] {
+        if self.put_back { &self.partial } else { b"" }
+    }
+
+    /// Takes the input that was put back, for the next calls.
+    pub fn take_unhandled(&mut self) -> Vec<u8> {
+        if !std::mem::take(&mut self.put_back) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.partial)
+    }
+
+    /// Whether the rest of a line that is too long is still missing.
     pub fn is_skipping(&self) -> bool {
         self.skipping
     }
 
     /// The bytes of an unfinished line: fewer than [`LINE_BYTES_MAX`].
     pub fn unfinished(&self) -> &[u8] {
-        if self.partial.ends_with(b"\n") { b"" } else { &self.partial }
+        if self.put_back || self.partial.ends_with(b"\n") { b"" } else { &self.partial }
     }
 
-    /// Drops input up to the end of the long line. True when that was found.
+    /// Drops input up to the end of the long line. Returns whether that was found.
     fn skip(&mut self, input: &mut &[u8]) -> bool {
         match input.iter().position(|&b| b == b'\n') {
             Some(end) => {
@@ -166,6 +192,22 @@ mod tests {
             while lines.next_line(&mut input).is_some() {}
         }
         assert_eq!(lines.partial.capacity(), 0);
+    }
+
+    #[test]
+    fn what_is_put_back_is_handled_later_and_once() {
+        let mut lines = Lines::default();
+        let mut input = &b"a\nb\nhalf"[..];
+        assert_eq!(lines.next_line(&mut input), Some(Line::Complete(b"a")));
+        lines.put_back(input);
+        assert_eq!((lines.unhandled(), lines.unfinished()), (&b"b\nhalf"[..], &b""[..]));
+        let rest = lines.take_unhandled();
+        let mut input = &rest[..];
+        assert_eq!(lines.next_line(&mut input), Some(Line::Complete(b"b")));
+        assert_eq!(lines.next_line(&mut input), None);
+        assert_eq!((lines.unhandled(), lines.unfinished()), (&b""[..], &b"half"[..]));
+        assert!(lines.take_unhandled().is_empty());
+        assert_eq!(lines.next_line(&mut &b"\n"[..]), Some(Line::Complete(b"half")));
     }
 
     proptest! {

@@ -1,0 +1,147 @@
+//! The blocking client: chooses the server, asks, and gives guards.
+
+use crate::choice::order;
+use crate::error::Error;
+use crate::guard::{Lock, Outcome};
+use crate::link::Connection;
+use crate::request::LockRequest;
+use crate::route::Route;
+use crate::server_name::ServerName;
+use crate::transport::Stream;
+use std::io;
+use std::time::Duration;
+
+/// As MediaWiki's client: a server that is there accepts in a fraction of this.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How often connecting to a server is tried, as MediaWiki's client does.
+const ATTEMPTS: usize = 2;
+
+/// A busy server answers in a fraction of this.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The servers, and how long to wait for them. Each lock has a connection of its own;
+/// nested locks share it.
+///
+/// # Example
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+/// # fn main() -> Result<(), poolcounter::Error> {
+/// use poolcounter::{Client, LockRequest, Outcome};
+///
+/// # let server = serve();
+/// # let servers = [server.parse().unwrap()];
+/// let client = Client::new(servers);
+/// match client.lock(&LockRequest::new("nightly-report"))? {
+///     Outcome::Locked(lock) => {
+///         // The work.
+///         lock.release()?;
+///     }
+///     Outcome::Done | Outcome::QueueFull | Outcome::TimedOut => {}
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    servers: Vec<ServerName>,
+    connect_timeout: Duration,
+    answer_timeout: Duration,
+}
+
+impl Client {
+    /// A client of these servers. Give the same list, written the same way, to all
+    /// clients: the names choose who guards a key ([`order`]).
+    pub fn new(servers: impl IntoIterator<Item = ServerName>) -> Self {
+        Client {
+            servers: servers.into_iter().collect(),
+            connect_timeout: CONNECT_TIMEOUT,
+            answer_timeout: ANSWER_TIMEOUT,
+        }
+    }
+
+    /// How long one attempt to connect may take; each server gets two. 0.1 s by
+    /// default, as MediaWiki's.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a server may take to answer, besides the time that a request allows to
+    /// wait. 5 s by default. Must not be zero.
+    pub fn answer_timeout(mut self, timeout: Duration) -> Self {
+        self.answer_timeout = timeout;
+        self
+    }
+
+    /// Asks for a lock and waits for it, for as long as the request says.
+    ///
+    /// # Errors
+    /// When no server could be connected to, or the one that was gave no answer. A
+    /// request without a timeout waits as long as the connection lasts: to notice a host
+    /// that vanished, set keepalive on the descriptor of [`Client::connect`].
+    pub fn lock(&self, request: &LockRequest) -> Result<Outcome<Lock>, Error> {
+        self.connect(request.key())?.lock(request)
+    }
+
+    /// Connects to the server that guards `key`; the next one only when connecting
+    /// fails.
+    ///
+    /// # Errors
+    /// [`Error::NoServer`].
+    pub fn connect(&self, key: &[u8]) -> Result<Connected, Error> {
+        let mut failed = Vec::new();
+        for server in order(&self.servers, key) {
+            match self.connect_to(server) {
+                Ok(stream) => {
+                    let failed = failed.into_iter().map(|(server, _)| server).collect();
+                    let route = Route::new(self.servers.clone(), server.clone(), failed);
+                    let connection = Connection::new(stream, self.answer_timeout);
+                    return Ok(Connected { connection, route });
+                }
+                Err(e) => failed.push((server.clone(), e)),
+            }
+        }
+        Err(Error::NoServer(failed))
+    }
+
+    fn connect_to(&self, server: &ServerName) -> io::Result<Stream> {
+        let mut result = Stream::connect(server, self.connect_timeout);
+        for _ in 1..ATTEMPTS {
+            if result.is_err() {
+                result = Stream::connect(server, self.connect_timeout);
+            }
+        }
+        result
+    }
+}
+
+/// A connection that holds no lock yet.
+#[derive(Debug)]
+pub struct Connected {
+    connection: Connection,
+    route: Route,
+}
+
+impl Connected {
+    /// The server.
+    pub fn server(&self) -> &ServerName {
+        self.route.server()
+    }
+
+    /// Asks for a lock and waits for it; its key must be one that this server guards.
+    ///
+    /// # Errors
+    /// As [`Client::lock`]; and when another server guards the key.
+    pub fn lock(mut self, request: &LockRequest) -> Result<Outcome<Lock>, Error> {
+        self.route.check(request)?;
+        let answer = self.connection.lock(request)?;
+        Outcome::of(answer, || Lock::new(self.connection, self.route))
+    }
+}
+
+impl std::os::fd::AsFd for Connected {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}

@@ -1,0 +1,250 @@
+//! The command `poolcounter`: its subcommands and their exit statuses.
+
+mod child;
+mod job;
+mod live;
+mod orders;
+mod run;
+mod saying;
+mod screen;
+mod showing;
+mod slots;
+mod status;
+mod table;
+mod teller;
+mod terminal;
+
+use crate::check::{Limits, judge};
+use crate::health::{Level, Verdict};
+use crate::{BadServerName, ServerName};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+/// Where a server is when nothing is said.
+const LOCALHOST: &str = "127.0.0.1";
+
+const AFTER_HELP: &str = "\
+Several servers: a key belongs to one of them, chosen just as MediaWiki's client
+does; the next one is asked only when connecting fails. POOLCOUNTER_SERVERS has
+them separated by spaces or commas.";
+
+const CHECK_AFTER_HELP: &str = "\
+Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also: a server does not answer), 3 UNKNOWN
+(a server does not tell a figure that has thresholds). The worst server counts, and
+its line is the first; the performance data of all stands behind that line.";
+
+// The help shows `[v6]` as it is written here.
+#[allow(rustdoc::broken_intra_doc_links)]
+#[derive(Debug, Parser)]
+#[command(name = "poolcounter", version, after_help = AFTER_HELP,
+          about = "Locks shared by many machines: runs commands under them, shows who holds them.")]
+struct Arguments {
+    /// A server: host, host:port, [v6]:port or the path of a Unix socket. Several:
+    /// separated by commas, or the option again. [default: 127.0.0.1]
+    #[arg(short, long = "server", value_name = "SERVER", global = true)]
+    server: Vec<String>,
+
+    #[command(subcommand)]
+    subcommand: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Run a command while holding a lock.
+    #[command(after_help = run::AFTER_HELP)]
+    Run(run::RunOptions),
+    /// Print the statistics of the servers.
+    Stats {
+        /// As JSON, an object for each server.
+        #[arg(long)]
+        json: bool,
+        /// Again and again, with the change per second.
+        #[arg(long)]
+        watch: bool,
+        /// Seconds between two prints.
+        #[arg(long, value_name = "SECONDS", default_value_t = 1,
+              value_parser = clap::value_parser!(u64).range(1..=3600))]
+        interval: u64,
+    },
+    /// List the keys that exist now, those with the most waiters first.
+    Keys(Rows),
+    /// Show who holds a key and who waits for it.
+    Key {
+        /// The key; \\xNN stands for a byte.
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the addresses of clients, those with the most connections first.
+    Clients(Rows),
+    /// List the last holds and waits that took long (the daemon's --slow).
+    Slow(Rows),
+    /// Watch a server as htop does: hot keys, queues, oldest holders, clients, rates.
+    #[command(after_help = live::AFTER_HELP)]
+    Top {
+        /// Seconds between two looks at the server.
+        #[arg(long, value_name = "SECONDS", default_value_t = 1,
+              value_parser = clap::value_parser!(u64).range(1..=3600))]
+        interval: u64,
+    },
+    /// Check the servers, as a plugin of Nagios and Icinga.
+    #[command(after_help = CHECK_AFTER_HELP)]
+    Check(Limits),
+    /// Let the daemon of this host take no new clients, and exit when the last has left.
+    Drain(orders::OrderOptions),
+    /// Let it take new clients again.
+    Undrain(orders::OrderOptions),
+    /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
+    Restart {
+        #[command(flatten)]
+        options: orders::OrderOptions,
+        /// The daemon's new arguments; without any it keeps its own.
+        #[arg(value_name = "ARGUMENTS", last = true)]
+        arguments: Vec<String>,
+    },
+    /// Send any order to the control socket; HELP lists them.
+    Control {
+        #[command(flatten)]
+        options: orders::OrderOptions,
+        /// The order, such as LOG debug.
+        #[arg(value_name = "WORDS", required = true)]
+        words: Vec<String>,
+    },
+}
+
+/// Options of lists.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Rows {
+    /// How many rows.
+    #[arg(value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    rows: u32,
+    /// As JSON, an object for each server.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// The options of an order to the control socket, which is on this host.
+    fn order(&self) -> Option<&orders::OrderOptions> {
+        match &self.subcommand {
+            What::Drain(options) | What::Undrain(options) => Some(options),
+            What::Restart { options, .. } | What::Control { options, .. } => Some(options),
+            _ => None,
+        }
+    }
+}
+
+/// The command line, for its documents.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(e) => {
+            let is_printed = e.print().map_err(saying::complain_of_output).is_ok();
+            return match (e.use_stderr(), is_printed) {
+                (true, _) => wrong_usage(),
+                (false, true) => ExitCode::SUCCESS,
+                (false, false) => ExitCode::FAILURE,
+            };
+        }
+    };
+    let servers = match arguments.order() {
+        None => servers(&arguments.server),
+        Some(order) if arguments.server.is_empty() && order.server.is_empty() => Ok(Vec::new()),
+        Some(_) => {
+            let why = "-s names servers, but this order goes to the daemon of this host";
+            Err(format!("{why}: --control-socket"))
+        }
+    };
+    let servers = match servers {
+        Ok(servers) => servers,
+        Err(why) => {
+            saying::complain(&why);
+            return wrong_usage();
+        }
+    };
+    obey(arguments.subcommand, servers)
+}
+
+/// The status for a command line that is not valid; a plugin's is another one.
+fn wrong_usage() -> ExitCode {
+    let command = command();
+    let is_subcommand = |word: &String| command.find_subcommand(word).is_some();
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let is_plugin = words.into_iter().find(is_subcommand).is_some_and(|word| word == "check");
+    ExitCode::from(if is_plugin { Level::Unknown.status() } else { status::USAGE })
+}
+
+/// Checks all servers at once, so that several take as long as one; prints one output of
+/// a plugin, and exits with the worst level.
+fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
+    let is_first = |&(n, server): &(usize, &ServerName)| {
+        !servers[..n].iter().any(|other| other.as_str() == server.as_str())
+    };
+    let each = servers.iter().enumerate().filter(is_first);
+    let verdicts: Vec<Verdict> = thread::scope(|scope| {
+        let judges = each.map(|(_, server)| scope.spawn(|| judge(server, limits)));
+        // All are started before the first is waited for.
+        let judges: Vec<_> = judges.collect();
+        judges.into_iter().map(|judge| judge.join().expect("a verdict")).collect()
+    });
+    let (worst, output) = Verdict::report(verdicts);
+    // A plugin that can't say anything knows nothing.
+    let level = if saying::say(&output) { worst } else { worst.max(Level::Unknown) };
+    ExitCode::from(level.status())
+}
+
+fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
+    let list = |name: &str, rows: Rows| {
+        showing::show(&servers, &format!("{name} {}", rows.rows), rows.json)
+    };
+    match what {
+        What::Run(options) => run::run(servers, &options),
+        What::Stats { json, watch: true, interval } => {
+            showing::watch(&servers, json, Duration::from_secs(interval))
+        }
+        What::Stats { json, .. } => showing::stats(&servers, json),
+        What::Keys(rows) => list("KEYS", rows),
+        What::Clients(rows) => list("CLIENTS", rows),
+        What::Slow(rows) => list("SLOW", rows),
+        What::Key { key, json } => showing::show_key(&servers, key.as_bytes(), json),
+        What::Top { interval } => live::top(&servers, Duration::from_secs(interval)),
+        What::Check(options) => check(&servers, &options),
+        What::Drain(options) => orders::order(&["DRAIN".to_owned()], &options),
+        What::Undrain(options) => orders::order(&["UNDRAIN".to_owned()], &options),
+        What::Restart { options, arguments } => {
+            orders::order(&orders::restart_with(&arguments), &options)
+        }
+        What::Control { options, words } => orders::order(&words, &options),
+    }
+}
+
+/// Those of the option, or of the environment, or localhost.
+fn servers(option: &[String]) -> Result<Vec<ServerName>, String> {
+    if !option.is_empty() {
+        // Only commas: the path of a socket may have spaces.
+        let names = option.iter().flat_map(|list| list.split(','));
+        let servers = parsed(names.map(str::trim).filter(|name| !name.is_empty()))?;
+        // A script's empty variable shall not mean localhost.
+        return if servers.is_empty() { parsed([""].into_iter()) } else { Ok(servers) };
+    }
+    let list = std::env::var_os("POOLCOUNTER_SERVERS").unwrap_or_default();
+    let list = list.to_str().ok_or("POOLCOUNTER_SERVERS is not valid UTF-8")?;
+    let is_separator = |c: char| c == ',' || c.is_ascii_whitespace();
+    let servers = parsed(list.split(is_separator).filter(|name| !name.is_empty()))?;
+    if servers.is_empty() { parsed([LOCALHOST].into_iter()) } else { Ok(servers) }
+}
+
+fn parsed<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<ServerName>, String> {
+    names.map(|name| name.parse().map_err(|e: BadServerName| e.to_string())).collect()
+}

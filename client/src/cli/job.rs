@@ -1,0 +1,164 @@
+//! A command that runs while a lock is held: signals, job control, a lost connection.
+
+use super::child::{Arrived, Signals, send, stops_a_job};
+use super::teller::Teller;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpgid, getpgrp, waitpid};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use std::os::fd::BorrowedFd;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// How long a command that is told to stop may take before it is killed.
+pub(super) const KILLED_AFTER: Duration = Duration::from_secs(10);
+
+/// What happens to the command when the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum OnLost {
+    /// Say so; the command goes on.
+    Warn,
+    /// Stop the command: SIGTERM, and SIGKILL ten seconds later.
+    Kill,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Exited(u8),
+    Killed(i32),
+}
+
+/// What a command runs with.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub(super) signals: &'a Signals,
+    /// The connection that has the lock, while it lasts.
+    pub(super) connection: Option<BorrowedFd<'a>>,
+    pub(super) on_lost: OnLost,
+    pub(super) teller: &'a Teller,
+}
+
+/// The running command.
+pub(super) struct Job<'a> {
+    with: Surroundings<'a>,
+    pid: Pid,
+    /// The lock was lost.
+    pub(super) was_lost: bool,
+    /// We have stopped the command for that.
+    pub(super) was_stopped: bool,
+    killed_at: Option<Instant>,
+    // Not reaped by the standard library: `wait` does.
+    _child: Child,
+}
+
+impl<'a> Job<'a> {
+    /// Starts the command.
+    ///
+    /// # Errors
+    /// When it can't be executed.
+    pub(super) fn start(with: Surroundings<'a>, command: &mut Command) -> std::io::Result<Self> {
+        let child = with.signals.spawn(command)?;
+        let pid = Pid::from_child(&child);
+        let (was_lost, was_stopped, killed_at) = (false, false, None);
+        Ok(Job { with, pid, was_lost, was_stopped, killed_at, _child: child })
+    }
+
+    /// Waits for its end, and meanwhile passes signals on and watches the connection.
+    pub(super) fn wait(&mut self) -> Ended {
+        loop {
+            if let Some(ended) = self.look_at_the_command() {
+                return ended;
+            }
+            if self.wait_for_events() {
+                self.lose();
+            }
+            while let Some(signal) = self.with.signals.next() {
+                self.pass_on(signal);
+            }
+            if self.killed_at.is_some_and(|at| Instant::now() >= at) {
+                self.killed_at = None;
+                send(self.pid, Signal::KILL.as_raw());
+            }
+        }
+    }
+
+    /// How the command ended, if it has. If it is stopped, so are we, until continued.
+    fn look_at_the_command(&mut self) -> Option<Ended> {
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        while let Ok(Some((_, status))) = waitpid(Some(self.pid), options) {
+            if let Some(ended) = ended(status) {
+                return Some(ended);
+            }
+            if let Some(signal) = status.stopping_signal() {
+                self.stop_too(signal);
+            }
+        }
+        None
+    }
+
+    /// A shell watches us, not the command: it has to see that the job is stopped. Without
+    /// a terminal there is none, and we go on watching the connection.
+    fn stop_too(&self, signal: i32) {
+        let Ok(terminal) = std::fs::File::open("/dev/tty") else { return };
+        // A SIGSTOP of our own could not be taken back.
+        let signal = if stops_a_job(signal) { signal } else { Signal::TSTP.as_raw() };
+        let had_terminal = tcgetpgrp(&terminal).ok();
+        self.with.signals.stop_by(signal, self.pid);
+        // The shell has given us the terminal again. A command with a process group of
+        // its own, as a shell has, had it before.
+        let its_group = getpgid(Some(self.pid)).ok();
+        if its_group == had_terminal && tcgetpgrp(&terminal).ok() == Some(getpgrp()) {
+            let _ = its_group.map(|group| tcsetpgrp(&terminal, group));
+        }
+    }
+
+    /// Waits for a signal. True if the connection has ended.
+    fn wait_for_events(&self) -> bool {
+        let mut wanted = vec![PollFd::new(self.with.signals, PollFlags::IN)];
+        // A server says nothing unasked: whatever there is to read is the end.
+        let end = PollFlags::IN | PollFlags::RDHUP;
+        let connection = self.with.connection.as_ref();
+        wanted.extend(connection.map(|connection| PollFd::new(connection, end)));
+        let left = self.killed_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let events = poll(&mut wanted, left.as_ref());
+        events.is_ok() && wanted.get(1).is_some_and(|wanted| !wanted.revents().is_empty())
+    }
+
+    fn lose(&mut self) {
+        self.with.connection = None;
+        self.was_lost = true;
+        let is_kill = self.with.on_lost == OnLost::Kill;
+        let what_follows = match is_kill.then(|| self.stop_the_command()) {
+            None => "the command goes on",
+            Some(true) => "stopping the command",
+            Some(false) => "we may not signal it, so we can't stop the command",
+        };
+        self.with.teller.tell(&format!(
+            "the connection to the server is lost, and with it the lock; {what_follows}"
+        ));
+    }
+
+    /// False if it has taken another user's rights.
+    fn stop_the_command(&mut self) -> bool {
+        self.was_stopped = send(self.pid, Signal::TERM.as_raw());
+        if self.was_stopped {
+            send(self.pid, Signal::CONT.as_raw());
+            self.killed_at = Some(Instant::now() + KILLED_AFTER);
+        }
+        self.was_stopped
+    }
+
+    fn pass_on(&self, signal: Arrived) {
+        if signal.was_sent_to_us && signal.number != Signal::CHILD.as_raw() {
+            send(self.pid, signal.number);
+        }
+    }
+}
+
+fn ended(status: WaitStatus) -> Option<Ended> {
+    if let Some(code) = status.exit_status() {
+        return Some(Ended::Exited(code as u8));
+    }
+    status.terminating_signal().map(Ended::Killed)
+}

@@ -1,0 +1,311 @@
+//! `poolcounter run`: runs a command while it holds a lock.
+
+use super::child::{Signals, end_as_first_process};
+use super::job::{Ended, Job, OnLost, Surroundings};
+use super::slots::key_in_slots;
+use super::status;
+use super::table::Answer;
+use super::teller::Teller;
+use crate::question::{NoAnswer, Questions};
+use crate::{Client, Connected, Error, Lock, LockRequest, Outcome, ServerName};
+use rustix::net::sockopt;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// How long the server's host may be silent before the lock counts as lost: 10 s, and
+/// three probes. The daemon hands the locks of a silent host on after 60 s by default.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
+/// How often a server that has closed our connection is looked at, while it closes more.
+const LOOKS: u32 = 4;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Below the options of `run`.
+pub(super) const AFTER_HELP: &str = "\
+Exit status: the command's own (128+N if signal N ended it); or
+  0   --any: another one did the work, the command was not run
+  1   the time is over or the queue is full (-E sets another)
+  64  the command line is not valid
+  69  the command can't be executed
+  74  the lock was lost, and --on-lost kill stopped the command
+  75  no server answers (--no-server run runs the command without a lock), or the
+      one that is there does not admit us
+  76  the server's answer is not understood";
+
+/// What happens when no server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum NoServer {
+    /// Run the command without a lock.
+    Run,
+    /// Don't run it.
+    Fail,
+}
+
+/// Options of `run`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct RunOptions {
+    /// Another holder's finished work is as good as ours: when it releases the lock while
+    /// we wait, exit with 0 and do not run the command.
+    #[arg(long)]
+    any: bool,
+
+    /// How many may hold the key at once.
+    #[arg(short = 'n', long, value_name = "WORKERS", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    workers: u32,
+
+    /// How many may hold the key or wait for it. [default: any number]
+    #[arg(short, long, value_name = "QUEUE", value_parser = clap::value_parser!(u32).range(1..))]
+    queue: Option<u32>,
+
+    /// How long to wait for the lock, rounded up to whole seconds; 0 is not at all.
+    /// [default: for ever]
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds,
+          allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+
+    /// Exit status when the lock is not given: the time is over, or the queue is full.
+    #[arg(short = 'E', long, value_name = "STATUS", default_value_t = status::CONFLICT)]
+    conflict_exit_code: u8,
+
+    /// What to do when no server answers.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = NoServer::Fail)]
+    no_server: NoServer,
+
+    /// What to do when the connection, and with it the lock, is lost while the command
+    /// runs.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Warn)]
+    on_lost: OnLost,
+
+    /// Lock one of N slots instead of the key, as MediaWiki's `slots`: KEY is TYPE:REST,
+    /// and the lock's key is TYPE: with a number from 0 to N-1, by the hash of REST.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    hash_slots: Option<u32>,
+
+    /// What to lock.
+    #[arg(value_name = "KEY")]
+    key: OsString,
+
+    /// The command and its arguments.
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|&seconds: &f64| seconds >= 0.0);
+    // What no Duration can hold is for ever.
+    let wait = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
+    wait.ok_or_else(|| "must be a number of seconds, such as 5".to_owned())
+}
+
+/// Runs the command; returns its exit status, or that of why it did not run.
+pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
+    let teller = Teller::default();
+    end_as_first_process();
+    let ended = request(options).map(|request| {
+        let lock = acquire(Client::new(servers), &request);
+        let key = String::from_utf8_lossy(request.key());
+        under(lock, &key, options, &teller)
+    });
+    let ended = ended.unwrap_or_else(|why| {
+        teller.tell(&why);
+        End::Status(status::USAGE)
+    });
+    teller.finish();
+    ended.code()
+}
+
+/// How `run` ends.
+enum End {
+    Status(u8),
+    /// By the signal that has ended the command.
+    By(Signals, i32),
+}
+
+impl End {
+    fn code(self) -> ExitCode {
+        match self {
+            End::Status(code) => ExitCode::from(code),
+            End::By(signals, signal) => {
+                signals.die_by(signal);
+                ExitCode::from(128 + signal as u8)
+            }
+        }
+    }
+}
+
+fn under(
+    lock: Result<Outcome<Lock>, Refused>,
+    key: &str,
+    options: &RunOptions,
+    teller: &Teller,
+) -> End {
+    let conflict = |why: &str| {
+        teller.tell(&format!("{key}: {why}; {:?} was not run", options.command[0]));
+        End::Status(options.conflict_exit_code)
+    };
+    match lock {
+        Ok(Outcome::Locked(lock)) => execute(Some(lock), options, teller),
+        Ok(Outcome::Done) => End::Status(0),
+        Ok(Outcome::TimedOut) => conflict("timed out"),
+        Ok(Outcome::QueueFull) => conflict("the queue is full"),
+        Err(e) => without_server(&e, options, teller),
+    }
+}
+
+fn request(options: &RunOptions) -> Result<LockRequest, String> {
+    let key = options.key.as_bytes();
+    let key = match options.hash_slots {
+        Some(slots) => key_in_slots(key, slots).ok_or("with --hash-slots, KEY is TYPE:REST")?,
+        None => key.to_vec(),
+    };
+    let mut request = LockRequest::new(key).workers(options.workers);
+    if let Some(queue) = options.queue {
+        request = request.max_queue(queue);
+    }
+    if let Some(timeout) = options.timeout {
+        request = request.timeout(timeout);
+    }
+    Ok(if options.any { request.any() } else { request })
+}
+
+fn acquire(client: Client, request: &LockRequest) -> Result<Outcome<Lock>, Refused> {
+    let connected = client.connect(request.key())?;
+    let server = connected.server().clone();
+    watch_the_host(&connected);
+    let asked = Instant::now();
+    match connected.lock(request) {
+        Err(Error::Lost(e)) if is_closed(&e) && is_still_there(&server, asked) => {
+            Err(Refused::NotAdmitted(server.to_string()))
+        }
+        result => Ok(result?),
+    }
+}
+
+/// Whether a server that has closed our connection may be the one that we asked: then it
+/// does not want us. One that was started since, or does not answer, is not; a socket unit
+/// accepts connections without a daemon.
+fn is_still_there(server: &ServerName, asked: Instant) -> bool {
+    let waited = asked.elapsed();
+    for _ in 0..LOOKS {
+        let connected = Questions::connect(server).map_err(NoAnswer::Io);
+        match connected.and_then(|mut questions| questions.ask("FULL")) {
+            Ok(full) => {
+                let uptime_s = Answer::read(&full).number("uptime");
+                // In whole seconds, rounded down.
+                return uptime_s.is_none_or(|uptime_s| uptime_s + 1.0 > waited.as_secs_f64());
+            }
+            // A process that ends may close its listener last.
+            Err(NoAnswer::Io(e)) if is_closed(&e) => std::thread::sleep(LOOK_INTERVAL),
+            Err(NoAnswer::Io(_)) => return false,
+            Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => return true,
+        }
+    }
+    true
+}
+
+/// Why there is no lock, nor an answer that says so.
+enum Refused {
+    /// By a server that is there: another one may have the lock.
+    NotAdmitted(String),
+    Other(Error),
+}
+
+impl From<Error> for Refused {
+    fn from(e: Error) -> Self {
+        Refused::Other(e)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::NotAdmitted(server) => write!(
+                f,
+                "{server} closed the connection without an answer; its --allow or \
+                 --max-connections may not admit us, or it was restarted"
+            ),
+            Refused::Other(e) => e.fmt(f),
+        }
+    }
+}
+
+fn is_closed(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Lets the kernel notice that the server's host is gone, also while we wait. A Unix socket needs none.
+fn watch_the_host(connected: &Connected) {
+    let socket = connected.as_fd();
+    let _ = sockopt::set_socket_keepalive(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, PROBE_AFTER);
+    let _ = sockopt::set_tcp_keepintvl(socket, PROBE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(socket, PROBES);
+    // The kernel does not probe a host that owes it an acknowledgement, as of our request.
+    let silence = PROBE_AFTER + PROBE_INTERVAL * PROBES;
+    let _ = sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32);
+}
+
+fn without_server(error: &Refused, options: &RunOptions, teller: &Teller) -> End {
+    let (is_down, code) = match error {
+        Refused::NotAdmitted(_) => (false, status::NO_SERVER),
+        Refused::Other(Error::NoServer(_) | Error::Lost(_)) => (true, status::NO_SERVER),
+        Refused::Other(Error::Refused(_)) => (false, status::USAGE),
+        Refused::Other(Error::Unexpected(_) | Error::TakenAway) => (false, status::PROTOCOL),
+    };
+    if is_down && options.no_server == NoServer::Run {
+        teller.tell(&format!("{error}; running {:?} without a lock", options.command[0]));
+        return execute(None, options, teller);
+    }
+    teller.tell(&format!("{error}; {:?} was not run", options.command[0]));
+    End::Status(code)
+}
+
+fn execute(lock: Option<Lock>, options: &RunOptions, teller: &Teller) -> End {
+    let mut command = Command::new(&options.command[0]);
+    command.args(&options.command[1..]);
+    let started = Signals::block().and_then(|signals| {
+        let connection = lock.as_ref().map(AsFd::as_fd);
+        let on_lost = options.on_lost;
+        let with = Surroundings { signals: &signals, connection, on_lost, teller };
+        let mut job = Job::start(with, &mut command)?;
+        let ended = (job.wait(), job.was_lost, job.was_stopped);
+        drop(job);
+        Ok((signals, ended))
+    });
+    let (signals, (ended, was_lost, was_stopped)) = match started {
+        Ok(ended) => ended,
+        Err(e) => {
+            if let Some(lock) = lock {
+                lock.abandon();
+            }
+            teller.tell(&format!("can't execute {:?}: {e}", options.command[0]));
+            return End::Status(status::NOT_EXECUTED);
+        }
+    };
+    give_back(lock, ended, was_lost, teller);
+    match ended {
+        _ if was_stopped => End::Status(status::LOST),
+        Ended::Exited(code) => End::Status(code),
+        Ended::Killed(signal) => End::By(signals, signal),
+    }
+}
+
+/// Work that failed is not done: nobody may be told so.
+fn give_back(lock: Option<Lock>, ended: Ended, was_lost: bool, teller: &Teller) {
+    let Some(lock) = lock else { return };
+    if was_lost || ended != Ended::Exited(0) {
+        return lock.abandon();
+    }
+    if let Err(e) = lock.release() {
+        teller.tell(&format!("{e} before the command ended: another one may have run meanwhile"));
+    }
+}

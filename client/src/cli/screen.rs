@@ -1,0 +1,320 @@
+//! What `top` shows: lines for a screen of a given size. Pure.
+
+use super::saying::steers;
+use super::table::{Answer, Table, seconds};
+use std::cmp::Ordering;
+
+/// The lists of `top`, with the key that chooses each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Keys,
+    Hot,
+    Clients,
+    Slow,
+}
+
+impl List {
+    pub(super) const ALL: [List; 4] = [List::Keys, List::Hot, List::Clients, List::Slow];
+
+    pub(super) fn key(self) -> char {
+        match self {
+            List::Keys => 'k',
+            List::Hot => 'h',
+            List::Clients => 'c',
+            List::Slow => 's',
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            List::Keys => "keys now",
+            List::Hot => "hot keys",
+            List::Clients => "clients",
+            List::Slow => "slow",
+        }
+    }
+
+    /// What to ask, after `STATS `.
+    pub(super) fn question(self) -> &'static str {
+        match self {
+            List::Keys => "KEYS 500",
+            List::Hot => "TOP minute keys",
+            List::Clients => "CLIENTS 500",
+            List::Slow => "SLOW 500",
+        }
+    }
+}
+
+/// What a server told.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) server: String,
+    /// `STATS FULL`, and the one before it with the seconds between them.
+    pub(super) full: Option<Answer>,
+    pub(super) before: Option<(Answer, f64)>,
+    pub(super) list_asked: List,
+    /// `None` until it is there.
+    pub(super) list: Option<Answer>,
+    /// Older servers have none.
+    pub(super) has_lists: bool,
+    /// Why there is nothing newer.
+    pub(super) trouble: Option<String>,
+}
+
+impl Told {
+    pub(super) fn nothing_yet(server: &str, list_asked: List) -> Told {
+        let (server, has_lists) = (server.to_owned(), true);
+        Told { server, full: None, before: None, list_asked, list: None, has_lists, trouble: None }
+    }
+
+    fn table(&self) -> Option<&Table> {
+        self.list.as_ref().and_then(|list| list.tables.first())
+    }
+}
+
+/// What the user has chosen.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    pub(super) list: List,
+    /// By which column, counted from 0. `None` is as the server sorts.
+    pub(super) column: Option<usize>,
+    pub(super) is_reversed: bool,
+    /// How many rows are scrolled off.
+    pub(super) skipped: usize,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Plain,
+    Bold,
+    Reversed,
+    Alarming,
+}
+
+const COLUMN_WIDTH_MAX: usize = 40;
+
+const HELP: &str = "q quit  k h c s lists  < > sort  r reverse  arrows scroll  n next server";
+
+/// The lines of the screen, at most `height` of them, each at most `width` wide.
+pub(super) fn screen(
+    told: &Told,
+    chosen: &Chosen,
+    width: usize,
+    height: usize,
+) -> Vec<(Look, String)> {
+    let mut lines = head(told, chosen.list);
+    match told.table() {
+        Some(table) => lines.extend(list(table, chosen)),
+        None if told.has_lists => {}
+        None => lines.extend(all_of(told)),
+    }
+    lines.truncate(height.saturating_sub(1));
+    lines.push((Look::Reversed, HELP.to_owned()));
+    for (_, line) in &mut lines {
+        let shown = |c: char| if steers(c) || c == '\t' { '?' } else { c };
+        *line = line.chars().take(width).map(shown).collect();
+    }
+    lines
+}
+
+/// What stands above the list.
+fn head(told: &Told, list: List) -> Vec<(Look, String)> {
+    let mut lines = vec![(Look::Bold, title(told)), (Look::Plain, state(told))];
+    lines.push((Look::Plain, rates(told)));
+    if let Some(trouble) = &told.trouble {
+        lines.push((Look::Alarming, trouble.clone()));
+    }
+    lines.push((Look::Plain, tabs(list)));
+    lines
+}
+
+/// How many rows of a list a screen of this height shows, besides the names of columns
+/// and the help; at least one, so that each key moves something.
+pub(super) fn rows_that_fit(told: &Told, height: usize) -> usize {
+    height.saturating_sub(head(told, told.list_asked).len() + 2).max(1)
+}
+
+/// How many rows can be scrolled off before the last one is shown.
+pub(super) fn rows_beyond(told: &Told, height: usize) -> usize {
+    let rows = told.table().map_or(0, |table| table.rows.len());
+    rows.saturating_sub(rows_that_fit(told, height))
+}
+
+fn title(told: &Told) -> String {
+    let uptime = told.full.as_ref().and_then(|full| full.value("uptime")).unwrap_or("-");
+    format!("poolcounter top  {}  up {uptime}", told.server)
+}
+
+fn state(told: &Told) -> String {
+    let value = |name| told.full.as_ref().and_then(|full| full.value(name)).unwrap_or("-");
+    format!(
+        "keys {}   locks {}   waiting {}   average hold {}",
+        value("hashtable_entries"),
+        value("processing_workers"),
+        value("waiting_workers"),
+        value("average processing time"),
+    )
+}
+
+fn rates(told: &Told) -> String {
+    let rate = |name| {
+        let (before, seconds) = told.before.as_ref()?;
+        let change = told.full.as_ref()?.number(name)? - before.number(name)?;
+        Some(format!("{:.1}", change / seconds))
+    };
+    let shown = |name| rate(name).unwrap_or_else(|| "-".to_owned());
+    format!(
+        "per second: acquired {}   released {}   queue full {}   errors {}",
+        shown("total_acquired"),
+        shown("total_releases"),
+        shown("full_queues"),
+        shown("connect_errors"),
+    )
+}
+
+fn tabs(chosen: List) -> String {
+    let tab = |list: &List| match *list == chosen {
+        true => format!("[{} {}]", list.key(), list.title()),
+        false => format!(" {} {} ", list.key(), list.title()),
+    };
+    List::ALL.iter().map(tab).collect::<Vec<_>>().join("  ")
+}
+
+fn list(table: &Table, chosen: &Chosen) -> Vec<(Look, String)> {
+    let mut rows: Vec<&Vec<String>> = table.rows.iter().collect();
+    let column = chosen.column.filter(|&column| column < table.columns.len());
+    if let Some(column) = column {
+        rows.sort_by(|a, b| compare(&a[column], &b[column]));
+    }
+    if chosen.is_reversed {
+        rows.reverse();
+    }
+    let widths: Vec<usize> = (0..table.columns.len()).map(|n| width_of(table, n)).collect();
+    let heads = table.columns.iter().enumerate().map(|(number, name)| match column {
+        Some(column) if column == number && chosen.is_reversed => format!("{name}^"),
+        Some(column) if column == number => format!("{name}v"),
+        _ => name.clone(),
+    });
+    let mut lines = vec![(Look::Reversed, aligned(heads, &widths))];
+    let shown = rows.iter().skip(chosen.skipped);
+    lines.extend(shown.map(|row| (Look::Plain, aligned(row.iter().cloned(), &widths))));
+    lines
+}
+
+/// One more than the name, for the mark of the order. What is longer than any server's
+/// numbers are is not aligned.
+fn width_of(table: &Table, column: usize) -> usize {
+    let cells = table.rows.iter().map(|row| row[column].chars().count());
+    let widest = cells.max().unwrap_or(0).max(table.columns[column].len() + 1);
+    widest.min(COLUMN_WIDTH_MAX)
+}
+
+/// Numbers to the right, the name in the last column to the left.
+fn aligned(cells: impl Iterator<Item = String>, widths: &[usize]) -> String {
+    let cells: Vec<String> = cells.collect();
+    let last = widths.len().saturating_sub(1);
+    let cell = |(number, text): (usize, &String)| match number == last {
+        true => text.clone(),
+        false => format!("{text:>width$}", width = widths[number]),
+    };
+    cells.iter().enumerate().map(cell).collect::<Vec<_>>().join(" ")
+}
+
+/// Large numbers and long times first, then names by the alphabet.
+fn compare(a: &str, b: &str) -> Ordering {
+    match (seconds(a), seconds(b)) {
+        (Some(a), Some(b)) => b.total_cmp(&a),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+fn all_of(told: &Told) -> Vec<(Look, String)> {
+    let Some(full) = &told.full else { return Vec::new() };
+    let note = "This server has no lists; all that it tells:".to_owned();
+    let values = full.values.iter().map(|(name, value)| format!("{name:24} {value:>26}"));
+    std::iter::once(note).chain(values).map(|line| (Look::Plain, line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: &str = "uptime: 0 days, 0h 3m 10s\ntotal_acquired: 30\nhashtable_entries: 2\n";
+    const KEYS: &str =
+        "keys: 2 of 2\nholders oldest_hold key\n      1      0.232s a\n      2      1.5s b\n";
+
+    fn told() -> Told {
+        let before = Answer::read("total_acquired: 10\n");
+        Told {
+            full: Some(Answer::read(FULL)),
+            before: Some((before, 2.0)),
+            list: Some(Answer::read(KEYS)),
+            ..Told::nothing_yet("wiki1", List::Keys)
+        }
+    }
+
+    fn shown(told: &Told, column: Option<usize>, is_reversed: bool) -> Vec<String> {
+        let chosen = Chosen { list: List::Keys, column, is_reversed, skipped: 0 };
+        screen(told, &chosen, 60, 20).into_iter().map(|(_, line)| line).collect()
+    }
+
+    #[test]
+    fn rates_are_changes_per_second() {
+        let lines = shown(&told(), None, false);
+        assert_eq!(lines[0], "poolcounter top  wiki1  up 0 days, 0h 3m 10s");
+        assert!(lines[2].contains("acquired 10.0"), "{}", lines[2]);
+        assert!(lines[2].contains("queue full -"), "{}", lines[2]);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_the_chosen_column() {
+        let last = |column, is_reversed| {
+            let lines = shown(&told(), column, is_reversed);
+            lines[lines.len() - 2].clone()
+        };
+        assert!(last(None, false).ends_with(" b"));
+        assert!(last(Some(1), false).ends_with(" a"), "the longest time comes first");
+        assert!(last(Some(1), true).ends_with(" b"));
+        assert!(last(Some(2), false).ends_with(" b"), "names by the alphabet");
+    }
+
+    #[test]
+    fn a_screen_is_never_exceeded() {
+        let odd = Told { trouble: Some("\x1b[31mx".repeat(50)), ..told() };
+        let long = format!("a {} c\n1 {} 3\n", "b".repeat(70_000), "x".repeat(70_000));
+        let odd = Told { list: Some(Answer::read(&long)), ..odd };
+        for (width, height) in [(0, 0), (1, 1), (5, 3), (200, 100)] {
+            let chosen = Chosen { list: List::Hot, column: Some(9), is_reversed: true, skipped: 7 };
+            let lines = screen(&odd, &chosen, width, height);
+            assert!(lines.len() <= height.max(1));
+            assert!(lines.iter().all(|(_, line)| line.chars().count() <= width));
+            assert!(lines.iter().all(|(_, line)| !line.contains('\x1b')));
+        }
+    }
+
+    #[test]
+    fn an_old_server_shows_what_it_has() {
+        let old = Told { list: None, has_lists: false, ..told() };
+        let lines = shown(&old, None, false);
+        assert!(lines.iter().any(|line| line.starts_with("total_acquired")), "{lines:#?}");
+        let waiting = shown(&Told { list: None, ..told() }, None, false);
+        assert!(!waiting.iter().any(|line| line.contains("no lists")), "{waiting:#?}");
+    }
+
+    #[test]
+    fn the_last_row_stays_at_the_end_of_the_screen() {
+        // Above and below the rows: four lines, the names of columns, the help.
+        for (height, fits, beyond) in [(20, 14, 0), (8, 2, 0), (7, 1, 1), (2, 1, 1)] {
+            assert_eq!(rows_that_fit(&told(), height), fits);
+            assert_eq!(rows_beyond(&told(), height), beyond, "{height}");
+        }
+        let troubled = Told { trouble: Some("silent".to_owned()), ..told() };
+        assert_eq!(rows_beyond(&troubled, 8), 1);
+        let chosen = Chosen { list: List::Keys, column: None, is_reversed: false, skipped: 1 };
+        let lines = screen(&troubled, &chosen, 60, 8);
+        assert!(lines[6].1.ends_with(" b"), "{lines:#?}");
+    }
+}

@@ -1,0 +1,176 @@
+//! What servers answer, read: names with values, and tables.
+
+use serde_json::{Map, Value};
+
+/// An answer: lines with a name and a value, and tables between them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Answer {
+    pub(super) values: Vec<(String, String)>,
+    pub(super) tables: Vec<Table>,
+}
+
+/// Rows under the names of their columns. The last column may have spaces.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Table {
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Answer {
+    /// Reads the answer to any question but JSON. A table begins with a line of names,
+    /// and ends at a line with a name and a value.
+    pub(super) fn read(text: &str) -> Answer {
+        let mut answer = Answer::default();
+        let mut is_in_table = false;
+        for line in text.lines() {
+            if let Some((name, value)) = named_value(line) {
+                answer.values.push((name.to_owned(), value.to_owned()));
+                is_in_table = false;
+            } else if is_in_table {
+                answer.tables.last_mut().expect("in a table").push(line);
+            } else {
+                let columns = line.split_whitespace().map(str::to_owned).collect();
+                answer.tables.push(Table { columns, rows: Vec::new() });
+                is_in_table = true;
+            }
+        }
+        answer
+    }
+
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        self.values.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A whole number, or a time in seconds.
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
+        seconds(self.value(name)?)
+    }
+
+    /// As an object: the values by their names, and the rows of each table as a list of
+    /// objects. Of `3 of 12` remains the 12: the rows tell how many are listed.
+    pub(super) fn json(&self) -> Value {
+        let values = self.values.iter().map(|(name, value)| (name.clone(), json_of(all_of(value))));
+        let mut object: Map<String, Value> = values.collect();
+        for (number, table) in self.tables.iter().enumerate() {
+            let name = if number == 0 { "rows".to_owned() } else { format!("rows_{}", number + 1) };
+            object.insert(name, table.rows.iter().map(|row| table.json_row(row)).collect());
+        }
+        Value::Object(object)
+    }
+}
+
+impl Table {
+    fn push(&mut self, line: &str) {
+        let mut rest = line.trim();
+        let mut row = Vec::new();
+        for _ in 1..self.columns.len() {
+            let (word, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+            row.push(word.to_owned());
+            rest = after.trim_start();
+        }
+        row.push(rest.to_owned());
+        self.rows.push(row);
+    }
+
+    /// The last column has names, which stay text even if they look like numbers.
+    fn json_row(&self, row: &[String]) -> Value {
+        let last = self.columns.len().saturating_sub(1);
+        let cells = self.columns.iter().zip(row).enumerate().map(|(number, (column, cell))| {
+            let value = if number == last { cell.as_str().into() } else { json_of(cell) };
+            (column.clone(), value)
+        });
+        cells.collect::<Map<_, _>>().into()
+    }
+}
+
+/// `name: value`. A name is of words in small letters.
+fn named_value(line: &str) -> Option<(&str, &str)> {
+    let (name, value) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
+    let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == ' ');
+    (is_name && !name.is_empty()).then_some((name, value))
+}
+
+/// Of `3 of 12`, the 12.
+fn all_of(value: &str) -> &str {
+    let is_count = |text: &str| text.parse::<u64>().is_ok();
+    match value.split_once(" of ") {
+        Some((listed, all)) if is_count(listed) && is_count(all) => all,
+        _ => value,
+    }
+}
+
+/// Whole numbers and times become numbers; `-` is nothing.
+fn json_of(text: &str) -> Value {
+    match (text.parse::<u64>(), seconds(text)) {
+        (Ok(number), _) => number.into(),
+        (Err(_), Some(seconds)) => seconds.into(),
+        (Err(_), None) if text == "-" => Value::Null,
+        (Err(_), None) => text.into(),
+    }
+}
+
+/// `4 days 3h 0m 37.062500s`, `1.5ms`, or a plain number.
+pub(super) fn seconds(text: &str) -> Option<f64> {
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let text = text.replace(" days", "d").replace(',', "");
+    let mut sum = None;
+    for word in text.split_whitespace() {
+        let end = word.find(|c: char| c.is_ascii_alphabetic() || c == '\u{b5}')?;
+        let factor = match &word[end..] {
+            "d" => 86_400.0,
+            "h" => 3_600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "\u{b5}s" => 1e-6,
+            _ => return None,
+        };
+        sum = Some(sum.unwrap_or(0.0) + word[..end].parse::<f64>().ok()? * factor);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn times_are_read() {
+        for (text, expected) in [
+            ("0.126584s", 0.126_584),
+            ("4 days 3h 0m 37.062500s", 4.0 * 86_400.0 + 3.0 * 3_600.0 + 37.0625),
+            ("0 days, 0h 3m 10s", 190.0),
+            ("12", 12.0),
+            ("1.5ms", 0.0015),
+        ] {
+            assert!((seconds(text).expect(text) - expected).abs() < 1e-9, "{text}");
+        }
+        assert_eq!(seconds("soon"), None);
+        assert_eq!(seconds(""), None);
+    }
+
+    #[test]
+    fn a_table_without_columns_is_no_trouble() {
+        let answer = Answer::read(" \nx y\n\n");
+        assert_eq!(answer.json()["rows"], json!([{}, {}]));
+    }
+
+    #[test]
+    fn values_and_tables_are_read() {
+        let text = "keys: 2 of 9\nseen: in 1 turn of the loop\n\
+            holders for_me oldest_wait key\n      1      2           - a\n      3      0  1.2s 7\n";
+        let answer = Answer::read(text);
+        assert_eq!(answer.value("keys"), Some("2 of 9"));
+        assert_eq!(answer.tables[0].rows[1], ["3", "0", "1.2s", "7"]);
+        let json = answer.json();
+        assert_eq!((&json["keys"], &json["seen"]), (&json!(9), &json!("in 1 turn of the loop")));
+        assert_eq!(json["rows"][0]["oldest_wait"], Value::Null);
+        assert_eq!(
+            json["rows"][1],
+            json!({"holders": 3, "for_me": 0, "oldest_wait": 1.2, "key": "7"})
+        );
+    }
+}

@@ -1,0 +1,289 @@
+//! The client without I/O: bytes to send and bytes received, for any runtime.
+
+use crate::protocol::lines::{Line, Lines};
+use crate::protocol::{Command, Reply};
+use crate::request::LockRequest;
+use std::fmt;
+
+/// A connection holds and waits for at most this many locks.
+pub const LOCKS_MAX: usize = 4;
+
+/// One connection's talk with a server, without I/O: it gives the bytes to send, takes
+/// those that were received, and knows which locks are held.
+///
+/// There is one question at a time: [`lock`](Self::lock) or [`release`](Self::release),
+/// then an [`Answer`].
+///
+/// ```
+/// use poolcounter::{Answer, Conversation, LockRequest};
+///
+/// let mut conversation = Conversation::new();
+/// conversation.lock(&LockRequest::new("k").workers(2).max_queue(9).any())?;
+/// assert_eq!(conversation.take_output(), b"ACQ4ANY k 2 9 2147483647\n");
+/// assert_eq!(conversation.receive(b"LOC")?, None);
+/// assert_eq!(conversation.receive(b"KED\n")?, Some(Answer::Locked));
+/// assert_eq!(conversation.locks(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Conversation {
+    lines: Lines,
+    output: Vec<u8>,
+    asked: Option<Asked>,
+    locks: usize,
+}
+
+/// How much of an answer that is none is shown.
+const SHOWN_BYTES_MAX: usize = 200;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Lock,
+    Release,
+}
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The lock is ours.
+    Locked,
+    /// Another client did the work that we waited for.
+    Done,
+    /// As many clients hold the key or wait for it as the request allows.
+    QueueFull,
+    /// The time to wait is over.
+    TimedOut,
+    /// The last lock is given back.
+    Released,
+    /// The server had taken the last lock away: we held it for too long.
+    NotLocked,
+}
+
+/// Why a question is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No line of the protocol says this: the key is empty, too long or has a line
+    /// feed, or a limit is 0.
+    Unwritable,
+    /// The connection has four locks already ([`LOCKS_MAX`]).
+    TooManyLocks,
+    /// The question before is not answered yet.
+    Unanswered,
+    /// There is no lock to release.
+    NothingHeld,
+    /// A nested lock belongs on the connection of the outer one, and its key belongs to
+    /// another server.
+    OtherServer,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Unwritable => "the key is empty, too long or has a line end, or a limit is 0",
+            Refusal::TooManyLocks => "one connection has at most four locks",
+            Refusal::Unanswered => "the question before is not answered yet",
+            Refusal::NothingHeld => "no lock is held",
+            Refusal::OtherServer => "another server guards the key of the inner lock",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The server said something that is no answer to what was asked. Nothing is known of
+/// the locks any more: close the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnexpectedAnswer(String);
+
+impl fmt::Display for UnexpectedAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server answered {:?}", self.0)
+    }
+}
+
+impl std::error::Error for UnexpectedAnswer {}
+
+impl Conversation {
+    /// Of a connection that was just made.
+    pub fn new() -> Self {
+        Conversation::default()
+    }
+
+    /// Asks for a lock. The answer is `Locked`, `Done`, `QueueFull` or `TimedOut`.
+    ///
+    /// # Errors
+    /// When this can't be asked, or not now. Nothing is sent then.
+    pub fn lock(&mut self, request: &LockRequest) -> Result<(), Refusal> {
+        self.may_ask()?;
+        if self.locks >= LOCKS_MAX {
+            return Err(Refusal::TooManyLocks);
+        }
+        request.write(&mut self.output).ok_or(Refusal::Unwritable)?;
+        self.asked = Some(Asked::Lock);
+        Ok(())
+    }
+
+    /// Gives the last lock back, with its work done: clients that wait for anyone's
+    /// work get `Done`. (To give everything back with the work undone, close the
+    /// connection.) The answer is `Released` or `NotLocked`.
+    ///
+    /// # Errors
+    /// When nothing is held, or the question before is not answered.
+    pub fn release(&mut self) -> Result<(), Refusal> {
+        self.may_ask()?;
+        if self.locks == 0 {
+            return Err(Refusal::NothingHeld);
+        }
+        Command::Release.write(&mut self.output).map_err(|_| Refusal::Unwritable)?;
+        self.locks -= 1;
+        self.asked = Some(Asked::Release);
+        Ok(())
+    }
+
+    /// Takes the bytes to send. Send all of them before you give what is received.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
+    }
+
+    /// Takes bytes that were received, however they were cut. Returns the answer once
+    /// it is complete.
+    ///
+    /// # Errors
+    /// When they are no answer to what was asked.
+    pub fn receive(&mut self, mut bytes: &[u8]) -> Result<Option<Answer>, UnexpectedAnswer> {
+        // What comes before the question is sent can't be its answer.
+        let may_come = self.is_waiting() && self.output.is_empty();
+        let Some(line) = self.lines.next_line(&mut bytes) else {
+            return match self.lines.unfinished() {
+                unasked if !may_come && !unasked.is_empty() => Err(unexpected(unasked)),
+                _ => Ok(None),
+            };
+        };
+        let line = match line {
+            Line::Complete(line) => line,
+            Line::TooLong => return Err(UnexpectedAnswer("a very long line".to_owned())),
+        };
+        let asked = self.asked.take().filter(|_| may_come);
+        let answer = asked.and_then(|asked| answer_to(asked, Reply::parse(line)?));
+        let answer = answer.ok_or_else(|| unexpected(line))?;
+        if !bytes.is_empty() {
+            return Err(unexpected(bytes));
+        }
+        self.locks += usize::from(answer == Answer::Locked);
+        Ok(Some(answer))
+    }
+
+    /// How many locks are held.
+    pub fn locks(&self) -> usize {
+        self.locks
+    }
+
+    /// Whether a question waits for its answer.
+    pub fn is_waiting(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    fn may_ask(&self) -> Result<(), Refusal> {
+        if self.is_waiting() { Err(Refusal::Unanswered) } else { Ok(()) }
+    }
+}
+
+fn unexpected(line: &[u8]) -> UnexpectedAnswer {
+    let beginning = &line[..line.len().min(SHOWN_BYTES_MAX)];
+    UnexpectedAnswer(String::from_utf8_lossy(beginning).into_owned())
+}
+
+fn answer_to(asked: Asked, reply: Reply) -> Option<Answer> {
+    match (asked, reply) {
+        (Asked::Lock, Reply::Locked) => Some(Answer::Locked),
+        (Asked::Lock, Reply::Done) => Some(Answer::Done),
+        (Asked::Lock, Reply::QueueFull) => Some(Answer::QueueFull),
+        (Asked::Lock, Reply::Timeout) => Some(Answer::TimedOut),
+        (Asked::Release, Reply::Released) => Some(Answer::Released),
+        (Asked::Release, Reply::NotLocked) => Some(Answer::NotLocked),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn with_locks(locks: usize) -> Conversation {
+        let mut conversation = Conversation::new();
+        for _ in 0..locks {
+            conversation.lock(&LockRequest::new("k")).expect("asked");
+            conversation.take_output();
+            assert_eq!(conversation.receive(b"LOCKED\n"), Ok(Some(Answer::Locked)));
+        }
+        conversation
+    }
+
+    #[test]
+    fn one_question_at_a_time() {
+        let mut conversation = with_locks(1);
+        conversation.release().expect("asked");
+        conversation.take_output();
+        assert_eq!(conversation.release(), Err(Refusal::Unanswered));
+        assert_eq!(conversation.lock(&LockRequest::new("k")), Err(Refusal::Unanswered));
+        assert_eq!(conversation.receive(b"RELEASED\r\n"), Ok(Some(Answer::Released)));
+        assert_eq!(conversation.release(), Err(Refusal::NothingHeld));
+    }
+
+    #[test]
+    fn a_fifth_lock_is_refused_before_it_is_sent() {
+        let mut conversation = with_locks(LOCKS_MAX);
+        conversation.take_output();
+        assert_eq!(conversation.lock(&LockRequest::new("k")), Err(Refusal::TooManyLocks));
+        assert_eq!(conversation.take_output(), b"");
+        assert_eq!(conversation.locks(), LOCKS_MAX);
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_away_is_no_longer_held() {
+        let mut conversation = with_locks(2);
+        conversation.release().expect("asked");
+        conversation.take_output();
+        assert_eq!(conversation.receive(b"NOT_LOCKED\n"), Ok(Some(Answer::NotLocked)));
+        assert_eq!(conversation.locks(), 1);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_an_error() {
+        for said in ["RELEASED\n", "ERROR BAD_SYNTAX\n", "LOCK_HELD\n", "\n", "LOCKED\nLOCKED\n"] {
+            let mut conversation = Conversation::new();
+            conversation.lock(&LockRequest::new("k")).expect("asked");
+            conversation.take_output();
+            assert!(conversation.receive(said.as_bytes()).is_err(), "{said:?}");
+        }
+        assert!(with_locks(1).receive(b"LOCKED\n").is_err(), "nothing was asked");
+    }
+
+    #[test]
+    fn what_comes_before_the_question_is_sent_is_no_answer() {
+        assert!(Conversation::new().receive(b"LOCK").is_err(), "nothing was asked");
+        let mut conversation = Conversation::new();
+        conversation.lock(&LockRequest::new("k")).expect("asked");
+        assert!(conversation.receive(b"LOCKED\n").is_err(), "nothing was sent");
+        assert_eq!(conversation.locks(), 0);
+        let mut conversation = with_locks(1);
+        assert_eq!(conversation.receive(b""), Ok(None), "the connection's end");
+        conversation.release().expect("asked");
+        assert!(conversation.receive(b"RELE").is_err(), "nothing was sent");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_server_says_does_not_panic(
+            said in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..9),
+        ) {
+            let mut conversation = Conversation::new();
+            for bytes in said {
+                let _ = conversation.lock(&LockRequest::new("k"));
+                conversation.take_output();
+                let _ = conversation.receive(&bytes);
+            }
+        }
+    }
+}

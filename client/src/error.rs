@@ -1,0 +1,50 @@
+//! What can go wrong, besides an answer that is not the lock.
+
+use crate::conversation::{Refusal, UnexpectedAnswer};
+use crate::server_name::ServerName;
+use std::fmt;
+use std::io;
+
+/// No answer, or none that is understood.
+#[derive(Debug)]
+pub enum Error {
+    /// No server could be connected to: each that was tried, and why not.
+    NoServer(Vec<(ServerName, io::Error)>),
+    /// This can't be asked. Nothing was sent.
+    Refused(Refusal),
+    /// The connection ended, or the answer did not come in time. All its locks are
+    /// gone.
+    Lost(io::Error),
+    /// The server said something else. The connection is closed.
+    Unexpected(UnexpectedAnswer),
+    /// The server had taken the lock away before it was released: its work may have
+    /// been done twice.
+    TakenAway,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoServer(tried) if tried.is_empty() => f.write_str("no server is configured"),
+            Error::NoServer(tried) => {
+                let tried: Vec<String> = tried.iter().map(|(s, e)| format!("{s}: {e}")).collect();
+                write!(f, "no server could be connected to: {}", tried.join("; "))
+            }
+            Error::Refused(refusal) => refusal.fmt(f),
+            Error::Lost(e) => write!(f, "the connection to the server is lost: {e}"),
+            Error::Unexpected(answer) => answer.fmt(f),
+            Error::TakenAway => f.write_str("the server had taken the lock away"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::NoServer(_) | Error::TakenAway => None,
+            Error::Refused(e) => Some(e),
+            Error::Lost(e) => Some(e),
+            Error::Unexpected(e) => Some(e),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Whether a server is well, as Nagios and Icinga want it said: a level, a line, and
+//! figures with their thresholds. Pure.
+
+use std::fmt;
+
+/// How a server is, from well to worst; [`Level::status`] is the plugin's exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// All is within its thresholds.
+    Ok,
+    /// A figure that was asked for is not known.
+    Unknown,
+    /// A figure has reached its first threshold.
+    Warning,
+    /// A figure has reached its second one, or the server does not answer.
+    Critical,
+}
+
+impl Level {
+    /// The exit status that stands for it.
+    pub fn status(self) -> u8 {
+        match self {
+            Level::Ok => 0,
+            Level::Warning => 1,
+            Level::Critical => 2,
+            Level::Unknown => 3,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Ok => "OK",
+            Level::Warning => "WARNING",
+            Level::Critical => "CRITICAL",
+            Level::Unknown => "UNKNOWN",
+        })
+    }
+}
+
+/// From which values on a figure is [`Level::Warning`] and [`Level::Critical`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    warning: f64,
+    critical: f64,
+}
+
+impl std::str::FromStr for Thresholds {
+    type Err = String;
+
+    /// Reads `WARN,CRIT`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|&n: &f64| n.is_finite() && n >= 0.0);
+        let pair = text.split_once(',');
+        let pair = pair.and_then(|(warning, critical)| Some((number(warning)?, number(critical)?)));
+        match pair {
+            Some((warning, critical)) if warning <= critical => {
+                Ok(Thresholds { warning, critical })
+            }
+            _ => Err("must be WARN,CRIT: two numbers, the second not smaller".to_owned()),
+        }
+    }
+}
+
+/// One number that tells of a server's health.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    value: Option<f64>,
+    thresholds: Option<Thresholds>,
+}
+
+impl Figure {
+    /// A figure in a unit of performance data: none, `s`, or `c` for a counter. `None`
+    /// as its value means that the server does not tell.
+    pub fn new(
+        name: &'static str,
+        unit: &'static str,
+        value: Option<f64>,
+        thresholds: Option<Thresholds>,
+    ) -> Self {
+        Figure { name, unit, value, thresholds }
+    }
+
+    fn level(&self) -> Level {
+        match (self.thresholds, self.value) {
+            (None, _) => Level::Ok,
+            (Some(_), None) => Level::Unknown,
+            (Some(limits), Some(value)) if value >= limits.critical => Level::Critical,
+            (Some(limits), Some(value)) if value >= limits.warning => Level::Warning,
+            _ => Level::Ok,
+        }
+    }
+
+    /// For people: `waiting 3`.
+    fn words(&self) -> String {
+        let name = self.name.replace('_', " ");
+        let unit = if self.unit == "c" { "" } else { self.unit };
+        match self.value {
+            Some(value) => format!("{name} {}{unit}", rounded(value)),
+            None => format!("{name} unknown"),
+        }
+    }
+
+    /// For graphs, behind the label: `3;10;50;0`.
+    fn performance(&self) -> Option<String> {
+        let (unit, value) = (self.unit, rounded(self.value?));
+        let limits = self.thresholds.map(|t| format!("{};{}", t.warning, t.critical));
+        Some(format!("{value}{unit};{};0", limits.unwrap_or_else(|| ";".to_owned())))
+    }
+}
+
+/// To milliseconds, without needless zeros.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// A server that answers, and its figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Health {
+    /// How long it has been running, as it says.
+    pub uptime: String,
+    /// What is judged, and what is only shown.
+    pub figures: Vec<Figure>,
+}
+
+impl Health {
+    /// The worst level of the figures, and what to say of them.
+    pub fn verdict(&self, server: &str) -> Verdict {
+        let level = self.figures.iter().map(Figure::level).max().unwrap_or(Level::Ok);
+        let words: Vec<String> = self.figures.iter().map(Figure::words).collect();
+        let text = format!("up {}, {}", self.uptime, words.join(", "));
+        let performance =
+            self.figures.iter().filter_map(|figure| Some((figure.name, figure.performance()?)));
+        Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
+    }
+}
+
+/// What a plugin says of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Its name.
+    pub server: String,
+    level: Level,
+    text: String,
+    /// Labels and what follows their equals signs.
+    performance: Vec<(&'static str, String)>,
+}
+
+impl Verdict {
+    /// Of a server that does not answer, or wrongly.
+    pub fn critical(server: &str, why: &str) -> Verdict {
+        let (server, text) = (server.to_owned(), why.to_owned());
+        Verdict { server, level: Level::Critical, text, performance: Vec::new() }
+    }
+
+    /// The worst level, and the plugin's output: the worst server's line first, behind
+    /// it the figures of all. Of several, a label has the server's name.
+    pub fn report(mut verdicts: Vec<Verdict>) -> (Level, String) {
+        verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.level));
+        let worst = verdicts.first().map_or(Level::Ok, |verdict| verdict.level);
+        let mut lines: Vec<String> = verdicts.iter().map(Verdict::line).collect();
+        let is_alone = verdicts.len() == 1;
+        let figures = verdicts.iter().flat_map(|verdict| {
+            verdict.performance.iter().map(move |(name, value)| match is_alone {
+                true => format!("{name}={value}"),
+                false => format!("'{} {name}'={value}", in_label(&verdict.server)),
+            })
+        });
+        let figures: Vec<String> = figures.collect();
+        if let (Some(first), false) = (lines.first_mut(), figures.is_empty()) {
+            *first += &format!(" | {}", figures.join(" "));
+        }
+        (worst, lines.join("\n"))
+    }
+
+    /// A bar would begin the figures.
+    fn line(&self) -> String {
+        let line = format!("POOLCOUNTER {} - {}: {}", self.level, self.server, self.text);
+        line.replace(['|', '\n'], "/")
+    }
+}
+
+/// What would end a label stands for something else there.
+fn in_label(server: &str) -> String {
+    server.replace(['\'', '=', '|', '\n'], "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(value: Option<f64>) -> Figure {
+        Figure::new("waiting", "", value, Some("10,50".parse().expect("thresholds")))
+    }
+
+    #[test]
+    fn a_threshold_counts_from_its_value_on() {
+        for (value, level) in [
+            (Some(9.9), Level::Ok),
+            (Some(10.0), Level::Warning),
+            (Some(50.0), Level::Critical),
+            (None, Level::Unknown),
+        ] {
+            assert_eq!(figure(value).level(), level, "{value:?}");
+        }
+        let statuses =
+            [Level::Ok, Level::Warning, Level::Critical, Level::Unknown].map(Level::status);
+        assert_eq!(statuses, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn the_worst_figure_decides_and_all_are_told() {
+        let hold = Figure::new("oldest_hold", "s", Some(2.5), None);
+        let health = Health {
+            uptime: "0 days, 0h 1m 1s".to_owned(),
+            figures: vec![figure(Some(12.0)), hold],
+        };
+        let (level, line) = Verdict::report(vec![health.verdict("wiki1")]);
+        assert_eq!(level, Level::Warning);
+        assert_eq!(
+            line,
+            "POOLCOUNTER WARNING - wiki1: up 0 days, 0h 1m 1s, waiting 12, oldest hold 2.5s | \
+             waiting=12;10;50;0 oldest_hold=2.5s;;;0"
+        );
+    }
+
+    #[test]
+    fn thresholds_are_two_numbers() {
+        for bad in ["", "1", "1,", "5,1", "a,b", "-1,2", "1,inf"] {
+            assert!(bad.parse::<Thresholds>().is_err(), "{bad:?}");
+        }
+    }
+}

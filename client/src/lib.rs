@@ -1,0 +1,115 @@
+//! A client of [PoolCounter](https://www.mediawiki.org/wiki/PoolCounter): locks shared by
+//! programs on many machines, kept by the daemon poolcounterd.
+//!
+//! A lock belongs to a connection. It ends at the latest when the connection does: a
+//! program that crashes leaves none behind.
+//!
+//! # One lock
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use poolcounter::{Client, LockRequest, Outcome};
+//! use std::time::Duration;
+//!
+//! # let server = serve();
+//! # let _: &str = stringify!(
+//! let server = "10.1.2.3";
+//! # );
+//! let client = Client::new([server.parse()?]);
+//! let request = LockRequest::new("nightly-report").timeout(Duration::from_secs(60));
+//! match client.lock(&request)? {
+//!     Outcome::Locked(lock) => {
+//!         // The work. The lock is ours until the guard is dropped.
+//!         lock.release()?; // or drop(lock), which does not wait for its answer
+//!     }
+//!     Outcome::TimedOut => println!("another host has it for over a minute"),
+//!     Outcome::QueueFull => println!("too many wait"),
+//!     Outcome::Done => println!("another host did the work"), // only after .any()
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Work that anyone may do
+//! With [`LockRequest::any`], those that wait get `Done` as soon as a holder has released
+//! the lock. A holder whose work failed says [`Lock::abandon`]: then the next one gets
+//! the lock. So does a guard that a panic drops.
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use poolcounter::{Client, LockRequest, Outcome};
+//!
+//! # let client = Client::new([serve().parse()?]);
+//! # fn render() -> std::io::Result<()> { Ok(()) }
+//! let request = LockRequest::new("article:1").any().workers(2).max_queue(100);
+//! if let Outcome::Locked(lock) = client.lock(&request)? {
+//!     match render() {
+//!         Ok(()) => lock.release()?,
+//!         Err(_) => lock.abandon(),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Several servers
+//! A key belongs to one server: the first in ascending order of `md5(name . key)`, the
+//! name as configured. The next one is asked only when connecting fails. So does
+//! MediaWiki's client: give all clients the same list, and PHP, scripts and services
+//! agree on who guards a key. [`Lock`] says what that means for nested locks.
+//!
+//! # Without I/O
+//! A [`Conversation`] takes and gives bytes; `examples/tokio.rs` is an async client of
+//! thirty lines on it.
+//!
+//! # Features
+//! `client` is this library; it needs `std` and one crate for MD5. `cli`, the default,
+//! builds the command `poolcounter` too; a program that only wants locks takes
+//! `default-features = false, features = ["client"]`. Without features, only
+//! [`protocol`] is left, which names no I/O and no clock.
+
+pub mod protocol;
+
+#[cfg(feature = "client")]
+mod blocking;
+#[cfg(feature = "check")]
+#[doc(hidden)]
+pub mod check;
+#[cfg(feature = "client")]
+mod choice;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod cli;
+#[cfg(feature = "client")]
+mod conversation;
+#[cfg(feature = "client")]
+mod error;
+#[cfg(feature = "client")]
+mod guard;
+#[cfg(feature = "check")]
+#[doc(hidden)]
+pub mod health;
+#[cfg(feature = "client")]
+mod link;
+#[cfg(feature = "check")]
+mod question;
+#[cfg(feature = "client")]
+mod request;
+#[cfg(feature = "client")]
+mod route;
+#[cfg(any(feature = "client", feature = "check"))]
+mod server_name;
+#[cfg(any(feature = "client", feature = "check"))]
+mod transport;
+
+#[cfg(any(feature = "client", feature = "check"))]
+pub use server_name::{BadServerName, PORT, ServerName};
+#[cfg(feature = "client")]
+pub use {
+    blocking::{Client, Connected},
+    choice::order,
+    conversation::{Answer, Conversation, LOCKS_MAX, Refusal, UnexpectedAnswer},
+    error::Error,
+    guard::{Lock, NestedLock, Outcome},
+    request::LockRequest,
+};

@@ -1,0 +1,161 @@
+//! Asks a server for statistics.
+
+use crate::server_name::ServerName;
+use crate::transport::Stream;
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+/// How long a healthy server may take to accept, and again to answer each question.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// More than any server says.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// How much of an answer that is none is shown.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// What an old server answers to a question that it does not know. The C daemon's has
+/// no line end.
+const WRONG_STAT: &str = "ERROR WRONG_STAT";
+
+/// A connection for questions. Holds no locks.
+pub(crate) struct Questions {
+    stream: Stream,
+    /// How long the server may take from now on, for all questions together.
+    left: Duration,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The server is unreachable, or silent.
+    Io(io::Error),
+    /// It is an older one.
+    Unknown,
+    /// It says `ERROR …`.
+    Refused(String),
+}
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NoAnswer::Io(e) => e.fmt(f),
+            NoAnswer::Unknown => f.write_str("this server can't tell: it knows STATS FULL only"),
+            NoAnswer::Refused(answer) => write!(f, "answered {:?}", beginning(answer)),
+        }
+    }
+}
+
+/// Enough to recognize it by.
+pub(crate) fn beginning(answer: &str) -> String {
+    answer.lines().next().unwrap_or_default().chars().take(SHOWN_CHARS_MAX).collect()
+}
+
+impl From<io::Error> for NoAnswer {
+    fn from(e: io::Error) -> Self {
+        NoAnswer::Io(e)
+    }
+}
+
+impl Questions {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// When it can't be reached.
+    pub(crate) fn connect(server: &ServerName) -> io::Result<Questions> {
+        Ok(Questions { stream: Stream::connect(server, TIMEOUT)?, left: Duration::MAX })
+    }
+
+    /// Connects to a server that may take no longer for all it is asked than another one
+    /// for one question, connecting included.
+    ///
+    /// # Errors
+    /// When it can't be reached.
+    pub(crate) fn connect_in_haste(server: &ServerName) -> io::Result<Questions> {
+        let began = Instant::now();
+        let stream = Stream::connect(server, TIMEOUT)?;
+        Ok(Questions { stream, left: TIMEOUT.saturating_sub(began.elapsed()) })
+    }
+
+    /// Asks `STATS words`; returns the lines of the answer, without the blank one at
+    /// its end.
+    ///
+    /// # Errors
+    /// When there is none, or the server does not know the question.
+    pub(crate) fn ask(&mut self, words: &str) -> Result<String, NoAnswer> {
+        let asked = Instant::now();
+        let answer = self.answer_within(self.left.min(TIMEOUT), words);
+        self.left = self.left.saturating_sub(asked.elapsed());
+        answer
+    }
+
+    fn answer_within(&mut self, timeout: Duration, words: &str) -> Result<String, NoAnswer> {
+        let asked = Instant::now();
+        self.stream.write_all(format!("STATS {words}\n").as_bytes()).map_err(not_admitted)?;
+        let mut answer = Vec::new();
+        while !is_complete(&answer, words) {
+            if answer.len() > ANSWER_BYTES_MAX {
+                let why = "an answer that is too long";
+                return Err(io::Error::new(ErrorKind::InvalidData, why).into());
+            }
+            let left = timeout.saturating_sub(asked.elapsed());
+            if !self.receive(&mut answer, left)? {
+                return Err(cut_off(&answer));
+            }
+        }
+        let answer = String::from_utf8_lossy(&answer);
+        let answer = answer.trim_end_matches('\n');
+        match answer {
+            WRONG_STAT => Err(NoAnswer::Unknown),
+            error if error.starts_with("ERROR ") => Err(NoAnswer::Refused(error.to_owned())),
+            answer => Ok(format!("{answer}\n")),
+        }
+    }
+
+    /// Appends what arrives. False at the end of the connection.
+    fn receive(&mut self, answer: &mut Vec<u8>, left: Duration) -> io::Result<bool> {
+        let too_late = || {
+            let why = format!("timed out, no answer within {} seconds", TIMEOUT.as_secs());
+            io::Error::new(ErrorKind::TimedOut, why)
+        };
+        if left.is_zero() {
+            return Err(too_late());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        let mut buffer = [0; 8192];
+        match self.stream.read(&mut buffer) {
+            Ok(received) => {
+                answer.extend_from_slice(&buffer[..received]);
+                Ok(received > 0)
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(true),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Err(too_late()),
+            Err(e) => Err(not_admitted(e)),
+        }
+    }
+}
+
+fn cut_off(answer: &[u8]) -> NoAnswer {
+    match answer.is_empty() {
+        true => not_admitted(ErrorKind::UnexpectedEof.into()).into(),
+        false => NoAnswer::Refused(String::from_utf8_lossy(answer).into_owned()),
+    }
+}
+
+/// The daemon may close a connection before the question arrives.
+fn not_admitted(e: io::Error) -> io::Error {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    if !matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) {
+        return e;
+    }
+    let why = "closed the connection; its --allow or --max-connections may not admit us";
+    io::Error::new(e.kind(), why)
+}
+
+/// Whether an answer has arrived whole. Those of one line have no blank line behind.
+fn is_complete(answer: &[u8], words: &str) -> bool {
+    if answer.starts_with(b"ERROR ") {
+        return answer == WRONG_STAT.as_bytes() || answer.ends_with(b"\n");
+    }
+    if words == "UPTIME" { answer.contains(&b'\n') } else { answer.ends_with(b"\n\n") }
+}

@@ -1,0 +1,148 @@
+//! How servers are named.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// The port of PoolCounter.
+pub const PORT: u16 = 7531;
+
+/// A server as it is configured: `host`, `host:port`, `[v6]:port`, a literal IPv6
+/// address, or the path of a Unix socket (with a slash in it).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerName {
+    name: String,
+    place: Place,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+/// A server's name that means nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadServerName(String);
+
+impl fmt::Display for BadServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a server is host, host:port, [v6]:port or /a/socket, not {:?}", self.0)
+    }
+}
+
+impl std::error::Error for BadServerName {}
+
+impl std::str::FromStr for ServerName {
+    type Err = BadServerName;
+
+    fn from_str(name: &str) -> Result<Self, BadServerName> {
+        let place = place_of(name).ok_or_else(|| BadServerName(name.to_owned()))?;
+        Ok(ServerName { name: name.to_owned(), place })
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl ServerName {
+    /// As it was configured: this text chooses the server of a key.
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    /// For a server of which only the host may be named: `port` unless it is.
+    #[cfg(feature = "check")]
+    pub(crate) fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
+        let server: ServerName = name.parse()?;
+        match server.place() {
+            Place::Tcp(host, _) if !has_port(name) => match host.contains(':') {
+                true => format!("[{host}]:{port}").parse(),
+                false => format!("{host}:{port}").parse(),
+            },
+            _ => Ok(server),
+        }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+/// Of a name that is valid.
+#[cfg(feature = "check")]
+fn has_port(name: &str) -> bool {
+    name.contains("]:") || name.matches(':').count() == 1
+}
+
+fn place_of(name: &str) -> Option<Place> {
+    if name.contains('/') {
+        return Some(Place::Unix(PathBuf::from(name)));
+    }
+    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return None;
+    }
+    let (host, port) = match name.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None if name.matches(':').count() > 1 => (name, ""),
+        None => name.split_at(name.find(':').unwrap_or(name.len())),
+    };
+    if host.contains(':') {
+        // `fe80::1%eth0` names the interface too.
+        let address = host.split('%').next()?;
+        address.parse::<std::net::Ipv6Addr>().ok()?;
+    }
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().ok().filter(|&port| port > 0)?,
+        None => port.is_empty().then_some(PORT)?,
+    };
+    (!host.is_empty()).then(|| Place::Tcp(host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(name: &str) -> ServerName {
+        name.parse().expect("a server")
+    }
+
+    #[test]
+    fn names_are_understood() {
+        let tcp = |host: &str, port| Place::Tcp(host.to_owned(), port);
+        for (name, place) in [
+            ("10.1.2.3", tcp("10.1.2.3", 7531)),
+            ("wiki1.example:99", tcp("wiki1.example", 99)),
+            ("[2001:db8::1]:99", tcp("2001:db8::1", 99)),
+            ("[::1]", tcp("::1", 7531)),
+            ("::1", tcp("::1", 7531)),
+            ("fe80::1%eth0", tcp("fe80::1%eth0", 7531)),
+            ("/run/poolcounter.sock", Place::Unix("/run/poolcounter.sock".into())),
+            ("./sock", Place::Unix("./sock".into())),
+        ] {
+            assert_eq!(server(name).place, place, "{name}");
+        }
+        for bad in ["", "a b", ":99", "a:", "a:x", "a:0", "a:70000", "[::1", "[::1]x", "[a:b]:1"] {
+            assert!(bad.parse::<ServerName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[cfg(feature = "check")]
+    #[test]
+    fn a_port_that_is_named_stays() {
+        for (name, expected) in [
+            ("wiki1", "wiki1:99"),
+            ("wiki1:7", "wiki1:7"),
+            ("::1", "[::1]:99"),
+            ("[::1]", "[::1]:99"),
+            ("[::1]:7", "[::1]:7"),
+            ("/run/socket:7", "/run/socket:7"),
+        ] {
+            assert_eq!(ServerName::on_port(name, 99).expect(name).as_str(), expected);
+        }
+        assert!(ServerName::on_port(":", 99).is_err());
+    }
+}

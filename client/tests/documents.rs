@@ -1,0 +1,90 @@
+//! The documents about the command agree with it: the man page, written by hand, and
+//! the generated shell completions, which `UPDATE=1 cargo test -p poolcounter` writes
+//! again.
+
+use clap::{Arg, Command};
+use clap_complete::{Shell, generate};
+use std::path::{Path, PathBuf};
+
+fn document(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(path)
+}
+
+fn is_current(shell: Shell, path: &str) {
+    let path = document(path);
+    let mut generated = Vec::new();
+    generate(shell, &mut poolcounter::cli::command(), "poolcounter", &mut generated);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &generated).unwrap();
+    }
+    let committed = std::fs::read(&path).unwrap();
+    let how = "UPDATE=1 cargo test -p poolcounter";
+    assert!(committed == generated, "{} does not match the command; {how}", path.display());
+}
+
+#[test]
+fn bash_completion_is_current() {
+    is_current(Shell::Bash, "completions/poolcounter.bash");
+}
+
+#[test]
+fn zsh_completion_is_current() {
+    is_current(Shell::Zsh, "completions/_poolcounter");
+}
+
+#[test]
+fn fish_completion_is_current() {
+    is_current(Shell::Fish, "completions/poolcounter.fish");
+}
+
+/// In mdoc(7), in clap's order.
+fn item_of(option: &Arg) -> String {
+    let value = match option.get_value_names() {
+        Some([name]) if option.get_action().takes_values() => format!(" Ar {name}"),
+        _ => String::new(),
+    };
+    let short = option.get_short().map(|c| format!("Fl {c}{value}"));
+    let long = option.get_long().map(|name| format!("Fl -{name}{value}"));
+    let names: Vec<String> = [short, long].into_iter().flatten().collect();
+    format!(".It {}", names.join(" , "))
+}
+
+/// Each subcommand and its own options; under an empty name, those of all.
+fn options(command: &mut Command) -> Vec<(String, Vec<Arg>)> {
+    command.build();
+    let shown = |command: &Command, is_global: bool| -> Vec<Arg> {
+        let named = command.get_arguments().filter(|option| !option.is_positional());
+        let own = named.filter(|option| is_global || !option.is_global_set());
+        let own = own.filter(|option| is_global || option.get_id() != "help");
+        let own = own.filter(|option| !option.is_hide_set());
+        own.cloned().collect()
+    };
+    let subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    let subcommands = subcommands.map(|sub| (sub.get_name().to_owned(), shown(sub, false)));
+    [("Options of all".to_owned(), shown(command, true))].into_iter().chain(subcommands).collect()
+}
+
+#[test]
+fn man_page_has_every_subcommand_and_option_and_no_other() {
+    let page = std::fs::read_to_string(document("man/poolcounter.1")).unwrap();
+    let sections = page.lines().filter_map(|line| line.strip_prefix(".Ss "));
+    let all = options(&mut poolcounter::cli::command());
+    let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(sections.collect::<Vec<_>>(), names);
+    for (name, options) in &all {
+        let (_, section) = page.split_once(&format!("\n.Ss {name}\n")).unwrap();
+        let section = section.split("\n.Ss ").flat_map(|part| part.split("\n.Sh ")).next().unwrap();
+        let in_page: Vec<&str> =
+            section.lines().filter(|line| line.starts_with(".It Fl")).collect();
+        let expected: Vec<String> = options.iter().map(item_of).collect();
+        assert_eq!(in_page, expected, "of {name}");
+        for option in options {
+            for default in option.get_default_values().iter().filter_map(|value| value.to_str()) {
+                let is_flag = !option.get_action().takes_values();
+                let (_, text) = section.split_once(&item_of(option)).unwrap();
+                let text = text.split("\n.It ").next().unwrap();
+                assert!(is_flag || text.contains(default), "{name}: default {default}");
+            }
+        }
+    }
+}

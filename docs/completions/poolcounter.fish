@@ -1,0 +1,109 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_poolcounter_global_optspecs
+    string join \n s/server= h/help V/version
+end
+
+function __fish_poolcounter_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_poolcounter_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_poolcounter_using_subcommand
+    set -l cmd (__fish_poolcounter_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -s V -l version -d 'Print version'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "run" -d 'Run a command while holding a lock'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "stats" -d 'Print the statistics of the servers'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "keys" -d 'List the keys that exist now, those with the most waiters first'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "key" -d 'Show who holds a key and who waits for it'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "clients" -d 'List the addresses of clients, those with the most connections first'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "top" -d 'Watch a server as htop does: hot keys, queues, oldest holders, clients, rates'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "undrain" -d 'Let it take new clients again'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "restart" -d 'Hot restart of the daemon of this host; with ARGUMENTS as its new command line'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "control" -d 'Send any order to the control socket; HELP lists them'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s n -l workers -d 'How many may hold the key at once' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s q -l queue -d 'How many may hold the key or wait for it. [default: any number]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l timeout -d 'How long to wait for the lock, rounded up to whole seconds; 0 is not at all. [default: for ever]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given: the time is over, or the queue is full' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server answers' -r -f -a "run\t'Run the command without a lock'
+fail\t'Don\'t run it'"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Say so; the command goes on'
+kill\t'Stop the command: SIGTERM, and SIGKILL ten seconds later'"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work is as good as ours: when it releases the lock while we wait, exit with 0 and do not run the command'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l interval -d 'Seconds between two prints' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'As JSON, an object for each server'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l watch -d 'Again and again, with the change per second'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'As JSON, an object for each server'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -l json -d 'As JSON'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -l json -d 'As JSON, an object for each server'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -l json -d 'As JSON, an object for each server'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'Seconds between two looks at the server' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Clients that wait now: from how many on it is WARNING and CRITICAL' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l oldest-hold -d 'Seconds for which the oldest lock is held' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l full-queues -d 'QUEUE_FULL answers per second, counted for --for seconds' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d 'For how long to count QUEUE_FULL answers for --full-queues' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s s -l server -d 'Refused, since an order goes to the daemon of this host' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l json -d 'Print the answer as JSON'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s s -l server -d 'Refused, since an order goes to the daemon of this host' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l json -d 'Print the answer as JSON'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -s s -l server -d 'Refused, since an order goes to the daemon of this host' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l json -d 'Print the answer as JSON'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s s -l server -d 'Refused, since an order goes to the daemon of this host' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l json -d 'Print the answer as JSON'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "run" -d 'Run a command while holding a lock'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "stats" -d 'Print the statistics of the servers'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "keys" -d 'List the keys that exist now, those with the most waiters first'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "key" -d 'Show who holds a key and who waits for it'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "clients" -d 'List the addresses of clients, those with the most connections first'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "top" -d 'Watch a server as htop does: hot keys, queues, oldest holders, clients, rates'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "undrain" -d 'Let it take new clients again'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "restart" -d 'Hot restart of the daemon of this host; with ARGUMENTS as its new command line'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "control" -d 'Send any order to the control socket; HELP lists them'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
