@@ -3,28 +3,63 @@
 //!
 //! | where | what | may know |
 //! |---|---|---|
-//! | [`protocol`] | bytes ⇄ commands and replies | nothing else |
+//! | [`protocol`] | bytes ⇄ commands and replies: the crate `poolcounter`, in `client/` | nothing else |
 //! | [`engine`] | pools, queues, locks, timer wheel, statistics: all decisions | `protocol` |
-//! | `server` | mio, sockets, signals, the clock, logs, reports | both |
+//! | [`reports`] | what operators see: `STATS`, JSON, Prometheus's text, from read-only views | `engine` |
+//! | `server` | mio, sockets, signals, the clock, logs | all of them |
 //! | `src/bin` | the command line and the exit status | `server` |
 //!
-//! `protocol` and `engine` name no I/O and no clock (`tests/purity.rs` holds
-//! that), so that a test can drive them with any bytes at any time.
+//! `protocol`, `engine` and `reports` name no I/O and no clock (`tests/house/purity.rs` checks
+//! it), so a test can drive them with any bytes at any time.
 //!
-//! The way of a command:
+//! The path of a command:
 //!
 //! ```text
-//! socket → server::connection → protocol::lines (bytes → lines)
+//! socket → server::clients, input (bytes) → server::dispatch, protocol::lines (lines)
 //!        → protocol::Command::parse → engine.acquire / release(client, …, now)
 //!        → the engine's outbox of (client, reply)
-//!        → server::connection (replies → bytes) → socket
+//!        → server::clients, stream (replies → bytes) → socket
 //! ```
 //!
-//! A command of one client may answer others (`DONE`, `LOCKED`): therefore the
-//! outbox. Each turn of the loop in `server` ends by sending every client that
-//! is owed something all of it at once.
+//! What takes time to answer, such as `STATS KEYS` or a scrape, goes another way:
+//!
+//! ```text
+//! server::dispatch or http → server::reporting (a queue; a few steps each turn)
+//!        → reports::survey (walks keys and connections) → reports (text)
+//!        → server::clients, http or operator → socket
+//! ```
+//!
+//! The rooms of `engine` that decide nothing: `statistics`, `measures` and `histogram` count
+//! each event; `watch`, `sampler`, `summary` and `windows` follow single keys and addresses;
+//! `view` shows everything, read-only.
+//!
+//! The rooms of `server`, from the top:
+//!
+//! | where | what |
+//! |---|---|
+//! | `server.rs` | start, one turn of the loop, what operators' orders do |
+//! | `operator`, `control`, `hangup` | signals and the control socket → orders |
+//! | `restart`, `trial`, `launcher`, `resume`, `snapshot` | hot restart: its two phases, what it starts, how the new image continues, what is handed over |
+//! | `serving` | what serves clients, a step a function |
+//! | `dispatch` | line → engine → answers |
+//! | `clients`, `connection`, `input`, `stream`, `admission` | the clients' connections, and who may have one |
+//! | `reporting`, `asking`, `for_reports`, `usage` | reports: who asks, what for, and what the server adds |
+//! | `http` | the same over HTTP |
+//! | `listeners`, `listener`, `accepting`, `addresses`, `opening`, `inherited`, `unix_socket` | what clients and operators connect to: what is wanted, how it opens, drains and closes |
+//! | `logging`, `systemd` | what the daemon tells others; none of it blocks |
+//! | `options`, `advice`, `port_owner`, `print_snapshot` | the command line, and what else it can ask for |
+//! | `tokens`, `socket`, `sys`, `clock`, `memory` | the small things, all `unsafe` in `sys` |
+//!
+//! The outbox exists because one client's command may answer others (`DONE`,
+//! `LOCKED`). Each turn of the loop in `server` ends by sending each client all
+//! that it is owed at once.
+
+pub use poolcounter::protocol;
 
 pub mod engine;
-pub mod protocol;
-#[cfg(feature = "daemon")]
+pub mod reports;
 pub mod server;
+
+// tests/simulation shares the model with tests/engine, where this crate has its name.
+#[cfg(test)]
+extern crate self as poolcounterd;

@@ -1,9 +1,23 @@
 //! The daemon's executable: reads the command line and serves.
 
 use clap::Parser;
-use poolcounterd::server::{self, Options, Server};
-use std::io::Write;
+use poolcounter::ServerName;
+use poolcounter::check::{judge, places, uptime};
+use poolcounter::health::{Level, Verdict};
+use poolcounterd::server::{self, Ended, Options, Server};
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// EX_TEMPFAIL of sysexits.h. The unit counts it as success and does not start
+/// the service again (docs/restart.md).
+const DRAINED: u8 = 75;
+
+/// How long a healthy daemon may take to answer, at worst.
+const ANSWER_S: u64 = 5;
 
 fn main() -> ExitCode {
     let options = match Options::try_parse() {
@@ -13,16 +27,21 @@ fn main() -> ExitCode {
             print(text.lines().next().unwrap_or_default());
             return ExitCode::FAILURE;
         }
+        Err(e) if e.use_stderr() => return fail(e.to_string().trim_end()),
         Err(e) => {
-            // Standard output may be closed; nothing to be done about it here.
+            // Fails if standard output is closed.
             let _ = e.print();
-            return if e.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            return ExitCode::SUCCESS;
         }
     };
     if options.read_snapshot {
         read_snapshot(&options)
+    } else if options.print_snapshot {
+        print_snapshot()
     } else if let Some(server) = &options.check {
-        check(server.as_deref(), options.port)
+        check(server.as_deref(), &options)
+    } else if options.limits.are_given() {
+        fail("--waiting, --oldest-hold and --full-queues are for --check")
     } else if options.reload {
         reload(&options)
     } else {
@@ -33,16 +52,25 @@ fn main() -> ExitCode {
 fn serve(options: Options) -> ExitCode {
     server::start_logging(&options);
     match Server::start(options) {
-        Ok(server) => {
-            server.run();
-            ExitCode::SUCCESS
+        Ok(server) => match server.run() {
+            Ended::Stopped => ExitCode::SUCCESS,
+            Ended::Drained => ExitCode::from(DRAINED),
+        },
+        Err(e) => {
+            let code = fail(&e.to_string());
+            if let Some(advice) = e.advice() {
+                fail(&advice);
+            }
+            code
         }
-        Err(e) => fail(&e.to_string()),
     }
 }
 
 fn reload(options: &Options) -> ExitCode {
     let path = options.control.as_deref().unwrap_or(server::DEFAULT_CONTROL_PATH);
+    // As it is if there is no working directory any more.
+    let absolute = std::path::absolute(path).ok();
+    let path = absolute.as_deref().and_then(Path::to_str).unwrap_or(path);
     let ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     match server::reload(path, &server::arguments_after_reload(&ours, path)) {
@@ -51,13 +79,13 @@ fn reload(options: &Options) -> ExitCode {
     }
 }
 
-/// Whether this is [`read_snapshot`]'s part, said before the other arguments are
-/// understood.
+/// Whether an old image started this process for [`read_snapshot`]. Must work before
+/// the arguments are parsed.
 fn is_asked_before_a_restart() -> bool {
     std::env::args_os().nth(1).is_some_and(|first| first == "--read-snapshot")
 }
 
-/// Asked by the daemon before a hot restart. Standard error is not looked at.
+/// The daemon runs this before a hot restart and reads standard output only.
 fn read_snapshot(options: &Options) -> ExitCode {
     match server::read_trial_snapshot(options) {
         Ok(answer) => print(&answer),
@@ -68,14 +96,60 @@ fn read_snapshot(options: &Options) -> ExitCode {
     }
 }
 
-fn check(server: Option<&str>, port: u16) -> ExitCode {
-    match server::check(server, port) {
-        Ok(answer) => print(answer.trim_end()),
-        Err(e) => fail(&format!("Not well: {e}")),
+fn print_snapshot() -> ExitCode {
+    let out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    match read.and_then(|_| server::print_snapshot(&bytes, out)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail(&format!("Can't print it: {e}")),
     }
 }
 
-/// Standard output may be closed: no reason to panic.
+/// As `poolcounter check` where there are thresholds; else the uptime is enough.
+fn check(server: Option<&str>, options: &Options) -> ExitCode {
+    let answer = places(server, options.port).and_then(first_uptime);
+    match answer {
+        Ok((place, _)) if options.limits.are_given() => {
+            let (level, output) = Verdict::report(vec![judge(&place, &options.limits)]);
+            print(&output);
+            ExitCode::from(level.status())
+        }
+        Ok((_, answer)) => print(answer.trim_end()),
+        Err(e) if options.limits.are_given() => {
+            print(&format!("POOLCOUNTER {} - {e}", Level::Critical));
+            ExitCode::from(Level::Critical.status())
+        }
+        Err(e) => fail(&format!("Check failed: {e}")),
+    }
+}
+
+/// The first place where a daemon answers, and its answer. In a thread, because nothing
+/// else bounds all steps together: looking up a name, and asking at each place.
+fn first_uptime(places: Vec<ServerName>) -> Result<(ServerName, String), String> {
+    let late = format!("{}: timed out, no answer within {ANSWER_S} seconds", places[0]);
+    let (tell, told) = mpsc::channel();
+    let asking = thread::Builder::new().spawn(move || {
+        // Fails if the time is over.
+        let _ = tell.send(ask_in_turn(&places));
+    });
+    asking.map_err(|e| e.to_string())?;
+    told.recv_timeout(Duration::from_secs(ANSWER_S)).unwrap_or(Err(late))
+}
+
+/// If nobody answers, the first place tells most: ::1 is tried after 127.0.0.1.
+fn ask_in_turn(places: &[ServerName]) -> Result<(ServerName, String), String> {
+    let mut first = None;
+    for place in places {
+        match uptime(place) {
+            Ok(answer) => return Ok((place.clone(), answer)),
+            Err(e) => drop(first.get_or_insert(e)),
+        }
+    }
+    Err(first.unwrap_or_default())
+}
+
+/// Does not panic if standard output is closed.
 fn print(line: &str) -> ExitCode {
     match writeln!(std::io::stdout(), "{line}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,8 +157,8 @@ fn print(line: &str) -> ExitCode {
     }
 }
 
-/// Standard error may be closed: no reason to panic.
+/// Does not panic if standard error is closed.
 fn fail(message: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "{message}");
+    server::print_error(message);
     ExitCode::FAILURE
 }

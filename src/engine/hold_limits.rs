@@ -1,20 +1,24 @@
-//! How long a key may be held: `--max-hold PATTERN=SECONDS`.
+//! How long keys may be held: `--max-hold PATTERN=SECONDS`. The engine takes away a
+//! lock that is held for longer.
 
+use super::client::ClientId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-/// A limit for the keys that match a pattern, in which each `*` stands for any
-/// bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A limit for the keys that match a pattern. Each `*` in it stands for any bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldLimit {
-    pattern: Vec<u8>,
+    pattern: String,
     seconds: NonZeroU32,
 }
 
 impl FromStr for HoldLimit {
     type Err = &'static str;
 
-    /// `PATTERN=SECONDS`. The pattern may have a `=` too: the last one counts.
+    /// `PATTERN=SECONDS`. The last `=` separates them: the pattern may contain `=`
+    /// too.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (pattern, seconds) = text.rsplit_once('=').ok_or("not PATTERN=SECONDS")?;
         let seconds = seconds.parse().map_err(|_| "not a whole number of seconds over 0")?;
@@ -22,14 +26,38 @@ impl FromStr for HoldLimit {
     }
 }
 
-/// The limit of `key` in seconds by the first pattern that matches; 0 without.
+impl fmt::Display for HoldLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.pattern, self.seconds)
+    }
+}
+
+/// A lock that was held for longer than its key allows, and taken away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpiredLock {
+    /// Its holder.
+    pub client: ClientId,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// How long it was held, in nanoseconds.
+    pub held_ns: u64,
+}
+
+/// The limit of `key` in seconds, from the first pattern that matches; 0 if none
+/// does.
+#[inline(always)]
 pub(super) fn hold_s_max(limits: &[HoldLimit], key: &[u8]) -> u32 {
-    let limit = limits.iter().find(|limit| matches(&limit.pattern, key));
+    if limits.is_empty() { 0 } else { first_match(limits, key) }
+}
+
+#[inline(never)]
+fn first_match(limits: &[HoldLimit], key: &[u8]) -> u32 {
+    let limit = limits.iter().find(|limit| matches(limit.pattern.as_bytes(), key));
     limit.map_or(0, |limit| limit.seconds.get())
 }
 
-/// Each piece between stars at its first place after the one before: no
-/// backtracking, at most pattern times key steps.
+/// Finds each piece between stars at its first place after the previous piece. There
+/// is no backtracking: at most pattern length times key length steps.
 fn matches(pattern: &[u8], key: &[u8]) -> bool {
     let mut pieces = pattern.split(|&b| b == b'*');
     let first = pieces.next().unwrap_or_default();

@@ -1,57 +1,81 @@
-//! Locks, held or waited for, and the queues through them.
+//! Locks, held or waited for, and the queues that link them.
 
-use super::ClientId;
+use super::client::ClientId;
+use super::sampler::Weight;
 use super::time::Time;
 use super::wheel::{Timer, Timers};
+use crate::protocol::Mode;
 use slab::Slab;
 
 /// The number of a lock in the slab of locks.
 pub(super) type LockId = u32;
 const NONE: LockId = LockId::MAX;
 
-/// The pool of a spent lock: nothing in it may lead to another's pool.
+/// The pool of a spent lock, which is in none: no pool has this number.
 pub(super) const NO_POOL: u32 = u32::MAX;
 
-/// What a lock is to its client at the moment, and so which queue of its pool
-/// it is in.
+/// The state of a lock. It determines the queue of the pool that the lock is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub enum Phase {
+    /// Its client holds it.
     Holding,
+    /// Its client waits after `ACQ4ME`.
     WaitingForMe,
+    /// Its client waits after `ACQ4ANY`.
     WaitingForAnyone,
-    /// Held for too long and taken away: still on its client's stack, so that
-    /// the client's own RELEASE pops the right one, but in no pool any more.
+    /// Held for too long and taken away. The lock has left its pool but stays on its
+    /// client's stack, so that the client's RELEASE pops the right lock.
     Spent,
 }
 
-impl State {
-    pub(super) fn waits(self) -> bool {
-        matches!(self, State::WaitingForMe | State::WaitingForAnyone)
+impl Phase {
+    /// Whether its client waits for it.
+    pub fn waits(self) -> bool {
+        matches!(self, Phase::WaitingForMe | Phase::WaitingForAnyone)
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) client: ClientId,
     /// [`NO_POOL`] when it is spent.
     pub(super) pool: u32,
-    pub(super) state: State,
-    /// Since when it is held or waited for.
+    pub(super) phase: Phase,
+    /// How it was asked for.
+    pub(super) mode: Mode,
+    /// Whether it is sampled, for [`super::watch`].
+    pub(super) weight: Weight,
+    /// When the hold or the wait began.
     pub(super) since: Time,
-    /// When the wait runs out, or the lock is taken away.
+    /// Its number in the order in which holds and waits began.
+    pub(super) sequence: u64,
+    /// When the wait times out or the lock is taken away.
     pub(super) timer: Timer,
     next: LockId,
     previous: LockId,
 }
 
 impl Lock {
-    pub(super) fn new(client: ClientId, pool: u32, state: State, now: Time) -> Self {
+    #[inline(always)]
+    pub(super) fn new(
+        (client, weight): (ClientId, Weight),
+        pool: u32,
+        (phase, mode): (Phase, Mode),
+        since: Time,
+        sequence: u64,
+    ) -> Self {
         let timer = Timer::default();
-        Lock { client, pool, state, since: now, timer, next: NONE, previous: NONE }
+        let (next, previous) = (NONE, NONE);
+        Lock { client, pool, phase, mode, weight, since, sequence, timer, next, previous }
+    }
+
+    /// The next lock in its queue.
+    pub(super) fn next(&self) -> Option<LockId> {
+        (self.next != NONE).then_some(self.next)
     }
 }
 
-/// All locks of the daemon, whatever their pool and client.
+/// All locks of the daemon, of every pool and client.
 pub(super) type Locks = Slab<Lock>;
 
 impl Timers for Locks {
@@ -62,7 +86,7 @@ impl Timers for Locks {
 
 /// A first-in, first-out queue: a doubly linked list through the slab of locks,
 /// so that a lock anywhere in it leaves in O(1). A lock is in one queue at most.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Queue {
     first: LockId,
     last: LockId,
@@ -80,7 +104,7 @@ impl Queue {
         self.len
     }
 
-    /// The one that joined first.
+    /// The lock that joined first.
     pub(super) fn first(&self) -> Option<LockId> {
         (self.first != NONE).then_some(self.first)
     }
@@ -112,14 +136,9 @@ impl Queue {
         self.len -= 1;
     }
 
-    /// The locks in it, the oldest first.
+    /// The locks in the queue, oldest first.
     pub(super) fn iter<'a>(&self, locks: &'a Locks) -> impl Iterator<Item = (LockId, &'a Lock)> {
-        let mut next = self.first;
-        std::iter::from_fn(move || {
-            let id = next;
-            let lock = locks.get(id as usize)?;
-            next = lock.next;
-            Some((id, lock))
-        })
+        std::iter::successors(self.first(), |&id| locks[id as usize].next())
+            .map(|id| (id, &locks[id as usize]))
     }
 }

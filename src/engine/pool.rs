@@ -1,16 +1,18 @@
-//! Pools: who holds and who waits for one key; and the map from keys to them.
+//! Pools, each with the holders and waiters of one key; and the map from keys to
+//! pools.
 
-use super::lock::{Locks, Queue, State};
+use super::lock::{Locks, Phase, Queue};
 use hashbrown::HashTable;
 use slab::Slab;
 use std::hash::{BuildHasher, RandomState};
 
-/// One key. Exists only while somebody holds it or waits for it.
-#[derive(Debug)]
+/// One key. A pool exists only while a client holds the key: waiters always have a
+/// holder to wait for.
+#[derive(Clone, Debug)]
 pub(super) struct Pool {
     key: Box<[u8]>,
     hash: u64,
-    /// How long the key may be held, in seconds; 0 is for ever.
+    /// How long the key may be held, in seconds; 0 means no limit.
     pub(super) hold_s_max: u32,
     pub(super) holders: Queue,
     pub(super) waiters_for_me: Queue,
@@ -22,38 +24,42 @@ impl Pool {
         &self.key
     }
 
-    /// Those that hold or wait.
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The number of holders and waiters.
     pub(super) fn count(&self) -> u32 {
         self.holders.len() + self.waiters_for_me.len() + self.waiters_for_anyone.len()
     }
 
-    pub(super) fn queue(&self, state: State) -> &Queue {
-        match state {
-            State::Holding => &self.holders,
-            State::WaitingForMe => &self.waiters_for_me,
-            State::WaitingForAnyone => &self.waiters_for_anyone,
-            State::Spent => unreachable!("a spent lock is in no pool"),
+    pub(super) fn queue(&self, phase: Phase) -> &Queue {
+        match phase {
+            Phase::Holding => &self.holders,
+            Phase::WaitingForMe => &self.waiters_for_me,
+            Phase::WaitingForAnyone => &self.waiters_for_anyone,
+            Phase::Spent => unreachable!("a spent lock is in no pool"),
         }
     }
 
-    pub(super) fn queue_mut(&mut self, state: State) -> &mut Queue {
-        match state {
-            State::Holding => &mut self.holders,
-            State::WaitingForMe => &mut self.waiters_for_me,
-            State::WaitingForAnyone => &mut self.waiters_for_anyone,
-            State::Spent => unreachable!("a spent lock is in no pool"),
+    pub(super) fn queue_mut(&mut self, phase: Phase) -> &mut Queue {
+        match phase {
+            Phase::Holding => &mut self.holders,
+            Phase::WaitingForMe => &mut self.waiters_for_me,
+            Phase::WaitingForAnyone => &mut self.waiters_for_anyone,
+            Phase::Spent => unreachable!("a spent lock is in no pool"),
         }
     }
 }
 
 /// All pools, by number and by key.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pools {
     slots: Slab<Pool>,
-    /// Numbers of pools. The key and its hash stand once, in the pool: to grow,
-    /// the table moves four bytes an entry and hashes nothing again.
+    /// Pool numbers. Only the pool stores the key and its hash: when the table grows,
+    /// it moves four bytes per entry and hashes nothing again.
     by_key: HashTable<u32>,
-    /// Keyed SipHash: nobody outside can make keys that collide.
+    /// Keyed SipHash: clients cannot choose keys that collide.
     hasher: RandomState,
 }
 
@@ -66,10 +72,21 @@ impl Pools {
         self.slots.len()
     }
 
+    /// Inlined into the way of a request, where it and its constants are a tenth of
+    /// all instructions.
+    #[inline(always)]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash_one(key)
     }
 
+    /// As [`Pools::hash`], where it does not matter how long it takes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hash_aside(&self, name: &[u8]) -> u64 {
+        self.hash(name)
+    }
+
+    #[inline(always)]
     pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<u32> {
         let same = |&id: &u32| {
             let pool = &self.slots[id as usize];
@@ -79,9 +96,10 @@ impl Pools {
     }
 
     /// Adds an empty pool for a key that has none.
-    pub(super) fn add(&mut self, key: &[u8], hash: u64, hold_s_max: u32) -> u32 {
+    #[inline(always)]
+    pub(super) fn add(&mut self, key: Box<[u8]>, hash: u64, hold_s_max: u32) -> u32 {
         let pool = Pool {
-            key: key.into(),
+            key,
             hash,
             hold_s_max,
             holders: Queue::default(),
@@ -94,7 +112,7 @@ impl Pools {
         id
     }
 
-    /// Returns whether it was empty and is removed.
+    /// Removes the pool if it is empty, and returns whether it was.
     pub(super) fn remove_if_empty(&mut self, id: u32) -> bool {
         let pool = &self.slots[id as usize];
         if pool.count() > 0 {
@@ -128,20 +146,29 @@ impl Pools {
         self.slots.iter().map(|(id, pool)| (id as u32, pool))
     }
 
-    /// Panics unless the table and the pools say the same.
+    /// How many slots there are, with and without a pool.
+    pub(super) fn places(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    pub(super) fn in_places(&self, from: usize, to: usize) -> impl Iterator<Item = &Pool> {
+        (from..to).filter_map(|id| self.slots.get(id))
+    }
+
+    /// Panics unless the table, the pools and the queues agree.
     pub(super) fn check_invariants(&self, locks: &Locks) {
         assert_eq!(self.by_key.len(), self.slots.len());
         for (id, pool) in self.iter() {
-            assert_eq!(self.find(&pool.key, self.hash(&pool.key)), Some(id));
-            assert!(pool.count() > 0, "an empty pool was kept");
-            for (state, queue) in [
-                (State::Holding, &pool.holders),
-                (State::WaitingForMe, &pool.waiters_for_me),
-                (State::WaitingForAnyone, &pool.waiters_for_anyone),
+            assert_eq!(self.find(&pool.key, self.hash_aside(&pool.key)), Some(id));
+            assert!(pool.holders.len() > 0, "a pool without a holder was kept");
+            for (phase, queue) in [
+                (Phase::Holding, &pool.holders),
+                (Phase::WaitingForMe, &pool.waiters_for_me),
+                (Phase::WaitingForAnyone, &pool.waiters_for_anyone),
             ] {
                 let mut len = 0;
                 for (_, lock) in queue.iter(locks) {
-                    assert_eq!((lock.pool, lock.state), (id, state));
+                    assert_eq!((lock.pool, lock.phase), (id, phase));
                     len += 1;
                 }
                 assert_eq!(len, queue.len());

@@ -1,9 +1,12 @@
-//! Time as the engine knows it: a number that is passed in.
+//! Time as the engine knows it: a number that the caller passes in.
+
+use serde::{Deserialize, Serialize};
 
 /// A moment, in nanoseconds of the machine's monotonic clock (CLOCK_MONOTONIC,
 /// clock_gettime(2)). That clock is the same before and after an exec, which
-/// `std::time::Instant` can't express; and tests can make up their own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// `std::time::Instant` can't express; and tests choose their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Time(u64);
 
 impl Time {
@@ -17,12 +20,12 @@ impl Time {
         self.0
     }
 
-    /// `seconds` later; the end of time (584 years) when that is beyond it.
+    /// `seconds` later, or the end of time (584 years) if that comes first.
     pub const fn plus_seconds(self, seconds: u64) -> Self {
         self.plus_ns(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// `ns` nanoseconds later, or the end of time.
+    /// `ns` nanoseconds later, or the end of time if that comes first.
     pub const fn plus_ns(self, ns: u64) -> Self {
         Time(self.0.saturating_add(ns))
     }

@@ -1,158 +1,206 @@
-//! One client's socket: bytes in, lines out; replies in, bytes out.
+//! One client's connection: its stream, its unfinished line, its stage of life.
 
-use super::snapshot::ConnectionState;
+use super::addresses::{address_of, peer_of};
+use super::stream::Stream;
+use super::world::fd::{AsRawFd, OwnedFd, RawFd};
+use crate::engine::ClientId;
 use crate::protocol::lines::Lines;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::borrow::Cow;
-use std::os::fd::{AsRawFd, OwnedFd};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
 
-/// How much output a client may leave unread beyond what the kernel's buffer
-/// takes. Some eighty times `STATS FULL`.
-pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-
-/// Up to that, output doubles its room as it grows; beyond, it would be a slow
-/// reader's price of twice what it may leave unread.
-const OUTPUT_STEP_BYTES: usize = 4096;
-
-/// Where a connection stands in its life.
+/// A connection's stage of life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// Served.
+    /// It is served.
     Open,
-    /// Its input has ended and it holds nothing more; what it asked for before
-    /// is still sent.
+    /// Its input has ended and it holds no locks; answers to earlier requests are
+    /// still sent.
     Finishing,
-    /// Is closed at the end of the turn.
-    Dead,
+    /// It will be closed at the end of the turn.
+    Closing,
 }
 
-/// A client, TCP or Unix. An idle one owns no memory beyond this struct: half
-/// a line and unsent output are given back as soon as they are done with.
+/// A client, TCP or Unix. An idle one owns no memory beyond this struct: buffers for
+/// pending input and output are freed once they are empty.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) socket: OwnedFd,
-    pub(super) serial: u32,
+    pub(super) stream: Stream,
     pub(super) lines: Lines,
     pub(super) life: Life,
-    /// The peer has closed or reset: input is read until its end is seen, for no
-    /// second event will come.
-    pub(super) peer_closed: bool,
-    /// Is in the list of those that may have more to read, or was and has not been
-    /// handled yet.
-    pub(super) is_unfinished: bool,
-    /// Is in the list of those to be flushed.
+    /// The peer has closed, reset or sent urgent data: a short read does not mean that
+    /// the socket is drained.
+    pub(super) reads_to_end: bool,
+    /// Is in the list of clients that may have more to read or handle.
+    pub(super) is_unread: bool,
+    /// Is in the list of clients to flush.
     pub(super) is_owed: bool,
-    /// Writable events were asked for, since output once got stuck.
+    /// Is watched for writable events, because output has blocked before.
     pub(super) watches_writable: bool,
-    /// A single reply is borrowed: the usual case takes no memory.
-    output: Cow<'static, [u8]>,
+    /// Its next line is being answered, which takes turns of the loop.
+    pub(super) is_parked: bool,
+    /// An answer could not be sent: none is made for it any more. What it sent before is
+    /// still obeyed.
+    pub(super) is_deaf: bool,
+    /// Its address, once somebody wanted to know it.
+    origin: Origin,
 }
 
-/// What became of the output.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Flushed {
-    /// All of it is with the kernel.
-    All,
-    /// The kernel takes no more for now.
-    Stuck,
-    /// Nobody will ever take it; it is dropped.
-    Failed(Errno),
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    NotAsked,
+    Unix,
+    /// It has left already.
+    Unknown,
+    /// Smaller than a `SocketAddr`.
+    Tcp(IpAddr, u16),
+}
+
+impl Origin {
+    /// What is known without asking.
+    fn first(is_unix: bool) -> Self {
+        if is_unix { Origin::Unix } else { Origin::NotAsked }
+    }
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConnectionState {
+    /// Its slot, also that of its engine client.
+    pub slot: u32,
+    /// The serial number of its engine client.
+    pub serial: u32,
+    /// Its descriptor.
+    pub fd: RawFd,
+    /// The received part of an incomplete line.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unfinished_line: Vec<u8>,
+    /// It is in the middle of a line that is too long.
+    #[serde(skip_serializing_if = "is_false")]
+    pub skipping: bool,
+    /// Input received but not handled yet; it comes before new input.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unhandled: Vec<u8>,
+    /// Output that the kernel has not taken yet.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unsent: Vec<u8>,
+    /// Its input has ended.
+    #[serde(skip_serializing_if = "is_false")]
+    pub finishing: bool,
+    /// It may have more to read; no event will report it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unread: bool,
+    /// It came by a Unix socket.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unix: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl ConnectionState {
+    /// Its engine client.
+    pub fn client(&self) -> ClientId {
+        ClientId { slot: self.slot, serial: self.serial }
+    }
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, serial: u32) -> Self {
+    pub(super) fn new(socket: OwnedFd, serial: u32, is_unix: bool) -> Self {
         Connection {
-            socket,
-            serial,
+            stream: Stream::new(socket, serial),
             lines: Lines::default(),
             life: Life::Open,
-            peer_closed: false,
-            is_unfinished: false,
+            reads_to_end: false,
+            is_unread: false,
             is_owed: false,
             watches_writable: false,
-            output: Cow::Borrowed(b""),
+            is_parked: false,
+            is_deaf: false,
+            origin: Origin::first(is_unix),
         }
     }
 
-    /// What a hot restart carries over. `slot` is where it lies.
+    /// Whether it came by a Unix socket.
+    pub(super) fn is_unix(&self) -> bool {
+        matches!(self.origin, Origin::Unix)
+    }
+
+    /// The engine's id of this client, which is in `slot`.
+    pub(super) fn client(&self, slot: usize) -> ClientId {
+        ClientId { slot: slot as u32, serial: self.stream.serial() }
+    }
+
+    /// Asks for its address, unless that is known: it costs a system call, and the
+    /// kernel forgets it when the connection breaks.
+    pub(super) fn note_origin(&mut self) {
+        if let Origin::NotAsked = self.origin {
+            self.origin = match address_of(self.stream.socket()) {
+                Ok(Some(address)) => Origin::Tcp(address.ip(), address.port()),
+                Ok(None) => Origin::Unix,
+                Err(_) => Origin::Unknown,
+            };
+        }
+    }
+
+    /// Replaces `address` by that of its host, without the port.
+    pub(super) fn write_address(&mut self, address: &mut String) {
+        self.note_origin();
+        address.clear();
+        match self.origin {
+            // A String takes everything.
+            Origin::Tcp(ip, _) => drop(write!(address, "{ip}")),
+            Origin::Unix => address.push_str("unix"),
+            Origin::NotAsked | Origin::Unknown => address.push_str("unknown"),
+        }
+    }
+
+    /// Its address, as logs show it.
+    pub(super) fn peer(&self) -> String {
+        match self.origin {
+            Origin::Tcp(ip, port) => SocketAddr::new(ip, port).to_string(),
+            _ => peer_of(self.stream.socket()),
+        }
+    }
+
+    /// What a hot restart carries over of the connection in `slot`.
     pub(super) fn state(&self, slot: u32) -> ConnectionState {
         ConnectionState {
             slot,
-            serial: self.serial,
-            fd: self.socket.as_raw_fd(),
+            serial: self.stream.serial(),
+            fd: self.stream.socket().as_raw_fd(),
             unfinished_line: self.lines.unfinished().to_vec(),
             skipping: self.lines.is_skipping(),
-            unsent: self.output.to_vec(),
+            unhandled: self.lines.unhandled().to_vec(),
+            unsent: self.stream.unsent().to_vec(),
             finishing: self.life == Life::Finishing,
-            unread: self.is_unfinished,
+            // What is parked is handled again.
+            unread: self.is_unread || self.is_parked,
+            unix: self.is_unix(),
         }
     }
 
-    /// Goes on where the connection of `state` stood.
+    /// Continues the connection of `state`.
     pub(super) fn resume(socket: OwnedFd, state: ConnectionState) -> Self {
+        let mut lines = Lines::resume(state.unfinished_line, state.skipping);
+        lines.put_back(&state.unhandled);
         Connection {
-            lines: Lines::resume(state.unfinished_line, state.skipping),
+            stream: Stream::resume(socket, state.serial, state.unsent),
+            lines,
             life: if state.finishing { Life::Finishing } else { Life::Open },
-            output: state.unsent.into(),
-            // Perhaps: then what is unread is read to its end.
-            peer_closed: state.unread,
-            is_unfinished: state.unread,
-            ..Connection::new(socket, state.serial)
+            // The event for its end may have come before the restart.
+            reads_to_end: state.unread,
+            is_unread: state.unread,
+            // When blocked output has room, the old image's epoll instance says so.
+            is_owed: false,
+            // The next block registers it again, which epoll permits.
+            watches_writable: false,
+            is_parked: false,
+            is_deaf: false,
+            origin: Origin::first(state.unix),
         }
-    }
-
-    /// Reads once. `Ok(0)` is the end of input.
-    pub(super) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        loop {
-            match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
-                Err(Errno::INTR) => {}
-                result => return result.map(|(len, _)| len),
-            }
-        }
-    }
-
-    pub(super) fn owes_nothing(&self) -> bool {
-        self.output.is_empty()
-    }
-
-    pub(super) fn owes_too_much(&self) -> bool {
-        self.output.len() > OUTPUT_BYTES_MAX
-    }
-
-    /// Appends to the output, for the next flush.
-    pub(super) fn owe(&mut self, bytes: Cow<'static, [u8]>) {
-        if self.output.is_empty() {
-            self.output = bytes;
-            return;
-        }
-        let output = self.output.to_mut();
-        if output.len() >= OUTPUT_STEP_BYTES {
-            output.reserve_exact(bytes.len().next_multiple_of(OUTPUT_STEP_BYTES));
-        }
-        output.extend_from_slice(&bytes);
-    }
-
-    /// Sends all that is owed, in one call as far as the kernel takes it.
-    pub(super) fn flush(&mut self) -> Flushed {
-        self.is_owed = false;
-        let mut sent = 0;
-        let result = loop {
-            if sent == self.output.len() {
-                break Flushed::All;
-            }
-            // SIGPIPE is ignored; NOSIGNAL keeps it so whatever happens to that.
-            match send(&self.socket, &self.output[sent..], SendFlags::NOSIGNAL) {
-                Ok(len) => sent += len,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break Flushed::Stuck,
-                Err(error) => break Flushed::Failed(error),
-            }
-        };
-        match result {
-            Flushed::Stuck => drop(self.output.to_mut().drain(..sent)),
-            Flushed::All | Flushed::Failed(_) => self.output = Cow::Borrowed(b""),
-        }
-        result
     }
 }

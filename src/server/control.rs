@@ -1,240 +1,370 @@
 //! The control socket: how an operator, or `--reload`, talks to the daemon.
 //!
-//! Lines over a Unix socket that only root (and the daemon's own user) may open:
-//! `RESTART`, `DRAIN`, `UNDRAIN`, `HELP`. Each is answered with one line, `OK …`
-//! or `ERROR …`; `HELP` with several and a blank one.
+//! A Unix socket that only root and the daemon's own user may open. Each line is one
+//! request ([`Request`]) and gets a line in answer, `OK …` or `ERROR …`; `HELP` gets
+//! several lines and a blank one.
 
-use super::connection::{Connection, Flushed, Life};
-use super::unix_socket;
-use crate::protocol::lines::{LINE_BYTES_MAX, Line};
+use super::stream::{Flushed, Stream};
+use super::sys::{self, Peer};
+use super::tokens::Source;
+use super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use super::world::io::Errno;
+use super::world::mio::unix::SourceFd;
+use super::world::mio::{Interest, Registry};
+use super::world::net::{SendFlags, send};
+use crate::engine::HoldLimit;
+use crate::protocol::{Command, Query};
 use log::{info, warn};
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
-use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags, accept_with, listen, send, sockopt};
 use slab::Slab;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Where the package puts it, and where `--reload` looks.
+/// Where the package puts the socket, and where `--reload` looks for it.
 pub const DEFAULT_PATH: &str = "/run/poolcounter/control.sock";
 
-/// Operators are few. More than this is a mistake.
-const CONNECTIONS_MAX: usize = 16;
+/// Operators are few: more connections than this are a mistake.
+pub(super) const CONNECTIONS_MAX: usize = 16;
+
+/// As many options as a command line usually takes (execve(2)).
+const REQUESTS_BYTES_MAX: usize = 1 << 20;
+
+/// Of a request, in a log line.
+const LOGGED_CHARS: usize = 1_000;
 
 /// Longer than the longest trial of a new binary.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The answer to `HELP`; the line end after it makes a blank line.
-pub(super) const HELP: &str = "\
-RESTART [JSON list of arguments]  hot restart, with the same or another command line
-DRAIN                             no new clients; exit when the last has left
-UNDRAIN                           new clients again
-HELP                              this
-";
-
-/// What an operator asks for.
-#[derive(Debug, PartialEq, Eq)]
+/// A request from an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Hot restart, with another command line or the same.
+    /// Hot restart, with a new command line or the same.
     Restart(Option<Vec<OsString>>),
-    /// No new clients.
+    /// Take no new clients.
     Drain,
-    /// New clients again.
+    /// Take new clients again.
     Undrain,
-    /// What can be asked for.
+    /// Set the log filter, or show it.
+    Log(Option<String>),
+    /// Set the hold limits, or show them.
+    MaxHold(Option<Vec<HoldLimit>>),
+    /// Answer with statistics, keys and addresses included.
+    Stats(Query),
+    /// List the requests.
     Help,
 }
 
-/// The socket and who is connected to it.
+/// A request as operators write it. `server.rs` implements it.
+struct Kind {
+    word: &'static str,
+    arguments: &'static str,
+    help: &'static str,
+    /// Parses what follows the word.
+    parse: fn(&str) -> Result<Request, String>,
+}
+
+const KINDS: &[Kind] = &[
+    Kind {
+        word: "RESTART",
+        arguments: "[JSON list of arguments]",
+        help: "hot restart, with the same or another command line",
+        parse: parse_restart,
+    },
+    Kind {
+        word: "DRAIN",
+        arguments: "",
+        help: "no new clients; exit when the last has left",
+        parse: |rest| alone(Request::Drain, rest),
+    },
+    Kind {
+        word: "UNDRAIN",
+        arguments: "",
+        help: "new clients again",
+        parse: |rest| alone(Request::Undrain, rest),
+    },
+    Kind {
+        word: "LOG",
+        arguments: "[FILTER]",
+        help: "what to log, as --log; without FILTER, shows it",
+        parse: |rest| Ok(Request::Log((!rest.is_empty()).then(|| rest.to_owned()))),
+    },
+    Kind {
+        word: "MAX-HOLD",
+        arguments: "[PATTERN=SECONDS ... | none]",
+        help: "hold limits, as --max-hold; alone, shows them",
+        parse: parse_max_hold,
+    },
+    Kind {
+        word: "STATS",
+        arguments: "[FULL | JSON | KEYS | KEY | ...]",
+        help: "statistics, as on the port",
+        parse: parse_stats,
+    },
+    Kind { word: "HELP", arguments: "", help: "this", parse: |rest| alone(Request::Help, rest) },
+];
+
+/// The answer to `HELP`; the line end appended to it makes a blank line.
+pub(super) fn help() -> String {
+    let line = |kind: &Kind| {
+        let request = format!("{} {}", kind.word, kind.arguments);
+        format!("{request:39}{}\n", kind.help)
+    };
+    KINDS.iter().map(line).collect()
+}
+
+/// A control connection. Numbers are reused, serial numbers are not: an answer to a
+/// closed connection must not reach its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ControlClient {
+    number: usize,
+    serial: u32,
+}
+
+/// All control connections.
 pub(super) struct Control {
-    pub(super) socket: OwnedFd,
-    pub(super) path: String,
-    connections: Slab<Connection>,
-    buffer: [u8; 1024],
+    connections: Slab<Conversation>,
+    last_serial: u32,
+}
+
+/// One operator's connection.
+struct Conversation {
+    stream: Stream,
+    /// The beginning of a request, whose line feed is still to come.
+    input: Vec<u8>,
+    /// Requests that are not answered yet.
+    unanswered: usize,
+    /// Its input has ended.
+    has_ended: bool,
 }
 
 impl Control {
-    /// Listens at `path`, for root, the own user and `group`.
-    ///
-    /// # Errors
-    /// What the kernel says; `AddrInUse` when another daemon answers there.
-    pub(super) fn bind(path: &str, group: Option<&str>) -> io::Result<Self> {
-        let socket = unix_socket::bind(path, mode(group), group)?;
-        listen(&socket, CONNECTIONS_MAX as i32)?;
-        Ok(Self::adopt(socket, path.to_owned()))
+    pub(super) fn new() -> Self {
+        Control { connections: Slab::new(), last_serial: 0 }
     }
 
-    /// Lets `group` in, which may be another one than before a hot restart.
-    ///
-    /// # Errors
-    /// What the kernel says, or that there is no such group.
-    pub(super) fn admit(&self, group: Option<&str>) -> io::Result<()> {
-        unix_socket::admit(&self.path, mode(group), group)
-    }
-
-    /// Takes over a socket that is listened on already.
-    pub(super) fn adopt(socket: OwnedFd, path: String) -> Self {
-        Control { socket, path, connections: Slab::new(), buffer: [0; 1024] }
-    }
-
-    /// Accepts all who wait, each watched under `first_token` and its number.
-    pub(super) fn accept(&mut self, registry: &Registry, first_token: usize) {
-        while let Ok(socket) =
-            accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)
-        {
-            if self.connections.len() >= CONNECTIONS_MAX {
-                warn!("more than {CONNECTIONS_MAX} connections to the control socket");
-                // Whoever it is may have gone.
-                let _ = send(&socket, b"ERROR too many control connections\n", SendFlags::NOSIGNAL);
-                continue;
-            }
-            if let Err(e) = self.add(socket, registry, first_token) {
-                warn!("a control connection could not be watched: {e}");
-            }
+    /// Serves a new connection, or refuses it.
+    pub(super) fn admit(&mut self, socket: OwnedFd, registry: &Registry) {
+        if self.connections.len() >= CONNECTIONS_MAX {
+            warn!("more than {CONNECTIONS_MAX} connections to the control socket");
+            // Fails if the operator has gone.
+            let _ = send(&socket, b"ERROR too many control connections\n", SendFlags::NOSIGNAL);
+            return;
+        }
+        if let Err(e) = self.add(socket, registry) {
+            warn!("a control connection could not be watched: {e}");
         }
     }
 
-    /// Serves a control connection. Returns its number.
-    pub(super) fn add(
-        &mut self,
-        socket: OwnedFd,
-        registry: &Registry,
-        first_token: usize,
-    ) -> io::Result<usize> {
+    /// Serves a control connection.
+    fn add(&mut self, socket: OwnedFd, registry: &Registry) -> io::Result<()> {
         let entry = self.connections.vacant_entry();
-        let number = entry.key();
         let fd = socket.as_raw_fd();
-        registry.register(&mut SourceFd(&fd), Token(first_token + number), Interest::READABLE)?;
-        entry.insert(Connection::new(socket, 0));
-        Ok(number)
+        let token = Source::Operator(entry.key()).into();
+        registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        self.last_serial = self.last_serial.wrapping_add(1);
+        entry.insert(Conversation {
+            stream: Stream::new(socket, self.last_serial),
+            input: Vec::new(),
+            unanswered: 0,
+            has_ended: false,
+        });
+        Ok(())
     }
 
-    /// The descriptor of connection `number`, while it is there.
-    pub(super) fn descriptor(&self, number: usize) -> Option<BorrowedFd<'_>> {
-        self.connections.get(number).map(|connection| connection.socket.as_fd())
+    fn find(&mut self, client: ControlClient) -> Option<&mut Conversation> {
+        let connection = self.connections.get_mut(client.number)?;
+        (connection.stream.serial() == client.serial).then_some(connection)
     }
 
-    /// Reads what connection `number` sent: its requests, or why a line is none,
-    /// each to be answered in turn. Then [`Control::leave`] it.
-    pub(super) fn read(&mut self, number: usize) -> Vec<Result<Request, String>> {
+    /// The descriptor of `client`, while it is connected.
+    pub(super) fn descriptor(&self, client: ControlClient) -> Option<BorrowedFd<'_>> {
+        let connection = self.connections.get(client.number)?;
+        (connection.stream.serial() == client.serial).then(|| connection.stream.socket().as_fd())
+    }
+
+    /// Reads from connection `number`. Returns each request, or why a line is not one,
+    /// with the client to answer. A connection whose input has ended is closed once it
+    /// has all its answers.
+    pub(super) fn read(&mut self, number: usize) -> Vec<(ControlClient, Result<Request, String>)> {
+        let mut buffer = [0; 4096];
         let Some(connection) = self.connections.get_mut(number) else {
             return Vec::new();
         };
-        let mut input = Vec::new();
-        while connection.life == Life::Open {
-            match connection.read(&mut self.buffer) {
-                Ok(len) if len > 0 => input.extend_from_slice(&self.buffer[..len]),
+        let client = ControlClient { number, serial: connection.stream.serial() };
+        while !connection.has_ended {
+            match connection.stream.receive(&mut buffer) {
+                Ok(len) if len > 0 => connection.input.extend_from_slice(&buffer[..len]),
                 Err(Errno::AGAIN) => break,
-                Ok(_) | Err(_) => connection.life = Life::Finishing,
+                Ok(_) | Err(_) => connection.has_ended = true,
             }
-            if input.len() > LINE_BYTES_MAX {
-                connection.life = Life::Finishing;
+            if connection.input.len() > REQUESTS_BYTES_MAX {
+                connection.has_ended = true;
+                connection.unanswered += 1;
+                let why = format!("that is more than {REQUESTS_BYTES_MAX} bytes");
+                return vec![(client, Err(why))];
             }
         }
-        let requests = lines_of(connection, &input).into_iter().map(|line| {
-            info!("control socket: {} asks: {line}", credentials_of(&connection.socket));
-            parse(&line)
+        let lines = take_lines(&mut connection.input);
+        connection.unanswered += lines.len();
+        let who = credentials_of(connection.stream.socket());
+        self.close_if_done(number);
+        let requests = lines.into_iter().map(|line| {
+            let start: String = line.chars().take(LOGGED_CHARS).collect();
+            info!("control socket: {who} asks: {start}");
+            (client, parse(&line))
         });
         requests.collect()
     }
 
-    /// Sends `answer` to connection `number`, if it is still there. Answers are
-    /// short: one that the kernel does not take goes to somebody who has stopped
-    /// listening.
-    pub(super) fn answer(&mut self, number: usize, answer: &str) {
-        if let Some(connection) = self.connections.get_mut(number) {
-            connection.owe(format!("{answer}\n").into_bytes().into());
-            if connection.flush() != Flushed::All {
-                self.connections.remove(number);
-            }
-        }
+    /// Sends `answer` to `client`, if it is still connected. Answers are short: if the
+    /// kernel does not accept one, the operator has stopped reading.
+    pub(super) fn answer(&mut self, client: ControlClient, answer: &str) {
+        self.send(client, format!("{answer}\n").into_bytes());
     }
 
-    /// Connection `number` has all its answers: if it asks for nothing more, it
-    /// is closed.
-    pub(super) fn leave(&mut self, number: usize) {
-        let life = self.connections.get(number).map(|connection| connection.life);
-        if life == Some(Life::Finishing) {
+    /// Sends an answer of whole lines, as [`Control::answer`] does.
+    pub(super) fn send(&mut self, client: ControlClient, answer: Vec<u8>) {
+        let Some(connection) = self.find(client) else {
+            return;
+        };
+        connection.unanswered -= 1;
+        connection.stream.push(answer.into());
+        if connection.stream.flush() != Flushed::All {
+            connection.has_ended = true;
+            connection.unanswered = 0;
+        }
+        self.close_if_done(client.number);
+    }
+
+    fn close_if_done(&mut self, number: usize) {
+        let is_done =
+            |connection: &Conversation| connection.has_ended && connection.unanswered == 0;
+        if self.connections.get(number).is_some_and(is_done) {
             self.connections.remove(number);
         }
     }
 }
 
-fn mode(group: Option<&str>) -> u32 {
-    if group.is_some() { 0o660 } else { 0o600 }
-}
-
-/// Every complete line of `input`, as it can be logged; one too long comes as an
-/// empty one.
-fn lines_of(connection: &mut Connection, mut input: &[u8]) -> Vec<String> {
-    let mut lines = Vec::new();
-    while let Some(line) = connection.lines.next_line(&mut input) {
-        lines.push(match line {
-            Line::Complete(line) => String::from_utf8_lossy(line).replace(char::is_control, "?"),
-            Line::TooLong => String::new(),
-        });
-    }
+/// Takes every complete line, as it can be logged.
+fn take_lines(input: &mut Vec<u8>) -> Vec<String> {
+    let end = input.iter().rposition(|&b| b == b'\n').map_or(0, |last| last + 1);
+    let rest = input.split_off(end);
+    let lines = std::mem::replace(input, rest);
+    let printable = |line: &[u8]| String::from_utf8_lossy(line).replace(char::is_control, "?");
+    let without_end = |line: &[u8]| printable(line.strip_suffix(b"\r").unwrap_or(line));
     lines
+        .split_inclusive(|&b| b == b'\n')
+        .map(|line| without_end(&line[..line.len() - 1]))
+        .collect()
 }
 
-/// Reads one request.
+/// Parses one request.
 ///
 /// # Errors
-/// Why it is none.
+/// Why it is not one.
 pub fn parse(line: &str) -> Result<Request, String> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-    match (word, rest.trim()) {
-        ("HELP", "") => Ok(Request::Help),
-        ("DRAIN", "") => Ok(Request::Drain),
-        ("UNDRAIN", "") => Ok(Request::Undrain),
-        ("RESTART", "") => Ok(Request::Restart(None)),
-        ("RESTART", list) => serde_json::from_str::<Vec<String>>(list)
-            .map(|list| Request::Restart(Some(list.into_iter().map(Into::into).collect())))
-            .map_err(|e| format!("not a JSON list of arguments: {e}")),
-        _ => Err("no such request; HELP lists them".to_owned()),
+    match KINDS.iter().find(|kind| kind.word == word) {
+        Some(kind) => (kind.parse)(rest.trim()),
+        None => Err(NO_SUCH_REQUEST.to_owned()),
     }
 }
 
-/// Who is at the other end, as the kernel knows it (unix(7), SO_PEERCRED).
+const NO_SUCH_REQUEST: &str = "no such request; HELP lists them";
+
+/// Parses a request that takes no arguments.
+fn alone(request: Request, rest: &str) -> Result<Request, String> {
+    if rest.is_empty() { Ok(request) } else { Err(NO_SUCH_REQUEST.to_owned()) }
+}
+
+fn parse_restart(rest: &str) -> Result<Request, String> {
+    if rest.is_empty() {
+        return Ok(Request::Restart(None));
+    }
+    let list: Vec<String> =
+        serde_json::from_str(rest).map_err(|e| format!("not a JSON list of arguments: {e}"))?;
+    Ok(Request::Restart(Some(list.into_iter().map(Into::into).collect())))
+}
+
+fn parse_stats(rest: &str) -> Result<Request, String> {
+    let words = if rest.is_empty() { "FULL" } else { rest };
+    match Command::parse(format!("STATS {words}").as_bytes()) {
+        Command::Stats(query) => Ok(Request::Stats(query)),
+        _ => Err(NO_SUCH_REQUEST.to_owned()),
+    }
+}
+
+fn parse_max_hold(rest: &str) -> Result<Request, String> {
+    let limit = |word: &str| word.parse().map_err(|e| format!("{word}: {e}"));
+    Ok(Request::MaxHold(match rest {
+        "" => None,
+        "none" => Some(Vec::new()),
+        limits => Some(limits.split_whitespace().map(limit).collect::<Result<_, _>>()?),
+    }))
+}
+
+/// The peer's process, as the kernel reports it.
 fn credentials_of(socket: &OwnedFd) -> String {
-    match sockopt::socket_peercred(socket) {
-        Ok(peer) => format!("uid {}, pid {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
-        Err(e) => format!("somebody unknown ({e})"),
+    match sys::peer_of(socket) {
+        Ok(Peer { uid, pid: Some(pid) }) => format!("uid {uid}, pid {pid}"),
+        Ok(Peer { uid, pid: None }) => format!("uid {uid}, outside of this container"),
+        Err(e) => format!("an unknown process ({e})"),
     }
 }
 
 /// `--reload`: asks the daemon at `path` for a hot restart and waits until it is
-/// done. Without `arguments` it keeps its command line.
+/// done. Without `arguments` the daemon keeps its command line.
 ///
 /// # Errors
-/// Why it was refused, or why the daemon could not be asked.
+/// Why the restart was refused, or why the daemon is unreachable.
 pub fn reload(path: &str, arguments: &[String]) -> Result<String, String> {
     let failed = |e: io::Error| format!("{path}: {e}");
-    let mut stream = UnixStream::connect(path).map_err(failed)?;
-    stream.set_read_timeout(Some(RELOAD_TIMEOUT)).map_err(failed)?;
     let request = match arguments {
         [] => "RESTART\n".to_owned(),
         _ => format!("RESTART {}\n", serde_json::json!(arguments)),
     };
+    let stream = UnixStream::connect(path).map_err(failed)?;
+    let daemon = process_of(&stream);
+    let mut answer = ask(stream, &request).map_err(failed)?;
+    if answer.is_empty() {
+        // Another hot restart may have come first, which closes our connection. A new
+        // process is none that was restarted: its locks are lost.
+        let is_same = |stream: &UnixStream| daemon.is_some() && process_of(stream) == daemon;
+        if let Some(stream) = UnixStream::connect(path).ok().filter(is_same) {
+            answer = ask(stream, &request).map_err(failed)?;
+        }
+    }
+    match answer.trim_end() {
+        "" => Err("the daemon ended without an answer".to_owned()),
+        answer if answer.starts_with("OK ") => Ok(answer.to_owned()),
+        answer => Err(answer.to_owned()),
+    }
+}
+
+fn process_of(daemon: &UnixStream) -> Option<i32> {
+    sys::peer_of(daemon).ok()?.pid
+}
+
+/// Sends `request` and waits for the answer. That is empty if the daemon has closed the
+/// connection.
+///
+/// # Errors
+/// What else the kernel says, or that there was no answer in time.
+fn ask(mut stream: UnixStream, request: &str) -> io::Result<String> {
+    stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     // A daemon that has no time for us has said so, and closed, before we ask.
     let sent = stream.write_all(request.as_bytes());
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
-    if answer.is_empty() {
-        sent.map_err(failed)?;
+    let read = BufReader::new(stream).read_line(&mut answer);
+    match sent.and(read) {
+        Err(e) if answer.is_empty() && !is_closed(&e) => Err(e),
+        _ => Ok(answer),
     }
-    let answer = answer.trim_end();
-    if answer.starts_with("OK ") {
-        Ok(answer.to_owned())
-    } else if answer.is_empty() {
-        Err("the daemon ended without an answer".to_owned())
-    } else {
-        Err(answer.to_owned())
-    }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]
@@ -250,7 +380,15 @@ mod tests {
         assert_eq!(parse("UNDRAIN"), Ok(Request::Undrain));
         assert_eq!(parse("RESTART"), Ok(Request::Restart(None)));
         assert_eq!(parse(r#"RESTART ["-l","::"]"#), restart(&["-l", "::"]));
-        for bad in ["", "restart", "RESTART now", "DRAIN now", "RESTART {}", "RESTARTED"] {
+        let limits = vec!["a*=1".parse().unwrap(), "*=60".parse().unwrap()];
+        assert_eq!(parse("MAX-HOLD a*=1 *=60"), Ok(Request::MaxHold(Some(limits))));
+        assert_eq!(parse("MAX-HOLD none"), Ok(Request::MaxHold(Some(Vec::new()))));
+        assert_eq!(parse("MAX-HOLD"), Ok(Request::MaxHold(None)));
+        assert_eq!(parse("LOG"), Ok(Request::Log(None)));
+        assert_eq!(parse("LOG debug"), Ok(Request::Log(Some("debug".to_owned()))));
+        for bad in
+            ["", "restart", "RESTART now", "DRAIN now", "RESTART {}", "RESTARTED", "MAX-HOLD k"]
+        {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -1,29 +1,44 @@
-//! What clients have sent, between receiving and handling.
+//! Clients' input, between receiving and handling.
 //!
-//! All who are ready are received from first, and what they sent is handled
-//! then: that way the kernel's code and ours push each other out of the
-//! processor's caches less often, and the clock is read once for all
-//! (docs/benchmarks.md, "What was tried").
+//! The loop first receives from several clients, then handles their input: the
+//! kernel's code and ours evict each other from the processor's caches less often,
+//! and one reading of the clock serves all (docs/benchmarks.md, "What was tried").
 
-use super::connection::Connection;
+use super::stream::Stream;
+use super::world::io::Errno;
 use crate::engine::ClientId;
-use rustix::io::Errno;
 
-/// What one client may have received and handled in a turn: its fair share. A
-/// request is 30 to 300 bytes.
+/// A client's fair share of the bytes received in a turn. A request has 30 to 300
+/// bytes.
 pub(super) const SHARE_BYTES: usize = 4096;
 
-/// Room for four whole shares, or for some 250 requests. More gains nothing, and
-/// is memory that a daemon keeps once it was busy.
+/// Room for four shares, or for some 250 requests. More gains nothing and stays in
+/// use after a busy moment.
 const BUFFER_BYTES: usize = 4 * SHARE_BYTES;
 
-/// Shared by all connections: handled before the loop waits again.
-#[derive(Default)]
+/// The input buffer of all clients. It is handled before the loop waits again.
 pub(super) struct Input {
     buffer: Box<[u8]>,
     used: usize,
-    /// Whom it is from, and where it ends in the buffer, or why there is none.
-    received: Vec<(ClientId, Result<usize, Errno>)>,
+    received: Vec<(ClientId, End)>,
+}
+
+/// Where a client's bytes end in the buffer, or why there are none.
+#[derive(Clone, Copy)]
+enum End {
+    At(usize),
+    Kept,
+    Failed(Errno),
+}
+
+/// One client's input to handle.
+pub(super) enum Received<'a> {
+    /// Received bytes; none at the end of its input.
+    Bytes(&'a [u8]),
+    /// Input left from an earlier turn: its connection keeps it.
+    Kept,
+    /// recv(2) failed.
+    Failed(Errno),
 }
 
 impl Input {
@@ -32,25 +47,39 @@ impl Input {
         Input { buffer, used: 0, received: Vec::new() }
     }
 
-    /// There may be no room for another share.
+    /// Whether there is no room for another share.
     pub(super) fn is_full(&self) -> bool {
         self.buffer.len() - self.used < SHARE_BYTES
     }
 
-    /// Receives one share from `client`. Must not be full.
-    pub(super) fn receive(&mut self, client: ClientId, connection: &Connection) {
+    /// Receives one share from `client`. The buffer must not be full.
+    pub(super) fn receive(&mut self, client: ClientId, stream: &Stream) {
         let share = &mut self.buffer[self.used..][..SHARE_BYTES];
-        let result = connection.read(share);
-        self.used += result.unwrap_or(0);
-        self.received.push((client, result.map(|_| self.used)));
+        let end = match stream.receive(share) {
+            Ok(len) => {
+                self.used += len;
+                End::At(self.used)
+            }
+            Err(e) => End::Failed(e),
+        };
+        self.received.push((client, end));
     }
 
-    /// What was received from whom, in that order. No bytes: the end of input.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (ClientId, Result<&[u8], Errno>)> {
+    /// Notes that `client` has input left from an earlier turn, which comes first.
+    pub(super) fn note_kept(&mut self, client: ClientId) {
+        self.received.push((client, End::Kept));
+    }
+
+    /// The input to handle, in the order received.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ClientId, Received<'_>)> {
         let mut start = 0;
-        self.received.iter().map(move |&(client, end)| {
-            let bytes = end.map(|end| &self.buffer[std::mem::replace(&mut start, end)..end]);
-            (client, bytes)
+        self.received.iter().map(move |&(client, end)| match end {
+            End::At(end) => {
+                let start = std::mem::replace(&mut start, end);
+                (client, Received::Bytes(&self.buffer[start..end]))
+            }
+            End::Kept => (client, Received::Kept),
+            End::Failed(e) => (client, Received::Failed(e)),
         })
     }
 

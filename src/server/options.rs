@@ -1,39 +1,45 @@
 //! The command line.
 
+use super::logging::check_filter;
 use crate::engine::HoldLimit;
 use clap::Parser;
-use ipnet::IpNet;
-use std::net::IpAddr;
+use ipnet::{IpNet, Ipv4Net};
+use poolcounter::check::Limits;
+use std::net::{IpAddr, SocketAddr};
 
-/// The port that PoolCounter clients know.
+/// The port that PoolCounter clients use by default.
 pub const PORT: u16 = 7531;
 
+/// The most keys that `/metrics` names.
+const HTTP_KEYS_MAX: usize = 100;
+
 const ABOUT: &str = "\
-Lock daemon for MediaWiki's PoolCounter: lets a few render a page while the \
-others wait for the result, or tells them at once that the queue is full.";
+Lock daemon for MediaWiki's PoolCounter: a few servers render a page while the \
+others wait for the result, or hear at once that the queue is full.";
 
 const AFTER_HELP: &str = "\
 Signals:
   SIGTERM, SIGINT  stop at once
   SIGUSR1, SIGHUP  hot restart: hand every connection, lock and wait to the
-                   binary that stands at our path now, without losing one
-  SIGUSR2          drain: no new clients, exit when the last has left; again:
-                   listen again
+                   binary that is now at the daemon's path. But SIGHUP stops a
+                   daemon whose terminal hung up, and nohup makes it ignored
+  SIGUSR2          drain: no new clients, exit when the last client has left;
+                   once more: listen again
 
 If standard input is a listening socket, or systemd passes sockets (LISTEN_FDS),
-those are served and -l and -p are ignored.
+the daemon serves those and ignores -l and -p.
 
-RUST_LOG=debug shows what happens to each command.
+RUST_LOG=debug shows every command and answer.
 
 Talk to it:  echo 'STATS FULL' | nc -w1 localhost 7531";
 
-/// What the daemon was told to do.
+/// The command line.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "poolcounterd", version, about = ABOUT, after_help = AFTER_HELP)]
 pub struct Options {
-    /// Address to listen on: a literal IPv4 or IPv6 address, or several with
-    /// commas. `::` serves IPv4 too. Given more than once, the last one counts.
-    /// [default: 127.0.0.1 and, where there is one, ::1]
+    /// Address to listen on: a literal IPv4 or IPv6 address, or several,
+    /// separated by commas. `::` serves IPv4 too. The last -l counts.
+    /// [default: 127.0.0.1 and, if the machine has it, ::1]
     #[arg(
         short,
         long,
@@ -43,112 +49,201 @@ pub struct Options {
     )]
     pub listen: Option<String>,
 
-    /// TCP port; 0 takes a free one and logs which.
-    #[arg(short, long, default_value_t = PORT, overrides_with = "port")]
+    /// TCP port; 0 takes a free port and logs it.
+    #[arg(short, long, default_value_t = PORT, overrides_with = "port",
+          value_parser = parse_port)]
     pub port: u16,
 
-    /// Connections that the kernel keeps for us until we accept them; it takes
-    /// no more than net.core.somaxconn.
+    /// Connections that the kernel queues until the daemon accepts them; at most
+    /// net.core.somaxconn.
     #[arg(long, value_name = "N", default_value_t = 4096, overrides_with = "backlog",
           value_parser = clap::value_parser!(i32).range(1..))]
     pub backlog: i32,
 
-    /// Serve a Unix socket at this path as well.
+    /// Also serve a Unix socket at this path.
     #[arg(long, value_name = "PATH", overrides_with = "listen_unix")]
     pub listen_unix: Option<String>,
 
-    /// Mode of that socket's file, in octal: who may connect to it.
+    /// Mode of that socket's file, in octal: decides who may connect.
     #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode,
           overrides_with = "listen_unix_mode")]
     pub listen_unix_mode: u32,
 
-    /// Close connections from other addresses than these, such as 10.0.0.0/8 or
-    /// 2001:db8::/32. May be given several times. [default: all are served]
+    /// Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close
+    /// other connections. May be given several times. [default: serve all]
     #[arg(long, value_name = "CIDR", value_parser = parse_net)]
     pub allow: Vec<IpNet>,
 
-    /// Connections served at a time from one address. [default: no limit]
-    #[arg(long, value_name = "N", overrides_with = "max_connections_per_ip")]
+    /// Serve at most this many connections from one address at a time.
+    /// [default: no limit]
+    #[arg(long, value_name = "N", overrides_with = "max_connections_per_ip",
+          value_parser = parse_count)]
     pub max_connections_per_ip: Option<usize>,
 
-    /// After how many seconds of silence a client's host is asked whether it is
-    /// still there. One that is not has its locks freed within twice that time.
-    /// 0 never asks.
+    /// Probe the host of a client that is silent; if it does not respond, free
+    /// its locks within twice this time. 0 turns this off.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, overrides_with = "keepalive",
           value_parser = clap::value_parser!(u32).range(..=16_000))]
     pub keepalive: u32,
 
-    /// Take a lock away from whoever holds it for longer. `*` in the pattern
-    /// stands for anything. May be given several times; the first that matches a
-    /// key counts. [default: no limit]
+    /// Take a lock away from a client that has held it for this long. `*` in the
+    /// pattern matches anything. May be given several times; the first pattern
+    /// that matches a key counts. [default: no limit]
     #[arg(long, value_name = "PATTERN=SECONDS")]
     pub max_hold: Vec<HoldLimit>,
 
-    /// Connections served at a time; one more is closed at once.
+    /// Also serve HTTP at this address, for monitoring and browsers, read-only. May be
+    /// given several times. [default: off]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_socket)]
+    pub http: Vec<SocketAddr>,
+
+    /// Serve HTTP only to these addresses. May be given several times.
+    /// [default: as --allow]
+    #[arg(long, value_name = "CIDR", value_parser = parse_net)]
+    pub http_allow: Vec<IpNet>,
+
+    /// Name this many of the keys that are asked for most in /metrics, at most 100.
+    #[arg(long, value_name = "N", default_value_t = 0, overrides_with = "http_keys",
+          value_parser = parse_keys)]
+    pub http_keys: usize,
+
+    /// Remember and log holds and waits that take longer. [default: off]
+    #[arg(long, value_name = "SECONDS", overrides_with = "slow", value_parser = parse_seconds)]
+    pub slow: Option<u64>,
+
+    /// Hide keys and addresses on the port and over HTTP; the control socket and the
+    /// log show them.
+    #[arg(long)]
+    pub private: bool,
+
+    /// Serve at most this many connections at a time, and close others at once.
     /// [default: as many as there are descriptors]
-    #[arg(long, value_name = "N", overrides_with = "max_connections")]
+    #[arg(long, value_name = "N", overrides_with = "max_connections",
+          value_parser = parse_count)]
     pub max_connections: Option<usize>,
 
-    /// Ask the daemon at this address for its uptime instead of serving; exit
-    /// with 0 if it answers, 1 if not. [default address: localhost and --port]
+    /// Do not serve, but ask the daemon at this address for its uptime; exit with
+    /// 0 if it answers, 1 if not. [default address: localhost and --port]
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1)]
     pub check: Option<Option<String>>,
 
-    /// Unix socket for operators (try HELP on it) and for --reload.
+    /// What --check judges.
+    #[command(flatten)]
+    pub limits: Limits,
+
+    /// Unix socket for operators (send HELP to it) and for --reload.
     #[arg(long, value_name = "PATH", overrides_with = "control")]
     pub control: Option<String>,
 
-    /// Group whose members may use the control socket too.
+    /// Group whose members may also use the control socket.
     #[arg(long, value_name = "GROUP", overrides_with = "control_group")]
     pub control_group: Option<String>,
 
-    /// Ask the running daemon for a hot restart, by --control's socket, and wait
-    /// until it is done. Other options given with it become the daemon's new
-    /// ones; without any it keeps its own. Exit with 1 if it was refused.
+    /// Do not serve, but ask the running daemon for a hot restart over its control
+    /// socket, and wait until it is done. The other options replace the daemon's;
+    /// without any it keeps its own. Exit with 1 if the restart is refused.
     #[arg(long)]
     pub reload: bool,
 
-    /// What to log, as in RUST_LOG, which it overrides: error, warn, info, debug.
-    #[arg(long, value_name = "FILTER", overrides_with = "log")]
+    /// What to log: error, warn, info, debug, trace or off. Overrides RUST_LOG.
+    #[arg(long, value_name = "FILTER", value_parser = check_filter, overrides_with = "log")]
     pub log: Option<String>,
 
-    /// What a new binary is asked before a hot restart (docs/restart.md).
+    /// Asks a new binary, before a hot restart, whether it can continue
+    /// (docs/restart.md).
     #[arg(long, hide = true)]
     pub read_snapshot: bool,
 
-    /// Words that are no options. The daemon we replace ignores them, and one in
-    /// an old /etc/default/poolcounter must not keep us from starting.
+    /// Do not serve, but print the snapshot of a hot restart on standard input as
+    /// lines of JSON.
+    #[arg(long)]
+    pub print_snapshot: bool,
+
+    /// Words that are not options. The C daemon ignores them, so an old
+    /// /etc/default/poolcounter with such words must not prevent the start.
     #[arg(hide = true)]
     pub ignored: Vec<String>,
 }
 
-/// A network, or an address alone.
+impl Options {
+    /// Whether a daemon starts with these. With others the program asks or prints
+    /// something and ends: as a hot restart, that would lose every lock.
+    pub(super) fn are_for_serving(&self) -> bool {
+        let is_other = self.reload || self.check.is_some() || self.print_snapshot;
+        !is_other && !self.limits.are_given()
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "a port is a number from 0 to 65535".to_owned())
+}
+
+/// Parses a limit of connections. 0 is invalid: it would refuse every client.
+fn parse_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|&count| count > 0);
+    count.ok_or_else(|| "must be a number, at least 1; without the option there is no limit".into())
+}
+
+/// Parses how many keys are named: so many that the series stay few.
+fn parse_keys(text: &str) -> Result<usize, String> {
+    let keys = text.parse().ok().filter(|&keys| keys <= HTTP_KEYS_MAX);
+    keys.ok_or_else(|| format!("must be a number from 0 to {HTTP_KEYS_MAX}"))
+}
+
+/// Parses seconds such as 0.5, into nanoseconds.
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    const SECONDS_MAX: f64 = 1e9;
+    let seconds: Option<f64> = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
+    let ns = seconds.map(|seconds| (seconds * 1e9) as u64);
+    ns.ok_or_else(|| "must be a number of seconds, such as 5 or 0.25".to_owned())
+}
+
+/// Parses an address with a port.
+fn parse_socket(text: &str) -> Result<SocketAddr, String> {
+    let hint = "must be a literal address and a port, such as 10.1.2.3:9531 or [::]:9531";
+    text.parse().map_err(|_| hint.to_owned())
+}
+
+/// Parses a network or a single address.
 fn parse_net(text: &str) -> Result<IpNet, String> {
     let address = |_| text.parse::<IpAddr>().map(IpNet::from);
-    text.parse().or_else(address).map_err(|_| "not an address or network".to_owned())
+    let net = text.parse().or_else(address);
+    net.map(canonical).map_err(|_| "must be such as 10.0.0.0/8, 2001:db8::/32 or 10.1.2.3".into())
+}
+
+/// Converts an IPv4-mapped network to IPv4 (`::ffff:10.0.0.0/104` to `10.0.0.0/8`),
+/// because IPv4 clients are matched by their IPv4 address.
+fn canonical(net: IpNet) -> IpNet {
+    const MAPPED_PREFIX_LEN: u8 = 96;
+    let IpNet::V6(v6) = net else { return net };
+    let v4 = v6.addr().to_ipv4_mapped();
+    let prefix_len = v6.prefix_len().checked_sub(MAPPED_PREFIX_LEN);
+    let v4_net = v4.zip(prefix_len).and_then(|(v4, len)| Ipv4Net::new(v4, len).ok());
+    v4_net.map_or(net, IpNet::V4)
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).map_err(|e| e.to_string())?;
-    if mode > 0o777 { Err("more than 777".to_owned()) } else { Ok(mode) }
+    let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| mode <= 0o777);
+    mode.ok_or_else(|| "a mode is octal, from 0 to 777, such as 660".to_owned())
 }
 
-/// What `--reload` makes the daemon's new command line: everything on ours but
-/// `--reload` itself. Empty when nothing is left but where to ask: then the
-/// daemon keeps its own. `control` is the socket that is asked; it stays.
+/// The daemon's new command line after `--reload`: ours without `--reload` itself.
+/// Empty if nothing is left but where we ask: then the daemon keeps its own. `control`
+/// is the absolute path of the socket that we ask; it stays the daemon's.
 pub fn arguments_after_reload(ours: &[String], control: &str) -> Vec<String> {
-    let mut rest: Vec<String> = ours.iter().filter(|word| *word != "--reload").cloned().collect();
-    let asks_where = |word: &String| word.starts_with("--control=");
-    let is_where = match rest.as_slice() {
-        [] => true,
-        [word] => asks_where(word),
-        [word, _] => word == "--control",
-        _ => false,
-    };
-    if is_where {
-        return Vec::new();
+    let mut rest = Vec::new();
+    let mut words = ours.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--reload" => {}
+            // Its value may be relative to where we are.
+            "--control" => drop(words.next()),
+            word if word.starts_with("--control=") => {}
+            word => rest.push(word.to_owned()),
+        }
     }
-    if !rest.iter().any(|word| word == "--control" || asks_where(word)) {
+    if !rest.is_empty() {
         rest.extend(["--control".to_owned(), control.to_owned()]);
     }
     rest
@@ -175,7 +270,7 @@ mod tests {
         assert_eq!(after_reload("--reload -l ::"), ["-l", "::", "--control", "/run/c"]);
         assert_eq!(
             after_reload("--reload --control /run/c -l :: -p 1"),
-            ["--control", "/run/c", "-l", "::", "-p", "1"]
+            ["-l", "::", "-p", "1", "--control", "/run/c"]
         );
     }
 }

@@ -1,255 +1,228 @@
 //! Hot restart: the daemon hands everything to a new binary in the same process.
 //!
-//! Two phases. First, while the loop serves on, a child that is given nothing but
-//! a trial snapshot asks the new binary whether it could go on from there
-//! ([`Trial`]). Only if it can: the final snapshot, close-on-exec cleared, exec
-//! ([`execute`]). Whatever fails, the old image goes on as if nothing had been.
+//! There are two phases. First, while the loop keeps serving, a forked child writes its
+//! copy of the state as a trial snapshot and executes the new binary, which says whether
+//! it could take over ([`Trial`]). Only if it can, the second phase writes the final
+//! snapshot, clears close-on-exec and executes it ([`Launcher::execute`]). If anything
+//! fails, the old image continues unchanged. [`super::resume`] shows what the new image
+//! does, and why none of it can fail.
 
 use super::clock;
-use super::options::Options;
-use super::snapshot::{self, ListenerState, Snapshot};
-use super::{listener, sys, unix_socket};
-use crate::engine::{Engine, Time};
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::FdFlags;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use super::control::ControlClient;
+use super::launcher::{Launcher, Out};
+use super::listener::Listener;
+use super::logging;
+use super::serving::Serving;
+use super::snapshot::{self, Gist, ServerState, Settings};
+use super::sys;
+use super::tokens::{Source, watch};
+use super::trial::{Consent, Trial};
+use super::world::env;
+use super::world::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use super::world::net::{SendFlags, send};
+use crate::engine::Time;
+use log::{info, warn};
 use std::ffi::OsString;
-use std::fs::File;
-use std::hash::RandomState;
-use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::io;
 
-/// Says to the new image where its snapshot is: `PID:DESCRIPTOR`. With our own
-/// process id in it, a variable that strayed elsewhere means nothing.
-const HANDOFF_VARIABLE: &str = "POOLCOUNTERD_HANDOFF";
+/// Runs hot restarts, one at a time.
+pub(super) struct Restart {
+    launcher: Launcher,
+    under_way: Option<UnderWay>,
+    /// An operator has set the hold limits: they stay, until options replace them.
+    hold_limits_were_set: bool,
+}
 
-/// How long the new binary may think about a trial snapshot. Reading that of
-/// 10,000 connections takes some ten milliseconds.
-const TRIAL_LIMIT_S: u64 = 5;
+/// A hot restart in its first phase.
+struct UnderWay {
+    trial: Trial,
+    /// The operator waiting for the result.
+    requester: Option<ControlClient>,
+    /// The request came with options.
+    options_are_new: bool,
+    /// The new binary has given its answer.
+    is_tried: bool,
+}
 
-/// Where the new binary will be, decided when this one starts: the path that it
-/// was started by, so that a file that replaced it there is what runs.
-pub(super) fn program_path() -> io::Result<PathBuf> {
-    let Some(name) = std::env::args_os().next() else {
-        return std::env::current_exe();
-    };
-    let path = Path::new(&name);
-    if path.components().count() > 1 {
-        return std::path::absolute(path);
+impl Restart {
+    pub(super) fn new(launcher: Launcher) -> Self {
+        Restart { launcher, under_way: None, hold_limits_were_set: false }
     }
-    let directories = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&directories).map(|dir| dir.join(path)).find(|p| p.is_file());
-    found.map_or_else(std::env::current_exe, std::path::absolute)
-}
 
-/// Which file a path means: to notice when it is replaced meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileIdentity {
-    device: u64,
-    inode: u64,
-    modified: (i64, i64),
-}
+    /// Goes on where the old image was.
+    pub(super) fn resume(launcher: Launcher, hold_limits_were_set: bool) -> Self {
+        Restart { hold_limits_were_set, ..Restart::new(launcher) }
+    }
 
-fn identity_of(path: &Path) -> io::Result<FileIdentity> {
-    let meta = std::fs::metadata(path)?;
-    let modified = (meta.mtime(), meta.mtime_nsec());
-    Ok(FileIdentity { device: meta.dev(), inode: meta.ino(), modified })
-}
+    /// Notes that an operator has set the hold limits.
+    pub(super) fn note_hold_limits_set(&mut self) {
+        self.hold_limits_were_set = true;
+    }
 
-/// A new binary that is being asked whether it could go on.
-pub(super) struct Trial {
-    child: Child,
-    /// Readable when the child has ended.
-    pub(super) pidfd: OwnedFd,
-    expected_answer: String,
-    binary: FileIdentity,
-    /// The command line of the new image.
-    pub(super) arguments: Vec<OsString>,
-    /// When the child is given up.
-    pub(super) deadline: Time,
-}
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
 
-impl Trial {
-    /// Starts asking.
-    ///
-    /// # Errors
-    /// Why the new binary can't even be asked.
-    pub(super) fn start(
-        program: &Path,
-        arguments: Vec<OsString>,
-        snapshot: &Snapshot,
-    ) -> io::Result<Self> {
-        let text = snapshot.write();
-        let binary = identity_of(program)?;
-        let mut child = Command::new(program)
-            .arg("--read-snapshot")
-            .args(&arguments)
-            .env_clear()
-            .stdin(snapshot_file(&text)?)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let pidfd = watch(&child).inspect_err(|_| end(&mut child))?;
-        Ok(Trial {
-            child,
-            pidfd,
-            expected_answer: answer_for(&text),
-            binary,
-            arguments,
-            deadline: clock::now().plus_seconds(TRIAL_LIMIT_S),
+    /// When the current trial times out.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.under_way.as_ref().map(|under_way| under_way.trial.deadline)
+    }
+
+    /// Notes that the trial has ended.
+    pub(super) fn note_tried(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_tried = true;
+        }
+    }
+
+    /// Whether the second phase may begin. It waits as long as `operators_wait` for
+    /// reports, but not longer than for a trial.
+    pub(super) fn is_due(&self, operators_wait: impl FnOnce() -> bool, now: Time) -> bool {
+        self.under_way.as_ref().is_some_and(|under_way| {
+            under_way.trial.deadline <= now || under_way.is_tried && !operators_wait()
         })
     }
 
-    /// What came of it, once the child has ended or its time is up.
+    /// The first phase: asks the new binary, with new `arguments` or the same. Must not
+    /// be called during another restart.
     ///
     /// # Errors
-    /// Why the new binary is not to be trusted with the daemon's state.
-    pub(super) fn verdict(mut self, program: &Path) -> Result<Vec<OsString>, String> {
-        let status = self.child.try_wait();
-        let Ok(Some(status)) = status else {
-            end(&mut self.child);
-            return Err(format!("the new binary did not answer within {TRIAL_LIMIT_S} s"));
+    /// Why the binary can't be asked.
+    pub(super) fn begin(
+        &mut self,
+        arguments: Option<Vec<OsString>>,
+        requester: Option<ControlClient>,
+        serving: &Serving,
+    ) -> Result<(), String> {
+        let options_are_new = arguments.is_some();
+        let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
+        let begin = clock::now();
+        let program = self.launcher.program.display().to_string();
+        let trial = self
+            .start_trial(arguments, serving)
+            .map_err(|e| format!("{program} can't be asked: {e}"))?;
+        let pause_us = clock::now().ns_since(begin) / 1_000;
+        info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
+        self.under_way = Some(UnderWay { trial, requester, options_are_new, is_tried: false });
+        Ok(())
+    }
+
+    fn start_trial(&mut self, arguments: Vec<OsString>, serving: &Serving) -> io::Result<Trial> {
+        let state = self.state_of(serving, Handover::default());
+        let gist = Gist {
+            taken: state.taken,
+            connections: serving.clients.len(),
+            locks: serving.engine.len(),
         };
-        let mut answer = [0; 4096];
-        let stdout = self.child.stdout.as_mut();
-        let len = stdout.and_then(|pipe| pipe.read(&mut answer).ok()).unwrap_or(0);
-        let answer = String::from_utf8_lossy(&answer[..len]);
-        let answer = answer.trim_end();
-        if !status.success() || answer != self.expected_answer {
-            let said = if answer.is_empty() { "nothing".into() } else { format!("{answer:?}") };
-            return Err(format!("the new binary can't go on from here: {status}, it said {said}"));
+        let trial =
+            Trial::start(&mut self.launcher, arguments, gist, |out| write(out, &state, serving))?;
+        match watch(serving.poll.registry(), &trial.pidfd, Source::Trial) {
+            Ok(()) => Ok(trial),
+            Err(e) => {
+                trial.abandon(&self.launcher);
+                Err(e)
+            }
         }
-        if identity_of(program).ok() != Some(self.binary) {
-            return Err("the new binary was replaced while it was being asked".to_owned());
+    }
+
+    /// The second phase, once the trial has ended. Returns only if the new binary can't
+    /// take over: why, and the operator to tell. `descriptor` finds an operator's
+    /// connection.
+    pub(super) fn finish<'a>(
+        &mut self,
+        serving: &Serving,
+        descriptor: impl FnOnce(ControlClient) -> Option<BorrowedFd<'a>>,
+    ) -> Option<(String, Option<ControlClient>)> {
+        let UnderWay { trial, requester, options_are_new, .. } = self.under_way.take()?;
+        let why = match trial.verdict(&self.launcher) {
+            Ok(consent) => {
+                let requester = requester.and_then(descriptor);
+                let handover = Handover { opened: &[], requester, options_are_new };
+                self.execute(&consent, serving, handover)
+            }
+            Err(why) => why,
+        };
+        Some((why, requester))
+    }
+
+    /// Opens the new image's missing listeners and hands over to it. Returns only on
+    /// failure, with the reason.
+    fn execute(&self, consent: &Consent, serving: &Serving, handover: Handover) -> String {
+        let wanted = &consent.answer.wanted;
+        let opened = match serving.listeners.open_missing(wanted) {
+            Ok(opened) => opened,
+            Err(e) => return e.to_string(),
+        };
+        let handover = Handover { opened: &opened, ..handover };
+        let descriptors = descriptors(serving, &handover);
+        let state = self.state_of(serving, handover);
+        let Consent { arguments, binary, .. } = consent;
+        let why = self
+            .launcher
+            .execute(arguments, *binary, &descriptors, |out| write(out, &state, serving));
+        serving.listeners.abandon(opened, wanted);
+        why
+    }
+
+    /// Everything that the new image needs, except connections and pools.
+    fn state_of(&self, serving: &Serving, handover: Handover) -> ServerState {
+        let Serving { poll, listeners, clients, engine, .. } = serving;
+        ServerState {
+            taken: clock::now(),
+            last_serial: clients.last_serial(),
+            listening: listeners.state(handover.opened),
+            epoll_fd: poll.as_raw_fd(),
+            requester_fd: handover.requester.map(|fd| fd.as_raw_fd()),
+            launcher: self.launcher.state(),
+            settings: Settings {
+                logging: logging::state(),
+                hold_limits_were_set: self.hold_limits_were_set,
+                options_are_new: handover.options_are_new,
+            },
+            connections: clients.len(),
+            pools: engine.counters.hashtable_entries as usize,
+            engine: engine.state(),
         }
-        Ok(self.arguments)
     }
 
-    /// Forgets it: something else matters more now.
-    pub(super) fn abandon(mut self) {
-        end(&mut self.child);
+    /// Abandons a restart before the daemon exits.
+    pub(super) fn abandon(self) {
+        if let Some(under_way) = self.under_way {
+            under_way.trial.abandon(&self.launcher);
+        }
     }
 }
 
-fn watch(child: &Child) -> io::Result<OwnedFd> {
-    if let Some(stdout) = &child.stdout {
-        // Whoever else the child may have started can't keep us waiting.
-        rustix::io::ioctl_fionbio(stdout, true)?;
-    }
-    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
+/// What is handed over besides the serving parts.
+#[derive(Clone, Copy, Default)]
+struct Handover<'a> {
+    /// Listeners opened for the new image.
+    opened: &'a [Listener],
+    requester: Option<BorrowedFd<'a>>,
+    options_are_new: bool,
 }
 
-/// Ends the child and leaves no zombie.
-fn end(child: &mut Child) {
-    // Both fail only when it has ended already.
-    let _ = child.kill();
-    let _ = child.wait();
+/// Writes the daemon's whole state record by record, without copying it first.
+fn write(out: &mut Out, state: &ServerState, serving: &Serving) -> io::Result<()> {
+    snapshot::write(out, state, serving.clients.states(), serving.engine.pool_states())
 }
 
-/// The child's part: reads a trial snapshot from standard input and returns what
-/// is to be printed: that the daemon could go on from there with `options`.
-///
-/// # Errors
-/// Why not; to be printed as well.
-pub fn read_trial_snapshot(options: &Options) -> Result<String, String> {
-    let mut text = Vec::new();
-    io::stdin().lock().read_to_end(&mut text).map_err(|e| e.to_string())?;
-    let listeners = read_back(&text)?;
-    if options.reload || options.check.is_some() {
-        return Err("a daemon can't go on with --reload or --check".to_owned());
-    }
-    if let Some(group) = &options.control_group {
-        unix_socket::group_id(group).map_err(|e| e.to_string())?;
-    }
-    let addresses = options.listen.as_deref();
-    listener::check_addresses(addresses, options.port, &listeners).map_err(|e| e.to_string())?;
-    Ok(answer_for(&text))
+/// All descriptors that the state and the connections name, except the launcher's.
+fn descriptors<'a>(serving: &'a Serving, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
+    let Serving { poll, listeners, clients, .. } = serving;
+    let listeners = listeners.all().iter().chain(handover.opened).map(|l| l.socket.as_fd());
+    let connections = clients.iter().map(|(_, c)| c.stream.socket().as_fd());
+    let single = handover.requester.into_iter().chain([sys::epoll_of(poll)]);
+    listeners.chain(connections).chain(single).collect()
 }
 
-fn answer_for(text: &[u8]) -> String {
-    let version = snapshot::NEWEST;
-    format!("can go on from snapshot {:016x} of version {version} or older", snapshot::digest(text))
-}
-
-/// Reads a snapshot as the new image will, up to its descriptors. What is of use
-/// afterwards are the listeners.
-fn read_back(text: &[u8]) -> Result<Vec<ListenerState>, String> {
-    let snapshot = Snapshot::read(text).map_err(|e| e.to_string())?;
-    Engine::from_image(snapshot.engine, RandomState::new(), clock::now())
-        .map_err(|e| snapshot::SnapshotError::from(e).to_string())?;
-    Ok(snapshot.listeners)
-}
-
-/// The second phase. Returns only when it failed; then nothing has changed.
-pub(super) fn execute(
-    program: &Path,
-    arguments: &[OsString],
-    snapshot: &Snapshot,
-    descriptors: &[BorrowedFd],
-) -> String {
-    let text = snapshot.write();
-    if let Err(e) = read_back(&text) {
-        return format!("the snapshot is not readable: {e}");
-    }
-    let file = match snapshot_file(&text) {
-        Ok(file) => file,
-        Err(e) => return format!("no place for the snapshot: {e}"),
+/// Answers the operator who asked the old image for the restart.
+pub(super) fn answer_requester(requester: Option<RawFd>, version: &str) {
+    let Some(Ok(socket)) = requester.map(sys::inherited_descriptor) else {
+        return;
     };
-    let argv0 = std::env::args_os().next().unwrap_or_else(|| program.into());
-    let handoff = format!("{}:{}", std::process::id(), file.as_raw_fd());
-    let mut command = Command::new(program);
-    command.arg0(argv0).args(arguments).env(HANDOFF_VARIABLE, handoff);
-    let mut all = descriptors.to_vec();
-    all.push(file.as_fd());
-    // Last of all, so that the trial's child can't have inherited anything.
-    let error = match set_descriptor_flags(&all, FdFlags::empty()) {
-        Ok(()) => command.exec(),
-        Err(e) => e,
-    };
-    // We are still here. The attempt to exec has reset SIGPIPE.
-    sys::ignore_sigpipe();
-    let mended = set_descriptor_flags(&all, FdFlags::CLOEXEC);
-    match mended {
-        Ok(()) => format!("{} can't be executed: {error}", program.display()),
-        Err(e) => format!("{} can't be executed: {error}; and then: {e}", program.display()),
+    let answer = format!("OK restarted, poolcounterd {version}\n");
+    if let Err(e) = send(&socket, answer.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        warn!("the operator who asked for the hot restart is gone: {e}");
     }
-}
-
-fn set_descriptor_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Result<()> {
-    for fd in descriptors {
-        rustix::io::fcntl_setfd(fd, flags)?;
-    }
-    Ok(())
-}
-
-/// The text in a file that exists in memory only, to be read from its start.
-fn snapshot_file(text: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memfd_create("poolcounterd-snapshot", MemfdFlags::CLOEXEC)?);
-    file.write_all(text)?;
-    file.rewind()?;
-    Ok(file)
-}
-
-/// The snapshot that an old image of this process left for us, if one did.
-///
-/// # Errors
-/// Why it can't be read.
-pub(super) fn inherited_snapshot() -> io::Result<Option<Snapshot>> {
-    let Ok(handoff) = std::env::var(HANDOFF_VARIABLE) else {
-        return Ok(None);
-    };
-    let Some((pid, fd)) = handoff.split_once(':') else {
-        return Ok(None);
-    };
-    if pid != std::process::id().to_string() {
-        return Ok(None);
-    }
-    let fd = fd.parse().map_err(io::Error::other)?;
-    let mut text = Vec::new();
-    File::from(sys::inherited_descriptor(fd)?).read_to_end(&mut text)?;
-    Snapshot::read(&text).map(Some).map_err(|e| io::Error::other(e.to_string()))
 }

@@ -1,163 +1,117 @@
-//! The new image's side of a hot restart: goes on from a snapshot.
+//! The new image's side of a hot restart: continues from a snapshot.
+//!
+//! Nothing here may fail, because all locks would be lost. What the new image does from
+//! its first line on, in order, and why it can't fail:
+//!
+//! | step | why it can't fail |
+//! |---|---|
+//! | reads its options | the trial read the same ones |
+//! | starts logging | an unreadable filter is ignored, a line that can't be written is dropped |
+//! | finds the snapshot | the old image wrote descriptor and process id into the environment |
+//! | [`restore`]: reads the snapshot, makes the engine and the connections | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
+//! | applies log filter and hold limits | the old image checked them; a filter unknown to the new image is ignored |
+//! | resumes the launcher | its descriptors and the program's absolute path are handed over: neither the working directory nor `PATH` is used |
+//! | opens signalfd and epoll instance | the old image checked that descriptors are free, and the exec closed some more; if the whole machine has none, it retries ([`insist`]) |
+//! | takes over the old epoll instance | dup3(2) onto an open descriptor |
+//! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
+//! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
+//! | sets up admission and hold limits | arithmetic; the trial parsed them |
+//! | sets up reports, what is slow, and HTTP | assignments of options, which the trial parsed; nothing is asked for, and nobody is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
+//! | goes on with clients that wait for a report | their line is the first of their unhandled input, at most a share and a line, as [`restore`] demands: who waits receives nothing |
+//! | accepts the last clients of closing listeners | a failure loses one newcomer |
+//! | reports that it is ready, answers the operator | neither waits or needs a reader |
 
-use super::connection::{Connection, Life};
-use super::listener::{self, Listener, Settings};
-use super::operator::Operator;
+use super::clients::Clients;
+use super::clock;
+use super::connection::Connection;
 use super::options::Options;
-use super::snapshot::{ConnectionState, ListenerState, Snapshot, SnapshotError};
-use super::sys::{self, inherited_descriptor};
-use super::unix_socket;
-use super::{Server, StartError, VERSION, clock};
-use crate::engine::image::Image;
-use crate::engine::{ClientId, Engine};
-use log::{error, info, warn};
-use mio::Poll;
-use rustix::net::{SendFlags, send};
-use slab::Slab;
+use super::snapshot::{Gist, Reader, ServerState, SnapshotError};
+use super::world::fd::{OwnedFd, RawFd};
+use super::world::io::Errno;
+use super::world::{Engine, thread};
+use crate::engine::ClientId;
+use log::error;
 use std::hash::RandomState;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
 
-impl Server {
-    /// Takes over all that the old image of this process left. Only if that is
-    /// impossible it fails, and all is lost; the trial has shown that it is not.
-    pub(super) fn resume(
-        options: Options,
-        mut operator: Operator,
-        snapshot: Snapshot,
-    ) -> Result<Self, StartError> {
-        let settings = Settings::new(&options);
-        let draining = snapshot.draining;
-        let mut listeners = resume_listeners(&snapshot, &settings)?;
-        let poll = Poll::new()?;
-        sys::take_over_epoll(&poll, inherited_descriptor(snapshot.epoll)?)?;
-        let unread = snapshot.connections.iter().filter(|connection| connection.unread);
-        let unread = unread.map(|c| ClientId { slot: c.slot, serial: c.serial }).collect();
-        let (connections, lost) = resume_connections(snapshot.connections);
-        let engine = resume_engine(snapshot.engine, &lost)?;
-        let mut problems = Vec::new();
-        let changed = match draining {
-            true => Ok(Vec::new()),
-            false => listener::change_addresses(
-                &mut listeners,
-                options.listen.as_deref(),
-                options.port,
-                &settings,
-            ),
-        };
-        let closed = changed.unwrap_or_else(|e| {
-            problems.push(format!("serving on with the old addresses: {e}"));
-            Vec::new()
-        });
-        let control =
-            snapshot.control.map(|c| io::Result::Ok((inherited_descriptor(c.fd)?, c.path)));
-        if let Err(e) = operator.resume_control(control.transpose()?, &options) {
-            // Without it the daemon still serves clients.
-            problems.push(e.to_string());
-        }
-        let mut server =
-            Self::assemble(options, poll, operator, listeners, connections, engine, draining)?;
-        server.unfinished = unread;
-        server.last_serial = snapshot.last_serial;
-        server.accept_last_of(closed);
-        server.take_up_unsent();
-        server.end_turn();
-        server.log_resumed(clock::now().ns_since(snapshot.taken) / 1_000);
-        server.service_manager.ready();
-        report(&problems, snapshot.requester)?;
-        Ok(server)
-    }
-
-    /// Whoever is in the backlog of a listener that is closed is served still.
-    fn accept_last_of(&mut self, closed: Vec<Listener>) {
-        for listener in closed {
-            info!("no longer listening on {}", listener.name);
-            if let Some(path) = listener.unix_path() {
-                unix_socket::remove(path);
-            }
-            while let listener::Accepted::Connection(socket) = listener.accept() {
-                self.admit(socket);
-            }
-        }
-    }
-
-    /// Output that was stuck is tried again.
-    fn take_up_unsent(&mut self) {
-        for (slot, connection) in &mut self.connections {
-            if !connection.owes_nothing() || connection.life == Life::Finishing {
-                connection.is_owed = true;
-                self.owed.push(ClientId { slot: slot as u32, serial: connection.serial });
-            }
-        }
-    }
-
-    fn log_resumed(&self, pause_us: u64) {
-        let counters = &self.engine.counters;
-        info!(
-            "poolcounterd {VERSION} went on after a pause of {pause_us} µs with {} connections, \
-             {} locks and {} waits; listening on {}",
-            self.connections.len(),
-            counters.processing_workers,
-            counters.waiting_workers,
-            self.acceptor.names(),
-        );
-    }
+/// What a snapshot restores, including descriptors.
+pub(super) struct Restored {
+    pub(super) server: ServerState,
+    pub(super) clients: Clients,
+    pub(super) engine: Engine,
+    /// Clients whose descriptors are missing.
+    pub(super) lost: Vec<ClientId>,
 }
 
-/// The listeners that the old image had.
-fn resume_listeners(snapshot: &Snapshot, settings: &Settings) -> io::Result<Vec<Listener>> {
-    let resume = |state: &ListenerState| {
-        let socket = inherited_descriptor(state.fd)?;
-        Listener::resume(socket, state, snapshot.draining, settings)
-    };
-    snapshot.listeners.iter().map(resume).collect()
-}
-
-/// The connections, and the clients of those that could not be had.
-fn resume_connections(states: Vec<ConnectionState>) -> (Slab<Connection>, Vec<ClientId>) {
-    let mut connections = Vec::with_capacity(states.len());
+/// Reads a snapshot, in a trial as in the restart itself. `adopt` takes over the
+/// descriptor of a connection.
+///
+/// # Errors
+/// Why no daemon can have written it.
+pub(super) fn restore(
+    bytes: &[u8],
+    options: &Options,
+    mut adopt: impl FnMut(RawFd) -> io::Result<OwnedFd>,
+) -> Result<Restored, SnapshotError> {
+    let mut reader = Reader::new(bytes)?;
+    let mut connections = Vec::new();
     let mut lost = Vec::new();
-    for state in states {
-        let (slot, serial) = (state.slot, state.serial);
-        match inherited_descriptor(state.fd) {
-            Ok(socket) => connections.push((slot as usize, Connection::resume(socket, state))),
+    for state in reader.connections() {
+        let state = state?;
+        match adopt(state.fd) {
+            Ok(socket) => {
+                connections.push((state.slot as usize, Connection::resume(socket, state)));
+            }
             Err(e) => {
-                error!("#{serial} was lost in the hot restart: {e}");
-                lost.push(ClientId { slot, serial });
+                error!("#{} was lost in the hot restart: {e}", state.serial);
+                lost.push(state.client());
             }
         }
     }
-    (connections.into_iter().collect(), lost)
+    let now = clock::now().max(reader.server.taken);
+    let state = std::mem::take(&mut reader.server.engine);
+    let mut engine = Engine::resume(state, reader.pools(), RandomState::new(), now)?;
+    let settings = &mut reader.server.settings;
+    settings.hold_limits_were_set &= !settings.options_are_new || options.max_hold.is_empty();
+    if !settings.hold_limits_were_set {
+        engine.set_hold_limits(options.max_hold.clone());
+    }
+    let clients = Clients::resume(connections, reader.server.last_serial, options);
+    Ok(Restored { server: reader.server, clients, engine, lost })
 }
 
-/// The engine, without the clients that were `lost`.
-fn resume_engine(image: Image, lost: &[ClientId]) -> io::Result<Engine> {
-    let now = clock::now();
-    let mut engine = Engine::from_image(image, RandomState::new(), now)
-        .map_err(|e| io::Error::other(SnapshotError::from(e).to_string()))?;
-    for &client in lost {
-        engine.disconnect(client, now);
+impl Restored {
+    /// Proves that the snapshot was read.
+    pub(super) fn gist(&self) -> Gist {
+        Gist { taken: self.server.taken, connections: self.clients.len(), locks: self.engine.len() }
     }
-    Ok(engine)
 }
 
-/// Tells the log, and whoever asked the old image for the restart.
-fn report(problems: &[String], requester: Option<RawFd>) -> io::Result<()> {
-    for problem in problems {
-        error!("after the hot restart: {problem}");
+/// Retries for some seconds if the machine lacks memory or descriptors: giving up would
+/// lose every lock.
+///
+/// # Errors
+/// That of the last attempt.
+pub(super) fn insist<T>(what: &str, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    const ATTEMPTS: usize = 1_000;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for n in 0..ATTEMPTS {
+        match attempt() {
+            Err(e) if lacks_resources(&e) => {
+                if n == 0 {
+                    error!("hot restart: {what} failed and is tried again: {e}");
+                }
+                thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
     }
-    if let Some(fd) = requester {
-        answer_requester(inherited_descriptor(fd)?, problems);
-    }
-    Ok(())
+    attempt()
 }
 
-fn answer_requester(socket: OwnedFd, problems: &[String]) {
-    let answer = match problems {
-        [] => format!("OK restarted, poolcounterd {VERSION}\n"),
-        _ => format!("ERROR restarted, but {}\n", problems.join("; ")),
-    };
-    if let Err(e) = send(&socket, answer.as_bytes(), SendFlags::NOSIGNAL) {
-        warn!("whoever asked for the hot restart is gone: {e}");
-    }
+fn lacks_resources(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let transient = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC];
+    errno.is_some_and(|errno| transient.contains(&errno))
 }

@@ -1,106 +1,103 @@
-//! Everything that a hot restart hands from the old image of the daemon to the
-//! new one, as text: JSON lines, the first of which names the version.
+//! Everything that a hot restart hands from the old image of the daemon to the new one.
 //!
-//! One module a version, with structs of its own: a version that was released
-//! never changes, so that any later daemon can still read what it wrote
-//! (`tests/snapshots`). What a snapshot says is checked like hostile input: what
-//! no daemon could have written is refused, for the old image serves on then.
+//! A stream of MessagePack maps with named fields: a header with the version, the
+//! server, one record for each connection, one for each pool. A reader ignores unknown
+//! fields and uses the default for a missing one, so a new field needs no new version.
+//! Keys are stored verbatim. Each part of the daemon derives its own state; this module
+//! composes them and checks what spans several parts.
+//!
+//! A snapshot is checked like hostile input: the trial refuses what no daemon can have
+//! written, and the old image continues to serve.
 
-mod v1;
-
-use super::connection::OUTPUT_BYTES_MAX;
-use crate::engine::image::{BadImage, Image, SLOTS_MAX};
+pub use super::connection::ConnectionState;
+use super::input::SHARE_BYTES;
+pub use super::launcher::LauncherState;
+pub use super::listener::{Life, ListenerState};
+pub use super::listeners::ListenersState;
+use super::logging;
+use super::stream::OUTPUT_BYTES_MAX;
+pub use super::unix_socket::FileIdentity;
+use super::world::Engine;
+use super::world::fd::RawFd;
+use crate::engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};
 use crate::engine::{ClientId, Time};
 use crate::protocol::lines::LINE_BYTES_MAX;
-use serde::Deserialize;
+use rmp_serde::decode::ReadRefReader;
+use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::os::fd::RawFd;
+use std::hash::RandomState;
+use std::io::{self, Write};
 
-/// The state of the daemon at the end of a turn of its loop.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Pools, locks, statistics.
-    pub engine: Image,
+/// The version written, and the newest one read.
+pub const NEWEST: u32 = 1;
+
+/// The first record of every version.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    poolcounterd_snapshot: u32,
+    /// The version of the daemon that wrote it, for people.
+    #[serde(default)]
+    daemon: String,
+}
+
+/// Everything except the connections and pools, at the end of a turn of the loop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerState {
     /// When it was taken.
+    #[serde(rename = "taken_ns")]
     pub taken: Time,
-    /// The serial number that the last client got.
+    /// The serial number of the newest client.
     pub last_serial: u32,
-    /// Listeners are shut; the daemon ends when the last client leaves.
-    pub draining: bool,
-    /// Sockets that clients connect to.
-    pub listeners: Vec<ListenerState>,
-    /// All clients.
-    pub connections: Vec<ConnectionState>,
-    /// The control socket, if there is one.
-    pub control: Option<ControlState>,
-    /// The epoll instance in which every connection is watched, edge-triggered and
-    /// with its slot as token. Watching 10,000 anew takes as long as all the rest.
-    pub epoll: RawFd,
-    /// The control connection that waits to hear how the restart went.
-    pub requester: Option<RawFd>,
+    /// The listeners, and the state of a drain.
+    pub listening: ListenersState,
+    /// The epoll instance that watches every connection, edge-triggered, with its slot
+    /// as token. Registering 10,000 again would take as long as all the rest.
+    pub epoll_fd: RawFd,
+    /// The control connection waiting for the result of the restart.
+    pub requester_fd: Option<RawFd>,
+    /// Starts the next binary.
+    pub launcher: LauncherState,
+    /// What operators have set at run time.
+    pub settings: Settings,
+    /// How many records of connections follow.
+    pub connections: usize,
+    /// How many records of pools follow them.
+    pub pools: usize,
+    /// Statistics, and the engine's other state except its pools.
+    pub engine: EngineState,
 }
 
-/// Where a listener came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// `-l`, or its default: another `-l` may close it.
-    Address,
-    /// `--listen-unix`.
-    Unix,
-    /// Inherited: as standard input or from the service manager. `-l` does not
-    /// touch it.
-    Inherited,
+/// What operators have set at run time, and the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Log filter, and lines not written yet.
+    pub logging: logging::State,
+    /// An operator has set the hold limits: they beat `--max-hold`.
+    pub hold_limits_were_set: bool,
+    /// The request for this restart came with options: they override what was set at
+    /// run time.
+    pub options_are_new: bool,
 }
 
-/// One listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListenerState {
-    /// Its descriptor.
-    pub fd: RawFd,
-    /// Where it came from.
-    pub origin: Origin,
-    /// What it is bound to, as logs show it.
-    pub name: String,
-}
-
-/// One client's connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionState {
-    /// Its place, and the slot of its engine client.
-    pub slot: u32,
-    /// The serial number of its engine client.
-    pub serial: u32,
-    /// Its descriptor.
-    pub fd: RawFd,
-    /// Half a line that was received.
-    pub unfinished_line: Vec<u8>,
-    /// It is amid a line that was too long.
-    pub skipping: bool,
-    /// Output that the kernel has not taken yet.
-    pub unsent: Vec<u8>,
-    /// Its input has ended.
-    pub finishing: bool,
-    /// It may have more to read, of which no event will tell any more.
-    pub unread: bool,
-}
-
-/// The control socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ControlState {
-    /// The descriptor that is listened on.
-    pub fd: RawFd,
-    /// The path that it is bound to.
-    pub path: String,
+/// Facts from a snapshot, which prove that a program has read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Gist {
+    /// When it was taken.
+    pub(super) taken: Time,
+    pub(super) connections: usize,
+    pub(super) locks: usize,
 }
 
 /// Why a snapshot is refused.
 #[derive(Debug)]
 pub enum SnapshotError {
-    /// It is no snapshot at all, or it is cut off.
+    /// It is not a snapshot, or it is truncated.
     NotASnapshot(String),
-    /// It was written by a daemon newer than this one.
+    /// A newer daemon wrote it.
     TooNew(u32),
-    /// It says something that no daemon could have written.
+    /// It contains something that no daemon can have written.
     Impossible(String),
 }
 
@@ -119,204 +116,222 @@ impl fmt::Display for SnapshotError {
     }
 }
 
-impl From<BadImage> for SnapshotError {
-    fn from(BadImage(why): BadImage) -> Self {
-        SnapshotError::Impossible(why.to_owned())
+impl std::error::Error for SnapshotError {}
+
+impl From<BadState> for SnapshotError {
+    fn from(BadState(why): BadState) -> Self {
+        impossible(why)
     }
 }
 
-/// The version that is written, and the newest that is read.
-pub const NEWEST: u32 = v1::VERSION;
+fn impossible(why: &str) -> SnapshotError {
+    SnapshotError::Impossible(why.to_owned())
+}
 
-/// What every version's first line has.
-#[derive(Deserialize)]
-struct Header {
-    poolcounterd_snapshot: u32,
+/// Writes a snapshot in the newest version. `server` has the numbers of connections
+/// and pools.
+///
+/// # Errors
+/// The error of writing to `out`.
+pub fn write<'a>(
+    out: impl Write,
+    server: &ServerState,
+    connections: impl IntoIterator<Item = ConnectionState>,
+    pools: impl IntoIterator<Item = PoolState<'a>>,
+) -> io::Result<()> {
+    let mut records = rmp_serde::Serializer::new(out).with_struct_map();
+    let daemon = env!("CARGO_PKG_VERSION").to_owned();
+    let header = Header { poolcounterd_snapshot: NEWEST, daemon };
+    header.serialize(&mut records).map_err(io::Error::other)?;
+    server.serialize(&mut records).map_err(io::Error::other)?;
+    for connection in connections {
+        connection.serialize(&mut records).map_err(io::Error::other)?;
+    }
+    for pool in pools {
+        pool.serialize(&mut records).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+type Records<'a> = rmp_serde::Deserializer<ReadRefReader<'a, [u8]>>;
+
+/// Reads a snapshot record by record, and checks all that can be checked without its
+/// descriptors: first [`Reader::server`], then all of [`Reader::connections`], then all
+/// of [`Reader::pools`], whose keys are borrowed.
+pub struct Reader<'a> {
+    records: Records<'a>,
+    /// Everything except the connections and pools.
+    pub server: ServerState,
+    /// The serial number of the connection in each slot. A hash map would be too slow
+    /// for a hot restart.
+    serials: Vec<Option<u32>>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the version and the server.
+    ///
+    /// # Errors
+    /// Why the snapshot is refused.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, SnapshotError> {
+        let mut records = rmp_serde::Deserializer::from_read_ref(bytes);
+        let header: Header = next(&mut records)?;
+        if header.poolcounterd_snapshot != NEWEST {
+            return Err(SnapshotError::TooNew(header.poolcounterd_snapshot));
+        }
+        let server: ServerState = next(&mut records)?;
+        Ok(Reader { records, server, serials: Vec::new() })
+    }
+
+    /// The connections. After the last one, checks that no descriptor is used twice.
+    pub fn connections(&mut self) -> impl Iterator<Item = Result<ConnectionState, SnapshotError>> {
+        let mut fds: Vec<RawFd> = self.server.descriptors().collect();
+        let count = self.server.connections;
+        (0..=count).filter_map(move |n| match n == count {
+            true => check_descriptors(&mut fds).err().map(Err),
+            false => Some(self.next_connection().inspect(|connection| fds.push(connection.fd))),
+        })
+    }
+
+    fn next_connection(&mut self) -> Result<ConnectionState, SnapshotError> {
+        let connection: ConnectionState = next(&mut self.records)?;
+        check_connection(&connection)?;
+        let slot = connection.slot as usize;
+        if slot >= self.serials.len() {
+            self.serials.resize(slot + 1, None);
+        }
+        if self.serials[slot].replace(connection.serial).is_some() {
+            return Err(impossible("two connections in one slot"));
+        }
+        Ok(connection)
+    }
+
+    /// The pools. After the last one, checks that nothing follows.
+    pub fn pools(&mut self) -> impl Iterator<Item = Result<PoolState<'a>, SnapshotError>> {
+        let count = self.server.pools;
+        (0..=count).filter_map(move |n| match n == count {
+            true => self.check_end().err().map(Err),
+            false => Some(self.next_pool()),
+        })
+    }
+
+    fn next_pool(&mut self) -> Result<PoolState<'a>, SnapshotError> {
+        let pool: PoolState = next(&mut self.records)?;
+        self.check_clients(pool.clients())?;
+        Ok(pool)
+    }
+
+    fn check_end(&mut self) -> Result<(), SnapshotError> {
+        self.check_clients(self.server.engine.clients())?;
+        match u8::deserialize(&mut self.records) {
+            Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(()),
+            _ => Err(impossible("data after its end")),
+        }
+    }
+
+    fn check_clients(
+        &self,
+        clients: impl IntoIterator<Item = ClientId>,
+    ) -> Result<(), SnapshotError> {
+        let is_connected =
+            |client: ClientId| self.serials.get(client.slot as usize) == Some(&Some(client.serial));
+        match clients.into_iter().all(is_connected) {
+            true => Ok(()),
+            false => Err(impossible("a lock without a connection")),
+        }
+    }
+}
+
+fn next<'a, T: Deserialize<'a>>(records: &mut Records<'a>) -> Result<T, SnapshotError> {
+    T::deserialize(records).map_err(|e| SnapshotError::NotASnapshot(e.to_string()))
+}
+
+fn check_descriptors(fds: &mut [RawFd]) -> Result<(), SnapshotError> {
+    fds.sort_unstable();
+    if fds.first().is_some_and(|&fd| fd <= 2) || fds.windows(2).any(|two| two[0] == two[1]) {
+        return Err(impossible("a descriptor twice, or a standard stream"));
+    }
+    Ok(())
+}
+
+fn check_connection(connection: &ConnectionState) -> Result<(), SnapshotError> {
+    if connection.slot >= SLOTS_MAX {
+        return Err(impossible("a slot that no connection could have"));
+    }
+    let line = &connection.unfinished_line;
+    if line.len() >= LINE_BYTES_MAX || line.contains(&b'\n') {
+        return Err(impossible("an unfinished line that is too long or complete"));
+    }
+    let unhandled = &connection.unhandled;
+    let is_amid_line = connection.skipping || !line.is_empty();
+    // A line that is answered later is put back as it is spelt out.
+    if unhandled.len() > SHARE_BYTES + LINE_BYTES_MAX || (is_amid_line && !unhandled.is_empty()) {
+        return Err(impossible("unhandled input that is too long or amid a line"));
+    }
+    if !unhandled.is_empty() && !connection.unread {
+        return Err(impossible("unhandled input without a next turn"));
+    }
+    if connection.unsent.len() > OUTPUT_BYTES_MAX {
+        return Err(impossible("more unsent output than a client may leave unread"));
+    }
+    Ok(())
+}
+
+impl ServerState {
+    /// Every descriptor that is handed over, except those of the connections.
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let listeners = self.listening.listeners.iter().map(|listener| listener.fd);
+        let single =
+            self.requester_fd.into_iter().chain([self.epoll_fd]).chain(self.launcher.trial_fds);
+        listeners.chain(single)
+    }
+}
+
+/// A complete snapshot, for printing and for tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Everything except the connections and pools.
+    pub server: ServerState,
+    /// All clients.
+    pub connections: Vec<ConnectionState>,
+    /// The engine's pools.
+    pub pools: Vec<PoolState<'static>>,
 }
 
 impl Snapshot {
-    /// The snapshot as text, in the newest version.
-    pub fn write(&self) -> Vec<u8> {
-        v1::write(self)
-    }
-
     /// Reads a snapshot of any known version and checks all that can be checked
     /// without its descriptors.
     ///
     /// # Errors
     /// Why it is refused.
-    pub fn read(text: &[u8]) -> Result<Self, SnapshotError> {
-        // Once for all of it, rather than for each string in it.
-        let text = std::str::from_utf8(text)
-            .map_err(|e| SnapshotError::NotASnapshot(format!("not text: {e}")))?;
-        let mut lines = text.split_inclusive('\n');
-        let first = lines.next().unwrap_or_default();
-        let header: Header = serde_json::from_str(first)
-            .map_err(|e| SnapshotError::NotASnapshot(format!("line 1: {e}")))?;
-        let snapshot = match header.poolcounterd_snapshot {
-            v1::VERSION => v1::read(lines)?,
-            version => return Err(SnapshotError::TooNew(version)),
-        };
-        snapshot.check()?;
-        Ok(snapshot)
+    pub fn read(bytes: &[u8]) -> Result<Self, SnapshotError> {
+        let mut reader = Reader::new(bytes)?;
+        let connections = reader.connections().collect::<Result<_, _>>()?;
+        let pools = reader.pools().map(|pool| Ok(pool?.into_owned()));
+        let pools = pools.collect::<Result<_, SnapshotError>>()?;
+        Ok(Snapshot { server: reader.server, connections, pools })
     }
 
-    /// Descriptors are used once, slots are used once, and every lock belongs to
-    /// a connection. What the engine's part must be, the engine checks itself.
-    fn check(&self) -> Result<(), SnapshotError> {
-        let impossible = |why: &str| Err(SnapshotError::Impossible(why.to_owned()));
-        let mut fds: Vec<RawFd> = self.descriptors().collect();
-        fds.sort_unstable();
-        if fds.first().is_some_and(|&fd| fd <= 2) || fds.windows(2).any(|two| two[0] == two[1]) {
-            return impossible("a descriptor twice, or a standard stream");
-        }
-        for connection in &self.connections {
-            if connection.slot >= SLOTS_MAX {
-                return impossible("a slot that no connection could have");
-            }
-            let line = &connection.unfinished_line;
-            if line.len() >= LINE_BYTES_MAX || line.contains(&b'\n') {
-                return impossible("an unfinished line that is none");
-            }
-            if connection.unsent.len() > OUTPUT_BYTES_MAX {
-                return impossible("more unsent output than a client may leave");
-            }
-        }
-        // By slot, and no hash map: a hot restart has no time for one.
-        let slots = self.connections.iter().map(|c| c.slot as usize + 1).max().unwrap_or(0);
-        let mut serials: Vec<Option<u32>> = vec![None; slots];
-        for connection in &self.connections {
-            if serials[connection.slot as usize].replace(connection.serial).is_some() {
-                return impossible("two connections in one slot");
-            }
-        }
-        let is_connected =
-            |client: ClientId| serials.get(client.slot as usize) == Some(&Some(client.serial));
-        if !self.engine.clients().all(is_connected) {
-            return impossible("a lock without a connection");
-        }
-        Ok(())
+    /// The snapshot in the newest version.
+    ///
+    /// # Panics
+    /// If memory runs out.
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let pools = self.pools.iter().cloned();
+        write(&mut out, &self.server, self.connections.iter().cloned(), pools)
+            .expect("plain data, written to memory");
+        out
     }
 
-    /// Every descriptor that goes along.
-    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let listeners = self.listeners.iter().map(|listener| listener.fd);
-        let connections = self.connections.iter().map(|connection| connection.fd);
-        let control = self.control.iter().map(|control| control.fd);
-        listeners.chain(connections).chain(control).chain([self.epoll]).chain(self.requester)
+    /// The engine of the snapshot, continued at `now`.
+    ///
+    /// # Errors
+    /// The engine's state is one that no engine can have written.
+    pub fn resume_engine(&self, now: Time) -> Result<Engine, SnapshotError> {
+        let pools = self.pools.iter().cloned().map(Ok);
+        Engine::resume(self.server.engine.clone(), pools, RandomState::new(), now)
     }
-}
-
-/// Shows that two readers mean the same snapshot: FNV-1a, 64 bits. It guards
-/// against mistakes (a program that exits with 0 without reading), not malice.
-pub fn digest(text: &[u8]) -> u64 {
-    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    text.iter().fold(OFFSET_BASIS, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::image::{LockImage, PoolImage};
-
-    fn sample() -> Snapshot {
-        let client = |slot| ClientId { slot, serial: slot + 100 };
-        let holder =
-            LockImage { client: client(0), depth: 0, since: Time::from_ns(5), deadline: None };
-        let waiter =
-            LockImage { client: client(1), deadline: Some(Time::from_ns(u64::MAX)), ..holder };
-        let every_byte: Vec<u8> = (0..=255).collect();
-        let pool = PoolImage {
-            key: every_byte.clone(),
-            holders: vec![holder],
-            waiters_for_me: vec![waiter],
-            waiters_for_anyone: vec![],
-        };
-        let connection = |slot| ConnectionState {
-            slot,
-            serial: slot + 100,
-            fd: slot as RawFd + 10,
-            unfinished_line: b"ACQ4ME \xff\0".to_vec(),
-            skipping: slot == 1,
-            unsent: every_byte.clone(),
-            finishing: slot == 0,
-            unread: slot == 1,
-        };
-        let mut engine = Image { started: Time::from_ns(1), ..Image::default() };
-        engine.pools.push(pool);
-        engine.counters.total_acquired = 7;
-        engine.durations.processing_ns = u128::MAX;
-        Snapshot {
-            engine,
-            taken: Time::from_ns(77),
-            last_serial: 200,
-            draining: true,
-            listeners: vec![ListenerState {
-                fd: 3,
-                origin: Origin::Inherited,
-                name: "[::1]:7531".to_owned(),
-            }],
-            connections: vec![connection(0), connection(1)],
-            control: Some(ControlState { fd: 4, path: "/run/x".to_owned() }),
-            epoll: 6,
-            requester: Some(5),
-        }
-    }
-
-    fn refusal(snapshot: &Snapshot) -> String {
-        Snapshot::read(&snapshot.write()).expect_err("is refused").to_string()
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let snapshot = sample();
-        assert_eq!(Snapshot::read(&snapshot.write()).unwrap(), snapshot);
-        let empty = Snapshot { epoll: 3, ..Snapshot::default() };
-        assert_eq!(Snapshot::read(&empty.write()).unwrap(), empty);
-    }
-
-    #[test]
-    fn a_newer_version_is_refused_by_its_number() {
-        let text = b"{\"poolcounterd_snapshot\":2,\"anything\":[]}\nwhatever\n";
-        let error = Snapshot::read(text).unwrap_err().to_string();
-        assert_eq!(error, "snapshot version 2 is newer than 1, the newest known here");
-    }
-
-    #[test]
-    fn a_snapshot_cut_off_anywhere_is_refused() {
-        let text = sample().write();
-        for len in 0..text.len() - 1 {
-            assert!(Snapshot::read(&text[..len]).is_err(), "{len} bytes of {}", text.len());
-        }
-    }
-
-    #[test]
-    fn what_no_daemon_could_have_written_is_refused() {
-        let mut twice = sample();
-        twice.connections[1].fd = 3;
-        assert!(refusal(&twice).contains("a descriptor twice"));
-        let mut standard_stream = sample();
-        standard_stream.connections[1].fd = 2;
-        assert!(refusal(&standard_stream).contains("a standard stream"));
-        let mut same_slot = sample();
-        same_slot.connections[1].slot = 0;
-        assert!(refusal(&same_slot).contains("two connections in one slot"));
-        let mut far_away = sample();
-        far_away.connections[0].slot = u32::MAX;
-        assert!(refusal(&far_away).contains("a slot that no connection could have"));
-        let mut two_lines = sample();
-        two_lines.connections[0].unfinished_line = b"a\nb".to_vec();
-        assert!(refusal(&two_lines).contains("an unfinished line"));
-        let mut stranger = sample();
-        stranger.connections[0].serial = 9;
-        assert!(refusal(&stranger).contains("a lock without a connection"));
-    }
-
-    #[test]
-    fn the_digest_tells_texts_apart() {
-        // The test vector of the algorithm's authors for "a".
-        assert_eq!(digest(b"a"), 0xaf63_dc4c_8601_ec8c);
-        assert_ne!(digest(b"ab"), digest(b"ba"));
-    }
-}
+mod tests;

@@ -1,65 +1,126 @@
-//! Unix sockets of our own, bound to a path.
+//! Unix sockets that this daemon binds to a path.
 
-use rustix::net::socket_with;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to};
-use std::fs::Permissions;
+use super::world::fd::OwnedFd;
+use super::world::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use super::world::fs::{Permissions, symlink_metadata};
+use super::world::fs::{read_to_string, remove_file, set_permissions};
+use super::world::io::Errno;
+use super::world::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, connect, socket_with,
+};
+use serde::{Deserialize, Serialize};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
-use std::os::unix::net::UnixStream;
 
-/// A non-blocking stream socket bound to `path` with the mode and group that say
-/// who may connect. Nobody can before it is listened on.
-///
-/// # Errors
-/// What the kernel says; `AddrInUse` where another daemon answers, or a file is
-/// that is no socket.
-pub(super) fn bind(path: &str, mode: u32, group: Option<&str>) -> io::Result<OwnedFd> {
-    remove_stale(path)?;
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    bind_to(&socket, &SocketAddrUnix::new(path)?)?;
-    admit(path, mode, group)?;
-    Ok(socket)
+/// Identifies a socket's file, to tell it from another one at the same path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// The file system's device number.
+    pub device: u64,
+    /// The file's inode number.
+    pub inode: u64,
 }
 
-/// Says who may connect to the socket at `path`.
+/// A socket and the file that it made.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) socket: OwnedFd,
+    pub(super) file: FileIdentity,
+}
+
+/// A non-blocking stream socket bound to `path`. Mode and group decide who may connect;
+/// nobody can before it listens.
 ///
 /// # Errors
-/// What the kernel says, or that there is no such group.
-pub(super) fn admit(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
-    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
-    if let Some(group) = group {
-        chown(path, None, Some(group_id(group)?))?;
+/// The kernel's error, or that the group does not exist; `AddrInUse` if another daemon
+/// listens, or the file there is not a socket. No file is left behind then.
+pub(super) fn bind(path: &str, mode: u32, group: Option<&str>) -> io::Result<Bound> {
+    let address = SocketAddrUnix::new(path)?;
+    remove_stale(path, &address)?;
+    let socket = new_socket()?;
+    bind_to(&socket, &address)?;
+    let file = identity_of(path)?;
+    if let Err(e) = admit(path, mode, group) {
+        remove(path, file);
+        return Err(e);
     }
-    Ok(())
+    Ok(Bound { socket, file })
 }
 
-/// Forgets the socket's name: nobody serves it any more.
-pub(super) fn remove(path: &str) {
-    if let Err(e) = std::fs::remove_file(path) {
+/// Sets mode and group of the socket at `path`: they decide who may connect.
+///
+/// # Errors
+/// The kernel's error, or that the group does not exist.
+pub(super) fn admit(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
+    let group = group.map(group_id).transpose()?;
+    // Sets the group before the mode, which gives it permissions.
+    if group.is_some() {
+        chown(path, None, group)?;
+    }
+    set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Whether `path` still refers to `file`.
+pub(super) fn is_at(path: &str, file: FileIdentity) -> bool {
+    identity_of(path).is_ok_and(|there| there == file)
+}
+
+/// Removes the socket's file. A different file at its path belongs to another process,
+/// such as the daemon that replaced this one.
+pub(super) fn remove(path: &str, file: FileIdentity) {
+    if !is_at(path, file) {
+        return;
+    }
+    if let Err(e) = remove_file(path) {
         log::debug!("{path} could not be removed: {e}");
     }
 }
 
-/// A socket file outlives a daemon that was killed. One where a daemon still
-/// answers is left alone, and so is a file that is no socket.
-fn remove_stale(path: &str) -> io::Result<()> {
-    let Ok(meta) = std::fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if !meta.file_type().is_socket() || UnixStream::connect(path).is_ok() {
-        return Err(io::ErrorKind::AddrInUse.into());
-    }
-    std::fs::remove_file(path)
+fn identity_of(path: &str) -> io::Result<FileIdentity> {
+    let meta = symlink_metadata(path)?;
+    Ok(FileIdentity { device: meta.dev(), inode: meta.ino() })
 }
 
-/// group(5): by name or number.
-pub(super) fn group_id(group: &str) -> io::Result<u32> {
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Removes the socket file of a killed daemon. Leaves the file alone if its owner may be
+/// alive, or if it is not a socket.
+fn remove_stale(path: &str, address: &SocketAddrUnix) -> io::Result<()> {
+    let Ok(meta) = symlink_metadata(path) else {
+        return Ok(());
+    };
+    // Non-blocking: EAGAIN means an owner that does not accept. Only a refusal means
+    // that there is none.
+    let is_stale =
+        meta.file_type().is_socket() && connect(&new_socket()?, address) == Err(Errno::CONNREFUSED);
+    if !is_stale {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    remove_file(path)
+}
+
+/// Whether a process listens at `path`, according to the kernel's list (proc_net(5)).
+///
+/// # Errors
+/// The list can't be read.
+pub(super) fn is_listened_on(path: &str) -> io::Result<bool> {
+    const ACCEPTS_CONNECTIONS: &str = "00010000";
+    let list = read_to_string("/proc/self/net/unix")?;
+    // Num RefCount Protocol Flags Type St Inode Path; a path may contain spaces.
+    Ok(list.lines().any(|line| {
+        line.split_whitespace().nth(3) == Some(ACCEPTS_CONNECTIONS)
+            && line.strip_suffix(path).is_some_and(|before| before.ends_with(' '))
+    }))
+}
+
+/// Looks up a group by name or number (group(5)).
+fn group_id(group: &str) -> io::Result<u32> {
     if let Ok(id) = group.parse() {
         return Ok(id);
     }
-    let groups = std::fs::read_to_string("/etc/group")?;
+    let groups = read_to_string("/etc/group")?;
     let mut entries = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let entry = entries.find(|fields| fields.len() > 2 && fields[0] == group);
     let id = entry.and_then(|fields| fields[2].parse().ok());

@@ -1,23 +1,28 @@
-//! When to give memory back.
+//! When to return memory to the system.
 
 use crate::engine::Time;
 
-/// Some time after a crowd has left, and not while the next may be coming.
+/// Waits for some time after many clients have left, because more may follow.
 #[derive(Default)]
 pub(super) struct Tidier {
-    /// The most connections and locks at a time since memory was given back.
+    /// The highest number of connections and locks since memory was last returned.
     peak: usize,
     due: Option<Time>,
 }
 
 impl Tidier {
-    /// Below that there is nothing worth giving back.
-    const WORTHWHILE: usize = 1_000;
+    /// Below this peak there is too little to return.
+    const WORTHWHILE: usize = 100;
     const DELAY_S: u64 = 2;
 
-    /// Whether it is time, `now` that `size` connections and locks are there.
-    pub(super) fn is_due(&mut self, size: usize, now: Time) -> bool {
+    /// Notes that there are `size` connections and locks.
+    pub(super) fn note(&mut self, size: usize) {
         self.peak = self.peak.max(size);
+    }
+
+    /// Whether to return memory `now`, with `size` connections and locks.
+    pub(super) fn is_due(&mut self, size: usize, now: Time) -> bool {
+        self.note(size);
         if self.peak < Self::WORTHWHILE || size > self.peak / 4 {
             self.due = None;
             return false;

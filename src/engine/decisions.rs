@@ -1,0 +1,293 @@
+//! The decisions: which request gets a lock, waits or is refused; which waiter goes
+//! next; when a lock is taken away.
+
+use super::bookkeeping::Engine;
+use super::client::ClientId;
+use super::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
+use super::lock::{Lock, LockId, NO_POOL, Phase};
+use super::measures::{Asked, Outcome};
+use super::sampler::Weight;
+use super::stack::Stack;
+use super::statistics::Event;
+use super::time::Time;
+use crate::protocol::{Acquire, Mode, Reply};
+
+/// The waiters that inherit a slot whose holder did not finish its work, in this
+/// order.
+const HEIRS: &[Phase] = &[Phase::WaitingForMe, Phase::WaitingForAnyone];
+
+/// The call was for a former client of its slot.
+struct FormerClient;
+
+impl Engine {
+    /// `ACQ4ME`, `ACQ4ANY`: gives the lock, refuses it, or lets the client wait
+    /// (no answer yet).
+    pub fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
+        let Ok(top) = self.top_lock(client, now) else {
+            return;
+        };
+        let answer = match top.and_then(|top| self.refuse_more(top)) {
+            None => self.try_acquire(client, request, now),
+            refusal => refusal,
+        };
+        if let Some(answer) = answer {
+            self.answer(request.mode.into(), client, answer);
+        }
+    }
+
+    /// Refuses a client that waits already or has as many locks as it may. The
+    /// protocol defines the order of the checks, here and in [`Engine::try_acquire`]
+    /// (docs/protocol.md).
+    fn refuse_more(&mut self, top: LockId) -> Option<Reply> {
+        let Lock { client, phase, .. } = self.locks[top as usize];
+        if self.stacks[client.slot as usize].is_full() {
+            return Some(self.refuse(Reply::LockHeld));
+        }
+        phase.waits().then(|| self.refuse(Reply::WaitForResponse))
+    }
+
+    fn try_acquire(&mut self, client: ClientId, request: &Acquire, now: Time) -> Option<Reply> {
+        if request.key.is_empty() || request.workers == 0 || request.max_queue == 0 {
+            return Some(Reply::BadSyntax);
+        }
+        let hash = self.pools.hash(request.key);
+        let weight = self.watch.sampler.next(now);
+        let answer = self.decide((client, weight), request, hash, now);
+        if !weight.is_none() {
+            self.observe_request((client, weight), (request.key, hash), answer, now);
+        }
+        answer
+    }
+
+    #[inline(always)]
+    fn decide(
+        &mut self,
+        (client, weight): (ClientId, Weight),
+        request: &Acquire,
+        hash: u64,
+        now: Time,
+    ) -> Option<Reply> {
+        let found = self.pools.find(request.key, hash);
+        let (holders, count) = found.map_or((0, 0), |id| {
+            let pool = self.pools.get(id);
+            (pool.holders.len(), pool.count())
+        });
+        if count >= request.max_queue {
+            return Some(self.refuse(Reply::QueueFull));
+        }
+        let phase = match request.mode {
+            _ if holders < request.workers => Phase::Holding,
+            _ if request.timeout_s == 0 => return Some(Reply::Timeout),
+            Mode::ForMe => Phase::WaitingForMe,
+            Mode::ForAnyone => Phase::WaitingForAnyone,
+        };
+        let pool = match found {
+            Some(pool) => pool,
+            None => self.add_pool(request.key.into(), hash),
+        };
+        let sequence = self.next_sequence();
+        let kind = (phase, request.mode);
+        let lock = self.add_lock(Lock::new((client, weight), pool, kind, now, sequence));
+        if phase == Phase::Holding {
+            self.limit_hold(lock);
+            self.record(Event::Locked);
+            return Some(Reply::Locked);
+        }
+        self.record(Event::WaitBegan);
+        self.wheel.start(&mut self.locks, lock, now.plus_seconds(request.timeout_s));
+        None
+    }
+
+    /// `RELEASE`: gives back the client's last lock, or cancels its wait.
+    pub fn release(&mut self, client: ClientId, now: Time) {
+        let Ok(top) = self.top_lock(client, now) else {
+            return;
+        };
+        let Some(id) = top else {
+            let answer = self.refuse(Reply::NotLocked);
+            self.answer(Asked::Release, client, answer);
+            return;
+        };
+        let lock = self.remove_lock(id);
+        if lock.phase == Phase::Spent {
+            // The lock was taken away: this RELEASE does not count as a mismatch.
+            self.answer(Asked::Release, client, Reply::NotLocked);
+            return;
+        }
+        self.record(Event::Released);
+        if lock.phase == Phase::Holding {
+            let held_ns = self.end_hold(&lock, Outcome::Released, now);
+            self.answer_done(lock.pool, held_ns, now);
+            self.hand_on(lock.pool, &[Phase::WaitingForMe], now);
+            self.drop_pool_if_empty(lock.pool);
+        } else {
+            self.cancel_wait(&lock, now);
+        }
+        self.answer(Asked::Release, client, Reply::Released);
+    }
+
+    #[inline(always)]
+    fn end_hold(&mut self, lock: &Lock, outcome: Outcome, now: Time) -> u64 {
+        let held_ns = now.ns_since(lock.since);
+        self.record(Event::HoldEnded { mode: lock.mode, outcome, held_ns });
+        self.observe_end(lock, outcome, held_ns, now);
+        held_ns
+    }
+
+    fn cancel_wait(&mut self, lock: &Lock, now: Time) {
+        let waited_ns = now.ns_since(lock.since);
+        self.record(Event::WaitCancelled { mode: lock.mode, waited_ns });
+        self.observe_end(lock, Outcome::Cancelled, waited_ns, now);
+    }
+
+    /// The client has disconnected: gives back all that it holds, the last lock
+    /// first. Its work was not finished, so no waiter gets `DONE`.
+    pub fn disconnect(&mut self, client: ClientId, now: Time) {
+        let mut top = self.top_lock(client, now);
+        while let Ok(Some(id)) = top {
+            let lock = self.remove_lock(id);
+            match lock.phase {
+                Phase::Spent => {}
+                Phase::Holding => {
+                    self.end_hold(&lock, Outcome::Disconnected, now);
+                    self.hand_on(lock.pool, HEIRS, now);
+                    self.drop_pool_if_empty(lock.pool);
+                }
+                // The pool stays: it has a holder as long as it has waiters.
+                Phase::WaitingForMe | Phase::WaitingForAnyone => self.cancel_wait(&lock, now),
+            }
+            top = Ok(self.stacks[client.slot as usize].top());
+        }
+    }
+
+    /// The last lock of `client`. Fails for a former client of the slot.
+    #[inline(always)]
+    fn top_lock(&mut self, client: ClientId, now: Time) -> Result<Option<LockId>, FormerClient> {
+        let Some(top) = self.stacks.get(client.slot as usize).and_then(Stack::top) else {
+            return Ok(None);
+        };
+        let owner = self.locks[top as usize].client;
+        if owner == client { Ok(Some(top)) } else { self.change_owner(owner, client, now) }
+    }
+
+    /// Not reached if the caller disconnects each client before it uses the slot
+    /// again.
+    #[cold]
+    fn change_owner(
+        &mut self,
+        owner: ClientId,
+        client: ClientId,
+        now: Time,
+    ) -> Result<Option<LockId>, FormerClient> {
+        if !client.came_after(owner) {
+            return Err(FormerClient);
+        }
+        self.disconnect(owner, now);
+        Ok(None)
+    }
+
+    /// How long keys may be held, in the order in which the limits apply.
+    pub fn hold_limits(&self) -> &[HoldLimit] {
+        &self.hold_limits
+    }
+
+    /// How long `key` may be held, in seconds. `None` means no limit.
+    pub fn hold_s_max(&self, key: &[u8]) -> Option<u32> {
+        Some(hold_s_max(&self.hold_limits, key)).filter(|&limit| limit > 0)
+    }
+
+    /// Limits how long keys may be held; the first limit that matches a key applies.
+    /// Locks already held are limited too, from the time when they were given.
+    pub fn set_hold_limits(&mut self, limits: Vec<HoldLimit>) {
+        if limits == self.hold_limits {
+            return;
+        }
+        self.hold_limits = limits;
+        for pool in self.pools.iter_mut() {
+            pool.hold_s_max = hold_s_max(&self.hold_limits, pool.key());
+        }
+        let mut deadlines = Vec::new();
+        for id in self.locks.iter().map(|(id, _)| id as LockId).collect::<Vec<_>>() {
+            let lock = &self.locks[id as usize];
+            let deadline = match lock.phase {
+                Phase::Holding => self.hold_deadline(id),
+                _ => lock.timer.deadline(),
+            };
+            self.wheel.stop(&mut self.locks, id);
+            deadlines.extend(deadline.map(|deadline| (deadline, id)));
+        }
+        self.start_timers(deadlines);
+    }
+
+    /// Ends the waits that time out by `now`, and takes away the locks that were held
+    /// for too long.
+    pub fn expire(&mut self, now: Time) {
+        while let Some(id) = self.wheel.pop_expired(&mut self.locks, now) {
+            if self.locks[id as usize].phase == Phase::Holding {
+                self.take_away(id, now);
+                continue;
+            }
+            let lock = self.remove_lock(id);
+            let waited_ns = now.ns_since(lock.since);
+            self.record(Event::WaitTimedOut { mode: lock.mode, waited_ns });
+            self.observe_end(&lock, Outcome::Timeout, waited_ns, now);
+            self.answer(lock.mode.into(), lock.client, Reply::Timeout);
+        }
+    }
+
+    /// Takes away a lock that was held for too long. The pool continues as if the
+    /// holder had disconnected. The lock is spent for the holder, which learns this
+    /// when it gives the lock back.
+    fn take_away(&mut self, id: LockId, now: Time) {
+        let lock = self.locks[id as usize].clone();
+        let Lock { client, pool, .. } = lock;
+        self.pools.get_mut(pool).holders.leave(&mut self.locks, id);
+        let spent = &mut self.locks[id as usize];
+        (spent.phase, spent.pool) = (Phase::Spent, NO_POOL);
+        let held_ns = self.end_hold(&lock, Outcome::Expired, now);
+        let key = self.pools.get(pool).key().to_vec();
+        self.expired.push(ExpiredLock { client, key, held_ns });
+        self.hand_on(pool, HEIRS, now);
+        self.drop_pool_if_empty(pool);
+    }
+
+    /// The work is done: sends `DONE` to all waiters that accept another client's
+    /// work, oldest first.
+    fn answer_done(&mut self, pool: u32, held_ns: u64, now: Time) {
+        while let Some(id) = self.pools.get(pool).waiters_for_anyone.first() {
+            let waiter = self.remove_lock(id);
+            let waited_ns = now.ns_since(waiter.since);
+            self.record(Event::WaitDone { waited_ns, held_ns });
+            self.observe_end(&waiter, Outcome::Done, waited_ns, now);
+            self.answer(Asked::ForAnyone, waiter.client, Reply::Done);
+        }
+    }
+
+    /// Gives a free slot to the oldest waiter of the first phase in `heirs` that has
+    /// waiters.
+    fn hand_on(&mut self, pool: u32, heirs: &[Phase], now: Time) {
+        let pool = self.pools.get_mut(pool);
+        let Some(id) = heirs.iter().find_map(|&phase| pool.queue(phase).first()) else {
+            return;
+        };
+        self.wheel.stop(&mut self.locks, id);
+        let lock = &mut self.locks[id as usize];
+        let waiter = lock.clone();
+        lock.phase = Phase::Holding;
+        lock.since = now;
+        self.last_sequence += 1;
+        lock.sequence = self.last_sequence;
+        pool.queue_mut(waiter.phase).leave(&mut self.locks, id);
+        pool.holders.join(&mut self.locks, id);
+        self.limit_hold(id);
+        let waited_ns = now.ns_since(waiter.since);
+        self.record(Event::HandedOn { mode: waiter.mode, waited_ns });
+        self.observe_end(&waiter, Outcome::Locked, waited_ns, now);
+        self.answer(waiter.mode.into(), waiter.client, Reply::Locked);
+    }
+
+    fn refuse(&mut self, reply: Reply) -> Reply {
+        self.record(Event::Refused(reply));
+        reply
+    }
+}

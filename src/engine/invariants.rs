@@ -1,0 +1,66 @@
+//! What is true after every call. For tests, simulation and fuzzing.
+
+use super::bookkeeping::Engine;
+use super::lock::{Lock, Phase};
+
+impl Engine {
+    /// Panics unless the engine's parts agree. O(everything).
+    pub fn check_invariants(&self) {
+        self.pools.check_invariants(&self.locks);
+        self.check_counts();
+        self.check_stacks();
+        self.check_order();
+    }
+
+    fn check_counts(&self) {
+        let in_phase = |phase| self.locks.iter().filter(|(_, lock)| lock.phase == phase).count();
+        let (holders, spent) = (in_phase(Phase::Holding), in_phase(Phase::Spent));
+        let waiters = self.locks.len() - holders - spent;
+        let in_queues: u32 = self.pools.iter().map(|(_, pool)| pool.count()).sum();
+        assert_eq!(in_queues as usize, holders + waiters, "a lock is in no queue");
+        let on_stacks: usize = self.stacks.iter().map(|stack| stack.as_slice().len()).sum();
+        assert_eq!(on_stacks, self.locks.len(), "a lock is on no stack");
+        let timers = self.locks.iter().filter(|(_, lock)| lock.timer.deadline().is_some()).count();
+        assert_eq!(timers, self.wheel.len());
+        let gauges = &self.counters;
+        assert_eq!(gauges.hashtable_entries as usize, self.pools.len());
+        assert_eq!(gauges.processing_workers as usize, holders);
+        assert_eq!(gauges.waiting_workers as usize, waiters);
+    }
+
+    fn check_stacks(&self) {
+        for (slot, stack) in self.stacks.iter().enumerate() {
+            for &id in stack.as_slice() {
+                let lock = &self.locks[id as usize];
+                let top = stack.top().expect("a lock is on it");
+                assert_eq!(lock.client.slot as usize, slot);
+                assert_eq!(lock.client, self.locks[top as usize].client);
+                assert_eq!(lock.timer.deadline().is_some(), self.needs_timer(lock));
+                assert!(!lock.phase.waits() || top == id, "a wait below a lock");
+            }
+        }
+    }
+
+    /// Sequence numbers increase along every queue and every stack.
+    fn check_order(&self) {
+        let sequence = |id: &u32| self.locks[*id as usize].sequence;
+        for stack in &self.stacks {
+            assert!(stack.as_slice().is_sorted_by_key(sequence), "a stack is not in order");
+        }
+        for (_, pool) in self.pools.iter() {
+            for phase in [Phase::Holding, Phase::WaitingForMe, Phase::WaitingForAnyone] {
+                let queue = pool.queue(phase).iter(&self.locks);
+                let sequences = queue.map(|(_, lock)| lock.sequence);
+                assert!(sequences.is_sorted(), "a queue is not in order");
+            }
+        }
+    }
+
+    fn needs_timer(&self, lock: &Lock) -> bool {
+        match lock.phase {
+            Phase::Holding => self.pools.get(lock.pool).hold_s_max > 0,
+            Phase::WaitingForMe | Phase::WaitingForAnyone => true,
+            Phase::Spent => false,
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Converts the engine to plain data and back: the state that survives a hot restart.
+//!
+//! [`Engine::state`] and [`Engine::pool_states`] return it, one pool at a time and
+//! with borrowed keys, so that a snapshot of any size is streamed, not copied.
+//! [`Engine::resume`] reads it in the same way and checks all of it.
+//!
+//! All types derive serde. The data contains the names of the fields, fields with
+//! default values are left out, and unknown fields are ignored: a daemon reads what
+//! an older or a newer one wrote.
+
+use super::bookkeeping::Engine;
+use super::client::ClientId;
+use super::hold_limits::HoldLimit;
+use super::lock::{Lock, LockId, NO_POOL, Phase};
+use super::measures::Measures;
+use super::sampler::Weight;
+use super::statistics::{Counters, Times};
+use super::time::Time;
+use super::view::LockView;
+use super::watch::{Watch, WatchState};
+use crate::protocol::Mode;
+use crate::protocol::lines::LINE_BYTES_MAX;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::RandomState;
+
+/// Everything that the engine knows, except the pools.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineState {
+    /// When the daemon began to count.
+    #[serde(rename = "started_ns")]
+    pub started: Time,
+    /// The same moment in nanoseconds since 1970, as it was first shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_wall_ns: Option<u64>,
+    /// The whole-number statistics. [`Engine::resume`] counts the gauges itself.
+    #[serde(default)]
+    pub counters: Counters,
+    /// The sums of time.
+    #[serde(default)]
+    pub times: Times,
+    /// Histograms, and answers by command.
+    #[serde(default)]
+    pub measures: Measures,
+    /// What was asked for most, and what took long.
+    #[serde(default)]
+    pub watch: WatchState,
+    /// The sequence number of the hold or wait that began last.
+    #[serde(default)]
+    pub last_sequence: u64,
+    /// The first limit that matches a key applies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hold_limits: Vec<HoldLimit>,
+    /// Locks that were taken away and not given back yet, in no particular order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spent: Vec<LockState>,
+}
+
+/// One key and its queues, the oldest lock first in each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolState<'a> {
+    /// Raw bytes, borrowed where the format allows it.
+    #[serde(borrow, with = "serde_bytes")]
+    pub key: Cow<'a, [u8]>,
+    /// Never empty: waiters always have a holder to wait for.
+    pub holders: Vec<LockState>,
+    /// Clients that wait after `ACQ4ME`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiters_for_me: Vec<LockState>,
+    /// Clients that wait after `ACQ4ANY`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiters_for_anyone: Vec<LockState>,
+}
+
+/// One lock: held, waited for or spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockState {
+    /// The client that it belongs to.
+    pub client: ClientId,
+    /// Its number in the order in which all holds and waits of the engine began.
+    /// Decides which lock expires first within a tick, and which is a client's last.
+    pub sequence: u64,
+    /// When the hold or the wait began.
+    #[serde(rename = "since_ns")]
+    pub since: Time,
+    /// When the wait times out. `None` for a holder: its deadline follows from the
+    /// hold limits.
+    #[serde(rename = "deadline_ns", default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
+    /// A holder asked by `ACQ4ANY`. A waiter's queue says what it asked by.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub for_anyone: bool,
+    /// Whether it is sampled.
+    #[serde(default, skip_serializing_if = "Weight::is_none")]
+    pub weight: Weight,
+}
+
+/// The kernel allows a process a million descriptors (fs.nr_open); a slot far
+/// above that would make the engine reserve memory for all below it.
+pub const SLOTS_MAX: u32 = 1 << 22;
+
+/// The reason why no engine can have written a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadState(pub &'static str);
+
+impl fmt::Display for BadState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for BadState {}
+
+impl Engine {
+    /// Everything except the pools. Pending answers, and locks taken away but not
+    /// reported yet, are not included.
+    pub fn state(&self) -> EngineState {
+        let locks = self.clients().flat_map(|client| client.locks());
+        let spent = locks.filter(|lock| lock.phase() == Phase::Spent);
+        EngineState {
+            started: self.started,
+            started_wall_ns: self.started_wall_ns,
+            counters: self.counters,
+            times: self.times,
+            measures: self.measures.clone(),
+            watch: self.watch.state(),
+            last_sequence: self.last_sequence,
+            hold_limits: self.hold_limits.clone(),
+            spent: spent.map(|lock| LockState::of(&lock)).collect(),
+        }
+    }
+
+    /// The pools, in no particular order.
+    pub fn pool_states(&self) -> impl Iterator<Item = PoolState<'_>> {
+        self.pools().map(|pool| {
+            let queue = |phase| pool.locks(phase).map(|lock| LockState::of(&lock)).collect();
+            PoolState {
+                key: Cow::Borrowed(pool.key()),
+                holders: queue(Phase::Holding),
+                waiters_for_me: queue(Phase::WaitingForMe),
+                waiters_for_anyone: queue(Phase::WaitingForAnyone),
+            }
+        })
+    }
+
+    /// Makes an engine that continues at `now` from the state of another one: it
+    /// gives the same answers in the same order. Reads one pool at a time; an owned
+    /// key is moved, not copied.
+    ///
+    /// # Errors
+    /// A state that no engine can have written, or the first error among `pools`.
+    pub fn resume<'a, E: From<BadState>>(
+        state: EngineState,
+        pools: impl IntoIterator<Item = Result<PoolState<'a>, E>>,
+        hasher: RandomState,
+        now: Time,
+    ) -> Result<Self, E> {
+        check_sums(&state, now)?;
+        let mut engine = Engine::new(hasher, now);
+        engine.hold_limits = state.hold_limits;
+        engine.last_sequence = state.last_sequence;
+        let mut resumed = Resumed {
+            now,
+            last_sequence: state.last_sequence,
+            locks: Vec::new(),
+            deadlines: Vec::new(),
+        };
+        for pool in pools {
+            engine.resume_pool(pool?, &mut resumed)?;
+        }
+        for lock in &state.spent {
+            let id = engine.locks.insert(lock.resume(NO_POOL, Phase::Spent)) as LockId;
+            resumed.note(id, lock, Phase::Spent)?;
+        }
+        engine.resume_stacks(resumed.locks)?;
+        engine.start_timers(resumed.deadlines);
+        engine.started = state.started;
+        engine.started_wall_ns = state.started_wall_ns;
+        engine.times = state.times;
+        engine.measures = state.measures;
+        engine.watch = Watch::resume(state.watch, now, |name| engine.pools.hash_aside(name));
+        engine.counters = Counters {
+            hashtable_entries: engine.counters.hashtable_entries,
+            processing_workers: engine.counters.processing_workers,
+            waiting_workers: engine.counters.waiting_workers,
+            ..state.counters
+        };
+        Ok(engine)
+    }
+
+    fn resume_pool(&mut self, state: PoolState, resumed: &mut Resumed) -> Result<(), BadState> {
+        check_pool(&state)?;
+        let hash = self.pools.hash_aside(&state.key);
+        if self.pools.find(&state.key, hash).is_some() {
+            return Err(BadState("a key twice"));
+        }
+        let pool = self.add_pool(state.key.into_owned().into_boxed_slice(), hash);
+        for (queue, locks) in [
+            (Phase::Holding, state.holders),
+            (Phase::WaitingForMe, state.waiters_for_me),
+            (Phase::WaitingForAnyone, state.waiters_for_anyone),
+        ] {
+            for lock in locks {
+                let id = self.queue_lock(lock.resume(pool, queue));
+                resumed.note(id, &lock, queue)?;
+                match queue {
+                    Phase::Holding => self.counters.processing_workers += 1,
+                    _ => self.counters.waiting_workers += 1,
+                }
+                let deadline = lock.deadline.or_else(|| self.hold_deadline(id));
+                resumed.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the locks on their clients' stacks, in the order in which they began.
+    fn resume_stacks(&mut self, mut locks: Vec<(u64, LockId)>) -> Result<(), BadState> {
+        locks.sort_unstable();
+        if locks.windows(2).any(|two| two[0].0 == two[1].0) {
+            return Err(BadState("a sequence number twice"));
+        }
+        for (_, id) in locks {
+            let client = self.locks[id as usize].client;
+            let stack = *self.stack_mut(client.slot);
+            if let Some(top) = stack.top().map(|top| &self.locks[top as usize]) {
+                if top.client != client {
+                    return Err(BadState("two clients in one slot"));
+                }
+                if top.phase.waits() {
+                    return Err(BadState("a wait below another lock of its client"));
+                }
+            }
+            if stack.is_full() {
+                return Err(BadState("a client with too many locks"));
+            }
+            self.stack_mut(client.slot).push(id);
+        }
+        Ok(())
+    }
+}
+
+/// What [`Engine::resume`] sorts once it has read all locks.
+struct Resumed {
+    now: Time,
+    last_sequence: u64,
+    /// With their sequence numbers.
+    locks: Vec<(u64, LockId)>,
+    deadlines: Vec<(Time, LockId)>,
+}
+
+impl Resumed {
+    fn note(&mut self, id: LockId, lock: &LockState, phase: Phase) -> Result<(), BadState> {
+        check_lock(lock, phase, self.now)?;
+        if lock.sequence == 0 || lock.sequence > self.last_sequence {
+            return Err(BadState("a sequence number that was not given yet"));
+        }
+        self.locks.push((lock.sequence, id));
+        Ok(())
+    }
+}
+
+impl LockState {
+    fn of(lock: &LockView) -> Self {
+        LockState {
+            client: lock.client(),
+            sequence: lock.sequence(),
+            since: lock.since(),
+            deadline: lock.deadline().filter(|_| lock.phase().waits()),
+            for_anyone: lock.phase() == Phase::Holding && lock.mode() == Mode::ForAnyone,
+            weight: lock.weight(),
+        }
+    }
+
+    fn resume(&self, pool: u32, phase: Phase) -> Lock {
+        let mode = match phase {
+            Phase::WaitingForAnyone => Mode::ForAnyone,
+            Phase::Holding if self.for_anyone => Mode::ForAnyone,
+            _ => Mode::ForMe,
+        };
+        let whose = (self.client, self.weight);
+        Lock::new(whose, pool, (phase, mode), self.since, self.sequence)
+    }
+}
+
+impl EngineState {
+    /// The clients of the spent locks, once for each lock.
+    pub fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.spent.iter().map(|lock| lock.client)
+    }
+}
+
+impl PoolState<'_> {
+    /// The same state with an owned key.
+    pub fn into_owned(self) -> PoolState<'static> {
+        PoolState { key: Cow::Owned(self.key.into_owned()), ..self }
+    }
+
+    /// The clients that hold the key or wait for it, once for each hold or wait.
+    pub fn clients(&self) -> impl Iterator<Item = ClientId> {
+        let waiters = self.waiters_for_me.iter().chain(&self.waiters_for_anyone);
+        self.holders.iter().chain(waiters).map(|lock| lock.client)
+    }
+}
+
+/// Refuses sums so large that the daemon could overflow them.
+fn check_sums(state: &EngineState, now: Time) -> Result<(), BadState> {
+    let counters = Counters::ALL.iter().map(|counter| (counter.get)(&state.counters));
+    let times = Times::ALL.iter().map(|time| (time.get)(&state.times));
+    let counters = counters.chain([state.last_sequence]);
+    let are_impossible = state.measures.is_impossible() || state.watch.is_impossible(now);
+    if counters.max() > Some(u64::MAX / 2) || times.max() > Some(u128::MAX / 2) || are_impossible {
+        return Err(BadState("a sum that nothing could have come to"));
+    }
+    if state.started > now {
+        return Err(BadState("a start in the future"));
+    }
+    Ok(())
+}
+
+fn check_pool(state: &PoolState) -> Result<(), BadState> {
+    // Two fast searches instead of one loop over the bytes: keys are most of the data
+    // of a hot restart.
+    let is_key = |key: &[u8]| !key.is_empty() && !key.contains(&b' ') && !key.contains(&b'\n');
+    if !is_key(&state.key) || state.key.len() >= LINE_BYTES_MAX {
+        return Err(BadState("a key that no command could hold"));
+    }
+    if state.holders.is_empty() {
+        return Err(BadState("a key without a holder"));
+    }
+    let is_in_order = |queue: &[LockState]| queue.is_sorted_by_key(|lock| lock.sequence);
+    let queues = [&state.holders, &state.waiters_for_me, &state.waiters_for_anyone];
+    if !queues.into_iter().all(|queue| is_in_order(queue)) {
+        return Err(BadState("a queue in which a newer lock precedes an older one"));
+    }
+    Ok(())
+}
+
+fn check_lock(lock: &LockState, phase: Phase, now: Time) -> Result<(), BadState> {
+    if lock.client.slot >= SLOTS_MAX {
+        return Err(BadState("a client in a slot that no connection could have"));
+    }
+    if lock.since > now {
+        return Err(BadState("a lock from the future"));
+    }
+    if lock.weight.is_impossible() {
+        return Err(BadState("a sample that stands for too many requests"));
+    }
+    match (lock.deadline, phase.waits()) {
+        (Some(deadline), true) => check_wait(lock.since, deadline),
+        (None, false) => Ok(()),
+        (Some(_), false) => Err(BadState("a deadline of a lock that is held")),
+        (None, true) => Err(BadState("a wait without a deadline")),
+    }
+}
+
+/// A client waits for whole seconds, or until the end of time if that comes first.
+fn check_wait(since: Time, deadline: Time) -> Result<(), BadState> {
+    let timeout_ns = deadline.ns_since(since);
+    let is_whole = timeout_ns > 0 && timeout_ns % 1_000_000_000 == 0;
+    if !is_whole && deadline != Time::from_ns(u64::MAX) {
+        return Err(BadState("a wait for no whole number of seconds"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+use super::*;
+use crate::protocol::{Acquire, Mode, Reply};
+
+const START: Time = Time::from_ns(10_000_000_000);
+
+fn client(slot: u32) -> ClientId {
+    ClientId { slot, serial: slot + 100 }
+}
+
+fn at_ms(ms: u64) -> Time {
+    START.plus_ns(ms * 1_000_000)
+}
+
+fn acquire(engine: &mut Engine, client: ClientId, key: &[u8], timeout_s: u64, now: Time) {
+    let request = Acquire { mode: Mode::ForMe, key, workers: 1, max_queue: 10, timeout_s };
+    engine.acquire(client, &request, now);
+}
+
+fn answers(engine: &mut Engine) -> Vec<(u32, Reply)> {
+    std::iter::from_fn(|| engine.take_answer())
+        .map(|(client, reply)| (client.slot, reply))
+        .collect()
+}
+
+fn restarted(engine: &Engine, now: Time) -> Engine {
+    let pools = engine.pool_states().map(Ok::<_, BadState>);
+    let engine = Engine::resume(engine.state(), pools, RandomState::new(), now);
+    let engine = engine.expect("an engine's state");
+    engine.check_invariants();
+    engine
+}
+
+/// `engine` gives the same answers at `now` with and without a restart before.
+#[track_caller]
+fn expect_at(engine: &Engine, now: Time, expected: &[(u32, Reply)]) {
+    for mut engine in [engine.clone(), restarted(engine, now)] {
+        answers(&mut engine);
+        engine.expire(now);
+        assert_eq!(answers(&mut engine), expected);
+    }
+}
+
+fn limits(limits: &[&str]) -> Vec<HoldLimit> {
+    limits.iter().map(|limit| limit.parse().expect("a limit")).collect()
+}
+
+#[test]
+fn a_hold_that_expired_before_a_wait_still_does_after_a_restart() {
+    let mut engine = Engine::new(RandomState::new(), START);
+    engine.set_hold_limits(limits(&["a=1"]));
+    acquire(&mut engine, client(0), b"a", 0, at_ms(0));
+    acquire(&mut engine, client(1), b"a", 1, at_ms(10));
+    expect_at(&engine, at_ms(1_100), &[(1, Reply::Locked)]);
+}
+
+#[test]
+fn a_wait_that_expired_before_a_hold_still_does_after_a_restart() {
+    let mut engine = Engine::new(RandomState::new(), START);
+    engine.set_hold_limits(limits(&["a=2"]));
+    acquire(&mut engine, client(0), b"a", 0, at_ms(0));
+    acquire(&mut engine, client(1), b"a", 1, at_ms(10));
+    expect_at(&engine, at_ms(2_100), &[(1, Reply::Timeout)]);
+}
+
+/// Many keys, so that the order of pools or slots can't be right by accident.
+#[test]
+fn waits_of_the_same_age_time_out_in_the_order_in_which_they_began() {
+    let mut engine = Engine::new(RandomState::new(), START);
+    let order: Vec<u32> = (0..50).map(|n| n * 7 % 50).collect();
+    for &n in &order {
+        acquire(&mut engine, client(100 + n), &[b'k', b'a' + n as u8], 0, at_ms(0));
+    }
+    for &n in order.iter().rev() {
+        acquire(&mut engine, client(n), &[b'k', b'a' + n as u8], 1, at_ms(0));
+    }
+    let expected: Vec<_> = order.iter().rev().map(|&n| (n, Reply::Timeout)).collect();
+    expect_at(&engine, at_ms(1_500), &expected);
+    expect_at(&restarted(&engine, at_ms(500)), at_ms(1_500), &expected);
+}
+
+#[test]
+fn hold_limits_survive_and_setting_them_again_changes_no_order() {
+    let mut engine = Engine::new(RandomState::new(), START);
+    engine.set_hold_limits(limits(&["a=9"]));
+    acquire(&mut engine, client(0), b"a", 0, at_ms(0));
+    acquire(&mut engine, client(1), b"b", 0, at_ms(0));
+    acquire(&mut engine, client(2), b"a", 1, at_ms(0));
+    acquire(&mut engine, client(3), b"b", 1, at_ms(0));
+    // The limit starts when the lock is given, so both expire in one tick, and the
+    // hold began first.
+    for limits in [limits(&["a=1"]), limits(&["x=5", "a=1"]), limits(&["a=1"])] {
+        engine.set_hold_limits(limits);
+        expect_at(&engine, at_ms(1_500), &[(2, Reply::Locked), (3, Reply::Timeout)]);
+    }
+    let mut resumed = restarted(&engine, at_ms(1));
+    assert_eq!(resumed.state().hold_limits, limits(&["a=1"]));
+    resumed.set_hold_limits(Vec::new());
+    expect_at(&resumed, at_ms(1_500), &[(2, Reply::Timeout), (3, Reply::Timeout)]);
+}
+
+#[test]
+fn a_newer_client_of_a_slot_ends_the_former_one() {
+    let newer = ClientId { serial: u32::MAX.wrapping_add(5), ..client(0) };
+    let former = ClientId { serial: u32::MAX, ..client(0) };
+    let mut engine = Engine::new(RandomState::new(), START);
+    acquire(&mut engine, former, b"a", 0, at_ms(0));
+    acquire(&mut engine, client(1), b"a", 9, at_ms(0));
+    engine.release(newer, at_ms(1));
+    engine.check_invariants();
+    assert_eq!(
+        answers(&mut engine),
+        [(0, Reply::Locked), (1, Reply::Locked), (0, Reply::NotLocked)]
+    );
+    engine.disconnect(former, at_ms(2));
+    assert_eq!(engine.len(), 1);
+}
+
+/// Three clients: the first holds `k` and waits for `l`, the second holds `l` and has
+/// a spent lock, the third waits for `l` after ACQ4ANY.
+fn sample() -> (EngineState, Vec<PoolState<'static>>) {
+    let lock = |slot, sequence, timeout_s: Option<u64>| LockState {
+        client: client(slot),
+        sequence,
+        since: at_ms(sequence),
+        deadline: timeout_s.map(|seconds| at_ms(sequence).plus_seconds(seconds)),
+        for_anyone: false,
+        weight: Weight::default(),
+    };
+    let pools = vec![
+        PoolState {
+            key: Cow::Borrowed(b"k"),
+            holders: vec![lock(0, 1, None)],
+            ..PoolState::default()
+        },
+        PoolState {
+            key: Cow::Borrowed(b"l"),
+            holders: vec![lock(1, 3, None)],
+            waiters_for_me: vec![lock(0, 4, Some(7))],
+            waiters_for_anyone: vec![lock(2, 5, Some(u64::MAX))],
+        },
+    ];
+    let state = EngineState {
+        started: START,
+        started_wall_ns: Some(9),
+        last_sequence: 5,
+        spent: vec![lock(1, 2, None)],
+        ..EngineState::default()
+    };
+    (state, pools)
+}
+
+#[track_caller]
+fn refused(why: &'static str, change: impl Fn(&mut EngineState, &mut Vec<PoolState>)) {
+    let (mut state, mut pools) = sample();
+    change(&mut state, &mut pools);
+    let pools = pools.into_iter().map(Ok::<_, BadState>);
+    let refusal = Engine::resume(state, pools, RandomState::new(), at_ms(1_000));
+    assert_eq!(refusal.map(|_| ()), Err(BadState(why)));
+}
+
+#[test]
+fn what_an_engine_wrote_is_resumed() {
+    let (state, pools) = sample();
+    let resumed = Engine::resume(
+        state,
+        pools.into_iter().map(Ok::<_, BadState>),
+        RandomState::new(),
+        at_ms(5),
+    );
+    resumed.expect("an engine").check_invariants();
+}
+
+#[test]
+fn impossible_pools_are_refused() {
+    refused("a key without a holder", |_, pools| pools[1].holders.clear());
+    refused("a key without a holder", |_, pools| {
+        pools.push(PoolState { key: b"m".into(), ..PoolState::default() })
+    });
+    refused("a key twice", |_, pools| pools[0].key = b"l".into());
+    for key in [&b""[..], b"a b", b"a\n", &[b'x'; LINE_BYTES_MAX]] {
+        refused("a key that no command could hold", |_, pools| pools[0].key = Cow::Borrowed(key));
+    }
+    refused("a queue in which a newer lock precedes an older one", |state, pools| {
+        state.last_sequence = 6;
+        let older = pools[1].waiters_for_me[0];
+        pools[1].waiters_for_me.insert(0, LockState { client: client(3), sequence: 6, ..older });
+    });
+}
+
+#[test]
+fn impossible_stacks_are_refused() {
+    refused("two clients in one slot", |_, pools| pools[0].holders[0].client.serial += 1);
+    refused("two clients in one slot", |state, _| state.spent[0].client.serial += 1);
+    refused("a wait below another lock of its client", |state, pools| {
+        (state.last_sequence, pools[0].holders[0].sequence) = (6, 6);
+    });
+    refused("a wait below another lock of its client", |_, pools| {
+        pools[1].waiters_for_anyone[0].client = client(0);
+    });
+    refused("a client with too many locks", |state, pools| {
+        state.last_sequence = 9;
+        let lock = pools[1].holders[0];
+        pools[1].holders.extend((6..9).map(|sequence| LockState { sequence, ..lock }));
+    });
+    refused("a client in a slot that no connection could have", |state, _| {
+        state.spent[0].client.slot = SLOTS_MAX;
+    });
+}
+
+#[test]
+fn impossible_order_and_times_are_refused() {
+    refused("a sequence number twice", |state, _| state.spent[0].sequence = 1);
+    refused("a sequence number that was not given yet", |state, _| state.last_sequence = 4);
+    refused("a sequence number that was not given yet", |state, _| state.spent[0].sequence = 0);
+    refused("a lock from the future", |_, pools| pools[0].holders[0].since = at_ms(1_001));
+    refused("a start in the future", |state, _| state.started = at_ms(1_001));
+    refused("a wait without a deadline", |_, pools| pools[1].waiters_for_me[0].deadline = None);
+    refused("a deadline of a lock that is held", |_, pools| {
+        pools[0].holders[0].deadline = Some(at_ms(1_001));
+    });
+    refused("a deadline of a lock that is held", |state, _| state.spent[0].deadline = Some(START));
+    for deadline in [at_ms(4), START, at_ms(1_005)] {
+        refused("a wait for no whole number of seconds", |_, pools| {
+            pools[1].waiters_for_me[0].deadline = Some(deadline);
+        });
+    }
+}
+
+#[test]
+fn impossible_sums_are_refused() {
+    let why = "a sum that nothing could have come to";
+    refused(why, |state, _| state.counters.expired_locks = u64::MAX / 2 + 1);
+    refused(why, |state, _| state.times.gained_ns = u128::MAX / 2 + 1);
+    refused(why, |state, _| state.last_sequence = u64::MAX);
+}
+
+#[test]
+fn an_error_among_the_pools_is_passed_on() {
+    let (state, pools) = sample();
+    let pools = pools.into_iter().map(Ok).chain([Err(BadState("unreadable"))]);
+    let refusal = Engine::resume(state, pools, RandomState::new(), at_ms(1_000));
+    assert_eq!(refusal.map(|_| ()), Err(BadState("unreadable")));
+}
+
+#[test]
+fn keys_are_borrowed_and_owned_ones_move() {
+    let (state, pools) = sample();
+    let pools = pools.into_iter().map(|pool| Ok::<_, BadState>(pool.into_owned()));
+    let engine = Engine::resume(state, pools, RandomState::new(), at_ms(5)).expect("an engine");
+    let shown = engine.pool(b"l").expect("the pool");
+    let borrowed = engine.pool_states().find(|pool| *pool.key == *b"l").expect("the pool");
+    assert!(std::ptr::eq(shown.key(), &*borrowed.key));
+}

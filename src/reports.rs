@@ -1,0 +1,102 @@
+//! What operators see, as text: pure functions of read-only views of the engine, and of
+//! what only the server knows ([`figures`]).
+//!
+//! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
+//! The others are [`report`]s: the server gives them a [`View`], and some a [`Survey`],
+//! which walks all keys or all connections in steps.
+
+pub mod exporter;
+mod exposition;
+pub mod figures;
+pub mod json;
+mod lists;
+pub mod prometheus;
+mod shown;
+pub mod survey;
+
+use crate::engine::statistics::{COUNTERS_IN_FULL, Counters, Times};
+use crate::engine::windows::Closed;
+use crate::engine::{Engine, Time};
+use crate::protocol::Query;
+pub use shown::{Peers, ROWS_MAX, View};
+use shown::{Seconds, Uptime};
+use std::fmt::{self, Display, Formatter};
+use survey::{Survey, Wants};
+
+/// The answer to `STATS`, if it needs no view.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The text.
+    Text(Vec<u8>),
+    /// It is a [`report`].
+    Report,
+    /// There is no such statistic.
+    Unknown,
+}
+
+/// Answers `STATS`, as far as the engine alone can.
+pub fn stats(query: &Query, engine: &Engine, now: Time) -> Answer {
+    let uptime = Uptime(now.ns_since(engine.started()));
+    let text = match query {
+        Query::Full => Full { engine, uptime }.to_string(),
+        Query::Uptime => format!("uptime: {uptime}\n"),
+        Query::Counter(name) => match Counters::ALL.iter().find(|counter| counter.name == name) {
+            Some(counter) => format!("{name}: {}\n", (counter.get)(&engine.counters)),
+            None => return Answer::Unknown,
+        },
+        Query::Json
+        | Query::Keys(_)
+        | Query::Key(_)
+        | Query::Clients(_)
+        | Query::Top(..)
+        | Query::Slow(_) => return Answer::Report,
+    };
+    Answer::Text(text.into_bytes())
+}
+
+/// What has to be surveyed before `query` can be answered.
+pub fn wants_of(query: &Query) -> Wants {
+    Wants {
+        keys: matches!(query, Query::Keys(_) | Query::Json),
+        clients: matches!(query, Query::Clients(_) | Query::Json),
+    }
+}
+
+/// Answers a `query` other than `JSON` ([`json::report`]). `survey` has what
+/// [`wants_of`] names, `top` is that of [`Query::Top`]. A blank line ends it.
+pub fn report(query: &Query, view: &View, survey: &Survey, top: Option<&Closed>) -> String {
+    let mut text = match query {
+        Query::Keys(rows) => lists::keys(view, survey, *rows),
+        Query::Key(key) => lists::key(view, key),
+        Query::Clients(rows) => lists::clients(view, survey, *rows),
+        Query::Slow(rows) => lists::slow(view, *rows),
+        Query::Top(span, subject) => match top {
+            Some(top) => lists::top(view, top, *span, *subject),
+            None => String::new(),
+        },
+        Query::Full | Query::Uptime | Query::Json | Query::Counter(_) => String::new(),
+    };
+    text.push('\n');
+    text
+}
+
+struct Full<'a> {
+    engine: &'a Engine,
+    uptime: Uptime,
+}
+
+impl Display for Full<'_> {
+    /// Existing scrapers expect this order and wording, and wait for the blank line
+    /// at the end.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "uptime: {}", self.uptime)?;
+        let (counters, times) = (&self.engine.counters, self.engine.times());
+        for line in Times::LINES {
+            writeln!(f, "{}: {}", line.label, Seconds((line.ns)(counters, times)))?;
+        }
+        for counter in &Counters::ALL[..COUNTERS_IN_FULL] {
+            writeln!(f, "{}: {}", counter.name, (counter.get)(counters))?;
+        }
+        writeln!(f)
+    }
+}

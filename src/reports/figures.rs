@@ -1,0 +1,31 @@
+//! What the server knows and reports show: plain data, which the server fills.
+
+/// What the server knows.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Of the daemon.
+    pub version: &'static str,
+    /// Clients connected now.
+    pub connections: usize,
+    /// It takes no new clients.
+    pub is_draining: bool,
+    /// When it was started, in nanoseconds since 1970 on the wall clock.
+    pub started_wall_ns: u64,
+    /// The process.
+    pub process: Process,
+}
+
+/// The process, as the kernel knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Process {
+    /// User and system time, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Memory in use.
+    pub resident_bytes: u64,
+    /// Address space.
+    pub virtual_bytes: u64,
+    /// Descriptors in use.
+    pub open_descriptors: u64,
+    /// How many it may have.
+    pub descriptors_max: u64,
+}

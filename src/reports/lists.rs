@@ -1,0 +1,238 @@
+//! The lists of `STATS KEYS`, `KEY`, `CLIENTS`, `TOP` and `SLOW`: some lines with a
+//! name and a value, then a line with the names of columns, then a row each. Columns are
+//! separated by spaces, and what may have any length stands last.
+
+use super::shown::{Brief, ROWS_MAX, View, brief_or_dash};
+use super::survey::Survey;
+use crate::engine::summary::{Ranked, Ranking};
+use crate::engine::view::{LockView, PoolView};
+use crate::engine::windows::Closed;
+use crate::protocol::{Mode, Span, Subject, key_text};
+use std::fmt::Write as _;
+
+/// How many holders, and how many waiters of each kind, `STATS KEY` lists.
+const LOCKS_MAX: usize = 150;
+
+/// How many rows each of the two lists of `STATS TOP` has.
+const TOP_ROWS: usize = 20;
+
+const NS_PER_S: f64 = 1e9;
+
+/// Appends a line. Writing to a `String` never fails.
+macro_rules! line {
+    ($text:expr, $($format:tt)+) => {
+        writeln!($text, $($format)+).expect("a String")
+    };
+}
+
+fn limited(rows: u32) -> usize {
+    (rows as usize).min(ROWS_MAX)
+}
+
+/// `STATS KEYS`.
+pub(super) fn keys(view: &View, survey: &Survey, rows: u32) -> String {
+    let mut text = String::new();
+    let all = survey.keys();
+    let rows = &all[..all.len().min(limited(rows))];
+    line!(text, "keys: {} of {}", rows.len(), survey.keys_seen);
+    line!(text, "seen: {}", seen(view, survey));
+    line!(text, "holders for_me for_anyone oldest_hold oldest_wait key");
+    for row in rows {
+        let hold = Brief(view.age_ns(row.oldest_hold()));
+        let wait = brief_or_dash(row.oldest_wait.map(|since| view.age_ns(since)));
+        let (holders, for_me, for_anyone) = (row.holders, row.for_me, row.for_anyone);
+        let key = view.key(&row.key);
+        line!(text, "{holders:7} {for_me:6} {for_anyone:10} {hold:>11} {wait:>11} {key}");
+    }
+    text
+}
+
+/// In how many turns a survey saw what it shows.
+fn seen(view: &View, survey: &Survey) -> String {
+    let took = Brief(view.age_ns(survey.began));
+    match survey.turns {
+        0 | 1 => "in 1 turn of the loop".to_owned(),
+        turns => format!("in {turns} turns of the loop, over {took}"),
+    }
+}
+
+/// `STATS KEY`.
+pub(super) fn key(view: &View, key: &[u8]) -> String {
+    let mut text = String::new();
+    line!(text, "key: {}", key_text(key));
+    let max_hold_ns = view.engine.hold_s_max(key).map(|s| u64::from(s) * 1_000_000_000);
+    let max_hold = brief_or_dash(max_hold_ns);
+    let Some(pool) = view.engine.pool(key) else {
+        line!(text, "holders: 0\nfor_me: 0\nfor_anyone: 0\nmax_hold: {max_hold}");
+        return text;
+    };
+    line!(text, "holders: {}", pool.holders().len());
+    line!(text, "for_me: {}", pool.waiters_for_me().len());
+    line!(text, "for_anyone: {}", pool.waiters_for_anyone().len());
+    line!(text, "max_hold: {max_hold}");
+    line!(text, "what   mode   since                    for         left        client  address");
+    list_locks(&mut text, view, pool);
+    text
+}
+
+fn list_locks(text: &mut String, view: &View, pool: PoolView) {
+    let mut list = |what: &str, locks: &mut dyn ExactSizeIterator<Item = LockView>| {
+        let hidden = locks.len().saturating_sub(LOCKS_MAX);
+        for lock in locks.take(LOCKS_MAX) {
+            line!(text, "{what} {}", described(view, lock));
+        }
+        if hidden > 0 {
+            line!(text, "{what} and {hidden} more");
+        }
+    };
+    list("holder", &mut pool.holders());
+    list("waiter", &mut pool.waiters_for_me());
+    list("waiter", &mut pool.waiters_for_anyone());
+}
+
+fn described(view: &View, lock: LockView) -> String {
+    let mode = word(lock.mode());
+    let (since, age) = (view.wall(lock.since()), Brief(view.age_ns(lock.since())));
+    let left = brief_or_dash(lock.deadline().map(|deadline| deadline.ns_since(view.now)));
+    let client = format!("#{}", lock.client().serial);
+    format!("{mode:6} {since} {age:11} {left:11} {client:7} {}", view.peer(lock.client()))
+}
+
+/// As columns and labels spell it.
+pub(super) fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::ForMe => "me",
+        Mode::ForAnyone => "anyone",
+    }
+}
+
+/// `STATS CLIENTS`.
+pub(super) fn clients(view: &View, survey: &Survey, rows: u32) -> String {
+    let mut text = String::new();
+    let all = survey.addresses();
+    let rows = &all.rows[..all.rows.len().min(limited(rows))];
+    line!(text, "addresses: {} of {}", rows.len(), all.addresses);
+    line!(text, "connections: {}", all.connections);
+    line!(text, "seen: {}", seen(view, survey));
+    line!(text, "connections holds waits address");
+    for (address, row) in rows {
+        let address = view.address(address);
+        line!(text, "{:11} {:5} {:5} {address}", row.connections, row.holds, row.waits);
+    }
+    if let Some(row) = all.others {
+        line!(text, "{:11} {:5} {:5} others", row.connections, row.holds, row.waits);
+    }
+    text
+}
+
+/// `STATS TOP`.
+pub(super) fn top(view: &View, top: &Closed, span: Span, subject: Subject) -> String {
+    let mut text = String::new();
+    line!(text, "top: {} of the last {}", subject.word(), span.word());
+    line!(text, "from: {}", view.wall(top.began));
+    line!(text, "to: {}", view.wall(top.ended));
+    let weight = top.weight.max(1);
+    line!(text, "sampled: 1 request in {weight}");
+    let units = top.sampled_units();
+    if weight > 1 {
+        let (requests, time) =
+            (sampling_factor(units.0), sampling_factor(units.1) / NS_PER_S.sqrt());
+        line!(text, "sampling_error: a count n is within {requests:.1} * sqrt(n), 19 times in 20");
+        line!(
+            text,
+            "sampling_error_of_time: a time of n s is within {time:.2} * sqrt(n) s, as often"
+        );
+    }
+    let by_requests = (subject, "requests", units.0);
+    list_top(&mut text, view, &top.by_requests, by_requests, |ranked| {
+        format!("{:9} {:7}", ranked.count, ranked.error)
+    });
+    let by_time = (subject, "time", units.1);
+    list_top(&mut text, view, &top.by_time, by_time, |ranked| {
+        format!("{:>9} {:>7}", Brief(ranked.count), Brief(ranked.error))
+    });
+    text
+}
+
+/// Two standard deviations of a count n are so many times sqrt(n). `unit` is what a
+/// sample adds at most.
+pub(super) fn sampling_factor(unit: u64) -> f64 {
+    2.0 * (unit as f64).sqrt()
+}
+
+fn list_top(
+    text: &mut String,
+    view: &View,
+    ranking: &Ranking,
+    (subject, by, sampled_unit): (Subject, &str, u64),
+    count: impl Fn(&Ranked) -> String,
+) {
+    // Rounded up: a bound that is rounded down is none.
+    let bound = |n: u64| {
+        if by == "time" { Brief(n.saturating_add(999_999)).to_string() } else { n.to_string() }
+    };
+    let shown = ranking.rows.len().min(TOP_ROWS);
+    line!(text, "by_{by}: {shown} of {}", ranking.rows.len());
+    line!(text, "too_low_by: at most {}", bound(ranking.too_low));
+    let not_listed = ranking.not_listed(TOP_ROWS, sampled_unit);
+    line!(text, "not_listed: none above {}", bound(not_listed));
+    let name = if subject == Subject::Keys { "key" } else { "address" };
+    line!(
+        text,
+        "{by:>9}   error requests acquired     done  refused timed_out      waited        held {name}"
+    );
+    for ranked in ranking.rows.iter().take(TOP_ROWS) {
+        let columns = &ranked.columns;
+        line!(
+            text,
+            "{} {:8} {:8} {:8} {:8} {:9} {:>11} {:>11} {}",
+            count(ranked),
+            columns.requests,
+            columns.acquired,
+            columns.done,
+            columns.refused,
+            columns.timed_out,
+            Brief(columns.waited_ns),
+            Brief(columns.held_ns),
+            name_of(view, subject, &ranked.name),
+        );
+    }
+}
+
+/// The name of a row of `STATS TOP`.
+pub(super) fn name_of(view: &View, subject: Subject, name: &[u8]) -> String {
+    match subject {
+        Subject::Keys => view.key(name),
+        Subject::Clients => view.address(&String::from_utf8_lossy(name)),
+    }
+}
+
+/// `STATS SLOW`.
+pub(super) fn slow(view: &View, rows: u32) -> String {
+    let mut text = String::new();
+    let all = view.engine.slow_log();
+    let rows = all.len().min(limited(rows));
+    line!(text, "slow: {rows} of {}", all.len());
+    line!(text, "over: {}", brief_or_dash(view.engine.slow_ns()));
+    line!(
+        text,
+        "when                     what mode   ended        took        client  address key"
+    );
+    for entry in all.take(rows) {
+        let slow = &entry.slow;
+        let what = if slow.outcome.is_of_hold() { "hold" } else { "wait" };
+        let mode = if slow.for_anyone { Mode::ForAnyone } else { Mode::ForMe };
+        line!(
+            text,
+            "{} {what} {:6} {:12} {:11} {:7} {} {}",
+            view.wall(slow.at),
+            word(mode),
+            slow.outcome.word(),
+            Brief(slow.took_ns),
+            format!("#{}", slow.client.serial),
+            view.address(&entry.peer),
+            view.key(&slow.key),
+        );
+    }
+    text
+}

@@ -1,0 +1,245 @@
+//! `/metrics`: everything for Prometheus, under names as it advises them today.
+//! <https://prometheus.io/docs/practices/naming/>
+
+use super::exposition::{Exposition, Type, seconds};
+use super::shown::View;
+use super::survey::Survey;
+use crate::engine::histogram::{LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
+use crate::engine::measures::{Measured, Measures};
+use crate::engine::statistics::{Counter, Counters, Kind, Times};
+use crate::engine::summary::Ranked;
+use crate::engine::windows::Closed;
+
+const NS_PER_S: f64 = 1e9;
+
+/// How connections that are no longer open ended: the counter, and its label.
+const FATES: [(&str, &str); 6] = [
+    ("closed_connections", "closed"),
+    ("lost_connections", "lost"),
+    ("unread_connections", "unread"),
+    ("rejected_connections", "rejected"),
+    ("rejected_connections_per_ip", "rejected_per_ip"),
+    ("denied_connections", "denied"),
+];
+
+/// The text. With `top`, the keys that were asked for most, at most so many.
+pub fn metrics(view: &View, survey: &Survey, top: Option<(&Closed, usize)>) -> String {
+    let mut text = Exposition::default();
+    write_counters(&mut text, view);
+    write_measures(&mut text, view);
+    write_ages(&mut text, view, survey);
+    write_connections(&mut text, view);
+    write_daemon(&mut text, view);
+    write_safety(&mut text, view);
+    write_process(&mut text, view);
+    if let Some((top, rows)) = top {
+        write_top(&mut text, view, top, rows);
+    }
+    text.into_text()
+}
+
+/// The counters of `STATS` under modern names: `total_acquired` is `acquired_total`.
+fn write_counters(text: &mut Exposition, view: &View) {
+    let has_fate = |counter: &&Counter| FATES.iter().any(|(name, _)| *name == counter.name);
+    for counter in Counters::ALL.iter().filter(|counter| !has_fate(counter)) {
+        let name = match counter.name {
+            "hashtable_entries" => "poolcounter_keys".to_owned(),
+            "processing_workers" => "poolcounter_holders".to_owned(),
+            "waiting_workers" => "poolcounter_waiters".to_owned(),
+            "processed_count" => "poolcounter_processed_total".to_owned(),
+            name => format!("poolcounter_{}_total", name.strip_prefix("total_").unwrap_or(name)),
+        };
+        let kind = match counter.kind {
+            Kind::Total => Type::Counter,
+            Kind::Gauge => Type::Gauge,
+        };
+        text.single(&name, kind, counter.help, (counter.get)(&view.engine.counters));
+    }
+    for time in Times::ALL {
+        let name = time.name.strip_suffix("_ns").unwrap_or(time.name);
+        let name = format!("poolcounter_{name}_seconds_total");
+        text.single(&name, Type::Counter, time.help, seconds((time.get)(view.engine.times())));
+    }
+}
+
+fn write_measures(text: &mut Exposition, view: &View) {
+    let measures = &view.engine.measures;
+    for (name, of, help) in [
+        (
+            "poolcounter_wait_seconds",
+            Measured::Wait,
+            "Waits, by what was asked and how they ended.",
+        ),
+        (
+            "poolcounter_hold_seconds",
+            Measured::Hold,
+            "Holds, by what was asked and how they ended.",
+        ),
+    ] {
+        text.metric(name, Type::Histogram, help);
+        for measure in Measures::ALL.iter().filter(|measure| measure.of == of) {
+            let labels = [("kind", measure.kind), ("outcome", measure.outcome)];
+            text.histogram(name, &labels, ((measure.get)(measures), &LOCK_TIMES), NS_PER_S);
+        }
+    }
+    let name = "poolcounter_replies_total";
+    text.metric(name, Type::Counter, "Answers to clients, by command.");
+    for (command, answer, count) in measures.replies.iter() {
+        text.sample(name, &[("command", command), ("answer", answer)], count);
+    }
+}
+
+fn write_ages(text: &mut Exposition, view: &View, survey: &Survey) {
+    let age_s = |since| seconds(view.age_ns(since));
+    for (name, since, help) in [
+        ("poolcounter_oldest_hold_seconds", survey.oldest_hold, "Age of the oldest lock."),
+        ("poolcounter_oldest_wait_seconds", survey.oldest_wait, "Age of the oldest wait."),
+    ] {
+        text.single(name, Type::Gauge, help, since.map_or(0.0, age_s));
+    }
+}
+
+fn write_connections(text: &mut Exposition, view: &View) {
+    let open = view.figures.connections;
+    text.single("poolcounter_connections", Type::Gauge, "Connections that are open.", open);
+    let name = "poolcounter_ended_connections_total";
+    text.metric(name, Type::Counter, "Connections that are no longer open, by fate.");
+    for (counter, fate) in FATES {
+        let counter = Counters::ALL.iter().find(|other| other.name == counter);
+        let count = counter.map_or(0, |counter| (counter.get)(&view.engine.counters));
+        text.sample(name, &[("fate", fate)], count);
+    }
+}
+
+fn write_daemon(text: &mut Exposition, view: &View) {
+    let figures = view.figures;
+    let uptime_s = seconds(view.age_ns(view.engine.started()));
+    let help = "Since the daemon was started, hot restarts included.";
+    text.single("poolcounter_uptime_seconds", Type::Gauge, help, uptime_s);
+    let help = "Whether new clients are refused.";
+    text.single("poolcounter_draining", Type::Gauge, help, u8::from(figures.is_draining));
+    let restarts = &view.engine.measures.restarts;
+    let name = "poolcounter_hot_restarts_total";
+    text.metric(name, Type::Counter, "Hot restarts, by result.");
+    text.sample(name, &[("result", "done")], restarts.done);
+    text.sample(name, &[("result", "refused")], restarts.refused);
+    for (name, kind, ns, help) in [
+        (
+            "poolcounter_hot_restart_pause_seconds_total",
+            Type::Counter,
+            restarts.pause_ns,
+            "For how long hot restarts stopped the daemon.",
+        ),
+        (
+            "poolcounter_last_hot_restart_pause_seconds",
+            Type::Gauge,
+            restarts.last_pause_ns,
+            "For how long the last hot restart stopped the daemon.",
+        ),
+    ] {
+        text.single(name, kind, help, seconds(ns));
+    }
+    let turns = &view.engine.measures.turns;
+    let name = "poolcounter_turn_seconds";
+    text.metric(name, Type::Histogram, "Turns of the loop, without the wait for events.");
+    text.histogram(name, &[], (&turns.times, &TURN_TIMES), NS_PER_S);
+    let name = "poolcounter_turn_events";
+    text.metric(name, Type::Histogram, "Events that a turn of the loop handled.");
+    text.histogram(name, &[], (&turns.events, &TURN_EVENTS), 1.0);
+    let name = "poolcounter_build_info";
+    text.metric(name, Type::Gauge, "The version of the daemon; the value is 1.");
+    text.sample(name, &[("version", figures.version)], 1);
+}
+
+/// What tells a start that lost locks from others, in whatever time it was between two
+/// scrapes: the second changes without the first (monitoring/alerts.yml).
+fn write_safety(text: &mut Exposition, view: &View) {
+    let is_safe = view.figures.is_draining && view.engine.counters.processing_workers == 0;
+    let help = "Whether it drains and no lock is held: its end loses none.";
+    text.single("poolcounter_safe_to_end", Type::Gauge, help, u8::from(is_safe));
+    let help = "process_start_time_seconds, but 0 while poolcounter_safe_to_end is 1.";
+    let start_s = if is_safe { 0.0 } else { started_s(view) };
+    text.single("poolcounter_unsafe_start_time_seconds", Type::Gauge, help, start_s);
+}
+
+fn started_s(view: &View) -> f64 {
+    seconds(view.figures.started_wall_ns)
+}
+
+/// Under the names that all exporters use.
+fn write_process(text: &mut Exposition, view: &View) {
+    let process = &view.figures.process;
+    for (name, kind, value, help) in [
+        (
+            "process_cpu_seconds_total",
+            Type::Counter,
+            seconds(process.cpu_ns),
+            "User and system time.",
+        ),
+        (
+            "process_resident_memory_bytes",
+            Type::Gauge,
+            process.resident_bytes as f64,
+            "Memory in use.",
+        ),
+        (
+            "process_virtual_memory_bytes",
+            Type::Gauge,
+            process.virtual_bytes as f64,
+            "Address space.",
+        ),
+        ("process_open_fds", Type::Gauge, process.open_descriptors as f64, "Open descriptors."),
+        (
+            "process_max_fds",
+            Type::Gauge,
+            process.descriptors_max as f64,
+            "How many descriptors the process may have.",
+        ),
+        (
+            "process_start_time_seconds",
+            Type::Gauge,
+            started_s(view),
+            "When the daemon was started, in seconds since 1970.",
+        ),
+    ] {
+        text.single(name, kind, help, value);
+    }
+}
+
+/// Nothing if keys are not shown: all would be one series.
+fn write_top(text: &mut Exposition, view: &View, top: &Closed, rows: usize) {
+    if view.is_private {
+        return;
+    }
+    let name = "poolcounter_hot_key_sampled_one_in";
+    let help = "One request in so many was looked at, at times of the last full minute; 1 if all were. \
+        Counts n of hot_key_requests are within 2 * sqrt(this * n), 19 times in 20. Of the times, \
+        only short ones are sampled.";
+    text.single(name, Type::Gauge, help, top.weight.max(1));
+    let name = "poolcounter_hot_key_requests";
+    let help = "Requests in the last full minute, of the keys that had most; of sampled ones, an estimate.";
+    text.metric(name, Type::Gauge, help);
+    for (key, count) in by_label(view, &top.by_requests.rows, rows) {
+        text.sample(name, &[("key", &key)], count);
+    }
+    let name = "poolcounter_hot_key_seconds";
+    let help = "Time waited and held that ended in the last full minute, of the keys that had most; of \
+        sampled requests, an estimate.";
+    text.metric(name, Type::Gauge, help);
+    for (key, count) in by_label(view, &top.by_time.rows, rows) {
+        text.sample(name, &[("key", &key)], seconds(count));
+    }
+}
+
+/// Long keys that are the same when cut count as one: a series has one sample.
+fn by_label(view: &View, ranked: &[Ranked], rows: usize) -> Vec<(String, u64)> {
+    let mut counts: Vec<(String, u64)> = Vec::new();
+    for row in ranked.iter().take(rows) {
+        let key = view.key(&row.name);
+        match counts.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, count)) => *count += row.count,
+            None => counts.push((key, row.count)),
+        }
+    }
+    counts
+}

@@ -1,0 +1,199 @@
+//! What reports look at, and how times and keys are shown.
+
+use super::figures::Figures;
+use crate::engine::{ClientId, Engine, Time};
+use crate::protocol::key_text_cut;
+use std::fmt::{self, Display, Formatter};
+
+/// The most rows that a list has, however many are asked for: so no answer exceeds what
+/// a client may leave unread.
+pub const ROWS_MAX: usize = 200;
+
+/// What reports are made of.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// Locks and statistics.
+    pub engine: &'a Engine,
+    /// When it is looked at.
+    pub now: Time,
+    /// The same moment on the wall clock, in nanoseconds since 1970: only ever shown.
+    pub wall_ns: u64,
+    /// What the server knows.
+    pub figures: &'a Figures,
+    /// Finds the address of a client.
+    pub peers: &'a dyn Peers,
+    /// Keys and addresses are not shown.
+    pub is_private: bool,
+}
+
+/// Knows the clients' addresses.
+pub trait Peers {
+    /// The address of `client` with its port, as logs show it. `None` if it has gone.
+    fn peer(&self, client: ClientId) -> Option<String>;
+}
+
+/// In lists, keys are cut to this length.
+pub(super) const KEY_BYTES_MAX: usize = 128;
+
+/// What stands for a key or an address that is not shown.
+pub(super) const HIDDEN: &str = "hidden";
+
+/// Nanoseconds, shown as `0 days, 0h 3m 10s`.
+pub(super) struct Uptime(pub(super) u64);
+
+impl Display for Uptime {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let s = self.0 / 1_000_000_000;
+        let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
+        write!(f, "{days} days, {hours}h {minutes}m {}s", s % 60)
+    }
+}
+
+/// Nanoseconds, shown as `2.500000s`; from one minute as `1m 2.500000s`, from one
+/// hour as `1h 0m 2.500000s`, from one day as `1 days 0h 0m 2.500000s`.
+pub(super) struct Seconds(pub(super) u128);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let us = self.0 / 1_000;
+        let s = us / 1_000_000;
+        if s >= 86_400 {
+            write!(f, "{} days ", s / 86_400)?;
+        }
+        if s >= 3_600 {
+            write!(f, "{}h ", s / 3_600 % 24)?;
+        }
+        if s >= 60 {
+            write!(f, "{}m ", s / 60 % 60)?;
+        }
+        write!(f, "{}.{:06}s", s % 60, us % 1_000_000)
+    }
+}
+
+/// Nanoseconds, shown as `62.500s`: one word, as columns need it.
+pub(super) struct Brief(pub(super) u64);
+
+impl Display for Brief {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ms = self.0 / 1_000_000;
+        f.pad(&format!("{}.{:03}s", ms / 1_000, ms % 1_000))
+    }
+}
+
+/// As [`Brief`], or a dash.
+pub(super) fn brief_or_dash(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), |ns| Brief(ns).to_string())
+}
+
+/// Nanoseconds since 1970, shown as `2026-11-21T18:03:07.250Z` (ISO 8601).
+pub(super) struct WallTime(pub(super) u64);
+
+impl Display for WallTime {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (s, ms) = (self.0 / 1_000_000_000, self.0 / 1_000_000 % 1_000);
+        let (mut day, mut year) = (s / 86_400, 1970);
+        while day >= days_in_year(year) {
+            day -= days_in_year(year);
+            year += 1;
+        }
+        let mut month = 0;
+        while day >= days_in_month(year, month) {
+            day -= days_in_month(year, month);
+            month += 1;
+        }
+        let (hour, minute) = (s / 3_600 % 24, s / 60 % 60);
+        let text = format!(
+            "{year}-{:02}-{:02}T{hour:02}:{minute:02}:{:02}.{ms:03}Z",
+            month + 1,
+            day + 1,
+            s % 60
+        );
+        f.pad(&text)
+    }
+}
+
+fn is_leap(year: u64) -> bool {
+    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+}
+
+fn days_in_year(year: u64) -> u64 {
+    if is_leap(year) { 366 } else { 365 }
+}
+
+fn days_in_month(year: u64, month: usize) -> u64 {
+    const DAYS: [u64; 12] = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    DAYS[month] + u64::from(month == 1 && is_leap(year))
+}
+
+impl View<'_> {
+    /// A moment on the wall clock.
+    pub(super) fn wall(&self, at: Time) -> WallTime {
+        WallTime(self.wall_ns.saturating_sub(self.now.ns_since(at)))
+    }
+
+    /// How long ago a moment was, in nanoseconds.
+    pub(super) fn age_ns(&self, since: Time) -> u64 {
+        self.now.ns_since(since)
+    }
+
+    /// A key in a list.
+    pub(super) fn key(&self, key: &[u8]) -> String {
+        if self.is_private { HIDDEN.to_owned() } else { key_text_cut(key, KEY_BYTES_MAX) }
+    }
+
+    /// An address in a list.
+    pub(super) fn address(&self, address: &str) -> String {
+        if self.is_private { HIDDEN.to_owned() } else { address.to_owned() }
+    }
+
+    /// The address of a client.
+    pub(super) fn peer(&self, client: ClientId) -> String {
+        self.address(&self.peers.peer(client).unwrap_or_else(|| "unknown".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_grow_a_unit_at_a_time() {
+        const S: u128 = 1_000_000_000;
+        for (ns, shown) in [
+            (0, "0.000000s"),
+            (1_999, "0.000001s"),
+            (59 * S + 999_999_999, "59.999999s"),
+            (60 * S, "1m 0.000000s"),
+            (3_600 * S + 500_000_000, "1h 0m 0.500000s"),
+            (84_553 * S + 609_375_000, "23h 29m 13.609375s"),
+            (86_400 * S, "1 days 0h 0m 0.000000s"),
+            (356_437 * S + 62_500_000, "4 days 3h 0m 37.062500s"),
+        ] {
+            assert_eq!(Seconds(ns).to_string(), shown);
+        }
+        assert_eq!(Brief(62_500_999_999).to_string(), "62.500s");
+    }
+
+    #[test]
+    fn uptime_shows_all_four_parts() {
+        assert_eq!(Uptime(190_000_000_000).to_string(), "0 days, 0h 3m 10s");
+        assert_eq!(Uptime(90_061_999_999_999).to_string(), "1 days, 1h 1m 1s");
+    }
+
+    /// Compared with `date -u -d @SECONDS`.
+    #[test]
+    fn moments_are_shown_as_iso_8601_has_them() {
+        for (seconds, shown) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
+            (1_709_251_200, "2024-03-01T00:00:00.000Z"),
+            (1_795_284_187, "2026-11-21T18:03:07.000Z"),
+            (4_107_542_399, "2100-02-28T23:59:59.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(WallTime(seconds * 1_000_000_000).to_string(), shown);
+        }
+        assert_eq!(WallTime(1_250_000_000).to_string(), "1970-01-01T00:00:01.250Z");
+    }
+}

@@ -1,0 +1,263 @@
+//! A walk over all keys and all connections, in steps, so that a million of them do not
+//! hold up the loop: several turns see a part each. What has changed since its part was
+//! seen shows as it was then.
+
+use super::shown::{KEY_BYTES_MAX, ROWS_MAX};
+use crate::engine::view::{LockView, PoolView};
+use crate::engine::{ClientId, Engine, Time};
+use crate::protocol::Mode;
+use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+/// How many places of keys a turn looks at: less than a millisecond, optimized
+/// (tests/load/reports.rs).
+pub const PLACES_PER_TURN: usize = 20_000;
+
+/// So many addresses are counted apart. When there are more, those with the fewest
+/// connections so far are counted together.
+const ADDRESSES_MAX: usize = 10_000;
+
+/// Of how many holds, the oldest, it is known whose they are.
+const OLD_HOLDS: usize = 20;
+
+/// One more byte of a key than lists show tells that it was cut.
+const KEY_BYTES_KEPT: usize = KEY_BYTES_MAX + 1;
+
+/// What a survey is to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// All keys.
+    pub keys: bool,
+    /// All connections.
+    pub clients: bool,
+}
+
+impl Wants {
+    /// Everything that either of the two looks at.
+    pub fn and(self, other: Wants) -> Wants {
+        Wants { keys: self.keys || other.keys, clients: self.clients || other.clients }
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// When it began.
+    pub(super) began: Time,
+    /// How many turns of the loop it took.
+    pub(super) turns: u32,
+    next_place: usize,
+    /// The rows to show, the least important on top.
+    keys: BinaryHeap<Reverse<Row>>,
+    pub(super) keys_seen: u64,
+    /// When the oldest hold and the oldest wait began.
+    pub(super) oldest_hold: Option<Time>,
+    pub(super) oldest_wait: Option<Time>,
+    /// The oldest hold of each of the keys that are held for longest, by its number in
+    /// the order in which all holds began.
+    old_holds: BTreeMap<u64, OldHold>,
+    /// Once these are enough, the number of the newest of them.
+    newest_old_hold: Option<u64>,
+    addresses: HashMap<String, Address>,
+    /// Of the addresses that are too many, and how many these are; one that comes again
+    /// counts again.
+    others: Address,
+    others_len: usize,
+    /// Once somebody has asked: there may be many who do.
+    ranked: OnceCell<RankedAddresses>,
+}
+
+/// The addresses that lists show, and how much there is in all.
+#[derive(Debug)]
+pub(super) struct RankedAddresses {
+    /// Those with the most connections, first; those with equally many by name.
+    pub(super) rows: Vec<(String, Address)>,
+    pub(super) addresses: usize,
+    pub(super) connections: u64,
+    /// What the addresses have that are not counted apart, if there are such.
+    pub(super) others: Option<Address>,
+}
+
+/// One key. They are ordered by importance: more waiters, then an older hold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Row {
+    waiters: u32,
+    oldest_hold_inverse: Reverse<Time>,
+    pub(super) key: Vec<u8>,
+    pub(super) holders: usize,
+    pub(super) for_me: usize,
+    pub(super) for_anyone: usize,
+    pub(super) oldest_wait: Option<Time>,
+}
+
+impl Row {
+    pub(super) fn oldest_hold(&self) -> Time {
+        self.oldest_hold_inverse.0
+    }
+}
+
+/// A hold, and whose it is.
+#[derive(Clone, Debug)]
+pub(super) struct OldHold {
+    pub(super) since: Time,
+    pub(super) client: ClientId,
+    pub(super) mode: Mode,
+    pub(super) waiters: usize,
+    pub(super) key: Vec<u8>,
+}
+
+/// The connections from one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) connections: u64,
+    pub(super) holds: u64,
+    pub(super) waits: u64,
+}
+
+impl Address {
+    fn add(&mut self, other: Address) {
+        self.connections += other.connections;
+        self.holds += other.holds;
+        self.waits += other.waits;
+    }
+}
+
+impl Survey {
+    /// A walk that begins at `now`.
+    pub fn new(now: Time) -> Self {
+        Survey { began: now, ..Survey::default() }
+    }
+
+    /// Notes that a turn of the loop begins.
+    pub fn note_turn(&mut self) {
+        self.turns += 1;
+    }
+
+    /// Looks at the keys in the next `places`. Returns whether that were the last.
+    pub fn step(&mut self, engine: &Engine, places: usize) -> bool {
+        let end = self.next_place.saturating_add(places).min(engine.pool_places());
+        for pool in engine.pools_in(self.next_place, end) {
+            self.add_key(pool);
+        }
+        self.next_place = end;
+        end >= engine.pool_places()
+    }
+
+    fn add_key(&mut self, pool: PoolView) {
+        self.keys_seen += 1;
+        let (for_me, for_anyone) = (pool.waiters_for_me(), pool.waiters_for_anyone());
+        let waiters = (for_me.len() + for_anyone.len()) as u32;
+        let holder = pool.holders().next();
+        let oldest_hold = holder.map_or(Time::default(), |lock| lock.since());
+        if let Some(holder) = holder {
+            self.add_holder(holder, pool.key(), waiters as usize);
+        }
+        let (for_me_len, for_anyone_len) = (for_me.len(), for_anyone.len());
+        let oldest_wait = if waiters == 0 {
+            None
+        } else {
+            for_me.take(1).chain(for_anyone.take(1)).map(|lock| lock.since()).min()
+        };
+        self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
+        self.oldest_wait = earlier(self.oldest_wait, oldest_wait);
+        let importance = (waiters, Reverse(oldest_hold));
+        if self.keys.len() >= ROWS_MAX {
+            let least = self.keys.peek().map(|Reverse(row)| (row.waiters, row.oldest_hold_inverse));
+            if least.is_some_and(|least| least >= importance) {
+                return;
+            }
+            self.keys.pop();
+        }
+        let key = pool.key();
+        self.keys.push(Reverse(Row {
+            waiters,
+            oldest_hold_inverse: Reverse(oldest_hold),
+            key: key[..key.len().min(KEY_BYTES_KEPT)].to_vec(),
+            holders: pool.holders().len(),
+            for_me: for_me_len,
+            for_anyone: for_anyone_len,
+            oldest_wait,
+        }));
+    }
+
+    fn add_holder(&mut self, holder: LockView, key: &[u8], waiters: usize) {
+        if self.newest_old_hold.is_some_and(|newest| newest < holder.sequence()) {
+            return;
+        }
+        let (since, client, mode) = (holder.since(), holder.client(), holder.mode());
+        let key = key[..key.len().min(KEY_BYTES_KEPT)].to_vec();
+        self.old_holds.insert(holder.sequence(), OldHold { since, client, mode, waiters, key });
+        if self.old_holds.len() > OLD_HOLDS {
+            self.old_holds.pop_last();
+        }
+        if self.old_holds.len() == OLD_HOLDS {
+            self.newest_old_hold = self.old_holds.last_key_value().map(|(&number, _)| number);
+        }
+    }
+
+    /// The oldest hold of each key, first those of the keys that are held for longest.
+    pub(super) fn old_holds(&self) -> impl Iterator<Item = &OldHold> {
+        self.old_holds.values()
+    }
+
+    /// Adds a connection from `address` that has so many holds and waits.
+    pub fn add_connection(&mut self, address: &str, holds: u64, waits: u64) {
+        self.ranked.take();
+        let row = match self.addresses.get_mut(address) {
+            Some(row) => row,
+            None => {
+                self.make_room_for_address();
+                self.addresses.entry(address.to_owned()).or_default()
+            }
+        };
+        row.add(Address { connections: 1, holds, waits });
+    }
+
+    /// Counts the smaller half of the addresses together if they are too many.
+    fn make_room_for_address(&mut self) {
+        if self.addresses.len() < ADDRESSES_MAX {
+            return;
+        }
+        let mut counts: Vec<u64> = self.addresses.values().map(|row| row.connections).collect();
+        let (_, &mut median, _) = counts.select_nth_unstable(ADDRESSES_MAX / 2);
+        self.addresses.retain(|_, row| {
+            let stays = row.connections > median;
+            if !stays {
+                self.others.add(*row);
+                self.others_len += 1;
+            }
+            stays
+        });
+    }
+
+    /// The most important keys, first.
+    pub(super) fn keys(&self) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.keys.iter().map(|Reverse(row)| row).collect();
+        rows.sort_unstable_by(|a, b| b.cmp(a));
+        rows
+    }
+
+    /// The most important addresses.
+    pub(super) fn addresses(&self) -> &RankedAddresses {
+        self.ranked.get_or_init(|| {
+            let named = self.addresses.iter().map(|(address, row)| (address.as_str(), *row));
+            let mut rows: Vec<(&str, Address)> = named.collect();
+            rows.sort_unstable_by_key(|&(name, row)| (Reverse(row.connections), name));
+            let addresses = rows.len() + self.others_len;
+            let connections = rows.iter().map(|(_, row)| row.connections).sum::<u64>();
+            rows.truncate(ROWS_MAX);
+            let rows = rows.into_iter().map(|(name, row)| (name.to_owned(), row)).collect();
+            let connections = connections + self.others.connections;
+            let others = (self.others_len > 0).then_some(self.others);
+            RankedAddresses { rows, addresses, connections, others }
+        })
+    }
+}
+
+fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

@@ -1,0 +1,209 @@
+//! When to accept: in fair batches, and not while descriptors are scarce.
+
+use super::addresses::Purpose;
+use super::listener::{Accepted, Life, Listener};
+use super::logging::limited;
+use super::world::event::{PollFd, PollFlags, Timespec, poll};
+use super::world::fd::OwnedFd;
+use super::world::fs::{metadata, read_dir};
+use super::world::io::Errno;
+use super::world::process::{Resource, getrlimit};
+use super::{clock, control, http};
+use crate::engine::Time;
+use crate::engine::statistics::Counters;
+
+/// Newcomers accepted in a turn before clients are served again.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// Descriptors that no client may take. A hot restart opens some six for a moment;
+/// operators have connections to the control socket. None of that may fail because
+/// clients are many.
+const DESCRIPTORS_RESERVED: usize = 7 + control::CONNECTIONS_MAX;
+
+/// And these, if HTTP is served.
+const DESCRIPTORS_FOR_HTTP: usize = http::CONNECTIONS_MAX;
+
+/// A pause ends when one of our connections closes. If other processes hold the
+/// machine's descriptors or memory, only a retry can tell.
+const RETRY_MS: u64 = 1_000;
+
+/// A new connection.
+pub(super) struct Newcomer {
+    pub(super) socket: OwnedFd,
+    pub(super) purpose: Purpose,
+    /// It came by a Unix socket.
+    pub(super) is_unix: bool,
+}
+
+/// Which listener's turn it is, and how many connections may be accepted.
+#[derive(Default)]
+pub(super) struct Accepting {
+    /// The listener that had the last turn, so that a crowd at one does not block
+    /// another.
+    current: usize,
+    /// Connections that may still be accepted before clients are served again.
+    left: usize,
+    /// Accept only from listeners that close or get another purpose.
+    last_only: bool,
+    /// Of descriptors. An administrator may change it (prlimit(1)).
+    limit: usize,
+    /// Descriptors that are neither listeners' nor connections'.
+    others: usize,
+    /// Since descriptors ran out, the backlog has not been empty: that is one
+    /// episode, however often it is tried.
+    in_episode: bool,
+}
+
+impl Accepting {
+    /// Counts the descriptors of the daemon itself, while `open` clients are served, and
+    /// nobody else is connected: HTTP and operators have descriptors in reserve anyway.
+    pub(super) fn count_descriptors(&mut self, listeners: &[Listener], open: usize) {
+        // Without /proc: standard streams, epoll, signals, a few listeners.
+        let all = descriptors_open().unwrap_or(16 + open);
+        self.others = all.saturating_sub(open + listeners.len());
+        self.limit = limit_of_descriptors();
+    }
+
+    /// For how many clients descriptors suffice.
+    fn capacity(&self, listeners: &[Listener]) -> usize {
+        let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
+        let reserved = DESCRIPTORS_RESERVED + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 };
+        self.limit.saturating_sub(self.others + listeners.len() + reserved).max(1)
+    }
+
+    pub(super) fn start_turn(&mut self, listeners: &mut [Listener], now: Time) {
+        (self.left, self.last_only) = (ACCEPTS_PER_TURN, false);
+        for listener in listeners {
+            listener.paused_until = listener.paused_until.filter(|&until| until > now);
+        }
+    }
+
+    /// Lets [`Accepting::next`] accept everything in the queues of closing listeners.
+    pub(super) fn start_last_batch(&mut self) {
+        (self.left, self.last_only) = (usize::MAX, true);
+    }
+
+    /// Accepts the next newcomer of this turn, while `open` clients are served.
+    /// `None` if there is none, or none that can be served now.
+    pub(super) fn next(
+        &mut self,
+        listeners: &mut [Listener],
+        open: usize,
+        has_room_for_http: bool,
+        counters: &mut Counters,
+    ) -> Option<Newcomer> {
+        while self.left > 0 {
+            self.current = self.next_ready(listeners)?;
+            let listener = &listeners[self.current];
+            let (purpose, is_unix) = (listener.purpose_of_next(), listener.is_unix);
+            // Operators and HTTP have descriptors in reserve.
+            if purpose == Purpose::Clients && open >= self.capacity(listeners) {
+                self.wait_for_descriptor(listeners, Errno::MFILE, open, counters);
+                continue;
+            }
+            if purpose == Purpose::Http && !has_room_for_http {
+                self.give_up_for_now(listeners);
+                continue;
+            }
+            self.left -= 1;
+            match listeners[self.current].accept() {
+                Accepted::Connection(socket) => {
+                    return Some(Newcomer { socket, purpose, is_unix });
+                }
+                Accepted::Aborted => {}
+                Accepted::Nobody => self.note_empty(listeners),
+                Accepted::OutOfDescriptors(e) => {
+                    self.wait_for_descriptor(listeners, e, open, counters)
+                }
+                Accepted::Failed(e) => {
+                    counters.connect_errors += 1;
+                    limited!(error, "accepting a connection failed: {e}");
+                    self.give_up_for_now(listeners);
+                }
+            }
+        }
+        None
+    }
+
+    /// The next listener in turn that may have a newcomer.
+    fn next_ready(&self, listeners: &[Listener]) -> Option<usize> {
+        let n = listeners.len();
+        let is_last = |l: &Listener| l.life == Life::Closing || l.may_hold_clients;
+        let is_ready = |l: &Listener| l.is_ready() && (is_last(l) || !self.last_only);
+        (1..=n).map(|i| (self.current + i) % n).find(|&i| is_ready(&listeners[i]))
+    }
+
+    /// Notes that the current listener's queue is empty.
+    fn note_empty(&mut self, listeners: &mut [Listener]) {
+        listeners[self.current].note_empty();
+        if !listeners.iter().any(|l| l.may_have_more) {
+            self.in_episode = false;
+        }
+    }
+
+    /// Pauses the current listener. One that fails while it closes counts as empty.
+    fn give_up_for_now(&mut self, listeners: &mut [Listener]) {
+        match listeners[self.current].life {
+            Life::Closing => self.note_empty(listeners),
+            _ => self.pause(listeners),
+        }
+    }
+
+    fn pause(&self, listeners: &mut [Listener]) {
+        let until = clock::now().plus_ns(RETRY_MS * 1_000_000);
+        listeners[self.current].paused_until = Some(until);
+    }
+
+    /// Pauses accepting; newcomers stay in the queue. Clients are still served, and
+    /// the first to leave makes room.
+    fn wait_for_descriptor(
+        &mut self,
+        listeners: &mut [Listener],
+        errno: Errno,
+        open: usize,
+        counters: &mut Counters,
+    ) {
+        if !self.somebody_waits(listeners) {
+            self.note_empty(listeners);
+            return;
+        }
+        let limit = limit_of_descriptors();
+        if std::mem::replace(&mut self.limit, limit) != limit {
+            return;
+        }
+        self.pause(listeners);
+        if std::mem::replace(&mut self.in_episode, true) {
+            return;
+        }
+        counters.connect_errors += 1;
+        limited!(
+            error,
+            "out of descriptors ({errno}): {open} connections are served, others wait in the \
+             backlog until one closes; see LimitNOFILE"
+        );
+    }
+
+    /// Whether the current listener has a newcomer, without accepting.
+    fn somebody_waits(&self, listeners: &[Listener]) -> bool {
+        let mut fds = [PollFd::new(&listeners[self.current].socket, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // If even poll fails, pausing is safe.
+        poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0)
+    }
+}
+
+pub(super) fn limit_of_descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// Reads the count from the directory's size (Linux 6.2, proc_pid_fd(5)), because
+/// listing the entries would add milliseconds to a hot restart.
+pub(super) fn descriptors_open() -> Option<usize> {
+    const DIRECTORY: &str = "/proc/self/fd";
+    let size = metadata(DIRECTORY).ok()?.len();
+    if size > 0 {
+        return usize::try_from(size).ok();
+    }
+    Some(read_dir(DIRECTORY).ok()?.count())
+}

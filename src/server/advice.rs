@@ -1,0 +1,142 @@
+//! Why the daemon could not start, and what to do about it. The advice is for people
+//! at a terminal; nothing depends on it.
+
+use super::addresses::ListenError;
+use super::port_owner::{self, Owner};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Why the daemon could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// A listener could not be opened.
+    Listen(ListenError),
+    /// The kernel refuses a resource that serving needs.
+    System(io::Error),
+}
+
+impl From<ListenError> for StartError {
+    fn from(e: ListenError) -> Self {
+        StartError::Listen(e)
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(e: io::Error) -> Self {
+        StartError::System(e)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Listen(e) => e.fmt(f),
+            StartError::System(e) => write!(f, "Can't start: {e}"),
+        }
+    }
+}
+
+impl StartError {
+    /// What to do about it, if known.
+    pub fn advice(&self) -> Option<String> {
+        match self {
+            StartError::Listen(e) => about(e),
+            StartError::System(_) => None,
+        }
+    }
+}
+
+fn about(error: &ListenError) -> Option<String> {
+    match error {
+        ListenError::InvalidAddress(list) => Some(right_address(list)),
+        ListenError::Bind(address, e) => bindable_address(*address, e),
+        ListenError::Unix(path, e) | ListenError::Control(path, e) => socket_path(path, e),
+        ListenError::Several(errors) => errors.iter().find_map(about),
+        ListenError::Inherited(..) | ListenError::Http(..) => None,
+    }
+}
+
+/// The correct form of the first bad address in `list`.
+fn right_address(list: &str) -> String {
+    let bad = list.split(',').find(|part| part.parse::<IpAddr>().is_err()).unwrap_or(list);
+    if let Ok(address) = bad.parse::<SocketAddr>() {
+        return format!("The port is an option: -l {} -p {}", address.ip(), address.port());
+    }
+    match bad.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(ip) => format!("Leave out the brackets: -l {ip}"),
+        Err(_) => "-l takes IP addresses, such as 10.1.2.3 or ::, not names.".to_owned(),
+    }
+}
+
+fn bindable_address(address: SocketAddr, error: &io::Error) -> Option<String> {
+    match error.kind() {
+        ErrorKind::AddrInUse => Some(taken_port(port_owner::find(address))),
+        ErrorKind::AddrNotAvailable => Some(
+            "This machine does not have that address; `ip -brief address` lists its addresses."
+                .into(),
+        ),
+        _ => None,
+    }
+}
+
+fn taken_port(owner: Owner) -> String {
+    const OTHERWISE: &str = "or choose another port with -p.";
+    match owner {
+        Owner::Process(pid, name) => {
+            format!("{name} (pid {pid}) listens there. Stop it, {OTHERWISE}")
+        }
+        Owner::ProcessOf(uid) => format!(
+            "A process of user id {uid} listens there (as root, `ss -ltnp` names it). \
+             Stop it, {OTHERWISE}"
+        ),
+        Owner::OldConnections => format!(
+            "Nobody listens there, but connections of a daemon that has stopped keep the port \
+             for up to a minute. Start again then, {OTHERWISE}"
+        ),
+        Owner::Unknown => format!("Stop what is bound to it, {OTHERWISE}"),
+    }
+}
+
+fn socket_path(path: &str, error: &io::Error) -> Option<String> {
+    let path = Path::new(path);
+    if error.kind() == ErrorKind::NotFound {
+        let folder = path.parent()?;
+        return (!folder.exists()).then(|| "Its directory does not exist.".to_owned());
+    }
+    let file_type = std::fs::symlink_metadata(path).ok()?.file_type();
+    if file_type.is_dir() {
+        Some(format!(
+            "It is a directory: name a file in it, such as {}",
+            path.join("sock").display()
+        ))
+    } else if !file_type.is_socket() {
+        Some("The file there is not a socket, so it is left alone.".to_owned())
+    } else if error.kind() == ErrorKind::AddrInUse {
+        Some("Another daemon answers there. Stop it, or choose another path.".to_owned())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_address_is_told_as_it_should_be() {
+        for (list, right) in [
+            ("10.1.2.3:7532", "The port is an option: -l 10.1.2.3 -p 7532"),
+            ("[2001:db8::1]:7532", "The port is an option: -l 2001:db8::1 -p 7532"),
+            ("[::1]", "Leave out the brackets: -l ::1"),
+            ("127.0.0.1,[::1]", "Leave out the brackets: -l ::1"),
+            ("wiki1", "-l takes IP addresses, such as 10.1.2.3 or ::, not names."),
+            ("::1,", "-l takes IP addresses, such as 10.1.2.3 or ::, not names."),
+            ("", "-l takes IP addresses, such as 10.1.2.3 or ::, not names."),
+        ] {
+            assert_eq!(right_address(list), right, "{list:?}");
+        }
+    }
+}

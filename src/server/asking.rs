@@ -1,0 +1,43 @@
+//! Reports: who asks for one, and what for.
+
+use super::control::ControlClient;
+use crate::engine::ClientId;
+use crate::protocol::Query;
+use crate::reports::survey::Wants;
+use crate::reports::wants_of;
+
+/// Who asks for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asker {
+    Client(ClientId),
+    Operator(ControlClient),
+    Http(HttpClient),
+}
+
+/// An HTTP connection. Numbers are used again, serial numbers are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HttpClient {
+    pub(super) number: usize,
+    pub(super) serial: u32,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Query(Query),
+    /// `/metrics`.
+    Metrics,
+    /// `/prometheus`.
+    Exporter,
+}
+
+impl Ask {
+    /// What has to be surveyed first.
+    pub(super) fn wants(&self) -> Wants {
+        match self {
+            Ask::Query(query) => wants_of(query),
+            Ask::Metrics => Wants { keys: true, clients: false },
+            Ask::Exporter => Wants::default(),
+        }
+    }
+}

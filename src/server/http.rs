@@ -1,0 +1,321 @@
+//! HTTP for monitoring and for people, read-only: one request a connection. A slow,
+//! silent or hostile client of it harms nobody: there are few connections, each has a
+//! short time, and what it may send and leave unread is bounded.
+
+pub(super) mod head;
+mod pages;
+
+use super::addresses::{ip_of, peer_of};
+use super::asking::{Ask, HttpClient};
+use super::options::Options;
+use super::stream::{Flushed, Stream};
+use super::tokens::Source;
+use super::world::fd::{AsRawFd, OwnedFd};
+use super::world::io::Errno;
+use super::world::mio::unix::SourceFd;
+use super::world::mio::{Interest, Registry};
+use super::world::net::{Shutdown, shutdown};
+use crate::engine::Time;
+use head::{Head, parse};
+use ipnet::IpNet;
+use log::debug;
+use pages::{Answer, Page, find};
+use slab::Slab;
+use std::net::IpAddr;
+
+/// Prometheus and a few browsers. Descriptors are reserved for so many.
+pub(super) const CONNECTIONS_MAX: usize = 16;
+
+/// How long a client may take to send its request, to take the answer, and to close.
+const REQUEST_S: u64 = 5;
+const ANSWER_S: u64 = 10;
+const CLOSE_S: u64 = 2;
+
+/// Who takes an answer in this time does not lose it to newcomers.
+const PROMPT_S: u64 = 1;
+
+/// A request that takes longer has been forgotten.
+const REPORT_S: u64 = 60;
+
+/// All HTTP connections.
+pub(super) struct Http {
+    exchanges: Slab<Exchange>,
+    /// Those that had an event in this turn.
+    ready: Vec<usize>,
+    /// What was asked for in this turn.
+    asked: Vec<(HttpClient, Ask)>,
+    last_serial: u32,
+    allowed: Vec<IpNet>,
+    /// Newcomers wait in the backlog.
+    is_full: bool,
+}
+
+/// A request and its answer.
+struct Exchange {
+    stream: Stream,
+    /// What was received of the request.
+    head: Vec<u8>,
+    stage: Stage,
+    /// When the stage must be over.
+    deadline: Time,
+    ip: Option<IpAddr>,
+    is_head_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The request is being received.
+    Receiving,
+    /// The report is being made.
+    Waiting(Ask),
+    /// The answer is being sent.
+    Sending,
+    /// The answer is sent. The kernel would discard it if the socket were closed while
+    /// input is unread.
+    Closing,
+}
+
+impl Http {
+    pub(super) fn new(options: &Options) -> Self {
+        let allowed =
+            if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
+        let allowed = allowed.clone();
+        Http {
+            exchanges: Slab::new(),
+            ready: Vec::new(),
+            asked: Vec::new(),
+            last_serial: 0,
+            allowed,
+            is_full: false,
+        }
+    }
+
+    /// Serves a new connection, or closes it if its address is not admitted.
+    pub(super) fn admit(
+        &mut self,
+        socket: OwnedFd,
+        registry: &Registry,
+        is_draining: bool,
+        now: Time,
+    ) {
+        let Ok(ip) = ip_of(&socket) else {
+            // It has left already.
+            return;
+        };
+        let is_allowed = |ip: IpAddr| self.allowed.iter().any(|net| net.contains(&ip));
+        if !self.allowed.is_empty() && !ip.is_some_and(is_allowed) {
+            debug!("{} is not admitted to HTTP", peer_of(&socket));
+            return;
+        }
+        if self.exchanges.len() >= CONNECTIONS_MAX && !self.make_room(now) {
+            return;
+        }
+        let entry = self.exchanges.vacant_entry();
+        let number = entry.key();
+        let fd = socket.as_raw_fd();
+        let interest = Interest::READABLE.add(Interest::WRITABLE);
+        if let Err(e) = registry.register(&mut SourceFd(&fd), Source::Http(number).into(), interest)
+        {
+            debug!("an HTTP connection could not be watched: {e}");
+            return;
+        }
+        self.last_serial = self.last_serial.wrapping_add(1);
+        entry.insert(Exchange {
+            stream: Stream::new(socket, self.last_serial),
+            head: Vec::new(),
+            stage: Stage::Receiving,
+            deadline: now.plus_seconds(REQUEST_S),
+            ip,
+            is_head_only: false,
+        });
+        // A request that has come already is not among those that make room.
+        self.go_on(number, is_draining, now);
+    }
+
+    /// Whether a newcomer can be served now. If not, it waits in the backlog until
+    /// [`Http::has_room_again`].
+    pub(super) fn has_room(&mut self, now: Time) -> bool {
+        let mut all = self.exchanges.iter();
+        self.is_full =
+            self.exchanges.len() >= CONNECTIONS_MAX && !all.any(|(_, it)| it.may_yield(now));
+        !self.is_full
+    }
+
+    /// Whether a newcomer can be served that could not before.
+    pub(super) fn has_room_again(&mut self, now: Time) -> bool {
+        self.is_full && self.has_room(now)
+    }
+
+    /// Closes a connection that has its answer; else the oldest of the address that has
+    /// most. Returns whether there is room then.
+    fn make_room(&mut self, now: Time) -> bool {
+        let same = |ip| self.exchanges.iter().filter(|(_, other)| other.ip == ip).count();
+        let candidates = self.exchanges.iter().filter(|(_, exchange)| exchange.may_yield(now));
+        let most = candidates.max_by_key(|(_, exchange)| {
+            let is_answered = exchange.stage == Stage::Closing;
+            (is_answered, same(exchange.ip), std::cmp::Reverse(exchange.deadline))
+        });
+        let number = most.map(|(number, _)| number);
+        number.map(|number| self.exchanges.remove(number)).is_some()
+    }
+
+    /// Notes an event of the connection with this number.
+    pub(super) fn note_event(&mut self, number: usize) {
+        self.ready.push(number);
+    }
+
+    /// When [`Http::handle`] has work without an event.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.exchanges.iter().map(|(_, exchange)| exchange.deadline).min()
+    }
+
+    /// Goes on with the connections that are ready, and ends those that took too long.
+    /// Returns the reports that were asked for.
+    pub(super) fn handle(&mut self, is_draining: bool, now: Time) -> Vec<(HttpClient, Ask)> {
+        for number in std::mem::take(&mut self.ready) {
+            self.go_on(number, is_draining, now);
+        }
+        if self.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.exchanges.retain(|_, exchange| exchange.has_time(now));
+        }
+        std::mem::take(&mut self.asked)
+    }
+
+    fn go_on(&mut self, number: usize, is_draining: bool, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(number) else {
+            return;
+        };
+        let client = HttpClient { number, serial: exchange.stream.serial() };
+        match exchange.go_on(is_draining, now) {
+            Next::Ask(ask) => self.asked.push((client, ask)),
+            Next::GoesOn => {}
+            Next::Ends => drop(self.exchanges.remove(number)),
+        }
+    }
+
+    /// Sends the report that `client` has asked for, if it is still connected.
+    pub(super) fn answer(&mut self, client: HttpClient, report: Vec<u8>, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(client.number) else {
+            return;
+        };
+        if exchange.stream.serial() != client.serial {
+            return;
+        }
+        let Stage::Waiting(ask) = &exchange.stage else {
+            return;
+        };
+        let answer = Answer::of_report(ask, report);
+        if exchange.answer(answer, now) == Next::Ends {
+            self.exchanges.remove(client.number);
+        }
+    }
+}
+
+/// What becomes of a connection.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Ask(Ask),
+    GoesOn,
+    Ends,
+}
+
+impl Exchange {
+    /// Whether it may be closed for a newcomer. One that has sent its request may not, if
+    /// it takes the answer promptly.
+    fn may_yield(&self, now: Time) -> bool {
+        match self.stage {
+            Stage::Receiving | Stage::Closing => true,
+            Stage::Waiting(_) => false,
+            Stage::Sending => self.deadline < now.plus_seconds(ANSWER_S - PROMPT_S),
+        }
+    }
+
+    fn go_on(&mut self, is_draining: bool, now: Time) -> Next {
+        match self.stage {
+            Stage::Receiving => self.receive(is_draining, now),
+            Stage::Waiting(_) => Next::GoesOn,
+            Stage::Sending => self.send(now),
+            Stage::Closing => self.discard_input(),
+        }
+    }
+
+    fn receive(&mut self, is_draining: bool, now: Time) -> Next {
+        let mut buffer = [0; 2048];
+        loop {
+            match self.stream.receive(&mut buffer) {
+                Ok(0) => return Next::Ends,
+                Ok(len) => self.head.extend_from_slice(&buffer[..len]),
+                Err(Errno::AGAIN) => return Next::GoesOn,
+                Err(_) => return Next::Ends,
+            }
+            match parse(&self.head) {
+                Head::Partial => {}
+                Head::Refused(status) => return self.answer(Answer::refused(status), now),
+                Head::Get { path, is_head_only } => {
+                    self.is_head_only = is_head_only;
+                    return self.open(&path, is_draining, now);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, path: &str, is_draining: bool, now: Time) -> Next {
+        debug!("HTTP: {} asks for {}", peer_of(self.stream.socket()), path.escape_debug());
+        match find(path, is_draining) {
+            Page::Ready(answer) => self.answer(answer, now),
+            Page::Report(ask) => {
+                self.stage = Stage::Waiting(ask.clone());
+                self.deadline = now.plus_seconds(REPORT_S);
+                Next::Ask(ask)
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Answer, now: Time) -> Next {
+        // Also if the rest of the request is late, or wrong: a body would pass for the
+        // beginning of another answer.
+        self.is_head_only |= self.head.starts_with(b"HEAD ");
+        self.head = Vec::new();
+        self.stream.push(answer.into_bytes(self.is_head_only).into());
+        self.stage = Stage::Sending;
+        self.deadline = now.plus_seconds(ANSWER_S);
+        self.send(now)
+    }
+
+    fn send(&mut self, now: Time) -> Next {
+        match self.stream.flush() {
+            Flushed::Blocked => Next::GoesOn,
+            Flushed::Failed(_) => Next::Ends,
+            Flushed::All => {
+                // Fails if the client has gone, which the next line notices.
+                let _ = shutdown(self.stream.socket(), Shutdown::Write);
+                self.stage = Stage::Closing;
+                self.deadline = now.plus_seconds(CLOSE_S);
+                self.discard_input()
+            }
+        }
+    }
+
+    fn discard_input(&mut self) -> Next {
+        let mut buffer = [0; 2048];
+        // A client that never stops sending has no more than its time for closing.
+        for _ in 0..16 {
+            match self.stream.receive(&mut buffer) {
+                Ok(len) if len > 0 => {}
+                Err(Errno::AGAIN) => return Next::GoesOn,
+                Ok(_) | Err(_) => return Next::Ends,
+            }
+        }
+        Next::Ends
+    }
+
+    /// Whether it may go on. One that has not sent its request hears why it may not.
+    fn has_time(&mut self, now: Time) -> bool {
+        if now < self.deadline {
+            return true;
+        }
+        let is_late = self.stage == Stage::Receiving && !self.head.is_empty();
+        is_late && self.answer(Answer::refused(408), now) != Next::Ends
+    }
+}

@@ -1,0 +1,260 @@
+//! Starts a new binary in this process: keeps its path and the descriptors that a
+//! trial needs.
+
+use super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use super::world::fs::File;
+use super::world::fs::MetadataExt;
+use super::world::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use super::world::io::{DupFlags, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread};
+use super::world::process::{self, Command, CommandExt};
+use super::world::{env, fs, stdio::stdin};
+use super::{hangup, sys};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Seek, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Tells the new image where its snapshot is: `PID:DESCRIPTOR`. The process id
+/// invalidates the variable in any other process.
+const HANDOFF_VARIABLE: &str = "POOLCOUNTERD_HANDOFF";
+
+/// Descriptors that the new image opens before it has read its snapshot: signalfd,
+/// an epoll instance, and some spare ones.
+const DESCRIPTORS_NEEDED: usize = 4;
+
+/// An answer is a line with an address for each listener; more can't be an answer.
+const ANSWER_BYTES_MAX: u64 = 1 << 16;
+
+const SNAPSHOT_NAME: &str = "poolcounterd-snapshot";
+const ANSWER_NAME: &str = "poolcounterd-answer";
+
+/// Large, because each write is a system call.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Starts new binaries. Made before anything else is opened, and handed on from image
+/// to image.
+pub(super) struct Launcher {
+    /// The path of the new binary: the one that started the first image. If the file
+    /// there was replaced, the replacement runs.
+    pub(super) program: PathBuf,
+    pub(super) files: TrialFiles,
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LauncherState {
+    /// The descriptors of the two trial files.
+    pub trial_fds: [RawFd; 2],
+    /// Absolute path of the binary for the next hot restart.
+    #[serde(with = "serde_bytes")]
+    pub program: Vec<u8>,
+}
+
+impl Launcher {
+    /// The launcher of a cold start.
+    ///
+    /// # Errors
+    /// The working directory or our own executable is unknown, or no descriptor is free.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Launcher { files: TrialFiles::reserve()?, program: program_path()? })
+    }
+
+    /// What a hot restart carries over.
+    pub(super) fn state(&self) -> LauncherState {
+        let program = self.program.as_os_str().as_encoded_bytes().to_vec();
+        LauncherState { trial_fds: self.files.numbers(), program }
+    }
+
+    /// Continues with the old image's launcher.
+    ///
+    /// # Errors
+    /// Its descriptors were not handed over, and no others are free.
+    pub(super) fn resume(state: LauncherState) -> io::Result<Self> {
+        let program = PathBuf::from(OsString::from_vec(state.program));
+        Ok(Launcher { files: TrialFiles::resume(state.trial_fds)?, program })
+    }
+
+    /// The second phase: executes the program with the output of `write` as its
+    /// snapshot. Returns only on failure, with the reason; nothing has changed then.
+    pub(super) fn execute(
+        &self,
+        arguments: &[OsString],
+        binary: FileIdentity,
+        descriptors: &[BorrowedFd],
+        write: impl FnOnce(&mut Out) -> io::Result<()>,
+    ) -> String {
+        let file = match final_snapshot(write) {
+            Ok(file) => file,
+            Err(e) => return format!("the snapshot could not be written: {e}"),
+        };
+        if let Err(e) = spare_descriptors() {
+            return format!("too few descriptors are free: {e}");
+        }
+        let program = self.program.display();
+        if identity_of(&self.program).ok() != Some(binary) {
+            return format!("{program} was replaced while it was being asked");
+        }
+        let mut all = descriptors.to_vec();
+        all.extend([file.as_fd(), self.files.snapshot.as_fd(), self.files.answer.as_fd()]);
+        let error = match set_descriptor_flags(&all, FdFlags::empty()) {
+            Ok(()) => self.command(arguments, &file).exec(),
+            Err(e) => e,
+        };
+        // The exec failed, but has reset SIGPIPE.
+        sys::ignore_sigpipe();
+        match set_descriptor_flags(&all, FdFlags::CLOEXEC) {
+            Ok(()) => format!("{program} can't be executed: {error}"),
+            Err(e) => format!("{program} can't be executed: {error}; and then: {e}"),
+        }
+    }
+
+    fn command(&self, arguments: &[OsString], snapshot: &File) -> Command {
+        let argv0 = env::args_os().next().unwrap_or_else(|| self.program.clone().into());
+        let handoff = format!("{}:{}", process::id(), snapshot.as_raw_fd());
+        let mut command = Command::new(&self.program);
+        command.arg0(argv0).args(arguments).env(HANDOFF_VARIABLE, handoff);
+        command.envs(hangup::for_next_image());
+        command
+    }
+}
+
+/// The two files of a trial, in memory. Between trials they are empty and only reserve
+/// low descriptor numbers ([`sys::fork_apart`]).
+pub(super) struct TrialFiles {
+    pub(super) snapshot: OwnedFd,
+    pub(super) answer: OwnedFd,
+}
+
+impl TrialFiles {
+    /// Opens them. To be called before anything else is opened.
+    pub(super) fn reserve() -> io::Result<Self> {
+        let create = |name| memfd_create(name, MemfdFlags::CLOEXEC);
+        Ok(TrialFiles { snapshot: create(SNAPSHOT_NAME)?, answer: create(ANSWER_NAME)? })
+    }
+
+    /// Takes over those of the old image.
+    pub(super) fn resume([snapshot, answer]: [RawFd; 2]) -> io::Result<Self> {
+        match (sys::inherited_descriptor(snapshot), sys::inherited_descriptor(answer)) {
+            (Ok(snapshot), Ok(answer)) => Ok(TrialFiles { snapshot, answer }),
+            _ => Self::reserve(),
+        }
+    }
+
+    /// Their descriptors.
+    pub(super) fn numbers(&self) -> [RawFd; 2] {
+        [self.snapshot.as_raw_fd(), self.answer.as_raw_fd()]
+    }
+
+    /// Replaces them by new files: another process may still have the old ones open.
+    pub(super) fn renew(&mut self) -> io::Result<()> {
+        let snapshot = memfd_create(SNAPSHOT_NAME, MemfdFlags::CLOEXEC)?;
+        let answer = memfd_create(ANSWER_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        // A program that writes without end must not fill the memory.
+        ftruncate(&answer, ANSWER_BYTES_MAX)?;
+        fcntl_add_seals(&answer, SealFlags::GROW)?;
+        dup3(&snapshot, &mut self.snapshot, DupFlags::CLOEXEC)?;
+        Ok(dup3(&answer, &mut self.answer, DupFlags::CLOEXEC)?)
+    }
+
+    /// Frees their memory.
+    pub(super) fn clear(&self) {
+        for file in [&self.snapshot, &self.answer] {
+            // Shrinking a file needs no resources.
+            let _ = ftruncate(file, 0);
+        }
+    }
+
+    pub(super) fn answer(&self) -> String {
+        let mut answer = vec![0; ANSWER_BYTES_MAX as usize];
+        let len = pread(&self.answer, &mut answer, 0).unwrap_or(0);
+        let answer = String::from_utf8_lossy(&answer[..len]);
+        answer.trim_end_matches('\0').trim_end().to_owned()
+    }
+}
+
+/// Where a snapshot is written. Buffered, because records are written in small pieces.
+pub(super) type Out<'a> = BufWriter<&'a mut File>;
+
+/// The path that we were started by. Where `argv[0]` names no file (a parent may put
+/// anything there), the one that the kernel knows.
+fn program_path() -> io::Result<PathBuf> {
+    let named = env::args_os().next().and_then(|name| find_program(Path::new(&name)));
+    named.map_or_else(env::current_exe, Ok)
+}
+
+/// As execvp(3) finds it.
+fn find_program(name: &Path) -> Option<PathBuf> {
+    let as_file = |path: PathBuf| fs::absolute(path).ok().filter(|path| fs::is_file(path));
+    if name.components().count() > 1 {
+        return as_file(name.to_owned());
+    }
+    let directories = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&directories).map(|dir| dir.join(name)).find_map(as_file)
+}
+
+/// Identifies the file at a path, to notice its replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileIdentity {
+    device: u64,
+    inode: u64,
+    modified: (i64, i64),
+}
+
+pub(super) fn identity_of(path: &Path) -> io::Result<FileIdentity> {
+    let meta = fs::metadata(path)?;
+    let modified = (meta.mtime(), meta.mtime_nsec());
+    Ok(FileIdentity { device: meta.dev(), inode: meta.ino(), modified })
+}
+
+/// Writes the snapshot into a file in memory, positioned at its start.
+fn final_snapshot(write: impl FnOnce(&mut Out) -> io::Result<()>) -> io::Result<File> {
+    let mut file = File::from(memfd_create(SNAPSHOT_NAME, MemfdFlags::CLOEXEC)?);
+    write_all(&mut file, write)?;
+    Ok(file)
+}
+
+pub(super) fn write_all(
+    file: &mut File,
+    write: impl FnOnce(&mut Out) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, &mut *file);
+    write(&mut buffered)?;
+    buffered.flush()?;
+    drop(buffered);
+    file.rewind()
+}
+
+/// Checks that the new image will find the few descriptors that it needs: an
+/// administrator may have lowered the limit since the start (prlimit(1)).
+fn spare_descriptors() -> io::Result<()> {
+    let open = || fcntl_dupfd_cloexec(stdin(), 3);
+    let opened: Result<Vec<OwnedFd>, _> = (0..DESCRIPTORS_NEEDED).map(|_| open()).collect();
+    Ok(opened.map(drop)?)
+}
+
+fn set_descriptor_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Result<()> {
+    for fd in descriptors {
+        fcntl_setfd(fd, flags)?;
+    }
+    Ok(())
+}
+
+/// The snapshot that an old image of this process left, if any.
+///
+/// # Errors
+/// The variable names an invalid descriptor.
+pub(super) fn inherited_snapshot() -> io::Result<Option<File>> {
+    let Ok(handoff) = env::var(HANDOFF_VARIABLE) else {
+        return Ok(None);
+    };
+    let Some((pid, fd)) = handoff.split_once(':') else {
+        return Ok(None);
+    };
+    if pid != process::id().to_string() {
+        return Ok(None);
+    }
+    let fd = fd.parse().map_err(io::Error::other)?;
+    Ok(Some(File::from(sys::inherited_descriptor(fd)?)))
+}

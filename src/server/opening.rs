@@ -1,0 +1,185 @@
+//! Opens listeners for a cold start, a reload and UNDRAIN: all or none.
+
+use super::addresses::{ListenError, Purpose, Wanted};
+use super::listener::{Bound, Listener, Settings};
+use super::unix_socket;
+use super::world::io::Errno;
+use super::world::net::sockopt;
+use log::error;
+use std::io;
+use std::net::SocketAddr;
+
+/// Opens the `wanted` listeners that are not among `existing`, and sets the wanted
+/// mode and group of existing Unix sockets. `port` is the port that port 0 got before.
+///
+/// # Errors
+/// Everything that could not be opened. Nothing has changed then.
+pub(super) fn open_missing(
+    wanted: &[Wanted],
+    existing: &[Listener],
+    port: Option<u16>,
+    settings: &Settings,
+) -> Result<Vec<Listener>, ListenError> {
+    let mut errors = Vec::new();
+    let opened = {
+        let reuse = ReusePort { existing };
+        let bound = bind_missing(wanted, &reuse, port, &mut errors);
+        if errors.is_empty() { listen_on_all(bound, settings, &mut errors) } else { discard(bound) }
+    };
+    if errors.is_empty() {
+        let readmitted = changed(wanted, existing).map(|(now, _)| (now, admit(now)));
+        errors = readmitted.filter_map(|(now, result)| Some(now.failed(result.err()?))).collect();
+    }
+    if errors.is_empty() {
+        return Ok(opened);
+    }
+    abandon(opened, wanted, existing);
+    match errors.len() {
+        1 => Err(errors.remove(0)),
+        _ => Err(ListenError::Several(errors)),
+    }
+}
+
+/// Undoes what [`open_missing`] did for `wanted`.
+pub(super) fn abandon(opened: Vec<Listener>, wanted: &[Wanted], existing: &[Listener]) {
+    for listener in opened {
+        listener.remove_file();
+    }
+    for (_, before) in changed(wanted, existing) {
+        if let Err(e) = admit(before) {
+            error!("{}", before.failed(e));
+        }
+    }
+}
+
+/// Whether one of `existing` is the `wanted` listener, and clients can find it.
+fn exists(wanted: &Wanted, existing: &[Listener]) -> bool {
+    existing.iter().any(|listener| listener.is(wanted) && listener.can_be_found())
+}
+
+fn bind_missing<'a>(
+    wanted: &'a [Wanted],
+    reuse: &ReusePort,
+    port: Option<u16>,
+    errors: &mut Vec<ListenError>,
+) -> Vec<(&'a Wanted, Bound)> {
+    let mut bound: Vec<(&Wanted, Bound)> = Vec::new();
+    // With port 0, all addresses get the same port.
+    let ports = reuse.existing.iter().filter(|l| l.purpose() == Purpose::Clients);
+    let mut free_port = ports.filter_map(Listener::tcp_address).map(|a| a.port()).next().or(port);
+    for wanted in wanted.iter().filter(|wanted| !exists(wanted, reuse.existing)) {
+        let wanted_there = wanted.on_port(free_port.unwrap_or(0));
+        // Nobody listens on it yet: it would pass for a file that a dead daemon left.
+        if bound.iter().any(|(_, one)| one.has_file_at(wanted)) {
+            errors.push(wanted_there.failed(io::ErrorKind::AddrInUse.into()));
+            continue;
+        }
+        match bind_one(&wanted_there, reuse) {
+            Ok(one) => {
+                free_port = free_port.or_else(|| one.port());
+                bound.push((wanted, one));
+            }
+            Err(e) if is_excused(wanted, &e) => {}
+            Err(e) => errors.push(wanted_there.failed(e)),
+        }
+    }
+    bound
+}
+
+fn bind_one(wanted: &Wanted, reuse: &ReusePort) -> io::Result<Bound> {
+    match Bound::new(wanted, false) {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse && reuse.covers(wanted) => {
+            reuse.set(true)?;
+            Bound::new(wanted, true)
+        }
+        result => result,
+    }
+}
+
+/// Whether the error only means that the machine lacks an address that was not given
+/// explicitly, such as ::1.
+fn is_excused(wanted: &Wanted, error: &io::Error) -> bool {
+    let lacks_it =
+        matches!(Errno::from_io_error(error), Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT));
+    lacks_it && matches!(wanted, Wanted::Tcp { optional: true, .. })
+}
+
+fn listen_on_all(
+    bound: Vec<(&Wanted, Bound)>,
+    settings: &Settings,
+    errors: &mut Vec<ListenError>,
+) -> Vec<Listener> {
+    let mut opened = Vec::new();
+    for (wanted, one) in bound {
+        match Listener::listen(one, wanted, settings) {
+            Ok(listener) => opened.push(listener),
+            Err(e) => errors.push(wanted.failed(e)),
+        }
+    }
+    for listener in opened.iter().filter(|l| l.tcp_address().is_some()) {
+        // Otherwise a second daemon could start on the same port by mistake.
+        if let Err(e) = sockopt::set_socket_reuseport(&listener.socket, false) {
+            errors.extend(listener.wanted.as_ref().map(|wanted| wanted.failed(e.into())));
+        }
+    }
+    opened
+}
+
+fn discard(bound: Vec<(&Wanted, Bound)>) -> Vec<Listener> {
+    bound.into_iter().for_each(|(wanted, one)| one.discard(wanted));
+    Vec::new()
+}
+
+/// While it exists, our sockets may overlap in their addresses, such as a wildcard and
+/// a single address.
+struct ReusePort<'a> {
+    existing: &'a [Listener],
+}
+
+impl ReusePort<'_> {
+    fn set(&self, reuse: bool) -> io::Result<()> {
+        for listener in self.existing.iter().filter(|l| l.tcp_address().is_some()) {
+            sockopt::set_socket_reuseport(&listener.socket, reuse)?;
+        }
+        Ok(())
+    }
+
+    /// Whether one of our own sockets overlaps with the `wanted` address.
+    fn covers(&self, wanted: &Wanted) -> bool {
+        let Wanted::Tcp { address, .. } = wanted else {
+            return false;
+        };
+        let overlaps = |other: SocketAddr| {
+            let (one, other_ip) = (address.ip(), other.ip());
+            other.port() == address.port()
+                && (one == other_ip || one.is_unspecified() || other_ip.is_unspecified())
+        };
+        self.existing.iter().filter_map(Listener::tcp_address).any(overlaps)
+    }
+}
+
+impl Drop for ReusePort<'_> {
+    fn drop(&mut self) {
+        // Fails only if a descriptor is not a socket.
+        let _ = self.set(false);
+    }
+}
+
+/// Pairs of a wanted Unix socket and the existing one, where mode or group differ.
+fn changed<'a>(
+    wanted: &'a [Wanted],
+    existing: &'a [Listener],
+) -> impl Iterator<Item = (&'a Wanted, &'a Wanted)> {
+    wanted.iter().filter(|wanted| !wanted.is_tcp()).filter_map(|now| {
+        let listener = existing.iter().find(|l| l.is(now) && l.can_be_found())?;
+        listener.wanted.as_ref().filter(|before| *before != now).map(|before| (now, before))
+    })
+}
+
+/// Sets the wanted mode and group of an existing Unix socket.
+fn admit(wanted: &Wanted) -> io::Result<()> {
+    match wanted {
+        Wanted::Unix { path, mode, group, .. } => unix_socket::admit(path, *mode, group.as_deref()),
+        Wanted::Tcp { .. } => Ok(()),
+    }
+}

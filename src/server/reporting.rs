@@ -1,0 +1,264 @@
+//! Answers what takes time: the reports of `STATS` and of HTTP. They wait in queues;
+//! each turn of the loop goes a few steps on, so that neither many keys nor many who ask
+//! hold it up. Who asks while a survey is under way waits for the next one, which
+//! answers all of them.
+
+use super::asking::{Ask, Asker};
+use super::clients::Clients;
+use super::control::ControlClient;
+use super::options::Options;
+use super::world::CONNECTIONS_PER_TURN;
+use super::{clock, usage};
+use crate::engine::{Engine, Time};
+use crate::protocol::{Query, Span, Subject};
+use crate::reports::figures::Figures;
+use crate::reports::json::{self, Tops};
+use crate::reports::survey::{PLACES_PER_TURN, Survey, Wants};
+use crate::reports::{self, View, exporter, prometheus};
+use std::collections::VecDeque;
+
+/// How much a turn does for reports before clients are served again, as [`cost`] has it.
+const COST_PER_TURN: usize = 64 * 1024;
+
+/// All that is asked for and not answered yet.
+pub(super) struct Reporting {
+    /// What needs no survey, and what waits for the next one.
+    direct: VecDeque<(Asker, Ask)>,
+    waiting: VecDeque<(Asker, Ask)>,
+    under_way: Option<UnderWay>,
+    /// Keys and addresses are for operators alone.
+    is_private: bool,
+    /// How many keys `/metrics` names.
+    hot_keys: usize,
+}
+
+/// A survey, and those who wait for it.
+struct UnderWay {
+    survey: Survey,
+    /// What is still to be looked at.
+    left: Wants,
+    /// Of the connections.
+    next_slot: usize,
+    requests: VecDeque<(Asker, Ask)>,
+}
+
+impl Reporting {
+    pub(super) fn new(options: &Options) -> Self {
+        Reporting {
+            direct: VecDeque::new(),
+            waiting: VecDeque::new(),
+            under_way: None,
+            is_private: options.private,
+            hot_keys: options.http_keys,
+        }
+    }
+
+    /// Puts a request into its queue.
+    pub(super) fn ask(&mut self, asker: Asker, ask: Ask) {
+        let needs_survey = ask.wants() != Wants::default();
+        let queue = if needs_survey { &mut self.waiting } else { &mut self.direct };
+        queue.push_back((asker, ask));
+    }
+
+    /// Whether the next turn should start at once.
+    pub(super) fn has_work(&self) -> bool {
+        !(self.direct.is_empty() && self.waiting.is_empty()) || self.under_way.is_some()
+    }
+
+    /// Whether an operator waits for a report. Clients ask the new image again after a
+    /// hot restart; operators can't.
+    pub(super) fn has_operators(&self) -> bool {
+        self.requests().any(|(asker, _)| matches!(asker, Asker::Operator(_)))
+    }
+
+    fn requests(&self) -> impl Iterator<Item = &(Asker, Ask)> {
+        let under_way = self.under_way.iter().flat_map(|under_way| &under_way.requests);
+        self.direct.iter().chain(&self.waiting).chain(under_way)
+    }
+
+    /// Forgets the requests of operators; returns who made them.
+    pub(super) fn give_up_operators(&mut self) -> Vec<ControlClient> {
+        let mut given_up = Vec::new();
+        let under_way = self.under_way.iter_mut().map(|under_way| &mut under_way.requests);
+        for queue in [&mut self.direct, &mut self.waiting].into_iter().chain(under_way) {
+            queue.retain(|(asker, _)| match asker {
+                Asker::Operator(client) => {
+                    given_up.push(*client);
+                    false
+                }
+                Asker::Client(_) | Asker::Http(_) => true,
+            });
+        }
+        given_up
+    }
+
+    /// Goes on for a turn; returns the answers that are ready.
+    pub(super) fn step(
+        &mut self,
+        engine: &mut Engine,
+        clients: &mut Clients,
+        is_draining: bool,
+        now: Time,
+    ) -> Vec<(Asker, Vec<u8>)> {
+        if !self.has_work() {
+            return Vec::new();
+        }
+        if self.under_way.is_none() && !self.waiting.is_empty() {
+            self.under_way = Some(UnderWay::new(std::mem::take(&mut self.waiting), now));
+        }
+        if let Some(under_way) = &mut self.under_way {
+            under_way.walk(engine, clients);
+        }
+        let connections = clients.len();
+        let process = usage::read();
+        let started_wall_ns = started_wall_ns(engine);
+        let version = env!("CARGO_PKG_VERSION");
+        let figures = Figures { version, connections, is_draining, started_wall_ns, process };
+        let answers = self.answer(engine, clients, &figures, now);
+        if self.under_way.as_ref().is_some_and(|it| it.is_done() && it.requests.is_empty()) {
+            self.under_way = None;
+        }
+        answers
+    }
+
+    fn answer(
+        &mut self,
+        engine: &mut Engine,
+        clients: &Clients,
+        figures: &Figures,
+        now: Time,
+    ) -> Vec<(Asker, Vec<u8>)> {
+        let nothing = Survey::default();
+        let mut answers = Vec::new();
+        let mut done = 0;
+        while done < COST_PER_TURN {
+            // One of each kind in turn: neither waits for a crowd of the other.
+            let surveyed = self.under_way.as_mut().filter(|it| it.is_done());
+            let surveyed = surveyed.and_then(|it| Some((it.requests.pop_front()?, &it.survey)));
+            let direct = self.direct.pop_front().map(|request| (request, &nothing));
+            if surveyed.is_none() && direct.is_none() {
+                break;
+            }
+            for ((asker, ask), survey) in surveyed.into_iter().chain(direct) {
+                let is_operator = matches!(asker, Asker::Operator(_));
+                let is_private = self.is_private && !is_operator;
+                let maker = Maker { clients, figures, now, is_private, hot_keys: self.hot_keys };
+                let text = maker.report(engine, &ask, survey);
+                done += cost(&ask, text.len());
+                answers.push((asker, text));
+            }
+        }
+        answers
+    }
+}
+
+/// What it takes to make a report: so many bytes of a plain list take as long. Sorting
+/// the rows of an hour takes milliseconds (docs/operations.md).
+fn cost(ask: &Ask, bytes: usize) -> usize {
+    let before_the_first_byte = match ask {
+        Ask::Query(Query::Json) => COST_PER_TURN,
+        Ask::Query(Query::Top(Span::Hour, _)) => COST_PER_TURN / 2,
+        Ask::Query(Query::Top(Span::Minute, _)) | Ask::Metrics => COST_PER_TURN / 8,
+        Ask::Query(_) | Ask::Exporter => COST_PER_TURN / 64,
+    };
+    before_the_first_byte + bytes
+}
+
+/// When the daemon was started, in nanoseconds since 1970. Another answer would look like
+/// another start, so the first one stands, also if the wall clock is set later.
+fn started_wall_ns(engine: &mut Engine) -> u64 {
+    let age_ns = clock::now().ns_since(engine.started());
+    *engine.started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
+}
+
+impl UnderWay {
+    fn new(requests: VecDeque<(Asker, Ask)>, now: Time) -> Self {
+        let wants = requests.iter().map(|(_, ask)| ask.wants());
+        let wants = wants.fold(Wants::default(), Wants::and);
+        UnderWay { survey: Survey::new(now), left: wants, next_slot: 0, requests }
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == Wants::default()
+    }
+
+    /// Looks at the next keys and connections.
+    fn walk(&mut self, engine: &Engine, clients: &mut Clients) {
+        if self.is_done() {
+            return;
+        }
+        self.survey.note_turn();
+        // What is new at the end, once all was seen, belongs to another moment.
+        if self.left.keys {
+            self.left.keys = !self.survey.step(engine, PLACES_PER_TURN);
+        }
+        if self.left.clients {
+            let end = self.next_slot + CONNECTIONS_PER_TURN;
+            clients.for_each_address(self.next_slot..end, |client, address| {
+                let locks = engine.client(client).into_iter().flat_map(|client| client.locks());
+                let (mut holds, mut waits) = (0, 0);
+                for lock in locks {
+                    holds += u64::from(lock.is_held());
+                    waits += u64::from(lock.phase().waits());
+                }
+                self.survey.add_connection(address, holds, waits);
+            });
+            self.next_slot = end;
+            self.left.clients = end < clients.slots();
+        }
+    }
+}
+
+/// Makes reports.
+struct Maker<'a> {
+    clients: &'a Clients,
+    figures: &'a Figures,
+    now: Time,
+    is_private: bool,
+    hot_keys: usize,
+}
+
+impl Maker<'_> {
+    fn report(&self, engine: &mut Engine, ask: &Ask, survey: &Survey) -> Vec<u8> {
+        let text = match ask {
+            Ask::Query(Query::Json) => return self.json(engine, survey),
+            Ask::Query(query) => {
+                let top = match query {
+                    Query::Top(span, subject) => Some(engine.top(*span, *subject, self.now)),
+                    _ => None,
+                };
+                reports::report(query, &self.view(engine), survey, top.as_ref())
+            }
+            Ask::Metrics => {
+                let rows = self.hot_keys;
+                let top = (rows > 0).then(|| engine.top(Span::Minute, Subject::Keys, self.now));
+                let top = top.as_ref().map(|top| (top, rows));
+                prometheus::metrics(&self.view(engine), survey, top)
+            }
+            Ask::Exporter => exporter::metrics(&self.view(engine)),
+        };
+        text.into_bytes()
+    }
+
+    fn json(&self, engine: &mut Engine, survey: &Survey) -> Vec<u8> {
+        let mut both =
+            |subject| [Span::Minute, Span::Hour].map(|span| engine.top(span, subject, self.now));
+        let tops = Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) };
+        // Plain data: text keys, finite numbers. It is written to memory.
+        let report = json::report(&self.view(engine), survey, &tops);
+        let mut text = serde_json::to_vec(&report).unwrap_or_default();
+        text.extend_from_slice(b"\n\n");
+        text
+    }
+
+    fn view<'a>(&'a self, engine: &'a Engine) -> View<'a> {
+        View {
+            engine,
+            now: self.now,
+            wall_ns: clock::wall_ns(),
+            figures: self.figures,
+            peers: self.clients,
+            is_private: self.is_private,
+        }
+    }
+}

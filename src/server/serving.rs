@@ -1,0 +1,245 @@
+//! Serves clients, one turn at a time: listeners, connections and the engine.
+
+use super::accepting::Newcomer;
+use super::addresses::Purpose;
+use super::asking::Asker;
+use super::clients::Clients;
+use super::clock;
+use super::control::ControlClient;
+use super::dispatch::Dispatch;
+use super::http::Http;
+use super::input::Input;
+use super::listeners::Listeners;
+use super::logging::limited;
+use super::memory::Tidier;
+use super::options::Options;
+use super::reporting::Reporting;
+use super::sys;
+use super::tokens::Source;
+use super::world::fd::OwnedFd;
+use super::world::mio::{Events, Poll, Registry};
+use super::world::{Engine, thread};
+use crate::engine::Time;
+use log::{debug, info};
+use std::io;
+use std::time::Duration;
+
+/// The serving parts, all of which a hot restart hands over.
+pub(super) struct Serving {
+    pub(super) poll: Poll,
+    pub(super) listeners: Listeners,
+    pub(super) clients: Clients,
+    pub(super) engine: Engine,
+    pub(super) reporting: Reporting,
+    http: Http,
+    input: Input,
+    tidier: Tidier,
+    /// When this turn began: the loop has stopped waiting for events.
+    turn_began: Time,
+    /// Events of this turn.
+    events: usize,
+}
+
+impl Serving {
+    /// Assembles the parts. `poll` must watch all of them already.
+    pub(super) fn new(
+        poll: Poll,
+        listeners: Listeners,
+        clients: Clients,
+        mut engine: Engine,
+        options: &Options,
+    ) -> Self {
+        engine.set_slow(options.slow);
+        let mut tidier = Tidier::default();
+        // A crowd may have left just before a hot restart, all but one in a high slot.
+        tidier.note(clients.slots());
+        Serving {
+            poll,
+            listeners,
+            clients,
+            engine,
+            reporting: Reporting::new(options),
+            http: Http::new(options),
+            input: Input::new(),
+            tidier,
+            turn_began: clock::now(),
+            events: 0,
+        }
+    }
+
+    /// Waits for events, at most until `deadline`.
+    pub(super) fn wait(&mut self, events: &mut Events, deadline: Option<Time>) {
+        let now = clock::now();
+        self.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
+        let timeout = self.time_until_next_work(deadline, now);
+        let result = self.poll.poll(events, timeout);
+        self.turn_began = clock::now();
+        let Err(e) = result else {
+            return;
+        };
+        // After an error, those of the last turn would remain.
+        events.clear();
+        if e.kind() != io::ErrorKind::Interrupted {
+            limited!(error, "waiting for events failed: {e}");
+            // No documented error leads here; avoids a busy loop.
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn time_until_next_work(&self, deadline: Option<Time>, now: Time) -> Option<Duration> {
+        let has_work =
+            self.clients.has_work() || self.listeners.has_work() || self.reporting.has_work();
+        if has_work {
+            return Some(Duration::ZERO);
+        }
+        let deadlines = [
+            self.engine.next_deadline(),
+            self.listeners.next_deadline(),
+            self.tidier.next_deadline(),
+            self.http.next_deadline(),
+            deadline,
+        ];
+        let next = deadlines.into_iter().flatten().min()?;
+        Some(Duration::from_nanos(next.ns_since(now)))
+    }
+
+    /// Walks the events once; passes on those of `others`.
+    pub(super) fn note_events(&mut self, events: &Events, mut others: impl FnMut(Source)) {
+        self.clients.begin_turn();
+        self.listeners.start_turn(self.turn_began);
+        self.events = 0;
+        for event in events.iter() {
+            self.events += 1;
+            match Source::from(event.token()) {
+                Source::Client(slot) => self.clients.note_event(slot, event),
+                Source::Listener(number) => self.listeners.note_ready(number),
+                Source::Http(number) => self.http.note_event(number),
+                source => others(source),
+            }
+        }
+    }
+
+    /// Accepts new connections; passes on those of operators.
+    pub(super) fn accept(&mut self, mut operators: impl FnMut(OwnedFd, &Registry)) {
+        let counters = &mut self.engine.counters;
+        let registry = self.poll.registry();
+        let is_draining = self.listeners.is_draining();
+        loop {
+            let has_room_for_http = self.http.has_room(self.turn_began);
+            let open = self.clients.len();
+            let Some(newcomer) = self.listeners.next(open, has_room_for_http, counters) else {
+                break;
+            };
+            let Newcomer { socket, purpose, is_unix } = newcomer;
+            match purpose {
+                Purpose::Clients => self.clients.admit(socket, is_unix, registry, counters),
+                Purpose::Control => operators(socket, registry),
+                Purpose::Http => self.http.admit(socket, registry, is_draining, self.turn_began),
+            }
+        }
+        self.listeners.close_finished(registry);
+    }
+
+    /// Accepts the last newcomers of closing listeners, as far as descriptors suffice.
+    pub(super) fn accept_last(&mut self, operators: impl FnMut(OwnedFd, &Registry)) {
+        self.listeners.start_last_batch();
+        self.accept(operators);
+        // A whole crowd may come so late in a turn, and leave in the next one.
+        self.tidier.note(self.clients.len());
+    }
+
+    /// Receives from all ready clients, handles their input, and ends waits that have
+    /// timed out. Returns the time used for that.
+    pub(super) fn handle_input(&mut self) -> Time {
+        loop {
+            let has_more = self.clients.receive(&mut self.input);
+            let now = clock::now();
+            let mut dispatch = Dispatch {
+                clients: &mut self.clients,
+                engine: &mut self.engine,
+                reporting: &mut self.reporting,
+                registry: self.poll.registry(),
+                now,
+            };
+            dispatch.handle(&mut self.input);
+            if !has_more {
+                dispatch.expire();
+                return now;
+            }
+        }
+    }
+
+    /// Goes on with reports, and with those who ask for them over HTTP. Returns those
+    /// for operators.
+    pub(super) fn report(&mut self, now: Time) -> Vec<(ControlClient, Vec<u8>)> {
+        let is_draining = self.listeners.is_draining();
+        for (client, ask) in self.http.handle(is_draining, now) {
+            self.reporting.ask(Asker::Http(client), ask);
+        }
+        let mut for_operators = Vec::new();
+        let (engine, clients) = (&mut self.engine, &mut self.clients);
+        for (asker, text) in self.reporting.step(engine, clients, is_draining, now) {
+            match asker {
+                Asker::Client(client) => self.dispatch(now).deliver_report(client, text),
+                Asker::Http(client) => self.http.answer(client, text, now),
+                Asker::Operator(client) => for_operators.push((client, text)),
+            }
+        }
+        for_operators
+    }
+
+    fn dispatch(&mut self, now: Time) -> Dispatch<'_> {
+        Dispatch {
+            clients: &mut self.clients,
+            engine: &mut self.engine,
+            reporting: &mut self.reporting,
+            registry: self.poll.registry(),
+            now,
+        }
+    }
+
+    /// Sends everything owed before the loop sleeps, and closes ended connections: the
+    /// last step for clients in a turn.
+    pub(super) fn finish_turn(&mut self, now: Time) {
+        let mut dispatch = self.dispatch(now);
+        dispatch.send();
+        dispatch.note_observed();
+        if self.clients.close_scheduled() {
+            self.listeners.note_closed();
+        }
+        if self.http.has_room_again(now) {
+            self.listeners.note_room_for_http();
+        }
+    }
+
+    /// Returns memory to the system after many clients have left.
+    pub(super) fn tidy(&mut self, now: Time) {
+        if !self.tidier.is_due(self.clients.len() + self.engine.len(), now) {
+            return;
+        }
+        self.engine.shrink();
+        self.clients.shrink();
+        self.input.shrink();
+        sys::give_memory_back();
+        debug!("returned unused memory");
+    }
+
+    /// Counts and logs that the daemon continues after a hot restart.
+    pub(super) fn note_resumed(&mut self, version: &str, pause_ns: u64) {
+        let restarts = &mut self.engine.measures.restarts;
+        restarts.done += 1;
+        restarts.pause_ns += pause_ns;
+        restarts.last_pause_ns = pause_ns;
+        let pause_us = pause_ns / 1_000;
+        let counters = &self.engine.counters;
+        info!(
+            "poolcounterd {version} continued after a pause of {pause_us} µs with {} connections, \
+             {} locks and {} waits; listening on {}",
+            self.clients.len(),
+            counters.processing_workers,
+            counters.waiting_workers,
+            self.listeners.names(),
+        );
+        self.listeners.log_http();
+    }
+}

@@ -1,0 +1,138 @@
+//! A socket and its pending output: what a client and a control connection share.
+
+use super::world::fd::OwnedFd;
+use super::world::io::Errno;
+use super::world::net::{RecvFlags, SendFlags, recv, send};
+use std::borrow::Cow;
+
+/// How much output a peer may leave unread beyond the kernel's buffer: some eighty
+/// times `STATS FULL`.
+pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// Up to this size, the output buffer doubles as it grows. Beyond it, doubling would
+/// let a slow reader cost twice what it may leave unread.
+const OUTPUT_STEP_BYTES: usize = 4096;
+
+/// A stream socket, TCP or Unix, and its unsent output.
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: OwnedFd,
+    /// Beside the descriptor, where it takes no memory.
+    serial: u32,
+    /// A single reply is borrowed, so the usual case allocates nothing.
+    output: Cow<'static, [u8]>,
+}
+
+/// The result of a flush.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    /// The kernel has accepted all output.
+    All,
+    /// The kernel accepts no more for now.
+    Blocked,
+    /// The output can't be delivered and is dropped.
+    Failed(Errno),
+}
+
+impl Stream {
+    pub(super) fn new(socket: OwnedFd, serial: u32) -> Self {
+        Stream { socket, serial, output: Cow::Borrowed(b"") }
+    }
+
+    /// Continues a stream of the old image, with its unsent output.
+    pub(super) fn resume(socket: OwnedFd, serial: u32, unsent: Vec<u8>) -> Self {
+        Stream { socket, serial, output: unsent.into() }
+    }
+
+    /// The number of its connection, which is never used again.
+    pub(super) fn serial(&self) -> u32 {
+        self.serial
+    }
+
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// The output that the kernel has not accepted yet.
+    pub(super) fn unsent(&self) -> &[u8] {
+        &self.output
+    }
+
+    /// What the output takes of memory.
+    #[cfg(test)]
+    pub(super) fn output_bytes(&self) -> usize {
+        match &self.output {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(output) => output.capacity(),
+        }
+    }
+
+    /// Whether the pending output exceeds what a peer may leave unread.
+    pub(super) fn exceeds_bound(&self) -> bool {
+        self.output.len() > OUTPUT_BYTES_MAX
+    }
+
+    /// Receives once; 0 means the end of input.
+    ///
+    /// # Errors
+    /// The error of recv(2); `AGAIN` if there is nothing to read.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                result => return result.map(|(len, _)| len),
+            }
+        }
+    }
+
+    /// Appends to the output, for the next flush.
+    pub(super) fn push(&mut self, bytes: Cow<'static, [u8]>) {
+        if self.output.is_empty() {
+            self.output = bytes;
+            return;
+        }
+        let output = self.output.to_mut();
+        if output.len() >= OUTPUT_STEP_BYTES {
+            output.reserve_exact(bytes.len().next_multiple_of(OUTPUT_STEP_BYTES));
+        }
+        output.extend_from_slice(&bytes);
+    }
+
+    /// Sends the output until the kernel accepts no more; usually in one call.
+    pub(super) fn flush(&mut self) -> Flushed {
+        let mut sent = 0;
+        let result = loop {
+            if sent == self.output.len() {
+                break Flushed::All;
+            }
+            // SIGPIPE is ignored anyway; NOSIGNAL does not depend on it.
+            match send(&self.socket, &self.output[sent..], SendFlags::NOSIGNAL) {
+                Ok(len) => sent += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break Flushed::Blocked,
+                Err(error) => break Flushed::Failed(error),
+            }
+        };
+        match result {
+            Flushed::Blocked => self.keep_unsent(sent),
+            Flushed::All | Flushed::Failed(_) => self.output = Cow::Borrowed(b""),
+        }
+        result
+    }
+
+    /// Keeps what the kernel has not taken. A peer that reads slowly gets room for all
+    /// that it may leave unread: if outputs grew step by step, side by side, they would
+    /// leave holes between them that no one can use. (Pages that are not written to
+    /// take no memory.)
+    fn keep_unsent(&mut self, sent: usize) {
+        const ROOM_BYTES: usize = OUTPUT_BYTES_MAX + OUTPUT_STEP_BYTES;
+        match &mut self.output {
+            Cow::Owned(output) if output.capacity() >= ROOM_BYTES => drop(output.drain(..sent)),
+            output => {
+                let mut kept = Vec::with_capacity(ROOM_BYTES);
+                kept.extend_from_slice(&output[sent..]);
+                *output = Cow::Owned(kept);
+            }
+        }
+    }
+}
