@@ -1,7 +1,47 @@
-//! What simulation, fuzzing and the replay of fuzz seeds share: operations in
-//! virtual time ([`script`]), the protocol in its plainest terms ([`model`]),
-//! and the two run side by side ([`pair`]). Included by path from `fuzz/` too.
+//! The whole server in a simulated world: its own code, compiled against a simulated
+//! kernel ([`kernel`], with the names of src/server/world.rs in [`world`] and of
+//! src/server/sys.rs in [`sys`]). A seed makes a script ([`generate`], [`script`]): what
+//! clients, operators, administrators and other processes do, and when the daemon's loop
+//! turns ([`play`], [`disturb`]). [`oracle`] and [`rules`] judge it; [`explore`] tries
+//! many seeds, and shrinks what fails. [`conformance`] compares the kernel with Linux.
 
-pub(crate) mod model;
-pub(crate) mod pair;
-pub(crate) mod script;
+mod browsers;
+mod conformance;
+mod connections;
+mod disturb;
+mod explore;
+mod found;
+mod generate;
+pub(in crate::server) mod kernel;
+mod life;
+mod manager;
+#[allow(unused_imports)]
+pub(in crate::server) use explore::alone;
+// tests/engine uses all of it.
+mod lost;
+mod memory;
+#[allow(dead_code)]
+#[path = "../engine/simulation/model.rs"]
+mod model;
+mod new_image;
+mod observed;
+mod operators;
+mod oracle;
+mod play;
+mod printed;
+#[path = "../support/random.rs"]
+pub(in crate::server) mod random;
+mod rest;
+mod rules;
+mod script;
+mod shares;
+mod shown;
+mod slow;
+mod sockets;
+pub(in crate::server) mod sys;
+mod told;
+mod top;
+pub(in crate::server) mod world;
+mod world_files;
+mod world_net;
+mod world_process;

@@ -1,210 +1,235 @@
-//! Operations on an engine in virtual time, made from anything that can choose
-//! numbers: a seeded generator, or the bytes of a fuzzer.
+//! What happens to the daemon, as a list that a seed makes and that a person can read.
+//! Any list is valid, in any order: so steps can be left out of one that fails.
 
-use poolcounterd::protocol::Mode;
-use std::fmt::{self, Display, Formatter};
+use crate::protocol::Mode;
+use std::fmt::{self, Debug, Display, Formatter};
 
-/// One operation. Any list of them, in any order, means something: that lets
-/// steps be taken out of a script that fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// By whoever is in `slot`. Key 0 is the missing one.
+/// What a client sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Say {
     Acquire {
-        slot: u32,
         mode: Mode,
         key: u8,
         workers: u32,
         max_queue: u32,
         timeout_s: u64,
     },
-    Release {
-        slot: u32,
+    Release,
+    Stats(&'static str),
+    /// Not a command.
+    Junk(&'static [u8]),
+    /// A line that is longer than any may be.
+    TooLong,
+    /// To HTTP.
+    Http(&'static str),
+    /// The same line many times.
+    Flood {
+        line: &'static str,
+        times: usize,
     },
-    /// Who comes to `slot` next is another client.
-    Disconnect {
-        slot: u32,
-    },
-    /// Time passes. Nothing runs out before the next `Expire`.
-    Advance {
-        by_ns: u64,
-    },
-    /// Until the earliest deadline, which as a rule is within a tick.
-    AdvanceToDeadline,
-    /// Until so long before the next wait, or lock, runs out.
-    AdvanceToRunOut {
-        early_ns: u64,
-    },
-    /// Until the engine asks to be looked at.
-    AdvanceToNextLook,
-    Expire,
-    /// The engine is made into an image, and another engine of that.
-    Restart,
-    /// The engine gives back memory.
-    Shrink,
 }
 
-/// A whole run: the moment it starts at, for how long key 1 may be held (0 is for
-/// ever), and its steps.
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The client in this place connects; the last one there has left before.
+    Connect {
+        place: u8,
+        to: &'static str,
+        room: (usize, usize),
+    },
+    /// It sends something, which is on its way then, in two pieces if `cut` is not 0.
+    Say {
+        place: u8,
+        what: Say,
+        cut: u8,
+    },
+    /// It sends something with a descriptor, which only a Unix socket can.
+    Pass {
+        place: u8,
+        what: Say,
+    },
+    /// The next thing on its way arrives.
+    Arrive {
+        place: u8,
+    },
+    /// All that is on its way from anybody arrives.
+    ArriveAll,
+    /// The client reads.
+    Read {
+        place: u8,
+        max: usize,
+    },
+    /// It sends no more.
+    End {
+        place: u8,
+    },
+    /// It closes its connection.
+    Close {
+        place: u8,
+    },
+    Reset {
+        place: u8,
+    },
+    Urgent {
+        place: u8,
+    },
+    /// Its host loses its power.
+    Vanish {
+        place: u8,
+    },
+    /// Time passes.
+    Advance {
+        ms: u64,
+    },
+    /// Time passes until the daemon wants to wake up.
+    AdvanceToDeadline,
+    /// The daemon runs one turn of its loop. `choices` decides what the kernel may
+    /// choose.
+    Turn {
+        choices: u64,
+        arrives: bool,
+        fails: bool,
+    },
+    Signal(i32),
+    /// An operator sends a line to the control socket.
+    Ask {
+        place: u8,
+        line: &'static str,
+    },
+    /// An operator asks for no more, and listens.
+    OperatorEnds {
+        place: u8,
+    },
+    /// An operator does not wait for its answers.
+    OperatorLeaves {
+        place: u8,
+    },
+    /// The trial of a hot restart has its result.
+    TrialEnds,
+    /// So many clients connect, and leave again.
+    Crowd {
+        clients: usize,
+    },
+    /// Each of them asks for a lock of its own.
+    CrowdAsks,
+    CrowdLeaves,
+    /// The next binary closes a connection that it was handed.
+    LosesOne,
+    /// The daemon's binary is removed, or is there again.
+    Binary {
+        is_there: bool,
+    },
+    /// The limit of descriptors changes.
+    Descriptors {
+        max: u64,
+    },
+    /// A file vanishes.
+    Remove {
+        path: &'static str,
+    },
+    /// Another daemon listens on a path, or ends.
+    Foreign {
+        path: &'static str,
+        listens: bool,
+    },
+    /// Another daemon listens on this port, or ends.
+    ForeignPort {
+        port: u16,
+        listens: bool,
+    },
+    /// The service manager closes the sockets that it passed.
+    ManagerLetsGo,
+    /// The service manager reads what it is told, or stops to.
+    ManagerReads(bool),
+    /// Somebody reads the log, or stops to.
+    LogReads(bool),
+}
+
+/// Who starts the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// A shell.
+    Shell,
+    /// A service manager, which wants to hear of it.
+    Manager,
+    /// One that wants to hear from a watchdog too.
+    Watchdog,
+    /// One that passes a listening TCP socket, and keeps it.
+    Socket,
+    /// One that passes a Unix socket, and keeps it.
+    UnixSocket,
+    /// A program that passes its listening socket as standard input.
+    Stdin,
+}
+
+/// A whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Script {
-    pub(crate) start_ns: u64,
-    pub(crate) hold_s_max: u32,
+    pub(crate) arguments: &'static str,
+    pub(crate) start: Start,
+    /// The daemon logs, for somebody who may not read it.
+    pub(crate) logs: bool,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Where the choices in a script come from.
-pub(crate) trait Choices {
-    /// A number below `bound`.
-    fn below(&mut self, bound: u64) -> u64;
+pub(crate) const CONTROL: &str = "/run/control.sock";
+pub(crate) const UNIX: &str = "/run/pool.sock";
+/// Passed by the service manager.
+pub(crate) const ACTIVATED: &str = "/run/passed.sock";
+pub(crate) const OTHER_UNIX: &str = "/run/other.sock";
 
-    /// Whether there is nothing left to choose from.
-    fn is_empty(&self) -> bool;
-}
-
-/// Some steps are chosen more often by standing more often.
-#[derive(Clone, Copy)]
-enum Kind {
-    Acquire,
-    Release,
-    Disconnect,
-    Advance,
-    AdvanceToDeadline,
-    AdvanceToRunOut,
-    AdvanceToNextLook,
-    Expire,
-    Restart,
-    Shrink,
-}
-
-const KINDS: &[Kind] = &[
-    Kind::Acquire,
-    Kind::Acquire,
-    Kind::Acquire,
-    Kind::Acquire,
-    Kind::Acquire,
-    Kind::Acquire,
-    Kind::Release,
-    Kind::Release,
-    Kind::Disconnect,
-    Kind::Advance,
-    Kind::AdvanceToDeadline,
-    Kind::AdvanceToRunOut,
-    Kind::AdvanceToNextLook,
-    Kind::Expire,
-    Kind::Expire,
-    Kind::Expire,
-    Kind::Restart,
-    Kind::Shrink,
-];
-
-const SECOND_NS: u64 = 1_000_000_000;
-const YEAR_S: u64 = 365 * 86_400;
-/// What the clients of one run ask for: scarce locks make waiters, others let
-/// clients hold as many as they may.
-const WORKERS: &[&[u32]] = &[&[1], &[1, 1, 2, 3], &[1, 1, 2, 2, 3, 5, 0, u32::MAX]];
-const MAX_QUEUES: &[&[u32]] = &[&[u32::MAX], &[1, 2, 3, 4, 6, 10, 30, 0, u32::MAX]];
-const TIMEOUTS_S: &[&[u64]] = &[
-    &[1, 1, 2, 3],
-    &[0, 1, 1, 2, 3, 15, 60, 86_400, YEAR_S, 500 * YEAR_S, 600 * YEAR_S, u64::MAX],
-];
-
-impl Script {
-    /// At most `len_max` steps, fewer when `choices` run out.
-    pub(crate) fn generate(choices: &mut impl Choices, len_max: usize) -> Self {
-        let start_ns = match choices.below(8) {
-            0 => 0,
-            1 => u64::MAX - ns(choices, 40),
-            _ => ns(choices, 60),
-        };
-        let habits = Habits::choose(choices);
-        let mut steps = Vec::new();
-        while steps.len() < len_max && !choices.is_empty() {
-            steps.push(habits.step(choices));
-        }
-        Script { start_ns, hold_s_max: habits.hold_s_max, steps }
-    }
-}
-
-/// What one run is like. Few clients and keys meet often; many make long queues.
-struct Habits {
-    slots: u64,
-    keys: u64,
-    workers: &'static [u32],
-    max_queues: &'static [u32],
-    timeouts_s: &'static [u64],
-    restarts: bool,
-    hold_s_max: u32,
-}
-
-impl Habits {
-    fn choose(choices: &mut impl Choices) -> Self {
-        Habits {
-            slots: one_of(choices, &[2, 3, 6, 12, 40]),
-            keys: one_of(choices, &[1, 1, 2, 5]),
-            workers: one_of(choices, WORKERS),
-            max_queues: one_of(choices, MAX_QUEUES),
-            timeouts_s: one_of(choices, TIMEOUTS_S),
-            restarts: choices.below(4) == 0,
-            hold_s_max: one_of(choices, &[0, 0, 1, 2, 20]),
-        }
-    }
-
-    fn step(&self, choices: &mut impl Choices) -> Step {
-        let kind = one_of(choices, KINDS);
-        let mut slot = || choices.below(self.slots) as u32;
-        match kind {
-            Kind::Acquire => Step::Acquire {
-                slot: slot(),
-                mode: one_of(choices, &[Mode::ForMe, Mode::ForAnyone]),
-                // 1 in 32 has none.
-                key: if choices.below(32) == 0 { 0 } else { 1 + choices.below(self.keys) as u8 },
-                workers: one_of(choices, self.workers),
-                max_queue: one_of(choices, self.max_queues),
-                timeout_s: one_of(choices, self.timeouts_s),
-            },
-            Kind::Release => Step::Release { slot: slot() },
-            Kind::Disconnect => Step::Disconnect { slot: slot() },
-            Kind::Advance => Step::Advance { by_ns: advance_ns(choices) },
-            Kind::AdvanceToDeadline => Step::AdvanceToDeadline,
-            Kind::AdvanceToRunOut => Step::AdvanceToRunOut { early_ns: choices.below(3) / 2 },
-            Kind::AdvanceToNextLook => Step::AdvanceToNextLook,
-            Kind::Restart if self.restarts => Step::Restart,
-            Kind::Restart | Kind::Expire => Step::Expire,
-            Kind::Shrink => Step::Shrink,
+impl Say {
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        match self {
+            Say::Acquire { mode, key, workers, max_queue, timeout_s } => {
+                let word = match mode {
+                    Mode::ForMe => "ACQ4ME",
+                    Mode::ForAnyone => "ACQ4ANY",
+                };
+                format!("{word} k{key} {workers} {max_queue} {timeout_s}\n").into_bytes()
+            }
+            Say::Release => b"RELEASE\n".to_vec(),
+            Say::Stats(which) => format!("STATS {which}\n").into_bytes(),
+            Say::Junk(bytes) => bytes.to_vec(),
+            Say::TooLong => [&[b'x'; 5000][..], b"\n"].concat(),
+            Say::Http(text) => text.as_bytes().to_vec(),
+            Say::Flood { line, times } => line.repeat(times).into_bytes(),
         }
     }
 }
 
-fn advance_ns(choices: &mut impl Choices) -> u64 {
-    match choices.below(16) {
-        // Whole seconds, so that deadlines meet.
-        0..4 => SECOND_NS * choices.below(4),
-        4..8 => ns(choices, 20),
-        8..14 => ns(choices, 32),
-        14 => ns(choices, 46),
-        _ => ns(choices, 58),
+/// As [`Script`] needs it.
+impl Debug for Say {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Say::Acquire { mode, key, workers, max_queue, timeout_s } => write!(
+                f,
+                "Say::Acquire {{ mode: Mode::{mode:?}, key: {key}, workers: {workers}, \
+                 max_queue: {max_queue}, timeout_s: {timeout_s} }}"
+            ),
+            Say::Release => write!(f, "Say::Release"),
+            Say::Stats(which) => write!(f, "Say::Stats({which:?})"),
+            Say::Junk(bytes) => write!(f, "Say::Junk(b\"{}\")", bytes.escape_ascii()),
+            Say::TooLong => write!(f, "Say::TooLong"),
+            Say::Http(text) => write!(f, "Say::Http({text:?})"),
+            Say::Flood { line, times } => {
+                write!(f, "Say::Flood {{ line: {line:?}, times: {times} }}")
+            }
+        }
     }
 }
 
-/// Less than 2^`bits` nanoseconds, even over magnitudes.
-fn ns(choices: &mut impl Choices, bits: u64) -> u64 {
-    let bits = choices.below(bits + 1);
-    choices.below(1 << bits)
-}
-
-fn one_of<T: Copy>(choices: &mut impl Choices, these: &[T]) -> T {
-    these[choices.below(these.len() as u64) as usize]
-}
-
-/// As it can be pasted into a test.
+/// In a form that can be pasted into a test.
 impl Display for Script {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "Script {{")?;
-        writeln!(f, "    start_ns: {},", self.start_ns)?;
-        writeln!(f, "    hold_s_max: {},", self.hold_s_max)?;
+        writeln!(f, "    arguments: {:?},", self.arguments)?;
+        writeln!(f, "    start: Start::{:?},", self.start)?;
+        writeln!(f, "    logs: {},", self.logs)?;
         writeln!(f, "    steps: vec![")?;
         for step in &self.steps {
-            writeln!(f, "        {step:?},")?;
+            writeln!(f, "        Step::{step:?},")?;
         }
         writeln!(f, "    ],")?;
         write!(f, "}}")

@@ -1,0 +1,229 @@
+//! What the simulated kernel promises, checked against the real one: the same random
+//! script of socket calls runs on both, and after each step both must have answered the
+//! same, and poll(2) must say the same of each socket. What Linux may answer in more
+//! than one way is in [`is_allowed`], and nowhere else.
+//!
+//! `KERNEL_SEED` repeats a seed, `KERNEL_SCRIPTS` tries more of them.
+//!
+//! Only the kinds of answers to a full socket are compared, because buffers differ in
+//! size. Order, lengths and moments that the simulated kernel chooses at random are
+//! what Linux leaves open; the scripts wait until everything has arrived.
+
+mod addresses;
+mod calls;
+mod real;
+mod script;
+mod simulated;
+
+use super::random::{Random, number_from_environment, seed_of_the_day};
+use real::Real;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use script::Script;
+use simulated::Simulated;
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the real kernel may take to bring something from one end of a loopback
+/// connection to the other. A difference must show in each of these plays: other
+/// processes of the machine can delay an acknowledgement.
+const ARRIVALS_MAX_MS: [u64; 3] = [10, 100, 500];
+
+const THREADS: RawFd = 4;
+/// The numbers of the daemon's connections, for each thread so many, apart from those
+/// of other tests' descriptors.
+const LOWEST_FD: RawFd = 900;
+const FDS: RawFd = 16;
+
+/// What a connection's peer meets after what it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// More may come.
+    Waits,
+    End,
+    Reset,
+}
+
+/// The answer to a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    /// The step makes no sense here: its peer or slot is empty.
+    Skipped,
+    Done,
+    Failed(Errno),
+    Received(Vec<u8>),
+    Sent(usize),
+    /// Some of what was to be sent: the buffer is full now.
+    SentSome,
+    /// The peer, unless getpeername(2) says that there is none any more.
+    Accepted(Option<u8>),
+    /// Bytes, whether these were all that the daemon had sent, and what follows.
+    Read(usize, bool, Then),
+    /// By token; their order is not told.
+    Events(Vec<(u64, EventFlags)>),
+}
+
+impl From<Result<(), Errno>> for Answer {
+    fn from(result: Result<(), Errno>) -> Self {
+        result.map_or_else(Answer::Failed, |()| Answer::Done)
+    }
+}
+
+/// What can be seen without a call that changes something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct View {
+    /// What poll(2) says, by slot.
+    connections: BTreeMap<u8, EventFlags>,
+    /// What FIONREAD says, by slot; not if urgent data makes it depend on the mark.
+    unread: BTreeMap<u8, usize>,
+    /// What poll(2) says of the listening sockets.
+    listeners: Vec<EventFlags>,
+}
+
+/// Whether Linux may give `real` where the simulated kernel gives `simulated`. They may
+/// differ only if `is_full`: the daemon has filled the connection, and its peer has not
+/// read all of it.
+///
+/// - Whether a few bytes more go in depends on how memory is accounted for: socket(7),
+///   SO_SNDBUF, "to allow space for bookkeeping overhead".
+/// - How much of it a peer can read before a reset depends on how much had left the
+///   daemon's buffer: RFC 9293, 3.10.7.4, flushes all segment queues at a reset.
+/// - The daemon has closed, but its end still waits behind what fills the buffer. Then a
+///   peer that sends something is reset: RFC 1122, 4.2.2.13, "if new data is received
+///   after CLOSE is called, its TCP SHOULD send a RST to show that data was lost". The
+///   simulated kernel ends it properly; the daemon can't tell.
+fn is_allowed(real: &Answer, simulated: &Answer, is_full: bool) -> bool {
+    let is_of_send = |answer: &Answer| {
+        matches!(answer, Answer::Sent(_) | Answer::SentSome | Answer::Failed(Errno::AGAIN))
+    };
+    match (real, simulated) {
+        (Answer::Read(_, _, said), Answer::Read(_, _, promised)) if is_full => {
+            said == promised || (*said, *promised) == (Then::Reset, Then::End)
+        }
+        _ => real == simulated || is_full && is_of_send(real) && is_of_send(simulated),
+    }
+}
+
+/// The first step whose answers differ, and how.
+struct Difference {
+    step: usize,
+    why: String,
+}
+
+/// Plays a script on both kernels.
+///
+/// # Errors
+/// Where they differ first.
+fn play(script: &Script, lowest_fd: RawFd, arrival_max: Duration) -> Result<(), Difference> {
+    let (mut real, mut simulated) = (Real::new(lowest_fd), Simulated::new());
+    for (n, step) in script.steps.iter().enumerate() {
+        let was_full = simulated.is_full(step);
+        let (said, promised) = (real.act(step), simulated.act(step));
+        let differ = |real: &str, simulated: &str| {
+            let why = format!("{step:?}:\n  Linux:     {real}\n  simulated: {simulated}");
+            Difference { step: n, why }
+        };
+        if !is_allowed(&said, &promised, was_full || simulated.is_full(step)) {
+            return Err(differ(&format!("{said:?}"), &format!("{promised:?}")));
+        }
+        let promised = simulated.view();
+        let said = settled(&real, &promised, arrival_max);
+        if said != promised {
+            return Err(differ(&format!("{said:?}"), &format!("{promised:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until everything has arrived: until the real kernel shows what is expected,
+/// or long enough.
+fn settled(real: &Real, expected: &View, max: Duration) -> View {
+    let start = Instant::now();
+    loop {
+        let view = real.view();
+        if view == *expected || start.elapsed() > max {
+            return view;
+        }
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn judge(script: &Script, lowest_fd: RawFd) -> Result<(), Difference> {
+    let mut result = Ok(());
+    for ms in ARRIVALS_MAX_MS {
+        result = play(script, lowest_fd, Duration::from_millis(ms));
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn plays_differ(script: &Script, lowest_fd: RawFd) -> bool {
+    let soon = Duration::from_millis(ARRIVALS_MAX_MS[0]);
+    (0..2).all(|_| play(script, lowest_fd, soon).is_err())
+}
+
+/// Leaves out steps as long as the kernels still differ.
+fn shrink(script: &Script, lowest_fd: RawFd) -> Script {
+    let mut smallest = script.clone();
+    if let Err(difference) = judge(script, lowest_fd) {
+        smallest.steps.truncate(difference.step + 1);
+    }
+    let mut n = 0;
+    while n < smallest.steps.len() {
+        let mut shorter = smallest.clone();
+        shorter.steps.remove(n);
+        if plays_differ(&shorter, lowest_fd) {
+            smallest = shorter;
+        } else {
+            n += 1;
+        }
+    }
+    smallest
+}
+
+fn check(seed: u64, lowest_fd: RawFd) {
+    let script = Script::generate(&mut Random(seed));
+    if judge(&script, lowest_fd).is_err() {
+        let shrunk = shrink(&script, lowest_fd);
+        let why = judge(&shrunk, lowest_fd).map_or_else(|e| e.why, |()| "?".to_owned());
+        panic!("KERNEL_SEED={seed}: the kernels differ at {why}\nin\n{shrunk}");
+    }
+}
+
+/// Seeds to try: one to repeat, or as many as wanted from that of the day on.
+fn seeds(usual: u64) -> impl Iterator<Item = u64> {
+    let repeated = number_from_environment("KERNEL_SEED");
+    let count = number_from_environment("KERNEL_SCRIPTS").unwrap_or(usual);
+    let first = repeated.unwrap_or_else(seed_of_the_day);
+    first..first + repeated.map_or(count, |_| 1)
+}
+
+/// Judges scripts on several threads, which mostly wait for the real kernel. Each gets
+/// numbers for its descriptors.
+fn judge_seeds(usual: u64, judge: impl Fn(u64, RawFd) + Sync) {
+    let seeds = Mutex::new(seeds(usual));
+    let scripts = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (seeds, scripts, judge) = (&seeds, &scripts, &judge);
+            scope.spawn(move || {
+                loop {
+                    let Some(seed) = seeds.lock().expect("no panic").next() else { return };
+                    judge(seed, LOWEST_FD + thread * FDS);
+                    scripts.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    println!("{scripts:?} scripts on both kernels");
+}
+
+#[test]
+fn the_simulated_kernel_does_as_linux_does() {
+    judge_seeds(4000, check);
+}

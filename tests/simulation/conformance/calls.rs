@@ -1,0 +1,72 @@
+//! Calls of the real kernel.
+
+use super::Answer;
+use super::real::Peer;
+use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::net::*;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{OwnedFd, RawFd};
+
+pub(super) fn poll_flags(socket: &OwnedFd) -> EventFlags {
+    let all = PollFlags::IN | PollFlags::PRI | PollFlags::OUT | PollFlags::RDHUP;
+    let mut polled = [PollFd::new(socket, all)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll");
+    EventFlags::from_bits_retain(polled[0].revents().bits().into())
+}
+
+/// Waits until the socket is ready for `wanted`, for a short time.
+pub(super) fn wait_for(socket: &OwnedFd, wanted: PollFlags, for_ms: i64) -> bool {
+    let timeout = Timespec { tv_sec: for_ms / 1000, tv_nsec: for_ms % 1000 * 1_000_000 };
+    poll(&mut [PollFd::new(socket, wanted)], Some(&timeout)).expect("poll") > 0
+}
+
+/// Sends the descriptor of standard error along: any will do.
+pub(super) fn pass(socket: &OwnedFd, bytes: &[u8]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let passed = [rustix::stdio::stderr()];
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&passed)));
+    let _ = sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL);
+}
+
+/// Connects to loopback, where the answer comes at once.
+pub(super) fn connect_tcp(socket: &OwnedFd, to: SocketAddr) -> Result<(), Errno> {
+    match connect(socket, &to) {
+        Err(Errno::INPROGRESS) => {}
+        other => return other,
+    }
+    if !wait_for(socket, PollFlags::OUT, 3) {
+        // The kernel would try again after a second.
+        return Err(Errno::AGAIN);
+    }
+    sockopt::socket_error(socket).expect("SO_ERROR")
+}
+
+/// A descriptor with this number, which is free.
+pub(super) fn at(number: RawFd, socket: &OwnedFd) -> OwnedFd {
+    fcntl_dupfd_cloexec(socket, number).expect("a descriptor")
+}
+
+pub(super) fn send_counted(socket: &OwnedFd, peer: Option<&mut Peer>, len: usize) -> Answer {
+    match send(socket, &vec![0; len], SendFlags::NOSIGNAL) {
+        Ok(sent) => {
+            if let Some(peer) = peer {
+                peer.sent += sent;
+            }
+            if sent == len { Answer::Sent(sent) } else { Answer::SentSome }
+        }
+        Err(errno) => Answer::Failed(errno),
+    }
+}
+
+pub(super) fn fill(socket: &OwnedFd, mut peer: Option<&mut Peer>) -> Answer {
+    loop {
+        if let failed @ Answer::Failed(_) = send_counted(socket, peer.as_deref_mut(), 1 << 16) {
+            return failed;
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The real kernel: non-blocking sockets on loopback and in a directory of their own.
+
+use super::calls::{at, connect_tcp, fill, pass, poll_flags, send_counted, wait_for};
+use super::script::{Interest, Kind, Step};
+use super::{Answer, Then, View};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFlags, Timespec};
+use rustix::io::{Errno, ioctl_fionread};
+use rustix::net::*;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// More than any socket's buffer takes.
+const MUCH: usize = 16 << 20;
+const BACKLOG: i32 = 5;
+/// Far more than one acknowledgement can set free, and more than small sends use.
+const SEND_BUFFER: usize = 200_000;
+const PEER_BUFFER: usize = 32_768;
+
+/// A peer's end.
+pub(super) struct Peer {
+    /// `None` once it is closed.
+    socket: Option<OwnedFd>,
+    address: SocketAddrAny,
+    kind: Kind,
+    sends: u8,
+    /// Noted, because the kernel tells it only once.
+    was_reset: bool,
+    read: usize,
+    /// What the daemon has sent to it.
+    pub(super) sent: usize,
+}
+
+pub(super) struct Real {
+    /// The number of slot 0.
+    lowest_fd: RawFd,
+    epoll: OwnedFd,
+    directory: PathBuf,
+    tcp: SocketAddr,
+    listeners: BTreeMap<Kind, OwnedFd>,
+    /// The daemon's connections, and whose each is.
+    slots: BTreeMap<u8, (OwnedFd, Option<u8>)>,
+    peers: BTreeMap<u8, Peer>,
+    tokens: u64,
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn socket(family: AddressFamily) -> OwnedFd {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    socket_with(family, SocketType::STREAM, flags, None).expect("a socket")
+}
+
+/// Edge-triggered, as mio asks for it.
+fn flags_of(interest: Interest) -> EventFlags {
+    EventFlags::ET | interest.flags()
+}
+
+impl Interest {
+    pub(super) fn flags(self) -> EventFlags {
+        let read = EventFlags::IN | EventFlags::RDHUP;
+        match self {
+            Interest::Read => read,
+            Interest::ReadUrgent => read | EventFlags::PRI,
+            Interest::ReadUrgentWrite => read | EventFlags::PRI | EventFlags::OUT,
+            Interest::Write => EventFlags::OUT,
+        }
+    }
+}
+
+impl Real {
+    pub(super) fn new(lowest_fd: RawFd) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let name =
+            format!("kernel-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).expect("a directory");
+        let tcp = socket(AddressFamily::INET);
+        bind(&tcp, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        let address = getsockname(&tcp).expect("a name").try_into().expect("an address");
+        let unix = socket(AddressFamily::UNIX);
+        bind(&unix, &SocketAddrUnix::new(directory.join("s")).expect("a path"))
+            .expect("a free path");
+        let listeners = BTreeMap::from([(Kind::Tcp, tcp), (Kind::Unix, unix)]);
+        // Its connections inherit that: a size that Linux does not adapt, and that what is
+        // sent leaves at once.
+        sockopt::set_socket_send_buffer_size(&listeners[&Kind::Tcp], SEND_BUFFER)
+            .expect("SO_SNDBUF");
+        sockopt::set_tcp_nodelay(&listeners[&Kind::Tcp], true).expect("TCP_NODELAY");
+        for listener in listeners.values() {
+            listen(listener, BACKLOG).expect("it listens");
+        }
+        Real {
+            lowest_fd,
+            epoll: epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance"),
+            directory,
+            tcp: address,
+            listeners,
+            slots: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            tokens: 0,
+        }
+    }
+
+    pub(super) fn view(&self) -> View {
+        let connections = self.slots.iter().map(|(&slot, (fd, _))| (slot, poll_flags(fd)));
+        let connections: BTreeMap<u8, EventFlags> = connections.collect();
+        let is_urgent = |slot: &u8| connections[slot].contains(EventFlags::PRI);
+        let plain = self.slots.iter().filter(|(slot, _)| !is_urgent(slot));
+        let unread =
+            plain.map(|(&slot, (fd, _))| (slot, ioctl_fionread(fd).expect("FIONREAD") as usize));
+        View {
+            unread: unread.collect(),
+            listeners: self.listeners.values().map(poll_flags).collect(),
+            connections,
+        }
+    }
+
+    pub(super) fn act(&mut self, step: &Step) -> Answer {
+        self.act_as_peer(step)
+            .or_else(|| self.act_on_connection(step))
+            .unwrap_or_else(|| self.act_on_listener(step))
+    }
+
+    /// `None` if it is no step of a peer.
+    fn act_as_peer(&mut self, step: &Step) -> Option<Answer> {
+        if let Step::Connect { peer, to } = *step {
+            return Some(self.connect(peer, to));
+        }
+        let peer = self.peers.get_mut(&step.peer()?);
+        let Some(peer) = peer.filter(|peer| peer.socket.is_some()) else {
+            return Some(Answer::Skipped);
+        };
+        let socket = peer.socket.as_ref().expect("open");
+        match *step {
+            Step::PeerSends { len, .. } => {
+                peer.sends = peer.sends.wrapping_add(1);
+                let sent = send(socket, &vec![peer.sends; len], SendFlags::NOSIGNAL);
+                peer.was_reset |= sent == Err(Errno::CONNRESET);
+            }
+            Step::PeerSendsUrgent { .. } if peer.kind == Kind::Tcp => {
+                let sent = send(socket, b"!", SendFlags::NOSIGNAL | SendFlags::OOB);
+                peer.was_reset |= sent == Err(Errno::CONNRESET);
+            }
+            Step::PeerPasses { len, .. } if peer.kind == Kind::Unix => {
+                peer.sends = peer.sends.wrapping_add(1);
+                pass(socket, &vec![peer.sends; len]);
+            }
+            Step::PeerHalfCloses { .. } => drop(shutdown(socket, Shutdown::Write)),
+            Step::PeerCloses { .. } => peer.socket = None,
+            Step::PeerResets { .. } => {
+                let at_once = Some(Duration::ZERO);
+                sockopt::set_socket_linger(socket, at_once).expect("SO_LINGER");
+                peer.socket = None;
+            }
+            Step::PeerReads { len, .. } => return Some(peer.read(len)),
+            Step::PeerDrains { .. } => return Some(peer.drain()),
+            _ => {}
+        }
+        Some(Answer::Done)
+    }
+
+    fn connect(&mut self, number: u8, to: Kind) -> Answer {
+        if self.peers.contains_key(&number) {
+            return Answer::Skipped;
+        }
+        let (socket, result) = match to {
+            Kind::Unix => {
+                let socket = socket(AddressFamily::UNIX);
+                // A name, to be recognized by.
+                let own = self.directory.join(number.to_string());
+                bind(&socket, &SocketAddrUnix::new(&own).expect("a path")).expect("a free path");
+                let there = SocketAddrUnix::new(self.directory.join("s")).expect("a path");
+                let result = connect(&socket, &there);
+                std::fs::remove_file(own).expect("its file");
+                (socket, result)
+            }
+            Kind::Tcp => {
+                let socket = socket(AddressFamily::INET);
+                sockopt::set_socket_recv_buffer_size(&socket, PEER_BUFFER).expect("SO_RCVBUF");
+                sockopt::set_tcp_nodelay(&socket, true).expect("TCP_NODELAY");
+                let result = connect_tcp(&socket, self.tcp);
+                (socket, result)
+            }
+        };
+        if result.is_ok() {
+            self.peers.insert(number, Peer::new(socket, to));
+        }
+        result.into()
+    }
+
+    /// Whose connection this is.
+    fn peer_of(&self, socket: &OwnedFd) -> Option<u8> {
+        let address = getpeername(socket).ok()??;
+        let mut all = self.peers.iter();
+        all.find(|(_, peer)| peer.address == address).map(|(&number, _)| number)
+    }
+
+    /// `None` if it is no step of a connection.
+    fn act_on_connection(&mut self, step: &Step) -> Option<Answer> {
+        let slot = step.slot()?;
+        let Some((socket, peer)) = self.slots.get(&slot) else {
+            return Some(Answer::Skipped);
+        };
+        let peer = peer.and_then(|peer| self.peers.get_mut(&peer));
+        Some(match *step {
+            Step::Receive { len, .. } => {
+                let mut buffer = vec![0; len];
+                match recv(socket, &mut buffer, RecvFlags::empty()) {
+                    Ok((len, _)) => Answer::Received(buffer[..len].to_vec()),
+                    Err(errno) => Answer::Failed(errno),
+                }
+            }
+            Step::Send { len, .. } => send_counted(socket, peer, len),
+            Step::SendMuch { .. } => send_counted(socket, peer, MUCH),
+            Step::Fill { .. } => fill(socket, peer),
+            Step::PeerName { .. } => getpeername(socket).map(drop).into(),
+            Step::Watch { interest, .. } => {
+                self.tokens += 1;
+                let token = EventData::new_u64(self.tokens);
+                epoll::add(&self.epoll, socket, token, flags_of(interest)).into()
+            }
+            Step::Rewatch { interest, .. } => {
+                self.tokens += 1;
+                let token = EventData::new_u64(self.tokens);
+                epoll::modify(&self.epoll, socket, token, flags_of(interest)).into()
+            }
+            Step::Unwatch { .. } => epoll::delete(&self.epoll, socket).into(),
+            Step::Duplicate { to, .. } if self.slots.contains_key(&to) => Answer::Skipped,
+            Step::Duplicate { to, .. } => {
+                let copy = at(self.lowest_fd + RawFd::from(to), socket);
+                let peer = self.slots[&slot].1;
+                self.slots.insert(to, (copy, peer));
+                Answer::Done
+            }
+            Step::Close { .. } => {
+                self.slots.remove(&slot);
+                Answer::Done
+            }
+            _ => unreachable!("{step:?} is a connection's"),
+        })
+    }
+
+    fn act_on_listener(&mut self, step: &Step) -> Answer {
+        if let Step::Wait { max } = *step {
+            return self.wait(max);
+        }
+        let Some(listener) = step.kind().and_then(|kind| self.listeners.get(&kind)) else {
+            return Answer::Skipped;
+        };
+        match *step {
+            Step::Accept { slot, .. } if self.slots.contains_key(&slot) => Answer::Skipped,
+            Step::Accept { slot, .. } => {
+                match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                    Ok(socket) => {
+                        let peer = self.peer_of(&socket);
+                        self.slots
+                            .insert(slot, (at(self.lowest_fd + RawFd::from(slot), &socket), peer));
+                        Answer::Accepted(peer)
+                    }
+                    Err(errno) => Answer::Failed(errno),
+                }
+            }
+            Step::WatchListener { .. } => {
+                self.tokens += 1;
+                let token = EventData::new_u64(self.tokens);
+                epoll::add(&self.epoll, listener, token, flags_of(Interest::Read)).into()
+            }
+            Step::Listen { backlog, .. } => listen(listener, backlog).into(),
+            Step::CloseListener { kind } => {
+                self.listeners.remove(&kind);
+                Answer::Done
+            }
+            _ => unreachable!("{step:?} is a listener's"),
+        }
+    }
+
+    /// epoll_wait(2) until it has nothing more.
+    fn wait(&self, max: usize) -> Answer {
+        let mut events = Vec::new();
+        loop {
+            let mut some = Vec::with_capacity(max);
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let buffer = rustix::buffer::spare_capacity(&mut some);
+            if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&now)) {
+                return Answer::Failed(errno);
+            }
+            for event in &some {
+                let (token, flags) = (event.data.u64(), event.flags);
+                events.push((token, flags));
+            }
+            if some.len() < max {
+                events.sort_by_key(|&(token, _)| token);
+                return Answer::Events(events);
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn new(socket: OwnedFd, kind: Kind) -> Self {
+        let address = getsockname(&socket).expect("its name");
+        Peer { socket: Some(socket), address, kind, sends: 0, was_reset: false, read: 0, sent: 0 }
+    }
+
+    fn then(&mut self, failed: Errno) -> Then {
+        self.was_reset |= failed != Errno::AGAIN;
+        if self.was_reset { Then::Reset } else { Then::Waits }
+    }
+
+    fn read(&mut self, max: usize) -> Answer {
+        let mut buffer = vec![0; max];
+        let socket = self.socket.as_ref().expect("open");
+        let (len, then) = match recv(socket, &mut buffer, RecvFlags::empty()) {
+            Ok((0, _)) if self.was_reset => (0, Then::Reset),
+            Ok((0, _)) => (0, Then::End),
+            Ok((len, _)) => (len, Then::Waits),
+            Err(errno) => (0, self.then(errno)),
+        };
+        self.read += len;
+        Answer::Read(len, self.read == self.sent, then)
+    }
+
+    /// Reads all that the daemon has sent, and then what follows.
+    fn drain(&mut self) -> Answer {
+        let before = self.read;
+        loop {
+            let Answer::Read(len, is_all, then) = self.read(1 << 20) else { unreachable!() };
+            if len == 0 && (is_all || then != Then::Waits) {
+                return Answer::Read(self.read - before, is_all, then);
+            }
+            let socket = self.socket.as_ref().expect("open");
+            if len == 0 && !wait_for(socket, PollFlags::IN, 300) {
+                return Answer::Read(self.read - before, false, then);
+            }
+        }
+    }
+}

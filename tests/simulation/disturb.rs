@@ -1,0 +1,40 @@
+//! The world around the daemon: other processes, files, administrators.
+
+use super::kernel::files::Path;
+use super::kernel::kernel;
+use super::kernel::processes::PROGRAM;
+use super::script::Step;
+use std::net::SocketAddr;
+
+/// What other processes and administrators do.
+pub(crate) fn disturb(step: &Step) {
+    kernel(|k| match *step {
+        Step::Binary { is_there: true } => {
+            if k.path(PROGRAM).is_err() {
+                k.add_path(PROGRAM, Path::file());
+            }
+        }
+        Step::Binary { is_there: false } => drop(k.paths.remove(PROGRAM)),
+        Step::ManagerLetsGo => k.let_go(),
+        Step::LosesOne => k.loses_one = true,
+        Step::Descriptors { max } => {
+            (k.descriptors_max, k.limit_changed_ns) = (max, k.now_ns);
+        }
+        Step::Remove { path } => drop(k.paths.remove(path)),
+        Step::Foreign { path, listens } => {
+            if listens && k.path(path).is_err() {
+                k.add_path(path, Path::socket());
+                k.set_foreign(path, true);
+            } else if !listens {
+                k.set_foreign(path, false);
+            }
+        }
+        Step::ForeignPort { port, listens } => {
+            k.foreign_ports.clear();
+            if listens {
+                k.foreign_ports.push(SocketAddr::from(([10, 0, 0, 1], port)));
+            }
+        }
+        _ => unreachable!("{step:?} is no disturbance"),
+    });
+}

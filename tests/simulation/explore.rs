@@ -1,0 +1,134 @@
+//! Runs scripts from many seeds; shrinks and prints what fails.
+
+use super::kernel::kernel;
+use super::oracle::Violation;
+use super::random::{number_from_environment, seed_of_the_day};
+use super::script::Script;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+
+/// What the log keeps is the process's: a run that logs is alone.
+static LOGS: RwLock<()> = RwLock::new(());
+
+/// No other run is under way.
+pub(in crate::server) fn alone() -> RwLockWriteGuard<'static, ()> {
+    LOGS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Plays a script.
+///
+/// # Errors
+/// What is wrong; a panic of the tests themselves too.
+pub(super) fn judge(script: &Script) -> Result<(usize, usize), Violation> {
+    let _alone = script.logs.then(alone);
+    let _shared = (!script.logs).then(|| LOGS.read().unwrap_or_else(PoisonError::into_inner));
+    if script.logs {
+        crate::server::logging::forget();
+    }
+    let judged = judge_alone(script);
+    if script.logs {
+        log::set_max_level(log::LevelFilter::Off);
+        // The daemon's would write into the simulated log.
+        drop(std::panic::take_hook());
+        crate::server::logging::forget();
+    }
+    judged
+}
+
+fn judge_alone(script: &Script) -> Result<(usize, usize), Violation> {
+    match catch_unwind(AssertUnwindSafe(|| script.play())) {
+        Ok(Ok(play)) => Ok((play.turns, play.restarts)),
+        Ok(Err(why)) => Err(why),
+        Err(_) => Err("a panic".to_owned()),
+    }
+}
+
+/// Leaves out steps as long as the script still fails.
+fn shrink(script: &Script) -> Script {
+    let mut smallest = script.clone();
+    let mut piece = smallest.steps.len().div_ceil(2);
+    while piece > 0 {
+        let mut at = 0;
+        while at < smallest.steps.len() {
+            let mut shorter = smallest.clone();
+            shorter.steps.drain(at..(at + piece).min(smallest.steps.len()));
+            if judge(&shorter).is_err() {
+                smallest = shorter;
+            } else {
+                at += piece;
+            }
+        }
+        piece = if piece == 1 { 0 } else { piece.div_ceil(2) };
+    }
+    smallest
+}
+
+fn fail(seed: u64, turns: usize, script: &Script) -> ! {
+    let shrunk = shrink(script);
+    let why = judge(&shrunk).expect_err("it still fails");
+    panic!("SERVER_SIM_TURNS={turns} SERVER_SIM_SEED={seed} fails: {why}\nwith\n{shrunk}");
+}
+
+/// Without a number of seeds these are always the same: then what fails is due to the
+/// last change. Whoever looks for more, as `make simulate`, gets others each day.
+const USUAL_SEED: u64 = 20_778_000_000;
+
+/// So many seeds, on two threads.
+#[test]
+fn the_server_in_a_simulated_world() {
+    let turns = number_from_environment("SERVER_SIM_TURNS").unwrap_or(500) as usize;
+    if let Some(seed) = number_from_environment("SERVER_SIM_SEED") {
+        let script = Script::generate(seed, turns);
+        return match judge(&script) {
+            Ok((turns, restarts)) => println!("seed {seed}: {turns} turns, {restarts} restarts"),
+            Err(_) => fail(seed, turns, &script),
+        };
+    }
+    let (first, seeds) = match number_from_environment("SERVER_SIM_SEEDS") {
+        Some(seeds) => (seed_of_the_day(), seeds),
+        None => (USUAL_SEED, 2_000),
+    };
+    let failed = AtomicBool::new(false);
+    let (next, turned, restarted) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= seeds || failed.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let script = Script::generate(first + n, turns);
+                    match judge(&script) {
+                        Ok((turns, restarts)) => {
+                            turned.fetch_add(turns as u64, Ordering::Relaxed);
+                            restarted.fetch_add(restarts as u64, Ordering::Relaxed);
+                        }
+                        Err(_) if failed.swap(true, Ordering::Relaxed) => return,
+                        Err(_) => fail(first + n, turns, &script),
+                    }
+                }
+            });
+        }
+    });
+    println!("{seeds} seeds, {turned:?} turns, {restarted:?} hot restarts");
+}
+
+/// Also in what it logs, but for the wall clock at the start of each line.
+#[test]
+fn a_seed_repeats_exactly() {
+    let log_of = |seed| {
+        let script = Script { logs: true, ..Script::generate(seed, 300) };
+        let judged = judge(&script).expect("no rule is violated");
+        let lines = kernel(|k| k.log.was_read.iter().flatten().copied().collect::<Vec<u8>>());
+        (judged, lines.split(|&b| b == b'\n').map(without_time).collect::<Vec<_>>())
+    };
+    fn without_time(line: &[u8]) -> Vec<u8> {
+        line.splitn(2, |&b| b == b' ').last().unwrap_or_default().to_vec()
+    }
+    for seed in 0..20 {
+        let (first, second) = (log_of(seed), log_of(seed));
+        assert!(first.1.len() > 1 && first == second, "seed {seed}");
+    }
+}

@@ -1,0 +1,206 @@
+//! Scripts that have failed, as they were shrunk. What they show is mended.
+
+use super::explore::judge;
+use super::script::{Say, Script, Start, Step};
+use crate::protocol::Mode;
+
+const TCP: &str = "10.0.0.1:7531";
+
+#[track_caller]
+fn is_right(script: &Script) {
+    judge(script).map(drop).unwrap_or_else(|why| panic!("{why}\nwith\n{script}"));
+}
+
+/// The new image does not know what operators have asked, and their connections end.
+#[test]
+fn what_an_operator_asks_as_a_hot_restart_begins_is_answered() {
+    is_right(&Script {
+        arguments: "-l 10.0.0.1 --control /run/control.sock",
+        start: Start::Shell,
+        logs: false,
+        steps: vec![
+            Step::Ask { place: 2, line: "RESTART" },
+            Step::ArriveAll,
+            Step::Turn { choices: 10171679538908382658, arrives: false, fails: false },
+            Step::Turn { choices: 2510231640295051784, arrives: false, fails: false },
+            Step::TrialEnds,
+            Step::Ask { place: 2, line: "STATS CLIENTS" },
+            Step::ArriveAll,
+            Step::Turn { choices: 3224294555876805256, arrives: false, fails: false },
+        ],
+    });
+}
+
+/// A turn in which nothing fails.
+fn turn(choices: u64, arrives: bool) -> Step {
+    Step::Turn { choices, arrives, fails: false }
+}
+
+#[track_caller]
+fn check(arguments: &'static str, start: Start, steps: Vec<Step>) {
+    is_right(&Script { arguments, start, logs: false, steps });
+}
+
+/// A client was asked by an event, although it had its share of the turn without one.
+#[test]
+fn a_flooder_gets_no_second_share_of_a_turn() {
+    let arguments = "--control /run/control.sock --listen-unix /run/pool.sock";
+    let steps = vec![
+        Step::Connect { place: 19, to: "/run/pool.sock", room: (4096, 40) },
+        Step::Say { place: 19, what: Say::TooLong, cut: 0 },
+        turn(17634774304189373635, false),
+        Step::ArriveAll,
+        turn(9402278574762628510, false),
+        Step::Say { place: 19, what: Say::Flood { line: "STATS FULL\n", times: 3000 }, cut: 0 },
+    ];
+    check(arguments, Start::Shell, steps);
+}
+
+/// A restart lost a holder, and its heir was told only when something else happened.
+#[test]
+fn a_lock_lost_in_a_hot_restart_is_passed_on_at_once() {
+    let acquire = |place, mode, workers, timeout_s| {
+        let what = Say::Acquire { mode, key: 1, workers, max_queue: 100, timeout_s };
+        Step::Say { place, what, cut: 0 }
+    };
+    let steps = vec![
+        Step::Ask { place: 5, line: "DRAIN" },
+        Step::Connect { place: 7, to: TCP, room: (100000, 100000) },
+        turn(15352152167296200833, false),
+        Step::Signal(libc::SIGUSR1),
+        Step::LosesOne,
+        Step::ArriveAll,
+        turn(17457491452859622397, false),
+        Step::Signal(libc::SIGUSR2),
+        turn(5880186523255099654, false),
+        Step::Connect { place: 14, to: TCP, room: (100000, 100000) },
+        Step::Connect { place: 18, to: TCP, room: (100000, 100000) },
+        acquire(18, Mode::ForMe, 9, 0),
+        acquire(14, Mode::ForAnyone, 1, 1),
+        turn(3164704099893593296, false),
+    ];
+    check("-l 10.0.0.1 --keepalive 0 --control /run/control.sock", Start::Shell, steps);
+}
+
+/// An answer could not be sent, and the connection stayed.
+#[test]
+fn a_failed_send_ends_a_connection_whose_input_has_ended() {
+    let steps = vec![
+        Step::Connect { place: 0, to: "10.0.0.2:7531", room: (64, 1) },
+        Step::Say { place: 0, what: Say::Release, cut: 90 },
+        Step::End { place: 0 },
+        Step::ArriveAll,
+        turn(3547225304355257673, false),
+        turn(5053178845890615037, false),
+        Step::Close { place: 0 },
+    ];
+    check("-l :: --control /run/control.sock", Start::Shell, steps);
+}
+
+#[test]
+fn unread_output_stays_within_its_bound() {
+    let flood = Say::Flood { line: "STATS FULL\n", times: 800 };
+    let mut steps = vec![
+        Step::Connect { place: 0, to: TCP, room: (8192, 8) },
+        Step::Say { place: 0, what: flood, cut: 223 },
+        Step::ArriveAll,
+    ];
+    steps.extend((0..40).map(|choices| turn(choices, false)));
+    check("-l 10.0.0.1 --keepalive 0 --control /run/control.sock", Start::Shell, steps);
+}
+
+/// A reset takes the address along by which `--allow` decides.
+#[test]
+fn a_reset_does_not_slip_past_allow() {
+    let arguments = "-l 0.0.0.0 --control /run/control.sock --allow 10.9.0.0/16";
+    let steps =
+        vec![Step::Connect { place: 3, to: TCP, room: (100000, 100000) }, Step::Reset { place: 3 }];
+    check(arguments, Start::Shell, steps);
+}
+
+/// The trial of a hot restart ends in the same turn.
+#[test]
+fn a_signal_to_stop_comes_before_a_restart() {
+    let steps = vec![
+        Step::Signal(libc::SIGUSR1),
+        turn(8310150216329656023, false),
+        Step::Signal(libc::SIGINT),
+    ];
+    check("-l 10.0.0.1 --control /run/control.sock", Start::Shell, steps);
+}
+
+/// unix(7): a receive ends with a message that has descriptors.
+#[test]
+fn lines_behind_a_passed_descriptor_are_answered() {
+    let steps = vec![
+        Step::Connect { place: 12, to: "/run/pool.sock", room: (100000, 9000) },
+        Step::Pass { place: 12, what: Say::Release },
+        Step::Say { place: 12, what: Say::Release, cut: 0 },
+    ];
+    let arguments = "--control /run/control.sock --listen-unix /run/pool.sock";
+    check(arguments, Start::Shell, steps);
+}
+
+/// The limits were what the command line said anyway, so that the next restart took
+/// those of the new command line, which had none.
+#[test]
+fn hold_limits_of_an_operator_survive_a_restart_that_names_none() {
+    let steps = vec![
+        Step::Ask { place: 0, line: "MAX-HOLD k1=2" },
+        Step::ArriveAll,
+        turn(1, false),
+        turn(2, false),
+        Step::Ask {
+            place: 3,
+            line: "RESTART [\"-l\",\"0.0.0.0\",\"--control\",\"/run/control.sock\"]",
+        },
+    ];
+    check("-l 10.0.0.1 --control /run/control.sock --max-hold k1=2", Start::Shell, steps);
+}
+
+/// Once all keys were seen, memory was returned, and a new key had a new place at the end:
+/// it was seen too, as long as there were connections to see.
+#[test]
+fn keys_that_a_report_shows_are_of_one_moment() {
+    let acquire = |place, key| {
+        let mode = Mode::ForMe;
+        let what = Say::Acquire { mode, key, workers: 2, max_queue: 9, timeout_s: 1 };
+        Step::Say { place, what, cut: 0 }
+    };
+    let connect = |place| Step::Connect { place, to: TCP, room: (100_000, 100_000) };
+    let mut steps: Vec<Step> = (0..12).map(connect).collect();
+    steps.push(Step::Crowd { clients: 110 });
+    steps.extend((0..4).map(|choices| turn(choices, false)));
+    steps.extend([acquire(0, 1), Step::CrowdLeaves, Step::ArriveAll]);
+    steps.extend((0..4).map(|choices| turn(choices, false)));
+    steps.extend([
+        Step::Advance { ms: 3000 },
+        turn(1, false),
+        Step::Say { place: 1, what: Say::Stats("JSON"), cut: 0 },
+        Step::ArriveAll,
+        turn(2, false),
+        acquire(2, 1),
+        Step::ArriveAll,
+        turn(3, false),
+        acquire(3, 2),
+        Step::ArriveAll,
+        turn(4, false),
+    ]);
+    check("-l 10.0.0.1 --control /run/control.sock", Start::Shell, steps);
+}
+
+/// The rest of the request came too late: its client takes no body for an answer to HEAD.
+#[test]
+fn a_late_head_request_is_answered_without_a_body() {
+    let arguments = "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531";
+    let head = Say::Http("HEAD /stats.json HTTP/1.1\r\nHost: a\r\n\r\n");
+    let steps = vec![
+        Step::Connect { place: 53, to: "10.0.0.1:9531", room: (100000, 100000) },
+        Step::Say { place: 53, what: head, cut: 98 },
+        turn(1216232393530080666, false),
+        Step::Advance { ms: 5000 },
+        Step::Arrive { place: 53 },
+        turn(5181590832341005383, false),
+    ];
+    check(arguments, Start::Shell, steps);
+}

@@ -1,0 +1,374 @@
+//! A kernel in memory: what the daemon gets from it is what Linux may give it
+//! (tests/simulation/conformance.rs compares the two). The clock moves only when told,
+//! what peers send arrives when chosen, and any call may fail where that is asked for.
+
+pub(crate) mod calls;
+pub(crate) mod dead_hosts;
+pub(crate) mod epoll;
+pub(crate) mod files;
+pub(crate) mod listening;
+pub(crate) mod peers;
+pub(crate) mod processes;
+pub(crate) mod stream;
+pub(crate) mod streams;
+
+use super::random::Random;
+pub(crate) use calls::{Call, Calls, Seen};
+use epoll::Epoll;
+use files::{Memory, Path};
+use processes::Child;
+use rustix::io::Errno;
+use slab::Slab;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use streams::{Peer, Socket};
+
+thread_local! {
+    static KERNEL: RefCell<Kernel> = RefCell::new(Kernel::new(0));
+}
+
+/// The kernel of this thread.
+pub(crate) fn kernel<R>(call: impl FnOnce(&mut Kernel) -> R) -> R {
+    KERNEL.with_borrow_mut(call)
+}
+
+/// Starts anew: no process, no file, no time.
+pub(crate) fn boot(seed: u64) {
+    kernel(|k| *k = Kernel::new(seed));
+}
+
+/// The number of an open file description.
+pub(crate) type FileId = usize;
+
+/// An open file description.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+pub(crate) enum File {
+    /// /dev/null, which stands in for terminals too.
+    Null,
+    Socket(Socket),
+    Epoll(Epoll),
+    Memory(Memory),
+    Signals,
+    /// The child with this process id.
+    Child(i32),
+    /// The pipe that the daemon's log goes to.
+    Log,
+}
+
+/// A descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptor {
+    pub(crate) file: FileId,
+    pub(crate) closes_on_exec: bool,
+}
+
+/// The descriptors of a process.
+pub(crate) type Table = BTreeMap<RawFd, Descriptor>;
+
+pub(crate) struct Kernel {
+    pub(crate) now_ns: u64,
+    /// Decides what Linux leaves open: order, lengths, moments.
+    pub(crate) random: Random,
+    /// One call in so many fails; 0: none does.
+    pub(crate) one_fails_in: u64,
+    /// One call in so many lets something arrive meanwhile; 0: none does.
+    pub(crate) one_arrives_in: u64,
+    pub(crate) files: Slab<File>,
+    /// The daemon's, and on top of it that of a forked child.
+    pub(crate) tables: Vec<Table>,
+    /// How many images of the daemon have been executed: what an older one still
+    /// closes is not open any more.
+    pub(crate) image: u64,
+    /// Descriptions that another process holds too.
+    pub(crate) held: BTreeMap<FileId, usize>,
+    pub(crate) paths: BTreeMap<String, Path>,
+    pub(crate) peers: BTreeMap<u32, Peer>,
+    /// Of the files that other daemons listen on.
+    foreign_inodes: Vec<u64>,
+    /// TCP ports of other processes.
+    pub(crate) foreign_ports: Vec<std::net::SocketAddr>,
+    pub(crate) signals: Vec<i32>,
+    pub(crate) descriptors_max: u64,
+    pub(crate) limit_changed_ns: u64,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) variables: BTreeMap<String, OsString>,
+    pub(crate) children: Vec<Child>,
+    pub(crate) log: files::Reader,
+    pub(crate) notify: files::Reader,
+    pub(crate) calls: Calls,
+    /// The next image closes a connection that it was handed.
+    pub(crate) loses_one: bool,
+    /// Whoever started the daemon passed it a listening socket.
+    pub(crate) was_passed: bool,
+    /// Before Linux 6.2: the folder of descriptors does not tell how many there are.
+    pub(crate) is_old: bool,
+    pub(crate) watchdog_told_ns: u64,
+    pub(crate) ever_failed: Vec<Call>,
+    pub(crate) last_failure_ns: u64,
+    /// Of the files that the daemon's sockets made.
+    bound_inodes: Vec<u64>,
+    last_inode: u64,
+    last_pid: i32,
+    last_port: u16,
+}
+
+impl Kernel {
+    fn new(seed: u64) -> Self {
+        let mut kernel = Kernel {
+            now_ns: 1_000_000_000,
+            random: Random(seed),
+            one_fails_in: 0,
+            one_arrives_in: 0,
+            files: Slab::new(),
+            tables: vec![Table::new()],
+            image: 0,
+            held: BTreeMap::new(),
+            paths: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            foreign_inodes: Vec::new(),
+            foreign_ports: Vec::new(),
+            signals: Vec::new(),
+            descriptors_max: 20_000,
+            limit_changed_ns: 0,
+            arguments: Vec::new(),
+            variables: BTreeMap::new(),
+            children: Vec::new(),
+            log: files::Reader::new(4096),
+            notify: files::Reader::new(50),
+            calls: Calls::default(),
+            loses_one: false,
+            was_passed: false,
+            is_old: false,
+            watchdog_told_ns: 0,
+            ever_failed: Vec::new(),
+            last_failure_ns: 0,
+            bound_inodes: Vec::new(),
+            last_inode: 0,
+            last_pid: 100,
+            last_port: 40_000,
+        };
+        for fd in 0..2 {
+            let null = kernel.files.insert(File::Null);
+            kernel.put(fd, null, false);
+        }
+        let log = kernel.files.insert(File::Log);
+        kernel.put(2, log, false);
+        kernel.add_path(processes::PROGRAM, Path::file());
+        kernel.variables.insert("PATH".to_owned(), "/bin:/usr/bin".into());
+        kernel
+    }
+
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        n > 0 && self.random.next() % n == 0
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.random.next() % bound.max(1) as u64) as usize
+    }
+
+    /// Whether this call fails, and how: with the errors of
+    /// tests/daemon/faults_from_below.rs.
+    pub(crate) fn fault(&mut self, call: Call) -> Result<(), Errno> {
+        if !self.one_in(self.one_fails_in) {
+            return Ok(());
+        }
+        let errors: &[Errno] = match call {
+            Call::Accept => &[
+                Errno::MFILE,
+                Errno::NFILE,
+                Errno::NOBUFS,
+                Errno::NOMEM,
+                Errno::CONNABORTED,
+                Errno::INTR,
+                Errno::PROTO,
+                Errno::PERM,
+                Errno::HOSTUNREACH,
+                Errno::NETDOWN,
+                Errno::NOPROTOOPT,
+                Errno::HOSTDOWN,
+                Errno::NONET,
+                Errno::OPNOTSUPP,
+                Errno::NETUNREACH,
+                Errno::INVAL,
+                Errno::FAULT,
+            ],
+            Call::Receive => &[
+                Errno::INTR,
+                Errno::CONNRESET,
+                Errno::TIMEDOUT,
+                Errno::HOSTUNREACH,
+                Errno::NOMEM,
+                Errno::NOBUFS,
+                Errno::IO,
+            ],
+            Call::Send => &[
+                Errno::INTR,
+                Errno::PIPE,
+                Errno::CONNRESET,
+                Errno::TIMEDOUT,
+                Errno::HOSTUNREACH,
+                Errno::ACCESS,
+                Errno::NOBUFS,
+                Errno::NOMEM,
+                Errno::IO,
+            ],
+            Call::Wait => &[Errno::INTR, Errno::INTR, Errno::BADF],
+            Call::Watch => &[Errno::NOMEM, Errno::NOSPC],
+            Call::Open => &[Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS],
+            Call::Bind => &[Errno::ADDRINUSE, Errno::ADDRNOTAVAIL, Errno::ACCESS],
+            Call::SetOption => &[Errno::NOBUFS],
+            Call::Fork => &[Errno::NOMEM, Errno::AGAIN],
+            Call::Exec => &[Errno::NOENT, Errno::NOMEM, Errno::ACCESS],
+        };
+        let errno = self.random.one_of(errors);
+        self.calls.failures.push((call, errno));
+        self.ever_failed.push(call);
+        self.last_failure_ns = self.now_ns;
+        Err(errno)
+    }
+
+    /// Whether such a call failed in this turn.
+    pub(crate) fn has_failed(&self, call: Call) -> bool {
+        self.calls.failures.iter().any(|(failed, _)| *failed == call)
+    }
+
+    pub(crate) fn note(&mut self, seen: Seen) {
+        self.calls.seen.push(seen);
+    }
+
+    pub(crate) fn table(&self) -> &Table {
+        self.tables.last().expect("a process")
+    }
+
+    fn table_mut(&mut self) -> &mut Table {
+        self.tables.last_mut().expect("a process")
+    }
+
+    /// Whether the process that calls is a forked child of the daemon.
+    pub(crate) fn is_in_child(&self) -> bool {
+        self.tables.len() > 1
+    }
+
+    /// Puts a description under a number, whatever was there before.
+    pub(crate) fn put(&mut self, fd: RawFd, file: FileId, closes_on_exec: bool) {
+        let before = self.table_mut().insert(fd, Descriptor { file, closes_on_exec });
+        if let Some(before) = before {
+            self.release(before.file);
+        }
+    }
+
+    /// Opens a description under the lowest free number from `low` on.
+    pub(crate) fn open_from(
+        &mut self,
+        low: RawFd,
+        file: FileId,
+        closes_on_exec: bool,
+    ) -> Result<RawFd, Errno> {
+        let table = self.table();
+        let fd = (low..).find(|fd| !table.contains_key(fd)).expect("a number");
+        if fd as u64 >= self.descriptors_max {
+            self.release(file);
+            return Err(Errno::MFILE);
+        }
+        self.put(fd, file, closes_on_exec);
+        Ok(fd)
+    }
+
+    /// A new description and its descriptor.
+    pub(crate) fn open(&mut self, file: File) -> Result<RawFd, Errno> {
+        self.fault(Call::Open)?;
+        let file = self.files.insert(file);
+        self.open_from(0, file, true)
+    }
+
+    pub(crate) fn descriptor(&self, fd: RawFd) -> Result<Descriptor, Errno> {
+        self.table().get(&fd).copied().ok_or(Errno::BADF)
+    }
+
+    pub(crate) fn file(&mut self, fd: RawFd) -> Result<&mut File, Errno> {
+        let file = self.descriptor(fd)?.file;
+        Ok(&mut self.files[file])
+    }
+
+    pub(crate) fn set_closes_on_exec(&mut self, fd: RawFd, closes: bool) -> Result<(), Errno> {
+        let descriptor = self.table_mut().get_mut(&fd).ok_or(Errno::BADF)?;
+        descriptor.closes_on_exec = closes;
+        Ok(())
+    }
+
+    /// fcntl(2), F_DUPFD_CLOEXEC.
+    pub(crate) fn duplicate_from(&mut self, fd: RawFd, low: RawFd) -> Result<RawFd, Errno> {
+        let file = self.descriptor(fd)?.file;
+        self.fault(Call::Open)?;
+        self.open_from(low, file, true)
+    }
+
+    /// dup3(2).
+    pub(crate) fn duplicate_to(
+        &mut self,
+        fd: RawFd,
+        to: RawFd,
+        closes_on_exec: bool,
+    ) -> Result<(), Errno> {
+        let file = self.descriptor(fd)?.file;
+        self.put(to, file, closes_on_exec);
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self, fd: RawFd) {
+        if let Some(closed) = self.table_mut().remove(&fd) {
+            self.release(closed.file);
+        }
+    }
+
+    /// Ends a description that no process has open.
+    pub(crate) fn release(&mut self, file: FileId) {
+        let is_open = |table: &Table| table.values().any(|d| d.file == file);
+        if self.tables.iter().any(is_open) || self.held.contains_key(&file) {
+            return;
+        }
+        for (_, other) in &mut self.files {
+            if let File::Epoll(epoll) = other {
+                epoll.forget(file);
+            }
+        }
+        let Some(ended) = self.files.try_remove(file) else {
+            return;
+        };
+        if let File::Socket(socket) = ended {
+            self.end_socket(socket);
+        }
+    }
+
+    /// Another process holds the description behind `fd` too.
+    pub(crate) fn hold(&mut self, fd: RawFd) -> Result<FileId, Errno> {
+        let file = self.descriptor(fd)?.file;
+        *self.held.entry(file).or_default() += 1;
+        Ok(file)
+    }
+
+    /// Other processes close their descriptors.
+    pub(crate) fn let_go(&mut self) {
+        for file in std::mem::take(&mut self.held).into_keys() {
+            self.release(file);
+        }
+    }
+
+    pub(crate) fn new_inode(&mut self) -> u64 {
+        self.last_inode += 1;
+        self.last_inode
+    }
+
+    pub(crate) fn new_pid(&mut self) -> i32 {
+        self.last_pid += 1;
+        self.last_pid
+    }
+
+    pub(crate) fn new_port(&mut self) -> u16 {
+        self.last_port += 1;
+        self.last_port
+    }
+}

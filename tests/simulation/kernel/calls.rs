@@ -1,0 +1,82 @@
+//! What the daemon asks the kernel for, as far as the tests look at it.
+
+use super::streams::Local;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// What may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Accept,
+    Receive,
+    Send,
+    Wait,
+    Watch,
+    /// Anything that opens a descriptor.
+    Open,
+    Bind,
+    SetOption,
+    Fork,
+    Exec,
+}
+
+/// What the tests count to judge a turn.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls {
+    /// What was received since it was asked last.
+    pub(crate) bytes: BTreeMap<u32, Vec<u8>>,
+    /// Urgent data made receives short.
+    pub(crate) was_urgent: bool,
+    /// Something may arrive in the middle of the turn.
+    pub(crate) arrives: bool,
+    /// Bytes received, by client.
+    pub(crate) received: BTreeMap<u32, usize>,
+    pub(crate) accepted: usize,
+    pub(crate) sends: usize,
+    pub(crate) receives: usize,
+    pub(crate) events: usize,
+    /// Peers whose connections the daemon has closed before they ended.
+    pub(crate) cut_off: Vec<u32>,
+    /// The timeout of the last wait.
+    pub(crate) timeout_ns: Option<Option<u64>>,
+    pub(crate) failures: Vec<(Call, Errno)>,
+    pub(crate) seen: Vec<Seen>,
+    /// It waits for a reader before it ends, and clients are still connected.
+    pub(crate) waits_with_clients: bool,
+}
+
+/// What the daemon did, or was told, in the order in which it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Signal(i32),
+    /// A connection from this address; `None` by a Unix socket. It may be over already.
+    Accepted {
+        peer: u32,
+        to: Local,
+        ip: Option<IpAddr>,
+        is_over: bool,
+    },
+    Closed(u32),
+    /// Nobody accepted it, and now nobody can.
+    Dropped(u32),
+    /// Received from a Unix socket: by the control socket, perhaps.
+    Input(u32, Vec<u8>),
+    /// Sent, as well as it could be, to a Unix socket.
+    Output(u32),
+    EndReceived(u32),
+    ReceiveFailed(u32),
+    SendFailed(u32),
+    /// accept(2) failed, for no reason that is a newcomer's.
+    AcceptFailed,
+    /// It can't be watched for room.
+    WatchFailed(u32),
+    /// A connection that the next image was not handed.
+    Lost(u32),
+    /// A trial of the next image began, as this process.
+    Forked(i32),
+    /// The daemon was told that this trial has ended.
+    TrialReported(i32),
+    /// The next image: what is not handed to it is closed after this.
+    Executed,
+}

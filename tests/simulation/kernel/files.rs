@@ -1,0 +1,238 @@
+//! Files: paths, files in memory, and readers of what the daemon tells.
+
+use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
+use super::streams::{Family, Local, Role, Socket};
+use super::{Call, File, Kernel};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    pub(crate) kind: Kind,
+    pub(crate) inode: u64,
+    pub(crate) mode: u32,
+    pub(crate) group: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Socket,
+}
+
+impl Path {
+    pub(crate) fn file() -> Self {
+        Path { kind: Kind::File, inode: 0, mode: 0o755, group: None }
+    }
+
+    pub(crate) fn socket() -> Self {
+        Path { kind: Kind::Socket, inode: 0, mode: 0o777, group: None }
+    }
+}
+
+/// A file in memory: memfd_create(2).
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) position: usize,
+    pub(crate) can_grow: bool,
+}
+
+/// Somebody who reads what the daemon writes: the log, or the service manager.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) unread: VecDeque<Vec<u8>>,
+    max_bytes: usize,
+    /// Whether it reads at once.
+    pub(crate) is_reading: bool,
+    /// What was read last, to look for what must have been told.
+    pub(crate) was_read: VecDeque<Vec<u8>>,
+    /// The daemon has waited for it to read, in vain.
+    pub(crate) is_deaf: bool,
+}
+
+const MESSAGES_KEPT: usize = 100;
+
+impl Reader {
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Reader {
+            unread: VecDeque::new(),
+            max_bytes,
+            is_reading: true,
+            was_read: VecDeque::new(),
+            is_deaf: false,
+        }
+    }
+
+    fn unread_bytes(&self) -> usize {
+        self.unread.iter().map(Vec::len).sum()
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.unread_bytes() < self.max_bytes
+    }
+
+    /// Writes a whole message, if there is any room, or as much of a stream as there is
+    /// room for.
+    pub(crate) fn write(&mut self, bytes: &[u8], is_stream: bool) -> Result<usize, Errno> {
+        let room = self.max_bytes.saturating_sub(self.unread_bytes());
+        let len = if is_stream { bytes.len().min(room) } else { bytes.len() };
+        if room == 0 {
+            return Err(Errno::AGAIN);
+        }
+        self.unread.push_back(bytes[..len].to_vec());
+        if self.is_reading {
+            self.take();
+        }
+        Ok(len)
+    }
+
+    pub(crate) fn set_reading(&mut self, reads: bool) {
+        self.is_reading = reads;
+        if reads {
+            self.take();
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Vec<u8>> {
+        let taken: Vec<Vec<u8>> = self.unread.drain(..).collect();
+        self.was_read.extend(taken.iter().cloned());
+        let too_many = self.was_read.len().saturating_sub(MESSAGES_KEPT);
+        self.was_read.drain(..too_many);
+        taken
+    }
+}
+
+impl Kernel {
+    pub(crate) fn add_path(&mut self, path: &str, there: Path) -> u64 {
+        let inode = self.new_inode();
+        self.paths.insert(path.to_owned(), Path { inode, ..there });
+        inode
+    }
+
+    pub(crate) fn path(&self, path: &str) -> Result<Path, Errno> {
+        self.paths.get(path).copied().ok_or(Errno::NOENT)
+    }
+
+    /// bind(2) to a path.
+    pub(crate) fn bind_path(&mut self, fd: RawFd, path: &str) -> Result<(), Errno> {
+        self.fault(Call::Bind)?;
+        if self.paths.contains_key(path) {
+            return Err(Errno::ADDRINUSE);
+        }
+        let inode = self.add_path(path, Path::socket());
+        let socket = self.socket(fd)?;
+        socket.local = Some(Local::Path(path.to_owned()));
+        socket.inode = inode;
+        self.bound_inodes.push(inode);
+        Ok(())
+    }
+
+    /// connect(2) of the daemon itself: to the service manager, or to find out whether
+    /// somebody listens on a path.
+    pub(crate) fn connect_to_path(&mut self, fd: RawFd, path: &str) -> Result<(), Errno> {
+        if [NOTIFY_PATH, NOTIFY_NAME].contains(&path) {
+            self.socket(fd)?.role = Role::Notify;
+            return Ok(());
+        }
+        let there = self.path(path)?;
+        if self.is_foreign(there) {
+            // Its owner may have a full queue.
+            return if self.one_in(2) { Err(Errno::AGAIN) } else { Ok(()) };
+        }
+        match self.listener_at(&Local::Path(path.to_owned())) {
+            Some(_) => Err(Errno::AGAIN),
+            None => Err(Errno::CONNREFUSED),
+        }
+    }
+
+    /// Whether another daemon listens on the path.
+    fn is_foreign(&self, there: Path) -> bool {
+        self.foreign_inodes.contains(&there.inode)
+    }
+
+    /// Whether another daemon has a port or a path.
+    pub(crate) fn has_foreigners(&self) -> bool {
+        !self.foreign_ports.is_empty() || self.paths.values().any(|there| self.is_foreign(*there))
+    }
+
+    /// Another daemon listens on the path; or stops to.
+    pub(crate) fn set_foreign(&mut self, path: &str, listens: bool) {
+        if let Ok(there) = self.path(path) {
+            self.foreign_inodes.retain(|&inode| inode != there.inode);
+            if listens {
+                self.foreign_inodes.push(there.inode);
+            }
+        }
+    }
+
+    /// /proc/self/net/unix.
+    pub(crate) fn unix_sockets(&self) -> String {
+        let listening = self.files.iter().filter_map(|(_, file)| match file {
+            File::Socket(Socket {
+                family: Family::Unix,
+                role: Role::Listening(_),
+                local: Some(Local::Path(path)),
+                ..
+            }) => Some(format!("0: 2 0 00010000 1 1 7 {path}\n")),
+            _ => None,
+        });
+        listening.collect()
+    }
+
+    /// Files of sockets that nobody listens on, as far as the daemon is to blame: what
+    /// other daemons leave is theirs.
+    pub(crate) fn paths_without_listener(&self) -> Vec<String> {
+        let is_ours = |there: &Path| self.bound_inodes.contains(&there.inode);
+        let paths = self.paths.iter().filter(|(_, there)| is_ours(there));
+        paths.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// send(2) to the service manager.
+    pub(crate) fn tell_manager(&mut self, message: &[u8]) -> Result<usize, Errno> {
+        let told = self.notify.write(message, false);
+        let len = told.inspect_err(|_| self.last_failure_ns = self.now_ns)?;
+        if message.windows(10).any(|word| word == b"WATCHDOG=1") {
+            self.watchdog_told_ns = self.now_ns;
+        }
+        Ok(len)
+    }
+
+    pub(crate) fn memory(&mut self, fd: RawFd) -> Result<&mut Memory, Errno> {
+        match self.file(fd)? {
+            File::Memory(memory) => Ok(memory),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// pwrite(2).
+    pub(crate) fn write_at(&mut self, fd: RawFd, bytes: &[u8], at: usize) -> Result<usize, Errno> {
+        let memory = self.memory(fd)?;
+        let end = at + bytes.len();
+        if end > memory.bytes.len() {
+            if !memory.can_grow {
+                return Err(Errno::PERM);
+            }
+            memory.bytes.resize(end, 0);
+        }
+        memory.bytes[at..end].copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// write(2) to any description.
+    pub(crate) fn write(&mut self, fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+        match self.file(fd)? {
+            File::Null => Ok(bytes.len()),
+            File::Log => self.log.write(bytes, true),
+            File::Memory(memory) => {
+                let at = memory.position;
+                let len = self.write_at(fd, bytes, at)?;
+                self.memory(fd)?.position += len;
+                Ok(len)
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }
+}

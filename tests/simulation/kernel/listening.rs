@@ -1,0 +1,266 @@
+//! Listening sockets: addresses, queues, newcomers.
+
+use super::streams::{Family, Local, Peer, Role, Socket, Stream};
+use super::{Call, File, FileId, Kernel, Seen};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+/// Connections that wait to be accepted.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) waiting: VecDeque<FileId>,
+    pub(crate) backlog: usize,
+}
+
+/// The answer to a connect(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Connected {
+    Yes,
+    /// Nobody listens.
+    Refused,
+    /// The queue is full; TCP tries again later, a Unix socket says EAGAIN.
+    NotNow,
+}
+
+impl Socket {
+    pub(crate) fn new(family: Family) -> Self {
+        Socket {
+            family,
+            local: None,
+            inode: 0,
+            role: Role::Idle,
+            options: std::collections::BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn option(&self, name: &str) -> u64 {
+        self.options.get(name).copied().unwrap_or(0)
+    }
+
+    fn tcp_address(&self) -> Option<SocketAddr> {
+        match self.local {
+            Some(Local::Tcp(address)) => Some(address),
+            _ => None,
+        }
+    }
+
+    /// Whether a connection to `address` may be its.
+    fn serves(&self, address: SocketAddr) -> bool {
+        self.tcp_address().is_some_and(|ours| {
+            let is_dual = ours.ip().is_unspecified()
+                && (ours.is_ipv4() == address.is_ipv4()
+                    || ours.is_ipv6() && self.option("v6only") == 0);
+            ours.port() == address.port() && (ours.ip() == address.ip() || is_dual)
+        })
+    }
+
+    /// Whether both can't be bound at the same time, because a connection could be
+    /// either's.
+    fn collides(&self, other: &Socket) -> bool {
+        let (Some(ours), Some(theirs)) = (self.tcp_address(), other.tcp_address()) else {
+            return false;
+        };
+        let overlap = self.serves(theirs)
+            || other.serves(ours)
+            || ours.ip().is_unspecified() && theirs.ip().is_unspecified() && {
+                ours.is_ipv4() == theirs.is_ipv4()
+                    || [self, other]
+                        .iter()
+                        .any(|s| s.family == Family::V6 && s.option("v6only") == 0)
+            };
+        let both = |name| self.option(name) > 0 && other.option(name) > 0;
+        let is_shared =
+            both("reuseport") || both("reuseaddr") && !matches!(other.role, Role::Listening(_));
+        ours.port() == theirs.port() && overlap && !is_shared
+    }
+}
+
+impl Kernel {
+    pub(crate) fn socket(&mut self, fd: RawFd) -> Result<&mut Socket, Errno> {
+        match self.file(fd)? {
+            File::Socket(socket) => Ok(socket),
+            _ => Err(Errno::NOTSOCK),
+        }
+    }
+
+    /// bind(2) to a TCP address.
+    pub(crate) fn bind_tcp(&mut self, fd: RawFd, mut address: SocketAddr) -> Result<(), Errno> {
+        self.fault(Call::Bind)?;
+        if address.port() == 0 {
+            address.set_port(self.new_port());
+        }
+        let own = self.descriptor(fd)?.file;
+        let foreign = self.foreign_ports.iter().any(|there| there.port() == address.port());
+        self.socket(fd)?.local = Some(Local::Tcp(address));
+        if self.is_taken(own) || foreign {
+            self.socket(fd)?.local = None;
+            return Err(Errno::ADDRINUSE);
+        }
+        Ok(())
+    }
+
+    /// Whether the address of a socket can't be shared with those that have it.
+    fn is_taken(&self, own: FileId) -> bool {
+        let File::Socket(mine) = &self.files[own] else { unreachable!("a socket") };
+        self.has_collision(mine, Some(own))
+    }
+
+    fn has_collision(&self, mine: &Socket, own: Option<FileId>) -> bool {
+        self.files.iter().any(|(id, file)| match file {
+            File::Socket(other) if Some(id) != own && !matches!(other.role, Role::Stream(_)) => {
+                mine.collides(other)
+            }
+            _ => false,
+        })
+    }
+
+    /// Where the daemon listens, and a second one could too, if it tried with
+    /// SO_REUSEPORT: each would get some of the connections.
+    pub(crate) fn address_for_two(&self) -> Option<SocketAddr> {
+        let files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
+        let mut listening = files.filter_map(|file| match file {
+            File::Socket(socket) if matches!(socket.role, Role::Listening(_)) => Some(socket),
+            _ => None,
+        });
+        listening.find_map(|ours| {
+            let mut second = Socket { local: ours.local.clone(), ..Socket::new(ours.family) };
+            second.options.insert("v6only", ours.option("v6only"));
+            second.options.extend([("reuseaddr", 1), ("reuseport", 1)]);
+            ours.tcp_address().filter(|_| !self.has_collision(&second, None))
+        })
+    }
+
+    /// listen(2): also changes the backlog of a socket that listens. Only now it may turn
+    /// out that another socket listens on the address.
+    pub(crate) fn listen(&mut self, fd: RawFd, backlog: i32) -> Result<(), Errno> {
+        let backlog = backlog.max(0) as usize;
+        let own = self.descriptor(fd)?.file;
+        if let Role::Listening(queue) = &mut self.socket(fd)?.role {
+            queue.backlog = backlog;
+            return Ok(());
+        }
+        if self.is_taken(own) {
+            return Err(Errno::ADDRINUSE);
+        }
+        self.socket(fd)?.role = Role::Listening(Queue { backlog, ..Queue::default() });
+        Ok(())
+    }
+
+    /// accept(2), without blocking.
+    pub(crate) fn accept(&mut self, fd: RawFd) -> Result<RawFd, Errno> {
+        self.let_arrive();
+        if let Err(errno) = self.fault(Call::Accept) {
+            return self.accept_failed(fd, errno);
+        }
+        let is_full = self.table().len() as u64 >= self.descriptors_max;
+        let Role::Listening(queue) = &mut self.socket(fd)?.role else {
+            return Err(Errno::INVAL);
+        };
+        if queue.waiting.is_empty() {
+            return Err(if is_full { Errno::MFILE } else { Errno::AGAIN });
+        }
+        if is_full {
+            return Err(Errno::MFILE);
+        }
+        let file = queue.waiting.pop_front().expect("waits");
+        self.calls.accepted += 1;
+        let File::Socket(socket) = &self.files[file] else { unreachable!("a socket") };
+        let to = socket.local.clone().expect("an address");
+        let stream = self.stream(file).expect("a connection");
+        let ip = stream.peer_address.map(|address| address.ip().to_canonical());
+        let (peer, is_over) = (stream.peer, !stream.has_peer());
+        self.note(Seen::Accepted { peer, to, ip, is_over });
+        self.open_from(0, file, true)
+    }
+
+    /// An error of the connection takes that connection along.
+    fn accept_failed(&mut self, fd: RawFd, errno: Errno) -> Result<RawFd, Errno> {
+        let lasts = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::INTR];
+        if !lasts.contains(&errno) {
+            let Role::Listening(queue) = &mut self.socket(fd)?.role else {
+                return Err(Errno::INVAL);
+            };
+            let Some(lost) = queue.waiting.pop_front() else {
+                return Err(Errno::AGAIN);
+            };
+            if [Errno::INVAL, Errno::FAULT].contains(&errno) {
+                self.note(Seen::AcceptFailed);
+            }
+            self.release(lost);
+        }
+        Err(errno)
+    }
+
+    /// A client connects, as `peer`.
+    pub(crate) fn connect(
+        &mut self,
+        peer: u32,
+        to: &Local,
+        from: SocketAddr,
+        sizes: (usize, usize),
+    ) -> Connected {
+        let Some(listener) = self.listener_at(to) else {
+            return Connected::Refused;
+        };
+        let File::Socket(socket) = &self.files[listener] else { unreachable!("a socket") };
+        let Role::Listening(queue) = &socket.role else { unreachable!("it listens") };
+        if queue.waiting.len() > queue.backlog {
+            return Connected::NotNow;
+        }
+        let from = matches!(to, Local::Tcp(_)).then_some(match (socket.family, from) {
+            // ipv6(7): an IPv4 client of an IPv6 socket.
+            (Family::V6, SocketAddr::V4(from)) => {
+                SocketAddr::from((from.ip().to_ipv6_mapped(), from.port()))
+            }
+            _ => from,
+        });
+        let stream = Stream::new(peer, from, sizes);
+        let accepted = Socket {
+            local: Some(to.clone()),
+            role: Role::Stream(stream),
+            options: socket.options.clone(),
+            ..Socket::new(socket.family)
+        };
+        let file = self.files.insert(File::Socket(accepted));
+        if let File::Socket(Socket { role: Role::Listening(queue), .. }) = &mut self.files[listener]
+        {
+            queue.waiting.push_back(file);
+        }
+        self.peers.insert(peer, Peer { socket: Some(file), ..Peer::default() });
+        self.wake(listener, EventFlags::IN);
+        Connected::Yes
+    }
+
+    /// The listening socket that a connect would reach: the most exact one.
+    pub(crate) fn listener_at(&self, to: &Local) -> Option<FileId> {
+        let listening = self.files.iter().filter_map(|(id, file)| match file {
+            File::Socket(socket) if matches!(socket.role, Role::Listening(_)) => Some((id, socket)),
+            _ => None,
+        });
+        match to {
+            Local::Tcp(address) => listening
+                .filter(|(_, socket)| socket.serves(*address))
+                .max_by_key(|(_, socket)| socket.local.as_ref() == Some(to))
+                .map(|(id, _)| id),
+            Local::Path(path) => {
+                let inode = self.paths.get(path)?.inode;
+                let mut found = listening
+                    .filter(|(_, socket)| socket.family == Family::Unix && socket.inode == inode);
+                found.next().map(|(id, _)| id)
+            }
+        }
+    }
+
+    /// Newcomers that only the daemon can accept.
+    pub(crate) fn waiting(&self) -> usize {
+        let files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
+        let queues = files.filter_map(|file| match file {
+            File::Socket(Socket { role: Role::Listening(queue), .. }) => Some(queue.waiting.len()),
+            _ => None,
+        });
+        queues.sum()
+    }
+}

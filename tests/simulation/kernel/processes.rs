@@ -1,0 +1,127 @@
+//! The daemon as a process: signals, children, new images.
+
+use super::{Call, Descriptor, File, Kernel, Seen, Table};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+
+/// Where the daemon's binary is.
+pub(crate) const PROGRAM: &str = "/usr/bin/poolcounterd";
+/// Where the service manager listens for notifications.
+pub(crate) const NOTIFY_PATH: &str = "/run/notify";
+/// Of the watchdog's service manager, which has no file.
+pub(crate) const NOTIFY_NAME: &str = "@notify";
+/// The process id of the daemon.
+pub(crate) const PID: i32 = 100;
+
+/// A child of the daemon.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub(crate) pid: i32,
+    /// As waitpid(2) gives it.
+    pub(crate) status: i32,
+    /// Until then it runs, as far as the daemon can see.
+    pub(crate) has_ended: bool,
+}
+
+/// Leaves the daemon's code where the real one would not return: the image was
+/// replaced.
+pub(crate) struct Executed;
+
+/// Leaves a forked child's code: it has ended with this status.
+pub(crate) struct ChildExited(pub(crate) i32);
+
+/// Leaves the daemon's code where it sleeps: nothing has happened.
+pub(crate) struct Asleep;
+
+impl Kernel {
+    /// Sends the daemon a signal.
+    pub(crate) fn signal(&mut self, number: i32) {
+        if !self.signals.contains(&number) {
+            self.signals.push(number);
+        }
+        self.wake_all(|file| matches!(file, File::Signals));
+    }
+
+    /// clone(2) with a table of descriptors of its own: the standard ones and `kept`.
+    pub(crate) fn fork(&mut self, kept: [RawFd; 2]) -> Result<(), Errno> {
+        self.fault(Call::Fork)?;
+        let is_kept = |fd: &RawFd| *fd < 3 || kept.contains(fd);
+        let table = self.table().iter().filter(|(fd, _)| is_kept(fd));
+        let table: Table = table.map(|(&fd, &descriptor)| (fd, descriptor)).collect();
+        self.tables.push(table);
+        Ok(())
+    }
+
+    /// The forked child has ended; the daemon hears of that later.
+    pub(crate) fn end_child(&mut self, status: i32) -> i32 {
+        let table = self.tables.pop().expect("a child");
+        self.release_all(table.values());
+        let pid = self.new_pid();
+        self.children.push(Child { pid, status: status << 8, has_ended: false });
+        self.note(Seen::Forked(pid));
+        pid
+    }
+
+    fn release_all<'a>(&mut self, descriptors: impl Iterator<Item = &'a Descriptor>) {
+        for descriptor in descriptors {
+            self.release(descriptor.file);
+        }
+    }
+
+    /// The daemon can see that its children have ended.
+    pub(crate) fn let_children_end(&mut self) {
+        for child in &mut self.children {
+            child.has_ended = true;
+        }
+        self.wake_all(|file| matches!(file, File::Child(_)));
+    }
+
+    pub(crate) fn has_ended(&self, pid: i32) -> bool {
+        self.children.iter().any(|child| child.pid == pid && child.has_ended)
+    }
+
+    /// execve(2) by the daemon: what is not close-on-exec stays.
+    pub(crate) fn execute(
+        &mut self,
+        arguments: Vec<OsString>,
+        variables: Vec<(String, OsString)>,
+    ) -> Result<(), Errno> {
+        self.path(PROGRAM)?;
+        self.fault(Call::Exec)?;
+        self.image += 1;
+        self.note(Seen::Executed);
+        self.arguments = arguments;
+        self.variables.extend(variables);
+        let closed: Table =
+            self.table().clone().into_iter().filter(|(_, d)| d.closes_on_exec).collect();
+        self.tables[0].retain(|_, descriptor| !descriptor.closes_on_exec);
+        self.release_all(closed.values());
+        Ok(())
+    }
+
+    /// The new binary may close a connection that it was handed.
+    pub(crate) fn lose_connection(&mut self, holders: &[u32]) {
+        if holders.is_empty() || !std::mem::take(&mut self.loses_one) {
+            return;
+        }
+        let n = self.below(holders.len());
+        let Some(peer) = self.peers.get_mut(&holders[n]) else {
+            return;
+        };
+        peer.is_given_up = true;
+        let socket = peer.socket;
+        self.note(Seen::Lost(holders[n]));
+        let lost = self.table().iter().find(|(_, d)| Some(d.file) == socket).map(|(&fd, _)| fd);
+        if let Some(fd) = lost {
+            self.close(fd);
+        }
+    }
+
+    /// What the kernel closes when the daemon ends.
+    pub(crate) fn end_process(&mut self) {
+        self.image += 1;
+        let table = std::mem::take(&mut self.tables[0]);
+        self.release_all(table.values());
+    }
+}

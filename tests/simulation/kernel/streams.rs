@@ -1,0 +1,298 @@
+//! Stream sockets: what arrives, what is sent, and how a connection ends.
+
+use super::listening::Queue;
+pub(crate) use super::stream::{Segment, Stream};
+use super::{Call, File, FileId, Kernel, Seen};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+/// TCP, or a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+    Unix,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Local {
+    Tcp(SocketAddr),
+    Path(String),
+}
+
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) family: Family,
+    pub(crate) local: Option<Local>,
+    /// The path's inode.
+    pub(crate) inode: u64,
+    pub(crate) role: Role,
+    /// By the name of the option.
+    pub(crate) options: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+pub(crate) enum Role {
+    /// Neither listens nor is connected.
+    Idle,
+    Listening(Queue),
+    Stream(Stream),
+    /// Connected to the service manager.
+    Notify,
+}
+
+/// How a connection ended for the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// All that was sent can be read.
+    End,
+    /// Something that was sent may be lost.
+    Reset,
+}
+
+/// The other end of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    /// The daemon's end, as long as it exists.
+    pub(crate) socket: Option<FileId>,
+    /// What the daemon had sent before it closed.
+    pub(crate) left: VecDeque<u8>,
+    pub(crate) ending: Option<Ending>,
+    /// Its host has vanished, or the daemon could not watch its connection.
+    pub(crate) is_given_up: bool,
+    /// Its input had ended when the daemon closed, or it had closed itself.
+    pub(crate) has_ended: bool,
+    pub(crate) has_closed: bool,
+    /// Sending to it has failed, though the connection goes on.
+    pub(crate) was_not_sent: bool,
+    /// When its host has vanished, or was first sent something afterwards.
+    pub(crate) vanished_ns: Option<u64>,
+}
+
+impl Kernel {
+    pub(crate) fn stream(&mut self, file: FileId) -> Option<&mut Stream> {
+        match self.files.get_mut(file)? {
+            File::Socket(Socket { role: Role::Stream(stream), .. }) => Some(stream),
+            _ => None,
+        }
+    }
+
+    fn stream_of(&mut self, fd: RawFd) -> Result<&mut Stream, Errno> {
+        let file = self.descriptor(fd)?.file;
+        self.stream(file).ok_or(Errno::NOTCONN)
+    }
+
+    /// recv(2), without blocking.
+    pub(crate) fn receive(&mut self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.let_arrive();
+        self.calls.receives += 1;
+        if let Err(errno) = self.fault(Call::Receive) {
+            return self.receive_failed(fd, errno);
+        }
+        let stream = self.stream_of(fd)?;
+        let (peer, is_unix) = (stream.peer, stream.is_unix());
+        let received = stream.receive(buffer);
+        match received {
+            Ok(0) => self.note(Seen::EndReceived(peer)),
+            Ok(len) if is_unix => self.note(Seen::Input(peer, buffer[..len].to_vec())),
+            Ok(_) | Err(Errno::AGAIN) => {}
+            Err(_) => self.note(Seen::ReceiveFailed(peer)),
+        }
+        let len = received?;
+        *self.calls.received.entry(peer).or_default() += len;
+        self.calls.bytes.entry(peer).or_default().extend_from_slice(&buffer[..len]);
+        Ok(len)
+    }
+
+    fn receive_failed(&mut self, fd: RawFd, errno: Errno) -> Result<usize, Errno> {
+        if errno != Errno::INTR {
+            self.break_connection(fd);
+            let peer = self.stream_of(fd)?.peer;
+            self.note(Seen::ReceiveFailed(peer));
+        }
+        Err(errno)
+    }
+
+    /// The connection behind `fd` is lost for both sides.
+    fn break_connection(&mut self, fd: RawFd) {
+        let Ok(stream) = self.stream_of(fd) else {
+            return;
+        };
+        stream.lose(None);
+        stream.arrived.clear();
+        (stream.mark, stream.is_urgent) = (None, false);
+        let peer = stream.peer;
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.ending = Some(Ending::Reset);
+        }
+    }
+
+    /// send(2), without blocking.
+    pub(crate) fn send(&mut self, fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+        let sent = self.try_to_send(fd, bytes);
+        if let Ok(stream) = self.stream_of(fd) {
+            let (peer, is_unix) = (stream.peer, stream.is_unix());
+            if is_unix {
+                self.note(Seen::Output(peer));
+            }
+            if sent.is_err_and(|e| ![Errno::AGAIN, Errno::INTR].contains(&e)) {
+                self.note(Seen::SendFailed(peer));
+            }
+        }
+        sent
+    }
+
+    fn try_to_send(&mut self, fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+        self.let_arrive();
+        self.calls.sends += 1;
+        if let Err(errno) = self.fault(Call::Send) {
+            return self.send_failed(fd, errno);
+        }
+        // A few bytes into an empty buffer are always taken as a whole.
+        let is_short = bytes.len() > 1000 && self.one_in(8);
+        let cut = 1 + self.below(bytes.len());
+        let stream = self.stream_of(fd)?;
+        if stream.is_dead {
+            return Err(stream.send_error());
+        }
+        if stream.is_shut {
+            return Err(Errno::PIPE);
+        }
+        let room = stream.room();
+        if room == 0 && !bytes.is_empty() {
+            stream.wants_room = true;
+            return Err(Errno::AGAIN);
+        }
+        if stream.is_closed_there && !stream.is_unix() {
+            // The peer's kernel answers with a reset.
+            if !stream.on_the_way.contains(&Segment::Reset) {
+                stream.on_the_way.push_back(Segment::Reset);
+            }
+            return Ok(bytes.len().min(room));
+        }
+        let len = bytes.len().min(room).min(if is_short { cut } else { usize::MAX });
+        stream.note_sent(&bytes[..len], bytes.len());
+        self.note_unacknowledged(fd);
+        Ok(len)
+    }
+
+    /// Lack of memory does not end the connection.
+    fn send_failed(&mut self, fd: RawFd, errno: Errno) -> Result<usize, Errno> {
+        if !matches!(errno, Errno::INTR | Errno::NOBUFS | Errno::NOMEM) {
+            self.break_connection(fd);
+        }
+        let peer = self.stream_of(fd)?.peer;
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.was_not_sent |= errno != Errno::INTR;
+        }
+        Err(errno)
+    }
+
+    /// Lets a segment that is on the way arrive. Returns false if there was none, or
+    /// no room for it.
+    pub(crate) fn arrive(&mut self, peer: u32) -> bool {
+        let Some(file) = self.peers.get(&peer).and_then(|peer| peer.socket) else {
+            return false;
+        };
+        let Some(stream) = self.stream(file) else {
+            return false;
+        };
+        let is_reset = stream.on_the_way.front() == Some(&Segment::Reset);
+        let Some(what) = stream.arrive() else {
+            return false;
+        };
+        if is_reset {
+            if let Some(peer) = self.peers.get_mut(&peer) {
+                peer.ending = Some(Ending::Reset);
+            }
+        }
+        self.wake(file, what);
+        true
+    }
+
+    /// Lets something arrive in the middle of a turn, sometimes.
+    pub(crate) fn let_arrive(&mut self) {
+        if self.one_in(self.one_arrives_in) {
+            let n = self.below(self.peers.len());
+            if let Some(&peer) = self.peers.keys().nth(n) {
+                self.arrive(peer);
+            }
+        }
+    }
+
+    /// The peer reads at most `max` bytes; `None` once nothing more can come.
+    pub(crate) fn read_as_peer(&mut self, number: u32, max: usize) -> Option<Vec<u8>> {
+        let peer = self.peers.get_mut(&number)?;
+        let Some(file) = peer.socket else {
+            let left: Vec<u8> = peer.left.drain(..peer.left.len().min(max)).collect();
+            return (!left.is_empty() || peer.ending.is_none()).then_some(left);
+        };
+        let stream = self.stream(file)?;
+        if stream.times_out_ns.is_some() {
+            return None;
+        }
+        if stream.is_shut && stream.sent.is_empty() {
+            return None;
+        }
+        let (read, is_event) = stream.read_by_peer(max);
+        if is_event {
+            self.wake(file, EventFlags::OUT);
+        }
+        Some(read)
+    }
+
+    /// shutdown(2) of the daemon's writing side.
+    pub(crate) fn shut_writing(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let stream = self.stream_of(fd)?;
+        if stream.is_dead {
+            return Err(Errno::NOTCONN);
+        }
+        stream.is_shut = true;
+        Ok(())
+    }
+
+    /// The daemon's last descriptor of this socket was closed.
+    pub(crate) fn end_socket(&mut self, socket: Socket) {
+        match socket.role {
+            Role::Stream(stream) => self.end_stream(stream),
+            Role::Listening(queue) => {
+                for file in queue.waiting {
+                    // Nobody has accepted it: its peer is told a reset.
+                    if let Some(stream) = self.stream(file) {
+                        stream.lose(None);
+                        let peer = stream.peer;
+                        self.note(Seen::Dropped(peer));
+                    }
+                    self.release(file);
+                }
+            }
+            Role::Idle | Role::Notify => {}
+        }
+    }
+
+    fn end_stream(&mut self, stream: Stream) {
+        self.note(Seen::Closed(stream.peer));
+        let Some(peer) = self.peers.get_mut(&stream.peer) else {
+            return;
+        };
+        // Unread input makes it a reset, at once or when more arrives.
+        let has_unread = !stream.arrived.is_empty() || stream.is_urgent;
+        let is_reset = has_unread || stream.is_dead;
+        let sends_more = stream.on_the_way.iter().any(|s| !matches!(s, Segment::End));
+        peer.has_closed = stream.is_closed_there || stream.is_dead;
+        peer.has_ended = stream.has_ended || peer.has_closed;
+        if !stream.has_ended && !stream.is_dead {
+            self.calls.cut_off.push(stream.peer);
+        }
+        peer.socket = None;
+        peer.left = stream.sent;
+        if peer.ending.is_none() {
+            let ending = if is_reset || sends_more { Ending::Reset } else { Ending::End };
+            peer.ending = Some(ending);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What a new binary does when the daemon asks it, in a forked child, whether it could
+//! take over.
+
+use super::kernel::kernel;
+use crate::server::{Options, read_trial_snapshot};
+use clap::Parser;
+use std::ffi::OsString;
+
+/// Runs it, as `main` would; returns the exit status.
+pub(super) fn asked(arguments: &[OsString]) -> i32 {
+    let (answer, status) = match Options::try_parse_from(arguments) {
+        Ok(options) => match read_trial_snapshot(&options) {
+            Ok(answer) => (answer, 0),
+            Err(why) => (why, 1),
+        },
+        Err(e) => (e.to_string().lines().next().unwrap_or_default().to_owned(), 1),
+    };
+    let line = format!("{answer}\n");
+    let written = kernel(|k| k.write(1, line.as_bytes()));
+    if written.is_err() { 1 } else { status }
+}

@@ -1,0 +1,112 @@
+//! The engine, and a record of what it is asked.
+
+use crate::engine::state::{BadState, EngineState, PoolState};
+use crate::engine::{ClientId, Engine as Real, Time};
+use crate::protocol::{Acquire, Mode};
+use std::hash::RandomState;
+use std::ops::{Deref, DerefMut};
+
+/// A call of the engine, with the time that it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Acquire { client: ClientId, request: OwnedAcquire, now: Time },
+    Release { client: ClientId, now: Time },
+    Disconnect { client: ClientId, now: Time },
+    Expire { now: Time },
+    Limits { limits: Vec<String> },
+}
+
+impl Asked {
+    /// Whose line this is.
+    pub(crate) fn client(&self) -> Option<ClientId> {
+        match *self {
+            Asked::Acquire { client, .. } | Asked::Release { client, .. } => Some(client),
+            _ => None,
+        }
+    }
+}
+
+/// `ACQ4ME` or `ACQ4ANY`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnedAcquire {
+    pub(crate) mode: Mode,
+    pub(crate) key: Vec<u8>,
+    pub(crate) workers: u32,
+    pub(crate) max_queue: u32,
+    pub(crate) timeout_s: u64,
+}
+
+impl OwnedAcquire {
+    pub(crate) fn of(request: &Acquire) -> Self {
+        let Acquire { mode, key, workers, max_queue, timeout_s } = *request;
+        OwnedAcquire { mode, key: key.to_vec(), workers, max_queue, timeout_s }
+    }
+
+    pub(crate) fn borrow(&self) -> Acquire<'_> {
+        let OwnedAcquire { mode, workers, max_queue, timeout_s, .. } = *self;
+        Acquire { mode, key: &self.key, workers, max_queue, timeout_s }
+    }
+}
+
+/// As public as the real one.
+#[allow(unreachable_pub)]
+pub struct Engine {
+    real: Real,
+    pub(crate) asked: Vec<Asked>,
+}
+
+impl Engine {
+    pub(crate) fn new(hasher: RandomState, now: Time) -> Self {
+        Engine { real: Real::new(hasher, now), asked: Vec::new() }
+    }
+
+    pub(crate) fn resume<'a, E: From<BadState>>(
+        state: EngineState,
+        pools: impl IntoIterator<Item = Result<PoolState<'a>, E>>,
+        hasher: RandomState,
+        now: Time,
+    ) -> Result<Self, E> {
+        let real = Real::resume(state, pools, hasher, now)?;
+        Ok(Engine { real, asked: Vec::new() })
+    }
+
+    pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
+        self.asked.push(Asked::Acquire { client, request: OwnedAcquire::of(request), now });
+        self.real.acquire(client, request, now);
+    }
+
+    pub(crate) fn release(&mut self, client: ClientId, now: Time) {
+        self.asked.push(Asked::Release { client, now });
+        self.real.release(client, now);
+    }
+
+    pub(crate) fn disconnect(&mut self, client: ClientId, now: Time) {
+        self.asked.push(Asked::Disconnect { client, now });
+        self.real.disconnect(client, now);
+    }
+
+    pub(crate) fn expire(&mut self, now: Time) {
+        self.asked.push(Asked::Expire { now });
+        self.real.expire(now);
+    }
+
+    pub(crate) fn set_hold_limits(&mut self, limits: Vec<crate::engine::HoldLimit>) {
+        let texts = limits.iter().map(ToString::to_string).collect();
+        self.asked.push(Asked::Limits { limits: texts });
+        self.real.set_hold_limits(limits);
+    }
+}
+
+impl Deref for Engine {
+    type Target = Real;
+
+    fn deref(&self) -> &Real {
+        &self.real
+    }
+}
+
+impl DerefMut for Engine {
+    fn deref_mut(&mut self) -> &mut Real {
+        &mut self.real
+    }
+}

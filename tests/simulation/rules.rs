@@ -1,0 +1,225 @@
+//! Rules for each turn, for sleep and for the end.
+
+use super::browsers::HTTP;
+use super::kernel::kernel;
+use super::lost;
+use super::manager::{self, check_ready};
+use super::memory;
+use super::oracle::{Conversation, Violation};
+use super::play::{Play, was_reset};
+use super::shares::{self, Before};
+use super::sockets::{check_addresses, check_alone, check_drain, check_files, check_waiting};
+use crate::engine::ClientId;
+use crate::protocol::lines::LINE_BYTES_MAX;
+use crate::server::control::CONNECTIONS_MAX;
+use crate::server::input::SHARE_BYTES;
+use crate::server::serving::Serving;
+use crate::server::stream::OUTPUT_BYTES_MAX;
+
+/// The largest answer to one line.
+pub(super) const ANSWER_BYTES_MAX: usize = 1000;
+
+/// Standard streams, the files of a trial, signals, epoll, the service manager's
+/// socket, and the child of a trial.
+pub(super) const OTHER_DESCRIPTORS_MAX: usize = 3 + 2 + 1 + 1 + 1 + 1;
+
+/// So many turns in a row may do nothing: after a full share a client is asked once
+/// more, and a pause of accepting may end.
+const IDLE_TURNS_MAX: usize = 3;
+
+/// After each turn that did not sleep.
+pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violation> {
+    shares::check(play, before)?;
+    check_timeouts(play, before)?;
+    lost::check_cut_off(play)?;
+    memory::check(play)?;
+    check_bounds(play)?;
+    check_counters(play)?;
+    check_descriptors(play)?;
+    check_browsers(play)?;
+    check_alone()?;
+    check_files(play.server.as_ref().expect("it runs"))?;
+    check_idleness(play)
+}
+
+/// A wait that has run out is answered in the next turn, whoever has sent how much: each
+/// turn ends the waits that have run out.
+fn check_timeouts(play: &Play, before: &Before) -> Result<(), Violation> {
+    let began = before.began;
+    match play.oracle.expired {
+        Some(expired) if expired >= began => Ok(()),
+        last => Err(format!("a turn at {began:?} ends no waits; the last one that did: {last:?}")),
+    }
+}
+
+/// What a client may cost.
+fn check_bounds(play: &Play) -> Result<(), Violation> {
+    let server = play.server.as_ref().expect("it runs");
+    for (slot, connection) in server.serving.clients.iter() {
+        let unsent = connection.stream.unsent().len();
+        let (half, kept) =
+            (connection.lines.unfinished().len(), connection.lines.unhandled().len());
+        if unsent > OUTPUT_BYTES_MAX + ANSWER_BYTES_MAX
+            || half >= LINE_BYTES_MAX
+            || kept > SHARE_BYTES + LINE_BYTES_MAX
+        {
+            return Err(format!("slot {slot} keeps {unsent}, {half} and {kept} bytes"));
+        }
+    }
+    Ok(())
+}
+
+/// The engine's counters are the model's.
+fn check_counters(play: &mut Play) -> Result<(), Violation> {
+    let server = play.server.as_ref().expect("it runs");
+    let engine = &server.serving.engine;
+    engine.check_invariants();
+    let counters = engine.counters;
+    play.connections.check(&counters)?;
+    let should = play.connections.counters(play.oracle.model.counters());
+    if counters != should || engine.times() != play.oracle.model.times() {
+        return Err(format!("counters are {counters:?}, not {should:?}"));
+    }
+    Ok(())
+}
+
+/// Open descriptors are connections, listeners, and a constant.
+fn check_descriptors(play: &Play) -> Result<(), Violation> {
+    let server = play.server.as_ref().expect("it runs");
+    let [all, tcp, unix, listeners] = kernel(|k| k.count_descriptors());
+    let http = kernel(|k| k.connections_to(HTTP)).len();
+    let (all, tcp) = (all - http, tcp - http);
+    let clients = server.serving.clients.len();
+    if clients < tcp || clients > tcp + unix || tcp + unix - clients > CONNECTIONS_MAX {
+        return Err(format!("{tcp} + {unix} connections are open, and {clients} clients"));
+    }
+    if listeners != server.serving.listeners.all().len() {
+        return Err(format!("{listeners} listening sockets are open"));
+    }
+    let others = all - tcp - unix - listeners;
+    if others > OTHER_DESCRIPTORS_MAX {
+        return Err(format!("{others} descriptors beside connections and listeners"));
+    }
+    Ok(())
+}
+
+/// HTTP clients are few, admitted, and have a bounded time.
+pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {
+    let Serving { listeners, reporting, .. } = &play.server.as_ref().expect("it runs").serving;
+    let options = &play.server.as_ref().expect("it runs").options;
+    let allow = if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
+    let may_be_served = |peer: u32| {
+        let ip = kernel(|k| k.address_of(peer));
+        allow.is_empty() || ip.is_some_and(|ip| allow.iter().any(|net| net.contains(&ip)))
+    };
+    play.browsers.check_turn(reporting.has_work(), listeners.is_draining(), may_be_served)
+}
+
+/// The loop does not spin.
+fn check_idleness(play: &mut Play) -> Result<(), Violation> {
+    let is_busy = kernel(|k| {
+        let calls = &k.calls;
+        let events = calls.events + calls.accepted + calls.received.values().sum::<usize>();
+        events + calls.sends > 0 || !calls.failures.is_empty()
+    });
+    // After a while, a deadline may have come.
+    let now_ns = kernel(|k| k.now_ns);
+    let has_time_passed = std::mem::replace(&mut play.last_turn_ns, now_ns) != now_ns;
+    let has_reports = play.server.as_ref().is_some_and(|s| s.serving.reporting.has_work());
+    let is_excused = is_busy || has_time_passed || has_reports || shares::keep_something(play);
+    play.idle_turns = if is_excused { 0 } else { play.idle_turns + 1 };
+    if play.idle_turns > IDLE_TURNS_MAX {
+        return Err(format!("{} turns do nothing", play.idle_turns));
+    }
+    Ok(())
+}
+
+/// When the loop sleeps, nothing is left to do.
+pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
+    let (now_ns, timeout) = kernel(|k| (k.now_ns, k.calls.timeout_ns.expect("it waits")));
+    let until_ns = timeout.map(|timeout_ns| now_ns + timeout_ns);
+    play.asleep_until = Some(until_ns);
+    play.browsers.check_sleep(until_ns)?;
+    play.idle_turns = 0;
+    play.told.check_sleep(until_ns)?;
+    check_drain(play)?;
+    check_waiting(play)?;
+    manager::check_sleep(until_ns)?;
+    if let Some(run_out_ns) = play.oracle.model.next_run_out_ns() {
+        if until_ns.is_none_or(|until_ns| u128::from(until_ns) > run_out_ns.max(now_ns.into())) {
+            return Err(format!("it sleeps until {until_ns:?}, over {run_out_ns}"));
+        }
+    }
+    lost::check_dead_hosts(play)?;
+    let server = play.server.as_ref().expect("it runs");
+    for (slot, connection) in server.serving.clients.iter() {
+        let client = connection.client(slot);
+        let is_stuck = !connection.stream.unsent().is_empty();
+        let (arrived, ends) = kernel(|k| {
+            let peer = k.peer_behind(connection.stream.socket());
+            if is_stuck && k.has_room(peer) {
+                return Err(format!("{client:?} could be sent more"));
+            }
+            Ok(k.visible(peer))
+        })?;
+        if arrived > 0 && !is_stuck || !connection.lines.unhandled().is_empty() {
+            return Err(format!("it sleeps, but {client:?} has {arrived} unread bytes"));
+        }
+        if ends && !is_stuck {
+            return Err(format!("it sleeps, but {client:?} has ended"));
+        }
+        check_gone(play, client, ends)?;
+        let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
+        let is_owed = play.oracle.conversations.get(&peer).is_some_and(Conversation::is_owed);
+        if is_owed && !is_stuck && kernel(|k| k.waits_for_more(peer)) {
+            return Err(format!("it sleeps, and {client:?} is owed an answer"));
+        }
+    }
+    Ok(())
+}
+
+fn check_gone(play: &Play, client: ClientId, ends: bool) -> Result<(), Violation> {
+    let peer = play.oracle.peers.get(&client);
+    let conversation = peer.and_then(|peer| play.oracle.conversations.get(peer));
+    match conversation {
+        Some(conversation) if ends && !conversation.has_gone => {
+            Err(format!("it sleeps, and {client:?}, which has ended, still has its locks"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Everything has arrived and was read: each client has all that it should.
+pub(crate) fn check_rest(play: &mut Play) -> Result<(), Violation> {
+    for (&peer, conversation) in &play.oracle.conversations {
+        let was_admitted = play.oracle.peers.values().any(|&one| one == peer);
+        // Who leaves too much unread is disconnected.
+        let is_disconnected = kernel(|k| k.peers[&peer].ending.is_some())
+            && conversation.unread_bytes() >= OUTPUT_BYTES_MAX;
+        if was_admitted && !was_reset(peer) && !is_disconnected {
+            conversation.is_served().map_err(|why| format!("client {peer}: {why}"))?;
+        }
+    }
+    play.operators.check(play.restarts)?;
+    play.browsers.check_rest(|peer| was_reset(peer) || kernel(|k| k.has_closed(peer)))?;
+    check_addresses(play)?;
+    check_ready()?;
+    if play.told.drains && play.connections.len() == 0 {
+        return Err("it has drained, and goes on".to_owned());
+    }
+    let waiting = kernel(|k| k.waiting());
+    if waiting > 0 {
+        return Err(format!("{waiting} newcomers wait, and nobody accepts them"));
+    }
+    Ok(())
+}
+
+/// The daemon has ended: nobody is left connected.
+pub(crate) fn check_end(play: &Play) -> Result<(), Violation> {
+    for peer in play.oracle.peers.values() {
+        if kernel(|k| k.peers.get(peer).is_some_and(|peer| peer.ending.is_none())) {
+            return Err(format!("client {peer} is still connected"));
+        }
+    }
+    Ok(())
+}

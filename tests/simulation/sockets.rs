@@ -1,0 +1,161 @@
+//! Where the daemon listens, for whom, and with which options of its sockets.
+
+use super::browsers::HTTP_PORT;
+use super::kernel::kernel;
+use super::kernel::streams::{Local, Role, Socket};
+use super::kernel::{Call, File};
+use super::oracle::Violation;
+use super::play::Play;
+use super::rules::OTHER_DESCRIPTORS_MAX;
+use crate::server::addresses::{Purpose, Wanted, wanted};
+use crate::server::{Options, Server};
+
+/// The sockets that the daemon listens on.
+fn listening<R>(look: impl FnMut(&Socket) -> R) -> Vec<R> {
+    kernel(|k| {
+        let files = k.table().values().map(|descriptor| &k.files[descriptor.file]);
+        let sockets = files.filter_map(|file| match file {
+            File::Socket(socket) if matches!(socket.role, Role::Listening(_)) => Some(socket),
+            _ => None,
+        });
+        sockets.map(look).collect()
+    })
+}
+
+/// Newcomers who wait to become clients.
+pub(crate) fn clients_waiting(options: &Options) -> usize {
+    let waiting = listening(|socket| match &socket.role {
+        Role::Listening(queue) if is_for_clients(socket, options) => queue.waiting.len(),
+        _ => 0,
+    });
+    waiting.into_iter().sum()
+}
+
+fn is_for_clients(socket: &Socket, options: &Options) -> bool {
+    match &socket.local {
+        Some(Local::Path(path)) => options.control.as_ref() != Some(path),
+        Some(Local::Tcp(address)) => address.port() != HTTP_PORT,
+        None => false,
+    }
+}
+
+/// When the loop sleeps in a drain, and all who waited are served, it listens for no more
+/// clients.
+pub(crate) fn check_drain(play: &Play) -> Result<(), Violation> {
+    let options = &play.server.as_ref().expect("it runs").options;
+    if play.told.drains
+        && clients_waiting(options) == 0
+        && listening(|socket| is_for_clients(socket, options)).contains(&true)
+    {
+        return Err("it drains, and listens for clients".to_owned());
+    }
+    Ok(())
+}
+
+/// Everything that the options ask for is served, and nothing else; in a drain, nothing
+/// for clients.
+pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
+    let server = play.server.as_ref().expect("it runs");
+    let options = &server.options;
+    let drains = play.told.drains;
+    let listeners = &server.serving.listeners;
+    let inherits = kernel(|k| k.was_passed);
+    let mut wanted = wanted(options).map_err(|e| e.to_string())?;
+    for ip in options.listen.iter().flat_map(|list| list.split(',')) {
+        let is_for_it = |one: &Wanted| match one {
+            Wanted::Tcp { address, purpose: Purpose::Clients, .. } => {
+                address.ip().is_unspecified() || address.ip().to_string() == ip
+            }
+            _ => false,
+        };
+        if !wanted.iter().any(is_for_it) {
+            return Err(format!("nobody wants to serve -l {ip}"));
+        }
+    }
+    wanted.retain(|one| {
+        let is_for_clients = one.purpose() == Purpose::Clients;
+        !(drains && is_for_clients || inherits && one.is_tcp() && is_for_clients)
+    });
+    for one in &wanted {
+        if !listeners.all().iter().any(|listener| listener.is(one)) {
+            return Err(format!("{one:?} is not served"));
+        }
+    }
+    for listener in listeners.all().iter().filter(|listener| !listener.is_inherited()) {
+        let is_covered = |w: &Wanted| listener.tcp_address().is_some_and(|a| w.covers(a));
+        if !wanted.iter().any(|w| listener.is(w) || is_covered(w)) {
+            return Err(format!("{} is still served", listener.name));
+        }
+    }
+    check_keepalive(options)
+}
+
+/// A host that is gone is noticed after `--keepalive` seconds at the earliest, and after
+/// twice as many at the latest.
+fn check_keepalive(options: &Options) -> Result<(), Violation> {
+    if kernel(|k| k.ever_failed.contains(&Call::SetOption)) {
+        return Ok(());
+    }
+    let max_s = u64::from(options.keepalive);
+    let probes = listening(|socket| {
+        let is_on = socket.option("keepalive") > 0;
+        let after_s =
+            socket.option("keepidle_s") + socket.option("keepintvl_s") * socket.option("keepcnt");
+        let is_right = if max_s == 0 { !is_on } else { is_on && after_s <= 2 * max_s };
+        matches!(socket.local, Some(Local::Path(_))) || is_right
+    });
+    if probes.contains(&false) {
+        return Err(format!("not every socket has a keepalive of {max_s} s"));
+    }
+    Ok(())
+}
+
+/// Nobody else can listen there too, and take some of the connections. A socket that was
+/// passed to the daemon is not its own.
+pub(crate) fn check_alone() -> Result<(), Violation> {
+    if kernel(|k| k.was_passed || k.ever_failed.contains(&Call::SetOption)) {
+        return Ok(());
+    }
+    match kernel(|k| k.address_for_two()) {
+        Some(address) => Err(format!("a second daemon can listen on {address} too")),
+        None => Ok(()),
+    }
+}
+
+/// Newcomers wait only as long as clients have all descriptors but those that
+/// docs/operations.md names. A limit that was raised is noticed within a second.
+pub(crate) fn check_waiting(play: &Play) -> Result<(), Violation> {
+    let server = play.server.as_ref().expect("it runs");
+    let waiting = clients_waiting(&server.options);
+    let has_http = listening(|socket| match &socket.local {
+        Some(Local::Tcp(address)) => address.port() == HTTP_PORT,
+        _ => false,
+    });
+    let reserved = 7 + 16 + if has_http.contains(&true) { 16 } else { 0 };
+    let used = server.serving.clients.len() + has_http.len() + OTHER_DESCRIPTORS_MAX + reserved;
+    let (limit, is_recent) = kernel(|k| {
+        let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
+        (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
+    });
+    if waiting > 0 && used < limit && !is_recent {
+        return Err(format!("{waiting} wait for descriptors, of which {used} of {limit} are used"));
+    }
+    Ok(())
+}
+
+/// The file of each Unix socket has the mode and the group that the options say.
+pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
+    for one in wanted(&server.options).map_err(|e| e.to_string())? {
+        let Wanted::Unix { path, mode, group, .. } = one else { continue };
+        let Some(there) = kernel(|k| k.paths.get(&path).copied()) else { continue };
+        if !listening(|socket| socket.inode == there.inode).contains(&true) {
+            continue;
+        }
+        let wanted_group = group
+            .map(|group| if group == "operators" { 7 } else { group.parse().expect("a number") });
+        if there.mode != mode || wanted_group.is_some_and(|group| there.group != Some(group)) {
+            return Err(format!("{path} has mode {:o}, group {:?}", there.mode, there.group));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! In place of src/server/sys.rs: the same names, on the simulated kernel.
+
+use super::kernel::processes::ChildExited;
+use super::kernel::streams::Family;
+use super::kernel::{File, Seen, kernel};
+use super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use super::world::mio::Poll;
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::io;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+pub(in crate::server) use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+
+pub(in crate::server) fn take_over_signals() -> io::Result<OwnedFd> {
+    Ok(OwnedFd::new(kernel(|k| k.open(File::Signals))?))
+}
+
+pub(in crate::server) fn raise_descriptor_limit() {}
+
+pub(in crate::server) fn ignore_sigpipe() {}
+
+pub(in crate::server) fn unblock_signals() {}
+
+pub(in crate::server) fn give_memory_back() {}
+
+pub(in crate::server) fn is_session_leader() -> bool {
+    true
+}
+
+pub(in crate::server) struct Peer {
+    pub(in crate::server) uid: u32,
+    pub(in crate::server) pid: Option<i32>,
+}
+
+pub(in crate::server) fn peer_of<Socket>(_socket: Socket) -> io::Result<Peer> {
+    // It may be in another container, or not be known at all.
+    match kernel(|k| k.below(16)) {
+        0 => Err(Errno::NOPROTOOPT.into()),
+        1 => Ok(Peer { uid: 0, pid: None }),
+        _ => Ok(Peer { uid: 0, pid: Some(1) }),
+    }
+}
+
+/// Runs the child's work at once; the daemon hears later that it has ended.
+pub(in crate::server) fn fork_apart(
+    kept: [RawFd; 2],
+    work: impl FnOnce() -> i32,
+) -> io::Result<Pid> {
+    kernel(|k| k.fork(kept))?;
+    let status = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(status) => status,
+        Err(end) => match end.downcast::<ChildExited>() {
+            Ok(exited) => exited.0,
+            Err(panic) => resume_unwind(panic),
+        },
+    };
+    let pid = kernel(|k| k.end_child(status));
+    Ok(Pid::from_raw(pid).expect("a process id"))
+}
+
+/// A copy of the file's bytes.
+pub(in crate::server) struct MappedFile(Vec<u8>);
+
+impl MappedFile {
+    pub(in crate::server) fn new(file: impl AsFd) -> io::Result<Self> {
+        let fd = file.as_fd().as_raw_fd();
+        Ok(MappedFile(kernel(|k| k.memory(fd).map(|memory| memory.bytes.clone()))?))
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+pub(in crate::server) struct Signal {
+    pub(in crate::server) number: i32,
+    pub(in crate::server) is_from_kernel: bool,
+}
+
+pub(in crate::server) fn next_signal(_fd: &OwnedFd) -> Option<Signal> {
+    let number = kernel(|k| {
+        let number = k.signals.pop()?;
+        k.note(Seen::Signal(number));
+        Some(number)
+    })?;
+    Some(Signal { number, is_from_kernel: false })
+}
+
+pub(in crate::server) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    let descriptor = kernel(|k| k.descriptor(fd))?;
+    if descriptor.closes_on_exec {
+        return Err(Errno::BADF.into());
+    }
+    passed_descriptor(fd)
+}
+
+pub(in crate::server) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    kernel(|k| {
+        let descriptor = k.descriptor(fd)?;
+        k.set_closes_on_exec(fd, true)?;
+        if let File::Socket(socket) = &k.files[descriptor.file] {
+            debug_assert!(socket.family == Family::Unix || socket.local.is_some());
+        }
+        Ok::<_, Errno>(())
+    })?;
+    Ok(OwnedFd::new(fd))
+}
+
+pub(in crate::server) fn epoll_of(poll: &Poll) -> BorrowedFd<'_> {
+    poll.as_fd()
+}
+
+pub(in crate::server) fn take_over_epoll(poll: &Poll, old: OwnedFd) -> io::Result<()> {
+    let (old, new) = (old.as_raw_fd(), poll.as_raw_fd());
+    Ok(kernel(|k| k.duplicate_to(old, new, true))?)
+}

@@ -1,0 +1,322 @@
+//! What the daemon was told, and what must follow: to stop, to drain, to limit holds, to
+//! restart.
+
+use super::kernel::processes::PROGRAM;
+use super::kernel::{Seen, kernel};
+use super::oracle::Violation;
+use crate::server::{Ended, Options, Server};
+use clap::Parser;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+/// How long a trial may take.
+const TRIAL_NS: u64 = 15_000_000_000;
+
+/// All of it, up to the last turn.
+#[derive(Default)]
+pub(crate) struct Told {
+    stops: bool,
+    pub(crate) drains: bool,
+    /// The drain has ended, or goes on: it could not be said.
+    may_drain: bool,
+    limits: Vec<String>,
+    /// An operator has set them, not the command line.
+    limits_were_set: bool,
+    trial: Option<Trial>,
+    /// What operators have begun to say.
+    lines: BTreeMap<u32, Vec<u8>>,
+}
+
+/// A hot restart that was asked for.
+struct Trial {
+    pid: Option<i32>,
+    /// The new options, or none to keep the old ones. Of several requests in a turn, any
+    /// may have come first.
+    requests: Vec<Option<Vec<String>>>,
+    begun_ns: u64,
+    /// The daemon was told that it has ended.
+    is_reported: bool,
+    /// Of the binary.
+    inode: Option<u64>,
+    /// Something was in its way: it may be refused.
+    is_disturbed: bool,
+}
+
+/// An order, by a signal or an operator.
+enum Order {
+    Stop,
+    Toggle,
+    Drain,
+    Undrain,
+    Limit(Vec<String>),
+    Restart(Option<Vec<String>>),
+}
+
+impl Told {
+    /// A new image has started with these options: at first, or by a hot restart that
+    /// changed them or not.
+    pub(crate) fn note_start(&mut self, options: &Options, are_new: bool) {
+        let limits: Vec<String> = options.max_hold.iter().map(ToString::to_string).collect();
+        if !self.limits_were_set || are_new && !limits.is_empty() {
+            (self.limits, self.limits_were_set) = (limits, false);
+        }
+    }
+
+    /// Follows what was said to the daemon, in a turn in which it did not restart.
+    ///
+    /// # Errors
+    /// It did something else.
+    pub(crate) fn follow(
+        &mut self,
+        seen: &[Seen],
+        operators: impl Fn(u32) -> bool,
+        operators_wait: impl Fn() -> bool,
+        server: &Server,
+    ) -> Result<(), Violation> {
+        let mut restarts = Vec::new();
+        for order in self.orders(seen, operators) {
+            match order {
+                Order::Restart(_) if self.stops => {}
+                Order::Restart(arguments) => restarts.push(arguments),
+                order => self.obey(order),
+            }
+        }
+        if self.stops {
+            return Ok(());
+        }
+        self.follow_trial(seen, restarts, operators_wait, server)?;
+        self.check(server)
+    }
+
+    /// Follows what was said to the daemon until it was replaced by an image with these
+    /// arguments.
+    ///
+    /// # Errors
+    /// Nobody has asked for that.
+    pub(crate) fn follow_exec(
+        &mut self,
+        seen: &[Seen],
+        operators: impl Fn(u32) -> bool,
+        before: &[OsString],
+        now: &[OsString],
+    ) -> Result<bool, Violation> {
+        for order in self.orders(seen, operators) {
+            self.obey(order);
+        }
+        let trial = self.trial.take().ok_or("it restarts, and nobody asked it to")?;
+        if self.stops {
+            return Err("it was told to stop, and restarts".to_owned());
+        }
+        let is_asked = |request: &&Option<Vec<String>>| match request {
+            None => before == now,
+            Some(arguments) => {
+                now[1..].iter().eq(arguments.iter().map(|a| a.as_ref() as &std::ffi::OsStr))
+            }
+        };
+        let request = trial.requests.iter().find(is_asked);
+        let request = request.ok_or_else(|| format!("it restarts as {now:?}"))?;
+        Ok(request.is_some())
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            _ if self.stops => {}
+            Order::Stop => self.stops = true,
+            Order::Drain => (self.drains, self.may_drain) = (true, false),
+            Order::Toggle if !self.drains => (self.drains, self.may_drain) = (true, false),
+            Order::Undrain | Order::Toggle if self.drains => {
+                self.may_drain |= is_disturbed() || has_inherited();
+                self.drains = false;
+            }
+            Order::Undrain | Order::Toggle => {}
+            Order::Limit(limits) => (self.limits, self.limits_were_set) = (limits, true),
+            Order::Restart(_) => {}
+        }
+    }
+
+    /// A trial begins when it is asked for, and ends in the turn in which it can be seen
+    /// that its child has ended. Without a new image by then, it was refused.
+    fn follow_trial(
+        &mut self,
+        seen: &[Seen],
+        restarts: Vec<Option<Vec<String>>>,
+        operators_wait: impl Fn() -> bool,
+        server: &Server,
+    ) -> Result<(), Violation> {
+        let disturbed = is_disturbed();
+        let inode = kernel(|k| k.path(PROGRAM).ok().map(|there| there.inode));
+        let child = kernel(|k| k.children.first().map(|child| child.pid));
+        if let Some(trial) = &mut self.trial {
+            trial.is_disturbed |= disturbed || trial.inode != inode;
+            if child == trial.pid {
+                trial.is_reported |=
+                    child.is_some_and(|pid| seen.contains(&Seen::TrialReported(pid)));
+                return trial.check_time(operators_wait);
+            }
+            trial.check_refused(server)?;
+            self.trial = None;
+            if child.is_none() {
+                // Who asked meanwhile heard that one was under way.
+                return Ok(());
+            }
+        }
+        let begins = seen.iter().any(|one| matches!(one, Seen::Forked(_)));
+        if restarts.is_empty() {
+            return if begins { Err("it tries a restart, unasked".to_owned()) } else { Ok(()) };
+        }
+        let trial = Trial {
+            pid: child,
+            requests: restarts,
+            begun_ns: kernel(|k| k.now_ns),
+            is_reported: false,
+            inode,
+            is_disturbed: disturbed || inode.is_none(),
+        };
+        if child.is_none() {
+            return trial.check_refused(server);
+        }
+        self.trial = Some(trial);
+        Ok(())
+    }
+
+    /// At the end of a turn: what was said has its effect.
+    fn check(&mut self, server: &Server) -> Result<(), Violation> {
+        let is_draining = server.serving.listeners.is_draining();
+        if std::mem::take(&mut self.may_drain) {
+            self.drains = is_draining;
+        }
+        if is_draining != self.drains {
+            return Err(format!("does it drain? {is_draining}, but should: {}", self.drains));
+        }
+        let limits: Vec<String> =
+            server.serving.engine.hold_limits().iter().map(ToString::to_string).collect();
+        if limits != self.limits {
+            return Err(format!("hold limits are {limits:?}, not {:?}", self.limits));
+        }
+        Ok(())
+    }
+
+    /// After a hot restart.
+    pub(crate) fn check_resumed(&mut self, server: &Server) -> Result<(), Violation> {
+        self.check(server)
+    }
+
+    /// The daemon ends: only as it was told to.
+    pub(crate) fn check_end(&self, end: Ended, connections: usize) -> Result<(), Violation> {
+        match end {
+            Ended::Stopped if self.stops => Ok(()),
+            Ended::Drained if self.drains && connections == 0 && !self.stops => Ok(()),
+            _ => Err(format!("it ends, {end:?}, with {connections} connections")),
+        }
+    }
+
+    /// It goes on: it was not told to stop.
+    pub(crate) fn check_going_on(&self) -> Result<(), Violation> {
+        if self.stops { Err("it was told to stop, and goes on".to_owned()) } else { Ok(()) }
+    }
+
+    /// It sleeps until then: not longer than a trial may take.
+    pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
+        let Some(trial) = &self.trial else { return Ok(()) };
+        if until_ns.is_none_or(|until_ns| until_ns > trial.begun_ns + TRIAL_NS) {
+            return Err("it sleeps, and waits for a trial for too long".to_owned());
+        }
+        if kernel(|k| k.children.iter().any(|child| child.has_ended)) {
+            return Err("it sleeps, but a trial has ended".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The orders among what was seen, in their order.
+    fn orders(&mut self, seen: &[Seen], operators: impl Fn(u32) -> bool) -> Vec<Order> {
+        let mut orders = Vec::new();
+        for one in seen {
+            match one {
+                Seen::Signal(number) => orders.extend(order_of_signal(*number)),
+                Seen::Input(peer, bytes) if operators(*peer) => {
+                    let lines = self.lines.entry(*peer).or_default();
+                    lines.extend_from_slice(bytes);
+                    while let Some(end) = lines.iter().position(|&b| b == b'\n') {
+                        let line: Vec<u8> = lines.drain(..=end).collect();
+                        let line = String::from_utf8_lossy(&line);
+                        orders.extend(order_of_line(line.trim_end()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        orders
+    }
+}
+
+impl Trial {
+    /// It is under way, or has ended, and operators wait for reports. Clients ask the next
+    /// image again.
+    fn check_time(&self, operators_wait: impl Fn() -> bool) -> Result<(), Violation> {
+        if self.is_reported && !operators_wait() {
+            return Err("a trial has ended, and the hot restart waits for nobody".to_owned());
+        }
+        if kernel(|k| k.now_ns) < self.begun_ns + TRIAL_NS {
+            return Ok(());
+        }
+        Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))
+    }
+
+    /// It was refused: something was in its way, or its options are none.
+    fn check_refused(&self, server: &Server) -> Result<(), Violation> {
+        let is_late = kernel(|k| k.now_ns) >= self.begun_ns + TRIAL_NS;
+        let may_be_refused =
+            |request: &Option<Vec<String>>| request.as_ref().is_some_and(|r| !can_be_served(r));
+        if self.is_disturbed || is_late || self.requests.iter().any(may_be_refused) {
+            return Ok(());
+        }
+        let program = server.options.listen.as_deref();
+        Err(format!("a hot restart of {program:?} to {:?} is refused", self.requests))
+    }
+}
+
+fn order_of_signal(number: i32) -> Option<Order> {
+    match number {
+        libc::SIGTERM | libc::SIGINT => Some(Order::Stop),
+        libc::SIGUSR1 | libc::SIGHUP => Some(Order::Restart(None)),
+        libc::SIGUSR2 => Some(Order::Toggle),
+        _ => None,
+    }
+}
+
+fn order_of_line(line: &str) -> Option<Order> {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    match (word, rest) {
+        ("DRAIN", "") => Some(Order::Drain),
+        ("UNDRAIN", "") => Some(Order::Undrain),
+        ("RESTART", "") => Some(Order::Restart(None)),
+        ("RESTART", list) => Some(Order::Restart(Some(serde_json::from_str(list).ok()?))),
+        ("MAX-HOLD", "none") => Some(Order::Limit(Vec::new())),
+        ("MAX-HOLD", limits) if !limits.is_empty() => {
+            Some(Order::Limit(limits.split(' ').map(str::to_owned).collect()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a daemon can be started with these options.
+fn can_be_served(arguments: &[String]) -> bool {
+    let words = ["poolcounterd"].into_iter().chain(arguments.iter().map(String::as_str));
+    let Ok(options) = Options::try_parse_from(words) else { return false };
+    let groups = [None, Some("7"), Some("operators")];
+    let has_two = options.control.is_some() && options.control == options.listen_unix;
+    groups.contains(&options.control_group.as_deref()) && !has_two
+}
+
+/// Something is scarce, failed, or belongs to another daemon.
+fn is_disturbed() -> bool {
+    kernel(|k| {
+        let is_scarce = k.descriptors_max < 20_000;
+        is_scarce || !k.calls.failures.is_empty() || k.has_foreigners()
+    })
+}
+
+/// A socket was passed to the daemon, which can't open it again.
+fn has_inherited() -> bool {
+    kernel(|k| k.was_passed)
+}

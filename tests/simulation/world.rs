@@ -1,0 +1,315 @@
+//! In place of src/server/world.rs: the same names, on the simulated kernel. Constants,
+//! errors and addresses are the real ones.
+
+pub(in crate::server) use super::observed::Engine;
+
+/// So few that a report takes several turns of the loop.
+pub(in crate::server) const CONNECTIONS_PER_TURN: usize = 3;
+
+/// Descriptors: closed when dropped, unless another image of the process runs by then.
+pub(in crate::server) mod fd {
+    use super::super::kernel::kernel;
+    use rustix::io::Errno;
+    use std::marker::PhantomData;
+    pub(in crate::server) use std::os::fd::RawFd;
+
+    #[derive(Debug)]
+    pub(in crate::server) struct OwnedFd {
+        fd: RawFd,
+        image: u64,
+    }
+
+    impl OwnedFd {
+        pub(in crate::server) fn new(fd: RawFd) -> Self {
+            OwnedFd { fd, image: kernel(|k| k.image) }
+        }
+
+        pub(in crate::server) fn try_clone(&self) -> std::io::Result<OwnedFd> {
+            super::io::fcntl_dupfd_cloexec(self, 3).map_err(Errno::into)
+        }
+    }
+
+    impl Drop for OwnedFd {
+        fn drop(&mut self) {
+            kernel(|k| {
+                if k.image == self.image {
+                    k.close(self.fd);
+                }
+            });
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    pub(in crate::server) struct BorrowedFd<'a>(
+        pub(in crate::server) RawFd,
+        pub(in crate::server) PhantomData<&'a ()>,
+    );
+
+    pub(in crate::server) trait AsFd {
+        fn as_fd(&self) -> BorrowedFd<'_>;
+    }
+
+    pub(in crate::server) trait AsRawFd {
+        fn as_raw_fd(&self) -> RawFd;
+    }
+
+    impl AsFd for OwnedFd {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            BorrowedFd(self.fd, PhantomData)
+        }
+    }
+
+    impl AsFd for BorrowedFd<'_> {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            *self
+        }
+    }
+
+    impl<T: AsFd> AsFd for &T {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            T::as_fd(self)
+        }
+    }
+
+    impl<T: AsFd> AsFd for &mut T {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            T::as_fd(self)
+        }
+    }
+
+    impl AsRawFd for OwnedFd {
+        fn as_raw_fd(&self) -> RawFd {
+            self.fd
+        }
+    }
+
+    impl AsRawFd for BorrowedFd<'_> {
+        fn as_raw_fd(&self) -> RawFd {
+            self.0
+        }
+    }
+
+    pub(in crate::server) fn number(fd: impl AsFd) -> RawFd {
+        fd.as_fd().0
+    }
+}
+
+/// epoll as mio shows it.
+pub(in crate::server) mod mio {
+    use super::super::kernel::processes::Asleep;
+    use super::super::kernel::{File, kernel};
+    use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+    pub(in crate::server) use ::mio::{Interest, Token};
+    use rustix::event::epoll::EventFlags;
+    use rustix::io::Errno;
+    use std::io;
+    use std::panic::resume_unwind;
+    use std::time::Duration;
+
+    pub(in crate::server) mod event {
+        use super::*;
+
+        pub(in crate::server) struct Event(pub(super) Token, pub(super) EventFlags);
+
+        /// As mio reads epoll's flags.
+        impl Event {
+            pub(in crate::server) fn token(&self) -> Token {
+                self.0
+            }
+
+            pub(in crate::server) fn is_readable(&self) -> bool {
+                self.1.intersects(EventFlags::IN | EventFlags::PRI)
+            }
+
+            pub(in crate::server) fn is_writable(&self) -> bool {
+                self.1.contains(EventFlags::OUT)
+            }
+
+            pub(in crate::server) fn is_error(&self) -> bool {
+                self.1.contains(EventFlags::ERR)
+            }
+
+            pub(in crate::server) fn is_read_closed(&self) -> bool {
+                self.1.contains(EventFlags::HUP)
+                    || self.1.contains(EventFlags::IN | EventFlags::RDHUP)
+            }
+
+            pub(in crate::server) fn is_priority(&self) -> bool {
+                self.1.contains(EventFlags::PRI)
+            }
+        }
+    }
+
+    pub(in crate::server) mod unix {
+        use super::RawFd;
+
+        pub(in crate::server) struct SourceFd<'a>(pub(in crate::server) &'a RawFd);
+    }
+
+    use event::Event;
+    use unix::SourceFd;
+
+    pub(in crate::server) struct Events {
+        events: Vec<Event>,
+        capacity: usize,
+    }
+
+    impl Events {
+        pub(in crate::server) fn with_capacity(capacity: usize) -> Self {
+            Events { events: Vec::new(), capacity }
+        }
+
+        pub(in crate::server) fn iter(&self) -> impl Iterator<Item = &Event> {
+            self.events.iter()
+        }
+
+        pub(in crate::server) fn clear(&mut self) {
+            self.events.clear();
+        }
+    }
+
+    pub(in crate::server) struct Registry {
+        epoll: OwnedFd,
+    }
+
+    pub(in crate::server) struct Poll {
+        registry: Registry,
+    }
+
+    impl Poll {
+        pub(in crate::server) fn new() -> io::Result<Self> {
+            let epoll = kernel(|k| k.open(File::Epoll(Default::default())))?;
+            Ok(Poll { registry: Registry { epoll: OwnedFd::new(epoll) } })
+        }
+
+        pub(in crate::server) fn registry(&self) -> &Registry {
+            &self.registry
+        }
+
+        /// Never waits: leaves the turn if the real one would.
+        pub(in crate::server) fn poll(
+            &mut self,
+            events: &mut Events,
+            timeout: Option<Duration>,
+        ) -> io::Result<()> {
+            events.clear();
+            let epoll = self.as_raw_fd();
+            let timeout_ns = timeout.map(|timeout| timeout.as_nanos() as u64);
+            let waits = kernel(|k| {
+                k.calls.timeout_ns = Some(timeout_ns);
+                timeout_ns != Some(0) && !k.has_events(epoll)
+            });
+            if waits {
+                resume_unwind(Box::new(Asleep));
+            }
+            let taken = kernel(|k| k.take_events(epoll, events.capacity))?;
+            events.events =
+                taken.into_iter().map(|(token, flags)| Event(Token(token), flags)).collect();
+            Ok(())
+        }
+    }
+
+    impl AsRawFd for Poll {
+        fn as_raw_fd(&self) -> RawFd {
+            self.registry.epoll.as_raw_fd()
+        }
+    }
+
+    impl AsFd for Poll {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.registry.epoll.as_fd()
+        }
+    }
+
+    impl Registry {
+        pub(in crate::server) fn register(
+            &self,
+            source: &mut SourceFd,
+            token: Token,
+            interest: Interest,
+        ) -> io::Result<()> {
+            let epoll = self.epoll.as_raw_fd();
+            Ok(kernel(|k| k.watch(epoll, *source.0, token.0, flags_of(interest)))?)
+        }
+
+        pub(in crate::server) fn reregister(
+            &self,
+            source: &mut SourceFd,
+            token: Token,
+            interest: Interest,
+        ) -> io::Result<()> {
+            let epoll = self.epoll.as_raw_fd();
+            Ok(kernel(|k| k.rewatch(epoll, *source.0, token.0, flags_of(interest)))?)
+        }
+
+        pub(in crate::server) fn deregister(&self, source: &mut SourceFd) -> io::Result<()> {
+            let epoll = self.epoll.as_raw_fd();
+            Ok(kernel(|k| k.unwatch(epoll, *source.0))?)
+        }
+    }
+
+    /// As mio asks epoll for them; edge-triggered.
+    fn flags_of(interest: Interest) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        if interest.is_readable() {
+            flags |= EventFlags::IN | EventFlags::RDHUP;
+        }
+        if interest.is_writable() {
+            flags |= EventFlags::OUT;
+        }
+        if interest.is_priority() {
+            flags |= EventFlags::PRI;
+        }
+        flags
+    }
+
+    /// What `?` makes of the kernel's errors.
+    const _: fn(Errno) -> io::Error = Errno::into;
+}
+
+pub(in crate::server) mod event {
+    use super::super::kernel::kernel;
+    use super::fd::{AsFd, RawFd, number};
+    use rustix::event::epoll::EventFlags;
+    pub(in crate::server) use rustix::event::{PollFlags, Timespec};
+    use rustix::io::Errno;
+    use std::marker::PhantomData;
+
+    pub(in crate::server) struct PollFd<'a> {
+        fd: RawFd,
+        flags: PollFlags,
+        of: PhantomData<&'a ()>,
+    }
+
+    impl<'a> PollFd<'a> {
+        pub(in crate::server) fn new(fd: &'a impl AsFd, flags: PollFlags) -> Self {
+            PollFd { fd: number(fd), flags, of: PhantomData }
+        }
+    }
+
+    /// Never waits, whatever the timeout; but who reads may do so meanwhile.
+    pub(in crate::server) fn poll(
+        fds: &mut [PollFd],
+        timeout: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        let waits = timeout.is_none_or(|timeout| *timeout != Timespec::default());
+        kernel(|k| {
+            if waits {
+                for wanted in &*fds {
+                    k.wait_for_reader(wanted.fd);
+                }
+            }
+            let mut ready = 0;
+            for wanted in fds {
+                let file = k.descriptor(wanted.fd)?.file;
+                let flags = EventFlags::from_bits_retain(wanted.flags.bits().into());
+                ready += usize::from(k.readiness(file).intersects(flags));
+            }
+            Ok(ready)
+        })
+    }
+}
+
+pub(in crate::server) use super::world_files::{fs, io, stdio};
+pub(in crate::server) use super::world_net::net;
+pub(in crate::server) use super::world_process::{env, process, sd_notify, thread, time};

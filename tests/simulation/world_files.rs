@@ -1,0 +1,340 @@
+//! The part of [`super::world`] about files and descriptors.
+
+/// Files, by path and by descriptor.
+pub(in crate::server) mod fs {
+    use super::super::kernel::files::{Kind, Memory, Path as There};
+    use super::super::kernel::{File as OpenFile, kernel};
+    use super::super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, number};
+    pub(in crate::server) use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
+    use rustix::io::Errno;
+    pub(in crate::server) use std::fs::Permissions;
+    use std::io::{self, Read, Seek, SeekFrom, Write};
+    pub(in crate::server) use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+
+    /// What is known of a path.
+    pub(in crate::server) struct Metadata {
+        there: There,
+        len: u64,
+    }
+
+    pub(in crate::server) trait MetadataExt {
+        fn dev(&self) -> u64;
+        fn ino(&self) -> u64;
+        fn mtime(&self) -> i64;
+        fn mtime_nsec(&self) -> i64;
+    }
+
+    pub(in crate::server) trait FileTypeExt {
+        fn is_socket(&self) -> bool;
+    }
+
+    impl Metadata {
+        pub(in crate::server) fn file_type(&self) -> Kind {
+            self.there.kind
+        }
+
+        pub(in crate::server) fn len(&self) -> u64 {
+            self.len
+        }
+    }
+
+    impl MetadataExt for Metadata {
+        fn dev(&self) -> u64 {
+            1
+        }
+
+        fn ino(&self) -> u64 {
+            self.there.inode
+        }
+
+        fn mtime(&self) -> i64 {
+            0
+        }
+
+        fn mtime_nsec(&self) -> i64 {
+            0
+        }
+    }
+
+    impl FileTypeExt for Kind {
+        fn is_socket(&self) -> bool {
+            *self == Kind::Socket
+        }
+    }
+
+    fn text(path: &(impl AsRef<Path> + ?Sized)) -> &str {
+        path.as_ref().to_str().expect("a path in UTF-8")
+    }
+
+    pub(in crate::server) fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+        let path = text(&path);
+        kernel(|k| {
+            if path == "/proc/self/fd" {
+                let len = if k.is_old { 0 } else { k.table().len() as u64 };
+                return Ok(Metadata { there: There::file(), len });
+            }
+            Ok(Metadata { there: k.path(path)?, len: 0 })
+        })
+    }
+
+    /// The working directory is `/`.
+    pub(in crate::server) fn absolute(path: PathBuf) -> io::Result<PathBuf> {
+        Ok(Path::new("/").join(path))
+    }
+
+    pub(in crate::server) fn is_file(path: &Path) -> bool {
+        metadata(path).is_ok_and(|there| there.file_type() == Kind::File)
+    }
+
+    pub(in crate::server) fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+        metadata(path)
+    }
+
+    pub(in crate::server) fn read_dir(
+        path: impl AsRef<Path>,
+    ) -> io::Result<std::vec::IntoIter<()>> {
+        assert_eq!(text(&path), "/proc/self/fd");
+        Ok(vec![(); kernel(|k| k.table().len())].into_iter())
+    }
+
+    pub(in crate::server) fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+        let path = text(&path);
+        kernel(|k| k.paths.remove(path).map(drop).ok_or(Errno::NOENT.into()))
+    }
+
+    pub(in crate::server) fn set_permissions(
+        path: impl AsRef<Path>,
+        permissions: Permissions,
+    ) -> io::Result<()> {
+        let path = text(&path);
+        kernel(|k| {
+            let there = k.paths.get_mut(path).ok_or(Errno::NOENT)?;
+            there.mode = permissions.mode() & 0o7777;
+            Ok(())
+        })
+    }
+
+    pub(in crate::server) fn chown(
+        path: impl AsRef<Path>,
+        _user: Option<u32>,
+        group: Option<u32>,
+    ) -> io::Result<()> {
+        let path = text(&path);
+        kernel(|k| {
+            let there = k.paths.get_mut(path).ok_or(Errno::NOENT)?;
+            there.group = group.or(there.group);
+            Ok(())
+        })
+    }
+
+    pub(in crate::server) fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+        match text(&path) {
+            "/etc/group" => Ok("root:x:0:\noperators:x:7:\n".to_owned()),
+            "/proc/self/status" => Ok("VmSize:\t 2000 kB\nVmRSS:\t 1000 kB\n".to_owned()),
+            "/proc/self/net/unix" => Ok(kernel(|k| k.unix_sockets())),
+            _ => Err(Errno::NOENT.into()),
+        }
+    }
+
+    pub(in crate::server) fn write(_path: &str, _text: &str) -> io::Result<()> {
+        Err(Errno::ACCESS.into())
+    }
+
+    pub(in crate::server) fn open(
+        path: &str,
+        _flags: OFlags,
+        _mode: Mode,
+    ) -> Result<OwnedFd, Errno> {
+        match path {
+            "/dev/null" => Ok(OwnedFd::new(kernel(|k| k.open(OpenFile::Null))?)),
+            "/proc/self/fd/2" => Err(Errno::ACCESS),
+            _ => Err(Errno::NXIO),
+        }
+    }
+
+    /// As far as the daemon looks at it.
+    pub(in crate::server) struct Stat {
+        pub(in crate::server) st_mode: u32,
+        pub(in crate::server) st_dev: u64,
+        pub(in crate::server) st_ino: u64,
+    }
+
+    pub(in crate::server) fn fstat(fd: impl AsFd) -> Result<Stat, Errno> {
+        let fd = number(fd);
+        let kind = kernel(|k| match k.file(fd)? {
+            OpenFile::Log => Ok(FileType::Fifo),
+            OpenFile::Socket(_) => Ok(FileType::Socket),
+            _ => Ok(FileType::CharacterDevice),
+        });
+        kind.map(|kind| Stat { st_mode: kind.as_raw_mode(), st_dev: 1, st_ino: fd as u64 })
+    }
+
+    pub(in crate::server) fn memfd_create(
+        _name: &str,
+        _flags: MemfdFlags,
+    ) -> Result<OwnedFd, Errno> {
+        let memory = Memory { can_grow: true, ..Memory::default() };
+        Ok(OwnedFd::new(kernel(|k| k.open(OpenFile::Memory(memory)))?))
+    }
+
+    pub(in crate::server) fn fcntl_add_seals(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
+        let fd = number(fd);
+        kernel(|k| k.memory(fd).map(|memory| memory.can_grow &= !seals.contains(SealFlags::GROW)))
+    }
+
+    pub(in crate::server) fn ftruncate(fd: impl AsFd, len: u64) -> Result<(), Errno> {
+        let fd = number(fd);
+        kernel(|k| k.memory(fd).map(|memory| memory.bytes.resize(len as usize, 0)))
+    }
+
+    /// A file in memory.
+    pub(in crate::server) struct File(OwnedFd);
+
+    impl From<OwnedFd> for File {
+        fn from(fd: OwnedFd) -> Self {
+            File(fd)
+        }
+    }
+
+    impl AsFd for File {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl AsRawFd for File {
+        fn as_raw_fd(&self) -> RawFd {
+            self.0.as_raw_fd()
+        }
+    }
+
+    impl Write for File {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let fd = self.as_raw_fd();
+            Ok(kernel(|k| k.write(fd, bytes))?)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for File {
+        fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+            Err(Errno::INVAL.into())
+        }
+    }
+
+    impl Seek for File {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            let SeekFrom::Start(position) = to else { return Err(Errno::INVAL.into()) };
+            let fd = self.as_raw_fd();
+            kernel(|k| k.memory(fd).map(|memory| memory.position = position as usize))?;
+            Ok(position)
+        }
+    }
+}
+
+/// Descriptors, whatever they stand for.
+pub(in crate::server) mod io {
+    use super::super::kernel::kernel;
+    use super::super::world::fd::{AsFd, OwnedFd, RawFd, number};
+    pub(in crate::server) use rustix::io::{DupFlags, Errno, FdFlags, ReadWriteFlags};
+    use std::io::IoSlice;
+
+    pub(in crate::server) fn fcntl_dupfd_cloexec(
+        fd: impl AsFd,
+        low: RawFd,
+    ) -> Result<OwnedFd, Errno> {
+        let fd = number(fd);
+        Ok(OwnedFd::new(kernel(|k| k.duplicate_from(fd, low))?))
+    }
+
+    pub(in crate::server) fn fcntl_setfd(fd: impl AsFd, flags: FdFlags) -> Result<(), Errno> {
+        let fd = number(fd);
+        kernel(|k| k.set_closes_on_exec(fd, flags.contains(FdFlags::CLOEXEC)))
+    }
+
+    pub(in crate::server) fn dup3(
+        fd: impl AsFd,
+        to: &mut OwnedFd,
+        _flags: DupFlags,
+    ) -> Result<(), Errno> {
+        let (fd, to) = (number(fd), number(to));
+        kernel(|k| k.duplicate_to(fd, to, true))
+    }
+
+    pub(in crate::server) fn ioctl_fionbio(_fd: impl AsFd, _on: bool) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    pub(in crate::server) fn pread(
+        fd: impl AsFd,
+        buffer: &mut [u8],
+        at: u64,
+    ) -> Result<usize, Errno> {
+        let fd = number(fd);
+        kernel(|k| {
+            let bytes = k.memory(fd)?.bytes.get(at as usize..).unwrap_or_default();
+            let len = bytes.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&bytes[..len]);
+            Ok(len)
+        })
+    }
+
+    pub(in crate::server) fn pwrite(fd: impl AsFd, bytes: &[u8], at: u64) -> Result<usize, Errno> {
+        let fd = number(fd);
+        kernel(|k| k.write_at(fd, bytes, at as usize))
+    }
+
+    pub(in crate::server) fn write(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+        let fd = number(fd);
+        kernel(|k| k.write(fd, bytes))
+    }
+
+    pub(in crate::server) fn pwritev2(
+        fd: impl AsFd,
+        slices: &[IoSlice],
+        _at: u64,
+        _flags: ReadWriteFlags,
+    ) -> Result<usize, Errno> {
+        write(fd, &slices[0])
+    }
+}
+
+/// Descriptors 0 to 2.
+pub(in crate::server) mod stdio {
+    use super::super::kernel::kernel;
+    use super::super::world::fd::{AsFd, BorrowedFd, number};
+    use rustix::io::Errno;
+    use std::marker::PhantomData;
+
+    pub(in crate::server) fn stdin() -> BorrowedFd<'static> {
+        BorrowedFd(0, PhantomData)
+    }
+
+    pub(in crate::server) fn stdout() -> BorrowedFd<'static> {
+        BorrowedFd(1, PhantomData)
+    }
+
+    pub(in crate::server) fn stderr() -> BorrowedFd<'static> {
+        BorrowedFd(2, PhantomData)
+    }
+
+    macro_rules! duplicates {
+        ($($function:ident $to:literal;)*) => {$(
+            pub(in crate::server) fn $function(fd: impl AsFd) -> Result<(), Errno> {
+                // An owned descriptor is closed only afterwards.
+                let number = number(&fd);
+                kernel(|k| k.duplicate_to(number, $to, false))
+            }
+        )*};
+    }
+
+    duplicates! {
+        dup2_stdin 0;
+        dup2_stdout 1;
+        dup2_stderr 2;
+    }
+}

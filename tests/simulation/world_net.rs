@@ -1,0 +1,209 @@
+//! The part of [`super::world`] about sockets.
+
+pub(in crate::server) mod net {
+    use super::super::kernel::kernel;
+    use super::super::kernel::streams::{Family, Local, Role, Socket};
+    use super::super::kernel::{Call, File};
+    use super::super::world::fd::{AsFd, OwnedFd, number};
+    use rustix::io::Errno;
+    pub(in crate::server) use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags,
+        SocketType,
+    };
+    use std::net::SocketAddr;
+
+    /// What a socket can be bound or connected to.
+    pub(in crate::server) trait Address {
+        fn local(&self) -> Local;
+    }
+
+    impl Address for SocketAddr {
+        fn local(&self) -> Local {
+            Local::Tcp(*self)
+        }
+    }
+
+    impl Address for SocketAddrUnix {
+        fn local(&self) -> Local {
+            if let Some(name) = self.abstract_name() {
+                return Local::Path(format!("@{}", String::from_utf8_lossy(name)));
+            }
+            let path = self.path().expect("a path");
+            Local::Path(path.to_str().expect("text").to_owned())
+        }
+    }
+
+    pub(in crate::server) fn socket_with(
+        family: AddressFamily,
+        _kind: SocketType,
+        _flags: SocketFlags,
+        _protocol: Option<rustix::net::Protocol>,
+    ) -> Result<OwnedFd, Errno> {
+        let family = match family {
+            AddressFamily::INET => Family::V4,
+            AddressFamily::INET6 => Family::V6,
+            _ => Family::Unix,
+        };
+        Ok(OwnedFd::new(kernel(|k| k.open(File::Socket(Socket::new(family))))?))
+    }
+
+    pub(in crate::server) fn bind(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
+        let fd = number(fd);
+        kernel(|k| match address.local() {
+            Local::Tcp(address) => k.bind_tcp(fd, address),
+            Local::Path(path) => k.bind_path(fd, &path),
+        })
+    }
+
+    pub(in crate::server) fn listen(fd: impl AsFd, backlog: i32) -> Result<(), Errno> {
+        let fd = number(fd);
+        kernel(|k| k.listen(fd, backlog))
+    }
+
+    pub(in crate::server) fn connect(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
+        let fd = number(fd);
+        kernel(|k| match address.local() {
+            Local::Tcp(_) => Err(Errno::CONNREFUSED),
+            Local::Path(path) => k.connect_to_path(fd, &path),
+        })
+    }
+
+    pub(in crate::server) fn accept_with(
+        fd: impl AsFd,
+        _flags: SocketFlags,
+    ) -> Result<OwnedFd, Errno> {
+        let fd = number(fd);
+        Ok(OwnedFd::new(kernel(|k| k.accept(fd))?))
+    }
+
+    pub(in crate::server) fn recv(
+        fd: impl AsFd,
+        buffer: &mut [u8],
+        _flags: RecvFlags,
+    ) -> Result<(usize, usize), Errno> {
+        let fd = number(fd);
+        let len = kernel(|k| k.receive(fd, buffer))?;
+        Ok((len, len))
+    }
+
+    /// Also to the service manager, and to a log that is a socket.
+    pub(in crate::server) fn send(
+        fd: impl AsFd,
+        bytes: &[u8],
+        _flags: SendFlags,
+    ) -> Result<usize, Errno> {
+        let fd = number(fd);
+        kernel(|k| match k.file(fd)? {
+            File::Socket(Socket { role: Role::Notify, .. }) => k.tell_manager(bytes),
+            _ => k.send(fd, bytes),
+        })
+    }
+
+    /// Of the writing side alone.
+    pub(in crate::server) fn shutdown(fd: impl AsFd, how: Shutdown) -> Result<(), Errno> {
+        assert_eq!(how, Shutdown::Write);
+        let fd = number(fd);
+        kernel(|k| k.shut_writing(fd))
+    }
+
+    fn any(address: Local) -> SocketAddrAny {
+        match address {
+            Local::Tcp(address) => address.into(),
+            Local::Path(path) => SocketAddrUnix::new(path.as_str()).expect("a path").into(),
+        }
+    }
+
+    pub(in crate::server) fn getsockname(fd: impl AsFd) -> Result<SocketAddrAny, Errno> {
+        let fd = number(fd);
+        let local = kernel(|k| k.socket(fd).map(|socket| socket.local.clone()))?;
+        local.map(any).ok_or(Errno::INVAL)
+    }
+
+    /// As rustix: `None` for a Unix socket without a name.
+    pub(in crate::server) fn getpeername(fd: impl AsFd) -> Result<Option<SocketAddrAny>, Errno> {
+        let fd = number(fd);
+        kernel(|k| match &k.socket(fd)?.role {
+            Role::Stream(stream) if stream.has_peer() => Ok(stream.peer_address.map(Into::into)),
+            _ => Err(Errno::NOTCONN),
+        })
+    }
+
+    /// Socket options, kept by name.
+    pub(in crate::server) mod sockopt {
+        use super::*;
+        use std::time::Duration;
+
+        fn set(fd: impl AsFd, name: &'static str, value: u64) -> Result<(), Errno> {
+            let fd = number(fd);
+            kernel(|k| {
+                k.fault(Call::SetOption)?;
+                k.socket(fd)?.options.insert(name, value);
+                Ok(())
+            })
+        }
+
+        pub(in crate::server) fn socket_type(fd: impl AsFd) -> Result<SocketType, Errno> {
+            let fd = number(fd);
+            kernel(|k| k.socket(fd).map(|_| SocketType::STREAM))
+        }
+
+        pub(in crate::server) fn socket_acceptconn(fd: impl AsFd) -> Result<bool, Errno> {
+            let fd = number(fd);
+            kernel(|k| k.socket(fd).map(|socket| matches!(socket.role, Role::Listening(_))))
+        }
+
+        pub(in crate::server) fn socket_domain(fd: impl AsFd) -> Result<AddressFamily, Errno> {
+            let fd = number(fd);
+            kernel(|k| {
+                Ok(match k.socket(fd)?.family {
+                    Family::V4 => AddressFamily::INET,
+                    Family::V6 => AddressFamily::INET6,
+                    Family::Unix => AddressFamily::UNIX,
+                })
+            })
+        }
+
+        pub(in crate::server) fn ipv6_v6only(fd: impl AsFd) -> Result<bool, Errno> {
+            let fd = number(fd);
+            kernel(|k| match k.socket(fd)?.family {
+                Family::V6 => Ok(k.socket(fd)?.option("v6only") > 0),
+                _ => Err(Errno::NOPROTOOPT),
+            })
+        }
+
+        macro_rules! flags {
+            ($($function:ident $name:literal;)*) => {$(
+                pub(in crate::server) fn $function(fd: impl AsFd, on: bool) -> Result<(), Errno> {
+                    set(fd, $name, on.into())
+                }
+            )*};
+        }
+
+        flags! {
+            set_socket_keepalive "keepalive";
+            set_socket_reuseaddr "reuseaddr";
+            set_socket_reuseport "reuseport";
+            set_ipv6_v6only "v6only";
+            set_tcp_nodelay "nodelay";
+        }
+
+        macro_rules! numbers {
+            ($($function:ident $name:literal $type:ty, $value:expr;)*) => {$(
+                pub(in crate::server) fn $function(
+                    fd: impl AsFd,
+                    value: $type,
+                ) -> Result<(), Errno> {
+                    let number: fn($type) -> u64 = $value;
+                    set(fd, $name, number(value))
+                }
+            )*};
+        }
+
+        numbers! {
+            set_tcp_keepidle "keepidle_s" Duration, |value| value.as_secs();
+            set_tcp_keepintvl "keepintvl_s" Duration, |value| value.as_secs();
+            set_tcp_keepcnt "keepcnt" u32, |value| value.into();
+            set_tcp_user_timeout "user_timeout_ms" u32, |value| value.into();
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The part of [`super::world`] about processes and time.
+
+pub(in crate::server) mod process {
+    use super::super::kernel::processes::{ChildExited, Executed, PID};
+    use super::super::kernel::{Call, File, kernel};
+    use super::super::new_image;
+    use super::super::world::fd::OwnedFd;
+    use rustix::io::Errno;
+    pub(in crate::server) use rustix::process::{
+        Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions,
+    };
+    use std::ffi::{OsStr, OsString};
+    use std::io;
+    use std::panic::resume_unwind;
+
+    pub(in crate::server) fn id() -> u32 {
+        PID as u32
+    }
+
+    pub(in crate::server) fn getpid() -> Pid {
+        Pid::from_raw(PID).expect("a process id")
+    }
+
+    /// Only a forked child asks.
+    pub(in crate::server) fn getppid() -> Option<Pid> {
+        Pid::from_raw(PID)
+    }
+
+    pub(in crate::server) fn getrlimit(_resource: Resource) -> Rlimit {
+        let max = kernel(|k| k.descriptors_max);
+        Rlimit { current: Some(max), maximum: Some(max) }
+    }
+
+    pub(in crate::server) fn set_parent_process_death_signal(
+        _signal: Option<Signal>,
+    ) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    pub(in crate::server) fn pidfd_open(pid: Pid, _flags: PidfdFlags) -> Result<OwnedFd, Errno> {
+        let pid = pid.as_raw_nonzero().get();
+        Ok(OwnedFd::new(kernel(|k| k.open(File::Child(pid)))?))
+    }
+
+    pub(in crate::server) fn kill_process(pid: Pid, _signal: Signal) -> Result<(), Errno> {
+        kernel(|k| {
+            let children = &mut k.children;
+            let child = children.iter_mut().find(|c| c.pid == pid.as_raw_nonzero().get());
+            let child = child.ok_or(Errno::SRCH)?;
+            if !child.has_ended {
+                (child.has_ended, child.status) = (true, 9);
+            }
+            Ok(())
+        })
+    }
+
+    pub(in crate::server) struct WaitStatus(i32);
+
+    impl WaitStatus {
+        pub(in crate::server) fn as_raw(&self) -> i32 {
+            self.0
+        }
+    }
+
+    /// Never waits.
+    pub(in crate::server) fn waitpid(
+        pid: Option<Pid>,
+        _options: WaitOptions,
+    ) -> Result<Option<(Pid, WaitStatus)>, Errno> {
+        let pid = pid.expect("a child");
+        kernel(|k| {
+            let found = k.children.iter().position(|c| c.pid == pid.as_raw_nonzero().get());
+            let n = found.ok_or(Errno::CHILD)?;
+            if !k.children[n].has_ended {
+                return Ok(None);
+            }
+            Ok(Some((pid, WaitStatus(k.children.remove(n).status))))
+        })
+    }
+
+    pub(in crate::server) trait CommandExt {
+        fn arg0(&mut self, name: impl AsRef<OsStr>) -> &mut Self;
+        fn exec(&mut self) -> io::Error;
+    }
+
+    pub(in crate::server) struct Command {
+        arguments: Vec<OsString>,
+        variables: Vec<(String, OsString)>,
+    }
+
+    impl Command {
+        pub(in crate::server) fn new(program: impl AsRef<OsStr>) -> Self {
+            Command { arguments: vec![program.as_ref().to_owned()], variables: Vec::new() }
+        }
+
+        pub(in crate::server) fn arg(&mut self, argument: impl AsRef<OsStr>) -> &mut Self {
+            self.arguments.push(argument.as_ref().to_owned());
+            self
+        }
+
+        pub(in crate::server) fn args(
+            &mut self,
+            arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        ) -> &mut Self {
+            self.arguments.extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
+            self
+        }
+
+        pub(in crate::server) fn env(
+            &mut self,
+            name: &str,
+            value: impl Into<OsString>,
+        ) -> &mut Self {
+            self.variables.push((name.to_owned(), value.into()));
+            self
+        }
+
+        pub(in crate::server) fn envs<T: Into<OsString>>(
+            &mut self,
+            variables: impl IntoIterator<Item = (&'static str, T)>,
+        ) -> &mut Self {
+            for (name, value) in variables {
+                self.env(name, value);
+            }
+            self
+        }
+
+        pub(in crate::server) fn env_clear(&mut self) -> &mut Self {
+            self
+        }
+    }
+
+    impl CommandExt for Command {
+        fn arg0(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
+            self.arguments[0] = name.as_ref().to_owned();
+            self
+        }
+
+        /// In a forked child the new image runs here and now; otherwise the test runs it.
+        fn exec(&mut self) -> io::Error {
+            if kernel(|k| k.is_in_child()) {
+                let failed = kernel(|k| {
+                    k.path(super::super::kernel::processes::PROGRAM)?;
+                    k.fault(Call::Exec)
+                });
+                return match failed {
+                    Ok(()) => {
+                        resume_unwind(Box::new(ChildExited(new_image::asked(&self.arguments))))
+                    }
+                    Err(errno) => errno.into(),
+                };
+            }
+            let variables = std::mem::take(&mut self.variables);
+            match kernel(|k| k.execute(self.arguments.clone(), variables)) {
+                Ok(()) => resume_unwind(Box::new(Executed)),
+                Err(errno) => errno.into(),
+            }
+        }
+    }
+}
+
+pub(in crate::server) mod env {
+    use super::super::kernel::{kernel, processes::PROGRAM};
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    pub(in crate::server) use std::env::split_paths;
+
+    pub(in crate::server) fn args_os() -> impl Iterator<Item = OsString> {
+        kernel(|k| k.arguments.clone()).into_iter()
+    }
+
+    pub(in crate::server) fn var_os(name: &str) -> Option<OsString> {
+        kernel(|k| k.variables.get(name).cloned())
+    }
+
+    pub(in crate::server) fn var(name: &str) -> Result<String, ()> {
+        var_os(name).and_then(|value| value.into_string().ok()).ok_or(())
+    }
+
+    /// The file that was executed, wherever it is now.
+    pub(in crate::server) fn current_exe() -> std::io::Result<PathBuf> {
+        Ok(format!("{PROGRAM} (deleted)").into())
+    }
+}
+
+pub(in crate::server) mod sd_notify {
+    use super::super::kernel::kernel;
+    use super::super::world::fd::RawFd;
+    use std::io;
+    use std::time::Duration;
+
+    pub(in crate::server) fn watchdog_enabled() -> Option<Duration> {
+        kernel(|k| k.variables.contains_key("WATCHDOG_USEC")).then(|| Duration::from_secs(10))
+    }
+
+    /// Only the first image gets sockets.
+    pub(in crate::server) fn listen_fds() -> io::Result<std::ops::Range<RawFd>> {
+        let count = kernel(|k| k.variables.get("LISTEN_FDS").cloned());
+        let count = count.and_then(|count| count.to_str()?.parse().ok()).unwrap_or(0);
+        Ok(3..3 + count)
+    }
+}
+
+pub(in crate::server) mod thread {
+    use super::super::kernel::kernel;
+    use std::time::Duration;
+
+    pub(in crate::server) fn sleep(duration: Duration) {
+        kernel(|k| k.now_ns += duration.as_nanos() as u64);
+    }
+}
+
+pub(in crate::server) mod time {
+    use super::super::kernel::kernel;
+    pub(in crate::server) use rustix::time::{ClockId, Timespec};
+
+    /// The wall clock jumps all the time: it must decide nothing.
+    pub(in crate::server) fn clock_gettime(clock: ClockId) -> Timespec {
+        let now_ns = kernel(|k| match clock {
+            ClockId::Realtime => k.random.next() >> 2,
+            _ => k.now_ns,
+        });
+        Timespec {
+            tv_sec: (now_ns / 1_000_000_000) as i64,
+            tv_nsec: (now_ns % 1_000_000_000) as i64,
+        }
+    }
+}
