@@ -1,0 +1,41 @@
+<?php
+// A tag that is dear to render: <burn/> uses up processor time and counts its renders
+// in a file, a line as a render begins ("began 1 PID") and one as it ends ("ended 1").
+// It does not end as long as there is /srv/hold.
+
+$wgHooks['ParserFirstCallInit'][] = static function ( $parser ) {
+	$parser->setHook( 'burn', 'burn' );
+};
+
+/** Processor time that this process has used, in seconds. */
+function usedSeconds(): float {
+	$usage = getrusage();
+	return $usage['ru_utime.tv_sec'] + $usage['ru_stime.tv_sec']
+		+ ( $usage['ru_utime.tv_usec'] + $usage['ru_stime.tv_usec'] ) / 1e6;
+}
+
+function noteRender( string $what ): int {
+	$file = fopen( '/srv/renders', 'c+' );
+	flock( $file, LOCK_EX );
+	$number = substr_count( stream_get_contents( $file ), $what ) + 1;
+	fwrite( $file, "$what $number " . getmypid() . "\n" );
+	fclose( $file );
+	return $number;
+}
+
+function burn(): string {
+	global $burnSeconds;
+	$number = noteRender( 'began' );
+	$end = usedSeconds() + $burnSeconds;
+	while ( usedSeconds() < $end ) {
+		for ( $i = 0; $i < 1000; $i++ ) {
+			md5( (string)$i );
+		}
+	}
+	while ( file_exists( '/srv/hold' ) ) {
+		usleep( 10000 );
+		clearstatcache();
+	}
+	noteRender( 'ended' );
+	return "<b>render $number of this page</b>";
+}
