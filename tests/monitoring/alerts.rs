@@ -1,0 +1,146 @@
+//! The alert rules: they fire when they should, know the daemon's metrics, and the
+//! runbook explains each.
+
+use crate::prometheus::Prometheus;
+use crate::support::{Client, DAEMON, Server, eventually, launched};
+use crate::{Daemon, file, get, promtools};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Command;
+
+#[test]
+fn each_fires_when_it_should_and_not_before() {
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring/alerts.yml");
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring/alerts.test.yml");
+    for promtool in promtools() {
+        for arguments in [["check", "rules", rules], ["test", "rules", tests]] {
+            let output = Command::new(&promtool).args(arguments).output().expect("promtool");
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            assert!(output.status.success(), "{}: {said}", promtool.display());
+        }
+    }
+}
+
+/// The names of the alerts, as they stand in the file.
+fn names() -> BTreeSet<String> {
+    let rules = file("monitoring/alerts.yml");
+    let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn each_is_tested_and_explained() {
+    let (tests, runbook) = (file("monitoring/alerts.test.yml"), file("docs/runbook.md"));
+    let rules = file("monitoring/alerts.yml");
+    let headings = runbook.lines().filter_map(|line| line.strip_prefix("## "));
+    let explained: BTreeSet<String> = headings.map(str::to_owned).collect();
+    assert_eq!(explained, names());
+    for name in names() {
+        let fires = format!("alertname: {name}\n        exp_alerts:\n          - exp_labels");
+        assert!(tests.contains(&fires), "{name} is not tested");
+        let link = format!("runbook: docs/runbook.md#{}\n", name.to_lowercase());
+        assert!(rules.contains(&link), "{name} has no link");
+        let (_, text) = runbook.split_once(&format!("## {name}\n")).expect("a heading");
+        let text = text.split("\n## ").next().expect("a text");
+        for part in ["**Means**", "**Look at**", "**Do**"] {
+            assert!(text.contains(part), "{name}: {part} is missing");
+        }
+    }
+}
+
+/// Words of a query that look like metrics of the daemon.
+pub(crate) fn metrics_in(query: &str) -> BTreeSet<String> {
+    let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let metrics =
+        words.filter(|word| word.starts_with("poolcounter_") || word.starts_with("process_"));
+    metrics.map(str::to_owned).collect()
+}
+
+#[test]
+fn they_name_metrics_that_the_daemon_has() {
+    let daemon = Daemon::start(&[]);
+    daemon.server.connect().exchange("ACQ4ME article:1 1 9 0", "LOCKED");
+    let (_, metrics) = get(daemon.http, "/metrics");
+    let rules = file("monitoring/alerts.yml");
+    let names = metrics_in(&rules);
+    assert!(names.len() > 6, "{names:?}");
+    for name in names {
+        let has_sample = metrics
+            .lines()
+            .any(|line| line.strip_prefix(&name).is_some_and(|rest| rest.starts_with(['{', ' '])));
+        assert!(has_sample, "no {name} in /metrics");
+    }
+}
+
+/// The number in the rule is how many descriptors the daemon reserves.
+#[test]
+fn descriptors_are_near_the_end_when_no_more_clients_are_taken() {
+    let launcher = ["prlimit", "--nofile=64:64"];
+    let arguments = ["-l", "127.0.0.1", "-p", "0", "--http", "127.0.0.1:0"];
+    let daemon = Daemon::of(Server::spawn(&mut launched(&launcher, DAEMON, &arguments)));
+    let _crowd: Vec<Client> = (0..60).map(|_| daemon.server.connect()).collect();
+    daemon.server.log.wait_for("out of descriptors");
+    let (_, metrics) = get(daemon.http, "/metrics");
+    let sample = |name: &str| -> f64 {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        value.trim().parse().expect("a number")
+    };
+    let rules = file("monitoring/alerts.yml");
+    let (_, rest) = rules.split_once(r#"process_max_fds{job="poolcounter"} - "#).expect("the rule");
+    let reserved: f64 = rest.split(',').next().and_then(|n| n.parse().ok()).expect("a number");
+    let used = sample("process_open_fds ") / (sample("process_max_fds ") - reserved);
+    // The connection that asks for the metrics is one of the reserved.
+    assert!((0.95..1.1).contains(&used), "{used}");
+}
+
+/// With the real daemon: nothing fires while all is well. A drain becomes pending; a start
+/// after one that was seen without locks is nothing, one amid a drain with locks fires.
+#[test]
+fn a_real_prometheus_evaluates_them() {
+    let mut daemon = Daemon::start(&[]);
+    let Some(prometheus) = Prometheus::start("alerts", daemon.http) else {
+        return;
+    };
+    let rules = || prometheus.api("/api/v1/rules")["groups"][0]["rules"].clone();
+    let state = |name: &str| {
+        let rules = rules();
+        let mut all = rules.as_array().expect("rules").iter();
+        let rule = all.find(|rule| rule["name"] == name).expect(name);
+        rule["state"].as_str().unwrap_or("unknown").to_owned()
+    };
+    let holds = |query: &str| eventually(|| !prometheus.query(query).is_empty());
+    assert!(holds("poolcounter_uptime_seconds > 5"));
+    let is_evaluated = |rule: &Value| rule["health"] == "ok";
+    assert!(eventually(|| rules().as_array().is_some_and(|all| all.iter().all(is_evaluated))));
+    assert_eq!(rules().as_array().map(Vec::len), Some(names().len()));
+    for name in names() {
+        // Before the first scrape nothing was up.
+        assert!(eventually(|| state(&name) == "inactive"), "{name} is {}", state(&name));
+    }
+    let mut client: Client = daemon.server.connect();
+    client.settle();
+    daemon.server.signal(Signal::USR2);
+    assert!(eventually(|| state("PoolCounterDraining") == "pending"));
+    assert!(holds("poolcounter_safe_to_end == 1"));
+    daemon = start_anew(daemon);
+    assert!(holds("changes(poolcounter_safe_to_end[1h]) == 2"));
+    assert!(holds("poolcounter_uptime_seconds > 3"));
+    assert_eq!(state("PoolCounterLostLocks"), "inactive");
+
+    client = daemon.server.connect();
+    client.exchange("ACQ4ME article:1 1 9 0", "LOCKED");
+    daemon.server.signal(Signal::USR2);
+    assert!(holds("poolcounter_draining == 1"));
+    let _next = start_anew(daemon);
+    assert!(eventually(|| state("PoolCounterLostLocks") == "firing"));
+}
+
+/// Kills a daemon; the next serves HTTP where it did.
+fn start_anew(mut daemon: Daemon) -> Daemon {
+    let http = daemon.http.to_string();
+    daemon.server.signal(Signal::KILL);
+    daemon.server.wait_for_exit();
+    Daemon::of(Server::start_with(&["--http", &http]))
+}

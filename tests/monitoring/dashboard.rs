@@ -1,0 +1,202 @@
+//! The dashboard: its structure, and that each query finds data in a Prometheus that
+//! scraped a daemon under load.
+
+use crate::prometheus::Prometheus;
+use crate::support::{Client, eventually};
+use crate::{Daemon, file};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+fn dashboard() -> Value {
+    serde_json::from_str(&file("monitoring/dashboard.json")).expect("JSON")
+}
+
+fn array<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value[name].as_array().unwrap_or_else(|| panic!("no {name}"))
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_else(|| panic!("no {name} in {value}"))
+}
+
+/// What a panel covers of the grid, which is 24 wide: each square.
+fn squares(panel: &Value) -> Vec<(u64, u64)> {
+    let place = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+    let (x, y, w, h) = (place("x"), place("y"), place("w"), place("h"));
+    assert!(w > 0 && h > 0 && x + w <= 24, "{}", panel["title"]);
+    (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))).collect()
+}
+
+#[test]
+fn its_panels_are_complete_and_do_not_overlap() {
+    let dashboard = dashboard();
+    assert!(array(&dashboard, "panels").len() > 20);
+    assert!(dashboard["id"].is_null(), "an id belongs to one Grafana");
+    let (mut ids, mut titles, mut covered) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for panel in array(&dashboard, "panels") {
+        let title = text(panel, "title");
+        assert!(ids.insert(panel["id"].as_u64()), "{title}: its id is not its own");
+        assert!(titles.insert(title.to_owned()), "{title}: twice");
+        for square in squares(panel) {
+            assert!(covered.insert(square), "{title} covers another panel");
+        }
+        if text(panel, "type") == "row" {
+            continue;
+        }
+        assert!(text(panel, "description").ends_with('.'), "{title}");
+        let unit = panel["fieldConfig"]["defaults"]["unit"].as_str();
+        assert!(unit.or(panel["options"]["yAxis"]["unit"].as_str()).is_some(), "{title}: no unit");
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+        let targets = array(panel, "targets");
+        let references: BTreeSet<&str> = targets.iter().map(|t| text(t, "refId")).collect();
+        assert!(!targets.is_empty() && references.len() == targets.len(), "{title}");
+        for target in targets {
+            assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
+            assert!(!text(target, "legendFormat").is_empty(), "{title}: no legend");
+        }
+    }
+}
+
+#[test]
+fn its_variables_are_those_that_its_queries_name() {
+    let dashboard = dashboard();
+    let variables = array(&dashboard["templating"], "list").iter();
+    let variables: BTreeSet<&str> = variables.map(|variable| text(variable, "name")).collect();
+    assert_eq!(variables, BTreeSet::from(["datasource", "instance", "job"]));
+    for query in queries(&dashboard) {
+        let metrics = crate::alerts::metrics_in(&query).len() + query.matches("up{").count();
+        assert!(metrics > 0, "{query}");
+        let selected = query.matches(r#"{job=~"$job", instance=~"$instance""#).count();
+        assert!(selected >= metrics, "{query}: of every job");
+        let others = query.replace("$job", "").replace("$instance", "");
+        assert!(!others.replace("$__rate_interval", "").contains('$'), "{query}");
+    }
+}
+
+/// Of panels and annotations.
+fn queries(dashboard: &Value) -> Vec<String> {
+    let targets = array(dashboard, "panels").iter();
+    let targets = targets.filter_map(|panel| panel["targets"].as_array()).flatten();
+    let annotations = array(&dashboard["annotations"], "list").iter();
+    targets.chain(annotations).map(|target| text(target, "expr").to_owned()).collect()
+}
+
+/// As Grafana fills them in when everything is chosen.
+fn filled_in(query: &str) -> String {
+    let query = query.replace("$job", ".+").replace("$instance", ".+");
+    query.replace("$__rate_interval", "5s")
+}
+
+/// Clients that do everything there is to see, until it is dropped.
+struct Load {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn on(address: SocketAddr) -> Load {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let thread = |n: usize| {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    round(address, n);
+                }
+            })
+        };
+        Load { threads: (0..3).map(thread).collect(), is_over }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A lock handed on, a result shared, a full queue, a wait that times out after a
+/// second, holds that end by disconnect, and mistakes.
+fn round(address: SocketAddr, n: usize) {
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(address)).collect();
+    let [one, two, three] = &mut clients[..] else { unreachable!() };
+    one.exchange(&format!("ACQ4ME article:{n} 1 2 5"), "LOCKED");
+    two.send(&format!("ACQ4ANY article:{n} 1 2 5"));
+    three.settle();
+    three.exchange(&format!("ACQ4ME article:{n} 1 2 5"), "QUEUE_FULL");
+    one.exchange("RELEASE", "RELEASED");
+    two.expect("DONE");
+    one.exchange(&format!("ACQ4ME file:{n} 1 2 5"), "LOCKED");
+    two.send(&format!("ACQ4ME file:{n} 1 2 1"));
+    two.expect("TIMEOUT");
+    two.exchange("RELEASE", "NOT_LOCKED");
+    for lock in 0..4 {
+        three.exchange(&format!("ACQ4ME user:{n}:{lock} 1 2 5"), "LOCKED");
+    }
+    three.exchange(&format!("ACQ4ME user:{n}:4 1 2 5"), "LOCK_HELD");
+}
+
+#[test]
+fn each_query_finds_data_after_a_load() {
+    let daemon = Daemon::start(&["--http-keys", "10"]);
+    let Some(prometheus) = Prometheus::start("dashboard", daemon.http) else {
+        return;
+    };
+    let _load = Load::on(daemon.server.address());
+    prometheus.wait_for_rates();
+    let dashboard = dashboard();
+    for panel in array(&dashboard, "panels") {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = filled_in(text(target, "expr"));
+            // A quantile of nothing is not a number.
+            let is_number = |(_, value): &(Value, f64)| !value.is_nan();
+            let has_data = || prometheus.query(&query).iter().any(is_number);
+            assert!(eventually(has_data), "{}: {query} finds nothing", panel["title"]);
+        }
+    }
+    for annotation in array(&dashboard["annotations"], "list") {
+        // Nothing was restarted.
+        assert_eq!(prometheus.query(&filled_in(text(annotation, "expr"))).len(), 0);
+    }
+}
+
+/// What a load does shows: the answers, and the outcomes of waits and holds.
+#[test]
+fn what_clients_do_is_told_apart() {
+    let daemon = Daemon::start(&[]);
+    let Some(prometheus) = Prometheus::start("outcomes", daemon.http) else {
+        return;
+    };
+    let _load = Load::on(daemon.server.address());
+    prometheus.wait_for_rates();
+    let panels = dashboard();
+    let query_of = |title: &str| {
+        let mut panels = array(&panels, "panels").iter();
+        let panel = panels.find(|panel| panel["title"] == title).expect(title);
+        filled_in(text(&panel["targets"][0], "expr"))
+    };
+    for (title, label, expected) in [
+        (
+            "Requests for locks, by answer",
+            "answer",
+            &["LOCKED", "DONE", "QUEUE_FULL", "TIMEOUT", "LOCK_HELD"][..],
+        ),
+        ("Waits, by how they end", "outcome", &["done", "timeout"]),
+        ("Holds, by how they end", "outcome", &["released", "disconnected"]),
+    ] {
+        let query = format!("{} > 0", query_of(title));
+        let shown = || {
+            let samples = prometheus.query(&query);
+            let labels = samples.iter().map(|(labels, _)| text(labels, label).to_owned());
+            labels.collect::<BTreeSet<String>>()
+        };
+        let has_all = || expected.iter().all(|name| shown().contains(*name));
+        assert!(eventually(has_all), "{title}: {:?}", shown());
+    }
+}
