@@ -1,6 +1,6 @@
-//! From samples to figures: medians, quartiles, ratios.
+//! Computes figures from samples: medians, quartiles, ratios.
 
-/// Middle and spread of one figure over all rounds.
+/// The median and the quartiles of one figure over all rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     /// A quarter of the samples is below.
@@ -31,14 +31,14 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// The spread of `a / b`, each pair from one round: what slowed a whole round
-/// down is in both, and falls out.
+/// The spread of `a / b`, each pair from one round: whatever slowed a whole round
+/// down is in both and cancels out.
 pub fn ratio(a: &[Option<f64>], b: &[Option<f64>]) -> Option<Spread> {
     let pairs = a.iter().zip(b).filter_map(|(a, b)| Some((*a)? / (*b)?));
     spread(&pairs.collect::<Vec<_>>())
 }
 
-/// A number for people: three digits that count, thousands apart.
+/// Formats a number for people: three significant digits, thousands separated.
 pub fn human(x: f64) -> String {
     let decimals = match x.abs() {
         x if x >= 99.95 || x.fract() == 0.0 => 0,
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn ratios_pair_rounds_and_skip_failed_ones() {
-        // Rounds twice as slow for both: the ratio does not notice.
+        // Rounds twice as slow for both do not change the ratio.
         let a = [Some(2.0), Some(4.0), None, Some(8.0)];
         let b = [Some(1.0), Some(2.0), Some(1.0), Some(4.0)];
         let r = ratio(&a, &b).unwrap();

@@ -1,8 +1,8 @@
-//! Many connections, one thread, one epoll: the machinery under every load.
+//! Many connections, one thread, one epoll: the basis of every load.
 //!
-//! A [`Fleet`] owns the sockets and turns bytes into lines; a [`Script`] says
-//! what each connection does next. Costs are kept below the server's: one
-//! `recv` and one `send` a request, no interest changes, no allocation.
+//! A [`Fleet`] owns the sockets and turns bytes into lines; a [`Script`] says what
+//! each connection does next. It costs less than the server: one `recv` and one
+//! `send` per request, no interest changes, no allocation.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,10 +20,10 @@ use crate::Result;
 /// Events taken from the kernel in one call.
 const EVENTS_MAX: usize = 1024;
 
-/// What a connection does next, as its script says.
+/// What a connection does next, decided by its script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing until it is told something.
+    /// Nothing until it receives something.
     Nothing,
     /// Send [`Conn::acquire`].
     Acquire,
@@ -35,37 +35,37 @@ pub enum Next {
     Close,
 }
 
-/// What connections do with what they hear.
+/// Decides what connections do after each line that they receive.
 pub trait Script {
     /// `conn` read the line `line`, without its `\n`, at `now_ns`.
     fn replied(&mut self, conn: &mut Conn, line: &[u8], now_ns: u64) -> Next;
 
-    /// `conn` was closed by the server or failed; it is closed by now.
+    /// The server closed `conn`, or it failed. The connection is closed already.
     fn lost(&mut self, conn: &mut Conn, now_ns: u64) -> Next;
 }
 
 /// One client connection.
 pub struct Conn {
-    /// Its place in the fleet.
+    /// Its index in the fleet.
     pub index: usize,
     /// The line that [`Next::Acquire`] sends, with its `\n`.
     pub acquire: Vec<u8>,
-    /// When the connect began.
+    /// When its connect began.
     pub opened_ns: u64,
     /// For the script: whether it holds a lock.
     pub holds: bool,
     /// When the last request was sent, or was due.
     pub sent_ns: u64,
     fd: Option<OwnedFd>,
-    /// The connect has not ended; the acquire goes out when it does.
+    /// The connect has not finished; the acquire is sent when it has.
     connecting: bool,
-    /// Half a line, rarely.
+    /// Half a received line, rarely.
     partial: Vec<u8>,
 }
 
 /// Connections to one server.
 pub struct Fleet {
-    /// All of them, open or not.
+    /// All connections, open or not.
     pub conns: Vec<Conn>,
     server: SocketAddr,
     /// Local addresses to connect from, in turn; empty: the kernel's choice.
@@ -113,8 +113,8 @@ impl Fleet {
         self.born.elapsed().as_nanos() as u64
     }
 
-    /// Opens connection `index`. If it is to `talk`, it acquires as soon as it
-    /// is connected: on loopback mostly right here.
+    /// Opens connection `index`. With `talk`, it acquires as soon as it is connected:
+    /// on loopback, usually within this call.
     pub fn open(&mut self, index: usize, talk: bool) -> Result<()> {
         let opened_ns = self.now_ns();
         let fd = self.connect()?;
@@ -132,7 +132,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// A non-blocking socket on its way to the server.
+    /// A non-blocking socket that is connecting to the server.
     fn connect(&mut self) -> Result<OwnedFd> {
         let family = match self.server {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -156,12 +156,12 @@ impl Fleet {
         }
     }
 
-    /// Sends the acquire of `index`; its time counts from `since_ns`.
+    /// Sends the acquire of `index`; its latency counts from `since_ns`.
     pub fn acquire(&mut self, index: usize, since_ns: u64) {
         let conn = &mut self.conns[index];
         conn.sent_ns = since_ns;
         if let Some(fd) = &conn.fd {
-            // A failure shows as an event of its own.
+            // A failure causes a separate event.
             let _ = send(fd, &conn.acquire, SendFlags::NOSIGNAL);
         }
     }
@@ -181,8 +181,8 @@ impl Fleet {
         self.conns[index].connecting = false;
     }
 
-    /// Closes all with a reset: no port is left in TIME_WAIT for the next
-    /// measure to stumble over. Only where the close itself is not measured.
+    /// Closes all connections with a reset, so that no port in TIME_WAIT disturbs the
+    /// next measurement. Only where the close itself is not measured.
     pub fn reset_all(&mut self) {
         for conn in &mut self.conns {
             if let Some(fd) = conn.fd.take() {
@@ -191,8 +191,8 @@ impl Fleet {
         }
     }
 
-    /// Waits for events, `wait_ms` at most, and lets `script` answer them.
-    /// Returns how many there were.
+    /// Waits for events, at most `wait_ms`, and lets `script` handle them. Returns
+    /// the number of events.
     pub fn poll(&mut self, wait_ms: u32, script: &mut impl Script) -> Result<usize> {
         let wait = Timespec {
             tv_sec: i64::from(wait_ms / 1000),
@@ -233,8 +233,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Reads what one event announced. A server's close comes with an event of
-    /// its own flags, so that one `recv` does for all others.
+    /// Reads what one event announced. A server's close sets flags of its own in the
+    /// event, so that one `recv` is enough for all others.
     fn read(&mut self, index: usize, closed: bool, script: &mut impl Script) -> Result<()> {
         let mut bytes = [0; 4096];
         loop {
@@ -245,7 +245,7 @@ impl Fleet {
                 Err(rustix::io::Errno::AGAIN) if !closed => return Ok(()),
                 _ => return self.lost(index, script),
             }
-            // A reopened connection is another one: the event was not its.
+            // The connection was reopened: the event belonged to the former one.
             if !closed || self.opened != opened {
                 return Ok(());
             }
@@ -292,10 +292,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// Opens all without ever having more than a few in the server's queue:
-    /// the last of each handful must be answered before the next is begun.
-    /// (The reference has a backlog of 20; what it drops comes back after a
-    /// second.) Every sixteenth has acquired and released by then.
+    /// Opens all connections with never more than a few in the server's backlog: the
+    /// last of each group must be answered before the next group begins. (The
+    /// reference has a backlog of 20; a dropped SYN is sent again after a second.)
+    /// Every sixteenth connection has acquired and released by then.
     pub fn open_gently(&mut self) -> Result<()> {
         const HANDFUL: usize = 16;
         let count = self.conns.len();
@@ -314,7 +314,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Polls until `done`, for `seconds` at most; over it, an error.
+    /// Polls until `done`; an error after `seconds`.
     pub fn poll_until<S: Script>(
         &mut self,
         seconds: u64,
@@ -338,7 +338,7 @@ impl Drop for Fleet {
     }
 }
 
-/// One acquire and one release, to know that a connection is served.
+/// One acquire and one release, to check that a connection is served.
 struct Probe {
     answered: bool,
     lost: bool,
@@ -361,8 +361,8 @@ impl Script for Probe {
     }
 }
 
-/// The most common reason for a load to fail: few descriptors. Raises the soft
-/// limit to the hard one and returns it.
+/// Raises the soft limit of descriptors to the hard one and returns it: too few
+/// descriptors are the most common reason for a load to fail.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

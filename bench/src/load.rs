@@ -1,4 +1,4 @@
-//! `poolcounter-bench load`: load on any server, and what became of it.
+//! `poolcounter-bench load`: puts load on any server, and reports the results.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -46,16 +46,16 @@ pub struct Args {
     /// Bytes in a key
     #[arg(long, value_name = "N", default_value_t = 40)]
     key_bytes: usize,
-    /// How many may hold a key at once
+    /// How many clients may hold a key at once
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: u32,
-    /// How many may hold it or wait for it
+    /// How many clients may hold a key or wait for it
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_queue: u32,
     /// Whole seconds to wait for a lock
     #[arg(long, value_name = "S", default_value_t = 15)]
     timeout: u32,
-    /// Ask with ACQ4ANY instead of ACQ4ME: whoever waits is told DONE
+    /// Ask with ACQ4ANY instead of ACQ4ME: waiters get DONE
     #[arg(long)]
     any: bool,
     /// Requests a second, all connections together; kept connections only
@@ -109,7 +109,8 @@ pub fn run(args: &Args) -> Result<()> {
     if let (Some(before), Some(idle)) = (memory_before, idle_bytes) {
         let count = args.connections.max(1) as f64;
         let more = idle.private_dirty_bytes as f64 - before.private_dirty_bytes as f64;
-        // Memory comes in pages: few connections tell nothing of one.
+        // Memory is allocated in pages: with few connections, the figure per
+        // connection means nothing.
         if args.mode == Mode::Kept && args.connections >= 1000 {
             println!("server memory   {} bytes more for each idle connection", human(more / count));
         }
@@ -136,7 +137,7 @@ fn resolve(server: &str) -> Result<SocketAddr> {
     found.next().ok_or_else(|| format!("{server}: no such host").into())
 }
 
-/// Runs for the wanted time, with a word on stderr each second.
+/// Runs for the wanted time, with a line on stderr each second.
 fn drive(args: &Args, fleet: &mut Fleet, traffic: &mut Traffic, totals: &mut Totals) -> Result<()> {
     let mut pace = args.rate.map(|rate| Pace::new(fleet.now_ns(), rate));
     if pace.is_some() {
@@ -191,11 +192,11 @@ impl Totals {
         self.cycles += traffic.cycles;
         self.lost += traffic.lost;
         self.replies.add(&traffic.replies);
-        // Same bounds on both sides: it can't fail.
+        // Both histograms have the same bounds: this can't fail.
         let _ = self.latency.add(&traffic.latency);
     }
 
-    /// One second's line; what it counted goes to the totals.
+    /// Prints the line of one second and adds its counts to the totals.
     fn say(&mut self, traffic: &mut Traffic, seconds: f64, now_ns: u64) {
         let at = |q| human(traffic.latency.value_at_quantile(q) as f64 / 1e3);
         let _ = writeln!(

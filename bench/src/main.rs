@@ -1,16 +1,19 @@
 //! `poolcounter-bench`: load for PoolCounter daemons, and the benchmark suite
 //! behind `docs/benchmarks.md`.
 //!
-//! - [`load`]: load on any server, for operators;
-//! - [`suite`]: reference, floor and ours in turn, by the [`scenario`]s;
-//! - [`fleet`] and [`traffic`]: many connections in one epoll loop, and what they say;
-//! - [`server`], [`process`]: the servers under measure and what they cost;
-//! - [`figures`], [`report`], [`plot`]: from samples to the page.
+//! - [`load`]: puts load on any server, for operators;
+//! - [`suite`]: measures reference, floor and ours in turn, in the [`scenario`]s;
+//! - [`fleet`] and [`traffic`]: many connections in one epoll loop, and what they
+//!   send;
+//! - [`server`], [`process`]: the measured servers and what they cost;
+//! - [`outcome`], [`figures`], [`report`], [`plots`], [`plot`]: from samples to the page.
 
 mod figures;
 mod fleet;
 mod load;
+mod outcome;
 mod plot;
+mod plots;
 mod process;
 mod report;
 mod scenario;
@@ -20,7 +23,7 @@ mod traffic;
 
 use clap::Parser;
 
-/// Errors here are words for whoever started us.
+/// Errors are messages for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Load generator and benchmark suite for PoolCounter daemons

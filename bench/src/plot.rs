@@ -1,45 +1,38 @@
-//! Plots as SVG, by hand: a card of its own colour that follows the viewer's
-//! light or dark scheme, so that it can be read on any page.
+//! Draws the figures of the page as SVG with plotters: bars or lines over named
+//! places, in colours that follow the reader's light or dark scheme.
 
-use std::fmt::Write;
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::drawing::DrawingAreaErrorKind;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use crate::Result;
 use crate::figures::{Spread, human};
 
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 400.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 20.0;
-const TOP: f64 = 78.0;
-const BOTTOM: f64 = 48.0;
+const SIZE: (u32, u32) = (760, 400);
+const CARD: RGBColor = RGBColor(0xff, 0xff, 0xff);
+const INK: RGBColor = RGBColor(0x24, 0x29, 0x2f);
+const GRID: RGBColor = RGBColor(0xd0, 0xd7, 0xde);
 
-/// Colours that differ in lightness too; the text's follow the scheme.
-const STYLE: &str = "
-  .card { fill: #ffffff; stroke: #d0d7de }
-  text { fill: #24292f; font: 13px system-ui, sans-serif }
-  .title { font-size: 16px; font-weight: 600 }
-  .small { font-size: 12px }
-  .grid { stroke: #d0d7de; stroke-width: 1 }
-  .whisker { stroke: #24292f; stroke-width: 1.2 }
-  .floor { fill: #8c959f; stroke: #8c959f }
-  .reference { fill: #d9730d; stroke: #d9730d }
-  .ours { fill: #0969da; stroke: #0969da }
-  .other { fill: #8250df; stroke: #8250df }
-  polyline { fill: none !important; stroke-width: 2.5 }
-  @media (prefers-color-scheme: dark) {
-    .card { fill: #161b22; stroke: #3d444d }
-    text { fill: #e6edf3 }
-    .grid { stroke: #3d444d }
-    .whisker { stroke: #e6edf3 }
-    .reference { fill: #f0883e; stroke: #f0883e }
-    .ours { fill: #4493f8; stroke: #4493f8 }
-    .other { fill: #ab7df8; stroke: #ab7df8 }
-  }";
+/// The position of a text relative to its point.
+const ABOVE: Pos = Pos { h_pos: HPos::Center, v_pos: VPos::Bottom };
+const BELOW: Pos = Pos { h_pos: HPos::Center, v_pos: VPos::Top };
+const BEFORE: Pos = Pos { h_pos: HPos::Right, v_pos: VPos::Center };
+const BESIDE: Pos = Pos { h_pos: HPos::Left, v_pos: VPos::Center };
+
+/// plotters writes colours as attributes, which a style sheet overrides.
+const DARK: &str = "<style>@media (prefers-color-scheme: dark) {
+[fill='#FFFFFF'] { fill: #161b22 } [fill='#24292F'] { fill: #e6edf3 }
+[stroke='#24292F'] { stroke: #e6edf3 } [stroke='#D0D7DE'] { stroke: #3d444d }
+}</style>
+";
 
 /// One program's values, one for each place on the x axis.
 pub struct Series {
-    /// Program; chooses the colour.
+    /// The program, which determines the colour.
     pub name: String,
-    /// None where it was not measured.
+    /// `None` where nothing was measured.
     pub values: Vec<Option<Spread>>,
 }
 
@@ -56,7 +49,7 @@ pub enum Shape {
 pub struct Plot {
     /// Above it.
     pub title: String,
-    /// What the y axis counts, beneath the title.
+    /// What the y axis shows, beneath the title.
     pub unit: String,
     /// Beneath each place.
     pub places: Vec<String>,
@@ -66,6 +59,11 @@ pub struct Plot {
     pub shape: Shape,
 }
 
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type DrawError = DrawingAreaErrorKind<std::io::Error>;
+type Drawn = std::result::Result<(), DrawError>;
+
 impl Plot {
     /// Whether there is anything to show.
     pub fn is_empty(&self) -> bool {
@@ -73,174 +71,139 @@ impl Plot {
     }
 
     /// The whole SVG file.
-    pub fn svg(&self) -> String {
-        let mut out = String::new();
-        let title = escape(&self.title);
-        let _ = writeln!(
-            out,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{title}">
-<style>{STYLE}
-</style>
-<rect class="card" x="0.5" y="0.5" width="{}" height="{}" rx="8"/>
-<text class="title" x="20" y="30">{title}</text>
-<text class="small" x="20" y="52">{}</text>"#,
-            WIDTH - 1.0,
-            HEIGHT - 1.0,
-            escape(&self.unit)
-        );
-        let axis = Axis::over(self);
-        axis.draw(&mut out);
-        self.draw_places(&mut out);
-        self.draw_legend(&mut out);
-        for (i, series) in self.series.iter().enumerate() {
+    pub fn svg(&self) -> Result<String> {
+        let mut text = String::new();
+        self.draw(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area())?;
+        Ok(text.replacen(">\n", &format!(">\n{DARK}"), 1))
+    }
+
+    fn draw(&self, root: &Area) -> Drawn {
+        let corners = [(0, 0), (SIZE.0 as i32 - 1, SIZE.1 as i32 - 1)];
+        root.draw(&Rectangle::new(corners, CARD.filled()))?;
+        root.draw(&Rectangle::new(corners, GRID))?;
+        let title = ink(20);
+        root.draw(&Text::new(self.title.as_str(), (20, 14), title))?;
+        root.draw(&Text::new(self.unit.as_str(), (20, 42), ink(15)))?;
+        self.draw_legend(root)?;
+        let mut chart = self.chart(root)?;
+        for (number, series) in self.series.iter().enumerate() {
             match self.shape {
-                Shape::Bars => self.draw_bars(&mut out, &axis, i, series),
-                Shape::Lines => self.draw_line(&mut out, &axis, series),
+                Shape::Bars => self.draw_bars(&mut chart, number, series)?,
+                Shape::Lines => self.draw_line(&mut chart, series)?,
             }
         }
-        out.push_str("</svg>\n");
-        out
+        root.present()
     }
 
-    fn slot_width(&self) -> f64 {
-        (WIDTH - LEFT - RIGHT) / self.places.len().max(1) as f64
-    }
-
-    fn middle(&self, place: usize) -> f64 {
-        LEFT + (place as f64 + 0.5) * self.slot_width()
-    }
-
-    fn draw_places(&self, out: &mut String) {
-        for (i, name) in self.places.iter().enumerate() {
-            let _ = writeln!(
-                out,
-                r#"<text class="small" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-                self.middle(i),
-                HEIGHT - BOTTOM + 20.0,
-                escape(name)
-            );
+    /// The axes: places at whole numbers from 0 on, and [`Plot::height`].
+    fn chart<'a, 'b>(&self, root: &'a Area<'b>) -> std::result::Result<Chart<'a, 'b>, DrawError> {
+        let (left, right) = (-0.5, self.places.len() as f64 - 0.5);
+        let ticks = self.ticks();
+        let bottom = self.height(ticks[0]);
+        let top = self.height(ticks[ticks.len() - 1]);
+        let mut chart = ChartBuilder::on(root)
+            .margin_top(76)
+            .margin_right(24)
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(left..right, bottom..top)?;
+        for tick in ticks {
+            let at = self.height(tick);
+            chart.draw_series([PathElement::new([(left, at), (right, at)], GRID)])?;
+            let text = Text::new(tick_label(tick), (-8, 0), ink(15).pos(BEFORE));
+            chart.plotting_area().draw(&(EmptyElement::at((left, at)) + text))?;
         }
+        for (place, name) in self.places.iter().enumerate() {
+            let text = Text::new(name.clone(), (0, 10), ink(15).pos(BELOW));
+            chart.plotting_area().draw(&(EmptyElement::at((place as f64, bottom)) + text))?;
+        }
+        Ok(chart)
     }
 
-    fn draw_legend(&self, out: &mut String) {
-        let mut x = WIDTH - RIGHT;
+    /// Where a value is on the y axis.
+    fn height(&self, value: f64) -> f64 {
+        if self.shape == Shape::Lines { value.max(1e-9).log10() } else { value }
+    }
+
+    fn draw_legend(&self, root: &Area) -> Drawn {
+        let mut x = SIZE.0 as i32 - 24;
         for series in self.series.iter().rev() {
-            x -= 24.0 + 7.5 * series.name.len() as f64;
-            let _ = writeln!(
-                out,
-                r#"<rect class="{}" x="{x:.1}" y="42" width="12" height="12" rx="2"/><text class="small" x="{:.1}" y="52">{}</text>"#,
-                class(&series.name),
-                x + 16.0,
-                escape(&series.name)
-            );
+            x -= 26 + 8 * series.name.len() as i32;
+            let square = [(x, 44), (x + 11, 55)];
+            root.draw(&Rectangle::new(square, colour(&series.name).filled()))?;
+            root.draw(&Text::new(series.name.as_str(), (x + 16, 42), ink(15)))?;
         }
+        Ok(())
     }
 
-    fn draw_bars(&self, out: &mut String, axis: &Axis, number: usize, series: &Series) {
-        let width = self.slot_width() * 0.8 / self.series.len() as f64;
-        for (i, spread) in series.values.iter().enumerate() {
-            let Some(s) = spread else { continue };
-            let x = self.middle(i) + (number as f64 - self.series.len() as f64 / 2.0) * width;
-            let top = axis.y(s.median);
-            let centre = x + width / 2.0;
-            let _ = writeln!(
-                out,
-                r#"<rect class="{}" x="{:.1}" y="{top:.1}" width="{:.1}" height="{:.1}"/><line class="whisker" x1="{centre:.1}" x2="{centre:.1}" y1="{:.1}" y2="{:.1}"/><text class="small" x="{centre:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-                class(&series.name),
-                x + 1.0,
-                width - 2.0,
-                HEIGHT - BOTTOM - top,
-                axis.y(s.low),
-                axis.y(s.high),
-                axis.y(s.high) - 5.0,
-                short(s.median),
-            );
+    fn draw_bars(&self, chart: &mut Chart, number: usize, series: &Series) -> Drawn {
+        let width = 0.8 / self.series.len() as f64;
+        let left = number as f64 * width - 0.4;
+        for (place, spread) in present(series) {
+            let (from, to) = (place + left, place + left + width * 0.97);
+            let centre = (from + to) / 2.0;
+            let bar =
+                Rectangle::new([(from, 0.0), (to, spread.median)], colour(&series.name).filled());
+            let whisker = PathElement::new([(centre, spread.low), (centre, spread.high)], INK);
+            chart.draw_series([bar.into_dyn(), whisker.into_dyn()])?;
+            let text = Text::new(short(spread.median), (0, -3), ink(15).pos(ABOVE));
+            chart.draw_series([EmptyElement::at((centre, spread.high)) + text])?;
         }
+        Ok(())
     }
 
-    fn draw_line(&self, out: &mut String, axis: &Axis, series: &Series) {
-        let class = class(&series.name);
-        let points: Vec<(f64, f64, f64)> = series
-            .values
-            .iter()
-            .enumerate()
-            .filter_map(|(i, s)| s.map(|s| (self.middle(i), axis.y(s.median), s.median)))
-            .collect();
-        let line: Vec<String> = points.iter().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
-        let _ = writeln!(out, r#"<polyline class="{class}" points="{}"/>"#, line.join(" "));
-        for (x, y, value) in points {
-            let _ = writeln!(
-                out,
-                r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="4"><title>{} {}</title></circle>"#,
-                escape(&series.name),
-                human(value)
-            );
+    fn draw_line(&self, chart: &mut Chart, series: &Series) -> Drawn {
+        let colour = colour(&series.name);
+        let points: Vec<(f64, f64)> =
+            present(series).map(|(place, spread)| (place, self.height(spread.median))).collect();
+        chart.draw_series([PathElement::new(points.clone(), colour.stroke_width(2))])?;
+        chart.draw_series(points.iter().map(|&point| Circle::new(point, 4, colour.filled())))?;
+        // A single line has room for a label with its last value.
+        let last = present(series).last().filter(|_| self.series.len() == 1);
+        if let Some((place, last)) = last {
+            let text = Text::new(human(last.median), (9, 0), ink(15).pos(BESIDE));
+            chart.draw_series([EmptyElement::at((place, self.height(last.median))) + text])?;
         }
-        // The last value in figures: where lines differ most.
-        if let Some((i, Some(s))) = series.values.iter().enumerate().next_back() {
-            let _ = writeln!(
-                out,
-                r#"<text class="small" x="{:.1}" y="{:.1}">{}</text>"#,
-                self.middle(i) + 9.0,
-                axis.y(s.median) + 4.0,
-                human(s.median)
-            );
+        Ok(())
+    }
+
+    /// The values of the grid lines: from 0 for bars, powers of ten for lines.
+    fn ticks(&self) -> Vec<f64> {
+        let all = || self.series.iter().flat_map(|s| s.values.iter().flatten());
+        if self.shape == Shape::Lines {
+            let least = all().map(|s| s.median).fold(f64::INFINITY, f64::min).max(1e-9);
+            let most = all().map(|s| s.median).fold(1e-9, f64::max);
+            return log_ticks(least.min(most), most);
         }
+        let most = all().map(|s| s.high).fold(1e-9, f64::max);
+        let step = nice_step(most / 5.0);
+        let count = (most * 1.08 / step).ceil() as usize;
+        (0..=count).map(|i| i as f64 * step).collect()
+    }
+}
+
+/// The places that have a value.
+fn present(series: &Series) -> impl Iterator<Item = (f64, Spread)> {
+    series.values.iter().enumerate().filter_map(|(place, spread)| Some((place as f64, (*spread)?)))
+}
+
+fn ink(size: u32) -> TextStyle<'static> {
+    ("system-ui, sans-serif", size).into_font().color(&INK)
+}
+
+/// Colours that differ in lightness too, readable on light and dark.
+fn colour(name: &str) -> RGBColor {
+    match name {
+        "floor" => RGBColor(0x8c, 0x95, 0x9f),
+        "reference" => RGBColor(0xd9, 0x73, 0x0d),
+        "ours" => RGBColor(0x21, 0x7a, 0xe0),
+        _ => RGBColor(0x82, 0x50, 0xdf),
     }
 }
 
 /// Bars have little room.
 fn short(x: f64) -> String {
     if x >= 9.95 { format!("{x:.0}") } else { format!("{x:.1}") }
-}
-
-/// From values to heights: from 0 for bars, logarithmic for lines.
-struct Axis {
-    low: f64,
-    high: f64,
-    ticks: Vec<f64>,
-    logarithmic: bool,
-}
-
-impl Axis {
-    fn over(plot: &Plot) -> Self {
-        let all = || plot.series.iter().flat_map(|s| s.values.iter().flatten());
-        let bars = plot.shape == Shape::Bars;
-        let value = |s: &Spread| if bars { s.high } else { s.median };
-        let most = all().map(value).fold(0.0, f64::max).max(1e-9);
-        if bars {
-            let step = nice_step(most / 5.0);
-            let high = (most * 1.08 / step).ceil() * step;
-            let ticks = (0..=(high / step).round() as usize).map(|i| i as f64 * step).collect();
-            return Self { low: 0.0, high, ticks, logarithmic: false };
-        }
-        let least = all().map(|s| s.median).fold(f64::INFINITY, f64::min).max(1e-9);
-        let ticks = log_ticks(least, most);
-        Self { low: ticks[0], high: ticks[ticks.len() - 1], ticks, logarithmic: true }
-    }
-
-    fn y(&self, value: f64) -> f64 {
-        let share = if self.logarithmic {
-            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
-        } else {
-            (value - self.low) / (self.high - self.low)
-        };
-        HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
-    }
-
-    fn draw(&self, out: &mut String) {
-        for &tick in &self.ticks {
-            let y = self.y(tick);
-            let _ = writeln!(
-                out,
-                r#"<line class="grid" x1="{LEFT}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/><text class="small" x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
-                WIDTH - RIGHT,
-                LEFT - 8.0,
-                y + 4.0,
-                tick_label(tick)
-            );
-        }
-    }
 }
 
 fn tick_label(tick: f64) -> String {
@@ -265,17 +228,6 @@ fn log_ticks(least: f64, most: f64) -> Vec<f64> {
     all[from..=to.max(from + 1)].to_vec()
 }
 
-fn class(name: &str) -> &str {
-    match name {
-        "floor" | "reference" | "ours" => name,
-        _ => "other",
-    }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,23 +236,21 @@ mod tests {
         Some(Spread { low: value, median: value, high: value })
     }
 
-    fn plot(shape: Shape) -> Plot {
-        Plot {
-            title: "a <b>".into(),
-            unit: "µs".into(),
-            places: vec!["x".into(), "y".into()],
-            series: vec![Series { name: "ours".into(), values: vec![flat(4.0), None] }],
-            shape,
-        }
-    }
-
     #[test]
     fn an_svg_shows_what_it_has_and_escapes_text() {
         for shape in [Shape::Bars, Shape::Lines] {
-            let svg = plot(shape).svg();
+            let plot = Plot {
+                title: "a <b>".into(),
+                unit: "µs".into(),
+                places: vec!["x".into(), "y".into()],
+                series: vec![Series { name: "ours".into(), values: vec![flat(4.0), None] }],
+                shape,
+            };
+            let svg = plot.svg().unwrap();
             assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
-            assert!(svg.contains("a &lt;b>"));
-            assert!(svg.contains(r#"class="ours""#));
+            assert!(svg.contains("a &lt;b"), "{svg}");
+            assert!(svg.contains("prefers-color-scheme"));
+            assert!(svg.contains("#217AE0"), "the colour of ours");
             assert!(!svg.contains("NaN"), "{svg}");
         }
     }

@@ -1,20 +1,20 @@
-//! What the kernel knows of a process: its CPU time and its memory.
+//! What the kernel knows about a process: its CPU time and its memory.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// What the scheduler charged a process with so far, all threads together.
+/// What the scheduler has charged to a process so far, for all threads together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// Nanoseconds on a core, what the kernel did for it included.
+    /// Nanoseconds on a core, including the kernel's work for it.
     pub used_ns: u64,
-    /// Nanoseconds ready to run, while something else had the core.
+    /// Nanoseconds ready to run while another process had the core.
     pub waited_ns: u64,
 }
 
-/// Memory that belongs to one process alone.
+/// Memory of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Resident set, shared libraries included.
@@ -39,8 +39,8 @@ pub fn cpu(pid: u32) -> Result<Cpu> {
     Ok(sum)
 }
 
-/// CPU time of `pid` once it sleeps: two looks 3 ms apart agree. Gives up
-/// waiting after two seconds and takes what there is.
+/// CPU time of `pid` once it sleeps: two readings 3 ms apart agree. After two
+/// seconds, stops waiting and returns the last reading.
 pub fn settled_cpu(pid: u32) -> Result<Cpu> {
     settled_for(pid, Duration::from_millis(3))
 }
@@ -80,8 +80,8 @@ fn parse_smaps(text: &str) -> Option<Memory> {
     Some(Memory { rss_bytes: bytes("Rss:")?, private_dirty_bytes: bytes("Private_Dirty:")? })
 }
 
-/// Where the kernel laid out the program that `pid` runs: another place after
-/// each exec, while the process id and start time stay.
+/// The address at which the kernel loaded the program of `pid`: it changes with each
+/// exec, while the process id and start time stay.
 pub fn program_place(pid: u32) -> Result<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     Ok(maps.lines().next().unwrap_or_default().to_owned())

@@ -1,4 +1,4 @@
-//! The page: machine, targets, table and plots as `docs/benchmarks.md`.
+//! Writes the page `docs/benchmarks.md`: machine, targets, table and plots.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::process::Command;
 
 use crate::Result;
 use crate::figures::{Spread, human, ratio, spread};
-use crate::plot::{Plot, Series, Shape};
+use crate::outcome::Outcome;
+use crate::plots::plots;
 use crate::scenario::{DISTURBED, METRICS, SCENARIOS};
-use crate::suite::Outcome;
 
-/// What follows this line in the page is kept when it is written anew.
+/// Everything after this line in the page is kept when the page is rewritten.
 const BY_HAND: &str = "<!-- What follows is written by hand and kept by `make bench`. -->";
 
-/// Figures that plots show and the table leaves out.
+/// Figures that plots show and the table omits.
 const NOT_IN_TABLE: &[&str] = &["p75", "p90"];
 
-/// What a figure must be for the project to be content.
+/// The target for a figure.
 struct Target {
     scenario: &'static str,
     metric: &'static str,
@@ -25,11 +25,11 @@ struct Target {
 
 #[derive(Clone, Copy)]
 enum Bound {
-    /// Of the floor's, at most.
+    /// At most this multiple of the floor's figure.
     Floor(f64),
-    /// Of the reference's, at most.
+    /// At most this multiple of the reference's figure.
     Reference(f64),
-    /// In its unit, at most.
+    /// At most this, in the unit of the figure.
     AtMost(f64),
 }
 
@@ -61,13 +61,13 @@ const TARGETS: &[Target] = &[
 const ENGINE_TARGETS: &[(u64, f64)] = &[(1000, 200.0), (1_000_000, 600.0)];
 const WORST_INSERT_MS: f64 = 50.0;
 
-/// Where it was measured, and the commands that tell.
+/// The machine on which it was measured, and the commands that describe it.
 pub struct Machine {
     facts: Vec<(&'static str, String, &'static str)>,
 }
 
 impl Machine {
-    /// Asks the machine; what it does not know is left out.
+    /// Asks the machine; omits what is unknown.
     pub fn look(top: &Path) -> Self {
         const COMMANDS: &[(&str, &str)] = &[
             ("date", "date -u '+%F %H:%M UTC'"),
@@ -102,19 +102,22 @@ pub fn write(folder: &Path, outcome: &Outcome, machine: &Machine) -> Result<()> 
     let plot_folder = folder.join("benchmarks");
     std::fs::create_dir_all(&plot_folder)?;
     for (name, plot) in plots.iter().filter(|(_, plot)| !plot.is_empty()) {
-        std::fs::write(plot_folder.join(format!("{name}.svg")), plot.svg())?;
+        std::fs::write(plot_folder.join(format!("{name}.svg")), plot.svg()?)?;
     }
-    std::fs::write(plot_folder.join("samples.csv"), csv(outcome))?;
 
     let path = folder.join("benchmarks.md");
     let by_hand = std::fs::read_to_string(&path)
         .ok()
         .and_then(|old| old.split_once(BY_HAND).map(|(_, rest)| rest.to_owned()))
         .unwrap_or_else(|| "\n".into());
-    let mut page = head(outcome);
-    for (name, plot) in plots.iter().filter(|(_, plot)| !plot.is_empty()) {
-        let _ = writeln!(page, "![{}](benchmarks/{name}.svg)\n", plot.title);
-    }
+    let mut page = summary(outcome);
+    let mut pictures = plots
+        .iter()
+        .filter(|(_, plot)| !plot.is_empty())
+        .map(|(name, plot)| format!("![{}](benchmarks/{name}.svg)\n\n", plot.title));
+    page += &pictures.next().unwrap_or_default();
+    page += &method(outcome);
+    page.extend(pictures);
     page += &targets(outcome);
     page += &table(outcome);
     page += &machine_table(machine);
@@ -122,21 +125,50 @@ pub fn write(folder: &Path, outcome: &Outcome, machine: &Machine) -> Result<()> 
     Ok(std::fs::write(path, page)?)
 }
 
-fn head(outcome: &Outcome) -> String {
+/// What a reader in a hurry wants to know; omits lines without measurements.
+fn summary(outcome: &Outcome) -> String {
+    let median = |scenario, program, metric| {
+        spread(&outcome.values(scenario, program, metric)).map(|s| s.median)
+    };
+    let both = |scenario, metric| {
+        Some((median(scenario, "ours", metric)?, median(scenario, "reference", metric)?))
+    };
+    let pair = |scenario, metric, words: &str, unit: &str| {
+        let (ours, reference) = both(scenario, metric)?;
+        let (ours, reference) = (human(ours), human(reference));
+        Some(format!("- {words}: **{ours}{unit}**, the C daemon {reference}{unit}\n"))
+    };
+    let restart = || {
+        let silence_ms = human(median("restart", "ours", "silence")?);
+        let forgotten = human(median("restart", "ours", "forgotten")?);
+        Some(format!(
+            "- a hot restart with 10,000 held locks: no answer for **{silence_ms} ms**, {forgotten} locks lost\n"
+        ))
+    };
+    let lines = [
+        pair("kept-50", "rate", "requests a second on one core, 50 kept connections", ""),
+        pair("kept-50", "cpu_request", "CPU time of a request there", " µs"),
+        pair("cycle-100", "cpu_cycle", "CPU time to connect, lock, release and close", " µs"),
+        pair("memory", "holding_bytes", "memory of a connection that holds a lock", " bytes"),
+        restart(),
+    ];
+    format!("# Benchmarks\n\n{}\n", lines.into_iter().flatten().collect::<String>())
+}
+
+fn method(outcome: &Outcome) -> String {
     format!(
-        "# Benchmarks
+        "## Method
 
-Written by `make bench` ({} rounds in {:.0} s). One scenario again, say `kept-50`:
-`cargo run --release --manifest-path bench/Cargo.toml -- suite --only kept-50`. Every sample:
-[samples.csv](benchmarks/samples.csv).
+`make bench` writes this page ({} rounds in {:.0} s). To run one scenario, say `kept-50`:
+`cargo run --release --manifest-path bench/Cargo.toml -- suite --only kept-50`. Every run leaves its samples in
+`bench/target/samples.csv`.
 
-*Floor* is [bench/floor.c](../bench/floor.c): one `recv` and one `send` a request with a fixed
-answer, no keys, no locks; what the kernel charges for the protocol. *Reference* is Debian's C
-daemon. All run on one core, one fresh process and loopback address for each measure, the load on
-another core; in every round they take turns right after one another. A figure is the median
-of the rounds with the quartiles behind it; a ratio is taken within each round, then its median.
-CPU time is what the scheduler charged the process (`/proc/PID/task/*/schedstat`), kernel work
-included, read when the process sleeps; memory is `Private_Dirty` of `/proc/PID/smaps_rollup`.
+*Floor* is [bench/floor.c](../bench/floor.c): one `recv` and one `send` per request with a fixed answer, no keys, no locks. It
+shows what the kernel charges for the protocol. *Reference* is Debian's C daemon. All servers run on one core and the load on
+another, with a new process and loopback address for each measurement; in every round the servers take turns, one right after
+another. A figure is the median of the rounds, followed by the quartiles; a ratio is taken within each round, then its median. CPU
+time is what the scheduler charged the process (`/proc/PID/task/*/schedstat`), including kernel work, read when the process
+sleeps. Memory is `Private_Dirty` of `/proc/PID/smaps_rollup`.
 
 ",
         outcome.rounds, outcome.took_s
@@ -210,7 +242,7 @@ fn ratio_to(outcome: &Outcome, t: &Target, base: &str) -> Option<Spread> {
     ratio(&of("ours"), &of(base))
 }
 
-/// Where 0 is asked for, a median would hide the rounds that broke it.
+/// For a target of 0, a median would hide the rounds that missed it.
 fn worst(outcome: &Outcome, t: &Target) -> Option<Spread> {
     let values = outcome.values(t.scenario, "ours", t.metric);
     let mut s = spread(&values)?;
@@ -260,7 +292,7 @@ pub fn table(outcome: &Outcome) -> String {
     out
 }
 
-/// Says so when the machine had other work.
+/// A warning if the machine had other work.
 fn disturbance(outcome: &Outcome) -> String {
     const PERCENT_MAX: f64 = 5.0;
     let figures = outcome.samples.iter().flat_map(|s| &s.figures);
@@ -298,7 +330,7 @@ fn row(outcome: &Outcome, scenario: &str, metric: &str, bases: &[&String]) -> St
     }
 }
 
-/// Ratios of counts, shares and differences tell nothing.
+/// Ratios of counts, shares and differences mean nothing.
 fn has_ratio(metric: &str, unit: &str) -> bool {
     !matches!(unit, "" | "%") && metric != "earliest"
 }
@@ -339,94 +371,4 @@ fn cell(s: Spread) -> String {
 /// A limit as it was set: 0.7 as 0.70, 160 as 160.
 fn plain(limit: f64) -> String {
     if limit.fract() == 0.0 && limit != 1.0 { format!("{limit:.0}") } else { format!("{limit:.2}") }
-}
-
-/// All samples, for whoever wants to reckon otherwise.
-fn csv(outcome: &Outcome) -> String {
-    let mut out = String::from("scenario,program,round,figure,value\n");
-    for s in &outcome.samples {
-        for (name, value) in &s.figures {
-            let _ = writeln!(out, "{},{},{},{name},{value:.3}", s.scenario, s.program, s.round + 1);
-        }
-    }
-    out
-}
-
-/// (file name, plot)
-fn plots(outcome: &Outcome) -> Vec<(&'static str, Plot)> {
-    let series = |points: &[(&str, &str)]| -> Vec<Series> {
-        let of = |program: &String| Series {
-            name: program.clone(),
-            values: points
-                .iter()
-                .map(|(scenario, metric)| spread(&outcome.values(scenario, program, metric)))
-                .collect(),
-        };
-        outcome.programs.iter().map(of).filter(|s| s.values.iter().any(Option::is_some)).collect()
-    };
-    let kept = ["kept-1", "kept-50", "kept-1000", "kept-10000"].map(|s| (s, "cpu_request"));
-    let cycle = ["cycle-20", "cycle-100", "cycle-300"].map(|s| (s, "cpu_cycle"));
-    let percentiles = ["p50", "p75", "p90", "p99", "p99.9"].map(|p| ("paced-50", p));
-    let beside = ["kept-50", "keys-1000", "keys-10000", "keys-50000"].map(|s| (s, "cpu_request"));
-    let names = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
-    let mut plots = vec![
-        (
-            "cpu-per-request",
-            Plot {
-                title: "CPU time of the server for one request".into(),
-                unit: "µs, by number of kept connections; less is better".into(),
-                places: names(&["1", "50", "1000", "10,000"]),
-                series: series(&kept),
-                shape: Shape::Bars,
-            },
-        ),
-        (
-            "cpu-per-cycle",
-            Plot {
-                title: "CPU time of the server for connect, lock, release, close".into(),
-                unit: "µs, by number of clients at once; less is better".into(),
-                places: names(&["20", "100", "300"]),
-                series: series(&cycle),
-                shape: Shape::Bars,
-            },
-        ),
-        (
-            "latency",
-            Plot {
-                title: "Latency at 40,000 requests a second on 50 connections".into(),
-                unit: "µs from when a request was due, by percentile; logarithmic; less is better"
-                    .into(),
-                places: names(&["50 %", "75 %", "90 %", "99 %", "99.9 %"]),
-                series: series(&percentiles),
-                shape: Shape::Lines,
-            },
-        ),
-        (
-            "keys-daemon",
-            Plot {
-                title: "CPU time for one request beside held keys".into(),
-                unit: "µs, 50 kept connections, by number of keys that others hold; less is better"
-                    .into(),
-                places: names(&["0", "1000", "10,000", "50,000"]),
-                series: series(&beside).into_iter().filter(|s| s.name != "floor").collect(),
-                shape: Shape::Bars,
-            },
-        ),
-    ];
-    plots.push(("keys-engine", engine_plot(outcome)));
-    plots
-}
-
-fn engine_plot(outcome: &Outcome) -> Plot {
-    let flat = |x| Some(Spread { low: x, median: x, high: x });
-    Plot {
-        title: "The engine alone: an uncontended lock and release".into(),
-        unit: "ns, by number of live keys; logarithmic; less is better".into(),
-        places: outcome.engine.iter().map(|r| human(r.keys as f64)).collect(),
-        series: vec![Series {
-            name: "ours".into(),
-            values: outcome.engine.iter().map(|r| flat(r.pair_ns)).collect(),
-        }],
-        shape: Shape::Lines,
-    }
 }

@@ -1,5 +1,5 @@
-//! What is measured: each scenario takes one fresh server through one
-//! situation and returns figures by name.
+//! The measured scenarios: each takes one fresh server through one situation and
+//! returns figures by name.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::process::{Cpu, program_place};
 use crate::server::{Control, Program, Server};
 use crate::traffic::{Mode, Request, Traffic, histogram};
 
-/// Figures of one measure, by the names that [`METRICS`] explains.
+/// The figures of one measurement, by the names that [`METRICS`] explains.
 pub type Figures = Vec<(&'static str, f64)>;
 
-/// A figure's name, unit and words.
+/// A figure's name, unit and description.
 pub struct Metric {
-    /// As scenarios name it.
+    /// Its name in scenarios.
     pub name: &'static str,
-    /// As the table says it.
+    /// Its description in the table.
     pub words: &'static str,
-    /// Micro-, milliseconds, bytes or nothing.
+    /// Microseconds, milliseconds, bytes or none.
     pub unit: &'static str,
 }
 
@@ -26,8 +26,8 @@ const fn metric(name: &'static str, words: &'static str, unit: &'static str) -> 
     Metric { name, words, unit }
 }
 
-/// Share of its runnable time for which a server had to wait: other work was on
-/// its core. Tells a quiet machine from another.
+/// The share of its runnable time for which a server had to wait, because other work
+/// was on its core. Shows whether the machine was quiet.
 pub const DISTURBED: &str = "disturbed";
 
 /// Every figure there is, in the order of the tables.
@@ -68,23 +68,23 @@ pub const METRICS: &[Metric] = &[
 /// How large a run is.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
-    /// Seconds for which steady load is measured.
+    /// How long steady load is measured, in seconds.
     pub window: f64,
     /// Seconds of load before it, to warm up.
     pub warm_up: f64,
-    /// Whole seconds that waits take to run out.
+    /// The timeout of waits, in whole seconds.
     pub timeout_s: u64,
 }
 
 /// One situation to measure.
 pub struct Scenario {
-    /// As `--only` knows it.
+    /// Its name for `--only`.
     pub name: &'static str,
-    /// What happens, for the report.
+    /// A description for the report.
     pub words: &'static str,
-    /// Whether the floor can do it: it knows no waiting.
+    /// Whether the floor supports it: the floor has no waiting.
     pub floor: bool,
-    /// Whether the reference can.
+    /// Whether the reference supports it.
     pub reference: bool,
     run: fn(&Program, usize, &Scale) -> Result<Figures>,
 }
@@ -95,7 +95,8 @@ impl Scenario {
         (self.floor || !program.is_floor()) && (self.reference || !program.is_reference())
     }
 
-    /// Measures `program` on `core` once. No figures: it can't do this.
+    /// Measures `program` on `core` once. Returns no figures if the program does not
+    /// support this.
     pub fn measure(&self, program: &Program, core: usize, scale: &Scale) -> Result<Figures> {
         (self.run)(program, core, scale)
     }
@@ -109,7 +110,7 @@ const fn scenario(
     Scenario { name, words, floor: true, reference: true, run }
 }
 
-/// The same, where there is nothing that the floor could do.
+/// The same, for a scenario that the floor does not support.
 const fn stateful(
     name: &'static str,
     words: &'static str,
@@ -162,7 +163,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// Microseconds of CPU between two looks, for each of `count`.
+/// Microseconds of CPU between two readings, per one of `count`.
 fn cpu_each(server: &Server, before: Cpu, count: usize) -> Result<f64> {
     let used_ns = server.cpu()?.used_ns - before.used_ns;
     Ok(used_ns as f64 / 1e3 / count.max(1) as f64)
@@ -174,7 +175,7 @@ fn disturbed_percent(server: &Server, before: Cpu) -> Result<f64> {
     Ok(100.0 * waited_ns / (waited_ns + (now.used_ns - before.used_ns) as f64).max(1.0))
 }
 
-/// An error if anything but the expected answers came.
+/// An error if there were unexpected answers.
 fn must_be_clean(traffic: &Traffic) -> Result<()> {
     if traffic.lost > 0 || traffic.replies.other > 0 {
         return Err(format!("{} lost, answers: {:?}", traffic.lost, traffic.replies).into());
@@ -251,9 +252,9 @@ fn paced(
     Ok(figures)
 }
 
-/// Half the ports of one address are enough for all cycles, warm-up included:
-/// none is ever waited for. Who gets no answer because the server's queue
-/// dropped its SYN (the reference's does) is given up at the end.
+/// Half the ports of one address are enough for all cycles, including the warm-up, so
+/// that no connect waits for a port. A client without an answer because the server's
+/// backlog dropped its SYN (as the reference's does) is given up at the end.
 fn cycle(program: &Program, core: usize, scale: &Scale, at_once: usize) -> Result<Figures> {
     const CYCLES_MAX: u64 = 10_000;
     const GRACE_MS: u64 = 100;
@@ -277,7 +278,7 @@ fn cycle(program: &Program, core: usize, scale: &Scale, at_once: usize) -> Resul
     Ok(figures)
 }
 
-/// All connect before any is listened to: MediaWiki's servers after a purge.
+/// All connect before any is accepted, like MediaWiki's servers after a purge.
 fn burst(program: &Program, core: usize, count: usize) -> Result<Figures> {
     let server = Server::start(program, core)?;
     let mut fleet = Fleet::new(server.addr, count)?;
@@ -291,7 +292,7 @@ fn burst(program: &Program, core: usize, count: usize) -> Result<Figures> {
     while script.busy > 0 && fleet.now_ns() < end_ns {
         fleet.poll(20, &mut script)?;
     }
-    // Who is still waiting has waited for as long as we have.
+    // A client that is still waiting has waited since the start.
     for conn in fleet.conns.iter().filter(|c| !script.answered[c.index]) {
         script.answers.saturating_record(fleet.now_ns() - conn.opened_ns);
     }
@@ -302,7 +303,8 @@ fn burst(program: &Program, core: usize, count: usize) -> Result<Figures> {
     ])
 }
 
-/// The reference lets some wait for half a minute; more than this tells nothing.
+/// The reference makes some clients wait for half a minute; a longer limit would show
+/// nothing more.
 const BURST_MS_MAX: u64 = 4000;
 
 struct Burst {
@@ -330,12 +332,12 @@ impl Script for Burst {
     }
 }
 
-/// Waiters who note when they were answered, and hand on what they get.
+/// Waiters that record when they are answered, and give back each lock that they get.
 struct Waiting {
     busy: usize,
     timeout_ns: u64,
     early: usize,
-    /// Of each waiter, from the end of its time; negative is early.
+    /// The delay of each waiter's answer after its timeout; negative if early.
     late_ns: Vec<i64>,
     unexpected: usize,
 }
@@ -382,14 +384,14 @@ impl Script for Waiting {
     }
 }
 
-/// Someone who holds the one key, and a fleet that waits for it.
+/// A client that holds the one key, and a fleet that waits for it.
 struct Queue {
     server: Server,
     holder: Control,
     fleet: Fleet,
-    /// CPU of each waiter's joining, in microseconds.
+    /// CPU per waiter that joins the queue, in microseconds.
     cpu_join: f64,
-    /// Memory when all were connected and none waited yet.
+    /// Memory once all were connected and none waited yet.
     idle_bytes: f64,
 }
 
@@ -490,7 +492,7 @@ fn memory(program: &Program, core: usize, count: usize) -> Result<Figures> {
     ])
 }
 
-/// Every connection says one thing and hears the answer, a thousand at a time.
+/// Every connection sends one line and receives the answer, a thousand at a time.
 fn all_say(fleet: &mut Fleet, say: fn(&mut Fleet, usize, u64)) -> Result<()> {
     struct Heard(usize);
     impl Script for Heard {
@@ -513,7 +515,7 @@ fn all_say(fleet: &mut Fleet, say: fn(&mut Fleet, usize, u64)) -> Result<()> {
     Ok(())
 }
 
-/// 15,000 wait, half of them leave in no order, then all.
+/// 15,000 clients wait; half of them leave in a mixed order, then all.
 fn one_key(program: &Program, core: usize, count: usize) -> Result<Figures> {
     let mut queue = Queue::form(program, core, "ACQ4ME", count, 600)?;
     let start = queue.idle_bytes;
@@ -541,8 +543,8 @@ fn one_key(program: &Program, core: usize, count: usize) -> Result<Figures> {
     ])
 }
 
-/// A fleet that holds `count` keys, four on each connection, which is all that
-/// one may have.
+/// A fleet that holds `count` keys, four on each connection, the most that one may
+/// have.
 fn hold(server: &Server, count: usize, keys_each: usize) -> Result<Fleet> {
     let mut fleet = Fleet::new(server.addr, count / keys_each)?;
     Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
@@ -587,8 +589,8 @@ fn restart(program: &Program, core: usize, scale: &Scale, held: usize) -> Result
     ])
 }
 
-/// Milliseconds of the longest silence that a cycling client hears, in a time
-/// at whose middle `act` happens. At most 10,000 cycles.
+/// The longest time without an answer to a cycling client, in milliseconds, over a
+/// period with `act` in the middle. At most 10,000 cycles.
 fn silence(server: &Server, scale: &Scale, mut act: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut fleet = Fleet::new(server.addr, 1)?;
     let mut traffic = Traffic::new(Mode::Cycle, Request::uncontended());
@@ -614,7 +616,7 @@ fn silence(server: &Server, scale: &Scale, mut act: impl FnMut() -> Result<()>) 
             longest_ns = longest_ns.max(now_ns - heard_ns);
             heard_ns = now_ns;
         }
-        // Not so fast that it runs out of cycles before the time is up.
+        // Slow enough that the cycles do not run out before the time is up.
         std::thread::sleep(Duration::from_micros(50));
     }
     must_be_clean(&traffic)?;

@@ -1,5 +1,5 @@
-//! The servers under measure: started on an address and a core of their own,
-//! asked over a plain connection, dead when this program ends however it ends.
+//! The measured servers: started on an address and a core of their own, queried over
+//! a plain connection, and killed when this program ends in any way.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::process;
 
-/// The reference knows no other port, so nobody gets another.
+/// The reference supports only this port, so all servers use it.
 pub const PORT: u16 = 7531;
 
 /// A program that speaks the protocol, or the floor's part of it.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// As the tables call it: `floor`, `reference`, `ours`, or another build's name.
+    /// Its name in the tables: `floor`, `reference`, `ours`, or another build's name.
     pub name: String,
-    /// What to start; it takes `-l ADDRESS` and listens on [`PORT`].
+    /// The command; it takes `-l ADDRESS` and listens on [`PORT`].
     pub path: PathBuf,
 }
 
@@ -47,13 +47,15 @@ impl Server {
     /// Starts `program` on `core` and waits until it answers.
     pub fn start(program: &Program, core: usize) -> Result<Self> {
         let addr = SocketAddr::new(IpAddr::V4(fresh_address()), PORT);
-        // This program itself sets the core, the limits and the parent's death
-        // as the child's, then becomes the server.
+        // Runs this program, which sets its core, its limits and the signal at its
+        // parent's death, and then executes the server.
         let child = Command::new(std::env::current_exe()?)
             .args(["confine", "--core", &core.to_string(), "--"])
             .arg(&program.path)
             .args(["-l", &addr.ip().to_string()])
             .env_remove("RUST_LOG")
+            // The library of the reference, on a machine that lacks it.
+            .env("LD_LIBRARY_PATH", "target/reference/libraries")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -85,7 +87,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -95,7 +97,7 @@ impl Server {
         process::settled_cpu(self.pid())
     }
 
-    /// Memory that is its own, in bytes, once it sleeps.
+    /// Its private memory in bytes, once it sleeps.
     pub fn own_bytes(&self) -> Result<f64> {
         process::settled_for(self.pid(), Duration::from_millis(50))?;
         Ok(process::memory(self.pid())?.private_dirty_bytes as f64)
@@ -115,9 +117,9 @@ impl Drop for Server {
     }
 }
 
-/// A loopback address that no server of this run had before: no TIME_WAIT of
-/// an earlier one is in the way (the reference has no SO_REUSEADDR), and each
-/// has all ephemeral ports to itself.
+/// A loopback address that no server of this run had before: no TIME_WAIT of an
+/// earlier server is in the way (the reference does not set SO_REUSEADDR), and each
+/// server has all ephemeral ports to itself.
 fn fresh_address() -> Ipv4Addr {
     static USED: AtomicU32 = AtomicU32::new(0);
     let n = USED.fetch_add(1, Ordering::Relaxed);
@@ -125,13 +127,13 @@ fn fresh_address() -> Ipv4Addr {
     Ipv4Addr::new(127, run as u8, (n / 250) as u8, (n % 250) as u8 + 1)
 }
 
-/// One blocking connection, to hold a lock or ask for a number.
+/// One blocking connection, to hold a lock or to ask for a counter.
 pub struct Control {
     stream: BufReader<TcpStream>,
 }
 
 impl Control {
-    /// Connects; answers are waited for 10 s at most.
+    /// Connects. Waits at most 10 s for each answer.
     pub fn connect(addr: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(5))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -152,7 +154,7 @@ impl Control {
         Ok(answer.trim_end().to_owned())
     }
 
-    /// Takes the lock or says why not.
+    /// Takes the lock, or fails with the reason.
     pub fn lock(&mut self, line: &str) -> Result<()> {
         match self.ask(line)?.as_str() {
             "LOCKED" => Ok(()),
@@ -176,8 +178,8 @@ impl Control {
     }
 }
 
-/// Becomes `command` on `core`: with all descriptors allowed, and killed when
-/// its parent dies. Returns only what went wrong.
+/// Executes `command` on `core`, with all descriptors allowed, to be killed when the
+/// parent dies. Returns only on failure.
 pub fn confine(core: usize, command: &[String]) -> Result<()> {
     use rustix::process::{Signal, set_parent_process_death_signal};
     process::pin_to(core)?;

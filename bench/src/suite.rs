@@ -8,15 +8,17 @@ use std::time::Instant;
 
 use crate::Result;
 use crate::figures::human;
+use crate::outcome::{EngineRow, Outcome, Sample};
 use crate::scenario::{Figures, METRICS, SCENARIOS, Scale, Scenario};
 use crate::server::Program;
 use crate::{fleet, process, report};
 
 /// Compare this daemon with the reference and the floor, and write docs/benchmarks.md
 ///
-/// Builds the daemon, gets Debian's C daemon, compiles the floor (bench/floor.c), then measures
-/// them in turn, round after round: daemon on one core, load on another. What counts is CPU time
-/// and the ratios within a round; both bear a machine that is not quite idle.
+/// Builds the daemon, gets Debian's C daemon, compiles the floor (bench/floor.c),
+/// then measures them in turn, round after round: daemon on one core, load on
+/// another. The figures are CPU time and the ratios within a round; both tolerate a
+/// machine that is not quite idle.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples, from the repository's top:
   make bench                                         all of it; writes docs/benchmarks.md
@@ -28,10 +30,10 @@ pub struct Args {
     /// Few and short rounds; writes no report unless --out is given
     #[arg(long)]
     quick: bool,
-    /// Measure these scenarios alone; writes no report unless --out is given
+    /// Measure only these scenarios; writes no report unless --out is given
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// Ask these programs alone: floor, reference, ours, or the name of an --other
+    /// Measure only these programs: floor, reference, ours, or the name of an --other
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     programs: Vec<String>,
     /// How often each is measured
@@ -40,7 +42,7 @@ pub struct Args {
     /// Measure another program too, e.g. an older build
     #[arg(long, value_name = "NAME=PATH")]
     other: Vec<String>,
-    /// Take this binary as ours instead of building it
+    /// Use this binary as ours instead of building it
     #[arg(long, value_name = "PATH")]
     ours: Option<PathBuf>,
     /// Core of the servers
@@ -55,65 +57,6 @@ pub struct Args {
     /// List the scenarios and end
     #[arg(long)]
     list: bool,
-}
-
-/// One program's figures in one round of one scenario.
-pub struct Sample {
-    /// The scenario's name.
-    pub scenario: &'static str,
-    /// The program's.
-    pub program: String,
-    /// Counted from 0.
-    pub round: usize,
-    /// What was measured.
-    pub figures: Figures,
-}
-
-/// Everything that a run brought.
-pub struct Outcome {
-    /// All samples, in the order they were taken.
-    pub samples: Vec<Sample>,
-    /// What could not be measured, and why.
-    pub failures: Vec<String>,
-    /// (scenario, program) where the program can't do it.
-    pub unables: Vec<(&'static str, String)>,
-    /// The programs compared.
-    pub programs: Vec<String>,
-    /// Rounds that were run.
-    pub rounds: usize,
-    /// Seconds that it took.
-    pub took_s: f64,
-    /// What the engine's own benchmark printed: keys, ns per pair and so on.
-    pub engine: Vec<EngineRow>,
-}
-
-/// The engine alone, with so many live keys.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EngineRow {
-    /// Keys that somebody holds.
-    pub keys: u64,
-    /// Nanoseconds for an uncontended ACQ4ME and RELEASE.
-    pub pair_ns: f64,
-    /// The slowest single insert while growing to so many.
-    pub worst_insert_ms: f64,
-}
-
-impl Outcome {
-    /// Figure `metric` of `program` in `scenario`, round by round.
-    pub fn by_round(&self, scenario: &str, program: &str, metric: &str) -> Vec<Option<f64>> {
-        let in_round = |round| {
-            let of_it =
-                |s: &&Sample| s.scenario == scenario && s.program == program && s.round == round;
-            let sample = self.samples.iter().find(of_it)?;
-            sample.figures.iter().find(|(name, _)| *name == metric).map(|(_, value)| *value)
-        };
-        (0..self.rounds).map(in_round).collect()
-    }
-
-    /// The same without the rounds that failed.
-    pub fn values(&self, scenario: &str, program: &str, metric: &str) -> Vec<f64> {
-        self.by_round(scenario, program, metric).into_iter().flatten().collect()
-    }
 }
 
 /// Runs the suite: progress on stderr, the table on stdout, the report as files.
@@ -146,6 +89,10 @@ pub fn run(args: &Args) -> Result<()> {
         outcome.engine = run_engine(&engine, server_core, args.quick)?;
     }
     print!("{}", report::table(&outcome));
+    let samples = top.join("bench/target/samples.csv");
+    std::fs::create_dir_all(top.join("bench/target"))?;
+    std::fs::write(&samples, outcome.csv())?;
+    eprintln!("wrote {}", samples.display());
     let out = match &args.out {
         Some(out) => Some(out.clone()),
         None if args.only.is_empty() && args.programs.is_empty() && !args.quick => {
@@ -175,7 +122,7 @@ fn chosen(args: &Args) -> Result<Vec<&'static Scenario>> {
     Ok(found)
 }
 
-/// The repository's top: this crate was built in a folder of it.
+/// The top of the repository: this crate was built in one of its folders.
 fn top_folder() -> Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let top = here.parent().ok_or("the bench has no folder above it")?;
@@ -190,7 +137,7 @@ fn programs(args: &Args, top: &Path) -> Result<Vec<Program>> {
         add("floor", build_floor(top)?);
     }
     if wanted("reference") {
-        let printed = output(Command::new(top.join("tests/fetch-reference.sh")))?;
+        let printed = output(Command::new(top.join("tests/support/fetch-reference.sh")))?;
         add("reference", PathBuf::from(printed.trim()));
     }
     if wanted("ours") {
@@ -212,7 +159,7 @@ fn programs(args: &Args, top: &Path) -> Result<Vec<Program>> {
 
 fn build_floor(top: &Path) -> Result<PathBuf> {
     eprintln!("compiling bench/floor.c");
-    let dir = top.join("bench/target");
+    let dir = top.join("target/bench");
     std::fs::create_dir_all(&dir)?;
     let floor = dir.join("floor");
     let mut cc = Command::new("cc");
@@ -238,16 +185,16 @@ fn build_ours(top: &Path) -> Result<PathBuf> {
 
 fn build_engine(top: &Path) -> Result<PathBuf> {
     eprintln!("building the engine's benchmark");
-    let bench = top.join("bench");
-    cargo(&bench, &["build", "--release", "--locked", "--bin", "engine"])?;
-    Ok(target_dir(&bench).join("release/engine"))
+    let place = ["--manifest-path", "bench/Cargo.toml", "--target-dir", "target/bench"];
+    cargo(top, &[&["build", "--release", "--locked", "--bin", "engine"], &place[..]].concat())?;
+    Ok(top.join("target/bench/release/engine"))
 }
 
 fn target_dir(folder: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| folder.join("target"), PathBuf::from)
 }
 
-/// What `command` prints; its failure is ours.
+/// What `command` prints. Fails if the command fails.
 fn output(mut command: Command) -> Result<String> {
     let name = format!("{:?}", command.get_program());
     let done = command.stderr(Stdio::inherit()).output().map_err(|e| format!("{name}: {e}"))?;
@@ -287,8 +234,8 @@ fn choose_cores(args: &Args) -> Result<(usize, usize)> {
     Ok((args.server_core.unwrap_or_else(|| cores[0]), args.load_core.unwrap_or_else(|| cores[1])))
 }
 
-/// All rounds. Within a round each scenario asks all programs, one right after
-/// the other and beginning with another one each round.
+/// Runs all rounds. Within a round, each scenario measures all programs one right
+/// after the other, and begins with a different one each round.
 fn measure_all(
     scenarios: &[&'static Scenario],
     programs: &[Program],
@@ -354,8 +301,8 @@ fn measure_all(
     }
 }
 
-/// What is being measured, on stderr: one line that changes on a terminal,
-/// a line for each measure elsewhere.
+/// Shows on stderr what is being measured: one line that changes on a terminal,
+/// otherwise a line for each measurement.
 struct Progress {
     total: usize,
     done: usize,
@@ -426,28 +373,5 @@ mod tests {
         let row = EngineRow { keys: 1000, pair_ns: 151.5, worst_insert_ms: 0.02 };
         assert_eq!(parse_engine_row("1000 151.5 0.02"), Some(row));
         assert_eq!(parse_engine_row("keys pair worst"), None);
-    }
-
-    #[test]
-    fn a_failed_round_leaves_a_gap_and_not_a_shift() {
-        let sample = |round, value| Sample {
-            scenario: "kept-1",
-            program: "ours".into(),
-            round,
-            figures: vec![("cpu_request", value)],
-        };
-        let outcome = Outcome {
-            samples: vec![sample(0, 4.0), sample(2, 5.0)],
-            failures: Vec::new(),
-            unables: Vec::new(),
-            programs: vec!["ours".into()],
-            rounds: 3,
-            took_s: 1.0,
-            engine: Vec::new(),
-        };
-        let by_round = outcome.by_round("kept-1", "ours", "cpu_request");
-        assert_eq!(by_round, [Some(4.0), None, Some(5.0)]);
-        assert_eq!(outcome.values("kept-1", "ours", "cpu_request"), [4.0, 5.0]);
-        assert!(outcome.values("kept-1", "floor", "cpu_request").is_empty());
     }
 }

@@ -13,7 +13,7 @@ use crate::fleet::{Conn, Fleet, Next, Script};
 pub enum Mode {
     /// Connections are kept; each locks and releases, again and again.
     Kept,
-    /// Each connects, locks, releases and closes, then begins anew.
+    /// Each connects, locks, releases and closes, then starts again.
     Cycle,
 }
 
@@ -24,9 +24,9 @@ pub struct Request {
     pub command: &'static str,
     /// Bytes in a key; a MediaWiki key has about 40.
     pub key_bytes: usize,
-    /// `workers`, `maxqueue` and `timeout` as the protocol has them.
+    /// `workers`, `maxqueue` and `timeout` of the protocol.
     pub limits: String,
-    /// Keys to choose from at random; none: one key for each connection.
+    /// Keys to choose from at random; `None`: one key for each connection.
     pub keys: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ pub struct Replies {
     pub queue_full: u64,
     /// `TIMEOUT`
     pub timeout: u64,
-    /// Anything else: an error of the server's or of ours.
+    /// Anything else: an error of the server or of this program.
     pub other: u64,
 }
 
@@ -80,27 +80,28 @@ impl Replies {
     }
 }
 
-/// The script of a plain load, and what it saw.
+/// The script of a plain load, and its results.
 pub struct Traffic {
     mode: Mode,
     request: Request,
-    /// From here on nobody begins anew.
+    /// No connection starts again after this time.
     pub stop_ns: u64,
-    /// Connections and cycles may begin this often, then no more.
+    /// How many more connections and cycles may begin.
     pub begins_left: u64,
-    /// Connections with a request under way.
+    /// Connections with a request in flight.
     pub busy: usize,
-    /// Paced load: who waits for a turn. Unpaced: unused.
+    /// Paced load: the connections that wait for a turn. Unpaced: unused.
     idle: VecDeque<usize>,
     paced: bool,
     random: u64,
     /// Requests answered.
     pub requests: u64,
-    /// Cycles done: locked and released, or refused.
+    /// Completed cycles: locked and released, or refused.
     pub cycles: u64,
-    /// Kept: of each request. Cycle: from connect to `RELEASED`. Nanoseconds.
+    /// Latencies in nanoseconds: of each request in mode `kept`; from connect to
+    /// `RELEASED` in mode `cycle`.
     pub latency: Histogram<u64>,
-    /// What the answers were.
+    /// The counts of the answers.
     pub replies: Replies,
     /// Connections that failed or that the server closed.
     pub lost: u64,
@@ -131,7 +132,7 @@ impl Traffic {
         }
     }
 
-    /// Forgets what was counted, for the measure that follows a warm-up.
+    /// Resets the counts, for the measurement that follows a warm-up.
     pub fn forget(&mut self) {
         self.requests = 0;
         self.cycles = 0;
@@ -147,7 +148,7 @@ impl Traffic {
         }
     }
 
-    /// Begins on every connection at once.
+    /// Starts every connection at once.
     pub fn begin(&mut self, fleet: &mut Fleet) -> Result<()> {
         for index in 0..fleet.conns.len() {
             if self.begins_left == 0 {
@@ -170,15 +171,15 @@ impl Traffic {
         Ok(())
     }
 
-    /// Runs until `stop_ns` or the last allowed begin, and until every request
-    /// under way is answered: nothing is left to disturb what comes next.
+    /// Runs until `stop_ns` or the last allowed start, and until every request in
+    /// flight is answered, so that nothing disturbs the next measurement.
     pub fn run(&mut self, fleet: &mut Fleet, seconds: f64) -> Result<()> {
         self.start(fleet, seconds)?;
         self.finish(fleet)
     }
 
-    /// The same, but what is under way at the end has `grace_ms` and is given
-    /// up then. Returns how many were.
+    /// The same, but requests in flight at the end get `grace_ms` and are then given
+    /// up. Returns how many were.
     pub fn run_and_give_up(
         &mut self,
         fleet: &mut Fleet,
@@ -196,7 +197,7 @@ impl Traffic {
         self.begin(fleet)
     }
 
-    /// Waits for all that is under way, for at most 20 s after the stop.
+    /// Waits for all requests in flight, for at most 20 s after the stop.
     pub fn finish(&mut self, fleet: &mut Fleet) -> Result<()> {
         match self.answered_by(fleet, self.stop_ns.saturating_add(20_000_000_000))? {
             true => Ok(()),
@@ -212,8 +213,8 @@ impl Traffic {
     }
 
     /// Runs for `seconds` at `rate` requests a second, spread evenly over the
-    /// connections that are free. A request's latency counts from when it was
-    /// due, so that a stall shows in all that it delays.
+    /// connections that are free. A request's latency counts from when it was due, so
+    /// that a stall shows in all requests that it delays.
     pub fn run_paced(&mut self, fleet: &mut Fleet, seconds: f64, rate: f64) -> Result<()> {
         self.start_paced(fleet, seconds);
         let mut pace = Pace::new(fleet.now_ns(), rate);
@@ -230,7 +231,7 @@ impl Traffic {
         self.idle = (0..fleet.conns.len()).collect();
     }
 
-    /// Sends what is due and hears what came; never sleeps, for accuracy.
+    /// Sends what is due and reads what has arrived; never sleeps, for accuracy.
     pub fn turn_paced(&mut self, fleet: &mut Fleet, pace: &mut Pace) -> Result<()> {
         while pace.due_ns <= fleet.now_ns() {
             let Some(index) = self.idle.pop_front() else { break };
@@ -250,7 +251,7 @@ impl Traffic {
 
     fn choose_key(&mut self, conn: &mut Conn) {
         if let Some(keys) = self.request.keys {
-            // xorshift64: good enough to spread keys, and no call to anyone.
+            // xorshift64: good enough to spread keys, and without a function call.
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
             self.random ^= self.random << 17;
@@ -271,7 +272,7 @@ impl Traffic {
         self.requests += 1;
     }
 
-    /// What follows once a lock is given back, or was never had.
+    /// What follows once a lock is given back or was refused.
     fn again(&mut self, conn: &mut Conn, now_ns: u64) -> Next {
         if now_ns >= self.stop_ns || self.begins_left == 0 {
             self.busy -= 1;
@@ -316,7 +317,7 @@ impl Script for Traffic {
     fn lost(&mut self, conn: &mut Conn, now_ns: u64) -> Next {
         self.lost += 1;
         conn.holds = false;
-        // A server that is gone must not be asked a million times.
+        // Avoids a million attempts at a server that is gone.
         let give_up = self.lost > 1000 && self.lost > self.requests;
         if now_ns >= self.stop_ns || give_up {
             self.busy = self.busy.saturating_sub(1);
@@ -333,7 +334,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `rate` requests a second from `now_ns` on.
+    /// `rate` requests per second from `now_ns` on.
     pub fn new(now_ns: u64, rate: f64) -> Self {
         Self { due_ns: now_ns, interval_ns: (1e9 / rate.max(0.001)) as u64 }
     }

@@ -1,10 +1,10 @@
-//! Each line is a request to the control socket: it is understood or refused in
-//! one line, and a command line that is understood is the one that was sent.
+//! Each line is a request to the control socket. It is understood, or refused in one
+//! line; a command line that is understood equals the one that was sent.
 
 use poolcounterd::server::{ControlRequest, parse_control_request};
 
 /// # Panics
-/// When a request is understood as something else than what it says.
+/// When a request is understood as another one.
 pub(crate) fn check(data: &[u8]) {
     for line in data.split(|&byte| byte == b'\n') {
         // As the daemon reads it.
@@ -18,6 +18,26 @@ fn check_line(line: &str) {
         Ok(ControlRequest::Drain) => "DRAIN",
         Ok(ControlRequest::Undrain) => "UNDRAIN",
         Ok(ControlRequest::Restart(None)) => "RESTART",
+        Ok(ControlRequest::Log(None)) => "LOG",
+        Ok(ControlRequest::Log(Some(filter))) => {
+            return assert_eq!(line.strip_prefix("LOG ").map(str::trim), Some(&*filter));
+        }
+        Ok(ControlRequest::MaxHold(None)) => "MAX-HOLD",
+        Ok(ControlRequest::MaxHold(Some(limits))) if limits.is_empty() => {
+            return assert_eq!(line.strip_prefix("MAX-HOLD ").map(str::trim), Some("none"));
+        }
+        Ok(ControlRequest::MaxHold(Some(limits))) => {
+            let shown: Vec<String> = limits.iter().map(ToString::to_string).collect();
+            let again = parse_control_request(&format!("MAX-HOLD {}", shown.join(" ")));
+            assert_eq!(again, Ok(ControlRequest::MaxHold(Some(limits))), "{line:?}");
+            return;
+        }
+        Ok(ControlRequest::Stats(query)) => {
+            assert!(line.starts_with("STATS"), "{line:?}");
+            let again = parse_control_request(&format!("STATS {}", query.words()));
+            assert_eq!(again, Ok(ControlRequest::Stats(query)), "{line:?}");
+            return;
+        }
         Ok(ControlRequest::Restart(Some(arguments))) => {
             let arguments: Vec<String> =
                 arguments.into_iter().map(|word| word.into_string().expect("text")).collect();

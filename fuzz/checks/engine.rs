@@ -1,23 +1,23 @@
-//! The bytes are operations on the engine, and the model of the simulation has
-//! to agree with it after each.
+//! The bytes are operations on the engine. The model of the simulation must agree
+//! with the engine after each of them.
 
 use crate::simulation::script::{Choices, Script};
 
-/// Short scripts get further in the same time: each step looks at everything.
+/// Short scripts explore more in the same time: each step compares everything.
 const STEPS_MAX: usize = 500;
 
 pub(crate) fn script(data: &[u8]) -> Script {
     Script::generate(&mut Bytes(data), STEPS_MAX)
 }
 
-/// The choices a fuzzer makes: its bytes, the first ones first.
+/// The choices of a fuzzer: its bytes, in order.
 struct Bytes<'a>(&'a [u8]);
 
 impl Choices for Bytes<'_> {
     fn below(&mut self, bound: u64) -> u64 {
         let mut number: u64 = 0;
         let mut reach: u64 = 1;
-        // No more bytes than the bound needs.
+        // Uses no more bytes than the bound needs.
         while reach < bound {
             let (&byte, rest) = self.0.split_first().unwrap_or((&0, &[]));
             self.0 = rest;

@@ -1,19 +1,18 @@
-//! The bytes are a snapshot that an old image hands over. Whatever they are, it
-//! is a refusal or an engine in order, never a panic; and what is accepted is
-//! written and read again as the same.
+//! The bytes are a snapshot that an old image hands over. The result is a refusal or
+//! a consistent engine, never a panic. An accepted snapshot stays the same when it is
+//! written and read again.
 
-use poolcounterd::engine::image::Image;
+use poolcounterd::engine::state::{EngineState, PoolState};
 use poolcounterd::engine::statistics::Counters;
 use poolcounterd::engine::{Engine, Time};
 use poolcounterd::server::snapshot::Snapshot;
-use std::hash::RandomState;
 
-/// A slot far out makes us reserve memory for all below it, which is right, and
-/// slow to do a thousand times a second.
+/// A high slot number makes the engine reserve memory for all slots below it. That is
+/// correct, but slow a thousand times a second.
 const SLOT_MAX: u32 = 10_000;
 
 /// # Panics
-/// When something is accepted that no daemon could go on from.
+/// When a state is accepted from which no daemon could continue.
 pub(crate) fn check(data: &[u8]) {
     let Ok(snapshot) = Snapshot::read(data) else {
         return;
@@ -27,28 +26,30 @@ pub(crate) fn check(data: &[u8]) {
 }
 
 fn check_engine(snapshot: &Snapshot) {
-    let image = snapshot.engine.clone();
-    let Ok(mut engine) = Engine::from_image(image, RandomState::new(), snapshot.taken) else {
+    let Ok(mut engine) = snapshot.resume_engine(snapshot.server.taken) else {
         return;
     };
     engine.check_invariants();
-    // Gauges are counted, whatever the snapshot says.
+    // The engine counts the gauges itself and ignores those of the snapshot.
     let counters = Counters {
         hashtable_entries: engine.counters.hashtable_entries,
         processing_workers: engine.counters.processing_workers,
         waiting_workers: engine.counters.waiting_workers,
-        ..snapshot.engine.counters
+        ..snapshot.server.engine.counters
     };
-    let expected = Image { counters, ..snapshot.engine.clone() };
-    assert_eq!(sorted(engine.image()), sorted(expected));
+    let expected = EngineState { counters, ..snapshot.server.engine.clone() };
+    assert_eq!(
+        sorted(engine.state(), engine.pool_states()),
+        sorted(expected, snapshot.pools.clone())
+    );
     serve_to_the_end(&mut engine, snapshot);
 }
 
-/// Half of the clients leave, then all waits run out, then the others leave.
+/// Half of the clients leave, then all waits time out, then the others leave.
 fn serve_to_the_end(engine: &mut Engine, snapshot: &Snapshot) {
     let (first, last) = snapshot.connections.split_at(snapshot.connections.len() / 2);
     for connection in first {
-        engine.disconnect(client(connection), snapshot.taken);
+        engine.disconnect(client(connection), snapshot.server.taken);
         engine.check_invariants();
     }
     let end = Time::from_ns(u64::MAX);
@@ -67,9 +68,13 @@ fn client(
     poolcounterd::engine::ClientId { slot: connection.slot, serial: connection.serial }
 }
 
-/// The order of the pools and of the spent locks in an image means nothing.
-fn sorted(mut image: Image) -> Image {
-    image.pools.sort_by(|a, b| a.key.cmp(&b.key));
-    image.spent.sort_by_key(|lock| (lock.client.slot, lock.depth));
-    image
+/// The order of the pools and of the spent locks in a state has no meaning.
+fn sorted<'a>(
+    mut state: EngineState,
+    pools: impl IntoIterator<Item = PoolState<'a>>,
+) -> (EngineState, Vec<PoolState<'a>>) {
+    state.spent.sort_by_key(|lock| lock.sequence);
+    let mut pools: Vec<PoolState> = pools.into_iter().collect();
+    pools.sort_by(|one, other| one.key.cmp(&other.key));
+    (state, pools)
 }

@@ -1,12 +1,12 @@
-//! The bytes are a stream from a client and the pieces in which it arrives. The
-//! lines must be those that a plain split finds, however it is cut, and each
-//! must be parsed as a plain reading of docs/protocol.md does.
+//! The bytes are a stream from a client and the pieces in which it arrives. The lines
+//! must be those that a simple split finds, for any pieces, and each line must be
+//! parsed as a simple implementation of docs/protocol.md does.
 
 use poolcounterd::protocol::lines::{LINE_BYTES_MAX, Line, Lines};
-use poolcounterd::protocol::{Acquire, Command, Mode};
+use poolcounterd::protocol::{Acquire, Command, Mode, Query, ROWS, Span, Subject, key_text};
 
 /// # Panics
-/// When lines or commands are not what they should be.
+/// When lines or commands are wrong.
 pub(crate) fn check(data: &[u8]) {
     let (cuts, stream) = decode(data);
     let expected = split(&stream);
@@ -17,9 +17,9 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// The first byte says how many of those behind it are lengths of pieces. In the
-/// stream, a byte 0xFE and the one behind it stand for a run of letters about as
-/// long as a line may be: a fuzzer would be long in finding one.
+/// The first byte says how many of the next bytes are lengths of pieces. In the
+/// stream, a byte 0xFE and the next one stand for a run of letters about as long as a
+/// line may be: a fuzzer would need long to find one.
 fn decode(data: &[u8]) -> (&[u8], Vec<u8>) {
     let (&count, data) = data.split_first().unwrap_or((&0, &[]));
     let (cuts, mut data) = data.split_at(data.len().min(usize::from(count % 16)));
@@ -37,7 +37,7 @@ fn decode(data: &[u8]) -> (&[u8], Vec<u8>) {
     (cuts, stream)
 }
 
-/// Pieces of the lengths in `cuts`, and what remains.
+/// Pieces of the lengths in `cuts`, and the rest.
 fn cut<'a>(mut stream: &'a [u8], cuts: &[u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for &cut in cuts {
@@ -53,7 +53,7 @@ fn cut<'a>(mut stream: &'a [u8], cuts: &[u8]) -> Vec<&'a [u8]> {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
-    /// `None` for one that is too long.
+    /// `None` for a line that is too long.
     lines: Vec<Option<Vec<u8>>>,
     unfinished: Vec<u8>,
 }
@@ -64,7 +64,7 @@ impl Found {
     }
 }
 
-/// With the code under test.
+/// The lines that the code under test finds.
 fn read(pieces: &[&[u8]]) -> Found {
     let mut lines = Lines::default();
     let mut found = Vec::new();
@@ -81,7 +81,7 @@ fn read(pieces: &[&[u8]]) -> Found {
     Found { lines: found, unfinished: lines.unfinished().to_vec() }
 }
 
-/// In the plainest way.
+/// The lines that a simple split finds.
 fn split(stream: &[u8]) -> Found {
     let mut lines: Vec<&[u8]> = stream.split(|&byte| byte == b'\n').collect();
     let unfinished = lines.pop().expect("a split has a part");
@@ -91,7 +91,7 @@ fn split(stream: &[u8]) -> Found {
         .map(|line| (line.len() <= with_line_feed_max).then_some(line))
         .map(|line| line.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()))
         .collect();
-    // Said as soon as it is known.
+    // Reported as soon as it is known.
     if unfinished.len() > with_line_feed_max {
         lines.push(None);
         return Found { lines, unfinished: Vec::new() };
@@ -102,10 +102,30 @@ fn split(stream: &[u8]) -> Found {
 fn check_command(line: &[u8]) {
     let command = Command::parse(line);
     assert_eq!(command, plainly(line), "{}", line.escape_ascii());
-    assert_eq!(command, Command::parse(&written(&command, line)), "{}", line.escape_ascii());
+    let mut written = Vec::new();
+    if command.write(&mut written).is_ok() {
+        let again = written.strip_suffix(b"\n").expect("a line feed");
+        assert_eq!(command, Command::parse(again), "{}", line.escape_ascii());
+    } else {
+        assert!(can_t_be_written(&command), "{}", line.escape_ascii());
+    }
 }
 
-/// A line is read in the plainest way.
+/// A written line may be longer than the one that was read: a number may take more
+/// digits, and a word that is not UTF-8 more bytes. A `\r` at the end of a written
+/// line would belong to the line end, not to the name.
+fn can_t_be_written(command: &Command) -> bool {
+    match command {
+        Command::Unknown => true,
+        Command::Stats(query) => {
+            query.words().ends_with('\r') || query.words().len() > LINE_BYTES_MAX / 2
+        }
+        Command::Acquire(request) => request.key.len() > LINE_BYTES_MAX / 2,
+        Command::Release => false,
+    }
+}
+
+/// A simple parser of a line.
 fn plainly(line: &[u8]) -> Command<'_> {
     let (word, rest) = match line.iter().position(|&byte| byte == b' ') {
         Some(space) => (&line[..space], Some(&line[space + 1..])),
@@ -114,10 +134,62 @@ fn plainly(line: &[u8]) -> Command<'_> {
     match (word, rest) {
         (b"ACQ4ME", Some(rest)) => Command::Acquire(plain_acquire(Mode::ForMe, rest)),
         (b"ACQ4ANY", Some(rest)) => Command::Acquire(plain_acquire(Mode::ForAnyone, rest)),
-        (b"STATS", Some(rest)) => Command::Stats(rest),
+        (b"STATS", Some(rest)) => Command::Stats(plain_query(rest)),
         _ if line.get(..7) == Some(b"RELEASE") => Command::Release,
         _ => Command::Unknown,
     }
+}
+
+fn plain_query(rest: &[u8]) -> Query {
+    let text = String::from_utf8_lossy(rest).to_ascii_lowercase();
+    let words: Vec<&str> = text.split(' ').collect();
+    let rows = |word: &str| {
+        let is_number = !word.is_empty() && word.chars().all(|c| c.is_ascii_digit());
+        let digits = word.trim_start_matches('0');
+        // A number that does not fit counts as the largest.
+        (is_number && !digits.is_empty()).then(|| digits.parse().unwrap_or(u32::MAX))
+    };
+    let known = match words[..] {
+        ["full"] => Some(Query::Full),
+        ["uptime"] => Some(Query::Uptime),
+        ["json"] => Some(Query::Json),
+        ["keys"] => Some(Query::Keys(ROWS)),
+        ["keys", n] => rows(n).map(Query::Keys),
+        ["clients"] => Some(Query::Clients(ROWS)),
+        ["clients", n] => rows(n).map(Query::Clients),
+        ["slow"] => Some(Query::Slow(ROWS)),
+        ["slow", n] => rows(n).map(Query::Slow),
+        ["top"] | ["top", "minute" | "keys"] | ["top", "minute", "keys"] => {
+            Some(Query::Top(Span::Minute, Subject::Keys))
+        }
+        ["top", "hour"] | ["top", "hour", "keys"] => Some(Query::Top(Span::Hour, Subject::Keys)),
+        ["top", "clients"] | ["top", "minute", "clients"] => {
+            Some(Query::Top(Span::Minute, Subject::Clients))
+        }
+        ["top", "hour", "clients"] => Some(Query::Top(Span::Hour, Subject::Clients)),
+        ["key", _] => plain_key(&rest[4..]).map(Query::Key),
+        _ => None,
+    };
+    known.unwrap_or(Query::Counter(text))
+}
+
+/// The key whose text this is. Its own text, escaped, means the same key.
+fn plain_key(text: &[u8]) -> Option<Vec<u8>> {
+    let mut key = Vec::new();
+    for (n, piece) in text.split(|&byte| byte == b'\\').enumerate() {
+        let is_escape = n > 0;
+        if !is_escape {
+            key.extend_from_slice(piece);
+            continue;
+        }
+        let escape = std::str::from_utf8(piece.get(..3)?).ok()?;
+        let digits = escape.strip_prefix(['x', 'X']).filter(|digits| !digits.starts_with('+'))?;
+        key.push(u8::from_str_radix(digits, 16).ok()?);
+        key.extend_from_slice(&piece[3..]);
+    }
+    let again = key_text(&key);
+    assert!(again.bytes().all(|byte| byte.is_ascii_graphic()), "{again:?}");
+    (!key.is_empty()).then_some(key)
 }
 
 fn plain_acquire(mode: Mode, rest: &[u8]) -> Acquire<'_> {
@@ -127,7 +199,7 @@ fn plain_acquire(mode: Mode, rest: &[u8]) -> Acquire<'_> {
         let text = std::str::from_utf8(field(n)).unwrap_or("");
         let all_digits = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
         let digits = text.trim_start_matches('0');
-        // Whatever does not fit is more than the largest.
+        // A number that does not fit counts as the largest.
         if all_digits && !digits.is_empty() { digits.parse().unwrap_or(max).min(max) } else { 0 }
     };
     Acquire {
@@ -136,22 +208,5 @@ fn plain_acquire(mode: Mode, rest: &[u8]) -> Acquire<'_> {
         workers: number(1, u32::MAX.into()) as u32,
         max_queue: number(2, u32::MAX.into()) as u32,
         timeout_s: number(3, u64::MAX),
-    }
-}
-
-/// The line a tidy client would have sent for `command`.
-fn written(command: &Command, line: &[u8]) -> Vec<u8> {
-    match command {
-        Command::Acquire(request) => {
-            let word: &[u8] = if request.mode == Mode::ForMe { b"ACQ4ME" } else { b"ACQ4ANY" };
-            let Acquire { workers, max_queue, timeout_s, .. } = request;
-            let limits = format!("{workers} {max_queue} {timeout_s}");
-            // Without a key, there is nothing behind it.
-            let limits = if request.key.is_empty() { "" } else { &limits };
-            [word, b" ", request.key, b" ", limits.as_bytes()].concat()
-        }
-        Command::Release => b"RELEASE".to_vec(),
-        Command::Stats(what) => [b"STATS ", *what].concat(),
-        Command::Unknown => line.to_vec(),
     }
 }

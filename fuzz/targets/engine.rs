@@ -1,11 +1,11 @@
-//! Runs the operations of `checks/engine.rs` under libFuzzer. What fails is shrunk
-//! and printed as a script by `cargo test --test fuzz_seeds`, once it lies in
-//! `seeds/engine/`.
+//! Runs the operations of `checks/engine.rs` under libFuzzer. Put an input that fails
+//! into `seeds/engine/`: `cargo test --test engine fuzz_seeds` shrinks it and prints
+//! it as a script.
 #![no_main]
 
 #[path = "../checks/engine.rs"]
 mod engine;
-#[path = "../../tests/simulation/mod.rs"]
+#[path = "../../tests/engine/simulation/mod.rs"]
 mod simulation;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

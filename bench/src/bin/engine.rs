@@ -1,9 +1,10 @@
-//! The engine alone, without sockets: what an uncontended `ACQ4ME` and its
-//! `RELEASE` cost beside so many live keys, and the slowest single insert on the
-//! way to them (a table that grows stalls everybody).
+//! The engine alone, without sockets: what an uncontended `ACQ4ME` and its `RELEASE`
+//! cost beside a number of live keys, and the slowest single insert on the way to
+//! them (a table that grows stalls all clients).
 //!
-//! One line for each number of keys: keys, nanoseconds a pair, milliseconds of
-//! the slowest insert, both medians of several engines. `--quick`: fewer, shorter.
+//! Prints one line for each number of keys: keys, nanoseconds per pair, milliseconds
+//! of the slowest insert; both times are medians of several engines. `--quick`: fewer
+//! and shorter runs.
 
 use std::hash::RandomState;
 use std::time::Instant;
@@ -13,8 +14,8 @@ use poolcounterd::protocol::{Acquire, Mode, Reply};
 
 const KEY_COUNTS: &[u32] = &[10, 100, 1000, 10_000, 100_000, 1_000_000];
 
-/// Pairs between two looks at the clock; their keys are written before it runs,
-/// and hot, as what was just received is.
+/// Pairs between two readings of the clock. Their keys are written before and are in
+/// the cache, like input that was just received.
 const BATCH: usize = 256;
 
 fn main() {
@@ -37,7 +38,8 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// An engine in which `keys` clients hold a key each, and the slowest insert.
+/// An engine in which `keys` clients hold one key each, and the time of the slowest
+/// insert.
 fn grown(keys: u32) -> (Engine, u64) {
     let mut engine = Engine::new(RandomState::new(), Time::from_ns(0));
     let mut worst_ns = 0;
@@ -50,8 +52,8 @@ fn grown(keys: u32) -> (Engine, u64) {
     (engine, worst_ns)
 }
 
-/// Nanoseconds for one lock and release. The keys come in no order, so that
-/// each is as cold to the engine as so many live keys make it.
+/// Nanoseconds for one lock and release. The keys come in random order, so that each
+/// is as cold in the cache as with so many live keys in use.
 fn pair_ns(engine: &mut Engine, keys: u32, batches: u64) -> f64 {
     let one = client(keys);
     let mut random: u64 = 0x9e37_79b9_7f4a_7c15;

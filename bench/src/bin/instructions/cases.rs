@@ -1,26 +1,28 @@
-//! What is counted. Each case sets up an engine and gives back the work to be
-//! measured on it, which checks its own answers: a case that measured something
+//! The measured cases. Each case sets up an engine and returns the work to be
+//! measured on it. The work checks its own answers: a case that measured something
 //! else than it says would be worse than none.
 
 use std::hash::RandomState;
 use std::hint::black_box;
+use std::ops::Range;
 
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::lines::{Line, Lines};
-use poolcounterd::protocol::{Acquire, Command, Mode, Reply};
-use poolcounterd::server::reports;
+use poolcounterd::protocol::{Acquire, Command, Mode, Query, Reply};
+use poolcounterd::reports::{self, Answer};
 
 /// The work, ready to be measured.
 type Work = Box<dyn FnMut()>;
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// By which the total is divided.
+    /// The number of operations, by which the total is divided.
     pub(crate) operations: u32,
     pub(crate) prepare: fn() -> Work,
 }
 
 const PAIRS: u32 = 10_000;
+const PAIRS_PER_SECOND: u32 = 200_000;
 const WAITERS: u32 = 1000;
 const STATS: u32 = 100;
 const ROUNDS: u32 = 20;
@@ -28,6 +30,12 @@ const ROUNDS: u32 = 20;
 pub(crate) const CASES: &[Case] = &[
     Case { name: "lock-release-1000-keys", operations: PAIRS, prepare: || pairs_beside(1000) },
     Case { name: "lock-release-100000-keys", operations: PAIRS, prepare: || pairs_beside(100_000) },
+    Case { name: "lock-release-each-watched", operations: PAIRS, prepare: pairs_watched },
+    Case {
+        name: "lock-release-whole-second",
+        operations: PAIRS_PER_SECOND,
+        prepare: pairs_of_a_second,
+    },
     Case { name: "wait", operations: WAITERS, prepare: waiting },
     Case { name: "hand-on", operations: WAITERS, prepare: handing_on },
     Case { name: "wake-by-done", operations: WAITERS, prepare: waking },
@@ -38,20 +46,41 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "stats-full", operations: STATS, prepare: stats_full },
 ];
 
-/// Uncontended locks, each given back, while others hold so many other keys.
+/// Uncontended locks, each given back, while other clients hold so many other keys.
 fn pairs_beside(live_keys: u32) -> Work {
     let mut engine = new_engine();
     for n in 0..live_keys {
         acquire(&mut engine, n, Mode::ForMe, &key(n));
         expect(&mut engine, n, Reply::Locked);
     }
-    let keys: Vec<String> = (0..PAIRS).map(|n| key(live_keys + n)).collect();
+    pairs(engine, live_keys..live_keys + PAIRS, WARMED_UP, NS_BETWEEN)
+}
+
+/// Uncontended locks at 1,000 a second: each is watched for `STATS TOP`.
+fn pairs_watched() -> Work {
+    let engine = Engine::new(RandomState::new(), Time::from_ns(0));
+    pairs(engine, 0..PAIRS, WARMED_UP, 1_000_000)
+}
+
+/// Uncontended locks for a whole second, the first ones of which are each watched.
+fn pairs_of_a_second() -> Work {
+    let next_second = Time::from_ns(2_000_000_000);
+    pairs(warmed_up(next_second), 0..PAIRS_PER_SECOND, next_second, NS_BETWEEN)
+}
+
+/// A client takes and gives back a lock on one new key after the other, from `now` on.
+fn pairs(mut engine: Engine, keys: Range<u32>, now: Time, ns_between: u64) -> Work {
+    let n = keys.start;
+    let keys: Vec<String> = keys.map(key).collect();
     Box::new(move || {
+        let mut now = now;
         for key in &keys {
-            acquire(&mut engine, live_keys, Mode::ForMe, key);
-            expect(&mut engine, live_keys, Reply::Locked);
-            engine.release(client(live_keys), Time::from_ns(2_000));
-            expect(&mut engine, live_keys, Reply::Released);
+            now = now.plus_ns(ns_between);
+            acquire_at(&mut engine, n, Mode::ForMe, key, now);
+            expect(&mut engine, n, Reply::Locked);
+            engine.release(client(n), now);
+            expect(&mut engine, n, Reply::Released);
+            while engine.take_sample().is_some() {}
         }
     })
 }
@@ -59,9 +88,9 @@ fn pairs_beside(live_keys: u32) -> Work {
 /// Joining a queue, and the timer wheel.
 fn waiting() -> Work {
     let mut engine = held();
-    // The slab's growth belongs to whoever makes it grow; here it has room.
+    // Growth of the slab is not part of this case: the slab has room.
     join(&mut engine, Mode::ForMe);
-    (1..=WAITERS).for_each(|n| engine.disconnect(client(n), Time::from_ns(1_000)));
+    (1..=WAITERS).for_each(|n| engine.disconnect(client(n), WARMED_UP.plus_ns(6_000_000)));
     Box::new(move || join(&mut engine, Mode::ForMe))
 }
 
@@ -70,18 +99,18 @@ fn handing_on() -> Work {
     let mut engine = queued(Mode::ForMe);
     Box::new(move || {
         for n in 0..WAITERS {
-            engine.release(client(n), Time::from_ns(3_000));
+            engine.release(client(n), WARMED_UP.plus_ns(6_000_000));
             expect(&mut engine, n + 1, Reply::Locked);
             expect(&mut engine, n, Reply::Released);
         }
     })
 }
 
-/// One holder gives back, and all waiters are content with its work.
+/// One holder gives back, and all waiters accept its work.
 fn waking() -> Work {
     let mut engine = queued(Mode::ForAnyone);
     Box::new(move || {
-        engine.release(client(0), Time::from_ns(3_000));
+        engine.release(client(0), WARMED_UP.plus_ns(6_000_000));
         for n in 1..=WAITERS {
             expect(&mut engine, n, Reply::Done);
         }
@@ -89,13 +118,13 @@ fn waking() -> Work {
     })
 }
 
-/// All waits run out, at times over some seconds; a turn every 10 ms.
+/// All waits time out, spread over some seconds; one turn every 10 ms.
 fn timing_out() -> Work {
     let mut engine = queued(Mode::ForMe);
     Box::new(move || {
         let mut ended = 0;
         for turn in 0..2_000 {
-            engine.expire(Time::from_ns(turn * 10_000_000));
+            engine.expire(WARMED_UP.plus_ns(turn * 10_000_000));
             while let Some((_, reply)) = engine.take_answer() {
                 assert_eq!(reply, Reply::Timeout);
                 ended += 1;
@@ -106,19 +135,19 @@ fn timing_out() -> Work {
     })
 }
 
-/// The waiters leave, in no order.
+/// The waiters leave, in a mixed order.
 fn disconnecting() -> Work {
     let mut engine = queued(Mode::ForMe);
     Box::new(move || {
         for n in 0..WAITERS {
-            // 7 and 1000 have no common divisor: each comes once.
-            engine.disconnect(client(1 + n * 7 % WAITERS), Time::from_ns(3_000));
+            // 7 and 1000 have no common divisor: each waiter comes once.
+            engine.disconnect(client(1 + n * 7 % WAITERS), WARMED_UP.plus_ns(6_000_000));
         }
         assert_eq!(engine.counters.waiting_workers, 0);
     })
 }
 
-/// Bytes to lines to commands, as they come in segments of so many bytes.
+/// Bytes to lines to commands, received in segments of so many bytes.
 fn reading(segment_bytes: usize) -> Work {
     let stream = conversation();
     let mut lines = Lines::default();
@@ -139,7 +168,7 @@ fn reading(segment_bytes: usize) -> Work {
 
 const LINES: u32 = 100;
 
-/// What MediaWiki says: locks and releases, a look at the statistics.
+/// What clients send: locks and releases, a request for statistics.
 fn conversation() -> Vec<u8> {
     let mut text = String::new();
     for n in 0..(LINES - 2) / 2 {
@@ -159,8 +188,9 @@ fn stats_full() -> Work {
     Box::new(move || {
         for n in 0..STATS {
             let now = Time::from_ns(356_437_000_000_000 + u64::from(n));
-            let text = reports::stats(b"FULL", &engine, now).expect("STATS FULL");
-            assert!(black_box(text).ends_with(b"\n\n"));
+            let answer = reports::stats(&Query::Full, &engine, now);
+            let Answer::Text(text) = black_box(answer) else { panic!("no text") };
+            assert!(text.ends_with(b"\n\n"));
         }
     })
 }
@@ -188,16 +218,42 @@ fn join(engine: &mut Engine, mode: Mode) {
     assert_eq!(engine.take_answer(), None);
 }
 
+/// Between two requests at full rate.
+const NS_BETWEEN: u64 = 1_000_000_000 / PAIRS_PER_SECOND as u64;
+
+/// From then on all requests come: in a second whose first ones, each of which is watched,
+/// have come already.
+const WARMED_UP: Time = Time::from_ns(1_300_000_000);
+
+/// An engine at full rate: of many requests, few are watched for `STATS TOP`.
 fn new_engine() -> Engine {
-    Engine::new(RandomState::new(), Time::from_ns(0))
+    warmed_up(WARMED_UP)
+}
+
+fn warmed_up(until: Time) -> Engine {
+    let mut engine = Engine::new(RandomState::new(), Time::from_ns(0));
+    let mut now = Time::from_ns(0);
+    while now < until {
+        now = now.plus_ns(NS_BETWEEN);
+        acquire_at(&mut engine, 0, Mode::ForMe, "warm", now);
+        expect(&mut engine, 0, Reply::Locked);
+        engine.release(client(0), now);
+        expect(&mut engine, 0, Reply::Released);
+        while engine.take_sample().is_some() {}
+    }
+    engine
 }
 
 fn acquire(engine: &mut Engine, n: u32, mode: Mode, key: &str) {
+    acquire_at(engine, n, mode, key, WARMED_UP.plus_ns(u64::from(n) * NS_BETWEEN));
+}
+
+fn acquire_at(engine: &mut Engine, n: u32, mode: Mode, key: &str, now: Time) {
     // Timeouts of 1 to 15 seconds, so that the wheel has work.
     let timeout_s = u64::from(1 + n % 15);
     let key = key.as_bytes();
     let request = Acquire { mode, key, workers: 1, max_queue: 10_000, timeout_s };
-    engine.acquire(client(n), &request, Time::from_ns(u64::from(n) * 1_000_000));
+    engine.acquire(client(n), &request, now);
 }
 
 fn expect(engine: &mut Engine, n: u32, reply: Reply) {

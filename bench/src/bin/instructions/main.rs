@@ -1,13 +1,13 @@
-//! How many instructions the engine takes for what it does, by callgrind: unlike
-//! times, that is the same on a busy machine, so a test can hold it.
+//! How many instructions the engine's operations take, counted by callgrind. Unlike
+//! times, the counts are the same on a busy machine, so a test can check them.
 //!
-//! Each case of [`cases`] runs in a process of its own under callgrind, which
-//! counts within [`measured`] alone. The counts are compared with those in
-//! `bench/instructions.txt`; more than [`TOLERANCE`] above one of them is a failure.
-//! They hold for one compiler and one C library: with others the counts are shown
-//! and nothing fails.
+//! Each case of [`cases`] runs in its own process under callgrind, which counts only
+//! within [`measured`]. The counts are compared with those in
+//! `bench/instructions.txt`; a count more than [`TOLERANCE`] above its record is a
+//! failure. The record is valid for one compiler and one C library: with others, the
+//! counts are shown and nothing fails.
 //!
-//! `--record` writes the file anew. `--case NAME` is one case, what callgrind runs.
+//! `--record` rewrites the file. `--case NAME` runs one case; callgrind runs that.
 
 mod cases;
 
@@ -18,13 +18,13 @@ use std::process::{Command, ExitCode};
 
 use cases::CASES;
 
-/// By how much a count may rise. Runs differ by 0.1 %: keys are hashed with another
-/// seed each time.
+/// How much a count may rise. Runs differ by 0.1 %, because each hashes keys with a
+/// different seed.
 const TOLERANCE: f64 = 0.05;
 
 const COUNTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
-/// Errors here are words for whoever started us.
+/// Errors are messages for the user.
 type Result<T> = std::result::Result<T, String>;
 
 fn main() -> ExitCode {
@@ -52,7 +52,7 @@ fn run_case(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Callgrind counts while this is running.
+/// Callgrind counts while this function runs.
 #[inline(never)]
 fn measured(work: &mut dyn FnMut()) {
     work();
@@ -128,7 +128,7 @@ fn surroundings() -> Result<String> {
     Ok(format!("{}, {}, {}", compiler.trim(), std::env::consts::ARCH, library.trim()))
 }
 
-/// Instructions an operation of `case`.
+/// Instructions per operation of `case`.
 fn count(case: &cases::Case) -> Result<f64> {
     let profile = profile_directory().join(format!("{}.out", case.name));
     let us = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -154,7 +154,7 @@ fn valgrind() -> OsString {
 }
 
 fn profile_directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/callgrind")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/callgrind")
 }
 
 /// The line `totals: N` of callgrind's output.
