@@ -2,13 +2,16 @@
 
 import hashlib
 import json
+import lzma
 import os
 import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
-from machine import BUILD_PACKAGES, archives, expect, make_root
+import scenarios
+from machine import BUILD_PACKAGES, ROOT_PACKAGES, Machine
+from roots import archives, expect, make_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -32,7 +35,10 @@ def lintian_is_silent(world):
 
 def scripts_are_clean(world):
     """shellcheck finds nothing in the maintainer and test scripts."""
-    scripts = ["debian/poolcounter.postinst", "debian/poolcounter.prerm", "debian/build-package", "debian/tests/smoke", "debian/tests/service"]
+    scripts = ["debian/poolcounter.postinst", "debian/poolcounter.prerm", "debian/build-package", "debian/tests/smoke",
+               "debian/tests/service", "debian/tests/client", "tests/mediawiki/site/counted-convert",
+               "tests/support/fetch-tools.sh", "tests/support/fetch-reference.sh", "tests/support/unpack-debian.sh",
+               "bench/fetch-valgrind.sh", "fuzz/run.sh"]
     run(world, ["shellcheck", *scripts], cwd=REPOSITORY)
 
 
@@ -46,16 +52,17 @@ def copyright_is_complete(world):
 
 
 def same_bits_from_another_path(world):
-    """Built again at another path, with the crates' sources elsewhere too, every
-    package is the same to the bit."""
+    """`make deb` in an unpacked tarball, at another path and with the crates' sources
+    elsewhere, builds every package identically."""
     elsewhere = world.directory / "again" / "at-another-path"
     shutil.rmtree(elsewhere.parent, ignore_errors=True)
     unpack(world, elsewhere)
     environment = {**os.environ, "CARGO_HOME": str(elsewhere / "cargo-home"), "TZ": "Pacific/Apia", "LC_ALL": "C.UTF-8"}
     environment.setdefault("RUSTUP_HOME", str(Path.home() / ".rustup"))
-    run(world, [elsewhere / world.source_tree.name / "debian/build-package"], env=environment)
+    tree = elsewhere / world.source_tree.name
+    run(world, ["make", "-C", tree, "deb"], env=environment, seconds=1800)
     first = {path.name: sha256(path) for path in world.deb.parent.glob("*.deb")}
-    second = {path.name: sha256(path) for path in elsewhere.glob("*.deb")}
+    second = {path.name: sha256(path) for path in (tree / "target/deb").glob("*.deb")}
     expect(first and first == second, f"not the same: {first}, {second}")
 
 
@@ -64,13 +71,23 @@ def unpack(world, directory):
     run(world, ["tar", "-C", directory, "-xf", world.tarball])
 
 
+def unpacked_sha256(path):
+    """Of the uncompressed file, because each release's xz compresses differently."""
+    return hashlib.sha256(lzma.open(path).read()).hexdigest()
+
+
 def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+# Unoptimized, for binaries that are only built and started.
+QUICK = "CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16"
+
+
 def builds_offline(world, suite):
-    """The source tarball becomes a package with the suite's own cargo, by plain
-    dpkg-buildpackage and without a network."""
+    """Without a network, and with the suite's own cargo: in the unpacked source
+    tarball, `make dist` makes an identical one, `make run` works, and plain
+    dpkg-buildpackage builds the package. Returns the package."""
     root = world.roots / f"{suite}-build"
     make_root(root, suite, BUILD_PACKAGES[suite])
     build = root / "build"
@@ -78,10 +95,15 @@ def builds_offline(world, suite):
     unpack(world, build)
     tree = f"/build/{world.source_tree.name}"
     run(world, ["unshare", "--net", "chroot", root, "sh", "-ec",
-                f"cd {tree} && cargo --version && dpkg-buildpackage -us -uc -b && ls -l /build"],
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"})
-    expect(list(build.glob("poolcounter_*.deb")), "no package came out")
+                f"cd {tree} && cargo --version && make dist && {QUICK} make run ARGS=--version"
+                " && dpkg-buildpackage -us -uc -b && ls -l /build"],
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}, seconds=1800)
+    again = build / world.source_tree.name / "target/dist" / world.tarball.name
+    expect(unpacked_sha256(again) == unpacked_sha256(world.tarball), "make dist in the unpacked tarball made another one")
+    package = world.directory / f"built-on-{suite}.deb"
+    next(build.glob("poolcounter_*.deb")).rename(package)
     shutil.rmtree(build)
+    return package
 
 
 def builds_offline_bookworm(world):
@@ -90,8 +112,16 @@ def builds_offline_bookworm(world):
 
 
 def builds_offline_trixie(world):
-    """With trixie's cargo 1.85: the oldest that is promised."""
-    builds_offline(world, "trixie")
+    """With trixie's cargo 1.85, the oldest supported; the result also installs,
+    serves and reloads on bookworm."""
+    package = builds_offline(world, "trixie")
+    for suite in ROOT_PACKAGES:
+        with Machine(world.roots / suite, world.log) as machine:
+            machine.copy_in(package, scenarios.OURS)
+            scenarios.install_ours(machine)
+            with scenarios.HeldLock(machine):
+                machine.run("systemctl reload poolcounter")
+            scenarios.expect_served(machine)
 
 
 def piuparts_bookworm(world):
@@ -109,13 +139,13 @@ def piuparts(world, suite):
     make_root(root, suite, "adduser")
     run(world, ["piuparts", "--distribution", suite, "--existing-chroot", root, "--warn-on-others", "--no-eatmydata",
                 "--mirror", f"{archives()[0]} main", "--scriptsdir", "/etc/piuparts/scripts",
-                # On trixie, bookworm's piuparts takes offence at the sync that it puts there itself, and
-                # at what debconf leaves of any installation.
+                # On trixie, bookworm's piuparts rejects its own replacement of sync, and files that debconf
+                # leaves after any installation.
                 "--warn-on-debsums-errors", "--ignore-regex", "/var/cache/debconf/tmp.ci/?", world.deb])
 
 
 def installs_below_prefix(world):
-    """make install: DESTDIR and PREFIX are heeded, the unit starts what is there."""
+    """make install respects DESTDIR and PREFIX, and the unit starts the installed binary."""
     target = world.directory / "installed"
     shutil.rmtree(target, ignore_errors=True)
     binary = world.directory / "binary"
@@ -129,15 +159,22 @@ def installs_below_prefix(world):
 
 
 def static_binary_and_image(world):
-    """make static: one file that runs anywhere, in a tarball with what belongs to
-    it; the Dockerfile is clean, and its image serves and is found healthy."""
+    """make static: files that run anywhere, in a tarball with their documents and
+    units; the Dockerfile is clean, and its image serves and passes its health check."""
     run(world, ["make", "static"], cwd=REPOSITORY)
     tarball = max((REPOSITORY / "target/static").glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
     tree = tarball.with_name(tarball.name.removesuffix(".tar.gz"))
     listing = subprocess.run(["tar", "-tf", tarball], stdout=subprocess.PIPE, text=True, check=True).stdout
-    for name in ["bin/poolcounterd", "share/man/man1/poolcounterd.1", "share/doc/poolcounterd/README.md",
+    for name in ["bin/poolcounterd", "share/man/man1/poolcounterd.1", "bin/poolcounter",
+                 "share/man/man1/poolcounter.1", "share/doc/poolcounterd/README.md",
                  "lib/systemd/system/poolcounter.service"]:
         expect(f"{tree.name}/{name}\n" in listing, f"the tarball lacks {name}")
+    for name in ["poolcounterd", "poolcounter"]:
+        # In an empty root: it needs no library. There is no /dev/null, either, that could stand in for a
+        # closed standard input.
+        done = subprocess.run(["chroot", tree, f"/bin/{name}", "--version"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, text=True, check=True)
+        expect(done.stdout.startswith(f"{name} "), f"{name} --version says {done.stdout!r}")
     unit = (tree / "lib/systemd/system/poolcounter.service").read_text()
     expect("ExecStart=/usr/local/bin/poolcounterd" in unit, "the unit starts another binary")
 

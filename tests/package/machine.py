@@ -5,7 +5,7 @@ The container has a loopback interface and no other, so nothing here reaches
 beyond it.
 """
 
-import ctypes
+import contextlib
 import itertools
 import os
 import shutil
@@ -17,12 +17,13 @@ import threading
 import time
 from pathlib import Path
 
+from roots import Client, Failure, eventually, expect, in_network_of
+
 PORT = 7531
 
-# What Debian's own poolcounter depends on is in the root from the start: the
-# container has no network to fetch it. man-db, because `systemd-analyze verify`
-# asks man for the pages that a unit names; apt-utils, because
-# autopkgtest wants it.
+# The root contains the dependencies of Debian's own poolcounter, because the
+# container has no network to fetch them; man-db, because `systemd-analyze verify`
+# looks up the pages that a unit names; apt-utils, because autopkgtest needs it.
 ROOT_PACKAGES = {
     "bookworm": "adduser,apt-utils,libevent-2.1-7,man-db,systemd,systemd-sysv",
     "trixie": "adduser,apt-utils,libevent-2.1-7t64,man-db,systemd,systemd-sysv",
@@ -31,93 +32,38 @@ BUILD_PACKAGES = {
     "bookworm": "build-essential,cargo-web,debhelper",
     "trixie": "build-essential,cargo,debhelper",
 }
-# Where Debian's own package lies in each root.
-DEBIANS_OWN = "/root/debian/poolcounter.deb"
 
 _numbers = itertools.count()
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-CLONE_NEWNET = 0x40000000  # setns(2); Python has it from 3.12
-
-
-def _setns(descriptor):
-    if _libc.setns(descriptor, CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "setns")
-
-
-def make_root(directory, suite, packages, fetch_debians_own=False):
-    """A Debian root in `directory`; one that is there already is used again."""
-    recipe = directory.with_name(directory.name + ".recipe")
-    wanted = f"{suite} {packages} {fetch_debians_own}\n"
-    if recipe.exists() and recipe.read_text() == wanted:
-        return
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    hooks = []
-    if fetch_debians_own:
-        hooks = [
-            # Kept aside, for the scenario that wants it: installed, it would run
-            # after every change of packages.
-            "--customize-hook=mkdir -p $1/root/needrestart/partial",
-            '--customize-hook=chroot "$1" apt-get -qy --no-install-recommends --download-only'
-            " -o APT::Sandbox::User=root -o Dir::Cache::archives=/root/needrestart install needrestart",
-            "--customize-hook=mkdir $1/root/debian",
-            '--customize-hook=chroot "$1" sh -c "cd /root/debian'
-            ' && apt-get -q -o APT::Sandbox::User=root download poolcounter"',
-            '--customize-hook=mv "$1"/root/debian/*.deb "$1"' + DEBIANS_OWN,
-        ]
-    # The security archive beside the main one: bookworm's current cargo is there.
-    main, security = archives()
-    sources = [f"deb {main} {suite} main", f"deb {security} {suite}-security main"]
-    subprocess.run(
-        ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", *hooks, suite, directory, *sources],
-        check=True,
-    )
-    recipe.write_text(wanted)
-
-
-def archives():
-    """Where this machine gets Debian from: the main archive and the security one."""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-    uris = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    security = [uri for uri in uris if "security" in uri]
-    main = [uri for uri in uris if uri not in security]
-    if not main or not security:
-        raise Failure(f"apt names no main and security archive, only {uris}: run apt-get update")
-    return main[0], security[0]
-
-
-class Failure(Exception):
-    """What a user would notice is not so."""
-
-
-def expect(condition, message):
-    if not condition:
-        raise Failure(message)
-
-
-def eventually(what, condition, seconds=20.0):
-    """Waits for what sends no event of its own."""
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        expect(time.monotonic() < end, f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.02)
 
 
 def own_cgroup():
-    """The control group that this process is in, of version 2."""
+    """The control group (version 2) of this process."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     mount = next(fields[1] for fields in mounts if fields[2] == "cgroup2")
     own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
     return Path(mount + own)
 
 
+@contextlib.contextmanager
+def in_a_cgroup(name, command):
+    """Runs the command in a control group of its own, and removes it afterwards."""
+    cgroup = own_cgroup() / name
+    cgroup.mkdir(exist_ok=True)
+    yield started_in(cgroup, command)
+    remove_cgroup(cgroup)
+
+
+def started_in(cgroup, command):
+    return ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', cgroup, *command]
+
+
+def remove_cgroup(cgroup):
+    for directory, _, _ in os.walk(cgroup, topdown=False):
+        eventually(f"{directory} is empty", lambda: removed(directory))
+
+
 def removed(directory):
-    """Removes a control group; not while something in it is still ending."""
+    """Removes a control group, once the processes in it have ended."""
     try:
         os.rmdir(directory)
     except FileNotFoundError:
@@ -152,9 +98,9 @@ class Machine:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def boot(self):
-        """Boots and waits until everything that is to be started is."""
+        """Boots and waits until everything has started."""
         environment = {"PATH": os.environ["PATH"], "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
-        # It goes when we go, however that is.
+        # It ends when this process ends, for any reason.
         command = ["setpriv", "--pdeathsig", "KILL", "systemd-nspawn", "-q", "-D", self.root, "--boot", f"--machine={self.name}",
                    "--console=pipe", "--register=no", "--keep-unit", "--private-network", "--notify-ready=yes"]
         if self.allow_bpf:
@@ -175,13 +121,13 @@ class Machine:
         self.run("systemctl is-system-running --wait", check=False)
 
     def _in_its_cgroup(self, command):
-        """With --keep-unit a machine lives below the control group that it is
-        started in. Two in one would take the units of the other for their own."""
+        """With --keep-unit a machine lives below the control group that starts it.
+        Two machines in one group would confuse each other's units."""
         self.cgroup.mkdir(exist_ok=True)
-        return ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', self.cgroup, *command]
+        return started_in(self.cgroup, command)
 
     def _await_boot(self, notify, seconds=60):
-        """systemd-nspawn tells first the pid of the container's init, later that
+        """systemd-nspawn first reports the pid of the container's init, later that
         the container is up."""
         end = time.monotonic() + seconds
         ready = False
@@ -210,11 +156,10 @@ class Machine:
                 self._nspawn.kill()
                 self._nspawn.wait()
         self._nspawn = self.leader = None
-        for directory, _, _ in os.walk(self.cgroup, topdown=False):
-            eventually(f"{directory} is empty", lambda: removed(directory))
+        remove_cgroup(self.cgroup)
 
     def reboot(self):
-        # The command itself may be among what is ended.
+        # The command may end itself too.
         self.run("systemctl --no-block poweroff", check=False)
         self._nspawn.wait(60)
         self.leader = None
@@ -225,7 +170,7 @@ class Machine:
         subprocess.run(["nsenter", "-t", str(self.leader), "-n", "ip", *arguments], check=True)
 
     def add_address(self, address):
-        """One more address of the loopback interface."""
+        """Adds an address to the loopback interface."""
         self._ip("address", "add", address, "dev", "lo")
 
     def run(self, command, check=True, seconds=120):
@@ -249,7 +194,7 @@ class Machine:
         return int(self.run(f"( {command} ) >/dev/null 2>&1; echo $?"))
 
     def show(self, name, unit="poolcounter.service"):
-        """A property of a unit, as systemd tells it."""
+        """A property of a unit, as systemd shows it."""
         return self.run(f"systemctl show -P {name} {unit}")
 
     def copy_in(self, source, target):
@@ -269,14 +214,9 @@ class Machine:
     # --- talking to the daemon from inside the container's network
 
     def in_network(self, action):
-        """Calls `action` with this thread in the container's network; a socket
-        made there stays there."""
-        with open("/proc/thread-self/ns/net") as home, open(f"/proc/{self.leader}/ns/net") as there:
-            _setns(there.fileno())
-            try:
-                return action()
-            finally:
-                _setns(home.fileno())
+        """Calls `action` with this thread in the container's network; sockets made
+        there stay in it."""
+        return in_network_of(self.leader, action)
 
     def connect(self, address="127.0.0.1", seconds=5.0):
         return Client(self.in_network(lambda: socket.create_connection((address, PORT), seconds)))
@@ -289,54 +229,10 @@ class Machine:
         return False
 
 
-class Client:
-    """One connection to the lock daemon."""
-
-    def __init__(self, connection):
-        self.socket = connection
-        self.lines = connection.makefile("r")
-
-    def send(self, command):
-        self.socket.sendall(command.encode() + b"\n")
-
-    def receive(self):
-        return self.lines.readline().rstrip("\n")
-
-    def ask(self, command):
-        self.send(command)
-        return self.receive()
-
-    def ended(self):
-        """Whether the connection is closed from the other side."""
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
-
-    def stats_full(self):
-        """`STATS FULL` as a dictionary."""
-        self.send("STATS FULL")
-        stats = {}
-        while (line := self.lines.readline()) not in ("\n", ""):
-            name, _, value = line.rstrip("\n").partition(": ")
-            stats[name] = value
-        return stats
-
-    def close(self):
-        self.lines.close()
-        self.socket.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-
 class Watcher:
-    """A client that comes again and again while something else happens:
-    `with Watcher(machine) as watcher: ...`. Tells afterwards how often it was
-    refused and the longest time for which nobody was served."""
+    """A client that connects repeatedly while something else happens:
+    `with Watcher(machine) as watcher: ...`. Counts refusals and measures the longest
+    time without service."""
 
     def __init__(self, machine):
         self.machine = machine
@@ -375,9 +271,9 @@ class Watcher:
 
 
 class Load:
-    """Clients that take one and the same lock in turn, each on one connection
-    for the whole time: `with Load(machine) as load: ...`. Leaving fails if one
-    was not served, or if two held the lock at once."""
+    """Clients that take the same lock in turn, each on one connection for the whole
+    time: `with Load(machine) as load: ...`. The exit fails if one was not served, or
+    if two held the lock at once."""
 
     def __init__(self, machine, clients=20):
         self.cycles = 0

@@ -1,0 +1,149 @@
+"""The installed defaults, the messages about them, and the way back: each on a
+machine of its own, as in scenarios.py."""
+
+import hashlib
+import re
+from pathlib import Path
+
+from machine import Watcher
+from roots import DEBIANS_OWN, expect
+from scenarios import INSTALL, OURS, OURS_NEXT, expect_running, expect_served, install_debians_own, install_ours, version
+
+EXAMPLES = "/usr/share/doc/poolcounter/examples"
+WARNING = "anyone who can connect can take every lock"
+
+
+def says_who_can_connect(world, machine):
+    """The first install says that the daemon listens on every address, and how to
+    narrow that; an upgrade does not, nor an install with a chosen address."""
+    said = machine.run(f"{INSTALL} {OURS}")
+    expect(WARNING in said, "the first install does not say who can connect")
+    expect_served(machine, "127.0.0.2")
+    machine.add_address("10.1.2.3")
+    advice = re.search(r"put (ARGS=\S+ \S+) into (\S+) and run: (.*)", said)
+    expect(advice, f"no advice in: {said}")
+    machine.run(f"echo '{advice[1]}' > {advice[2]} && {advice[3]}")
+    expect_served(machine, "10.1.2.3")
+    expect(machine.refuses(), "the advice does not narrow it")
+    expect(WARNING not in machine.run(f"{INSTALL} {OURS_NEXT}"), "said again at an upgrade")
+    machine.run("apt-get purge -y poolcounter")
+    expect(machine.run(f"cat {advice[2]}") == advice[1], "purge took the administrator's file")
+    expect(WARNING not in machine.run(f"{INSTALL} {OURS}"), "said though an address was chosen")
+    machine.run("apt-get purge -y poolcounter")
+    machine.write(advice[2], 'ARGS="--log debug"\n')
+    expect(WARNING in machine.run(f"{INSTALL} {OURS}"), "--log was taken for an address")
+
+
+def example_of_arguments(world, machine):
+    """A reload accepts each line of the example for /etc/default/poolcounter."""
+    machine.add_address("10.1.2.3")
+    install_ours(machine)
+    example = f"{EXAMPLES}/poolcounter.default"
+    text = machine.run(f"cat {example}")
+    copy = re.search(r"^# +cp \S+ (\S+)$", text, re.M)
+    expect(copy, "the example does not say how to copy it")
+    machine.run(f"cp {example} {copy[1]} && systemctl reload poolcounter")
+    expect_served(machine, "127.0.0.2")  # All of it is commented out.
+    lines = re.findall(r'^#(ARGS=".*")$', text, re.M)
+    expect(len(lines) > 3, f"only {len(lines)} examples")
+    for line in lines:
+        machine.write(copy[1], line + "\n")
+        machine.run("systemctl reload poolcounter")
+        expect_served(machine, "10.1.2.3")
+        expect(machine.refuses("127.0.0.2"), f"not heeded: {line}")
+
+
+def check_for_monitoring(world, machine):
+    """The command line in the example for Icinga and NRPE: 0 while the daemon
+    serves, 2 (CRITICAL) when it does not. What Prometheus and Grafana need is there."""
+    install_ours(machine)
+    machine.run(f"cd {EXAMPLES} && test -s alerts.yml && test -s alerts.test.yml && test -s dashboard.json")
+    text = machine.run(f"cat {EXAMPLES}/icinga2.conf")
+    command = re.search(r"command\[check_poolcounter\]=(.*)", text)[1]
+    expect(machine.status(command) == 0, "not well while it serves")
+    machine.run("systemctl stop poolcounter")
+    expect(machine.status(command) == 2, "not critical when stopped")
+
+
+def make_archive(machine, directory, package):
+    """Makes an archive of one package apt's only source."""
+    control = machine.run(f"dpkg-deb -f {directory}/{package}")
+    file = Path(f"{machine.root}{directory}/{package}")
+    packages = (f"{control}\nFilename: ./{package}\nSize: {file.stat().st_size}\n"
+                f"SHA256: {hashlib.sha256(file.read_bytes()).hexdigest()}\n")
+    machine.write(f"{directory}/Packages", packages)
+    entry = f" {hashlib.sha256(packages.encode()).hexdigest()} {len(packages.encode())} Packages\n"
+    machine.write(f"{directory}/Release",
+                  "Origin: Debian\nSuite: stable\nDate: Sat, 21 Nov 2026 00:00:00 UTC\nSHA256:\n" + entry)
+    machine.run("rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*"
+                f" && echo 'deb [trusted=yes] file:{directory} ./' > /etc/apt/sources.list && apt-get update")
+
+
+def apt_pin(world, machine):
+    """The example pin: a newer Debian version does not replace ours."""
+    install_ours(machine)
+    archive = "/root/archive"
+    machine.run(f"mkdir {archive} && cd {archive} && dpkg-deb -R {DEBIANS_OWN} p"
+                " && sed -i 's/^Version: .*/Version: 9.0-1/' p/DEBIAN/control && dpkg-deb -b p poolcounter_9.0-1.deb")
+    make_archive(machine, archive, "poolcounter_9.0-1.deb")
+    upgrade = "apt-get -s dist-upgrade"
+    expect("Inst poolcounter" in machine.run(upgrade), "the test is broken: nothing to hold back")
+    machine.run(f"install -m 644 {EXAMPLES}/apt-preferences /etc/apt/preferences.d/poolcounter")
+    expect("Inst poolcounter" not in machine.run(upgrade), "Debian's would replace ours")
+    machine.run(f"{INSTALL} {OURS_NEXT}")
+    expect(version(machine) == world.next_version, "our own next version is held back")
+
+
+def back_to_debian(world, machine):
+    """The last line of README.Debian leads back to Debian's version, also past the
+    example pin, and the service continues with its settings."""
+    machine.run(f"mkdir /root/archive && cp {DEBIANS_OWN} /root/archive/")
+    make_archive(machine, "/root/archive", Path(DEBIANS_OWN).name)
+    install_ours(machine)
+    machine.run(f"install -m 644 {EXAMPLES}/apt-preferences /etc/apt/preferences.d/poolcounter")
+    machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1"\n')
+    command = machine.run("tail -n 1 /usr/share/doc/poolcounter/README.Debian")
+    expect(command.startswith("apt install "), f"the last line is {command!r}")
+    machine.run(command.replace("apt install", "apt-get install -y"))
+    expect(version(machine).startswith("1."), f"it is {version(machine)}")
+    expect_running(machine)
+    install_ours(machine)
+    expect_running(machine)
+    expect_served(machine)
+
+
+def back_to_debian_in_use(world, machine):
+    """Debian's daemon can't bind a port that old connections keep: neither those
+    of clients who are connected when it replaces ours, nor those that ours closed
+    shortly before, keep it down."""
+    settings = "/etc/default/poolcounter"
+    machine.write(settings, 'ARGS="-l 127.0.0.1 --max-connections 22"\n')
+    install_ours(machine)
+    # Debian's knows no other option.
+    machine.write(settings, 'ARGS="-l 127.0.0.1"\n')
+    clients = [machine.connect() for _ in range(20)]
+    expect(clients[0].ask("ACQ4ME key 1 5 60") == "LOCKED", "no lock")
+    spare = [machine.connect() for _ in range(2)]
+    with machine.connect() as turned_away:
+        expect(turned_away.ended(), "one more than --max-connections is served")
+    for client in spare:
+        client.close()
+    with Watcher(machine) as watcher:
+        install_debians_own(machine)
+    expect(watcher.longest_gap_s < 5, f"down for {watcher.longest_gap_s:.1f} s")
+    expect(version(machine).startswith("1."), f"it is {version(machine)}")
+    expect(all(client.ended() for client in clients), "somebody is connected to nobody")
+    expect_running(machine)
+    expect_served(machine)
+    expect(machine.show("NRestarts") == "0", f"it took {machine.show('NRestarts')} attempts more")
+    world.note(f"down for {watcher.longest_gap_s:.1f} s")
+
+
+ON_EVERY_SUITE = [
+    says_who_can_connect,
+    example_of_arguments,
+    check_for_monitoring,
+    apt_pin,
+    back_to_debian,
+    back_to_debian_in_use,
+]

@@ -1,0 +1,107 @@
+"""How systemd treats a drained daemon: without the socket unit, with it active, and
+with it stopped first."""
+
+from roots import eventually, expect
+from scenarios import expect_served, install_ours
+
+
+def toggle_drain(machine):
+    machine.run("kill -USR2 $(systemctl show -P MainPID poolcounter)")
+
+
+def wait_for_log(machine, text, count=1):
+    command = f"journalctl --no-pager -u poolcounter | grep -cF '{text}' || true"
+    eventually(f"{text!r} is in the log", lambda: int(machine.run(command)) >= count)
+
+
+def begin_to_drain(machine, count=1):
+    toggle_drain(machine)
+    wait_for_log(machine, "draining: no new clients", count)
+
+
+def expect_drained(machine):
+    """The service is down and not started again after RestartSec=250ms."""
+    eventually("the service has ended", lambda: machine.show("ActiveState") == "inactive")
+    machine.run("sleep 2")
+    expect(machine.show("ActiveState") == "inactive", "Restart= started the drained service")
+    expect(machine.show("ExecMainStatus") == "75", f"it ended with {machine.show('ExecMainStatus')}")
+    expect(machine.show("Result") == "success", f"systemd calls it {machine.show('Result')}")
+    expect(machine.refuses(), "drained, and somebody answers")
+
+
+def drain(world, machine):
+    """Without the socket unit: refused, back again, then down until started."""
+    install_ours(machine)
+    with machine.connect() as client:
+        expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
+        begin_to_drain(machine)
+        expect(machine.refuses(), "draining, and a newcomer is served")
+        toggle_drain(machine)
+        wait_for_log(machine, "no longer draining")
+        expect_served(machine)
+        begin_to_drain(machine, 2)
+        expect(machine.refuses(), "draining, and a newcomer is served")
+        expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
+    expect_drained(machine)
+    machine.run("systemctl start poolcounter")
+    expect_served(machine)
+    # Without clients: ends at once.
+    toggle_drain(machine)
+    expect_drained(machine)
+
+
+def activate_by_socket(machine):
+    install_ours(machine)
+    machine.run("systemctl stop poolcounter.service && systemctl enable --now poolcounter.socket")
+    expect_served(machine)
+
+
+def drain_with_socket_active(world, machine):
+    """systemd holds the socket: newcomers wait for the next service."""
+    activate_by_socket(machine)
+    before = machine.daemon()
+    with machine.connect() as client, machine.connect(seconds=30) as newcomer_before:
+        expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
+        expect(newcomer_before.ask("STATS UPTIME").startswith("uptime: "), "not served")
+        begin_to_drain(machine)
+        wait_for_log(machine, "still holds it: newcomers wait there until this daemon ends")
+        with machine.connect(seconds=30) as newcomer:
+            newcomer.send("ACQ4ME mine 1 5 5")
+            # It keeps draining and says why.
+            toggle_drain(machine)
+            wait_for_log(machine, "still draining: ")
+            expect(machine.daemon() == before, "another service")
+            expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
+            client.socket.shutdown(2)
+            newcomer_before.socket.shutdown(2)
+            expect(newcomer.receive() == "LOCKED", "the newcomer was not served")
+            expect(machine.daemon() != before, "no new service")
+    expect_served(machine)
+    expect(machine.show("ActiveState", "poolcounter.socket") == "active", "the socket unit has failed")
+    # Repeatedly.
+    for count in (2, 3):
+        with machine.connect() as client:
+            expect(client.ask("STATS UPTIME").startswith("uptime: "), "not served")
+            begin_to_drain(machine, count)
+        eventually("it has ended", lambda: machine.show("ActiveState") == "inactive")
+        expect(machine.show("ExecMainStatus") == "75", f"it ended with {machine.show('ExecMainStatus')}")
+        expect_served(machine)
+
+
+def drain_with_socket_stopped(world, machine):
+    """With the socket unit stopped first, newcomers are refused, and it stays down."""
+    activate_by_socket(machine)
+    with machine.connect() as client:
+        expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
+        machine.run("systemctl stop poolcounter.socket")
+        expect_served(machine)
+        begin_to_drain(machine)
+        wait_for_log(machine, "newcomers are refused")
+        expect(machine.refuses(), "draining, and a newcomer gets in")
+        expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
+    expect_drained(machine)
+    machine.run("systemctl start poolcounter.socket")
+    expect_served(machine)
+
+
+ON_EVERY_SUITE = [drain, drain_with_socket_active, drain_with_socket_stopped]
