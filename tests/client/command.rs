@@ -1,0 +1,98 @@
+//! The command's binary, and servers for it.
+
+use crate::support::{DAEMON, Finished, Server, finish, launched};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+/// The binary beside the daemon's. Cargo builds it only for tests of its own package,
+/// so this does.
+pub(crate) fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let folder = Path::new(DAEMON).parent().expect("a folder");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--locked", "-p", "poolcounter", "--target-dir"]);
+        cargo.arg(folder.parent().expect("the target directory"));
+        if folder.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let status = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+        assert!(status.expect("run cargo").success(), "poolcounter is not built");
+        folder.join("poolcounter")
+    })
+}
+
+/// The command with these arguments, asking `servers`.
+pub(crate) fn poolcounter(servers: &str, arguments: &[&str]) -> Command {
+    let mut command = launched(&[], binary(), arguments);
+    command.env("POOLCOUNTER_SERVERS", servers).env_remove("NO_COLOR");
+    command
+}
+
+/// `poolcounter run` with these arguments.
+pub(crate) fn run(server: &Server, arguments: &[&str]) -> Finished {
+    let all = [&["run"], arguments].concat();
+    finish(&mut poolcounter(&server.address().to_string(), &all))
+}
+
+/// `poolcounter run` that goes on, with pipes.
+pub(crate) fn start(server: &Server, arguments: &[&str]) -> Child {
+    let all = [&["run"], arguments].concat();
+    let mut command = poolcounter(&server.address().to_string(), &all);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("start it")
+}
+
+/// Our daemon, and Debian's where it was fetched.
+pub(crate) fn servers() -> Vec<Server> {
+    [Some(Server::start()), Server::reference()].into_iter().flatten().collect()
+}
+
+/// A server that answers each question with what `answer` says, until the test ends.
+pub(crate) fn scripted(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> String {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let answer = std::sync::Arc::new(answer);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answer = std::sync::Arc::clone(&answer);
+            std::thread::spawn(move || {
+                let questions = BufReader::new(stream.try_clone().expect("a descriptor"));
+                for question in questions.lines().map_while(Result::ok) {
+                    let _ = stream.write_all(answer(&question).as_bytes());
+                }
+            });
+        }
+    });
+    address
+}
+
+/// As `docs/protocol.md` shows the lists.
+pub(crate) fn lists(question: &str) -> String {
+    match question.split(' ').nth(1) {
+        Some("FULL") => {
+            "uptime: 0 days, 0h 3m 10s\naverage processing time: 0.5s\n\
+             total_acquired: 667967\ntotal_releases: 630783\nhashtable_entries: 2\n\
+             processing_workers: 3\nwaiting_workers: 7\nfull_queues: 4\nconnect_errors: 0\n\n"
+        }
+        Some("KEYS") => {
+            "keys: 3 of 3\nseen: in 1 turn of the loop\n\
+             holders for_me for_anyone oldest_hold oldest_wait key\n\
+             \x20     1      5          0      0.232s      0.100s article:busy\n\
+             \x20     1      2          0     12.500s      3.000s article:stuck\n\
+             \x20     1      0          0      0.001s           - 7\n\n"
+        }
+        Some("CLIENTS") => {
+            "addresses: 1 of 1\nconnections: 9\nconnections holds waits address\n\
+             \x20         9     3     7 10.0.0.9\n\n"
+        }
+        Some("JSON") => {
+            "{\"uptime_s\":190.5,\"oldest_hold_s\":12.5,\
+             \"counters\":{\"waiting_workers\":7,\"full_queues\":4,\"processing_workers\":3}}\n\n"
+        }
+        _ => "ERROR WRONG_STAT\n",
+    }
+    .to_owned()
+}

@@ -1,0 +1,251 @@
+//! The client for Rust, with our daemon and Debian's.
+
+use crate::command::servers;
+use crate::support::{Server, eventually};
+use poolcounter::{Client, Error, Lock, LockRequest, Outcome, Refusal, ServerName, order};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn client(server: &Server) -> Client {
+    Client::new([name(server)])
+}
+
+fn name(server: &Server) -> ServerName {
+    server.address().to_string().parse().expect("a server")
+}
+
+#[track_caller]
+fn locked<G: std::fmt::Debug>(outcome: Result<Outcome<G>, Error>) -> G {
+    match outcome {
+        Ok(Outcome::Locked(guard)) => guard,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn at_once(key: &str) -> LockRequest {
+    LockRequest::new(key).timeout(Duration::ZERO)
+}
+
+/// How many locks are held, once that is so.
+#[track_caller]
+fn held(server: &Server, count: u64) {
+    assert!(eventually(|| server.counter("processing_workers") == count), "not {count}");
+}
+
+#[test]
+fn a_guard_gives_its_lock_back() {
+    for server in servers() {
+        let client = client(&server);
+        let lock = locked(client.lock(&at_once("k")));
+        assert!(matches!(client.lock(&at_once("k")), Ok(Outcome::TimedOut)));
+        assert!(matches!(client.lock(&at_once("k").max_queue(1)), Ok(Outcome::QueueFull)));
+        lock.release().expect("released");
+        drop(locked(client.lock(&at_once("k"))));
+        held(&server, 0);
+        assert!(eventually(|| server.counter("total_releases") == 2), "a drop releases");
+    }
+}
+
+/// A client that waits for anyone's work, and what it hears.
+fn waiter(server: &Server) -> thread::JoinHandle<&'static str> {
+    let client = client(server);
+    let waiter = thread::spawn(move || match client.lock(&LockRequest::new("k").any()) {
+        Ok(Outcome::Done) => "done",
+        Ok(Outcome::Locked(_)) => "locked",
+        _ => "neither",
+    });
+    assert!(eventually(|| server.counter("waiting_workers") == 1));
+    waiter
+}
+
+#[test]
+fn only_finished_work_is_told_as_done() {
+    type End = fn(Lock);
+    let ends: [(End, &str); 4] = [
+        (|lock| lock.release().expect("released"), "done"),
+        (drop, "done"),
+        (Lock::abandon, "locked"),
+        (
+            |lock| {
+                let panicked = thread::spawn(move || {
+                    let _lock = lock;
+                    // Without the message of a panic.
+                    std::panic::resume_unwind(Box::new(()));
+                });
+                assert!(panicked.join().is_err());
+            },
+            "locked",
+        ),
+    ];
+    for server in servers() {
+        for (end, told) in ends {
+            let lock = locked(client(&server).lock(&at_once("k")));
+            let waiter = waiter(&server);
+            end(lock);
+            assert_eq!(waiter.join().expect("no panic"), told);
+            held(&server, 0);
+        }
+    }
+}
+
+#[test]
+fn nested_locks_share_a_connection() {
+    for server in servers() {
+        let mut outer = locked(client(&server).lock(&at_once("outer")));
+        {
+            let mut second = locked(outer.lock(&at_once("second")));
+            let mut third = locked(second.lock(&at_once("third")));
+            let mut fourth = locked(third.lock(&at_once("fourth")));
+            held(&server, 4);
+            let fifth = fourth.lock(&at_once("fifth"));
+            assert!(matches!(fifth, Err(Error::Refused(Refusal::TooManyLocks))), "{fifth:?}");
+            // Dropped in reverse order, here.
+        }
+        // The answers to those drops are taken first: the C daemon takes one command at
+        // a time.
+        assert!(matches!(outer.lock(&at_once("outer")), Ok(Outcome::TimedOut)));
+        locked(outer.lock(&at_once("second"))).release().expect("released");
+        held(&server, 1);
+        outer.release().expect("released");
+        held(&server, 0);
+    }
+}
+
+#[test]
+fn an_inner_guard_that_is_leaked_does_not_stand_for_the_outer_one() {
+    for server in servers() {
+        let client = client(&server);
+        let mut outer = locked(client.lock(&at_once("k").any()));
+        let mut second = locked(outer.lock(&at_once("second")));
+        std::mem::forget(locked(second.lock(&at_once("third"))));
+        second.release().expect("released");
+        held(&server, 1);
+        std::mem::forget(locked(outer.lock(&at_once("second"))));
+        let waiter = waiter(&server);
+        outer.release().expect("released");
+        assert_eq!(waiter.join().expect("no panic"), "done");
+        held(&server, 0);
+        // Dropped, too.
+        let mut outer = locked(client.lock(&at_once("k").any()));
+        std::mem::forget(locked(outer.lock(&at_once("second"))));
+        let waiter = self::waiter(&server);
+        drop(outer);
+        assert_eq!(waiter.join().expect("no panic"), "done");
+    }
+}
+
+#[test]
+fn a_key_of_another_server_is_refused_and_the_outer_lock_stays() {
+    let (one, other) = (Server::start(), Server::start());
+    let names = [name(&one), name(&other)];
+    let [key_of_one, key_of_other] =
+        [[&one, &other], [&other, &one]].map(|servers| key_of(&servers.map(name)));
+    let client = Client::new(names.clone());
+    let mut outer = locked(client.lock(&at_once(&key_of_one)));
+    assert_eq!(outer.server(), &name(&one));
+    let inner = outer.lock(&at_once(&key_of_other));
+    assert!(matches!(inner, Err(Error::Refused(Refusal::OtherServer))), "{inner:?}");
+    drop(inner);
+    held(&one, 1);
+    outer.release().expect("released");
+    // With that one down, the other guards all keys, inner ones too.
+    drop(one);
+    let mut outer = locked(client.lock(&at_once(&key_of_one)));
+    locked(outer.lock(&at_once(&key_of_other))).release().expect("released");
+}
+
+#[test]
+fn a_wait_ends_when_the_request_says() {
+    for server in servers() {
+        let client = client(&server);
+        let _lock = locked(client.lock(&at_once("k")));
+        let began = Instant::now();
+        let request = LockRequest::new("k").timeout(Duration::from_millis(900));
+        assert!(matches!(client.lock(&request), Ok(Outcome::TimedOut)));
+        assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_is_lost_in_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let name = silent.local_addr().expect("an address").to_string().parse().expect("a server");
+    let client = Client::new([name]).answer_timeout(Duration::from_millis(200));
+    let said = client.lock(&at_once("k"));
+    assert!(matches!(said, Err(Error::Lost(_))), "{said:?}");
+}
+
+/// A key that the first of two servers guards.
+fn key_of(servers: &[ServerName]) -> String {
+    let mut keys = (0..).map(|number| format!("key {number}"));
+    keys.find(|key| order(servers, key.as_bytes())[0] == &servers[0]).expect("one of them")
+}
+
+#[test]
+fn connecting_is_tried_twice_for_a_tenth_of_a_second_and_then_elsewhere() {
+    let full = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    rustix::net::listen(&full, 0).expect("a backlog");
+    let address = full.local_addr().expect("an address");
+    // Until the kernel queues no more of them.
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300));
+    let queued: Vec<_> = std::iter::from_fn(|| connect().ok()).take(20).collect();
+    assert!((1..20).contains(&queued.len()), "{}", queued.len());
+    let other = Server::start();
+    let names = [address.to_string().parse().expect("a server"), name(&other)];
+    let began = Instant::now();
+    let lock = locked(Client::new(names.clone()).lock(&at_once(&key_of(&names))));
+    let took = began.elapsed();
+    assert_eq!(lock.server(), &names[1]);
+    assert!(took >= Duration::from_millis(200), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn a_unix_socket_that_nobody_accepts_from_is_not_waited_for() {
+    let place = crate::support::restart::Place::with_daemon();
+    let path = place.path("socket");
+    let full = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    rustix::net::listen(&full, 0).expect("a backlog");
+    let _queued = std::os::unix::net::UnixStream::connect(&path).expect("the only one");
+    let client = Client::new([path.to_str().expect("text").parse().expect("a server")]);
+    let began = Instant::now();
+    let said = client.lock(&at_once("k"));
+    assert!(matches!(said, Err(Error::NoServer(_))), "{said:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_server_that_accepts_is_the_one_even_if_it_is_silent() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = Server::start();
+    let address = silent.local_addr().expect("an address").to_string();
+    let names = [address.parse().expect("a server"), name(&other)];
+    let client = Client::new(names.clone()).answer_timeout(Duration::from_millis(200));
+    let said = client.lock(&at_once(&key_of(&names)));
+    assert!(matches!(said, Err(Error::Lost(_))), "{said:?}");
+    assert_eq!(other.counter("total_acquired"), 0);
+}
+
+#[test]
+fn a_lock_that_was_taken_away_is_told() {
+    let server = Server::start_with(&["--max-hold", "k=1"]);
+    let lock = locked(client(&server).lock(&at_once("k")));
+    held(&server, 0);
+    assert!(matches!(lock.release(), Err(Error::TakenAway)));
+}
+
+#[test]
+fn a_unix_socket_is_a_server_too() {
+    let place = crate::support::restart::Place::with_daemon();
+    let path = place.path("socket").display().to_string();
+    let _server = place.start(&["--listen-unix", &path]);
+    let client = Client::new([path.parse().expect("a server")]);
+    locked(client.lock(&at_once("k"))).release().expect("released");
+}
+
+#[test]
+fn without_a_server_each_attempt_is_told() {
+    let client = Client::new(["127.0.0.1:1".parse().expect("a server")]);
+    let said = client.lock(&at_once("k")).expect_err("nobody listens there").to_string();
+    assert!(said.contains("127.0.0.1:1: Connection refused"), "{said}");
+}

@@ -1,0 +1,18 @@
+//! The command `poolcounter` against our daemon and Debian's: `run`, what it shows, and
+//! the control socket.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod command;
+mod hostile;
+mod library;
+mod operating;
+mod races;
+mod running;
+mod showing;
+mod surroundings;
+mod terminal_jobs;
+mod top;
+mod top_ends;
+mod vanished;

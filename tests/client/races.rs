@@ -1,0 +1,83 @@
+//! Many `poolcounter run` for one key while the daemon is hot-restarted.
+
+use crate::command::binary;
+use crate::support::restart::{Place, restart};
+use crate::support::{PATIENCE, launched};
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const RUNS: usize = 200;
+const WORKERS: usize = 3;
+const RESTARTS: usize = 5;
+
+/// Writes when it began and ended, by the machine's clock, and lasts a while between.
+const WORK: &str = r#"begin=$(date +%s%N); sleep 0.02; echo "$begin $(date +%s%N)" > "$0""#;
+
+/// The most intervals that share a moment.
+fn at_once(intervals: &[(u64, u64)]) -> usize {
+    let begins = intervals.iter().map(|&(begin, _)| begin);
+    let running =
+        |at: u64| intervals.iter().filter(|(begin, end)| *begin <= at && at < *end).count();
+    begins.map(running).max().unwrap_or(0)
+}
+
+#[test]
+fn intervals_at_once_are_counted() {
+    assert_eq!(at_once(&[(1, 3), (3, 5), (2, 4)]), 2);
+    assert_eq!(at_once(&[(1, 9), (2, 9), (3, 9)]), 3);
+}
+
+#[test]
+fn two_hundred_runs_race_for_one_key_through_hot_restarts() {
+    let place = Place::with_daemon();
+    let server = place.start(&[]);
+    let address = server.address().to_string();
+    let workers = WORKERS.to_string();
+    let one = |number: usize| -> Child {
+        let file = place.path(&format!("ran-{number}"));
+        // A seventh of them may be told that the queue is full.
+        let queue = if number % 7 == 0 { "40" } else { "1000" };
+        let file = file.to_str().expect("text");
+        let words =
+            ["-s", &address, "run", "-n", &workers, "-q", queue, "-t", "60", "-E", "99", "race"];
+        let mut command =
+            launched(&[], binary(), &[&words[..], &["--", "sh", "-c", WORK, file]].concat());
+        command.stderr(Stdio::piped()).spawn().expect("start it")
+    };
+    let mut children: Vec<Child> = (0..RUNS).map(one).collect();
+    for _ in 0..RESTARTS {
+        restart(&server);
+    }
+    let (mut served, mut refused) = (Vec::new(), 0);
+    let deadline = Instant::now() + 3 * PATIENCE;
+    for (number, child) in children.iter_mut().enumerate() {
+        let status = loop {
+            match child.try_wait().expect("wait") {
+                Some(status) => break status,
+                None => assert!(Instant::now() < deadline, "run {number} does not end"),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let mut said = String::new();
+        let mut stderr = child.stderr.take().expect("a pipe");
+        std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");
+        let ran = fs::read_to_string(place.path(&format!("ran-{number}"))).ok();
+        match (status.code(), ran) {
+            (Some(0), Some(ran)) => {
+                let (begin, end) = ran.trim().split_once(' ').expect("two times");
+                served.push((begin.parse().unwrap(), end.parse().unwrap()));
+                assert_eq!(said, "");
+            }
+            (Some(99), None) => {
+                refused += 1;
+                assert!(said.contains("the queue is full"), "{said:?}");
+            }
+            other => panic!("run {number} is neither served nor told why not: {other:?}, {said:?}"),
+        }
+    }
+    assert_eq!(served.len() + refused, RUNS);
+    assert!(served.len() >= RUNS - RUNS / 7 - 1, "only {} were served", served.len());
+    assert_eq!(at_once(&served), WORKERS, "never more at once, and not fewer for want of work");
+    assert_eq!(server.counter("processing_workers"), 0);
+}

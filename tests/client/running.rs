@@ -1,0 +1,396 @@
+//! `poolcounter run`, seen from outside.
+
+use crate::command::{poolcounter, run, servers, start};
+use crate::support::{Server, eventually, finish, launched, wait_for_exit};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+
+/// Reads the first line that the command writes.
+fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    line.trim().to_owned()
+}
+
+/// The rest of what it says on standard error; waits for its end.
+fn complaint(child: &mut Child) -> String {
+    let mut text = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut text).expect("text");
+    text
+}
+
+fn pid(text: &str) -> Pid {
+    Pid::from_raw(text.parse().expect("a pid")).expect("a pid")
+}
+
+/// A command that says its pid, then lasts until its standard input ends.
+const LASTING: [&str; 4] = ["--", "sh", "-c", "echo $$; exec cat"];
+
+fn lasting(server: &Server, options: &[&str]) -> (Child, Pid) {
+    let mut child = start(server, &[options, &LASTING].concat());
+    let command = pid(&first_line(&mut child));
+    (child, command)
+}
+
+/// Lets it end by itself.
+fn end(mut child: Child) -> std::process::ExitStatus {
+    drop(child.stdin.take());
+    wait_for_exit(&mut child)
+}
+
+#[track_caller]
+fn becomes_free(server: &Server) {
+    assert!(eventually(|| server.counter("processing_workers") == 0), "the lock is still held");
+}
+
+#[test]
+fn the_lock_is_held_while_the_command_runs() {
+    for server in servers() {
+        let (child, _) = lasting(&server, &["k"]);
+        assert_eq!(server.counter("processing_workers"), 1);
+        let refused = run(&server, &["-t", "0", "k", "--", "echo", "ran"]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
+        assert_eq!(refused.stderr, "poolcounter: k: timed out; \"echo\" was not run\n");
+        assert_eq!(end(child).code(), Some(0));
+        assert_eq!(server.counter("processing_workers"), 0);
+        assert_eq!(server.counter("total_releases"), 1);
+        assert_eq!(run(&server, &["-t", "0", "k", "--", "echo", "ran"]).stdout, "ran\n");
+    }
+}
+
+#[test]
+fn the_exit_status_is_the_commands_own() {
+    let server = Server::start();
+    for status in [0, 1, 42, 255] {
+        let line = format!("exit {status}");
+        assert_eq!(run(&server, &["k", "--", "sh", "-c", &line]).code, Some(status));
+    }
+    let missing = run(&server, &["k", "--", "/does/not/exist"]);
+    assert_eq!(missing.code, Some(69), "{}", missing.stderr);
+    assert!(missing.stderr.contains("can't execute \"/does/not/exist\""), "{}", missing.stderr);
+    assert_eq!(server.counter("processing_workers"), 0);
+}
+
+#[test]
+fn each_refusal_has_its_status_and_line() {
+    for server in servers() {
+        let (child, _) = lasting(&server, &["k"]);
+        let full = run(&server, &["-q", "1", "k", "--", "true"]);
+        assert_eq!(full.code, Some(1));
+        assert_eq!(full.stderr, "poolcounter: k: the queue is full; \"true\" was not run\n");
+        for limits in [["-q", "1"], ["-t", "1"]] {
+            let chosen = run(&server, &[&limits[..], &["-E", "99", "k", "--", "true"]].concat());
+            assert_eq!(chosen.code, Some(99), "{limits:?}");
+        }
+        // Two at a time.
+        assert_eq!(run(&server, &["-n", "2", "-t", "0", "k", "--", "true"]).code, Some(0));
+        end(child);
+    }
+    for wrong in [&["k"][..], &["-n", "0", "k", "--", "true"], &["", "--", "true"]] {
+        let said = finish(&mut poolcounter(
+            "127.0.0.1:1",
+            &[&["run", "--no-server", "run"], wrong].concat(),
+        ));
+        let is_usage = said.code == Some(64) || wrong[0].is_empty() && said.code == Some(0);
+        assert!(is_usage, "{wrong:?}: {:?} {}", said.code, said.stderr);
+    }
+}
+
+/// A forgotten key or a wrong option runs nothing, and no option has to stand alone.
+#[test]
+fn what_looks_like_an_option_is_no_key() {
+    let server = Server::start();
+    for wrong in [&["-t0"][..], &["--anny"], &["--tiemout=3"], &["-x", "k"], &["k", "-x"]] {
+        let said = run(&server, &[wrong, &["--", "echo", "ran"]].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (Some(64), ""), "{wrong:?}");
+    }
+    for right in [&["-t3"][..], &["-n2"], &["-q5"], &["-E0"], &["-n", "2", "-t5"]] {
+        let said = run(&server, &[right, &["k", "--", "echo", "ran"]].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (Some(0), "ran\n"), "{right:?}");
+    }
+}
+
+#[test]
+fn without_a_server_it_fails_or_runs_without_a_lock() {
+    let none = "127.0.0.1:1";
+    let failed = finish(&mut poolcounter(none, &["run", "k", "--", "echo", "ran"]));
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(75), ""));
+    assert!(failed.stderr.contains("127.0.0.1:1: Connection refused"), "{}", failed.stderr);
+    let ran =
+        finish(&mut poolcounter(none, &["run", "--no-server", "run", "k", "--", "echo", "ran"]));
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "ran\n"));
+    assert!(ran.stderr.contains("without a lock"), "{}", ran.stderr);
+    let wrong = finish(&mut poolcounter("a:b:c", &["run", "k", "--", "true"]));
+    assert_eq!(wrong.code, Some(64), "{}", wrong.stderr);
+}
+
+/// Another one may have the lock of a server that does not admit us.
+#[test]
+fn a_server_that_does_not_admit_us_is_a_server() {
+    for limit in [["--allow", "10.0.0.0/8"], ["--max-connections", "1"]] {
+        let server = Server::start_with(&limit);
+        let _first = std::net::TcpStream::connect(server.address()).expect("connected");
+        let said = run(&server, &["--no-server", "run", "k", "--", "echo", "ran"]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{limit:?}");
+        assert!(said.stderr.contains("may not admit us"), "{limit:?}: {}", said.stderr);
+    }
+}
+
+/// A waiter of `--any`, seen waiting.
+fn waiter_for_anyone(server: &Server) -> Child {
+    let waiter = start(server, &["--any", "k", "--", "echo", "ran"]);
+    assert!(eventually(|| server.counter("waiting_workers") == 1), "it does not wait");
+    waiter
+}
+
+#[test]
+fn done_by_another_is_success() {
+    for server in servers() {
+        let (holder, _) = lasting(&server, &["--any", "k"]);
+        let mut waiter = waiter_for_anyone(&server);
+        end(holder);
+        assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
+        assert_eq!(first_line(&mut waiter), "", "it must not run");
+    }
+}
+
+#[test]
+fn work_that_failed_is_done_by_the_next() {
+    for server in servers() {
+        let mut holder =
+            start(&server, &["--any", "k", "--", "sh", "-c", "echo x; read x; exit 3"]);
+        first_line(&mut holder);
+        let mut waiter = waiter_for_anyone(&server);
+        assert_eq!(end(holder).code(), Some(3));
+        assert_eq!(first_line(&mut waiter), "ran");
+        assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
+    }
+}
+
+#[test]
+fn killing_it_kills_the_command() {
+    for server in servers() {
+        let (mut child, command) = lasting(&server, &["k"]);
+        child.kill().expect("kill");
+        wait_for_exit(&mut child);
+        assert!(eventually(|| test_kill_process(command).is_err()), "the command lives on");
+        becomes_free(&server);
+    }
+}
+
+#[test]
+fn a_command_that_is_killed_frees_the_lock() {
+    for server in servers() {
+        let (mut child, command) = lasting(&server, &["k"]);
+        kill_process(command, Signal::KILL).expect("kill");
+        let status = wait_for_exit(&mut child);
+        assert_eq!(status.signal(), Some(9), "as a shell sees the command without us");
+        becomes_free(&server);
+    }
+}
+
+#[test]
+fn what_the_command_leaves_behind_does_not_keep_the_lock() {
+    let server = Server::start();
+    let line = "sleep 60 > /dev/null 2>&1 < /dev/null & echo $!";
+    let mut child = start(&server, &["k", "--", "sh", "-c", line]);
+    let left = pid(&first_line(&mut child));
+    assert_eq!(wait_for_exit(&mut child).code(), Some(0));
+    assert_eq!(server.counter("processing_workers"), 0);
+    kill_process(left, Signal::KILL).expect("it is there");
+}
+
+#[test]
+fn signals_that_are_sent_to_it_are_passed_on() {
+    let server = Server::start();
+    let script = "trap 'echo usr1; kill $!' USR1; trap 'echo term; exit 5' TERM; \
+                  sleep 60 & echo $$; while :; do wait; done";
+    let mut child = start(&server, &["k", "--", "sh", "-c", script]);
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    lines.next().expect("a pid").expect("a line");
+    for (signal, said) in [(Signal::USR1, "usr1"), (Signal::TERM, "term")] {
+        kill_process(Pid::from_child(&child), signal).expect("a signal");
+        assert_eq!(lines.next().expect("a line").expect("text"), said);
+    }
+    assert_eq!(wait_for_exit(&mut child).code(), Some(5));
+}
+
+/// KILL and STOP can't be passed on; by CHLD the kernel tells us of the command.
+#[test]
+fn each_signal_but_three_is_passed_on() {
+    let server = Server::start();
+    let not_passed_on = [Signal::KILL, Signal::STOP, Signal::CHILD];
+    let all = (1..32).filter_map(Signal::from_named_raw).filter(|s| !not_passed_on.contains(s));
+    // A shell can't trap what was ignored when it started, as a background job ignores INT.
+    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+    let ignored = ignored_signals(&status);
+    let all: Vec<Signal> = all.filter(|s| ignored & 1 << (s.as_raw() - 1) == 0).collect();
+    assert!(all.len() > 20, "{all:?}");
+    let numbers: Vec<String> = all.iter().map(|signal| signal.as_raw().to_string()).collect();
+    let script = "for n in $1; do trap \"echo $n\" $n; done; sleep 60 > /dev/null 2>&1 & \
+                  echo ready; while kill -0 $!; do wait; done";
+    let mut child =
+        start(&server, &["k", "--", "bash", "-c", script, "script", &numbers.join(" ")]);
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut line = || lines.next().expect("a line").expect("text");
+    assert_eq!(line(), "ready");
+    for signal in all {
+        kill_process(Pid::from_child(&child), signal).expect("a signal");
+        assert_eq!(line(), signal.as_raw().to_string());
+    }
+    child.kill().expect("kill");
+    wait_for_exit(&mut child);
+}
+
+/// The kernel sends SIGPIPE to who writes where nobody reads.
+#[test]
+fn our_own_broken_pipe_is_not_the_commands() {
+    let server = Server::start();
+    let (mut child, _) = lasting(&server, &["k"]);
+    drop(child.stderr.take());
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    drop(server);
+    // The command repeats what it gets, once the loss was complained of.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    child.stdin.as_mut().expect("a pipe").write_all(b"alive\n").expect("written");
+    stdout.read_line(&mut line).expect("a line");
+    assert_eq!(line, "alive\n");
+    assert_eq!(end(child).code(), Some(0));
+}
+
+#[test]
+fn the_command_gets_the_signal_mask_that_we_had() {
+    let server = Server::start();
+    let mask = "grep -E 'SigBlk|SigIgn' /proc/self/status";
+    let with = run(&server, &["k", "--", "sh", "-c", mask]);
+    let without = finish(&mut crate::support::launched(&[], "sh", &["-c", mask]));
+    assert_eq!(with.stdout, without.stdout);
+}
+
+/// A bit for each signal that is ignored, the lowest for number 1.
+fn ignored_signals(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    u64::from_str_radix(line.expect("SigIgn").trim(), 16).expect("a mask")
+}
+
+#[test]
+fn the_command_ignores_what_we_ignored() {
+    let perl = ["perl", "-e", "$SIG{HUP} = $SIG{CHLD} = 'IGNORE'; exec @ARGV"];
+    let look = ["grep", "SigIgn", "/proc/self/status"];
+    let run = [&["-s", "127.0.0.1:1", "run", "--no-server", "run", "k", "--"], &look[..]].concat();
+    let with = finish(&mut launched(&perl, crate::command::binary(), &run));
+    let without = finish(&mut launched(&perl, look[0], &look[1..]));
+    for said in [without, with] {
+        const HUP_AND_CHLD: u64 = 0x10001;
+        let ignored = ignored_signals(&said.stdout);
+        assert_eq!(ignored & HUP_AND_CHLD, HUP_AND_CHLD, "{}", said.stderr);
+    }
+}
+
+#[test]
+fn a_lost_lock_is_told_and_the_command_goes_on() {
+    for server in servers() {
+        let (mut child, _) = lasting(&server, &["k"]);
+        drop(server);
+        let mut said = String::new();
+        BufReader::new(child.stderr.as_mut().expect("a pipe"))
+            .read_line(&mut said)
+            .expect("a line");
+        assert!(said.contains("the lock; the command goes on"), "{said}");
+        assert_eq!(end(child).code(), Some(0));
+    }
+}
+
+#[test]
+fn a_lost_lock_stops_the_command_where_that_is_wanted() {
+    let server = Server::start();
+    let (mut child, command) = lasting(&server, &["--on-lost", "kill", "k"]);
+    drop(server);
+    assert_eq!(wait_for_exit(&mut child).code(), Some(74));
+    assert!(complaint(&mut child).contains("stopping the command"));
+    assert!(test_kill_process(command).is_err(), "the command lives on");
+}
+
+#[test]
+fn a_server_that_ends_while_it_waits_is_no_server() {
+    for policy in ["fail", "run"] {
+        let server = Server::start();
+        let (holder, _) = lasting(&server, &["k"]);
+        let mut waiter = start(&server, &["--no-server", policy, "k", "--", "echo", "ran"]);
+        assert!(eventually(|| server.counter("waiting_workers") == 1));
+        drop(server);
+        let code = wait_for_exit(&mut waiter).code();
+        assert_eq!(code, Some(if policy == "run" { 0 } else { 75 }));
+        end(holder);
+    }
+}
+
+/// The other server is there, but it does not guard the key.
+#[test]
+fn a_server_that_ends_is_missed_where_others_are() {
+    let mut both = [Server::start(), Server::start()];
+    let list = both.each_ref().map(|server| server.address().to_string()).join(",");
+    let run = ["run", "--no-server", "run", "k", "--", "sh", "-c", "echo ran; exec cat"];
+    let mut children = [0, 1].map(|waiting| {
+        let mut command = poolcounter(&list, &run);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().expect("start it");
+        if waiting == 0 {
+            first_line(&mut child);
+        }
+        child
+    });
+    let waits = |server: &Server| server.counter("waiting_workers") == 1;
+    assert!(eventually(|| both.iter().any(waits)));
+    both.sort_by_key(waits);
+    let [other, owner] = both;
+    drop(owner);
+    assert_eq!(first_line(&mut children[1]), "ran");
+    for child in children {
+        end(child);
+    }
+    drop(other);
+}
+
+#[test]
+fn the_server_of_a_key_is_its_own_unless_that_is_down() {
+    let (one, other) = (Server::start(), Server::start());
+    let list = format!("{},{}", one.address(), other.address());
+    let md5 = |server: &Server, key: &str| {
+        let text = format!("{}{key}", server.address());
+        let mut md5sum = std::process::Command::new("md5sum");
+        md5sum.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = md5sum.spawn().expect("md5sum");
+        child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
+        String::from_utf8(child.wait_with_output().expect("a sum").stdout).expect("text")
+    };
+    let mut told_one = 0;
+    for number in 0..20 {
+        let key = format!("key {number}");
+        let is_one = md5(&one, &key) < md5(&other, &key);
+        told_one += u64::from(is_one);
+        assert_eq!(finish(&mut poolcounter(&list, &["run", &key, "--", "true"])).code, Some(0));
+        assert_eq!(one.counter("total_acquired"), told_one, "{key}");
+    }
+    assert!(told_one > 0 && told_one < 20);
+    drop(one);
+    for number in 0..5 {
+        let key = format!("key {number}");
+        assert_eq!(finish(&mut poolcounter(&list, &["run", &key, "--", "true"])).code, Some(0));
+    }
+    assert_eq!(other.counter("total_acquired"), 20 - told_one + 5);
+}
+
+#[test]
+fn slots_are_locked_instead_of_keys() {
+    let server = Server::start();
+    // printf a | sha1sum | cut -c1-4 is 86f7, which is 34551.
+    let (child, _) = lasting(&server, &["--hash-slots", "10", "T:a"]);
+    assert_eq!(run(&server, &["-t", "0", "T:1", "--", "true"]).code, Some(1));
+    assert_eq!(run(&server, &["-t", "0", "T:a", "--", "true"]).code, Some(0));
+    end(child);
+}

@@ -1,0 +1,251 @@
+//! What `stats`, the lists and `check` print.
+
+use crate::command::{binary, lists, poolcounter, scripted, servers};
+use crate::support::{Finished, Server, finish, in_shell};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+fn ask(server: &str, arguments: &[&str]) -> Finished {
+    finish(&mut poolcounter(server, arguments))
+}
+
+fn json(finished: &Finished) -> Value {
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    serde_json::from_str(&finished.stdout).expect("JSON")
+}
+
+#[test]
+fn statistics_are_printed_as_the_server_says_them() {
+    for server in servers() {
+        let address = server.address().to_string();
+        let text = ask(&address, &["stats"]).stdout;
+        assert!(text.starts_with("uptime: 0 days, 0h 0m "), "{text}");
+        assert!(text.ends_with("processed_count: 0\n"), "{text}");
+        let json = json(&ask(&address, &["stats", "--json"]));
+        assert_eq!(json["counters"]["processing_workers"], 0);
+        assert_eq!(json["times_s"]["gained"], 0.0);
+        assert_eq!(json["server"], address);
+    }
+}
+
+#[test]
+fn several_servers_are_told_apart_and_one_that_is_down_is_a_failure() {
+    let server = Server::start();
+    let two = format!("{} 127.0.0.1:1", server.address());
+    let said = ask(&two, &["stats"]);
+    assert_eq!(said.code, Some(75));
+    assert!(said.stdout.starts_with(&format!("{}\nuptime", server.address())), "{}", said.stdout);
+    assert!(said.stderr.contains("127.0.0.1:1: Connection refused"), "{}", said.stderr);
+}
+
+#[test]
+fn a_server_without_lists_says_so_at_once() {
+    let Some(reference) = Server::reference() else { return };
+    // May build it.
+    binary();
+    let began = std::time::Instant::now();
+    let said = ask(&reference.address().to_string(), &["keys"]);
+    assert_eq!(said.code, Some(76));
+    assert!(said.stderr.contains("it knows STATS FULL only"), "{}", said.stderr);
+    // Its answer has no line end; waiting for one would take 5 s.
+    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+}
+
+#[test]
+fn lists_become_objects() {
+    let server = scripted(lists);
+    let text = ask(&server, &["keys", "3"]).stdout;
+    assert!(text.starts_with("keys: 3 of 3\n"), "{text}");
+    let rows = json(&ask(&server, &["keys", "--json"]))["rows"].take();
+    assert_eq!(rows[1]["key"], "article:stuck");
+    assert_eq!(rows[1]["oldest_hold"], 12.5);
+    assert_eq!(rows[2]["oldest_wait"], Value::Null);
+    assert_eq!(rows[2]["key"], "7", "a key is text");
+    assert_eq!(json(&ask(&server, &["keys", "--json"]))["keys"], 3);
+    assert_eq!(json(&ask(&server, &["clients", "--json"]))["connections"], 9);
+}
+
+#[test]
+fn check_judges_as_a_plugin() {
+    let server = scripted(lists);
+    let line = |level: &str, limits: &str| {
+        format!(
+            "POOLCOUNTER {level} - {server}: up 0 days, 0h 3m 10s, waiting 7, oldest hold 12.5s, full queues 4, \
+                 locks 3 | waiting=7;{limits};0 oldest_hold=12.5s;;;0 full_queues=4c;;;0 locks=3;;;0\n"
+        )
+    };
+    for (limits, code, level) in [("8,9", 0, "OK"), ("7,8", 1, "WARNING"), ("1,7", 2, "CRITICAL")] {
+        let said = ask(&server, &["check", "--waiting", limits]);
+        assert_eq!((said.code, said.stdout), (Some(code), line(level, &limits.replace(',', ";"))));
+    }
+    assert_eq!(ask(&server, &["check", "--oldest-hold", "5,10"]).code, Some(2));
+    assert_eq!(ask(&server, &["check", "--waiting", "9"]).code, Some(3), "a wrong option");
+    let down = ask("127.0.0.1:1", &["check"]);
+    assert_eq!(down.code, Some(2));
+    assert!(down.stdout.starts_with("POOLCOUNTER CRITICAL - 127.0.0.1:1: "), "{}", down.stdout);
+}
+
+/// Icinga takes the first line for the state, and one figure for each label.
+#[test]
+fn check_of_several_servers_is_one_output() {
+    let (well, busy) = (scripted(lists), Server::start());
+    let mut holder = busy.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    let busy = busy.address().to_string();
+    let list = format!("{well},{busy},{well},127.0.0.1:1");
+    let said = ask(&list, &["check", "--oldest-hold", "12,13"]);
+    assert_eq!(said.code, Some(2), "{}", said.stdout);
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    for (line, (level, server)) in lines.iter().zip([
+        ("CRITICAL", "127.0.0.1:1"),
+        ("WARNING", well.as_str()),
+        ("OK", busy.as_str()),
+    ]) {
+        assert!(line.starts_with(&format!("POOLCOUNTER {level} - {server}: ")), "{line}");
+    }
+    assert_eq!(lines.len(), 3);
+    assert_eq!(said.stdout.matches('|').count(), 1);
+    let (_, figures) = lines[0].split_once(" | ").expect("figures");
+    let mut labels: Vec<&str> = figures.split('\'').skip(1).step_by(2).collect();
+    assert!(labels.contains(&format!("{busy} waiting").as_str()), "{figures}");
+    labels.sort_unstable();
+    labels.dedup();
+    assert_eq!(labels.len(), 8, "{figures}");
+}
+
+#[test]
+fn what_can_not_be_written_is_told() {
+    let server = scripted(lists);
+    for (order, code) in [("check", 3), ("stats", 1), ("keys", 1)] {
+        let line = format!("exec \"$2\" -s {server} {order} > /dev/full");
+        let mut command = in_shell(&line, &[binary().to_str().expect("text")]);
+        let said = finish(&mut command);
+        assert_eq!(said.code, Some(code), "{order}");
+        assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+        assert!(said.stderr.contains("No space left on device"), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn help_that_can_not_be_written_is_told() {
+    for order in ["--help", "run --help", "stats --watch"] {
+        let line = format!("exec timeout 5 \"$2\" -s {} {order} > /dev/full", scripted(lists));
+        let said = finish(&mut in_shell(&line, &[binary().to_str().expect("text")]));
+        assert_eq!(said.code, Some(1), "{order}: {}", said.stderr);
+        assert!(said.stderr.contains("No space left on device"), "{}", said.stderr);
+    }
+}
+
+/// The rate is by the time that has passed, whatever the other server takes.
+#[test]
+fn watch_goes_on_while_a_server_is_slow_or_down() {
+    let began = Instant::now();
+    let growing = scripted(move |question| {
+        if !question.ends_with("FULL") {
+            return "ERROR WRONG_STAT\n".to_owned();
+        }
+        let total = began.elapsed().as_millis() / 10;
+        format!("uptime: 0 days, 0h 0m 1s\ntotal_acquired: {total}\n\n")
+    });
+    let slow = scripted(|question| {
+        std::thread::sleep(Duration::from_secs(1));
+        lists(question)
+    });
+    let list = format!("{slow},127.0.0.1:1,{growing}");
+    for (options, needle, wanted) in [("", "+.*/s", 2), ("--json", r#"":{"total_acq"#, 2)] {
+        let line = format!(
+            "timeout 40 \"$2\" -s {list} stats --watch {options} | grep -m {wanted} '{needle}'"
+        );
+        let mut command = in_shell(&line, &[binary().to_str().expect("text")]);
+        let said = finish(&mut command).stdout;
+        assert_eq!(said.lines().count(), wanted, "{options}: {said}");
+        for line in said.lines().filter(|_| options.is_empty()) {
+            let rate = line.rsplit_once('+').and_then(|(_, rate)| rate.strip_suffix("/s"));
+            let rate: f64 = rate.and_then(|rate| rate.parse().ok()).expect("a rate");
+            assert!((50.0..150.0).contains(&rate), "100 a second, not {line}");
+        }
+    }
+}
+
+/// A plugin that takes longer is killed by the monitoring.
+#[test]
+fn check_takes_five_seconds_whatever_servers_take() {
+    let slow = || {
+        scripted(|question| {
+            std::thread::sleep(Duration::from_secs(3));
+            lists(question)
+        })
+    };
+    let list = format!("{},{}", slow(), slow());
+    let began = Instant::now();
+    let said = ask(&list, &["check"]);
+    assert_eq!(said.code, Some(2), "{}", said.stdout);
+    assert_eq!(said.stdout.matches("no answer").count(), 2, "{}", said.stdout);
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+}
+
+#[test]
+fn check_of_an_old_server_says_what_it_can_not_know() {
+    let Some(reference) = Server::reference() else { return };
+    let address = reference.address().to_string();
+    assert_eq!(ask(&address, &["check", "--waiting", "1,2", "--oldest-hold", "1,2"]).code, Some(0));
+    let mut holder = reference.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    let said = ask(&address, &["check", "--oldest-hold", "1,2"]);
+    assert_eq!(said.code, Some(3), "{}", said.stdout);
+    assert!(said.stdout.contains("oldest hold unknown"), "{}", said.stdout);
+}
+
+#[test]
+fn full_queues_are_counted_for_a_second() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    assert_eq!(ask(&address, &["check", "--full-queues", "1,9"]).code, Some(0));
+    let mut check = poolcounter(&address, &["check", "--full-queues", "0.1,9", "--for", "2"]);
+    let check = std::thread::spawn(move || finish(&mut check));
+    let mut holder = server.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
+    let mut other = server.connect();
+    while !check.is_finished() {
+        // At most nine a second.
+        assert_eq!(other.ask("ACQ4ME k 1 1 0"), "QUEUE_FULL");
+        std::thread::sleep(std::time::Duration::from_millis(150));
+    }
+    let said = check.join().expect("it ends");
+    assert_eq!(said.code, Some(1), "{}", said.stdout);
+}
+
+#[test]
+fn help_is_sensible_without_a_terminal() {
+    let server = scripted(lists);
+    for arguments in [&["top"][..], &["stats"], &["--help"], &["run", "--help"]] {
+        let said = ask(&server, arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.stderr);
+        assert!(!said.stdout.contains('\x1b'), "{arguments:?}: {}", said.stdout);
+    }
+    let top = ask(&server, &["top"]).stdout;
+    assert!(top.contains("article:stuck"), "{top}");
+}
+
+#[test]
+fn our_daemon_tells_who_holds_what() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    let mut holder = server.connect();
+    assert_eq!(holder.ask("ACQ4ME a%20b 1 1 0"), "LOCKED");
+    assert_eq!(json(&ask(&address, &["keys", "--json"]))["rows"][0]["key"], "a%20b");
+    let row = json(&ask(&address, &["key", "a b", "--json"]))["rows"][0].take();
+    assert_eq!((&row["what"], &row["mode"]), (&Value::from("holder"), &Value::from("me")));
+    for (key, code) in [(r"a\x20b", 0), (r"a\b", 0), ("", 64), ("a\nb", 64)] {
+        let said = ask(&address, &["key", key]);
+        assert_eq!(said.code, Some(code), "{key:?}: {}", said.stderr);
+    }
+    assert_eq!(json(&ask(&address, &["clients", "--json"]))["rows"][0]["holds"], 1);
+    let odd = crate::command::run(
+        &server,
+        &["k\r", "--", binary().to_str().expect("text"), "key", "--json", "--", "k\r"],
+    );
+    assert_eq!(json(&odd)["rows"][0]["what"], "holder", "{}", odd.stdout);
+    assert_eq!(json(&ask(&address, &["stats", "--json"]))["counters"]["processing_workers"], 1);
+    assert_eq!(ask(&address, &["check", "--oldest-hold", "0,9999"]).code, Some(1));
+}

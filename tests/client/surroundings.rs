@@ -1,0 +1,138 @@
+//! `poolcounter run` under parents and with commands that few think of.
+
+use crate::command::{binary, poolcounter, start};
+use crate::support::restart::Place;
+use crate::support::{Server, eventually, launched, skip, wait_for_exit};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    line.trim().to_owned()
+}
+
+/// `run` whose standard error takes nothing more, and that end of it where nobody reads.
+fn start_unheard(servers: &str, options: &[&str]) -> (Child, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    theirs.set_nonblocking(true).expect("set");
+    while (&theirs).write(&[b'x'; 512]).is_ok() {}
+    theirs.set_nonblocking(false).expect("set");
+    let command = ["k", "--", "sh", "-c", "echo up; exec sleep 60"];
+    let mut run = poolcounter(servers, &[&["run"], options, &command].concat());
+    run.stdout(Stdio::piped()).stderr(Stdio::from(OwnedFd::from(theirs)));
+    (run.spawn().expect("start it"), ours)
+}
+
+#[test]
+fn a_lost_lock_stops_the_command_even_if_nobody_hears_it() {
+    let server = Server::start();
+    let (mut run, _unread) = start_unheard(&server.address().to_string(), &["--on-lost", "kill"]);
+    assert_eq!(first_line(&mut run), "up");
+    drop(server);
+    assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+}
+
+#[test]
+fn signals_are_passed_on_even_if_nobody_hears_us() {
+    for is_lost in [true, false] {
+        let server = Server::start();
+        let servers = server.address().to_string();
+        let options = ["--no-server", "run"];
+        let (mut run, _unread) = match is_lost {
+            true => start_unheard(&servers, &options),
+            false => start_unheard("127.0.0.1:1", &options),
+        };
+        assert_eq!(first_line(&mut run), "up", "{is_lost}");
+        drop(server);
+        // Time to notice it.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
+        assert_eq!(wait_for_exit(&mut run).signal(), Some(15), "{is_lost}");
+    }
+}
+
+#[test]
+fn an_alarm_that_was_set_before_is_the_commands() {
+    let server = Server::start();
+    let alarm = ["perl", "-e", "alarm 1; exec @ARGV"];
+    let mut run = launched(&alarm, binary(), &["run", "k", "--", "sleep", "60"]);
+    run.env("POOLCOUNTER_SERVERS", server.address().to_string());
+    let mut run = run.spawn().expect("perl");
+    assert_eq!(wait_for_exit(&mut run).signal(), Some(Signal::ALARM.as_raw()));
+}
+
+/// As sudo(8): it runs as root, and we don't.
+#[test]
+fn a_command_that_may_not_be_stopped_is_not_said_to_be() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can become another user");
+    }
+    let place = Place::with_daemon();
+    let (run, setuid) = (place.path("poolcounter"), place.path("setpriv"));
+    let setpriv = Path::new("/usr/bin/setpriv");
+    for (mode, from, to) in [("755", binary(), &run), ("4755", setpriv, &setuid)] {
+        // By another process: no child of this one may have it open for writing.
+        let mut install = Command::new("install");
+        assert!(install.args(["-m", mode]).arg(from).arg(to).status().expect("run it").success());
+    }
+    let mode = PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.directory(), mode).expect("chmod");
+    let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let server = Server::start();
+    let setuid = setuid.to_str().expect("text");
+    let script = "id -u; read line; exit 3";
+    let options = ["run", "--on-lost", "kill", "k", "--", setuid, "--reuid", "0"];
+    let mut command = launched(&nobody, &run, &[&options[..], &["sh", "-c", script]].concat());
+    command.env("POOLCOUNTER_SERVERS", server.address().to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("start it");
+    if first_line(&mut child) != "0" {
+        drop(child.stdin.take());
+        wait_for_exit(&mut child);
+        return skip("no setuid programs here");
+    }
+    drop(server);
+    let mut said = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+    stderr.read_line(&mut said).expect("a line");
+    assert!(said.contains("can't stop the command"), "{said}");
+    drop(child.stdin.take());
+    assert_eq!(wait_for_exit(&mut child).code(), Some(3));
+    stderr.read_to_string(&mut said).expect("text");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// As in a container: the kernel drops the signals that PID 1 does not handle.
+#[test]
+fn it_can_be_ended_while_it_waits_as_the_first_process() {
+    let namespace = ["unshare", "--pid", "--fork", "--kill-child"];
+    if !rustix::process::geteuid().is_root() {
+        return skip("PID namespaces need root");
+    }
+    let server = Server::start();
+    let mut holder = start(&server, &["k", "--", "sh", "-c", "echo up; exec cat"]);
+    first_line(&mut holder);
+    let mut run = launched(&namespace, binary(), &["run", "k", "--", "echo", "ran"]);
+    run.env("POOLCOUNTER_SERVERS", server.address().to_string()).stdout(Stdio::piped());
+    let mut run = run.spawn().expect("unshare, of util-linux");
+    if !eventually(|| server.counter("waiting_workers") == 1) {
+        run.kill().expect("kill");
+        wait_for_exit(&mut run);
+        return skip("this kernel, or container, gives no pid namespaces");
+    }
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let first = std::fs::read_to_string(children).expect("children");
+    let first = Pid::from_raw(first.trim().parse().expect("one")).expect("a pid");
+    kill_process(first, Signal::TERM).expect("a signal");
+    assert_eq!(wait_for_exit(&mut run).code(), Some(143));
+    drop(holder.stdin.take());
+    wait_for_exit(&mut holder);
+}

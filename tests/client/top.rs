@@ -1,0 +1,180 @@
+//! `poolcounter top` in a terminal.
+
+use crate::command::{binary, lists, scripted};
+use crate::support::{Server, eventually};
+use crate::terminal_jobs::Terminal;
+use rustix::process::{Signal, kill_process, test_kill_process};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn top(server: &str) -> Option<Terminal> {
+    let line = format!("{} -s {server} top; echo; echo left with $?; exec cat", binary().display());
+    Terminal::start(90, 24, &line)
+}
+
+/// Where a text stands on the screen, by its line.
+fn line_of(screen: &str, text: &str) -> usize {
+    screen.lines().position(|line| line.contains(text)).unwrap_or(usize::MAX)
+}
+
+#[test]
+fn it_shows_sorts_resizes_and_quits() {
+    let Some(terminal) = top(&scripted(lists)) else { return };
+    let screen = terminal.shows(|screen| screen.contains("article:stuck"));
+    assert!(screen.contains("keys 2   locks 3   waiting 7"), "{screen}");
+    assert!(line_of(&screen, "article:busy") < line_of(&screen, "article:stuck"), "{screen}");
+    // By the fourth column: the oldest holders.
+    terminal.press(&[">", ">", ">", ">"]);
+    terminal.shows(|screen| {
+        screen.contains("oldest_holdv")
+            && line_of(screen, "article:stuck") < line_of(screen, "article:busy")
+    });
+    terminal.press(&["r"]);
+    terminal.shows(|screen| line_of(screen, "article:busy") < line_of(screen, "article:stuck"));
+    // All three rows are there, so nothing scrolls; then only one has room.
+    terminal.press(&["Down"]);
+    terminal.resize(90, 7);
+    terminal.shows(|screen| screen.contains("0.001s") && !screen.contains("article:busy"));
+    terminal.press(&["NPage", "NPage", "NPage"]);
+    terminal.shows(|screen| screen.contains("article:stuck") && !screen.contains("0.001s"));
+    terminal.press(&["PPage"]);
+    terminal.shows(|screen| screen.contains("article:busy"));
+    terminal.resize(90, 24);
+    terminal.shows(|screen| screen.contains("article:stuck"));
+    terminal.press(&["c"]);
+    terminal.shows(|screen| screen.contains("10.0.0.9") && !screen.contains("article"));
+    terminal.press(&["k"]);
+    terminal.shows(|screen| screen.contains("article:stuck"));
+    // Its last line, the help, is always the terminal's last.
+    for (columns, lines) in [(40, 12), (120, 40)] {
+        terminal.resize(columns, lines);
+        terminal.shows(|screen| {
+            let last = screen.lines().last().unwrap_or_default();
+            screen.lines().count() <= lines as usize
+                && last.starts_with("q quit")
+                && (last.len() > 40) == (columns > 40)
+        });
+    }
+    terminal.press(&["q"]);
+    terminal.shows(|screen| screen.contains("left with 0") && !screen.contains("article"));
+}
+
+#[test]
+fn it_fits_any_terminal_and_leaves_it_as_it_was() {
+    let server = Server::start();
+    let mut client = server.connect();
+    assert_eq!(client.ask("ACQ4ME article:hot 1 9 0"), "LOCKED");
+    let Some(terminal) = Terminal::start(20, 5, "env PS1='ready> ' bash --norc --noprofile -i")
+    else {
+        return;
+    };
+    terminal.shows(|screen| screen.contains("ready>"));
+    let top = format!("P='{} -s {}'", binary().display(), server.address());
+    terminal.type_line(&top);
+    terminal.type_line("clear; $P top");
+    terminal.shows(|screen| screen.starts_with("poolcounter top") && screen.contains("q quit"));
+    terminal.press(&["h"]);
+    for (columns, lines) in [(2, 2), (100, 30)] {
+        terminal.resize(columns, lines);
+    }
+    terminal.shows(|screen| screen.contains("[h hot keys]") && screen.contains("article:hot"));
+    // Stopped, it gives the terminal back, and takes it again.
+    terminal.press(&["C-z"]);
+    terminal.shows(|screen| screen.contains("Stopped") && !screen.contains("article:hot"));
+    terminal.type_line("clear; fg");
+    terminal.shows(|screen| screen.contains("article:hot") && !screen.contains("ready>"));
+    terminal.press(&["q"]);
+    terminal.shows(|screen| screen.contains("ready>"));
+    // So it does when it is told to end. `stty` says how the terminal is set.
+    terminal.type_line("clear; timeout --foreground 1 $P top; echo status $?; stty -a");
+    terminal.shows(|screen| screen.contains("status 124") && screen.contains(" icanon "));
+    // A terminal that can't move its cursor gets one screen.
+    terminal.type_line("clear; TERM=dumb $P top; echo status $?");
+    terminal.shows(|screen| screen.contains("article:hot") && screen.contains("status 0"));
+}
+
+/// Told by `kill` to stop, as by Ctrl-Z; stopped by SIGSTOP, it can't give anything back,
+/// but draws all when it is continued.
+#[test]
+fn it_is_stopped_and_ended_by_others_as_any_job() {
+    let Some(terminal) = Terminal::start(90, 12, "env PS1='ready> ' bash --norc --noprofile -i")
+    else {
+        return;
+    };
+    let line = format!("P='{} -s {}'", binary().display(), scripted(lists));
+    terminal.type_line(&line);
+    terminal.type_line("clear; $P top");
+    let screen = terminal.shows(|screen| screen.contains("article:stuck"));
+    assert!(!screen.contains("ready>"), "{screen}");
+    let top = terminal.foreground_process();
+    for signal in [Signal::TSTP, Signal::STOP] {
+        kill_process(top, signal).expect("a signal");
+        terminal.shows(|screen| screen.contains("ready>"));
+        terminal.type_line("clear; fg");
+        terminal.shows(|screen| screen.contains("article:stuck") && !screen.contains("ready>"));
+    }
+    kill_process(top, Signal::TSTP).expect("a signal");
+    terminal.shows(|screen| screen.contains("Stopped") && !screen.contains("article:stuck"));
+    // As bash's `kill` of a stopped job: it would have to come to the foreground to draw.
+    terminal.type_line("clear; kill %1");
+    assert!(eventually(|| test_kill_process(top).is_err()), "{}", terminal.screen());
+}
+
+#[test]
+fn an_arrow_in_two_parts_is_no_reason_to_quit() {
+    let Some(terminal) = top(&scripted(lists)) else { return };
+    terminal.shows(|screen| screen.contains("article:stuck"));
+    terminal.press(&["Escape"]);
+    terminal.press(&["["]);
+    terminal.press(&["B"]);
+    terminal.press(&["c"]);
+    terminal.shows(|screen| screen.contains("10.0.0.9"));
+}
+
+#[test]
+fn a_silent_server_keeps_neither_the_next_one_nor_its_own_lists_secret() {
+    let is_silent = Arc::new(AtomicBool::new(false));
+    let silent = Arc::clone(&is_silent);
+    let first = scripted(move |question| {
+        while silent.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        lists(question)
+    });
+    let second = scripted(lists);
+    let Some(terminal) = top(&format!("{first},{second}")) else { return };
+    terminal.shows(|screen| screen.contains("article:stuck"));
+    is_silent.store(true, Ordering::Relaxed);
+    terminal.press(&["Down", "Up", "Down", "Up", "c"]);
+    let screen = terminal.shows(|screen| screen.contains("[c clients]"));
+    assert!(!screen.contains("article"), "{screen}");
+    assert!(!screen.contains("no lists"), "{screen}");
+    let began = Instant::now();
+    terminal.press(&["n"]);
+    terminal.shows(|screen| screen.contains(&second) && screen.contains("10.0.0.9"));
+    // Less than one question may take.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[test]
+fn of_the_c_daemon_it_shows_what_that_tells() {
+    let Some(reference) = Server::reference() else { return };
+    let Some(terminal) = top(&reference.address().to_string()) else { return };
+    terminal.shows(|screen| {
+        screen.contains("This server has no lists") && screen.contains("waiting time for anyone")
+    });
+    terminal.press(&["C-c"]);
+    terminal.shows(|screen| screen.contains("left with 0"));
+}
+
+#[test]
+fn a_server_that_ends_is_told() {
+    let server = Server::start();
+    let Some(terminal) = top(&server.address().to_string()) else { return };
+    terminal.shows(|screen| screen.contains("up 0 days"));
+    drop(server);
+    terminal.shows(|screen| screen.contains("Connection refused"));
+    terminal.press(&["q"]);
+    terminal.shows(|screen| screen.contains("left with 0"));
+}

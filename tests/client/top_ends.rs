@@ -1,0 +1,118 @@
+//! `poolcounter top` ends when it is told to, and when its terminal is no more.
+
+use crate::command::{binary, lists, scripted};
+use crate::support::terminal::terminal;
+use crate::support::{eventually, launched, wait_for_exit};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{Action, LocalModes, Winsize, tcflow, tcgetattr, tcsetwinsize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// As a terminal's program, and as one whose terminal belongs to another session: that
+/// one gets no signal when it hangs up.
+const LAUNCHERS: [&[&str]; 2] = [&["setsid", "--ctty"], &["setsid"]];
+
+/// `top` that shows its lists, the side where its user is, and its own.
+struct Shown {
+    top: Child,
+    master: File,
+    slave: OwnedFd,
+}
+
+impl Shown {
+    fn start(launcher: &[&str]) -> Shown {
+        Shown::start_at(launcher, &scripted(lists))
+    }
+
+    fn start_at(launcher: &[&str], server: &str) -> Shown {
+        let (master, slave) = terminal();
+        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).expect("a size");
+        let ends = || slave.try_clone().expect("a descriptor");
+        let mut command = launched(launcher, binary(), &["-s", server, "top"]);
+        command.env("TERM", "xterm").stdin(ends()).stdout(ends());
+        let top = command.spawn().expect("start it");
+        drop(command);
+        let mut shown = Shown { top, master, slave };
+        shown.read_until("article:stuck");
+        shown
+    }
+
+    /// Reads what is shown until this is among it.
+    #[track_caller]
+    fn read_until(&mut self, wanted: &str) {
+        let mut text = Vec::new();
+        while !String::from_utf8_lossy(&text).contains(wanted) {
+            let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+            let mut readable = [PollFd::new(&self.master, PollFlags::IN)];
+            let count = poll(&mut readable, Some(&patience)).expect("poll");
+            assert!(count > 0, "it shows {:?}", String::from_utf8_lossy(&text));
+            let mut buffer = [0; 4096];
+            let read = self.master.read(&mut buffer).expect("read");
+            text.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.top), signal).expect("a signal");
+    }
+
+    fn is_raw(&self) -> bool {
+        let modes = tcgetattr(&self.slave).expect("modes").local_modes;
+        !modes.contains(LocalModes::ICANON)
+    }
+}
+
+#[test]
+fn a_terminal_that_hangs_up_ends_it_at_once() {
+    for launcher in LAUNCHERS {
+        let Shown { mut top, master, slave } = Shown::start(launcher);
+        drop(slave);
+        let began = Instant::now();
+        drop(master);
+        assert_eq!(wait_for_exit(&mut top).signal(), Some(Signal::HUP.as_raw()), "{launcher:?}");
+        assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_signal_ends_it_and_gives_the_terminal_back() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let mut shown = Shown::start(LAUNCHERS[0]);
+        assert!(shown.is_raw());
+        // The beginning of an arrow: the rest may never come.
+        shown.master.write_all(b"\x1b[").expect("type");
+        shown.signal(signal);
+        shown.read_until("\x1b[?1049l");
+        assert_eq!(wait_for_exit(&mut shown.top).signal(), Some(signal.as_raw()));
+        assert!(!shown.is_raw());
+    }
+}
+
+/// As by Ctrl-S.
+#[test]
+fn a_signal_ends_it_while_the_terminal_takes_nothing() {
+    for is_drawing in [false, true] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let server = scripted(move |question| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            lists(question)
+        });
+        let mut shown = Shown::start_at(LAUNCHERS[0], &server);
+        tcflow(&shown.slave, Action::OOff).expect("stop the output");
+        // After each look at the server, it draws, and then is stuck.
+        let before = asked.load(Ordering::Relaxed);
+        assert!(!is_drawing || eventually(|| asked.load(Ordering::Relaxed) >= before + 2));
+        shown.signal(Signal::TERM);
+        assert_eq!(wait_for_exit(&mut shown.top).signal(), Some(Signal::TERM.as_raw()));
+        assert!(!shown.is_raw());
+    }
+}

@@ -1,0 +1,449 @@
+//! The command line, and the messages about its mistakes.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{Client, Finished, Server, backlog, daemon_command, eventually, finish};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+use rustix::process::Signal;
+
+fn run(arguments: &[&str]) -> Finished {
+    finish(&mut daemon_command(arguments))
+}
+
+fn assert_serves(address: SocketAddr) {
+    let answer = Client::connect(address).ask("STATS UPTIME");
+    assert!(answer.starts_with("uptime: "), "{address}: {answer}");
+}
+
+#[test]
+fn the_last_address_wins_and_only_that_one_is_judged() {
+    let arguments = ["-l", "no address", "-l", "192.0.2.7", "-l", "127.0.0.3", "-p", "0"];
+    let server = Server::spawn(&mut daemon_command(&arguments));
+    assert_eq!(server.addresses().len(), 1);
+    assert_eq!(server.address().ip().to_string(), "127.0.0.3");
+    assert_serves(server.address());
+
+    let refused = run(&["-l", "127.0.0.3", "-l", "no address", "-p", "0"]);
+    assert_eq!(refused.code, Some(1));
+}
+
+#[test]
+fn a_bad_address_is_named_in_the_reference_s_words() {
+    for bad in ["localhost", "", "127.0.0.256", "127.0.0.1:7531", "[::1]", "::g", "1"] {
+        let refused = run(&["-l", bad, "-p", "0"]);
+        assert_eq!(refused.code, Some(1), "{bad}");
+        let first_line = refused.stderr.lines().next();
+        assert_eq!(first_line, Some(&*format!("Address `{bad}` is not valid to listen on.")));
+        assert_eq!(refused.stdout, "");
+    }
+    let refused = run(&["-l", "127.0.0.1,nowhere", "-p", "0"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("nowhere` is not valid to listen on."), "{}", refused.stderr);
+}
+
+#[test]
+fn a_bad_address_is_followed_by_what_would_be_right() {
+    for (bad, right) in [
+        ("127.0.0.1:7532", "-l 127.0.0.1 -p 7532"),
+        ("[::1]", "-l ::1"),
+        ("[::1]:7532", "-l ::1 -p 7532"),
+        ("::1,127.0.0.1:7532", "-l 127.0.0.1 -p 7532"),
+        ("localhost", "such as 10.1.2.3 or ::"),
+    ] {
+        let refused = run(&["-p", "0", "-l", bad]);
+        assert_eq!(refused.code, Some(1), "{bad}");
+        let second_line = refused.stderr.lines().nth(1).unwrap_or_default();
+        assert!(second_line.contains(right), "{bad}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_bad_value_is_followed_by_what_would_be_right() {
+    for (arguments, right) in [
+        (["-p", "abc"], "from 0 to 65535"),
+        (["-p", "65536"], "from 0 to 65535"),
+        (["--listen-unix-mode", "999"], "octal"),
+        (["--listen-unix-mode", "1777"], "octal"),
+        (["--allow", "10.0.0.0/33"], "such as 10.0.0.0/8"),
+        (["--http", "localhost:9531"], "such as 10.1.2.3:9531"),
+        (["--max-connections", "0"], "at least 1"),
+        (["--max-connections-per-ip", "0"], "at least 1"),
+        (["--max-connections", "many"], "at least 1"),
+        (["--log", "loud"], "error, warn, info, debug, trace or off"),
+        (["--log", "poolcounterd=loud"], "error, warn, info, debug, trace or off"),
+        (["--log", "info,mediawiki=debug"], "error, warn, info, debug, trace or off"),
+    ] {
+        let refused = run(&["-p", "0", arguments[0], arguments[1]]);
+        assert_eq!(refused.code, Some(1), "{arguments:?}");
+        assert_eq!(refused.stdout, "");
+        for part in [arguments[0], arguments[1], right] {
+            assert!(refused.stderr.contains(part), "{arguments:?}: {}", refused.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_log_filter_may_name_levels_and_modules_of_ours() {
+    for filter in ["debug", "WARN", "info,poolcounterd::server=debug", "off"] {
+        let filtered = run(&["-p", "0", "--log", filter, "-l", "no address"]);
+        assert!(filtered.stderr.starts_with("Address"), "{filter}: {}", filtered.stderr);
+    }
+}
+
+#[test]
+fn a_misspelt_option_gets_a_suggestion() {
+    for (misspelt, meant) in [("--liste", "--listen"), ("--max-conections", "--max-connections")] {
+        let refused = run(&["-p", "0", misspelt, "1"]);
+        assert_eq!(refused.code, Some(1));
+        let suggestion = refused.stderr.contains("similar") && refused.stderr.contains(meant);
+        assert!(suggestion, "{}", refused.stderr);
+    }
+}
+
+/// If something else is at the socket's path, the message says what.
+#[test]
+fn a_path_that_cannot_be_a_socket_says_why() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-socket");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("file"), "").expect("a file");
+    for option in ["--control", "--listen-unix"] {
+        for (name, why) in [
+            ("", "is a directory"),
+            ("file", "is not a socket"),
+            ("missing/file", "directory does not exist"),
+        ] {
+            let path = folder.join(name);
+            let path = path.to_str().expect("a path");
+            let refused = run(&["-l", "127.0.0.1", "-p", "0", option, path]);
+            assert_eq!(refused.code, Some(1), "{option} {path}");
+            for part in [path, why] {
+                assert!(refused.stderr.contains(part), "{option}: {}", refused.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_address_may_stand_right_behind_the_option() {
+    let server = Server::spawn(&mut daemon_command(&["-l127.0.0.4", "-p0"]));
+    assert_eq!(server.address().ip().to_string(), "127.0.0.4");
+    assert_serves(server.address());
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error_that_says_why() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let refused = run(&["-l", "127.0.0.1", "-p", &port]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("Address already in use"), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&port), "says where: {}", refused.stderr);
+}
+
+/// Regardless of which of the two listens on all addresses.
+#[test]
+fn a_port_that_is_taken_is_an_error_that_says_by_whom() {
+    for (theirs, ours) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("127.0.0.1", "0.0.0.0"),
+        ("[::]", "127.0.0.1"),
+        ("[::1]", "::"),
+    ] {
+        let taken = TcpListener::bind(format!("{theirs}:0")).expect("a port");
+        let port = taken.local_addr().expect("an address").port().to_string();
+        let refused = run(&["-l", ours, "-p", &port]);
+        assert_eq!(refused.code, Some(1));
+        let by_us = format!("(pid {})", std::process::id());
+        assert!(refused.stderr.contains(&by_us), "{theirs}, {ours}: {}", refused.stderr);
+        assert!(refused.stderr.contains("another port with -p"), "{}", refused.stderr);
+    }
+}
+
+/// As after Debian's daemon, whose sockets lack SO_REUSEADDR: connections that it closed
+/// first keep the port for a minute.
+#[test]
+fn a_port_that_old_connections_keep_is_an_error_that_says_so() {
+    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+    bind(&listener, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    listen(&listener, 1).expect("listen");
+    let listener = TcpListener::from(listener);
+    let address = listener.local_addr().expect("an address");
+    let _client = TcpStream::connect(address).expect("connect");
+    drop(listener.accept().expect("a connection"));
+    drop(listener);
+
+    let refused = run(&["-l", "127.0.0.1", "-p", &address.port().to_string()]);
+    assert_eq!(refused.code, Some(1));
+    for part in ["Address already in use", "Nobody listens there", "minute"] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn an_address_of_another_host_is_an_error_that_says_why() {
+    // 192.0.2.0/24 is for documentation (RFC 5737): no machine has it.
+    let refused = run(&["-l", "192.0.2.1", "-p", "0"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("Cannot assign requested address"), "{}", refused.stderr);
+}
+
+#[test]
+fn several_addresses_are_served() {
+    let list = "127.0.0.5,::1,127.0.0.6";
+    let server = Server::spawn(&mut daemon_command(&["-l", list, "-p", "0"]));
+    let ips: Vec<_> = server.addresses().iter().map(|a| a.ip().to_string()).collect();
+    assert_eq!(ips, ["127.0.0.5", "::1", "127.0.0.6"]);
+    // They are one server: what is locked by one address is locked by all.
+    let mut first = Client::connect(server.addresses()[0]);
+    first.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    for &address in &server.addresses()[1..] {
+        Client::connect(address).exchange("ACQ4ME k 1 9 0", "TIMEOUT");
+    }
+}
+
+#[test]
+fn the_unspecified_ipv6_address_serves_ipv4_too() {
+    let server = Server::spawn(&mut daemon_command(&["-l", "::", "-p", "0"]));
+    let port = server.address().port();
+    assert_serves(SocketAddr::from(([127, 0, 0, 1], port)));
+    assert_serves(format!("[::1]:{port}").parse().expect("an address"));
+}
+
+#[test]
+fn localhost_is_served_when_no_address_is_said() {
+    let server = Server::spawn(&mut daemon_command(&["-p", "0"]));
+    let ips: Vec<_> = server.addresses().iter().map(|a| a.ip().to_string()).collect();
+    assert_eq!(ips.first().map(String::as_str), Some("127.0.0.1"));
+    let has_ipv6 = TcpListener::bind("[::1]:0").is_ok();
+    assert_eq!(ips.contains(&"::1".to_owned()), has_ipv6, "{ips:?}");
+    for &address in server.addresses() {
+        assert_serves(address);
+    }
+}
+
+#[test]
+fn standard_output_stays_silent() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("standard-output");
+    let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
+    command.stdout(File::create(&path).expect("a file")).env("RUST_LOG", "trace");
+    let mut server = Server::spawn(&mut command);
+    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+    server.connect().exchange("HELLO", "ERROR BAD_COMMAND");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_exit().code(), Some(0));
+    assert_eq!(fs::read_to_string(&path).expect("the file"), "");
+}
+
+#[test]
+fn version_and_help_go_to_standard_output() {
+    let version = run(&["--version"]);
+    let expected = format!("poolcounterd {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!((version.code, version.stdout, version.stderr), (Some(0), expected, String::new()));
+
+    let help = run(&["--help"]);
+    assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
+    for word in ["-l", "-p", "--backlog", "--max-connections", "--check", "7531", "RUST_LOG"] {
+        assert!(help.stdout.contains(word), "{word} in {}", help.stdout);
+    }
+}
+
+#[test]
+fn an_unknown_option_is_refused_by_name() {
+    for arguments in [&["--frobnicate"][..], &["-Z"], &["-p", "seven"], &["-p", "65536"]] {
+        let refused = run(arguments);
+        let named = arguments.last().expect("an argument");
+        assert!(refused.code.is_some_and(|code| code != 0), "{arguments:?}");
+        assert!(refused.stderr.contains(named), "{arguments:?}: {}", refused.stderr);
+        assert_eq!(refused.stdout, "");
+    }
+}
+
+/// A filter under which nothing would be logged.
+#[test]
+fn a_log_filter_that_means_nothing_is_refused_and_says_what_would_be_right() {
+    for wrong in ["loud", "info,loud", "control=debug", ""] {
+        let finished = run(&["--log", wrong]);
+        assert_eq!(finished.code, Some(1), "{wrong}");
+        let said = finished.stderr;
+        assert!(said.contains("--log") && said.contains("error, warn, info, debug"), "{said}");
+    }
+}
+
+#[test]
+fn thresholds_are_for_check() {
+    for (arguments, missing) in [
+        (&["--waiting", "1,2"][..], "--check"),
+        (&["--for", "5", "--full-queues", "1,2"], "--check"),
+        (&["--for", "5"], "--full-queues"),
+    ] {
+        let refused = run(arguments);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{arguments:?}");
+        assert!(refused.stderr.contains(missing), "{}", refused.stderr);
+    }
+}
+
+/// So does the reference, and some unit's ARGS may have one.
+#[test]
+fn words_that_are_no_options_are_ignored() {
+    let server = Server::start_with(&["word", "-"]);
+    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+}
+
+#[test]
+fn the_backlog_can_be_chosen() {
+    let server = Server::start_with(&["--backlog", "7"]);
+    assert_eq!(backlog(server.address()), 7);
+}
+
+#[test]
+fn more_than_max_connections_are_closed_and_counted_apart() {
+    let server = Server::start_with(&["--max-connections", "2"]);
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    second.exchange("ACQ4ME k 1 9 0", "TIMEOUT");
+    for _ in 0..3 {
+        server.connect().expect_end();
+    }
+    assert_eq!(first.counter("rejected_connections"), 3);
+    assert_eq!(first.counter("connect_errors"), 0);
+    assert_eq!(first.counter("failed_sends"), 0);
+    // As soon as one leaves, the next is served.
+    let full = server.descriptors();
+    drop(second);
+    assert!(eventually(|| server.descriptors() < full));
+    server.connect().exchange("ACQ4ME k 1 9 0", "TIMEOUT");
+    assert_eq!(first.counter("rejected_connections"), 3);
+}
+
+#[test]
+fn check_asks_a_daemon_whether_it_serves() {
+    let server = Server::start();
+    let well = run(&["--check", &server.address().to_string()]);
+    assert_eq!(well.code, Some(0), "{}", well.stderr);
+    // Without an address: localhost, and the port of -p.
+    let port = server.address().port().to_string();
+    let well = run(&["-p", &port, "--check"]);
+    assert_eq!(well.code, Some(0), "{}", well.stderr);
+    let errors = server.counter("connect_errors") + server.counter("failed_sends");
+    assert_eq!(errors, 0, "a check is no error");
+}
+
+#[test]
+fn check_asks_the_reference_too() {
+    let Some(reference) = Server::reference() else { return };
+    let well = run(&["--check", &reference.address().to_string()]);
+    assert_eq!(well.code, Some(0), "{}", well.stderr);
+}
+
+#[test]
+fn check_judges_as_the_command_poolcounter_does() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    let mut holder = server.connect();
+    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
+    for (limits, code, level) in [
+        (["--waiting", "1,2"], 0, "OK"),
+        (["--waiting", "0,2"], 1, "WARNING"),
+        (["--oldest-hold", "0,0"], 2, "CRITICAL"),
+    ] {
+        let said = run(&[&["--check", &address], &limits[..]].concat());
+        assert_eq!(said.code, Some(code), "{limits:?}: {}", said.stdout);
+        let start = format!("POOLCOUNTER {level} - {address}: up 0 days, 0h 0m ");
+        assert!(said.stdout.starts_with(&start), "{}", said.stdout);
+        assert!(said.stdout.contains(" | waiting=0;"), "{}", said.stdout);
+    }
+    let quiet = run(&["--check", &address, "--full-queues", "1,2", "--for", "1"]);
+    assert_eq!(quiet.code, Some(0), "{}", quiet.stdout);
+    assert!(quiet.stdout.contains("full_queues_rate=0;1;2;0"), "{}", quiet.stdout);
+    drop(server);
+    let down = run(&["--check", &address, "--waiting", "1,2"]);
+    assert_eq!(down.code, Some(2), "{}", down.stdout);
+    assert!(down.stdout.starts_with("POOLCOUNTER CRITICAL - "), "{}", down.stdout);
+    let alone = run(&["-p", "0", "--waiting", "1,2"]);
+    assert_eq!(alone.code, Some(1), "thresholds without --check: {}", alone.stderr);
+}
+
+#[test]
+fn check_fails_where_nobody_listens() {
+    // Bound but not listening: no other process can get the port meanwhile.
+    let silent = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+    bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bind");
+    let address = getsockname(&silent).expect("an address");
+    let address = SocketAddr::try_from(address).expect("an IP address");
+    let ill = run(&["--check", &address.to_string()]);
+    assert_eq!(ill.code, Some(1));
+    let why = format!("Check failed: {address}: Connection refused");
+    assert!(ill.stderr.contains(&why), "says why: {}", ill.stderr);
+    // As docs/operations.md shows it: an address without a port gets that of -p.
+    let port = address.port().to_string();
+    let ill = run(&["-p", &port, "--check", "127.0.0.1"]);
+    assert!(ill.stderr.contains(&why), "says why: {}", ill.stderr);
+}
+
+#[test]
+fn check_fails_if_another_server_answers() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    let ill = run(&["--check", &address]);
+    assert_eq!(ill.code, Some(1), "{}", ill.stderr);
+    other.join().expect("the other");
+}
+
+#[test]
+fn check_says_when_it_is_not_admitted() {
+    let server = Server::start_with(&["--allow", "127.9.9.9"]);
+    let ill = run(&["--check", &server.address().to_string()]);
+    assert_eq!(ill.code, Some(1));
+    assert!(ill.stderr.contains("--allow"), "{}", ill.stderr);
+    // Not that nobody listens on ::1, which it asks afterwards.
+    let ill = run(&["--check", "-p", &server.address().port().to_string()]);
+    assert_eq!(ill.code, Some(1));
+    assert!(ill.stderr.contains("--allow"), "{}", ill.stderr);
+}
+
+#[test]
+fn check_ends_in_time_whatever_the_server_does() {
+    let mute = |_: &mut TcpStream| false;
+    let drips = |stream: &mut TcpStream| stream.write_all(b"u").is_ok();
+    for says_more in [mute, drips] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            stream.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+            // Until the check has gone.
+            let has_gone = |stream: &mut TcpStream| match stream.read(&mut [0; 64]) {
+                Ok(len) => len == 0,
+                Err(e) => e.kind() != ErrorKind::WouldBlock,
+            };
+            while !has_gone(&mut stream) {
+                says_more(&mut stream);
+            }
+        });
+        let asked = Instant::now();
+        let ill = run(&["--check", &address]);
+        // Five seconds are promised; a busy machine may be late itself.
+        assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+        assert_eq!(ill.code, Some(1));
+        assert!(ill.stderr.contains("timed out"), "{}", ill.stderr);
+        server.join().expect("the server");
+    }
+}
+
+#[test]
+fn check_fails_on_an_address_that_is_none() {
+    for bad in ["nowhere.invalid:7531", "127.0.0.1:port", ":"] {
+        let ill = run(&["--check", bad]);
+        assert_eq!(ill.code, Some(1), "{bad}");
+        assert!(!ill.stderr.is_empty(), "{bad}");
+    }
+}

@@ -1,0 +1,281 @@
+//! HTTP for monitoring: `--http`.
+
+use crate::support::http::Daemon;
+use crate::support::restart::{Place, WENT_ON};
+use crate::support::{PATIENCE, Server, daemon_command, eventually, finish};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+
+impl Daemon {
+    /// The answer to a GET.
+    #[track_caller]
+    fn get(&self, path: &str) -> Answer {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"))
+    }
+
+    #[track_caller]
+    fn ask(&self, request: &str) -> Answer {
+        let mut stream = connect(self.http);
+        stream.write_all(request.as_bytes()).expect("send");
+        Answer::read(stream)
+    }
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("connect");
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    stream
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    #[track_caller]
+    fn read(mut stream: TcpStream) -> Answer {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer and the end");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Answer { status: status.expect("a status"), head: head.to_owned(), body: body.to_owned() }
+    }
+
+    fn has(&self, header: &str) -> bool {
+        self.head.lines().any(|line| line.eq_ignore_ascii_case(header))
+    }
+
+    /// The value of a sample.
+    #[track_caller]
+    fn sample(&self, name: &str) -> f64 {
+        let mut lines = self.body.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name}")).parse().expect("a number")
+    }
+}
+
+#[test]
+fn metrics_count_what_clients_do() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.server.connect();
+    client.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    client.exchange("ACQ4ME k 1 1 0", "QUEUE_FULL");
+    client.exchange("RELEASE", "RELEASED");
+    client.exchange("NONSENSE", "ERROR BAD_COMMAND");
+    let metrics = daemon.get("/metrics");
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.has("content-type: text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(metrics.sample("poolcounter_acquired_total"), 1.0);
+    let replies = |asked: &str, answer: &str| {
+        let name = format!("poolcounter_replies_total{{command=\"{asked}\",answer=\"{answer}\"}}");
+        metrics.sample(&name)
+    };
+    assert_eq!(replies("ACQ4ME", "QUEUE_FULL"), 1.0);
+    assert_eq!(replies("other", "ERROR BAD_COMMAND"), 1.0);
+    let held = "poolcounter_hold_seconds_count{kind=\"me\",outcome=\"released\"}";
+    assert_eq!(metrics.sample(held), 1.0);
+    assert_eq!(metrics.sample("poolcounter_connections"), 1.0);
+    assert!(metrics.sample("process_resident_memory_bytes") > 1e6);
+    assert!(metrics.sample("process_start_time_seconds") > 1.7e9);
+    assert!(metrics.sample("poolcounter_turn_seconds_count") > 1.0);
+    let old = daemon.get("/prometheus");
+    assert_eq!(old.sample("poolcounter_full_queues"), 1.0);
+    assert_eq!(old.sample("poolcounter_up"), 1.0);
+    drop(client);
+    let fate = "poolcounter_ended_connections_total{fate=\"closed\"}";
+    assert!(eventually(|| daemon.get("/metrics").sample(fate) == 1.0));
+}
+
+#[test]
+fn every_answer_says_what_it_is_and_ends() {
+    let daemon = Daemon::start(&[]);
+    for (path, status, start) in [
+        ("/", 200, "<!doctype html>"),
+        ("/stats.json", 200, "{\"version\":"),
+        ("/stats.json?pretty=1", 200, "{\"version\":"),
+        // As proxies ask (RFC 9112, section 3.2.2).
+        ("http://test:9531/-/ready", 200, "ready"),
+        ("HTTP://test", 200, "<!doctype html>"),
+        ("/-/healthy", 200, "healthy"),
+        ("/-/ready", 200, "ready"),
+        ("/etc/passwd", 404, "no such page"),
+        ("/metrics/", 404, "no such page"),
+    ] {
+        let answer = daemon.get(path);
+        assert_eq!(answer.status, status, "{path}");
+        assert!(answer.body.starts_with(start), "{path}: {}", answer.body);
+        assert!(answer.has(&format!("content-length: {}", answer.body.len())), "{path}");
+        assert!(answer.has("connection: close") && answer.has("x-content-type-options: nosniff"));
+        // No page of another site may read it, or make it part of itself.
+        assert!(answer.has("cross-origin-resource-policy: same-origin"), "{path}");
+        assert!(!answer.head.contains("Access-Control-"), "{path}");
+    }
+    let head = daemon.ask("HEAD /-/healthy HTTP/1.1\r\n\r\n");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert!(head.has("content-length: 8"));
+    let post = daemon.ask("POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
+    assert_eq!(post.status, 405);
+    assert!(post.has("allow: GET, HEAD"));
+    assert_eq!(daemon.ask("ACQ4ME k 1 1 1\n").status, 400);
+    let long = format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "x".repeat(20_000));
+    assert_eq!(daemon.ask(&long).status, 431);
+}
+
+/// As a proxy that passes many requests on at a time.
+#[test]
+fn a_request_that_has_come_is_not_dropped_for_newcomers() {
+    let daemon = Daemon::start(&[]);
+    // All is there when it goes on.
+    daemon.server.signal(Signal::STOP);
+    let ask = |path: &str| {
+        let mut stream = connect(daemon.http);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("send");
+        stream
+    };
+    let scrape = ask("/metrics");
+    let others: Vec<TcpStream> =
+        (0..20).flat_map(|_| [ask("/metrics"), ask("/-/healthy")]).collect();
+    daemon.server.signal(Signal::CONT);
+    for stream in std::iter::once(scrape).chain(others) {
+        assert_eq!(Answer::read(stream).status, 200);
+    }
+}
+
+#[test]
+fn while_draining_it_is_served_but_not_ready() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.server.connect();
+    client.settle();
+    daemon.server.signal(Signal::USR2);
+    daemon.server.log.wait_for("draining: no new clients");
+    let ready = daemon.get("/-/ready");
+    assert_eq!((ready.status, ready.body.as_str()), (503, "draining\n"));
+    assert_eq!(daemon.get("/-/healthy").status, 200);
+    assert_eq!(daemon.get("/metrics").sample("poolcounter_draining"), 1.0);
+    daemon.server.signal(Signal::USR2);
+    daemon.server.log.wait_for("no longer draining");
+    assert_eq!(daemon.get("/-/ready").status, 200);
+}
+
+#[test]
+fn it_goes_on_after_a_hot_restart_on_the_same_port() {
+    let place = Place::with_daemon();
+    let mut daemon = Daemon::of(place.start(&["--http", "127.0.0.1:0"]));
+    let mut client = daemon.server.connect();
+    client.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    for restarts in 1..=2 {
+        daemon.server.signal(Signal::USR1);
+        assert!(eventually(|| daemon.server.log.count(WENT_ON) == restarts));
+        let http = daemon.http;
+        daemon = Daemon::of(daemon.server);
+        assert_eq!(daemon.http, http);
+        let metrics = daemon.get("/metrics");
+        let done = "poolcounter_hot_restarts_total{result=\"done\"}";
+        assert_eq!(metrics.sample(done), restarts as f64);
+        assert_eq!(metrics.sample("poolcounter_acquired_total"), 1.0);
+        assert!(metrics.sample("poolcounter_last_hot_restart_pause_seconds") > 0.0);
+    }
+}
+
+/// A change would look like a start, which would have lost all locks.
+#[test]
+fn the_time_of_the_start_does_not_change() {
+    let place = Place::with_daemon();
+    let mut daemon = Daemon::of(place.start(&["--http", "127.0.0.1:0"]));
+    let started = |daemon: &Daemon| daemon.get("/metrics").sample("process_start_time_seconds");
+    let first = started(&daemon);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let age = now.expect("a time after 1970").as_secs_f64() - first;
+    assert!((-1.0..60.0).contains(&age), "{age}");
+    for _ in 0..20 {
+        assert_eq!(started(&daemon), first);
+    }
+    daemon.server.signal(Signal::USR1);
+    assert!(eventually(|| daemon.server.log.count(WENT_ON) == 1));
+    daemon = Daemon::of(daemon.server);
+    assert_eq!(started(&daemon), first);
+}
+
+/// The port of `--http 127.0.0.1:0` stays over reloads; other addresses come and go, as
+/// those for clients do.
+#[test]
+fn a_reload_changes_its_addresses() {
+    let place = Place::with_daemon();
+    let control = place.path("control.sock").display().to_string();
+    let server = place.start(&["--control", &control]);
+    let port = server.address().port().to_string();
+    let mut client = server.connect();
+    client.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    let reload = |more: &[&str]| {
+        let same = ["--reload", "--control", &control, "-l", "127.0.0.1", "-p", &port];
+        let ended = finish(&mut daemon_command(&[&same, more].concat()));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    reload(&["--http", "127.0.0.1:0", "--http", "127.0.0.2:0"]);
+    let line = server.log.wait_for("HTTP on ");
+    let (_, addresses) = line.rsplit_once("HTTP on ").expect("addresses");
+    let addresses: Vec<SocketAddr> =
+        addresses.split(", ").map(|address| address.parse().expect("an address")).collect();
+    let is_served = |address: SocketAddr| {
+        TcpStream::connect(address).is_ok_and(|mut stream| {
+            let _ = stream.write_all(b"GET /-/ready HTTP/1.1\r\n\r\n");
+            Answer::read(stream).status == 200
+        })
+    };
+    assert_eq!(addresses.len(), 2);
+    assert!(addresses.iter().all(|&address| is_served(address)));
+    reload(&["--http", "127.0.0.1:0"]);
+    assert!(is_served(addresses[0]));
+    assert!(eventually(|| TcpStream::connect(addresses[1]).is_err()));
+    reload(&[]);
+    assert!(eventually(|| TcpStream::connect(addresses[0]).is_err()));
+    client.exchange("RELEASE", "RELEASED");
+}
+
+#[test]
+fn it_is_served_beside_a_socket_that_was_passed() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let mut command = daemon_command(&["--http", "127.0.0.1:0"]);
+    let server = Server::spawn(command.stdin(OwnedFd::from(listener)));
+    let daemon = Daemon::of(server);
+    assert_eq!(daemon.get("/-/ready").status, 200);
+    daemon.server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+}
+
+#[test]
+fn an_address_that_is_taken_is_an_error() {
+    let daemon = Daemon::start(&[]);
+    let http = daemon.http.to_string();
+    let mut second = daemon_command(&["-l", "127.0.0.1", "-p", "0", "--http", &http]);
+    let ended = finish(&mut second);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains(&format!("Couldn't bind to {http} for HTTP")),
+        "{}",
+        ended.stderr
+    );
+    let overlapping = ["-l", "0.0.0.0", "-p", "7531", "--http", "127.0.0.1:7531"];
+    let ended = finish(&mut daemon_command(&overlapping));
+    assert!(ended.stderr.contains("clients have that address"), "{}", ended.stderr);
+}
+
+#[test]
+fn hot_keys_are_named_if_asked_for() {
+    let daemon = Daemon::start(&["--http-keys", "2"]);
+    let mut client = daemon.server.connect();
+    for key in ["a", "b\"\\", "b\"\\", "c", "c", "c"] {
+        client.exchange(&format!("ACQ4ME {key} 1 9 0"), "LOCKED");
+        client.exchange("RELEASE", "RELEASED");
+    }
+    let metrics = daemon.get("/metrics");
+    assert_eq!(metrics.sample("poolcounter_hot_key_requests{key=\"c\"}"), 3.0);
+    assert_eq!(metrics.sample("poolcounter_hot_key_requests{key=\"b\\\"\\\\x5c\"}"), 2.0);
+    assert_eq!(metrics.body.matches("poolcounter_hot_key_requests{").count(), 2);
+    assert!(!Daemon::start(&[]).get("/metrics").body.contains("hot_key"));
+}

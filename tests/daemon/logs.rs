@@ -1,0 +1,141 @@
+//! What the daemon writes to standard error, and for whom.
+
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use crate::support::{Server, daemon_command, finish};
+use rustix::process::Signal;
+
+/// A daemon whose stderr is a Unix socket, as systemd's is, with `JOURNAL_STREAM` as
+/// made from that socket's device and inode.
+fn with_journal(stream: impl Fn(u64, u64) -> String) -> Server {
+    let (theirs, ours) = UnixStream::pair().expect("a pair");
+    let stat = rustix::fs::fstat(&theirs).expect("fstat");
+    let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
+    command.stderr(OwnedFd::from(theirs)).env("RUST_LOG", "debug");
+    command.env("JOURNAL_STREAM", stream(stat.st_dev, stat.st_ino));
+    Server::spawn_logging(&mut command, ours)
+}
+
+#[test]
+fn for_the_journal_lines_have_a_priority_and_no_time() {
+    let server = with_journal(|device, inode| format!("{device}:{inode}"));
+    server.connect().exchange("ACQ4ME some:key 1 1 0", "LOCKED");
+    let command = server.log.wait_for("some:key");
+    assert!(command.starts_with("<7>"), "{command}");
+    let start = server.log.wait_for("listening on ");
+    assert!(start.starts_with("<6>"), "{start}");
+    for line in server.log.lines() {
+        assert!(!has_time(&line), "{line}");
+    }
+}
+
+#[test]
+fn a_journal_stream_that_is_not_ours_is_ignored() {
+    let server = with_journal(|device, inode| format!("{device}:{}", inode + 1));
+    let start = server.log.wait_for("listening on ");
+    assert!(!start.starts_with('<') && has_time(&start), "{start}");
+}
+
+#[test]
+fn elsewhere_lines_have_a_time_and_no_priority() {
+    let server = Server::start();
+    let start = server.log.wait_for("listening on ");
+    assert!(!start.starts_with('<') && has_time(&start), "{start}");
+}
+
+/// Such as 2026-01-31T12:34:56.
+fn has_time(line: &str) -> bool {
+    let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    line.as_bytes().windows(11).any(|w| {
+        digits(&w[..4]) && w[4] == b'-' && digits(&w[5..7]) && w[7] == b'-' && w[10] == b'T'
+    })
+}
+
+#[test]
+fn one_line_says_what_is_listened_on() {
+    let mut server = Server::start();
+    for n in 0..20 {
+        let mut client = server.connect();
+        client.exchange(&format!("ACQ4ME k{n} 1 1 0"), "LOCKED");
+        client.exchange("NONSENSE", "ERROR BAD_COMMAND");
+    }
+    server.settle();
+    let lines = server.log.lines();
+    assert_eq!(lines.len(), 1, "clients are no news: {lines:#?}");
+    assert!(lines[0].contains(&server.address().to_string()), "{lines:?}");
+    server.signal(Signal::TERM);
+    server.wait_for_exit();
+}
+
+#[test]
+fn rust_log_shows_what_happens_to_each_command() {
+    let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
+    let server = Server::spawn(command.env("RUST_LOG", "debug"));
+    let mut client = server.connect();
+    client.exchange("ACQ4ME article:17 1 1 0", "LOCKED");
+    client.exchange("RELEASE", "RELEASED");
+    client.exchange("NONSENSE", "ERROR BAD_COMMAND");
+    client.exchange("STATS total_acquired", "total_acquired: 1");
+    client.ask("STATS KEY other");
+    server.log.wait_for("article:17");
+    server.log.wait_for("LOCKED");
+    server.log.wait_for("RELEASED");
+    server.log.wait_for("BAD_COMMAND");
+    server.log.wait_for("< total_acquired: 1");
+    // Of a longer answer, how long it is: a report is for people who read it elsewhere.
+    server.log.wait_for("< key: other (and ");
+}
+
+/// A search of the log for an address finds the client on either kind of socket.
+#[test]
+fn an_ipv4_client_of_a_dual_stack_socket_is_logged_by_its_ipv4_address() {
+    let mut command = daemon_command(&["-l", "::", "-p", "0"]);
+    let server = Server::spawn(command.env("RUST_LOG", "debug"));
+    let client = TcpStream::connect(("127.0.0.1", server.address().port())).expect("connects");
+    let address = client.local_addr().expect("an address");
+    let line = server.log.wait_for("connected: ");
+    assert!(line.ends_with(&format!("connected: {address}")), "{line}");
+}
+
+/// What a client sends cannot forge a line of the log.
+#[test]
+fn bytes_of_clients_are_escaped() {
+    let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
+    let server = Server::spawn(command.env("RUST_LOG", "debug"));
+    let mut client = server.connect();
+    client.send_bytes(b"ACQ4ME before\x1b[31m\r<0>after\x00\xff 1 1 0\n");
+    client.expect("LOCKED");
+    server.log.wait_for("before");
+    for line in server.log.lines() {
+        let is_plain = line.chars().all(|c| !c.is_control() && c != '\u{fffd}');
+        assert!(is_plain, "{line:?}");
+    }
+}
+
+/// An inherited environment is no reason to refuse to start.
+#[test]
+fn a_rust_log_that_means_nothing_is_a_warning() {
+    for wrong in ["loud", "poolcounterd=loud"] {
+        let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
+        let server = Server::spawn(command.env("RUST_LOG", wrong));
+        let warning = server.log.wait_for("RUST_LOG");
+        assert!(warning.contains("WARN") && warning.contains("error, warn, info"), "{warning}");
+    }
+}
+
+/// And an empty one says nothing.
+#[test]
+fn an_empty_rust_log_is_none() {
+    let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
+    let server = Server::spawn(command.env("RUST_LOG", ""));
+    assert_eq!(server.log.count("RUST_LOG"), 0);
+}
+
+#[test]
+fn rust_log_silences_too() {
+    let mut command = daemon_command(&["-l", "192.0.2.1", "-p", "0"]);
+    let quiet = finish(command.env("RUST_LOG", "off"));
+    assert_eq!(quiet.code, Some(1));
+}

@@ -1,0 +1,19 @@
+//! The daemon as its clients and its operator see it: what goes in, what comes out.
+
+mod addresses;
+mod admission;
+mod command_line;
+mod control;
+mod dead_peers;
+mod drain;
+mod faults_from_below;
+mod http;
+mod listeners;
+mod logs;
+mod max_hold;
+mod process;
+mod reports;
+#[path = "../support/mod.rs"]
+mod support;
+mod terminals;
+mod unread_output;

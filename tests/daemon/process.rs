@@ -1,0 +1,137 @@
+//! The daemon as a process: signals, what it inherits, limits, its end.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use crate::support::{DAEMON, Server, eventually, launched, skip};
+use rustix::process::Signal;
+
+#[test]
+fn sigterm_and_sigint_end_it_at_once_with_status_0() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start();
+        let (mut holder, mut waiter) = (server.connect(), server.connect());
+        let mut talker = server.connect();
+        holder.exchange("ACQ4ME k 1 9 0", "LOCKED");
+        waiter.send("ACQ4ME k 1 9 60");
+        talker.send_bytes(b"half a li");
+        server.settle();
+        server.signal(signal);
+        for client in [&mut holder, &mut waiter, &mut talker] {
+            client.expect_end();
+        }
+        assert_eq!(server.wait_for_exit().code(), Some(0), "{signal:?}");
+        assert!(TcpStream::connect(server.address()).is_err());
+    }
+}
+
+#[test]
+fn sigpipe_does_not_kill_it() {
+    survives(Signal::PIPE);
+}
+
+#[test]
+fn sigchld_does_not_kill_it() {
+    survives(Signal::CHILD);
+}
+
+fn survives(signal: Signal) {
+    let mut server = Server::start();
+    let mut holder = server.connect();
+    holder.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    server.signal(signal);
+    server.settle();
+    server.connect().exchange("ACQ4ME k 1 9 0", "TIMEOUT");
+    holder.exchange("RELEASE", "RELEASED");
+    assert!(server.is_running());
+}
+
+/// The state that the reference leaves after SIGUSR1: nearly every signal blocked,
+/// SIGCHLD and SIGPIPE ignored.
+#[test]
+fn an_inherited_signal_mask_is_mended() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let launcher = ["env", "--block-signal", "--ignore-signal=CHLD", "--ignore-signal=PIPE"];
+        let arguments = ["-l", "127.0.0.1", "-p", "0"];
+        let mut server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
+        server.settle();
+        server.signal(signal);
+        assert_eq!(server.wait_for_exit().code(), Some(0), "{signal:?}");
+    }
+}
+
+/// A shell that starts something in the background ignores SIGINT for it.
+#[test]
+fn an_ignored_sigterm_is_heard_again() {
+    let launcher = ["env", "--ignore-signal=TERM", "--ignore-signal=INT"];
+    let arguments = ["-l", "127.0.0.1", "-p", "0"];
+    let mut server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_exit().code(), Some(0));
+}
+
+/// As in a container that is entered from outside: the leader of the session is a
+/// process that the daemon can't see, and so is an operator.
+#[test]
+fn a_session_and_an_operator_outside_of_its_container_are_no_problem() {
+    if Command::new("unshare").args(["-Urpf", "true"]).status().is_ok_and(|s| !s.success()) {
+        return skip("this kernel, or container, gives no pid namespaces");
+    }
+    let path = std::env::temp_dir().join(format!("pool-outside-{}", std::process::id()));
+    let path = path.to_str().expect("a path");
+    // Without --kill-child the daemon would outlive its launcher.
+    let launcher = ["unshare", "-Urpf", "--kill-child"];
+    let arguments = ["-l", "127.0.0.1", "-p", "0", "--control", path];
+    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
+    let mut operator = UnixStream::connect(path).expect("the control socket");
+    operator.write_all(b"UNDRAIN\n").expect("a request");
+    server.log.wait_for(", outside of this container asks: UNDRAIN");
+    drop(server);
+    let _ = fs::remove_file(path);
+}
+
+#[test]
+fn the_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
+    let launcher = ["prlimit", "--nofile=100:1000"];
+    let arguments = ["-l", "127.0.0.1", "-p", "0"];
+    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("limits");
+    let line = limits.lines().find(|l| l.starts_with("Max open files")).expect("a line");
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(fields[3..5], ["1000", "1000"], "{line}");
+    // And they are of use: more clients than the soft limit it was started with.
+    let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.settle();
+    }
+}
+
+#[test]
+fn its_name_is_poolcounterd() {
+    let server = Server::start();
+    let name = fs::read_to_string(format!("/proc/{}/comm", server.pid())).expect("comm");
+    assert_eq!(name, "poolcounterd\n");
+}
+
+/// Daemons are watched by their descriptors: those of clients go with them.
+#[test]
+fn descriptors_of_clients_that_left_are_closed() {
+    let server = Server::start();
+    let mut control = server.connect();
+    control.settle();
+    let before = server.descriptors();
+    let mut clients: Vec<_> = (0..50).map(|_| server.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.exchange(&format!("ACQ4ME k{n} 1 1 0"), "LOCKED");
+    }
+    assert_eq!(server.descriptors(), before + 50);
+    for (n, client) in clients.into_iter().enumerate() {
+        if n % 2 == 0 { client.reset() } else { drop(client) }
+    }
+    assert!(eventually(|| server.descriptors() == before), "{}", server.descriptors());
+    assert_eq!(control.counter("processing_workers"), 0);
+    assert_eq!(control.counter("connect_errors"), 0);
+}

@@ -1,0 +1,498 @@
+//! Output never blocks the daemon, even if nobody reads it: neither its log nor the
+//! service manager's socket.
+
+use crate::support::terminal::terminal;
+use crate::support::{Client, DAEMON, Log, PATIENCE, eventually, launched, skip, wait_for_exit};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fstat, open};
+use rustix::net::{SendFlags, send};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// How soon a daemon ends when told to: it waits only briefly for readers.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Commands in a [`Daemon::converse`], enough to fill every buffer.
+const COMMANDS: usize = 200;
+
+/// A daemon that needs no log line to tell its address: its standard input listens.
+struct Daemon {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Daemon {
+    fn start(stderr: OwnedFd, launcher: &[&str], variables: &[(&str, &str)]) -> Daemon {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("address");
+        let mut command = launched(launcher, DAEMON, &[]);
+        command.stdin(OwnedFd::from(listener)).stderr(stderr).envs(variables.iter().copied());
+        Daemon { child: command.spawn().expect("start the daemon"), address }
+    }
+
+    fn logging_all(stderr: &OwnedFd, launcher: &[&str]) -> Daemon {
+        let stderr = stderr.try_clone().expect("dup");
+        let stat = fstat(&stderr).expect("fstat");
+        let stream = format!("{}:{}", stat.st_dev, stat.st_ino);
+        let journal = match launcher {
+            [] => vec![("JOURNAL_STREAM", stream.as_str())],
+            _ => vec![],
+        };
+        Daemon::start(stderr, launcher, &[&journal[..], &[("RUST_LOG", "debug")]].concat())
+    }
+
+    /// Two log lines a command, with `RUST_LOG=debug`: 1 kB each pair. Afterwards
+    /// there is nothing to log until the client is dropped.
+    fn converse(&self, name: &str) -> Client {
+        let key = format!("{name}:{}", "x".repeat(1000));
+        let mut client = Client::connect(self.address);
+        for _ in 0..COMMANDS / 2 {
+            client.exchange(&format!("ACQ4ME {key} 1 9 5"), "LOCKED");
+            client.exchange("RELEASE", "RELEASED");
+        }
+        client
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("signal");
+    }
+
+    fn expect_to_end(mut self) {
+        let start = Instant::now();
+        self.signal(Signal::TERM);
+        assert_eq!(wait_for_exit(&mut self.child).code(), Some(0));
+        assert!(start.elapsed() < SOON, "it took {:?}", start.elapsed());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A log destination that accepts nothing.
+struct Stuck {
+    writer: OwnedFd,
+    reader: File,
+    /// What to send there to make it accept output again.
+    go_on: &'static [u8],
+}
+
+impl Stuck {
+    fn pipe() -> Stuck {
+        let (reader, writer) = pipe().expect("pipe");
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        let filler = open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).expect("open");
+        while rustix::io::write(&filler, &filling()).is_ok() {}
+        Stuck { writer, reader: reader.into(), go_on: b"" }
+    }
+
+    fn unix_stream() -> Stuck {
+        let (reader, writer) = UnixStream::pair().expect("pair");
+        while send(&writer, &filling(), SendFlags::DONTWAIT).is_ok() {}
+        while send(&writer, b"\n", SendFlags::DONTWAIT).is_ok() {}
+        Stuck { writer: writer.into(), reader: OwnedFd::from(reader).into(), go_on: b"" }
+    }
+
+    /// Somebody has pressed ^S.
+    fn terminal() -> Stuck {
+        let (mut master, writer) = terminal();
+        master.write_all(b"\x13").expect("^S");
+        // The terminal takes its time to see it.
+        assert!(eventually(|| !has_room(&writer)), "^S has no effect");
+        Stuck { writer, reader: master, go_on: b"\x11" }
+    }
+
+    /// Reads from now on.
+    fn read(mut self) -> Log {
+        self.reader.write_all(self.go_on).expect("^Q");
+        drop(self.writer);
+        Log::read_from(self.reader)
+    }
+}
+
+fn has_room(writer: &OwnedFd) -> bool {
+    let mut wanted = [PollFd::new(writer, PollFlags::OUT)];
+    poll(&mut wanted, Some(&Timespec::default())).expect("poll") > 0
+}
+
+/// A line as long as a page.
+fn filling() -> [u8; 4096] {
+    let mut line = [b'.'; 4096];
+    line[4095] = b'\n';
+    line
+}
+
+/// Serves while nobody reads. A later reader sees how many lines are missing, and whole
+/// lines before and after. The inherited description's flags are unchanged.
+#[track_caller]
+fn serves_while(stuck: Stuck, launcher: &[&str]) {
+    let flags = fcntl_getfl(&stuck.writer).expect("flags");
+    let daemon = Daemon::logging_all(&stuck.writer, launcher);
+    let client = daemon.converse("unread");
+    assert_eq!(fcntl_getfl(&stuck.writer), Ok(flags));
+    let log = stuck.read();
+    log.wait_for("were dropped");
+    drop(client);
+    let end = Instant::now() + PATIENCE;
+    while !log.lines().iter().any(|line| line.contains("read:")) {
+        assert!(Instant::now() < end, "nothing new is logged");
+        daemon.converse("read");
+    }
+    daemon.expect_to_end();
+    let lines = log.lines();
+    // The rest is what filled it.
+    let lines = lines.iter().map(|line| line.trim_end().trim_start_matches('.'));
+    for line in lines.filter(|line| !line.is_empty()) {
+        assert!(is_whole(line), "{line:?}");
+    }
+}
+
+fn is_whole(line: &str) -> bool {
+    let begins = line.starts_with('[') || line.starts_with('<');
+    let ends = !line.contains("ACQ4ME") || line.ends_with(" 1 9 5");
+    begins && ends && line.matches("poolcounterd::").count() + line.matches("<7>").count() <= 1
+}
+
+/// SIGTERM works while nobody reads.
+#[track_caller]
+fn ends_while(stuck: Stuck, launcher: &[&str]) {
+    let daemon = Daemon::logging_all(&stuck.writer, launcher);
+    daemon.converse("unread");
+    daemon.expect_to_end();
+}
+
+#[test]
+fn a_full_pipe_does_not_block_it() {
+    serves_while(Stuck::pipe(), &[]);
+    ends_while(Stuck::pipe(), &[]);
+}
+
+#[test]
+fn a_full_stream_to_the_journal_does_not_block_it() {
+    serves_while(Stuck::unix_stream(), &[]);
+    ends_while(Stuck::unix_stream(), &[]);
+}
+
+#[test]
+fn a_stopped_terminal_does_not_block_it() {
+    serves_while(Stuck::terminal(), &[]);
+    ends_while(Stuck::terminal(), &[]);
+}
+
+/// Another user's pipe can't be reopened.
+#[test]
+fn another_users_pipe_or_terminal_does_not_block_it() {
+    if !rustix::process::geteuid().is_root() {
+        skip("only root can become another user");
+        return;
+    }
+    let launcher = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let probe = launched(&launcher, DAEMON, &["--version"]).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        skip("another user can't execute the daemon here");
+        return;
+    }
+    for stuck in [Stuck::pipe, Stuck::terminal, Stuck::unix_stream] {
+        serves_while(stuck(), &launcher);
+        ends_while(stuck(), &launcher);
+    }
+}
+
+/// Every line that is neither in the log nor counted was never logged.
+#[test]
+fn the_number_of_lines_dropped_is_right() {
+    let path = temporary("complete.log");
+    let file = File::create(&path).expect("a file");
+    let daemon = Daemon::logging_all(&file.into(), &["env"]);
+    daemon.converse("key");
+    daemon.expect_to_end();
+    let complete = std::fs::read_to_string(&path).expect("read").lines().count();
+    std::fs::remove_file(&path).expect("remove");
+
+    let (reader, writer) = pipe().expect("pipe");
+    let daemon = Daemon::logging_all(&writer, &["env"]);
+    drop(writer);
+    drop(daemon.converse("key"));
+    let log = Log::read_from(File::from(reader));
+    log.wait_for("were dropped");
+    daemon.expect_to_end();
+    log.wait_for("told to stop");
+    let (notices, lines): (Vec<_>, Vec<_>) =
+        log.lines().into_iter().partition(|line| line.contains("were dropped"));
+    let number = |line: &String| line.split("] ").nth(1)?.split(' ').next()?.parse::<usize>().ok();
+    let dropped: usize = notices.iter().filter_map(number).sum();
+    assert!(dropped > 0, "{notices:?}");
+    assert_eq!(lines.len() + dropped, complete, "{notices:?}");
+}
+
+/// A shared file: what others wrote before stays, and what they write later follows.
+#[test]
+fn a_file_gets_every_line_at_its_place() {
+    let path = temporary("shared.log");
+    let mut file = OpenOptions::new().create_new(true).write(true).open(&path).expect("a file");
+    file.write_all(b"before\n").expect("write");
+    let daemon = Daemon::logging_all(&file.try_clone().expect("dup").into(), &["env"]);
+    daemon.converse("key");
+    daemon.expect_to_end();
+    file.write_all(b"after\n").expect("write");
+    let text = std::fs::read_to_string(&path).expect("read");
+    std::fs::remove_file(&path).expect("remove");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines[0], lines[lines.len() - 1]), ("before", "after"));
+    assert_eq!(text.matches("> ACQ4ME key:").count(), COMMANDS / 2);
+    assert_eq!(text.matches("were dropped").count(), 0);
+}
+
+#[test]
+fn a_device_that_is_full_does_not_end_it() {
+    let full = OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+    let daemon = Daemon::logging_all(&full.into(), &["env"]);
+    daemon.converse("key");
+    daemon.expect_to_end();
+}
+
+/// `ulimit -f`: writing beyond it is a signal first.
+#[test]
+fn a_log_file_that_may_not_grow_does_not_end_it() {
+    let path = temporary("limited.log");
+    let file = File::create(&path).expect("a file");
+    let daemon = Daemon::logging_all(&file.into(), &["prlimit", "--fsize=2000"]);
+    daemon.converse("key");
+    daemon.expect_to_end();
+    let len = std::fs::metadata(&path).expect("stat").len();
+    std::fs::remove_file(&path).expect("remove");
+    assert_eq!(len, 2000);
+}
+
+#[test]
+fn a_closed_stderr_does_not_end_it() {
+    let null = File::open("/dev/null").expect("/dev/null");
+    let daemon = Daemon::logging_all(&null.into(), &["sh", "-c", "exec \"$@\" 2>&-", "sh"]);
+    daemon.converse("key");
+    daemon.expect_to_end();
+}
+
+/// The other end is closed.
+#[test]
+fn a_broken_pipe_does_not_end_it() {
+    let (reader, writer) = pipe().expect("pipe");
+    let daemon = Daemon::logging_all(&writer, &[]);
+    drop((reader, writer));
+    daemon.converse("key");
+    daemon.expect_to_end();
+}
+
+/// A failed start says why, but does not wait forever: here no address is available.
+#[test]
+fn a_start_that_fails_is_not_blocked_by_a_full_pipe() {
+    for arguments in [&["-l", "192.0.2.1"][..], &["--no-such-option"]] {
+        let stuck = Stuck::pipe();
+        let mut command = launched(&[], DAEMON, arguments);
+        let mut child = command.stderr(stuck.writer).spawn().expect("start");
+        assert_eq!(wait_for_exit(&mut child).code(), Some(1), "{arguments:?}");
+    }
+}
+
+/// A failed allocation ends the daemon, with the standard library's message.
+#[test]
+fn an_allocation_that_fails_ends_it_even_if_nobody_reads() {
+    let stuck = Stuck::pipe();
+    let mut daemon = Daemon::logging_all(&stuck.writer, &["prlimit", "--core=0"]);
+    daemon.converse("key");
+    let pid = daemon.child.id().to_string();
+    let limited = Command::new("prlimit").args(["--data=1:1", "--as=1:1", "--pid", &pid]).status();
+    assert!(limited.expect("run prlimit, of util-linux").success());
+    let mut clients: Vec<_> = (0..200).map(|_| TcpStream::connect(daemon.address)).collect();
+    for client in clients.iter_mut().flatten() {
+        // It may be gone already.
+        let _ = client.write_all(&[b'x'; 4000]);
+    }
+    assert_eq!(wait_for_exit(&mut daemon.child).code(), None, "killed by a signal");
+}
+
+/// A panic, forced by a kernel that gives no random numbers.
+#[test]
+fn a_panic_is_logged_and_ends_even_if_nobody_reads() {
+    let launcher = ["strace", "-D", "-qq", "-o", "/dev/null", "-e", "inject=getrandom:error=EIO"];
+    let probe = launched(&launcher, DAEMON, &["--version"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        skip("no strace that may inject faults");
+        return;
+    }
+    for stuck in [Stuck::pipe, Stuck::unix_stream] {
+        let Stuck { writer, reader: _reader, .. } = stuck();
+        let mut daemon = Daemon::start(writer, &launcher, &[]);
+        assert!(!wait_for_exit(&mut daemon.child).success());
+    }
+    let finished = crate::support::finish(&mut launched(&launcher, DAEMON, &["-l", "127.0.0.1"]));
+    let said = finished.stderr.lines().next().unwrap_or_default();
+    assert!(said.starts_with('[') && said.contains("ERROR"), "{:?}", finished.stderr);
+    assert!(finished.stderr.contains("panicked at"), "{:?}", finished.stderr);
+}
+
+/// A pipe that other daemons started by this test do not inherit.
+fn pipe() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+}
+
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("pool-unread-{}-{name}", std::process::id()))
+}
+
+/// A service manager's end of `NOTIFY_SOCKET`.
+struct Notified {
+    socket: UnixDatagram,
+    address: UnixAddr,
+    name: String,
+}
+
+impl Notified {
+    fn at_path(name: &str) -> Notified {
+        let path = temporary(name);
+        let name = path.to_str().expect("path").to_owned();
+        Notified::bound(UnixAddr::from_pathname(path).expect("an address"), name)
+    }
+
+    fn abstract_name(name: &str) -> Notified {
+        let name = format!("pool-unread-{}-{name}", std::process::id());
+        let address = UnixAddr::from_abstract_name(&name).expect("an address");
+        Notified::bound(address, format!("@{name}"))
+    }
+
+    fn bound(address: UnixAddr, name: String) -> Notified {
+        let socket = UnixDatagram::bind_addr(&address).expect("bind");
+        socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+        Notified { socket, address, name }
+    }
+
+    /// Nobody reads it, and no more fits in.
+    fn fill(&self) {
+        let sender = UnixDatagram::unbound().expect("socket");
+        sender.set_nonblocking(true).expect("non-blocking");
+        while sender.send_to_addr(b"FILLER=1", &self.address).is_ok() {}
+    }
+
+    fn receive(&self) -> String {
+        let mut buffer = [0; 4096];
+        let len = self.socket.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..len]).into_owned()
+    }
+
+    fn has_more(&self) -> bool {
+        let mut wanted = [PollFd::new(&self.socket, PollFlags::IN)];
+        poll(&mut wanted, Some(&Timespec::default())).expect("poll") > 0
+    }
+
+    /// Reads until this comes.
+    fn expect(&self, line: &str) {
+        while !self.receive().lines().any(|l| l == line) {}
+    }
+
+    fn daemon(&self, more: &[(&str, &str)]) -> Daemon {
+        let null = OpenOptions::new().write(true).open("/dev/null").expect("/dev/null");
+        let mut variables = vec![("NOTIFY_SOCKET", self.name.as_str())];
+        variables.extend(more);
+        Daemon::start(null.into(), &[], &variables)
+    }
+}
+
+impl Drop for Notified {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.name);
+    }
+}
+
+#[test]
+fn a_notify_socket_that_nobody_reads_does_not_block_it() {
+    for notified in [Notified::at_path("unread"), Notified::abstract_name("unread")] {
+        notified.fill();
+        let daemon = notified.daemon(&[("WATCHDOG_USEC", "100000")]);
+        daemon.converse("key");
+        daemon.expect_to_end();
+    }
+}
+
+#[test]
+fn ready_and_stopping_are_told_as_soon_as_somebody_reads() {
+    for notified in [Notified::at_path("late"), Notified::abstract_name("late")] {
+        notified.fill();
+        let daemon = notified.daemon(&[]);
+        daemon.converse("key");
+        notified.expect("READY=1");
+        std::thread::scope(|scope| {
+            scope.spawn(|| notified.expect("STOPPING=1"));
+            daemon.expect_to_end();
+        });
+    }
+}
+
+/// The daemon waits briefly before it exits. A busy test may miss that, but not always.
+#[test]
+fn stopping_is_told_to_a_service_manager_that_is_slow() {
+    let told = |attempt: usize| {
+        let notified = Notified::at_path(&format!("slow-{attempt}"));
+        let mut daemon = notified.daemon(&[]);
+        let mut client = Client::connect(daemon.address);
+        client.settle();
+        notified.fill();
+        daemon.signal(Signal::TERM);
+        client.expect_end();
+        // Slow, but not too slow.
+        std::thread::sleep(Duration::from_millis(20));
+        let mut seen = Vec::new();
+        notified.socket.set_nonblocking(true).expect("non-blocking");
+        while daemon.child.try_wait().expect("wait").is_none() || notified.has_more() {
+            seen.extend(notified.has_more().then(|| notified.receive()));
+        }
+        seen.iter().any(|message| message == "STOPPING=1\n")
+    };
+    assert!((0..20).any(told));
+}
+
+/// The new image sends READY if the old one could not, and again after each restart.
+#[test]
+fn ready_survives_a_hot_restart() {
+    let notified = Notified::at_path("restart");
+    notified.fill();
+    let log = temporary("restart.log");
+    let file = File::create(&log).expect("a file");
+    let daemon = Daemon::start(file.into(), &[], &[("NOTIFY_SOCKET", &notified.name)]);
+    daemon.converse("key");
+    daemon.signal(Signal::USR1);
+    let restarted =
+        || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("continued after"));
+    assert!(eventually(restarted), "{:?}", std::fs::read_to_string(&log));
+    std::fs::remove_file(&log).expect("remove");
+    notified.expect("READY=1");
+    daemon.expect_to_end();
+}
+
+/// At longer intervals, a busy machine would look like a daemon that hangs.
+#[test]
+fn the_watchdog_is_told_at_half_its_interval() {
+    const WATCHDOG: Duration = Duration::from_secs(1);
+    let notified = Notified::at_path("watchdog");
+    let daemon = notified.daemon(&[("WATCHDOG_USEC", &WATCHDOG.as_micros().to_string())]);
+    let mut times = Vec::new();
+    while times.len() < 6 {
+        notified.expect("WATCHDOG=1");
+        times.push(Instant::now());
+    }
+    // A busy machine makes some gaps longer and the next one shorter, but not on the whole.
+    let mut gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort();
+    let ratio = gaps[gaps.len() / 2].as_secs_f64() / WATCHDOG.as_secs_f64();
+    assert!((0.3..0.75).contains(&ratio), "{gaps:?}");
+    daemon.expect_to_end();
+}

@@ -1,0 +1,11 @@
+//! Tests that read instead of running: sources, dependencies, documents.
+
+mod dependencies;
+mod documents;
+mod interface;
+mod links;
+mod map;
+mod purity;
+mod references;
+mod sizes;
+mod source;

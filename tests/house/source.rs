@@ -1,0 +1,139 @@
+//! Reads Rust sources for these tests: files, tokens, names.
+
+use proc_macro2::{Delimiter, Group, Punct, TokenStream, TokenTree};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Of the workspace's crates.
+pub(crate) const SOURCES: [&str; 2] = ["src", "client/src"];
+
+/// A path like `std::io::Read` in the source, or a single name.
+pub(crate) type NamePath = Vec<String>;
+
+/// The folder of the workspace.
+pub(crate) fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every .rs file of the workspace's crates, except tests.
+pub(crate) fn all_source_files() -> Vec<PathBuf> {
+    SOURCES.iter().flat_map(|source| source_files(&top().join(source))).collect()
+}
+
+/// Every .rs file in `dir` and below it.
+pub(crate) fn source_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).expect("the source can be read") {
+        let path = entry.expect("the source can be read").path();
+        if path.is_dir() {
+            files.extend(source_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// All names in Rust source, with `a::{b, c::d}` as `a::b` and `a::c::d`. Comments and
+/// literals do not count.
+pub(crate) fn paths_in(source: &str) -> Vec<NamePath> {
+    paths_of(tokens_of(source))
+}
+
+pub(crate) fn tokens_of(source: &str) -> TokenStream {
+    source.parse().expect("the compiler has accepted it")
+}
+
+/// Like [`paths_in`], for tokens.
+pub(crate) fn paths_of(tokens: TokenStream) -> Vec<NamePath> {
+    let mut paths = Vec::new();
+    collect_paths(tokens, &[], &mut paths);
+    paths
+}
+
+/// `prefix` precedes all of them: the path in front of a list in braces.
+fn collect_paths(tokens: TokenStream, prefix: &[String], paths: &mut Vec<NamePath>) {
+    let mut path: NamePath = Vec::new();
+    let mut finish = |path: &mut NamePath| {
+        if !path.is_empty() {
+            paths.push([prefix, path].concat());
+            path.clear();
+        }
+    };
+    let mut lists: Vec<(TokenStream, NamePath)> = Vec::new();
+    let mut after_colons = false;
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let goes_on = std::mem::take(&mut after_colons);
+        match token {
+            TokenTree::Punct(first)
+                if is_colon(&first) && tokens.peek().is_some_and(is_colon_token) =>
+            {
+                tokens.next();
+                after_colons = true;
+            }
+            TokenTree::Ident(name) => {
+                if !goes_on {
+                    finish(&mut path);
+                }
+                path.push(name.to_string().trim_start_matches("r#").to_string());
+            }
+            TokenTree::Group(group) if goes_on => {
+                lists.push((group.stream(), [prefix, &path].concat()));
+                path.clear();
+            }
+            TokenTree::Group(group) => {
+                // `pub(in crate::server)` names who may use it, not what it uses.
+                let is_visibility = path == ["pub"] && group.delimiter() == Delimiter::Parenthesis;
+                finish(&mut path);
+                if !is_visibility {
+                    lists.push((group.stream(), Vec::new()));
+                }
+            }
+            _ => finish(&mut path),
+        }
+    }
+    finish(&mut path);
+    for (tokens, prefix) in lists {
+        collect_paths(tokens, &prefix, paths);
+    }
+}
+
+fn is_colon(punct: &Punct) -> bool {
+    punct.as_char() == ':'
+}
+
+fn is_colon_token(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Punct(punct) if is_colon(punct))
+}
+
+/// The tokens without items under `#[cfg(test)]`.
+pub(crate) fn without_tests(tokens: TokenStream) -> TokenStream {
+    let mut left = Vec::new();
+    let mut tokens = tokens.into_iter();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Group(attribute) if is_cfg_test(&attribute) => {
+                // The `#` in front of it.
+                left.pop();
+                let ends = |token: &TokenTree| is_brace(token) || is_punct(token, ';');
+                tokens.find(ends);
+            }
+            token => left.push(token),
+        }
+    }
+    left.into_iter().collect()
+}
+
+fn is_cfg_test(group: &Group) -> bool {
+    group.delimiter() == Delimiter::Bracket
+        && group.stream().to_string().replace(' ', "") == "cfg(test)"
+}
+
+pub(crate) fn is_punct(token: &TokenTree, character: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)
+}
+
+pub(crate) fn is_brace(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+}

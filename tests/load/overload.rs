@@ -1,0 +1,316 @@
+//! More clients, more input and more output than the daemon can or will accept.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    Client, DAEMON, PATIENCE, Server, allow_descriptors, backlog, launched, skip,
+};
+use rustix::process::Signal;
+
+/// 64 descriptors and 200 clients.
+fn short_of_descriptors() -> Server {
+    let launcher = ["prlimit", "--nofile=64:64"];
+    Server::spawn(&mut launched(&launcher, DAEMON, &["-l", "127.0.0.1", "-p", "0"]))
+}
+
+#[test]
+fn without_descriptors_everybody_is_served_in_the_end() {
+    let server = short_of_descriptors();
+    let mut control = server.connect();
+    control.settle();
+    let lines_before = server.log.lines().len();
+    let mut crowd: Vec<Client> = (0..200).map(|_| server.connect()).collect();
+    for (n, client) in crowd.iter_mut().enumerate() {
+        client.send(&format!("ACQ4ME k{n} 1 1 0"));
+    }
+    control.wait_for_counter("connect_errors", |n| n >= 1);
+
+    // The daemon is full: it serves the connections that it has, and does not spin.
+    let cpu_before = server.cpu_time();
+    let watched = Instant::now();
+    while watched.elapsed() < Duration::from_secs(1) {
+        std::thread::sleep(Duration::from_millis(100));
+        control.settle();
+    }
+    let (used, elapsed) = (server.cpu_time() - cpu_before, watched.elapsed());
+    assert!(used * 10 < elapsed, "{used:?} of CPU time in {elapsed:?}");
+    let inside = control.counter("processing_workers");
+    assert!((30..64).contains(&inside), "{inside} clients are inside");
+
+    // As each client leaves, the next one is accepted: none is refused.
+    for mut client in crowd {
+        client.expect("LOCKED");
+        client.exchange("RELEASE", "RELEASED");
+    }
+    assert_eq!(control.counter("total_acquired"), 200);
+    assert_eq!(control.counter("connect_errors"), 1, "one episode");
+    server.log.wait_for_count("", lines_before + 1);
+    let lines = server.log.lines().split_off(lines_before);
+    assert_eq!(lines.len(), 1, "one episode: {lines:#?}");
+}
+
+#[test]
+fn repeated_trouble_is_logged_at_a_limited_rate() {
+    let server = short_of_descriptors();
+    let mut control = server.connect();
+    control.settle();
+    let lines_before = server.log.lines().len();
+    for episode in 1..=5 {
+        let mut crowd: Vec<Client> = (0..100).map(|_| server.connect()).collect();
+        control.wait_for_counter("connect_errors", |n| n >= episode);
+        crowd.iter_mut().for_each(|client| client.send("STATS UPTIME"));
+        for mut client in crowd {
+            client.line();
+        }
+        control.settle();
+    }
+    assert_eq!(control.counter("connect_errors"), 5);
+    server.log.wait_for_count("", lines_before + 1);
+    let lines = server.log.lines().split_off(lines_before);
+    assert!(lines.len() < 5, "{lines:#?}");
+}
+
+/// The kernel completes connects by itself as long as the backlog has room; after
+/// that, a client waits a second before its next SYN. A stopped daemon is the extreme
+/// case of a busy one.
+#[test]
+fn four_thousand_connect_at_once_to_a_busy_daemon() {
+    let server = Server::start();
+    let room = backlog(server.address()) as usize;
+    let count = room.min(4096) - 96;
+    allow_descriptors();
+    server.signal(Signal::STOP);
+    let mut crowd: Vec<Client> = (0..count).map(|_| server.connect_at_once()).collect();
+    crowd.iter_mut().for_each(|client| client.send("STATS UPTIME"));
+    server.signal(Signal::CONT);
+    for client in &mut crowd {
+        let answer = client.line();
+        assert!(answer.starts_with("uptime: "), "{answer}");
+    }
+    assert_eq!(server.counter("connect_errors"), 0);
+}
+
+#[test]
+fn five_thousand_connect_at_once_and_all_are_answered() {
+    allow_descriptors();
+    let server = Server::start();
+    let mut crowd: Vec<Client> = (0..5000).map(|_| server.connect()).collect();
+    for (n, client) in crowd.iter_mut().enumerate() {
+        client.send(&format!("ACQ4ME k{} 1 9 60", n / 2));
+    }
+    // Two clients for each key: one gets it at once, the other after the first has
+    // left.
+    let mut waiters = Vec::new();
+    for (n, mut client) in crowd.into_iter().enumerate() {
+        if n % 2 == 0 { client.expect("LOCKED") } else { waiters.push(client) }
+    }
+    for mut waiter in waiters {
+        waiter.expect("LOCKED");
+    }
+    let mut control = server.connect();
+    control.wait_for_counter("processed_count", |n| n >= 5000);
+    assert_eq!(control.counter("total_acquired"), 5000);
+    assert_eq!(control.counter("processed_count"), 5000);
+    assert_eq!(control.counter("hashtable_entries"), 0);
+    assert_eq!(control.counter("connect_errors"), 0);
+}
+
+/// A crowd that connects and aborts before the daemon accepts it is no error.
+#[test]
+fn connections_aborted_in_the_backlog_are_no_error() {
+    let server = Server::start();
+    let mut control = server.connect();
+    control.settle();
+    server.signal(Signal::STOP);
+    for n in 0..300 {
+        let mut client = server.connect();
+        if n % 3 == 0 {
+            client.send("ACQ4ME k 1 1000 0");
+        }
+        client.reset();
+    }
+    server.signal(Signal::CONT);
+    server.settle();
+    control.wait_for_counter("processing_workers", |n| n == 0);
+    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+    assert_eq!(control.counter("connect_errors"), 0);
+}
+
+#[test]
+fn a_client_that_never_reads_is_cut_off() {
+    let server = Server::start();
+    let mut control = server.connect();
+    let mut slow = Client::connect_with_small_buffer(server.address());
+    slow.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    let questions = "STATS FULL\n".repeat(50);
+    let mut asked = 0;
+    while control.counter("failed_sends") == 0 {
+        asked += 50;
+        assert!(asked < 200_000, "nothing bounds what a client leaves unread");
+        // The connection may end between two of these.
+        let _ = slow.stream().write_all(questions.as_bytes());
+        // Meanwhile, the others are served.
+        control.exchange("ACQ4ME other 1 1 0", "LOCKED");
+        control.exchange("RELEASE", "RELEASED");
+    }
+    assert_eq!(control.counter("failed_sends"), 1);
+    // Its lock is free.
+    control.wait_for_counter("hashtable_entries", |n| n == 0);
+    control.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    // The client notices when it finally reads.
+    slow.read_to_end();
+    assert_eq!(control.counter("failed_sends"), 1);
+    assert_eq!(control.counter("connect_errors"), 0);
+}
+
+/// A hundred thousand commands at once, then the end of input: all are answered.
+#[test]
+fn all_that_was_sent_before_the_end_of_input_is_answered() {
+    const COMMANDS: usize = 100_000;
+    let server = Server::start();
+    let mut client = server.connect();
+    let mut writer = client.stream().try_clone().expect("a copy");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            writer.write_all(&b"RELEASE\n".repeat(COMMANDS)).expect("send");
+            writer.shutdown(Shutdown::Write).expect("shutdown");
+        });
+        assert!(client.read_to_end() == "NOT_LOCKED\n".repeat(COMMANDS));
+    });
+    assert_eq!(server.counter("release_mismatch"), COMMANDS as u64);
+    assert_eq!(server.counter("failed_sends"), 0);
+}
+
+/// While other clients flood the daemon with commands, a client that sends one at a
+/// time gets each answer after a bounded number of theirs. More than the daemon
+/// receives before it handles any of it.
+#[test]
+fn all_who_send_much_at_once_are_answered_in_order() {
+    const PAIRS: usize = 400;
+    let server = Server::start();
+    let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
+    server.settle();
+    server.signal(Signal::STOP);
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send_bytes(format!("ACQ4ME key:{n} 1 1 0\nRELEASE\n").repeat(PAIRS).as_bytes());
+    }
+    server.signal(Signal::CONT);
+    for client in &mut clients {
+        for _ in 0..PAIRS {
+            client.expect("LOCKED");
+            client.expect("RELEASED");
+        }
+        client.expect_nothing();
+    }
+}
+
+#[test]
+fn a_flood_does_not_keep_others_waiting() {
+    const FLOODERS: usize = 3;
+    const EXCHANGES: u64 = 200;
+    let server = Server::start();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let floods: Vec<_> = (0..FLOODERS).map(|_| flood(scope, &server, &stop)).collect();
+        let mut victim = server.connect();
+        victim.wait_for_counter("release_mismatch", |n| n >= 10_000);
+        let before = victim.counter("release_mismatch");
+        for _ in 0..EXCHANGES {
+            victim.exchange("ACQ4ME k 1 1 0", "LOCKED");
+            victim.exchange("RELEASE", "RELEASED");
+        }
+        let flooded = victim.counter("release_mismatch") - before;
+        stop.store(true, Ordering::Relaxed);
+        for stream in floods {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let share = flooded / (2 * EXCHANGES);
+        println!("{share} commands of {FLOODERS} flooders for each of the victim");
+        // One turn per round trip, two if the command arrived in the middle of a
+        // turn; doubled.
+        let bound = (4 * 4096 / "RELEASE\n".len() * FLOODERS) as u64;
+        assert!(share < bound, "{share} commands of flooders for each of the victim");
+    });
+}
+
+/// The most often that each connection was read between two calls of `epoll_wait`,
+/// from a trace of `recvfrom` and `epoll_wait`.
+fn receives_per_turn_max(trace: &str) -> usize {
+    let mut most = 0;
+    let mut this_turn: HashMap<&str, usize> = HashMap::new();
+    for line in trace.lines() {
+        if line.contains("epoll_") {
+            this_turn.clear();
+        } else if let Some((_, call)) = line.split_once("recvfrom(") {
+            let connection = call.split(',').next().expect("a descriptor");
+            let count = this_turn.entry(connection).or_default();
+            *count += 1;
+            most = most.max(*count);
+        }
+    }
+    most
+}
+
+/// Each client gets one share of a turn, however much input is waiting and however
+/// often more arrives. (Regression: a client with unread input gained another share,
+/// for good, each time that it sent.)
+#[test]
+fn a_client_that_always_sends_more_gets_one_share_of_each_turn() {
+    const COMMAND: &str = "RELEASE\n";
+    let trace = std::env::temp_dir().join(format!("pool-shares-{}.trace", std::process::id()));
+    // Each recv takes so long that more input has arrived by then.
+    let strace = ["strace", "-D", "-f", "-qq", "-o", trace.to_str().expect("path")];
+    let slow = ["-e", "trace=recvfrom,epoll_wait", "-e", "inject=recvfrom:delay_enter=10000"];
+    let launcher = [&strace[..], &slow[..]].concat();
+    if !Command::new("strace").args(["-qq", "true"]).output().is_ok_and(|o| o.status.success()) {
+        skip("no strace that may trace");
+        return;
+    }
+    let server = Server::spawn(&mut launched(&launcher, DAEMON, &["-l", "127.0.0.1", "-p", "0"]));
+    let mut client = server.connect();
+    client.settle();
+    let mut sent = 60_000 / COMMAND.len();
+    client.send_bytes(COMMAND.repeat(sent).as_bytes());
+    // Until all of that is read: sixteen turns at most.
+    for _ in 0..100 {
+        client.send_bytes(COMMAND.as_bytes());
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for _ in 0..sent {
+        client.expect("NOT_LOCKED");
+    }
+    let calls = std::fs::read_to_string(&trace).expect("strace's file");
+    let _ = std::fs::remove_file(&trace);
+    assert!(calls.matches("recvfrom").count() > 15, "{calls}");
+    assert_eq!(receives_per_turn_max(&calls), 1, "{calls}");
+}
+
+/// A client that sends without a pause, and reads as fast as it sends.
+fn flood<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    server: &Server,
+    stop: &'scope AtomicBool,
+) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).expect("connect");
+    let (mut reader, mut writer) = (clone(&stream), clone(&stream));
+    scope.spawn(move || {
+        let junk = b"RELEASE\n".repeat(8192);
+        while !stop.load(Ordering::Relaxed) && writer.write_all(&junk).is_ok() {}
+    });
+    scope.spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while reader.read(&mut buffer).is_ok_and(|n| n > 0) {}
+    });
+    stream
+}
+
+fn clone(stream: &TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.try_clone().expect("a copy")
+}

@@ -1,0 +1,187 @@
+//! With a million live keys no report holds up the loop, and what is observed takes no
+//! more memory than promised, whatever the keys (docs/operations.md).
+
+use crate::support::crowd::have_the_machine;
+use poolcounterd::engine::state::EngineState;
+use poolcounterd::engine::{ClientId, Engine, Time};
+use poolcounterd::protocol::{Acquire, Mode, Query, Span, Subject};
+use poolcounterd::reports::figures::Figures;
+use poolcounterd::reports::json::{self, Tops};
+use poolcounterd::reports::survey::{PLACES_PER_TURN, Survey};
+use poolcounterd::reports::{Peers, View, prometheus, report};
+use rustix::time::{ClockId, clock_gettime};
+use std::hash::RandomState;
+use std::time::Duration;
+
+const LIVE_KEYS: u32 = 1_000_000;
+
+/// Promised; a build without optimization gets five times as long.
+const STEP_MAX: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 20 });
+
+struct Nobody;
+
+impl Peers for Nobody {
+    fn peer(&self, _: ClientId) -> Option<String> {
+        Some("10.0.0.1:4711".to_owned())
+    }
+}
+
+/// Processor time of this thread: another process may have the core meanwhile.
+fn cpu_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// What `work` returns, and how long it takes.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let begin = cpu_time();
+    let result = work();
+    (result, cpu_time() - begin)
+}
+
+fn at_us(us: u64) -> Time {
+    Time::from_ns(1_000_000_000 + us * 1_000)
+}
+
+fn acquire(engine: &mut Engine, slot: u32, key: &[u8], now: Time) {
+    let request = Acquire { mode: Mode::ForMe, key, workers: 1, max_queue: 9, timeout_s: 900 };
+    engine.acquire(ClientId { slot, serial: slot }, &request, now);
+    while engine.take_answer().is_some() {}
+}
+
+#[test]
+fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
+    let _alone = have_the_machine();
+    let mut engine = Engine::new(RandomState::new(), at_us(0));
+    for n in 0..LIVE_KEYS {
+        acquire(&mut engine, n, format!("enwiki:pcache:idhash:{n}").as_bytes(), at_us(n.into()));
+    }
+    for n in 0..LIVE_KEYS / 10 {
+        let key = format!("enwiki:pcache:idhash:{}", n * 7 % LIVE_KEYS);
+        acquire(&mut engine, LIVE_KEYS + n, key.as_bytes(), at_us(2_000_000));
+    }
+    let now = at_us(200_000_000);
+    let mut survey = Survey::new(now);
+    let (mut steps, mut longest, mut sum) = (0, Duration::ZERO, Duration::ZERO);
+    loop {
+        let (is_done, took) = timed(|| survey.step(&engine, PLACES_PER_TURN));
+        (steps, longest, sum) = (steps + 1, longest.max(took), sum + took);
+        if is_done {
+            break;
+        }
+    }
+    let figures = Figures::default();
+    let mut texts = Vec::new();
+    for query in [Query::Keys(200), Query::Key(b"enwiki:pcache:idhash:7".to_vec())] {
+        let peers = &Nobody;
+        let view =
+            View { engine: &engine, now, wall_ns: 0, figures: &figures, peers, is_private: false };
+        let (text, took) = timed(|| report(&query, &view, &survey, None));
+        texts.push((format!("{query:?}"), text.len(), took));
+    }
+    let (tops, took_top) = timed(|| {
+        let mut both =
+            |subject| [Span::Minute, Span::Hour].map(|span| engine.top(span, subject, now));
+        Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
+    });
+    let view = View {
+        engine: &engine,
+        now,
+        wall_ns: 0,
+        figures: &figures,
+        peers: &Nobody,
+        is_private: false,
+    };
+    let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &survey, &tops)));
+    texts.push(("JSON".to_owned(), text.expect("JSON").len(), took + took_top));
+    let (text, took) = timed(|| prometheus::metrics(&view, &survey, Some((&tops.keys[0], 100))));
+    texts.push(("/metrics".to_owned(), text.len(), took));
+    println!("survey: {steps} steps, the longest {longest:?}, together {sum:?}");
+    for (what, bytes, took) in &texts {
+        println!("{what}: {bytes} bytes in {took:?}");
+        assert!(*took < STEP_MAX, "{what} took {took:?}");
+    }
+    assert!(longest < STEP_MAX, "a step took {longest:?}");
+    assert!(steps >= LIVE_KEYS as usize / PLACES_PER_TURN);
+}
+
+/// Ten thousand hosts are connected, and a crowd of clients asks at once: all are
+/// answered from one survey.
+#[test]
+fn many_who_ask_for_addresses_cost_little_more_than_one() {
+    let _alone = have_the_machine();
+    let engine = Engine::new(RandomState::new(), at_us(0));
+    let mut survey = Survey::new(at_us(0));
+    for n in 0..10_000 {
+        survey.add_connection(&format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}"), 1, 0);
+    }
+    let figures = Figures::default();
+    let (now, peers) = (at_us(0), &Nobody);
+    let view =
+        View { engine: &engine, now, wall_ns: 0, figures: &figures, peers, is_private: false };
+    let ask = || report(&Query::Clients(1), &view, &survey, None);
+    let (text, took) = timed(|| (1..400).fold(ask(), |_, _| ask()));
+    println!("400 times STATS CLIENTS 1 of 10,000 addresses: {took:?}");
+    assert!(text.starts_with("addresses: 1 of 10000\nconnections: 10000\n"), "{text}");
+    assert!(took < STEP_MAX, "{took:?}");
+}
+
+/// Keys of every length, all different, at full rate: the lists of the last hour fill up.
+#[test]
+fn what_is_observed_takes_bounded_memory_whatever_the_keys() {
+    let _alone = have_the_machine();
+    let mut engine = Engine::new(RandomState::new(), at_us(0));
+    engine.set_slow(Some(0));
+    let before = resident_bytes();
+    let mut longest = Duration::ZERO;
+    for minute in 0..75_u32 {
+        for n in 0..20_000_u32 {
+            // 2,000 a second: each is observed.
+            let now = at_us(u64::from(minute) * 60_000_000 + u64::from(n) * 500);
+            let key = format!("{minute}:{n}:{}", "x".repeat(150));
+            let ((), took) = timed(|| {
+                acquire(&mut engine, 0, key.as_bytes(), now);
+                engine.release(ClientId { slot: 0, serial: 0 }, now.plus_ns(1_000_000));
+                while let Some(sample) = engine.take_sample() {
+                    let address = format!("2001:db8:1234:5678:9abc:def0:{minute:04x}:{n:04x}");
+                    engine.note_sample(&sample, address.as_bytes(), now);
+                }
+                while let Some(slow) = engine.take_slow() {
+                    engine.log_slow(slow, "[2001:db8:1234:5678:9abc:def0:1234:5678]:99".into());
+                }
+                while engine.take_answer().is_some() {}
+            });
+            longest = longest.max(took);
+        }
+    }
+    let used = resident_bytes() - before;
+    println!("{used} bytes for what is observed; the longest request took {longest:?}");
+    let now = at_us(75 * 60_000_000);
+    let (rows, took) = timed(|| {
+        let mut rows = 0;
+        for (span, subject) in [Span::Minute, Span::Hour]
+            .into_iter()
+            .flat_map(|span| [Subject::Keys, Subject::Clients].map(|subject| (span, subject)))
+        {
+            rows += engine.top(span, subject, now).by_requests.rows.len();
+        }
+        rows
+    });
+    println!("all of STATS TOP, {rows} rows: {took:?}");
+    assert!(rows == 1_000 && took < STEP_MAX, "{rows} rows in {took:?}");
+    let (snapshot, written) = timed(|| rmp_serde::to_vec_named(&engine.state()).expect("bytes"));
+    let (_, read) = timed(|| rmp_serde::from_slice::<EngineState>(&snapshot).expect("a state"));
+    println!(
+        "in a hot restart: {} bytes, written in {written:?}, read in {read:?}",
+        snapshot.len()
+    );
+    assert!(used < 5_000_000, "{used} bytes");
+    assert!(longest < STEP_MAX, "closing a minute took {longest:?}");
+}
+
+fn resident_bytes() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("RssAnon");
+    let kib = line.trim().trim_end_matches("kB").trim().parse::<i64>().expect("a number");
+    kib * 1024
+}

@@ -1,0 +1,478 @@
+//! Random conversations of several clients, with Debian's daemon and with ours at the
+//! same time: every reply and every counter must be the same after every step.
+//!
+//! The random part avoids intended differences: [`is_left_out`] filters them, or
+//! [`random_line`] does not make them. `differences.rs` lists them, with a test for
+//! each.
+//!
+//! A failure prints the conversation as a transcript (`transcripts/README.md`) and
+//! the seed: `DIFF_SEED=17 cargo test --test reference differential` repeats it.
+//! `DIFF_SCRIPTS=100000` runs more of them, without a time limit.
+
+mod differences;
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use crate::support::random::{Random, number_from_environment, seed_of_the_day};
+use crate::support::shape::without_times;
+use crate::support::{COUNTERS, Client, PATIENCE, Server};
+
+const CLIENTS: usize = 8;
+const STEPS: usize = 60;
+/// A busy machine runs fewer conversations.
+const SECONDS_AT_MOST: Duration = Duration::from_secs(20);
+
+#[test]
+fn random_conversations_go_alike() {
+    let Some(mut pair) = Pair::start() else { return };
+    let replayed = number_from_environment("DIFF_SEED");
+    let wanted = number_from_environment("DIFF_SCRIPTS").or(replayed.map(|_| 1));
+    let first = replayed.unwrap_or_else(seed_of_the_day);
+    let started = Instant::now();
+    let mut played = 0;
+    let goes_on = |played| match wanted {
+        Some(wanted) => played < wanted,
+        None => played < 200 && started.elapsed() < SECONDS_AT_MOST,
+    };
+    while goes_on(played) {
+        let seed = first.wrapping_add(played);
+        play_random(seed, &mut pair);
+        played += 1;
+    }
+    println!("{played} conversations of {STEPS} steps, seeds from {first}");
+}
+
+fn play_random(seed: u64, pair: &mut Pair) {
+    let mut random = Random(seed);
+    let mut script = Script::default();
+    for _ in 0..STEPS {
+        let step = random_step(&mut random, pair, 600);
+        script.play(pair, step).unwrap_or_else(|what| script.fail(seed, &what));
+    }
+    let ended = script.everybody_leaves(pair);
+    ended.unwrap_or_else(|what| script.fail(seed, &what));
+}
+
+/// Waits of one second among waits of ten minutes. A round counts only if its steps
+/// took so little time that no wait could time out before all clients were waiting.
+#[test]
+fn timeouts_run_out_alike() {
+    let Some(mut pair) = Pair::start() else { return };
+    let first = number_from_environment("DIFF_SEED").unwrap_or_else(seed_of_the_day);
+    println!("seeds from {first}");
+    let mut counted = 0;
+    for seed in (0..20).map(|n| first.wrapping_add(n)) {
+        let mut random = Random(seed);
+        let mut script = Script::default();
+        let started = Instant::now();
+        let played = play_timeouts(&mut random, &mut script, &mut pair);
+        // A delay by a busy machine proves nothing.
+        if started.elapsed() < Duration::from_millis(800) || played.is_ok() {
+            played.unwrap_or_else(|what| script.fail(seed, &what));
+            let waited = pair.wait_for_timeouts();
+            waited.unwrap_or_else(|what| script.fail(seed, &what));
+            script.note("# the waits of one second run out");
+            script.compare(&mut pair, None).unwrap_or_else(|what| script.fail(seed, &what));
+            counted += 1;
+        }
+        let ended = script.everybody_leaves(&mut pair);
+        ended.unwrap_or_else(|what| script.fail(seed, &what));
+        if counted == 4 {
+            return;
+        }
+    }
+    panic!("the machine is too busy: {counted} of 20 rounds were quick enough");
+}
+
+fn play_timeouts(random: &mut Random, script: &mut Script, pair: &mut Pair) -> Result<(), String> {
+    for _ in 0..25 {
+        let timeout_s = if random.below(2) == 0 { 1 } else { 600 };
+        let step = random_step(random, pair, timeout_s);
+        // A waiter of the reference that sends something loses its timeout: see the
+        // list.
+        if !pair.waiting[step.client] {
+            script.play(pair, step)?;
+        }
+    }
+    Ok(())
+}
+
+/// Both servers, with the same clients.
+struct Pair {
+    reference: Side,
+    ours: Side,
+    /// The clients whose ACQ has no answer yet.
+    waiting: [bool; CLIENTS],
+    /// Those of them that wait for only one second.
+    short: [bool; CLIENTS],
+}
+
+impl Pair {
+    /// `None` without a reference, with a message that says so.
+    fn start() -> Option<Pair> {
+        let reference = Side::of(Server::reference()?, true);
+        Some(Pair {
+            reference,
+            ours: Side::of(Server::start(), false),
+            waiting: [false; CLIENTS],
+            short: [false; CLIENTS],
+        })
+    }
+
+    fn sides(&mut self) -> [&mut Side; 2] {
+        [&mut self.reference, &mut self.ours]
+    }
+
+    /// Waits until both sides have sent TIMEOUT to every client that waits for one
+    /// second.
+    fn wait_for_timeouts(&mut self) -> Result<(), String> {
+        for client in 0..CLIENTS {
+            if !(self.waiting[client] && self.short[client]) {
+                continue;
+            }
+            for side in self.sides() {
+                let name = side.name();
+                let line = side.clients[client].as_mut().and_then(|c| c.next_line(PATIENCE));
+                match line.as_deref() {
+                    Some("TIMEOUT") => {}
+                    other => return Err(format!("{name}: client {client} got {other:?}")),
+                }
+            }
+            self.waiting[client] = false;
+        }
+        Ok(())
+    }
+
+    /// Waits until both are quiet, and compares. Checks a second time for a late
+    /// answer.
+    fn observe(&mut self) -> Result<[Heard; CLIENTS], String> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let (mut theirs, mut ours) = (Observed::default(), Observed::default());
+        loop {
+            self.reference.observe(&mut theirs);
+            self.ours.observe(&mut ours);
+            if theirs == ours {
+                return Ok(ours.heard);
+            }
+            if Instant::now() > deadline {
+                return Err(difference(&theirs, &ours));
+            }
+        }
+    }
+}
+
+/// One server and its clients.
+struct Side {
+    is_reference: bool,
+    server: Server,
+    control: Client,
+    clients: [Option<Client>; CLIENTS],
+}
+
+impl Side {
+    fn of(server: Server, is_reference: bool) -> Side {
+        Side { is_reference, control: server.connect(), server, clients: Default::default() }
+    }
+
+    fn name(&self) -> &'static str {
+        if self.is_reference { "the reference" } else { "ours" }
+    }
+
+    fn act(&mut self, step: &Step) {
+        let client = &mut self.clients[step.client];
+        match &step.action {
+            Action::Send(line) => {
+                let client = client.get_or_insert_with(|| self.server.connect());
+                client.send_bytes(&[line.as_slice(), b"\n"].concat());
+            }
+            Action::Connect => *client = Some(self.server.connect()),
+            Action::Close => *client = None,
+            Action::Reset => client.take().into_iter().for_each(Client::reset),
+            Action::Shut => client.iter_mut().for_each(Client::shut_writing),
+        }
+    }
+
+    /// Adds what was received since the last call.
+    fn observe(&mut self, observed: &mut Observed) {
+        self.control.settle();
+        let lines = self.control.stats_full();
+        observed.stats = lines.iter().map(|l| without_times(l).to_owned()).collect();
+        for (client, heard) in self.clients.iter_mut().zip(&mut observed.heard) {
+            let Some(client) = client else { continue };
+            let (bytes, ended) = client.take_all();
+            let mut text = String::from_utf8_lossy(&bytes).into_owned();
+            if self.is_reference {
+                text = with_line_ends(&text);
+            }
+            heard.lines.extend(text.lines().map(|l| without_times(l).to_owned()));
+            heard.ended |= ended;
+        }
+    }
+}
+
+/// The reference sends `ERROR WRONG_STAT` without a line end: see the list.
+fn with_line_ends(text: &str) -> String {
+    text.replace("ERROR WRONG_STAT", "ERROR WRONG_STAT\n")
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Observed {
+    heard: [Heard; CLIENTS],
+    /// `STATS FULL`, which has the twelve counters.
+    stats: Vec<String>,
+}
+
+/// What one client received in one step.
+#[derive(Debug, Default, PartialEq)]
+struct Heard {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+/// The differences between the two, line by line.
+fn difference(theirs: &Observed, ours: &Observed) -> String {
+    let mut text = String::new();
+    for (client, (theirs, ours)) in theirs.heard.iter().zip(&ours.heard).enumerate() {
+        if theirs != ours {
+            let name = letter(client);
+            writeln!(text, "{name}: the reference: {theirs:?}, ours: {ours:?}").expect("write");
+        }
+    }
+    for (theirs, ours) in theirs.stats.iter().zip(&ours.stats) {
+        if theirs != ours {
+            writeln!(text, "the reference: {theirs}, ours: {ours}").expect("write");
+        }
+    }
+    text
+}
+
+struct Step {
+    client: usize,
+    action: Action,
+}
+
+enum Action {
+    Send(Vec<u8>),
+    Connect,
+    Close,
+    Reset,
+    Shut,
+}
+
+/// The steps so far, as a transcript.
+#[derive(Default)]
+struct Script {
+    text: String,
+}
+
+impl Script {
+    fn play(&mut self, pair: &mut Pair, step: Step) -> Result<(), String> {
+        if is_left_out(&step, pair) {
+            return Ok(());
+        }
+        self.note(&transcribed(&step));
+        for side in pair.sides() {
+            side.act(&step);
+        }
+        let mut asked = None;
+        if let Action::Send(line) = &step.action {
+            if !pair.waiting[step.client] && line.starts_with(b"ACQ4") {
+                asked = Some(step.client);
+                pair.waiting[step.client] = true;
+                pair.short[step.client] = line.ends_with(b" 1");
+            }
+        } else {
+            pair.waiting[step.client] = false;
+        }
+        self.compare(pair, asked)
+    }
+
+    /// Compares what all clients received. Any answer to the client that just `asked`
+    /// for a lock means that it does not wait; a wait ends with one of three words.
+    fn compare(&mut self, pair: &mut Pair, asked: Option<usize>) -> Result<(), String> {
+        for (client, heard) in pair.observe()?.into_iter().enumerate() {
+            let name = letter(client);
+            for line in &heard.lines {
+                self.note(&format!("{name}< {line}"));
+                let is_end = matches!(line.as_str(), "LOCKED" | "DONE" | "TIMEOUT");
+                pair.waiting[client] &= !(is_end || asked == Some(client));
+            }
+            if heard.ended {
+                self.note(&format!("{name}! ended"));
+                pair.waiting[client] = false;
+                for side in pair.sides() {
+                    side.clients[client] = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of the clients may be left, on either side.
+    fn everybody_leaves(&mut self, pair: &mut Pair) -> Result<(), String> {
+        for client in 0..CLIENTS {
+            self.note(&format!("{}! leaves", letter(client)));
+            pair.waiting[client] = false;
+            for side in pair.sides() {
+                // The next one may leave once this one has been seen to leave.
+                if let Some(mut client) = side.clients[client].take() {
+                    client.shut_writing();
+                    client.read_to_end();
+                }
+            }
+            self.compare(pair, None)?;
+        }
+        for gauge in ["hashtable_entries", "processing_workers", "waiting_workers"] {
+            pair.ours.control.wait_for_counter(gauge, |n| n == 0);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, line: &str) {
+        writeln!(self.text, "{line}").expect("write to a string");
+    }
+
+    fn fail(&self, seed: u64, what: &str) -> ! {
+        panic!("DIFF_SEED={seed}\n{}{what}", self.text);
+    }
+}
+
+/// Lines that the list of `differences.rs` mentions and random steps could produce.
+fn is_left_out(step: &Step, pair: &Pair) -> bool {
+    match &step.action {
+        Action::Send(line) => pair.waiting[step.client] && line.starts_with(b"RELEASE"),
+        _ => false,
+    }
+}
+
+fn transcribed(step: &Step) -> String {
+    let name = letter(step.client);
+    match &step.action {
+        Action::Send(line) => format!("{name}> {}", line.escape_ascii()),
+        Action::Connect => format!("{name}! connect"),
+        Action::Close => format!("{name}! close"),
+        Action::Reset => format!("{name}! reset"),
+        Action::Shut => format!("{name}! shut"),
+    }
+}
+
+fn letter(client: usize) -> char {
+    (b'A' + client as u8) as char
+}
+
+fn random_step(random: &mut Random, pair: &Pair, timeout_s: u32) -> Step {
+    let client = random.below(CLIENTS);
+    let connected = pair.ours.clients[client].is_some();
+    let action = match random.below(100) {
+        0..2 if !connected => Action::Connect,
+        2..6 if connected => Action::Close,
+        6..8 if connected => Action::Reset,
+        8..10 if connected => Action::Shut,
+        _ => Action::Send(random_line(random, timeout_s)),
+    };
+    Step { client, action }
+}
+
+fn random_line(random: &mut Random, timeout_s: u32) -> Vec<u8> {
+    match random.below(100) {
+        0..55 => random_acquire(random, &[0, timeout_s, timeout_s, timeout_s]),
+        55..82 => {
+            random.one_of(&["RELEASE", "RELEASE", "RELEASE a", "RELEASED", "RELEASE\r"]).into()
+        }
+        82..88 => random_stats(random),
+        88..94 => random.one_of(&ODD_LINES).into(),
+        _ => random_mutant(random),
+    }
+}
+
+fn random_acquire(random: &mut Random, timeouts_s: &[u32]) -> Vec<u8> {
+    let command = random.one_of(&["ACQ4ME", "ACQ4ME", "ACQ4ANY"]);
+    let key = random.one_of(&["a", "a", "b", "c:d", "\u{e9}"]);
+    let workers = 1 + random.below(3);
+    let queue = 1 + random.below(7);
+    let timeout_s = random.one_of(timeouts_s);
+    format!("{command} {key} {workers} {queue} {timeout_s}").into()
+}
+
+fn random_stats(random: &mut Random) -> Vec<u8> {
+    let mut name = match random.below(4) {
+        0 => "FULL".to_owned(),
+        1 => "UPTIME".to_owned(),
+        _ => random.one_of(&COUNTERS).to_owned(),
+    };
+    if random.below(3) == 0 {
+        name = name.to_ascii_uppercase();
+    }
+    if random.below(6) == 0 {
+        name.push(random.one_of(&[' ', 'x', '\r', '\t']));
+    }
+    format!("STATS {name}").into()
+}
+
+/// From the table of edge cases in docs/protocol.md, and more like them.
+const ODD_LINES: [&str; 38] = [
+    "",
+    " ",
+    "\r",
+    "QUIT",
+    "ACQ4ME",
+    "ACQ4ME ",
+    "ACQ4ANY",
+    "ACQ4ANY  ",
+    "ACQ4ANYX a 1 1 1",
+    "acq4me a 1 1 1",
+    " ACQ4ME a 1 1 1",
+    "ACQ4ME\ta 1 1 1",
+    "ACQ4ME a",
+    "ACQ4ME a 1",
+    "ACQ4ME a 1 1",
+    "ACQ4ME  a  1  1  0",
+    "ACQ4ME a 1 1 0 extra junk",
+    "ACQ4ME a 01 02 00\r",
+    "ACQ4ME a -1 1 1",
+    "ACQ4ME a +1 1 1",
+    "ACQ4ME a 1.5 1 1",
+    "ACQ4ME a 1 1.5 1",
+    "ACQ4ME a 1 9 1.5",
+    "ACQ4ME a 0 1 1",
+    "ACQ4ME a 1 0 1",
+    "ACQ4ME a\t1\t1\t1",
+    "ACQ4ME a\t1 1 1 1",
+    "ACQ4ME a 1 9 1\t5",
+    "ACQ4ME a 4294967295 4294967295 0",
+    "release",
+    " RELEASE",
+    "RELEAS",
+    "STATS",
+    "STATS ",
+    "STATS nope",
+    "STATS  FULL",
+    "stats FULL",
+    "GET / HTTP/1.1",
+];
+
+/// A good line with one byte changed, added or lost. Never with a NUL, a line end or
+/// more than 1024 bytes: see the list.
+fn random_mutant(random: &mut Random) -> Vec<u8> {
+    let mut line = match random.below(3) {
+        0 => b"RELEASE a".to_vec(),
+        1 => random_stats(random),
+        // Even with one byte changed, the wait does not time out here.
+        _ => random_acquire(random, &[600]),
+    };
+    let place = random.below(line.len());
+    let byte = random.one_of(b" \t\r019AaSkx-+.:%\x01\x7f\x80\xff");
+    match random.below(3) {
+        0 => line[place] = byte,
+        1 => line.insert(place, byte),
+        _ => drop(line.remove(place)),
+    }
+    line
+}
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}

@@ -1,0 +1,782 @@
+//! Hot restart (docs/restart.md): what clients and operators must not notice.
+
+use crate::support::restart::{
+    ConnectingLoop, Place, Surroundings, WENT_ON, children, executable, restart, status_number,
+    wait_until,
+};
+use crate::support::{COUNTERS, Client, DAEMON, PATIENCE, Server, daemon_command, launched};
+use rustix::process::Signal;
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+#[test]
+fn locks_waits_and_their_order_survive() {
+    let server = Server::start();
+    let mut clients: Vec<Client> = (0..5).map(|_| server.connect()).collect();
+    clients[0].exchange("ACQ4ME k 1 10 60", "LOCKED");
+    for client in &mut clients[1..] {
+        client.send("ACQ4ME k 1 10 60");
+        server.settle();
+    }
+    let pid = server.pid();
+    restart(&server);
+    assert_eq!(server.pid(), pid);
+    for holder in 0..4 {
+        clients[holder].exchange("RELEASE", "RELEASED");
+        clients[holder + 1].expect("LOCKED");
+        server.settle();
+        for later in &mut clients[holder + 2..] {
+            later.expect_nothing();
+        }
+    }
+}
+
+#[test]
+fn waiters_for_anyone_are_told_of_work_that_was_done_after_a_restart() {
+    let server = Server::start();
+    let [mut holder, mut any, mut me] = [(); 3].map(|()| server.connect());
+    holder.exchange("ACQ4ANY k 1 10 60", "LOCKED");
+    any.send("ACQ4ANY k 1 10 60");
+    me.send("ACQ4ME k 1 10 60");
+    server.settle();
+    restart(&server);
+    holder.exchange("RELEASE", "RELEASED");
+    any.expect("DONE");
+    me.expect("LOCKED");
+}
+
+#[test]
+fn a_disconnect_after_a_restart_frees_the_lock() {
+    let server = Server::start();
+    let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
+    holder.exchange("ACQ4ME k 1 10 60", "LOCKED");
+    waiter.send("ACQ4ME k 1 10 60");
+    server.settle();
+    restart(&server);
+    drop(holder);
+    waiter.expect("LOCKED");
+}
+
+/// It should not happen; if it does, nobody waits for a lost holder.
+#[test]
+fn the_lock_of_a_connection_that_was_lost_goes_to_the_next_at_once() {
+    let place = Place::with_daemon();
+    let server = place.start(&[]);
+    let mut waiter = server.connect();
+    waiter.settle();
+    let before = Surroundings::of(server.pid()).descriptors;
+    let mut holder = server.connect();
+    holder.exchange("ACQ4ME k 1 10 60", "LOCKED");
+    let mut after = Surroundings::of(server.pid()).descriptors;
+    after.retain(|number, _| !before.contains_key(number));
+    let (holders, _) = after.pop_first().expect("the holder's connection");
+    waiter.send("ACQ4ME k 1 10 60");
+    server.settle();
+    place.install_script(&format!(
+        "[ \"$1\" = --read-snapshot ] || exec {holders}>&-\nexec $REAL \"$@\""
+    ));
+    restart(&server);
+    assert_eq!(server.log.count("was lost in the hot restart"), 1);
+    waiter.expect("LOCKED");
+    waiter.exchange("RELEASE", "RELEASED");
+}
+
+#[test]
+fn a_disconnect_while_the_new_image_is_on_its_way_frees_the_lock() {
+    let gap = Gap::new();
+    let server = gap.place.start(&[]);
+    let [mut closed, mut reset, mut closing_waiter] = [(); 3].map(|()| server.connect());
+    let [mut heir_of_closed, mut heir_of_reset] = [(); 2].map(|()| server.connect());
+    closed.exchange("ACQ4ME a 1 10 60", "LOCKED");
+    reset.exchange("ACQ4ME b 1 10 60", "LOCKED");
+    closing_waiter.send("ACQ4ME a 1 10 60");
+    server.settle();
+    heir_of_closed.send("ACQ4ME a 1 10 60");
+    heir_of_reset.send("ACQ4ME b 1 10 60");
+    server.settle();
+    gap.open(&server);
+    drop(closing_waiter);
+    drop(closed);
+    reset.reset();
+    gap.close(&server);
+    heir_of_closed.expect("LOCKED");
+    heir_of_reset.expect("LOCKED");
+    // The closes may be seen in either order: the departed waiter may briefly have held
+    // the lock.
+    wait_until("both have gone", || (server.counter("processed_count") >= 2).then_some(()));
+    assert_eq!(server.counter("processing_workers"), 2);
+    assert_eq!(server.counter("waiting_workers"), 0);
+}
+
+#[test]
+fn a_stack_of_four_survives() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let mut others: Vec<Client> = (0..4).map(|_| server.connect()).collect();
+    others[3].exchange("ACQ4ME d 1 9 60", "LOCKED");
+    for key in ["a", "b", "c"] {
+        client.exchange(&format!("ACQ4ME {key} 1 9 60"), "LOCKED");
+    }
+    client.send("ACQ4ME d 1 9 60");
+    server.settle();
+    restart(&server);
+    client.exchange("ACQ4ME e 1 9 60", "LOCK_HELD");
+    others[3].exchange("RELEASE", "RELEASED");
+    client.expect("LOCKED");
+    client.exchange("ACQ4ME e 1 9 60", "LOCK_HELD");
+    restart(&server);
+    // Last taken, first released.
+    for (key, other) in ["d", "c", "b", "a"].iter().zip(&mut others) {
+        other.exchange(&format!("ACQ4ME {key} 1 9 0"), "TIMEOUT");
+        client.exchange("RELEASE", "RELEASED");
+        other.exchange(&format!("ACQ4ME {key} 1 9 0"), "LOCKED");
+    }
+    client.exchange("RELEASE", "NOT_LOCKED");
+}
+
+#[test]
+fn half_a_line_survives() {
+    let server = Server::start();
+    let [mut plain, mut long, mut waiter] = [(); 3].map(|()| server.connect());
+    plain.send_bytes(b"ACQ4ME \xff\0 1 ");
+    // Already answered; the rest of the line is skipped.
+    long.send_bytes(&[b'x'; 5000]);
+    long.expect("ERROR LINE_TOO_LONG a line has at most 4096 bytes");
+    waiter.send("ACQ4ME w 1 9 60");
+    waiter.expect("LOCKED");
+    waiter.send_bytes(b"RELE");
+    server.settle();
+    restart(&server);
+    plain.send_bytes(b"10 0\n");
+    plain.expect("LOCKED");
+    long.send_bytes(b"RELEASE\nRELEASE\n");
+    long.expect("NOT_LOCKED");
+    waiter.send_bytes(b"ASE\n");
+    waiter.expect("RELEASED");
+    server.settle();
+    long.expect_nothing();
+}
+
+#[test]
+fn a_line_of_any_length_survives_being_cut() {
+    // 4096 bytes with the line feed is the longest one that is read.
+    let server = Server::start();
+    let key = |len: usize| "k".repeat(len - "ACQ4ME  1 1 0\n".len());
+    let mut clients = Vec::new();
+    for len in [4094, 4095, 4096, 4097] {
+        let line = format!("ACQ4ME {} 1 1 0\n", key(len));
+        assert_eq!(line.len(), len);
+        for cut in [1, len / 2, len - 1] {
+            let mut client = server.connect();
+            client.send_bytes(&line.as_bytes()[..cut]);
+            clients.push((client, line.clone(), cut));
+        }
+    }
+    server.settle();
+    restart(&server);
+    for (client, line, cut) in &mut clients {
+        client.send_bytes(&line.as_bytes()[*cut..]);
+        if line.len() <= 4096 {
+            client.expect("LOCKED");
+            client.exchange("RELEASE", "RELEASED");
+        } else {
+            client.expect("ERROR LINE_TOO_LONG a line has at most 4096 bytes");
+            client.exchange("RELEASE", "NOT_LOCKED");
+        }
+    }
+}
+
+#[test]
+fn keys_of_any_bytes_survive() {
+    let server = Server::start();
+    let any: Vec<u8> = (0..=255).filter(|b| !b" \n\r".contains(b)).collect();
+    let keys =
+        [any.as_slice(), b"\0", b"\xff\xfe", "Schlüssel\u{1f511}".as_bytes(), b"\"\\", b"\r"];
+    let mut pairs = Vec::new();
+    for key in keys {
+        let line = [b"ACQ4ME ", key, b" 1 9 60\n"].concat();
+        let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
+        holder.send_bytes(&line);
+        holder.expect("LOCKED");
+        waiter.send_bytes(&line);
+        pairs.push((holder, waiter));
+    }
+    server.settle();
+    let entries = server.counter("hashtable_entries");
+    assert_eq!(entries, keys.len() as u64);
+    restart(&server);
+    restart(&server);
+    assert_eq!(server.counter("hashtable_entries"), entries);
+    for (holder, waiter) in &mut pairs {
+        holder.exchange("RELEASE", "RELEASED");
+        waiter.expect("LOCKED");
+    }
+}
+
+#[test]
+fn deadlines_are_kept() {
+    let server = Server::start();
+    let [mut holder, mut first, mut second] = [(); 3].map(|()| server.connect());
+    holder.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    let begin = Instant::now();
+    first.send("ACQ4ME k 1 9 1");
+    second.send("ACQ4ANY k 1 9 2");
+    server.settle();
+    let mut restarts = 0;
+    // Until past the first deadline: if a restart moved it, restarts would keep moving
+    // it.
+    while begin.elapsed() < Duration::from_millis(1200) {
+        restart(&server);
+        restarts += 1;
+    }
+    first.expect("TIMEOUT");
+    assert!(begin.elapsed() >= Duration::from_secs(1));
+    second.expect("TIMEOUT");
+    let waited = begin.elapsed();
+    assert!(waited >= Duration::from_secs(2), "{waited:?} after {restarts} restarts");
+    let wasted = server.connect().seconds("wasted timeout time");
+    assert!((3.0..3.0 + PATIENCE.as_secs_f64()).contains(&wasted), "{wasted} s");
+    holder.exchange("RELEASE", "RELEASED");
+}
+
+#[test]
+fn a_wait_that_ends_while_the_new_image_is_on_its_way_is_answered() {
+    let gap = Gap::new();
+    let server = gap.place.start(&[]);
+    let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
+    holder.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    let begin = Instant::now();
+    waiter.send("ACQ4ME k 1 9 1");
+    server.settle();
+    gap.open(&server);
+    wait_until("a second has passed", || (begin.elapsed().as_millis() > 1100).then_some(()));
+    waiter.expect_nothing();
+    gap.close(&server);
+    waiter.expect("TIMEOUT");
+}
+
+#[test]
+fn clients_that_connect_while_the_new_image_starts_are_served() {
+    let gap = Gap::new();
+    let server = gap.place.start(&[]);
+    gap.open(&server);
+    let mut clients: Vec<Client> = (0..300).map(|_| server.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(&format!("ACQ4ME k{n} 1 1 0"));
+    }
+    gap.close(&server);
+    for client in &mut clients {
+        client.expect("LOCKED");
+    }
+}
+
+#[test]
+fn signals_sent_while_the_new_image_is_on_its_way_are_obeyed() {
+    let gap = Gap::new();
+    let mut server = gap.place.start(&[]);
+    gap.open(&server);
+    server.signal(Signal::TERM);
+    gap.place.touch("go");
+    assert_eq!(server.wait_for_exit().code(), Some(0));
+}
+
+#[test]
+fn counters_uptime_and_times_continue() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.exchange("ACQ4ME a 1 1 0", "LOCKED");
+    client.exchange("RELEASE", "RELEASED");
+    client.exchange("RELEASE", "NOT_LOCKED");
+    client.exchange("ACQ4ME a 1 1 0", "LOCKED");
+    let [mut full, mut waiter] = [(); 2].map(|()| server.connect());
+    full.exchange("ACQ4ME a 1 1 0", "QUEUE_FULL");
+    waiter.send("ACQ4ME a 1 5 60");
+    waiter.exchange("ACQ4ME a 1 5 60", "ERROR WAIT_FOR_RESPONSE");
+    wait_until("a second has passed", || (uptime_s(&server) >= 1).then_some(()));
+    let before: Vec<u64> = COUNTERS.iter().map(|name| server.counter(name)).collect();
+    let uptime_before_s = uptime_s(&server);
+    let processing_s = server.connect().seconds("total processing time");
+    restart(&server);
+    let after: Vec<u64> = COUNTERS.iter().map(|name| server.counter(name)).collect();
+    assert_eq!(after, before);
+    assert!(uptime_s(&server) >= uptime_before_s);
+    assert_eq!(server.connect().seconds("total processing time"), processing_s);
+    // A lock held across a restart counts without a gap.
+    wait_until("two seconds have passed", || (uptime_s(&server) >= 2).then_some(()));
+    client.exchange("RELEASE", "RELEASED");
+    let held_s = server.connect().seconds("total processing time") - processing_s;
+    assert!((1.0..PATIENCE.as_secs_f64()).contains(&held_s), "{held_s} s");
+}
+
+#[test]
+fn output_that_nobody_has_read_yet_is_delivered_whole() {
+    let server = Passed::start();
+    let mut slow = SlowReader::new(&server);
+    restart(&server);
+    slow.stream.write_all(b"RELEASE\n").expect("send");
+    let expected = slow.expected() + "NOT_LOCKED\n";
+    assert!(slow.read_all() == expected, "an answer is missing or cut");
+    assert_eq!(server.counter("failed_sends"), 0);
+}
+
+#[test]
+fn a_client_whose_input_has_ended_still_gets_all_it_asked_for() {
+    let server = Passed::start();
+    let slow = SlowReader::new(&server);
+    slow.stream.shutdown(Shutdown::Write).expect("shutdown");
+    server.settle();
+    restart(&server);
+    let expected = slow.expected();
+    assert!(std::io::read_to_string(slow.stream).expect("answers") == expected);
+    assert_eq!(server.counter("failed_sends"), 0);
+}
+
+/// More at once than a turn reads: no event reports the rest.
+#[test]
+fn requests_that_are_read_in_part_are_answered_all() {
+    const REQUESTS: usize = 5_000;
+    let server = Server::start();
+    let mut client = server.connect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let bursts = scope.spawn(|| {
+            let mut bursts = 0;
+            while !stop.load(Ordering::Relaxed) {
+                client.send_bytes("RELEASE\n".repeat(REQUESTS).as_bytes());
+                (0..REQUESTS).for_each(|_| client.expect("NOT_LOCKED"));
+                bursts += 1;
+            }
+            bursts
+        });
+        for _ in 0..30 {
+            restart(&server);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(bursts.join().expect("all are answered") > 0);
+    });
+}
+
+/// A connection that the daemon closes while its fork has a copy would stay open, and its
+/// events would be taken for those of the next client in its slot.
+#[test]
+fn the_fork_that_writes_the_trial_snapshot_has_no_sockets() {
+    const RESTARTS: usize = 10;
+    let server = Server::start();
+    let key = "k".repeat(4_000);
+    let mut crowd: Vec<Client> = (0..500).map(|_| server.connect()).collect();
+    for (n, client) in crowd.iter_mut().enumerate() {
+        for depth in 0..4 {
+            client.exchange(&format!("ACQ4ME {n}:{depth}:{key} 1 1 0"), "LOCKED");
+        }
+    }
+    let was_seen = (1..=RESTARTS).any(|n| {
+        server.signal(Signal::USR1);
+        server.log.wait_for_count("asking ", n);
+        let was_seen = children(server.pid()).first().is_some_and(|&child| {
+            let sockets = sockets_of(child);
+            is_fork(child) && sockets == Some(0)
+        });
+        server.log.wait_for_count(WENT_ON, n);
+        was_seen
+    });
+    assert!(was_seen, "a fork without sockets was not there in any of {RESTARTS} trials");
+}
+
+/// `None` once it has ended.
+fn sockets_of(pid: u32) -> Option<usize> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let targets = entries.map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let is_socket = |target: &PathBuf| target.to_string_lossy().starts_with("socket:");
+    Some(targets.flatten().filter(is_socket).count())
+}
+
+/// Whether it has not executed the new binary yet.
+fn is_fork(pid: u32) -> bool {
+    let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    arguments.is_ok_and(|line| !line.is_empty() && !line.contains("--read-snapshot"))
+}
+
+#[test]
+fn the_file_that_stands_at_the_path_is_what_runs() {
+    let place = Place::with_daemon();
+    let server = place.start(&[]);
+    let old = Surroundings::of(server.pid());
+    assert_eq!(old.executable, place.binary());
+    place.install(Path::new(DAEMON));
+    assert_ne!(executable(server.pid()), place.binary(), "it is deleted");
+    let line = restart(&server);
+    assert!(line.contains(&format!("poolcounterd {}", env!("CARGO_PKG_VERSION"))), "{line:?}");
+    assert_eq!(executable(server.pid()), place.binary());
+    assert_eq!(process_name(server.pid()), "poolcounterd");
+}
+
+#[test]
+fn a_bare_name_is_looked_up_in_the_path_as_at_the_start() {
+    let place = Place::with_daemon();
+    let path = format!("{}:/usr/bin:/bin", place.directory().display());
+    let mut command = launched(&[], "poolcounterd", &["-l", "127.0.0.1", "-p", "0"]);
+    let server = Server::spawn(command.env("PATH", path).current_dir("/"));
+    place.install(Path::new(DAEMON));
+    restart(&server);
+    assert_eq!(executable(server.pid()), place.binary());
+    restart(&server);
+}
+
+#[test]
+fn a_relative_path_is_seen_from_where_the_daemon_was_started() {
+    let place = Place::with_daemon();
+    let mut command = launched(&[], "./poolcounterd", &["-l", "127.0.0.1", "-p", "0"]);
+    let server = Server::spawn(command.current_dir(place.directory()));
+    place.install(Path::new(DAEMON));
+    restart(&server);
+    assert_eq!(executable(server.pid()), place.binary());
+    restart(&server);
+}
+
+/// A parent may call it what it likes (`exec -a`).
+#[test]
+fn a_name_that_is_no_file_does_not_matter() {
+    use std::os::unix::process::CommandExt;
+    for name in ["./lock-daemon", "/nonexistent/lock-daemon", "lock-daemon", ""] {
+        let mut command = launched(&[], DAEMON, &["-l", "127.0.0.1", "-p", "0"]);
+        let server = Server::spawn(command.arg0(name));
+        restart(&server);
+        restart(&server);
+        assert_eq!(executable(server.pid()), Path::new(DAEMON), "{name:?}");
+    }
+}
+
+/// As a deployment does that makes its directory anew.
+#[test]
+fn the_working_directory_may_be_replaced() {
+    let place = Place::new();
+    let directory = place.path("release");
+    let install = || {
+        std::fs::create_dir(&directory).expect("a directory");
+        std::fs::copy(DAEMON, directory.join("poolcounterd")).expect("copy");
+    };
+    install();
+    let mut command = launched(&[], "./poolcounterd", &["-l", "127.0.0.1", "-p", "0"]);
+    let server = Server::spawn(command.current_dir(&directory));
+    let mut client = server.connect();
+    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    for _ in 0..2 {
+        std::fs::remove_dir_all(&directory).expect("remove");
+        install();
+        restart(&server);
+    }
+    client.exchange("RELEASE", "RELEASED");
+}
+
+/// A parent may leave any signal ignored; an ignored SIGCHLD would hide the end of a
+/// trial.
+#[test]
+fn signals_that_were_ignored_at_the_start_do_not_matter() {
+    let env = ["env", "--ignore-signal=CHLD,TERM,USR1"];
+    let mut server = Server::spawn(&mut launched(&env, DAEMON, &["-l", "127.0.0.1", "-p", "0"]));
+    restart(&server);
+    assert!(!crate::support::restart::ignores(server.pid(), Signal::CHILD));
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_for_exit().code(), Some(0));
+}
+
+/// Otherwise the log would give two clients the same number.
+#[test]
+fn numbers_of_clients_continue() {
+    let server = Server::start_with(&["--log", "debug"]);
+    let _first = server.connect();
+    server.log.wait_for("#1 connected");
+    restart(&server);
+    server.connect().settle();
+    assert_eq!(server.log.count("#1 connected"), 1);
+}
+
+/// Without a terminal; the tests themselves may run under nohup(1).
+const LEADER: [&str; 3] = ["env", "--default-signal=HUP", "setsid"];
+
+#[test]
+fn sighup_restarts_as_well_without_a_terminal() {
+    let arguments = ["-l", "127.0.0.1", "-p", "0"];
+    let server = Server::spawn(&mut launched(&LEADER, DAEMON, &arguments));
+    server.signal(Signal::HUP);
+    server.log.wait_for(WENT_ON);
+}
+
+#[test]
+fn two_signals_at_once_make_one_restart_at_a_time() {
+    let arguments = ["-l", "127.0.0.1", "-p", "0"];
+    let server = Server::spawn(&mut launched(&LEADER, DAEMON, &arguments));
+    server.signal(Signal::STOP);
+    server.signal(Signal::USR1);
+    // A second SIGUSR1 would be merged into the first.
+    server.signal(Signal::HUP);
+    server.signal(Signal::CONT);
+    server.log.wait_for("a hot restart is already under way");
+    server.log.wait_for(WENT_ON);
+    server.settle();
+    server.log.wait_for(WENT_ON);
+    assert_eq!(server.log.count(WENT_ON), 1);
+}
+
+#[test]
+fn a_signal_during_a_restart_changes_nothing() {
+    let place = Place::with_daemon();
+    let server = place.start(&[]);
+    place.install_script(
+        "case $1 in --read-snapshot)\n\
+         echo begun > $HERE/begun; while [ ! -e $HERE/go ]; do sleep 0.01; done;;\n\
+         esac\n\
+         exec $REAL \"$@\"",
+    );
+    server.signal(Signal::USR1);
+    place.wait_for_file("begun");
+    // It keeps serving meanwhile.
+    let mut client = server.connect();
+    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    server.signal(Signal::USR1);
+    server.log.wait_for("a hot restart is already under way");
+    place.touch("go");
+    server.log.wait_for(WENT_ON);
+    client.exchange("RELEASE", "RELEASED");
+    server.log.wait_for(WENT_ON);
+    assert_eq!(server.log.count(WENT_ON), 1);
+    assert_eq!(children(server.pid()), [0; 0]);
+}
+
+#[test]
+fn a_hundred_restarts_leave_nothing_behind() {
+    let server = Server::start_with(&["--log", "warn,poolcounterd=info"]);
+    let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
+    holder.exchange("ACQ4ME k 1 9 600", "LOCKED");
+    waiter.send("ACQ4ME k 1 9 600");
+    // The first ones may open what later ones reuse.
+    for _ in 0..3 {
+        restart(&server);
+    }
+    let before = Surroundings::of(server.pid());
+    let memory_kb = status_number(server.pid(), "VmRSS:");
+    for _ in 0..100 {
+        restart(&server);
+    }
+    let after = Surroundings::of(server.pid());
+    assert_eq!(after.kinds(), before.kinds());
+    assert_eq!((after.signals, after.children), (before.signals, before.children));
+    let grown_kb = status_number(server.pid(), "VmRSS:").saturating_sub(memory_kb);
+    // Pages of the binary come and go with the machine's memory.
+    assert!(grown_kb < 2_000, "{grown_kb} kB more than {memory_kb} kB");
+    holder.exchange("RELEASE", "RELEASED");
+    waiter.expect("LOCKED");
+}
+
+#[test]
+fn a_listener_from_standard_input_survives() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("address");
+    let mut command = daemon_command(&["-l", "127.0.0.2"]);
+    let server = Server::spawn(command.stdin(OwnedFd::from(listener)));
+    drop(command);
+    serves_across_restarts(&server, address);
+}
+
+#[test]
+fn listeners_from_the_service_manager_survive() {
+    let server = Passed::start();
+    serves_across_restarts(&server, server.address());
+    let mut client = UnixStream::connect(&server.path).expect("connect");
+    client.write_all(b"ACQ4ME unix 1 1 0\n").expect("send");
+    restart(&server);
+    client.write_all(b"RELEASE\n").expect("send");
+    client.shutdown(Shutdown::Write).expect("shutdown");
+    assert_eq!(std::io::read_to_string(client).expect("answers"), "LOCKED\nRELEASED\n");
+}
+
+fn serves_across_restarts(server: &Server, address: SocketAddr) {
+    let mut old = Client::connect(address);
+    old.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    for n in 0..3 {
+        let line = restart(server);
+        assert!(line.contains(&address.to_string()), "{line:?}");
+        Client::connect(address).exchange("ACQ4ME k 1 1 0", "QUEUE_FULL");
+        Client::connect(address).exchange(&format!("ACQ4ME {n} 1 1 0"), "LOCKED");
+    }
+    old.exchange("RELEASE", "RELEASED");
+}
+
+/// On SIGUSR1, a running reference executes the file at its path with its listener as
+/// standard input, and serves its old clients until they leave.
+#[test]
+fn a_running_reference_hands_over_to_us() {
+    let place = Place::new();
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join(REFERENCE);
+    if reference.exists() {
+        place.install(&reference);
+    }
+    let binary = place.binary().display().to_string();
+    let launcher = ["sh", "-c", "shift; exec \"$0\" \"$@\"", &binary];
+    let Some(mut server) = Server::reference_under(&launcher) else {
+        return;
+    };
+    let address = server.address();
+    let mut old = Client::connect(address);
+    old.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    let connecting = ConnectingLoop::start(address);
+    place.install(Path::new(DAEMON));
+    server.signal(Signal::USR1);
+    // It forks, and its child becomes this daemon, which logs its address.
+    let line = server.log.wait_for("listening on ");
+    assert!(line.contains(&address.to_string()), "{line:?}");
+    let ours = Orphan(children(server.pid())[0]);
+    assert_eq!(executable(ours.0), place.binary());
+    let mut new = wait_until("ours accepts", || {
+        let mut new = Client::connect(address);
+        // The reference does not end this line.
+        new.send("STATS nope");
+        (new.next_line(Duration::from_millis(100))? == "ERROR WRONG_STAT").then_some(new)
+    });
+    old.exchange("RELEASE", "RELEASED");
+    drop(old);
+    connecting.stop();
+    assert_eq!(server.wait_for_exit().code(), Some(0), "it leaves with its last client");
+    new.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    // The signals that the reference left blocked and ignored are reset.
+    ours.signal(Signal::TERM);
+    new.expect_end();
+}
+
+const REFERENCE: &str = "target/reference/usr/bin/poolcounterd";
+
+/// A process that is not our child, killed when dropped.
+struct Orphan(u32);
+
+impl Orphan {
+    fn signal(&self, signal: Signal) {
+        let pid = rustix::process::Pid::from_raw(self.0 as i32).expect("a pid");
+        // It may be gone already.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// A binary that is slow to start: the test decides how long the gap between the exec
+/// and the daemon's start lasts.
+struct Gap {
+    place: Place,
+}
+
+impl Gap {
+    fn new() -> Self {
+        Gap { place: Place::with_daemon() }
+    }
+
+    /// Restarts into it and returns when no image serves.
+    fn open(&self, server: &Server) {
+        self.place.install_script(
+            "case $1 in --read-snapshot) exec $REAL \"$@\";; esac\n\
+             echo gap > $HERE/gap\n\
+             while [ ! -e $HERE/go ]; do sleep 0.01; done\n\
+             exec $REAL \"$@\"",
+        );
+        server.signal(Signal::USR1);
+        self.place.wait_for_file("gap");
+    }
+
+    /// Lets the new image start and waits until it serves.
+    fn close(&self, server: &Server) {
+        self.place.touch("go");
+        server.log.wait_for(WENT_ON);
+    }
+}
+
+/// A client that asks for more than the kernel buffers, so that a part of its answers
+/// waits in the daemon. It uses a Unix socket, where the kernel reports how much it
+/// buffers, and buffers less than for TCP.
+struct SlowReader {
+    stream: UnixStream,
+    answers_owed: usize,
+}
+
+impl SlowReader {
+    const ANSWER: &str = "ERROR WRONG_STAT\n";
+
+    fn new(server: &Passed) -> Self {
+        let mut stream = UnixStream::connect(&server.path).expect("connect");
+        let mut answers_owed = 0;
+        // Beyond 64 KiB more than the kernel takes, the daemon disconnects a client.
+        while bytes_in_daemon(&stream, answers_owed) < 10_000 {
+            stream.write_all("STATS x\n".repeat(500).as_bytes()).expect("send");
+            answers_owed += 500;
+            server.settle();
+            assert!(answers_owed < 1_000_000, "the kernel takes everything");
+        }
+        assert_eq!(server.counter("failed_sends"), 0);
+        SlowReader { stream, answers_owed }
+    }
+
+    fn read_all(self) -> String {
+        self.stream.shutdown(Shutdown::Write).expect("shutdown");
+        self.stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        std::io::read_to_string(self.stream).expect("answers")
+    }
+
+    fn expected(&self) -> String {
+        SlowReader::ANSWER.repeat(self.answers_owed)
+    }
+}
+
+/// How many bytes of the owed answers the kernel does not have yet.
+fn bytes_in_daemon(stream: &UnixStream, answers_owed: usize) -> u64 {
+    let owed = (answers_owed * SlowReader::ANSWER.len()) as u64;
+    owed - rustix::io::ioctl_fionread(stream).expect("FIONREAD")
+}
+
+/// A daemon with two listeners from a service manager: TCP and Unix.
+struct Passed {
+    server: Server,
+    path: PathBuf,
+    _place: Place,
+}
+
+impl Passed {
+    fn start() -> Self {
+        let place = Place::new();
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let path = place.path("clients.sock");
+        let unix = UnixListener::bind(&path).expect("bind");
+        // The shell's standard input and output become descriptors 3 and 4.
+        let shell = "exec 3<&0 4>&1 0</dev/null 1>/dev/null; \
+                     LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
+        let mut command = launched(&["sh", "-c", shell, "sh"], DAEMON, &["-l", "127.0.0.2"]);
+        command.stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(unix));
+        Passed { server: Server::spawn(&mut command), path, _place: place }
+    }
+}
+
+impl std::ops::Deref for Passed {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+fn process_name(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("comm");
+    name.trim_end().to_owned()
+}
+
+/// Of a daemon that is younger than a minute.
+fn uptime_s(server: &Server) -> u64 {
+    let line = server.connect().ask("STATS UPTIME");
+    let seconds = line.strip_prefix("uptime: 0 days, 0h 0m ").and_then(|s| s.strip_suffix('s'));
+    seconds.and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("{line:?}"))
+}

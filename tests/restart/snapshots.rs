@@ -1,0 +1,216 @@
+//! A snapshot of each released version is in `snapshots/` beside this file and must
+//! stay readable forever: a daemon of that version hands it over in an upgrade to this
+//! one.
+//!
+//! The one of the newest version is recorded before its release and never again, by
+//! `RECORD_SNAPSHOT=tests/restart/snapshots/v1.msgpack cargo test --test restart
+//! snapshots -- --ignored`.
+
+use crate::support::restart::{Place, refused_restart, wait_until};
+use crate::support::{Client, DAEMON, PATIENCE, wait_for_exit};
+use poolcounterd::engine::Time;
+use poolcounterd::server::print_snapshot as print;
+use poolcounterd::server::snapshot::{NEWEST, Snapshot};
+use poolcounterd::server::{Purpose, Wanted};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// All of them, with their names.
+fn recorded() -> Vec<(String, PathBuf)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/restart/snapshots");
+    let entries = fs::read_dir(directory).expect("the snapshots");
+    let mut all: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    all.sort();
+    let name = |path: PathBuf| (path.file_stem().unwrap().to_string_lossy().into_owned(), path);
+    all.into_iter().map(name).collect()
+}
+
+#[test]
+fn each_version_is_there() {
+    let expected: Vec<String> = (1..=NEWEST).map(|version| format!("v{version}")).collect();
+    let names: Vec<String> = recorded().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn each_recorded_snapshot_is_readable() {
+    for (name, path) in recorded() {
+        let text = fs::read(&path).expect("the snapshot");
+        let snapshot = Snapshot::read(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let engine = snapshot.resume_engine(snapshot.server.taken);
+        engine.unwrap_or_else(|e| panic!("{name}: {e:?}")).check_invariants();
+    }
+}
+
+#[test]
+fn the_binary_can_take_over_from_each_recorded_snapshot() {
+    for (name, path) in recorded() {
+        let snapshot = Snapshot::read(&fs::read(&path).expect("the snapshot")).expect("readable");
+        let listener = &snapshot.server.listening.listeners[0];
+        let (_, port) = listener.name.rsplit_once(':').expect("a port");
+        let mut child = Command::new(DAEMON)
+            .args(["--read-snapshot", "-l", "127.0.0.1", "-p", port])
+            .stdin(File::open(&path).expect("the snapshot"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start");
+        let mut answer = String::new();
+        child.stdout.take().expect("stdout").read_to_string(&mut answer).expect("an answer");
+        assert_eq!(wait_for_exit(&mut child).code(), Some(0), "{name}: {answer}");
+        let answer: serde_json::Value = serde_json::from_str(&answer).expect("a line of JSON");
+        assert_eq!(answer["poolcounterd"], env!("CARGO_PKG_VERSION"), "{name}");
+        assert_eq!(answer["connections"], snapshot.connections.len(), "{name}");
+    }
+}
+
+/// Today's daemon writes the recorded state as recorded: a released version keeps its
+/// meaning.
+#[test]
+fn the_newest_version_is_written_as_it_was_recorded() {
+    let (_, path) = recorded().pop().expect("a snapshot");
+    let recorded = fs::read(path).expect("the snapshot");
+    let written = Snapshot::read(&recorded).expect("readable").write();
+    let lines = |bytes: &[u8]| -> Vec<serde_json::Value> {
+        let mut out = Vec::new();
+        print(bytes, &mut out).expect("printed");
+        let text = String::from_utf8(out).expect("text");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    assert_eq!(lines(&written), lines(&recorded));
+    // Apart from the daemon's own version, which the header names.
+    assert_eq!(written.len(), recorded.len());
+}
+
+/// As an operator reads one.
+#[test]
+fn the_binary_prints_a_snapshot() {
+    let (_, path) = recorded().pop().expect("a snapshot");
+    let mut command = Command::new(DAEMON);
+    command.arg("--print-snapshot").stdin(File::open(path).expect("the snapshot"));
+    let output = command.output().expect("run");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains(r#""key":"enwiki:article:1""#), "{text}");
+    assert!(text.contains(r#""unfinished_line":"ACQ4ME \\xff\\x00half""#), "{text}");
+    let output = command.stdin(Stdio::null()).output().expect("run");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// Run by hand, once: checks that the recorded snapshot matches the facts.
+#[test]
+fn version_1_says_what_was_the_case() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/restart/snapshots/v1.msgpack");
+    let snapshot = Snapshot::read(&fs::read(path).expect("the snapshot")).expect("readable");
+    let find = |key: &[u8]| snapshot.pools.iter().find(|pool| *pool.key == *key);
+    let plain = find(b"enwiki:article:1").expect("the key");
+    let [holder] = plain.holders[..] else { panic!("{plain:?}") };
+    let [first, second] = plain.waiters_for_me[..] else { panic!("{plain:?}") };
+    let [anyone] = plain.waiters_for_anyone[..] else { panic!("{plain:?}") };
+    assert_eq!(holder.deadline, None);
+    assert!(first.since < second.since && second.since < anyone.since);
+    let waits_s = |wait: poolcounterd::engine::state::LockState| {
+        wait.deadline.expect("a deadline").ns_since(wait.since) / 1_000_000_000
+    };
+    assert_eq!([first, second, anyone].map(waits_s), [3600, 7200, 10]);
+    assert_eq!(find(&odd_key()).expect("the odd key").holders.len(), 2);
+    let stack: Vec<u64> = ["s1", "s2", "s3", "s4"]
+        .iter()
+        .map(|key| find(key.as_bytes()).expect("a key").holders[0].sequence)
+        .collect();
+    assert!(stack.is_sorted(), "{stack:?}");
+    assert_eq!(snapshot.server.engine.spent.len(), 1);
+    let has = |what: fn(&poolcounterd::server::snapshot::ConnectionState) -> bool| {
+        snapshot.connections.iter().filter(|c| what(c)).count()
+    };
+    assert_eq!(has(|c| c.unfinished_line == b"ACQ4ME \xff\0half"), 1);
+    assert_eq!(has(|c| c.skipping), 1);
+    assert_eq!(has(|c| c.unsent.ends_with(b"ERROR WRONG_STAT\n")), 2);
+    assert_eq!(has(|c| c.finishing), 1);
+    let listening = &snapshot.server.listening;
+    let kinds: Vec<(bool, Purpose)> = listening
+        .listeners
+        .iter()
+        .map(|listener| match listener.wanted.as_ref().expect("our own") {
+            Wanted::Tcp { purpose, .. } => (true, *purpose),
+            Wanted::Unix { purpose, .. } => (false, *purpose),
+        })
+        .collect();
+    let clients = Purpose::Clients;
+    assert_eq!(kinds, [(true, clients), (false, clients), (false, Purpose::Control)]);
+    assert!(snapshot.server.requester_fd.is_none() && !listening.draining);
+    assert!(snapshot.server.engine.started > Time::default());
+    let counters = snapshot.server.engine.counters;
+    assert_eq!((counters.release_mismatch, counters.full_queues), (1, 1));
+    assert!(counters.total_acquired > counters.processing_workers);
+}
+
+fn odd_key() -> Vec<u8> {
+    (0..=255).filter(|b| !b" \n\r".contains(b)).collect()
+}
+
+/// A real daemon with something of everything.
+#[test]
+#[ignore = "writes the recorded snapshot of a new version"]
+fn record() {
+    let Some(target) = std::env::var_os("RECORD_SNAPSHOT") else {
+        panic!("RECORD_SNAPSHOT says where to");
+    };
+    let place = Place::with_daemon();
+    let [control, unix] =
+        ["control.sock", "clients.sock"].map(|n| place.path(n).display().to_string());
+    let server =
+        place.start(&["--control", &control, "--listen-unix", &unix, "--max-hold", "spent=1"]);
+    let mut clients: Vec<Client> = (0..9).map(|_| server.connect()).collect();
+    clients[0].exchange("ACQ4ME enwiki:article:1 1 10 0", "LOCKED");
+    for (n, line) in [
+        (1, "ACQ4ME enwiki:article:1 1 10 3600"),
+        (2, "ACQ4ME enwiki:article:1 1 10 7200"),
+        (3, "ACQ4ANY enwiki:article:1 1 10 10"),
+    ] {
+        clients[n].send(line);
+        server.settle();
+    }
+    for client in &mut clients[4..6] {
+        client.send_bytes(&[b"ACQ4ME ", odd_key().as_slice(), b" 2 5 0\n"].concat());
+        client.expect("LOCKED");
+    }
+    for key in ["s1", "s2", "s3", "s4"] {
+        clients[6].exchange(&format!("ACQ4ME {key} 1 1 0"), "LOCKED");
+    }
+    clients[7].exchange("RELEASE", "NOT_LOCKED");
+    clients[7].exchange("ACQ4ME s1 1 1 0", "QUEUE_FULL");
+    clients[7].exchange("ACQ4ME done 1 1 0", "LOCKED");
+    clients[7].exchange("RELEASE", "RELEASED");
+    clients[7].exchange("ACQ4ME spent 1 1 0", "LOCKED");
+    clients[7].send_bytes(b"ACQ4ME \xff\0half");
+    clients[8].send_bytes(&[b'x'; 5000]);
+    clients[8].expect("ERROR LINE_TOO_LONG a line has at most 4096 bytes");
+    let slow = [(); 2].map(|()| slow_reader(&unix, || server.settle()));
+    slow[1].shutdown(Shutdown::Write).expect("shutdown");
+    wait_until("the lock has been held for too long", || {
+        (server.counter("hashtable_entries") == 6).then_some(())
+    });
+    server.settle();
+    place.install_script("cat > $HERE/recorded; exit 1");
+    refused_restart(&server);
+    fs::copy(place.path("recorded"), target).expect("copy");
+}
+
+/// Asks until the kernel does not take a part of the answers.
+fn slow_reader(path: &str, settle: impl Fn()) -> UnixStream {
+    const ANSWER_BYTES: u64 = 17;
+    let mut stream = UnixStream::connect(path).expect("connect");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    for requests in (100..).step_by(100) {
+        stream.write_all("STATS x\n".repeat(100).as_bytes()).expect("send");
+        settle();
+        if rustix::io::ioctl_fionread(&stream).expect("FIONREAD") < requests * ANSWER_BYTES {
+            return stream;
+        }
+    }
+    unreachable!()
+}

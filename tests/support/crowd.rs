@@ -1,0 +1,89 @@
+//! Crowds of clients, and what they cost the daemon.
+
+use crate::support::{Client, PATIENCE, Server};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Descriptors that a test and the daemon need besides the crowd's connections.
+const OTHER_DESCRIPTORS: u64 = 300;
+
+/// Waits until no other test has a crowd: the descriptors and cores are not enough
+/// for two at a time. Dropping the returned lock lets the next test go on.
+pub(crate) fn have_the_machine() -> OwnedFd {
+    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/crowd.lock");
+    let file = open(path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RWXU);
+    let file = file.expect("create the lock file");
+    flock(&file, FlockOperation::LockExclusive).expect("lock");
+    file
+}
+
+/// `wanted`, or as many as the limit of descriptors allows this process and the
+/// daemon each; prints a message then.
+pub(crate) fn crowd_size(wanted: usize) -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).expect("raise the limit of descriptors");
+    let limit = limit.maximum.unwrap_or(u64::MAX);
+    let possible = usize::try_from(limit.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX);
+    if possible < wanted {
+        println!("the limit of descriptors is {limit}: {possible} clients, not {wanted}");
+    }
+    wanted.min(possible)
+}
+
+/// A daemon at a loopback address of this test's own, so that the ports that its
+/// crowd leaves in TIME_WAIT affect no other test.
+pub(crate) fn start_apart(third: u8, arguments: &[&str]) -> Server {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let ip = format!("127.{}.{low}.{third}", high.max(1));
+    let mut all = vec!["-l", ip.as_str()];
+    all.extend(arguments);
+    Server::start_with(&all)
+}
+
+/// Opens `len` connections and waits until all are accepted.
+pub(crate) fn connect_crowd(address: SocketAddr, len: usize) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..len).map(|_| Client::connect(address)).collect();
+    // Connections are accepted in order: the last one gets an answer after all others
+    // were accepted.
+    clients.last_mut().expect("a crowd").settle();
+    clients
+}
+
+/// Bytes of memory that only the daemon has written to: what it uses beyond its
+/// executable.
+pub(crate) fn private_bytes(server: &Server) -> usize {
+    let path = format!("/proc/{}/smaps_rollup", server.pid());
+    let text = std::fs::read_to_string(path).expect("smaps_rollup");
+    let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")).expect("Private_Dirty");
+    1024 * kib.parse::<usize>().expect("a number")
+}
+
+/// Waits until `is_so`, for a state that nothing announces.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "still not so: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Asserts that all clients have gone: nothing is held or waited for, and each lock
+/// given has ended once.
+#[track_caller]
+pub(crate) fn expect_empty(server: &Server) {
+    let mut control = server.connect();
+    for gauge in ["processing_workers", "waiting_workers", "hashtable_entries"] {
+        let mut value = 0;
+        wait_until(&format!("{gauge} is 0"), || {
+            value = control.counter(gauge);
+            value == 0
+        });
+    }
+    assert_eq!(control.counter("total_acquired"), control.counter("processed_count"));
+}

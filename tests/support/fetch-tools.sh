@@ -1,0 +1,40 @@
+#!/bin/sh
+# Gets what some tests need besides Rust: strace injects faults below the daemon, ip
+# and ss show sockets and make network namespaces, tmux is a terminal that a test
+# drives, Debian's C daemon is the reference, Prometheus scrapes ours and both Debians'
+# promtool check metrics and rules, Chromium shows its page.
+# As root, installs what is missing. Names what it can't get in one line, with the
+# command that gets it. The tests that need it then report that they were skipped, and
+# fail if CI is set.
+set -eu
+here=$(dirname "$0")
+
+set --
+command -v strace > /dev/null || set -- "$@" strace
+command -v ip > /dev/null || set -- "$@" iproute2
+command -v tmux > /dev/null || set -- "$@" tmux
+command -v chromium > /dev/null || set -- "$@" chromium
+install() { DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "$@" >&2; }
+if [ $# -gt 0 ] && [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null; then
+    if install "$@" || { apt-get -q update >&2 && install "$@"; }; then
+        set --
+    fi
+fi
+[ $# -eq 0 ] || echo "Some tests need what is missing: sudo apt-get install $*" >&2
+
+# Both Debians' promtool: each knows other mistakes. In Debian 12 it is part of prometheus,
+# which is one static program and runs on 13, too.
+prometheus=$(cd "$here/../.." && pwd)/target/prometheus
+for wanted in "bookworm prometheus" "trixie promtool"; do
+    suite=${wanted% *}
+    package=${wanted#* }
+    [ ! -x "$prometheus/$suite/usr/bin/promtool" ] || continue
+    mkdir -p "$prometheus"
+    "$here/unpack-debian.sh" "$prometheus/$suite" "$package" "$suite" > "$prometheus/$suite.log" 2>&1 ||
+        echo "$package of $suite can't be fetched, see target/prometheus/$suite.log: sudo apt-get update" >&2
+done
+
+log=$here/../../target/fetch-reference.log
+mkdir -p "$(dirname "$log")"
+"$here/fetch-reference.sh" > "$log" 2>&1 ||
+    echo "What compares with Debian's daemon will be skipped, see target/fetch-reference.log: sudo apt-get update" >&2

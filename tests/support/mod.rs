@@ -1,0 +1,736 @@
+//! What the tests share that observe the daemon from outside: a [`Server`] (our
+//! daemon, or Debian's as the reference) and a [`Client`].
+//!
+//! Nothing here sleeps to let something happen. It waits for the answer, the log line
+//! or the exit itself, and gives up after [`PATIENCE`], far longer than a healthy run
+//! takes.
+
+// Each test crate uses a different part of this.
+#![allow(dead_code)]
+
+pub(crate) mod crowd;
+pub(crate) mod http;
+pub(crate) mod random;
+pub(crate) mod restart;
+pub(crate) mod shape;
+pub(crate) mod terminal;
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// How long anything may take before a test fails: longer than a busy machine ever
+/// needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The twelve whole-number counters, in the order of `STATS FULL`.
+pub(crate) const COUNTERS: [&str; 12] = [
+    "total_acquired",
+    "total_releases",
+    "hashtable_entries",
+    "processing_workers",
+    "waiting_workers",
+    "connect_errors",
+    "failed_sends",
+    "full_queues",
+    "lock_mismatch",
+    "lock_while_waiting",
+    "release_mismatch",
+    "processed_count",
+];
+
+/// Our daemon's binary.
+pub(crate) const DAEMON: &str = env!("CARGO_BIN_EXE_poolcounterd");
+
+/// A running daemon, ours or the reference; killed when dropped.
+pub(crate) struct Server {
+    child: Child,
+    addresses: Vec<SocketAddr>,
+    /// What the daemon wrote to stderr; empty if stderr is not a pipe.
+    pub(crate) log: Log,
+}
+
+impl Server {
+    /// Our daemon on a free port of 127.0.0.1.
+    pub(crate) fn start() -> Server {
+        Server::start_with(&[])
+    }
+
+    /// Our daemon on a free port of 127.0.0.1, with more arguments.
+    pub(crate) fn start_with(arguments: &[&str]) -> Server {
+        let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
+        command.args(arguments);
+        Server::spawn(&mut command)
+    }
+
+    /// Runs a command made by [`daemon_command`] or [`launched`] and waits until it
+    /// logs its addresses.
+    pub(crate) fn spawn(command: &mut Command) -> Server {
+        let child = command.stderr(Stdio::piped()).spawn();
+        let mut server = Server::of(child.expect("start the daemon"));
+        let line = server.log.wait_for("listening on ");
+        server.addresses = addresses_in(&line);
+        assert!(!server.addresses.is_empty(), "no address in {line:?}");
+        server
+    }
+
+    /// As [`Server::spawn`], for listeners whose log line has no TCP address.
+    pub(crate) fn spawn_anywhere(command: &mut Command) -> Server {
+        let child = command.stderr(Stdio::piped()).spawn();
+        let server = Server::of(child.expect("start the daemon"));
+        server.log.wait_for("listening on ");
+        server
+    }
+
+    /// As [`Server::spawn`], for a command whose stderr is set already; reads the
+    /// other end of it.
+    pub(crate) fn spawn_logging(
+        command: &mut Command,
+        stderr: impl Read + Send + 'static,
+    ) -> Server {
+        let mut server = Server::of(command.spawn().expect("start the daemon"));
+        server.log = Log::read_from(stderr);
+        server.addresses = addresses_in(&server.log.wait_for("listening on "));
+        server
+    }
+
+    /// Debian's daemon on a loopback address of its own. `None`, with a message, if
+    /// `tests/support/fetch-reference.sh` did not run; a failure if CI is set.
+    pub(crate) fn reference() -> Option<Server> {
+        Server::reference_under(&[])
+    }
+
+    /// As [`Server::reference`], executed by a launcher such as `prlimit`.
+    pub(crate) fn reference_under(launcher: &[&str]) -> Option<Server> {
+        if !reference_binary().exists() {
+            skip("no reference: run tests/support/fetch-reference.sh first");
+            return None;
+        }
+        // Another process may use the address: then takes the next one.
+        for _ in 0..20 {
+            let address = next_reference_address();
+            let mut command = reference_command(launcher, &address.ip().to_string());
+            let child = command.stderr(Stdio::piped()).spawn();
+            let mut server = Server::of(child.expect("start the reference"));
+            server.addresses.push(address);
+            if server.wait_until_it_accepts() {
+                return Some(server);
+            }
+        }
+        panic!("20 addresses were taken before the reference could listen on them");
+    }
+
+    fn of(mut child: Child) -> Server {
+        let log = match child.stderr.take() {
+            Some(stderr) => Log::read_from(stderr),
+            None => Log::default(),
+        };
+        Server { child, addresses: Vec::new(), log }
+    }
+
+    /// False if its address is taken. The reference does not report when it is ready,
+    /// so the only event to wait for is a connect that works.
+    fn wait_until_it_accepts(&mut self) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                let said = self.log.wait_for_end().join("\n");
+                assert!(said.contains("Couldn't bind"), "the reference ended, {status}: {said}");
+                return false;
+            }
+            if TcpStream::connect(self.address()).is_ok() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("the reference neither listens nor exits");
+    }
+
+    /// The first address that it listens on.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// All addresses that it listens on, in the order of its log line.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// A connection that the kernel completes at once, without a second SYN.
+    #[track_caller]
+    pub(crate) fn connect_at_once(&self) -> Client {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+        let socket = socket.expect("socket");
+        // On loopback the handshake, if it is possible, is done when this returns.
+        let _ = connect(&socket, &self.address());
+        let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
+        let half_a_second = Duration::from_millis(500).try_into().expect("a timeout");
+        let connected = poll(&mut wanted, Some(&half_a_second)).expect("poll");
+        assert_eq!(connected, 1, "no place in the backlog");
+        let stream = TcpStream::from(socket);
+        stream.set_nonblocking(false).expect("blocking again");
+        Client::of(stream)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("send a signal");
+    }
+
+    /// True while the process lives.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("wait").is_none()
+    }
+
+    /// Waits for the process to exit by itself.
+    pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
+        wait_for_exit(&mut self.child)
+    }
+
+    /// Returns once all input sent so far is handled and all answers to it can be
+    /// read. The daemon's single thread handles input in the order of arrival, and
+    /// handles the second question after it has sent the answers of the first one's
+    /// turn. (On a busy machine the kernel may deliver packets of two connections out
+    /// of order. Use this to check that nothing happened; to see something happen,
+    /// wait for it.)
+    pub(crate) fn settle(&self) {
+        let mut control = self.connect();
+        control.settle();
+    }
+
+    /// One counter, asked by name.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        self.connect().counter(name)
+    }
+
+    /// User and system time that the process has used.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("stat");
+        // Fields 14 and 15 of proc_pid_stat(5). Counts from behind the second field,
+        // a name in brackets that may contain anything. A tick is 10 ms.
+        let fields = stat.rsplit(')').next().expect("name").split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(|f| f.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(10 * ticks)
+    }
+
+    /// Open descriptors of the process.
+    pub(crate) fn descriptors(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.pid());
+        std::fs::read_dir(folder).expect("fd folder").count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Our daemon, without environment variables that would change what it does.
+pub(crate) fn daemon_command(arguments: &[&str]) -> Command {
+    launched(&[], DAEMON, arguments)
+}
+
+/// `program` executed by a launcher (`env --block-signal`, `prlimit`, a line of shell
+/// that ends in `exec "$@"`), which sets up what the process inherits without unsafe
+/// code here.
+pub(crate) fn launched(
+    launcher: &[&str],
+    program: impl AsRef<OsStr>,
+    arguments: &[&str],
+) -> Command {
+    let mut command = match launcher.split_first() {
+        None => Command::new(program),
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    command.args(arguments);
+    for name in [
+        "RUST_LOG",
+        "RUST_LOG_STYLE",
+        "JOURNAL_STREAM",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "LISTEN_FDNAMES",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "WATCHDOG_PID",
+    ] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// A command executed by a line of shell that ends in `exec "$@"`.
+pub(crate) fn in_shell(line: &str, arguments: &[&str]) -> Command {
+    launched(&["sh", "-c", line, "sh"], DAEMON, arguments)
+}
+
+/// The result of a command that ends by itself.
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command that should end by itself; kills it if it does not.
+pub(crate) fn finish(command: &mut Command) -> Finished {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("start the command");
+    let stdout = read_in_background(child.stdout.take().expect("stdout"));
+    let stderr = read_in_background(child.stderr.take().expect("stderr"));
+    let status = wait_for_exit(&mut child);
+    Finished {
+        code: status.code(),
+        stdout: stdout.join().expect("stdout"),
+        stderr: stderr.join().expect("stderr"),
+    }
+}
+
+fn read_in_background(mut pipe: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Kills the child if it does not exit, so that no process is left behind.
+pub(crate) fn wait_for_exit(child: &mut Child) -> ExitStatus {
+    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).expect("pidfd");
+    let exited = wait_readable(&pidfd, PATIENCE);
+    if !exited {
+        let _ = child.kill();
+    }
+    let status = child.wait().expect("wait");
+    assert!(exited, "the process does not exit");
+    status
+}
+
+fn wait_readable(descriptor: &impl AsFd, timeout: Duration) -> bool {
+    let timeout = timeout.try_into().expect("timeout");
+    let mut wanted = [PollFd::new(descriptor, PollFlags::IN)];
+    poll(&mut wanted, Some(&timeout)).expect("poll") > 0
+}
+
+/// The backlog of a listening socket as the kernel knows it: `Send-Q` of `ss`.
+pub(crate) fn backlog(address: SocketAddr) -> u32 {
+    let mut ss = Command::new("ss");
+    let output = ss.args(["-ltnH", "src", &address.to_string()]).output();
+    let output = output.expect("run ss, of iproute2");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let field = text.split_whitespace().nth(2).and_then(|f| f.parse().ok());
+    field.unwrap_or_else(|| panic!("ss says {text:?} of {address}"))
+}
+
+/// The backlog that a daemon gets if it asks for `wanted`.
+pub(crate) fn backlog_granted(wanted: u32) -> u32 {
+    let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+    let somaxconn = somaxconn.expect("somaxconn");
+    wanted.min(somaxconn.trim().parse().expect("a number"))
+}
+
+/// Lets this process have as many descriptors as it may: an ordinary user's soft
+/// limit is 1024, and tests that run at the same time share it.
+pub(crate) fn allow_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).expect("a higher limit of descriptors");
+}
+
+/// Waits until `is_so`, for a state that nothing announces; false if that never
+/// happens.
+pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Reports that a test is skipped. If CI is set, that is a failure, except for the
+/// reasons in `SKIPS_ALLOWED`, separated by semicolons.
+pub(crate) fn skip(why: &str) {
+    // Bypasses the test harness, which hides what a passing test prints.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+    let allowed = std::env::var("SKIPS_ALLOWED").unwrap_or_default();
+    let is_allowed = allowed.split(';').any(|reason| reason.trim() == why);
+    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    assert!(is_allowed || !is_ci, "SKIPPED, but CI is set: {why}");
+}
+
+/// Debian's daemon on an address, executed by a launcher.
+pub(crate) fn reference_command(launcher: &[&str], ip: &str) -> Command {
+    let mut command = launched(launcher, reference_binary(), &["-l", ip]);
+    // `tests/support/fetch-reference.sh` puts a library that the machine lacks here.
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    command.env("LD_LIBRARY_PATH", manifest.join("target/reference/libraries"));
+    command
+}
+
+/// Where `tests/support/fetch-reference.sh` puts Debian's daemon.
+pub(crate) fn reference_binary() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/reference/usr/bin/poolcounterd")
+}
+
+/// The reference has a fixed port, so each instance gets an address of 127.0.0.0/8,
+/// made from the pid of the test process and a count.
+fn next_reference_address() -> SocketAddr {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let pid = std::process::id();
+    let [_, _, high, low] = pid.to_be_bytes();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) % 200;
+    // 127.0.x.y stays free: people and other tests listen there.
+    let ip = Ipv4Addr::new(127, high.max(1), low, 20 + count as u8);
+    SocketAddr::from((ip, 7531))
+}
+
+fn addresses_in(line: &str) -> Vec<SocketAddr> {
+    let (_, list) = line.split_once("listening on ").expect("address list");
+    let words = list.split(", ");
+    words.map_while(|word| word.trim().parse().ok()).collect()
+}
+
+#[derive(Clone, Default)]
+struct Written {
+    lines: Vec<String>,
+    /// No process that could write more lives.
+    has_ended: bool,
+}
+
+/// Lines of a process's stderr, collected by a thread.
+#[derive(Clone, Default)]
+pub(crate) struct Log {
+    shared: Arc<(Mutex<Written>, Condvar)>,
+    reader: Arc<Mutex<Option<std::thread::JoinHandle<()>>>>,
+}
+
+impl Log {
+    /// More than any test reads; the reference can write 20 MB a second.
+    const LINES_MAX: usize = 100_000;
+
+    pub(crate) fn read_from(pipe: impl Read + Send + 'static) -> Log {
+        let log = Log::default();
+        let shared = Arc::clone(&log.shared);
+        let reader = std::thread::spawn(move || {
+            let (written, changed) = &*shared;
+            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                let lines = &mut written.lock().expect("log").lines;
+                if lines.len() < Log::LINES_MAX {
+                    lines.push(String::from_utf8_lossy(&line).into_owned());
+                }
+                changed.notify_all();
+            }
+            written.lock().expect("log").has_ended = true;
+            changed.notify_all();
+        });
+        *log.reader.lock().expect("reader") = Some(reader);
+        log
+    }
+
+    /// All lines, once every process that could write more has ended.
+    fn wait_for_end(&self) -> Vec<String> {
+        if let Some(reader) = self.reader.lock().expect("reader").take() {
+            reader.join().expect("the thread that reads stderr");
+        }
+        self.lines()
+    }
+
+    /// All lines so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.shared.0.lock().expect("log").lines.clone()
+    }
+
+    /// How many lines so far contain this text.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.lines().iter().filter(|l| l.contains(text)).count()
+    }
+
+    /// Waits for the first line that contains this text.
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        self.wait_for_count(text, 1)
+    }
+
+    /// Waits until `count` lines contain this text; returns the last of them.
+    pub(crate) fn wait_for_count(&self, text: &str, count: usize) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let (written, changed) = &*self.shared;
+        let mut written = written.lock().expect("log");
+        loop {
+            let found = written.lines.iter().filter(|l| l.contains(text)).nth(count - 1);
+            if let Some(line) = found {
+                return line.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || written.has_ended {
+                let Written { lines, has_ended } = written.clone();
+                drop(written);
+                panic!("no log line with {text:?} (has ended: {has_ended}) in {lines:#?}");
+            }
+            written = changed.wait_timeout(written, left).expect("log").0;
+        }
+    }
+}
+
+/// The result of one read.
+#[derive(Debug, PartialEq)]
+enum Arrived {
+    Bytes,
+    Nothing,
+    End,
+}
+
+/// One connection. Fails at once, with the reason, if an answer is wrong.
+pub(crate) struct Client {
+    stream: TcpStream,
+    /// Received, but not yet taken by the test.
+    pending: Vec<u8>,
+    ended: bool,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Client {
+        let deadline = Instant::now() + PATIENCE;
+        // With a full backlog, a connect may need a second or third SYN.
+        let stream = loop {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => break stream,
+                Err(e) if e.kind() == ErrorKind::Interrupted && Instant::now() < deadline => {}
+                Err(e) => panic!("connect to {address}: {e}"),
+            }
+        };
+        Client::of(stream)
+    }
+
+    /// With a receive buffer so small that the kernel soon accepts no more data for
+    /// it.
+    pub(crate) fn connect_with_small_buffer(address: SocketAddr) -> Client {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("socket");
+        // Before the connect: later it would no longer shrink the window.
+        sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("SO_RCVBUF");
+        connect(&socket, &address).expect("connect");
+        Client::of(TcpStream::from(socket))
+    }
+
+    fn of(stream: TcpStream) -> Client {
+        stream.set_nodelay(true).expect("nodelay");
+        Client { stream, pending: Vec::new(), ended: false }
+    }
+
+    /// Sends a line, with a line feed.
+    #[track_caller]
+    pub(crate) fn send(&mut self, line: &str) {
+        self.send_bytes(format!("{line}\n").as_bytes());
+    }
+
+    /// Sends bytes as they are, in one segment if they fit.
+    #[track_caller]
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("send");
+    }
+
+    /// Sends a line and reads the line that answers it.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.send(line);
+        self.line()
+    }
+
+    /// Sends a line and expects exactly this answer.
+    #[track_caller]
+    pub(crate) fn exchange(&mut self, line: &str, answer: &str) {
+        let got = self.ask(line);
+        assert_eq!(got, answer, "the answer to {line:?}");
+    }
+
+    /// The next line, without its end.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        match self.next_line(PATIENCE) {
+            Some(line) => line,
+            None if self.ended => panic!("the connection ended; unread: {:?}", self.rest()),
+            None => panic!("no line came; half a line: {:?}", self.rest()),
+        }
+    }
+
+    /// Expects exactly this as the next line.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, answer: &str) {
+        assert_eq!(self.line(), answer);
+    }
+
+    /// The next line, or `None` if the connection ends or the time runs out first.
+    pub(crate) fn next_line(&mut self, timeout: Duration) -> Option<String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(end) = self.pending.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return Some(String::from_utf8_lossy(&line[..end]).into_owned());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.receive(left) {
+                Arrived::Bytes => {}
+                Arrived::Nothing | Arrived::End => return None,
+            }
+        }
+    }
+
+    /// Expects the end of the connection next, orderly or by a reset.
+    #[track_caller]
+    pub(crate) fn expect_end(&mut self) {
+        let arrived = self.receive(PATIENCE);
+        assert!(self.pending.is_empty(), "before the end: {:?}", self.rest());
+        assert_eq!(arrived, Arrived::End);
+    }
+
+    /// Expects that nothing is readable now. Call [`Server::settle`] first, or it
+    /// proves nothing.
+    #[track_caller]
+    pub(crate) fn expect_nothing(&mut self) {
+        self.receive(Duration::ZERO);
+        assert!(self.pending.is_empty(), "unasked: {:?}", self.rest());
+        assert!(!self.ended, "the connection ended");
+    }
+
+    /// Takes everything that is readable now, and returns whether the connection has
+    /// ended.
+    pub(crate) fn take_all(&mut self) -> (Vec<u8>, bool) {
+        while self.receive(Duration::ZERO) == Arrived::Bytes {}
+        (std::mem::take(&mut self.pending), self.ended)
+    }
+
+    /// Waits a moment for input, which may not come.
+    pub(crate) fn wait_a_moment(&mut self) {
+        self.receive(Duration::from_millis(300));
+    }
+
+    /// Everything until the other side closes.
+    #[track_caller]
+    pub(crate) fn read_to_end(&mut self) -> String {
+        loop {
+            match self.receive(PATIENCE) {
+                Arrived::Bytes => {}
+                Arrived::End => return self.rest(),
+                Arrived::Nothing => panic!("no end came; so far: {:?}", self.rest()),
+            }
+        }
+    }
+
+    fn rest(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
+    }
+
+    fn receive(&mut self, timeout: Duration) -> Arrived {
+        if self.ended {
+            return Arrived::End;
+        }
+        if !wait_readable(&self.stream, timeout) {
+            return Arrived::Nothing;
+        }
+        let mut buffer = [0; 65536];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => self.ended = true,
+            Ok(n) => self.pending.extend_from_slice(&buffer[..n]),
+            // A reset ends the connection as well.
+            Err(_) => self.ended = true,
+        }
+        if self.ended { Arrived::End } else { Arrived::Bytes }
+    }
+
+    /// The whole reply to `STATS FULL`, line by line, without the blank line.
+    #[track_caller]
+    pub(crate) fn stats_full(&mut self) -> Vec<String> {
+        self.send("STATS FULL");
+        let mut lines = Vec::new();
+        loop {
+            match self.line() {
+                line if line.is_empty() => return lines,
+                line => lines.push(line),
+            }
+        }
+    }
+
+    /// One counter, asked by name.
+    #[track_caller]
+    pub(crate) fn counter(&mut self, name: &str) -> u64 {
+        let line = self.ask(&format!("STATS {name}"));
+        let value = line.strip_prefix(&format!("{name}: "));
+        let value = value.and_then(|v| v.parse().ok());
+        value.unwrap_or_else(|| panic!("STATS {name} answered {line:?}"))
+    }
+
+    /// Waits until a counter is as wanted, for effects without a reply.
+    #[track_caller]
+    pub(crate) fn wait_for_counter(&mut self, name: &str, is_wanted: impl Fn(u64) -> bool) {
+        let mut value = 0;
+        let came = eventually(|| {
+            value = self.counter(name);
+            is_wanted(value)
+        });
+        assert!(came, "{name} stays {value}");
+    }
+
+    /// The value of a time in `STATS FULL`, such as `gained time`, in seconds.
+    #[track_caller]
+    pub(crate) fn seconds(&mut self, name: &str) -> f64 {
+        let lines = self.stats_full();
+        let mut values = lines.iter().filter_map(|l| l.strip_prefix(name)?.strip_prefix(": "));
+        shape::seconds(values.next().expect("a line of that name"))
+    }
+
+    /// See [`Server::settle`].
+    #[track_caller]
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..2 {
+            let answer = self.ask("STATS UPTIME");
+            assert!(answer.starts_with("uptime: "), "{answer:?}");
+        }
+    }
+
+    /// Shuts down the writing side; answers can still be read.
+    pub(crate) fn shut_writing(&mut self) {
+        self.stream.shutdown(Shutdown::Write).expect("shutdown");
+    }
+
+    /// Ends the connection with a reset instead of an orderly close.
+    pub(crate) fn reset(self) {
+        let now = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(&self.stream, now).expect("SO_LINGER");
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}

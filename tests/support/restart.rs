@@ -1,0 +1,252 @@
+//! For tests of the hot restart: a daemon whose binary can be replaced, what the
+//! daemon logs about a restart, and what `/proc` shows of its process.
+
+use crate::support::{Client, DAEMON, PATIENCE, Server, launched};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Text of the line that the new image logs.
+pub(crate) const WENT_ON: &str = "continued after a pause of ";
+
+/// Text of the line that the old image logs when it stays.
+pub(crate) const REFUSED: &str = "hot restart refused, continuing to serve: ";
+
+/// A directory of one test, removed with it.
+pub(crate) struct Place {
+    directory: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("poolcounterd-{}-{count}", std::process::id());
+        // Not below target/: the path of a Unix socket has at most 107 bytes.
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir(&directory).expect("a directory for the test");
+        Place { directory }
+    }
+
+    /// A directory with our daemon's binary in it.
+    pub(crate) fn with_daemon() -> Place {
+        let place = Place::new();
+        place.install(Path::new(DAEMON));
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Where the daemon's binary is.
+    pub(crate) fn binary(&self) -> PathBuf {
+        self.path("poolcounterd")
+    }
+
+    /// Replaces the binary by a copy of `source`, as a package manager does: writes
+    /// the copy beside it, then renames it.
+    ///
+    /// Another process writes it, so that no child of this one can have the file open
+    /// for writing while it is executed (ETXTBSY).
+    pub(crate) fn install(&self, source: &Path) {
+        let new = self.path("poolcounterd.new");
+        let status = Command::new("cp").arg(source).arg(&new).status();
+        assert!(status.expect("cp").success());
+        fs::rename(&new, self.binary()).expect("rename");
+    }
+
+    /// Replaces the binary by a shell script. `$REAL` in it is our daemon, `$HERE`
+    /// this directory. (Bash does not change blocked signals; dash does.)
+    pub(crate) fn install_script(&self, body: &str) {
+        // A trial runs without environment variables.
+        let here = self.directory.display();
+        let path = "/usr/local/bin:/usr/bin:/bin";
+        let text = format!("#!/bin/bash\nPATH={path}\nREAL={DAEMON}\nHERE={here}\n{body}\n");
+        let draft = self.path("script");
+        fs::write(&draft, text).expect("write a script");
+        fs::set_permissions(&draft, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("make it executable");
+        self.install(&draft);
+    }
+
+    /// Starts the binary here on a free port of 127.0.0.1.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Server {
+        let all = [&["-l", "127.0.0.1", "-p", "0"], arguments].concat();
+        Server::spawn(&mut self.command(&all))
+    }
+
+    /// The binary here, by its absolute path.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        launched(&[], self.binary(), arguments)
+    }
+
+    /// Creates an empty file: for a script that waits for it.
+    pub(crate) fn touch(&self, name: &str) {
+        fs::write(self.path(name), "").expect("touch");
+    }
+
+    /// Waits until a script has written this file; returns its text.
+    pub(crate) fn wait_for_file(&self, name: &str) -> String {
+        let path = self.path(name);
+        wait_until(&format!("{name} is written"), || {
+            fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Asks until there is an answer, for states without an event to wait for.
+#[track_caller]
+pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "it never happens that {what}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+}
+
+/// Hot restarts the daemon by signal; returns the new image's log line.
+#[track_caller]
+pub(crate) fn restart(server: &Server) -> String {
+    let before = server.log.count(WENT_ON);
+    server.signal(Signal::USR1);
+    server.log.wait_for_count(WENT_ON, before + 1)
+}
+
+/// Asks for a hot restart by signal that is refused; returns the reason.
+#[track_caller]
+pub(crate) fn refused_restart(server: &Server) -> String {
+    let before = server.log.count(REFUSED);
+    server.signal(Signal::USR1);
+    let line = server.log.wait_for_count(REFUSED, before + 1);
+    line.split_once(REFUSED).expect("the reason").1.to_owned()
+}
+
+/// What is visible of a process from outside and must not change when a hot restart
+/// is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Surroundings {
+    /// By number: the target of the descriptor, and whether an exec closes it.
+    pub(crate) descriptors: BTreeMap<i32, (String, bool)>,
+    /// Signal masks, as `/proc/PID/status` shows them.
+    pub(crate) signals: Vec<String>,
+    pub(crate) children: Vec<u32>,
+    pub(crate) executable: PathBuf,
+}
+
+impl Surroundings {
+    pub(crate) fn of(pid: u32) -> Surroundings {
+        Surroundings {
+            descriptors: descriptors(pid),
+            signals: status_lines(pid, &["SigBlk:", "SigIgn:", "SigCgt:"]),
+            children: children(pid),
+            executable: executable(pid),
+        }
+    }
+
+    /// The targets of the descriptors, without their numbers.
+    pub(crate) fn kinds(&self) -> Vec<String> {
+        let mut kinds: Vec<String> =
+            self.descriptors.values().map(|(target, _)| target.clone()).collect();
+        kinds.sort();
+        kinds
+    }
+}
+
+fn descriptors(pid: u32) -> BTreeMap<i32, (String, bool)> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("fd");
+    let numbers = entries.map(|e| e.expect("fd").file_name().to_str().unwrap().parse().unwrap());
+    numbers.filter_map(|number: i32| Some((number, descriptor(pid, number)?))).collect()
+}
+
+/// `None` if it has been closed meanwhile.
+fn descriptor(pid: u32, number: i32) -> Option<(String, bool)> {
+    const O_CLOEXEC: u32 = 0o2_000_000;
+    let target = fs::read_link(format!("/proc/{pid}/fd/{number}")).ok()?;
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("flags");
+    let flags = u32::from_str_radix(flags.trim(), 8).expect("octal flags");
+    Some((target.to_string_lossy().into_owned(), flags & O_CLOEXEC != 0))
+}
+
+pub(crate) fn status_lines(pid: u32, names: &[&str]) -> Vec<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let wanted = status.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
+    wanted.map(str::to_owned).collect()
+}
+
+/// The number in a line of `/proc/PID/status`, such as `VmRSS:`.
+pub(crate) fn status_number(pid: u32, name: &str) -> u64 {
+    let line = status_lines(pid, &[name]).remove(0);
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+}
+
+/// Children, including zombies.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+    list.split_whitespace().map(|child| child.parse().expect("a pid")).collect()
+}
+
+/// The executable that runs now.
+pub(crate) fn executable(pid: u32) -> PathBuf {
+    fs::read_link(format!("/proc/{pid}/exe")).expect("exe")
+}
+
+/// Whether the process ignores a signal.
+pub(crate) fn ignores(pid: u32, signal: Signal) -> bool {
+    let line = status_lines(pid, &["SigIgn:"]).remove(0);
+    let mask = line.split_whitespace().nth(1).expect("a mask");
+    let mask = u64::from_str_radix(mask, 16).expect("a mask");
+    mask & 1 << (signal.as_raw() - 1) != 0
+}
+
+/// A client that connects, asks and closes, over and over, and expects an answer each
+/// time.
+pub(crate) struct ConnectingLoop {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<usize>,
+}
+
+impl ConnectingLoop {
+    pub(crate) fn start(address: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut connects = 0;
+            while !told.load(Ordering::Relaxed) {
+                let mut client = Client::connect(address);
+                let answer = client.ask("STATS UPTIME");
+                assert!(answer.starts_with("uptime: "), "{answer:?}");
+                connects += 1;
+            }
+            connects
+        });
+        ConnectingLoop { stop, thread }
+    }
+
+    /// How often it connected. Panics if an attempt failed.
+    pub(crate) fn stop(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("no connect was refused, and each was answered")
+    }
+}
