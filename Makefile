@@ -1,85 +1,108 @@
-# `make run` and `make test` are all that a newcomer needs; `make help` lists
-# the rest.
+# A newcomer needs only `make run` and `make test`; `make help` lists the rest.
 PREFIX ?= /usr/local
 CARGO ?= cargo
+# More arguments for the daemon of `make run`: make run ARGS="-p 7532"
+ARGS ?=
 FUZZ_SECONDS ?= 10
+SEEDS ?= 20000
 FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/targets/*.rs)))
+# Crates of their own; their build directories are below target/ too.
+BENCH = --locked --manifest-path bench/Cargo.toml --target-dir target/bench
+FUZZ = --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
+# Checks for a program or a cargo command ($1), and says how to get it ($2).
+need = @$(1) --version > /dev/null 2>&1 || { echo "$(1) is missing: $(2)" >&2; exit 1; }
 
-.PHONY: help run test lint bench fuzz clean reference tools
+.PHONY: help run test lint simulate bench fuzz clean reference tools rust
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-run: ## build, and serve on localhost until Ctrl-C
+# The port to print: the one in ARGS, if any.
+RUN_PORT = $(or $(shell echo ' $(ARGS)' | sed -nE 's/.* (-p|--port)[ =]?([0-9]+).*/\2/p'),7531)
+
+run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for another port
 	$(CARGO) build --release --locked
 	@echo
 	@echo "  In another terminal (nc is in Debian's netcat-openbsd):"
-	@echo "    echo 'STATS FULL' | nc -w1 localhost 7531"
-	@printf '%s\n' "    printf 'ACQ4ME article:1 1 10 5\nRELEASE\n' | nc -q1 localhost 7531"
+	@echo "    echo 'STATS FULL' | nc -w1 localhost $(RUN_PORT)"
+	@printf '%s\n' "    printf 'ACQ4ME article:1 1 10 5\nRELEASE\n' | nc -q1 localhost $(RUN_PORT)"
 	@echo
-	target/release/poolcounterd
+	target/release/poolcounterd $(ARGS)
 
-test: reference tools ## everything that shows that it is right
-	$(CARGO) test --locked
-	@# What it promises holds for an optimized daemon.
-	$(CARGO) test --locked --release --test crowds flood
+test: rust tools ## run all tests
+	$(CARGO) test --locked --workspace
+	@# Its promises are about an optimized daemon.
+	$(CARGO) test --locked --release --test load crowds::a_flood
+	@# It begins the same way each time: chance should not fail an innocent change.
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-		fuzz/run.sh $$target $(FUZZ_SECONDS) > target/fuzz-$$target.log 2>&1 \
+		FUZZ_SEED=1 fuzz/run.sh $$target $(FUZZ_SECONDS) > target/fuzz-$$target.log 2>&1 \
 			|| { tail -n 50 target/fuzz-$$target.log; exit 1; }; \
 		grep -a stat::number_of_executed_units target/fuzz-$$target.log; \
 	done
 
-lint: ## format, clippy and docs, warnings being errors
+lint: rust ## check format, clippy and docs; warnings are errors
+	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
+	$(call need,$(CARGO) clippy,rustup component add clippy; Debian 13: apt install rust-clippy; 12: rust-web-clippy)
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
-	$(CARGO) clippy --locked --no-default-features --lib -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --document-private-items
-	@for crate in bench fuzz; do \
-		if [ -f $$crate/Cargo.toml ]; then \
-			$(CARGO) fmt --manifest-path $$crate/Cargo.toml --check && \
-			$(CARGO) clippy --locked --manifest-path $$crate/Cargo.toml --all-targets -- -D warnings \
-				|| exit 1; \
-		fi; \
-	done
-	$(CARGO) test --locked --test dependencies -- --include-ignored
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	$(CARGO) fmt --manifest-path bench/Cargo.toml --check
+	$(CARGO) clippy $(BENCH) --all-targets -- -D warnings
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) clippy $(FUZZ) --all-targets -- -D warnings
+	$(CARGO) test --locked --test house dependencies -- --include-ignored
+
+simulate: rust ## the whole server in a simulated world: SEEDS=20000 scripts
+	SERVER_SIM_SEEDS=$(SEEDS) SERVER_SIM_TURNS=1000 $(CARGO) test --locked --lib simulated_world -- --nocapture
 
 bench: reference ## measure beside Debian's daemon and a minimal server; writes docs/benchmarks.md
-	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- suite $(BENCH_FLAGS)
+	$(CARGO) run --release $(BENCH) -- suite $(BENCH_FLAGS)
 
 fuzz: ## fuzz each target for FUZZ_SECONDS
 	@for target in $(FUZZ_TARGETS); do fuzz/run.sh $$target $(FUZZ_SECONDS) || exit 1; done
 
-tools: # what the tests need besides Rust
-	@tests/fetch-tools.sh
+tools: # fetch what the tests need besides Rust
+	@tests/support/fetch-tools.sh
 
-reference: ## fetch Debian's C daemon, to compare with
-	@tests/fetch-reference.sh
+RUST_VERSION := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-clean: ## remove what was built
+rust:
+	$(call need,$(CARGO),README.md says what to install)
+	@$(CARGO) --version | { read -r _ version _; \
+		printf '%s\n' $(RUST_VERSION) "$$version" | sort -VC || \
+		{ echo "Rust $(RUST_VERSION) is needed, this is $$version: README.md says what to install" >&2; exit 1; }; }
+
+reference: ## fetch Debian's C daemon for comparison
+	@tests/support/fetch-reference.sh
+
+clean: ## remove build results
 	$(CARGO) clean
-	rm -rf bench/target fuzz/target fuzz/corpus fuzz/artifacts
 
 # --- Installing and packaging ------------------------------------------------
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p;/^version/q' Cargo.toml)
 BINARY ?= target/release/poolcounterd
+CLIENT ?= target/release/poolcounter
 UNIT_DIR ?= $(PREFIX)/lib/systemd/system
-# Where the unit finds the binary, should that not be where it is installed now.
+# Where the unit finds the binary, if not where it is installed now.
 UNIT_BINDIR ?= $(PREFIX)/bin
 ZSH_COMPLETIONS ?= $(PREFIX)/share/zsh/site-functions
 DIST = target/dist/poolcounter-$(VERSION)
 STATIC_TARGET = $(shell uname -m)-unknown-linux-musl
+# One package after the other: in one build, the daemon would get what only the command
+# needs.
 STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
-# Same commit, same bits: one time for every file of a tarball, no owner.
+# The same commit gives the same bits: all files of a tarball have one time and no
+# owner. Files unpacked from such a tarball have that time.
 TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
-	--mtime=@$(shell git log -1 --format=%ct)
+	--mtime=@$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Cargo.toml; fi)
 
-.PHONY: install dist-tree dist deb static test-package
+.PHONY: install install-client dist-tree dist deb static test-package
 
-target/release/poolcounterd: Cargo.toml Cargo.lock $(shell find src -name '*.rs')
+target/release/poolcounterd: Cargo.toml Cargo.lock client/Cargo.toml $(shell find src client/src -type f)
 	$(CARGO) build --release --locked
 
-install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), /usr/local if not told otherwise
+install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/poolcounterd
 	install -D -m 644 docs/man/poolcounterd.1 $(DESTDIR)$(PREFIX)/share/man/man1/poolcounterd.1
 	install -D -m 644 docs/completions/poolcounterd.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/poolcounterd
@@ -89,43 +112,81 @@ install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), /usr/local if not told 
 	sed 's,=/usr/bin/,=$(UNIT_BINDIR)/,' systemd/poolcounter.service > $(DESTDIR)$(UNIT_DIR)/poolcounter.service
 	chmod 644 $(DESTDIR)$(UNIT_DIR)/poolcounter.service
 
-# The sources that git knows, and vendor/ beside them.
-dist-tree:
+target/release/poolcounter: Cargo.toml Cargo.lock client/Cargo.toml $(shell find client/src -name '*.rs')
+	$(CARGO) build --release --locked -p poolcounter
+
+install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(PREFIX)
+	install -D -m 755 $(CLIENT) $(DESTDIR)$(PREFIX)/bin/poolcounter
+	install -D -m 644 docs/man/poolcounter.1 $(DESTDIR)$(PREFIX)/share/man/man1/poolcounter.1
+	install -D -m 644 docs/completions/poolcounter.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/poolcounter
+	install -D -m 644 docs/completions/_poolcounter $(DESTDIR)$(ZSH_COMPLETIONS)/_poolcounter
+	install -D -m 644 docs/completions/poolcounter.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounter.fish
+
+# The sources in git, with vendor/ and the .cargo/ that makes cargo use it. An
+# unpacked tarball contains all of that already.
+dist-tree: rust
 	rm -rf $(DIST)
 	mkdir -p $(DIST)
-	git ls-files -z | xargs -0 cp -t $(DIST) --parents -P
-	$(CARGO) vendor -q --locked $(DIST)/vendor > /dev/null
+	{ if [ -e .git ]; then git ls-files -z; else find \( -type f -o -type l \) -not -path './target/*' -print0; fi; } \
+		| xargs -0 cp -t $(DIST) --parents -P
+	[ -d $(DIST)/vendor ] || $(CARGO) vendor -q --locked \
+		-s bench/Cargo.toml -s fuzz/Cargo.toml $(DIST)/vendor > /dev/null
+	mkdir -p $(DIST)/.cargo
+	printf '%s\n' '[source.crates-io]' 'replace-with = "vendored"' \
+		'[source.vendored]' 'directory = "vendor"' > $(DIST)/.cargo/config.toml
 
 dist: dist-tree ## source tarball with its dependencies, to build offline
 	XZ_OPT='-T2 -4' $(TAR) -C target/dist -cJf $(DIST).tar.xz $(notdir $(DIST))
 	@echo $(DIST).tar.xz
 
-deb: dist-tree ## the Debian package, into target/deb
+deb: dist-tree ## the Debian packages, into target/deb
 	rm -rf target/deb
 	mkdir -p target/deb
 	mv $(DIST) target/deb/
 	target/deb/$(notdir $(DIST))/debian/build-package
 	@ls -s target/deb/*.deb
 
-static: ## one static binary with man page and unit, as a tarball to unpack in /usr/local
+static: rust ## static binaries with man pages and unit, as a tarball to unpack in /usr/local
+	@[ -d "$$(rustc --print target-libdir --target $(STATIC_TARGET))" ] || { \
+		command -v rustup > /dev/null && rustup -q target add $(STATIC_TARGET); } || { \
+		echo "Rust's library for $(STATIC_TARGET) is missing; rustup has it, Debian has not: https://rustup.rs" >&2; exit 1; }
 	rm -rf $(STATIC)
-	-rustup -q target add $(STATIC_TARGET)
-	CARGO_PROFILE_RELEASE_STRIP=true $(CARGO) build --release --locked --target $(STATIC_TARGET)
+	for package in poolcounterd poolcounter; do \
+		CARGO_PROFILE_RELEASE_STRIP=true $(CARGO) build --release --locked --target $(STATIC_TARGET) -p $$package || exit 1; done
 	$(MAKE) install BINARY=target/$(STATIC_TARGET)/release/poolcounterd DESTDIR=$(CURDIR)/$(STATIC) PREFIX= UNIT_BINDIR=/usr/local/bin
+	$(MAKE) install-client CLIENT=target/$(STATIC_TARGET)/release/poolcounter DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
 	install -D -m 644 -t $(STATIC)/share/doc/poolcounterd $(wildcard README.md) LICENSE-MIT LICENSE-APACHE
 	$(TAR) -C target/static -czf $(STATIC).tar.gz $(notdir $(STATIC))
 	@ls -s $(STATIC).tar.gz
 
 test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
+	$(call need,python3,apt install python3)
 	tests/package/run
 # --- end of installing and packaging -----------------------------------------
+
+# --- MediaWiki ---------------------------------------------------------------
+# --record writes the figures into docs/.
+MEDIAWIKI_FLAGS ?=
+
+.PHONY: demo test-mediawiki
+
+demo: rust ## watch 60 readers of an expired page without and with the daemon (root)
+	$(call need,python3,apt install python3)
+	@CARGO="$(CARGO)" tests/mediawiki/demo.py
+
+test-mediawiki: rust target/release/poolcounterd target/release/poolcounter ## a real MediaWiki asks Debian's daemon and ours (root)
+	$(call need,python3,apt install python3)
+	tests/mediawiki/run $(MEDIAWIKI_FLAGS)
+# --- end of MediaWiki --------------------------------------------------------
 
 # --- Instruction counts ------------------------------------------------------
 .PHONY: bench-instructions
 
-bench-instructions: ## count the engine's instructions; fails where they rose by over 5 %
-	$(CARGO) build --release --locked --manifest-path bench/Cargo.toml --bin instructions
-	VALGRIND="$$(bench/fetch-valgrind.sh)" bench/target/release/instructions $(RECORD)
+bench-instructions: ## count the engine's instructions; fails if they rise by more than 5 %
+	$(CARGO) build --release $(BENCH) --bin instructions
+	@VALGRIND=$$(bench/fetch-valgrind.sh 2> target/fetch-valgrind.log) || { VALGRIND=valgrind; \
+		echo "valgrind can't be fetched, see target/fetch-valgrind.log: sudo apt-get install valgrind" >&2; }; \
+		export VALGRIND; target/bench/release/instructions $(RECORD)
 
 test: bench-instructions
 # --- end of instruction counts -----------------------------------------------
@@ -136,5 +197,5 @@ TORTURE_SECONDS ?= 600
 .PHONY: torture
 
 torture: ## torture the daemon for TORTURE_SECONDS, TORTURE_SEED repeats a round
-	TORTURE_SECONDS=$(TORTURE_SECONDS) $(CARGO) test --locked --test torture -- --nocapture
+	TORTURE_SECONDS=$(TORTURE_SECONDS) $(CARGO) test --locked --test load torture -- --nocapture
 # --- end of torture ----------------------------------------------------------
