@@ -78,7 +78,7 @@ fn a_terminal_that_hangs_up_ends_it_at_once() {
         let began = Instant::now();
         drop(master);
         assert_eq!(wait_for_exit(&mut top).signal(), Some(Signal::HUP.as_raw()), "{launcher:?}");
-        assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
+        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     }
 }
 

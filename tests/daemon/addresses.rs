@@ -532,7 +532,8 @@ fn a_descriptor_that_becomes_free_is_used_at_once() {
         outside.next().expect("many are outside").expect("LOCKED");
     }
     let elapsed = begin.elapsed();
-    assert!(elapsed < Duration::from_secs(2), "{elapsed:?} for ten");
+    // Ten retries would take ten seconds.
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?} for ten");
 }
 
 /// When even the reserve is exhausted, an operator waits and is served eventually.
