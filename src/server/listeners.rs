@@ -5,7 +5,7 @@ use super::addresses::{ListenError, Purpose, Wanted, wanted};
 use super::clock;
 use super::inherited;
 use super::listener::{Life, Listener, ListenerState, Settings};
-use super::opening::{abandon, open_missing};
+use super::opening::{abandon, check_paths, open_missing};
 use super::options::Options;
 use super::tokens::{Source, watch};
 use super::world::fd::AsRawFd;
@@ -231,6 +231,7 @@ impl Listeners {
     /// # Errors
     /// All that could not be opened. Nothing has changed then.
     pub(super) fn open_missing(&self, wanted: &[Wanted]) -> Result<Vec<Listener>, ListenError> {
+        check_paths(wanted, &self.all)?;
         let wanted = self.to_be_open(wanted);
         open_missing(&wanted, &self.all, self.free_port, &self.settings)
     }

@@ -40,6 +40,21 @@ pub(super) fn open_missing(
     }
 }
 
+/// Checks that each wanted Unix socket has a file of its own, however the options spell
+/// the paths of `existing` ones.
+///
+/// # Errors
+/// Which one has the file of another one.
+pub(super) fn check_paths(wanted: &[Wanted], existing: &[Listener]) -> Result<(), ListenError> {
+    for (n, one) in wanted.iter().enumerate().filter(|(_, one)| !one.is_tcp()) {
+        let mut there = existing.iter().filter(|listener| listener.is(one));
+        if there.any(|listener| wanted[..n].iter().any(|other| listener.is(other))) {
+            return Err(one.failed(io::ErrorKind::AddrInUse.into()));
+        }
+    }
+    Ok(())
+}
+
 /// Undoes what [`open_missing`] did for `wanted`.
 pub(super) fn abandon(opened: Vec<Listener>, wanted: &[Wanted], existing: &[Listener]) {
     for listener in opened {

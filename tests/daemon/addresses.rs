@@ -348,6 +348,10 @@ fn clients_and_operators_need_a_path_each() {
     let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--listen-unix", &control]);
     assert!(answer.starts_with("ERROR refused: "), "{answer:?}");
     assert!(answer.contains("--listen-unix"), "{answer:?}");
+    // Written in another way, it still is the operators' socket.
+    let again = daemon.text("./control.sock");
+    let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--listen-unix", &again]);
+    assert!(answer.starts_with("ERROR refused: "), "{answer:?}");
     let [one, other] = ["one.sock", "./one.sock"].map(|name| daemon.text(name));
     for second in [&one, &other] {
         let paths = ["--listen-unix", &one, "--control", second];
