@@ -201,6 +201,7 @@ impl Control {
             if connection.input.len() > REQUESTS_BYTES_MAX {
                 connection.has_ended = true;
                 connection.unanswered += 1;
+                connection.input = Vec::new();
                 let why = format!("that is more than {REQUESTS_BYTES_MAX} bytes");
                 return vec![(client, Err(why))];
             }

@@ -343,6 +343,30 @@ fn an_operator_that_sends_without_end_is_disconnected() {
     daemon.serves_on();
 }
 
+/// Its connection stays until the answer to the request before, and whatever happens on
+/// it meanwhile, nothing of the refused bytes is taken for a request.
+#[test]
+fn requests_that_are_too_long_are_not_obeyed_later() {
+    let daemon = Daemon::start();
+    daemon.place.install_script(
+        "echo begun > $HERE/begun; while [ ! -e $HERE/go ]; do sleep 0.01; done; exit 1",
+    );
+    let _client = daemon.server.connect();
+    let mut operator = daemon.operator();
+    operator.send(b"RESTART\n");
+    daemon.place.wait_for_file("begun");
+    operator.send(&vec![b'x'; 1 << 20]);
+    operator.send(b"\nDRAIN\n");
+    assert_eq!(operator.line(), "ERROR that is more than 1048576 bytes");
+    operator.stream.get_mut().shutdown(Shutdown::Write).expect("shutdown");
+    assert!(daemon.operator().ask("UNDRAIN").starts_with("OK "));
+    assert_eq!(daemon.server.log.count("asks: DRAIN"), 0);
+    daemon.place.touch("go");
+    assert!(operator.line().starts_with("ERROR refused"));
+    assert!(operator.has_ended());
+    daemon.serves_on();
+}
+
 #[test]
 fn one_operator_too_many_is_told_so() {
     let daemon = Daemon::start();
