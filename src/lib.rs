@@ -49,6 +49,7 @@
 //! | `logging`, `systemd` | what the daemon tells others; none of it blocks |
 //! | `options`, `advice`, `port_owner`, `print_snapshot` | the command line, and what else it can ask for |
 //! | `tokens`, `socket`, `sys`, `clock`, `memory` | the small things, all `unsafe` in `sys` |
+//! | `world` | the names of the kernel's calls; the tests put a simulated kernel in its place |
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
 //! `LOCKED`). Each turn of the loop in `server` ends by sending each client all

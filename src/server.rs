@@ -2,8 +2,8 @@
 //! about locks.
 //!
 //! One turn: wait → accept → receive from all ready clients → handle their input →
-//! expire waits → flush owed output → close ended connections → signals last, so
-//! that operators' orders take effect between turns.
+//! expire waits → continue reports and HTTP → flush owed output → close ended
+//! connections → operators' orders last, so that they take effect between turns.
 
 mod accepting;
 mod addresses;
@@ -155,7 +155,7 @@ impl Server {
     /// Takes over everything that the old image of this process left in `snapshot`;
     /// [`resume`] says why no step can fail.
     fn resume(options: Options, snapshot: File) -> Result<Self, StartError> {
-        let bytes = sys::MappedFile::new(&snapshot)?;
+        let bytes = insist("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
         let restored = restore(&bytes, &options, inherited_descriptor)
             .map_err(|e| io::Error::other(e.to_string()))?;
         drop((bytes, snapshot));

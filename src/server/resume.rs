@@ -7,19 +7,26 @@
 //! |---|---|
 //! | reads its options | the trial read the same ones |
 //! | starts logging | an unreadable filter is ignored, a line that can't be written is dropped |
+//! | looks for a terminal | opening it does not block, and a failure means that there is none |
 //! | finds the snapshot | the old image wrote descriptor and process id into the environment |
-//! | [`restore`]: reads the snapshot, makes the engine and the connections | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
-//! | applies log filter and hold limits | the old image checked them; a filter unknown to the new image is ignored |
+//! | maps the snapshot | the trial mapped one like it; if the machine has no memory, it retries ([`insist`]) |
+//! | [`restore`]: reads the snapshot, makes the engine and the connections, sets up hold limits and admission | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
+//! | applies the log filter | the old image checked it; one that is unknown to the new image is ignored |
+//! | raises the limit of descriptors | a failure is only logged |
 //! | resumes the launcher | its descriptors and the program's absolute path are handed over: neither the working directory nor `PATH` is used |
 //! | opens signalfd and epoll instance | the old image checked that descriptors are free, and the exec closed some more; if the whole machine has none, it retries ([`insist`]) |
 //! | takes over the old epoll instance | dup3(2) onto an open descriptor |
 //! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
 //! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
-//! | sets up admission and hold limits | arithmetic; the trial parsed them |
-//! | sets up reports, what is slow, and HTTP | assignments of options, which the trial parsed; nothing is asked for, and nobody is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
-//! | goes on with clients that wait for a report | their line is the first of their unhandled input, at most a share and a line, as [`restore`] demands: who waits receives nothing |
+//! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
+//! | disconnects clients whose connections are lost | the engine does it in memory |
 //! | accepts the last clients of closing listeners | a failure loses one newcomer |
-//! | reports that it is ready, answers the operator | neither waits or needs a reader |
+//! | sends what it owes | as in every turn, an error ends one connection |
+//! | tells systemd that it is ready, answers the operator | neither waits or needs a reader |
+//!
+//! A client that waits for a report asks again by itself: its line is the first of its
+//! unhandled input. That is at most a share and a line, as [`restore`] demands, because
+//! nothing is received from a client that waits.
 
 use super::clients::Clients;
 use super::clock;
