@@ -20,7 +20,7 @@ const ACCEPTS_PER_TURN: usize = 64;
 /// clients are many.
 const DESCRIPTORS_RESERVED: usize = 7 + control::CONNECTIONS_MAX;
 
-/// And these, if HTTP is served.
+/// Reserved as well if HTTP is served.
 const DESCRIPTORS_FOR_HTTP: usize = http::CONNECTIONS_MAX;
 
 /// A pause ends when one of our connections closes. If other processes hold the
@@ -45,12 +45,12 @@ pub(super) struct Accepting {
     left: usize,
     /// Accept only from listeners that close or get another purpose.
     last_only: bool,
-    /// Of descriptors. An administrator may change it (prlimit(1)).
+    /// How many descriptors may be open. An administrator may change it (prlimit(1)).
     limit: usize,
     /// Descriptors that are neither listeners' nor connections'.
     others: usize,
     /// Since descriptors ran out, the backlog has not been empty: that is one
-    /// episode, however often it is tried.
+    /// episode, however many attempts fail.
     in_episode: bool,
 }
 
@@ -64,7 +64,7 @@ impl Accepting {
         self.limit = limit_of_descriptors();
     }
 
-    /// For how many clients descriptors suffice.
+    /// How many clients there are descriptors for.
     fn capacity(&self, listeners: &[Listener]) -> usize {
         let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
         let reserved = DESCRIPTORS_RESERVED + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 };

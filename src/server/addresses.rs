@@ -104,7 +104,7 @@ impl Wanted {
         matches!(self, Wanted::Tcp { .. })
     }
 
-    /// Whether a socket for clients that is inherited takes its place.
+    /// Whether an inherited socket for clients takes its place.
     pub(super) fn gives_way(&self) -> bool {
         matches!(self, Wanted::Tcp { purpose: Purpose::Clients, .. })
     }

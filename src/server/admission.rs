@@ -20,8 +20,8 @@ pub(super) struct Admission {
     /// Maintained only if there is a limit per address.
     connections_by_ip: HashMap<IpAddr, usize>,
     ip_by_slot: HashMap<usize, IpAddr>,
-    /// The address of each client is noted, so that `--slow` names also those whose
-    /// connection breaks.
+    /// Each client's address is noted at once, so that `--slow` can name a client whose
+    /// connection has broken.
     notes_addresses: bool,
 }
 

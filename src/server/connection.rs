@@ -39,10 +39,10 @@ pub(super) struct Connection {
     pub(super) watches_writable: bool,
     /// Its next line is being answered, which takes turns of the loop.
     pub(super) is_parked: bool,
-    /// An answer could not be sent: none is made for it any more. What it sent before is
-    /// still obeyed.
+    /// An answer could not be sent, so no more are. What it sent before is still
+    /// handled.
     pub(super) is_deaf: bool,
-    /// Its address, once somebody wanted to know it.
+    /// Its address, once it was needed.
     origin: Origin,
 }
 

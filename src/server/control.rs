@@ -30,7 +30,7 @@ pub(super) const CONNECTIONS_MAX: usize = 16;
 /// As many options as a command line usually takes (execve(2)).
 const REQUESTS_BYTES_MAX: usize = 1 << 20;
 
-/// Of a request, in a log line.
+/// How much of a request a log line shows.
 const LOGGED_CHARS: usize = 1_000;
 
 /// Longer than the longest trial of a new binary.
@@ -329,8 +329,8 @@ pub fn reload(path: &str, arguments: &[String]) -> Result<String, String> {
     let daemon = process_of(&stream);
     let mut answer = ask(stream, &request).map_err(failed)?;
     if answer.is_empty() {
-        // Another hot restart may have come first, which closes our connection. A new
-        // process is none that was restarted: its locks are lost.
+        // Another hot restart may have come first, which closes our connection. In a new
+        // process there was none: its locks are lost.
         let is_same = |stream: &UnixStream| daemon.is_some() && process_of(stream) == daemon;
         if let Some(stream) = UnixStream::connect(path).ok().filter(is_same) {
             answer = ask(stream, &request).map_err(failed)?;
@@ -351,10 +351,10 @@ fn process_of(daemon: &UnixStream) -> Option<i32> {
 /// connection.
 ///
 /// # Errors
-/// What else the kernel says, or that there was no answer in time.
+/// Any other error of the kernel, or that no answer came in time.
 fn ask(mut stream: UnixStream, request: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
-    // A daemon that has no time for us has said so, and closed, before we ask.
+    // A daemon with too many control connections says so, and closes, before we ask.
     let sent = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     let read = BufReader::new(stream).read_line(&mut answer);

@@ -171,8 +171,8 @@ impl Dispatch<'_> {
         self.owe(client, text.into());
     }
 
-    /// Passes on to the engine whose address has done what it has seen, and logs what
-    /// took long.
+    /// Tells the engine the addresses of the clients that it sampled, and logs slow
+    /// holds and waits.
     pub(super) fn note_observed(&mut self) {
         let mut address = String::new();
         while let Some(sample) = self.engine.take_sample() {

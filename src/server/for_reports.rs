@@ -1,5 +1,5 @@
-//! What reports need of the clients: their addresses, and that those who ask for a
-//! report wait for it.
+//! What reports need of the clients: their addresses, and that a client waits for the
+//! report that it asked for.
 
 use super::clients::Clients;
 use crate::engine::ClientId;

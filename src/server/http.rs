@@ -1,6 +1,6 @@
 //! HTTP for monitoring and for people, read-only: one request a connection. A slow,
-//! silent or hostile client of it harms nobody: there are few connections, each has a
-//! short time, and what it may send and leave unread is bounded.
+//! silent or hostile client can't harm others: connections are few, each has little
+//! time, and what a client may send and leave unread is bounded.
 
 pub(super) mod head;
 mod pages;
@@ -23,7 +23,7 @@ use pages::{Answer, Page, find};
 use slab::Slab;
 use std::net::IpAddr;
 
-/// Prometheus and a few browsers. Descriptors are reserved for so many.
+/// Enough for Prometheus and a few browsers. Each has a descriptor in reserve.
 pub(super) const CONNECTIONS_MAX: usize = 16;
 
 /// How long a client may take to send its request, to take the answer, and to close.
@@ -31,10 +31,10 @@ const REQUEST_S: u64 = 5;
 const ANSWER_S: u64 = 10;
 const CLOSE_S: u64 = 2;
 
-/// Who takes an answer in this time does not lose it to newcomers.
+/// A client that takes its answer within this time does not lose it to a newcomer.
 const PROMPT_S: u64 = 1;
 
-/// A request that takes longer has been forgotten.
+/// How long a report may take; one that takes longer never comes.
 const REPORT_S: u64 = 60;
 
 /// All HTTP connections.
@@ -42,7 +42,7 @@ pub(super) struct Http {
     exchanges: Slab<Exchange>,
     /// Those that had an event in this turn.
     ready: Vec<usize>,
-    /// What was asked for in this turn.
+    /// The reports requested in this turn.
     asked: Vec<(HttpClient, Ask)>,
     last_serial: u32,
     allowed: Vec<IpNet>,
@@ -53,7 +53,7 @@ pub(super) struct Http {
 /// A request and its answer.
 struct Exchange {
     stream: Stream,
-    /// What was received of the request.
+    /// The received part of the request.
     head: Vec<u8>,
     stage: Stage,
     /// When the stage must be over.
@@ -128,7 +128,8 @@ impl Http {
             ip,
             is_head_only: false,
         });
-        // A request that has come already is not among those that make room.
+        // Reads at once: a connection whose request is here does not make room for the
+        // next newcomer.
         self.go_on(number, is_draining, now);
     }
 
@@ -146,8 +147,8 @@ impl Http {
         self.is_full && self.has_room(now)
     }
 
-    /// Closes a connection that has its answer; else the oldest of the address that has
-    /// most. Returns whether there is room then.
+    /// Closes a connection that has its answer, else the oldest one of the address with
+    /// the most. Returns whether that made room.
     fn make_room(&mut self, now: Time) -> bool {
         let same = |ip| self.exchanges.iter().filter(|(_, other)| other.ip == ip).count();
         let candidates = self.exchanges.iter().filter(|(_, exchange)| exchange.may_yield(now));
@@ -169,8 +170,8 @@ impl Http {
         self.exchanges.iter().map(|(_, exchange)| exchange.deadline).min()
     }
 
-    /// Goes on with the connections that are ready, and ends those that took too long.
-    /// Returns the reports that were asked for.
+    /// Continues the ready connections and ends those that took too long. Returns the
+    /// requested reports.
     pub(super) fn handle(&mut self, is_draining: bool, now: Time) -> Vec<(HttpClient, Ask)> {
         for number in std::mem::take(&mut self.ready) {
             self.go_on(number, is_draining, now);
@@ -273,8 +274,8 @@ impl Exchange {
     }
 
     fn answer(&mut self, answer: Answer, now: Time) -> Next {
-        // Also if the rest of the request is late, or wrong: a body would pass for the
-        // beginning of another answer.
+        // Even if the rest of the request is late or wrong: the client would take a body
+        // for the beginning of another answer.
         self.is_head_only |= self.head.starts_with(b"HEAD ");
         self.head = Vec::new();
         self.stream.push(answer.into_bytes(self.is_head_only).into());
@@ -310,7 +311,7 @@ impl Exchange {
         Next::Ends
     }
 
-    /// Whether it may go on. One that has not sent its request hears why it may not.
+    /// Whether it has time left. A client whose request is late is told so.
     fn has_time(&mut self, now: Time) -> bool {
         if now < self.deadline {
             return true;

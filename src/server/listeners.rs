@@ -72,9 +72,9 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Goes on with those of the image before us, which has opened what was
-    /// missing: the rest is closed once its queue is empty. Never fails: a listener
-    /// less, or an address too many, is better than no locks.
+    /// Continues with the old image's listeners, to which it has added the missing
+    /// ones; closes the unwanted ones once their queues are empty. Never fails: one
+    /// listener less, or one address too many, is better than no locks.
     pub(super) fn resume(state: ListenersState, options: &Options) -> Self {
         let resume = |state: ListenerState| {
             let name = state.name.clone();

@@ -1,7 +1,7 @@
-//! Answers what takes time: the reports of `STATS` and of HTTP. They wait in queues;
-//! each turn of the loop goes a few steps on, so that neither many keys nor many who ask
-//! hold it up. Who asks while a survey is under way waits for the next one, which
-//! answers all of them.
+//! Makes the reports of `STATS` and HTTP, which take time. Requests wait in queues, and
+//! each turn of the loop does a few steps, so that neither many keys nor many requests
+//! hold it up. Requests that come during a survey wait for the next one, which serves
+//! all of them.
 
 use super::asking::{Ask, Asker};
 use super::clients::Clients;
@@ -17,27 +17,28 @@ use crate::reports::survey::{PLACES_PER_TURN, Survey, Wants};
 use crate::reports::{self, View, exporter, prometheus};
 use std::collections::VecDeque;
 
-/// How much a turn does for reports before clients are served again, as [`cost`] has it.
+/// What the reports of a turn may [`cost`] before clients are served again.
 const COST_PER_TURN: usize = 64 * 1024;
 
-/// All that is asked for and not answered yet.
+/// The requests that are not answered yet.
 pub(super) struct Reporting {
-    /// What needs no survey, and what waits for the next one.
+    /// They need no survey.
     direct: VecDeque<(Asker, Ask)>,
+    /// They wait for the next survey.
     waiting: VecDeque<(Asker, Ask)>,
     under_way: Option<UnderWay>,
-    /// Keys and addresses are for operators alone.
+    /// Only operators may see keys and addresses.
     is_private: bool,
     /// How many keys `/metrics` names.
     hot_keys: usize,
 }
 
-/// A survey, and those who wait for it.
+/// A survey, and the requests that wait for it.
 struct UnderWay {
     survey: Survey,
-    /// What is still to be looked at.
+    /// What it has not seen yet.
     left: Wants,
-    /// Of the connections.
+    /// The slot of the next connection to look at.
     next_slot: usize,
     requests: VecDeque<(Asker, Ask)>,
 }
@@ -92,7 +93,7 @@ impl Reporting {
         given_up
     }
 
-    /// Goes on for a turn; returns the answers that are ready.
+    /// Does the work of one turn; returns the answers that are ready.
     pub(super) fn step(
         &mut self,
         engine: &mut Engine,
@@ -132,7 +133,7 @@ impl Reporting {
         let mut answers = Vec::new();
         let mut done = 0;
         while done < COST_PER_TURN {
-            // One of each kind in turn: neither waits for a crowd of the other.
+            // Alternates between the kinds, so that neither waits for a crowd of the other.
             let surveyed = self.under_way.as_mut().filter(|it| it.is_done());
             let surveyed = surveyed.and_then(|it| Some((it.requests.pop_front()?, &it.survey)));
             let direct = self.direct.pop_front().map(|request| (request, &nothing));
@@ -152,8 +153,8 @@ impl Reporting {
     }
 }
 
-/// What it takes to make a report: so many bytes of a plain list take as long. Sorting
-/// the rows of an hour takes milliseconds (docs/operations.md).
+/// What a report costs: the number of bytes of a plain list that takes as long to make.
+/// Sorting the rows of an hour takes milliseconds (docs/operations.md).
 fn cost(ask: &Ask, bytes: usize) -> usize {
     let before_the_first_byte = match ask {
         Ask::Query(Query::Json) => COST_PER_TURN,
@@ -188,7 +189,7 @@ impl UnderWay {
             return;
         }
         self.survey.note_turn();
-        // What is new at the end, once all was seen, belongs to another moment.
+        // Keys that appear after all were seen belong to a later moment.
         if self.left.keys {
             self.left.keys = !self.survey.step(engine, PLACES_PER_TURN);
         }
@@ -244,7 +245,7 @@ impl Maker<'_> {
         let mut both =
             |subject| [Span::Minute, Span::Hour].map(|span| engine.top(span, subject, self.now));
         let tops = Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) };
-        // Plain data: text keys, finite numbers. It is written to memory.
+        // Can't fail: plain data with text keys and finite numbers, written to memory.
         let report = json::report(&self.view(engine), survey, &tops);
         let mut text = serde_json::to_vec(&report).unwrap_or_default();
         text.extend_from_slice(b"\n\n");

@@ -29,7 +29,7 @@ use std::io;
 pub(super) struct Restart {
     launcher: Launcher,
     under_way: Option<UnderWay>,
-    /// An operator has set the hold limits: they stay, until options replace them.
+    /// An operator has set the hold limits: they stay until options replace them.
     hold_limits_were_set: bool,
 }
 
@@ -49,7 +49,7 @@ impl Restart {
         Restart { launcher, under_way: None, hold_limits_were_set: false }
     }
 
-    /// Goes on where the old image was.
+    /// Continues where the old image stopped.
     pub(super) fn resume(launcher: Launcher, hold_limits_were_set: bool) -> Self {
         Restart { hold_limits_were_set, ..Restart::new(launcher) }
     }

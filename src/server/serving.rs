@@ -169,8 +169,7 @@ impl Serving {
         }
     }
 
-    /// Goes on with reports, and with those who ask for them over HTTP. Returns those
-    /// for operators.
+    /// Continues reports and HTTP exchanges. Returns the reports for operators.
     pub(super) fn report(&mut self, now: Time) -> Vec<(ControlClient, Vec<u8>)> {
         let is_draining = self.listeners.is_draining();
         for (client, ask) in self.http.handle(is_draining, now) {

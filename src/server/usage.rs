@@ -5,7 +5,7 @@ use super::clock;
 use super::world::fs::read_to_string;
 use crate::reports::figures::Process;
 
-/// Reads it, which takes some microseconds. What the kernel does not say is 0.
+/// Reads it, which takes some microseconds. A figure that the kernel does not give is 0.
 pub(super) fn read() -> Process {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
     Process {

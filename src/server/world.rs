@@ -1,5 +1,6 @@
 //! What the server asks of the kernel goes through here, so that the tests can put a
-//! simulated kernel in its place (tests/simulation, which has the same names). Here everything is the real thing, and costs nothing.
+//! simulated kernel in its place (tests/simulation, which has the same names). Here
+//! everything is the real thing, and costs nothing.
 
 pub(super) use crate::engine::Engine;
 pub(super) use ::{mio, sd_notify};

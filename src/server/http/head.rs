@@ -8,7 +8,7 @@ const HEADERS_MAX: usize = 64;
 /// What has been received of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Head {
-    /// Its end is still to come.
+    /// Its end is missing.
     Partial,
     /// It asks for this path, without what follows a question mark.
     Get {

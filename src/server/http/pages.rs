@@ -27,7 +27,7 @@ const HTML: &str = "text/html; charset=utf-8";
 /// What Prometheus expects of its text format.
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The page for people. Everything that it needs stands in it.
+/// The page for people. It contains everything that it needs.
 const PAGE: &str = include_str!("page.html");
 
 /// What the page may do: run its own script, use its own style, and ask this server. A
@@ -44,7 +44,7 @@ impl Answer {
         Answer { status, content_type: TEXT, body: text.as_bytes().into() }
     }
 
-    /// A request is refused.
+    /// The answer to a request that is refused.
     pub(super) fn refused(status: u16) -> Self {
         let text = match status {
             404 => "no such page\n",
@@ -56,7 +56,7 @@ impl Answer {
         Self::text(status, text)
     }
 
-    /// A report that was asked for.
+    /// The answer to a request for a report.
     pub(super) fn of_report(ask: &Ask, body: Vec<u8>) -> Self {
         let content_type = match ask {
             Ask::Query(_) => "application/json",

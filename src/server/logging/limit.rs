@@ -43,8 +43,8 @@ impl RateLimit {
 /// its line, before arguments are put in.
 pub(in crate::server) type Suppressed = (String, u64);
 
-/// The limits of this process that have been asked, and what the image before it left to
-/// those that have not.
+/// The limits that this image has used, and the counts that the old image left to the
+/// others.
 struct Known {
     limits: Vec<&'static Limit>,
     inherited: Vec<Suppressed>,
@@ -66,7 +66,7 @@ pub(super) fn suppressed() -> Vec<Suppressed> {
     own.chain(inherited).filter(|(_, count)| *count > 0).collect()
 }
 
-/// Leaves this to the limits that are asked from now on.
+/// Leaves these counts to the limits, each of which takes its own at its first use.
 pub(super) fn inherit(suppressed: Vec<Suppressed>) {
     let mut known = known();
     // A simulated image has the limits of the one before it.
@@ -98,7 +98,7 @@ impl Limit {
         self.lock().admit()
     }
 
-    /// Returns what the image before this one dropped.
+    /// Returns how many lines the old image dropped and did not report.
     fn register(&'static self) -> u64 {
         let mut known = known();
         known.limits.push(self);
