@@ -40,7 +40,7 @@ macro_rules! histograms {
 /// One histogram of [`Measures`].
 #[derive(Clone, Copy, Debug)]
 pub struct Measure {
-    /// Of what.
+    /// What it measures.
     pub of: Measured,
     /// Who waited or held: `me` after `ACQ4ME`, `anyone` after `ACQ4ANY`.
     pub kind: &'static str,
@@ -247,7 +247,7 @@ impl Replies {
     }
 }
 
-/// A reply without what follows the code of an error, which may change.
+/// A reply up to the code of an error: the text behind the code may change.
 fn answer_name(n: usize) -> &'static str {
     let line = Reply::ALL.get(n).map(|reply| reply.as_bytes().trim_ascii_end());
     let line = line.and_then(|line| std::str::from_utf8(line).ok()).unwrap_or(TEXT);
@@ -255,7 +255,7 @@ fn answer_name(n: usize) -> &'static str {
     code.unwrap_or(line)
 }
 
-/// As `(command, answer, count)`, so that an answer of tomorrow moves no other.
+/// As `(command, answer, count)`, so that an answer added later moves no other.
 impl Serialize for Replies {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter())

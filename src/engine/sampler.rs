@@ -121,8 +121,8 @@ impl Sampler {
         self.second_ends = now.plus_ns(SECOND_NS);
     }
 
-    /// Of the next sample, and until when there is none with less: whether it comes or
-    /// not, requests go by that it stands for.
+    /// The weight of the next sample, and until when no sample weighs less. Requests go
+    /// unsampled at this weight whether that sample comes or not.
     pub(super) fn in_force(&self) -> (u64, Time) {
         (1 << self.weight_log2, self.second_ends)
     }
@@ -157,10 +157,10 @@ impl Sampler {
 /// is sampled or not: so the times of sampled requests stand only for short ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LongEnds {
-    /// From how many nanoseconds on.
+    /// The shortest, in nanoseconds.
     pub(super) from_ns: u64,
     second_ends: Time,
-    /// In this second.
+    /// How many ended in this second.
     count: u64,
 }
 

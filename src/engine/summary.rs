@@ -44,7 +44,7 @@ impl Columns {
         self.held_ns = self.held_ns.saturating_add(other.held_ns);
     }
 
-    /// Of two that count some of the same, what either has.
+    /// The larger of each column, for two counts that overlap.
     fn or(&self, other: &Columns) -> Columns {
         Columns {
             requests: self.requests.max(other.requests),
@@ -93,10 +93,10 @@ pub(super) struct Summary {
     entries: Vec<Entry>,
     /// Numbers of entries, the least frequent first.
     heap: Vec<u32>,
-    /// Of another type than the table of pools, so that the compiler inlines either's
-    /// functions.
+    /// Its type differs from that of the table of pools, so that the compiler inlines the
+    /// functions of both.
     by_name: HashTable<u16>,
-    /// By how much a count may be too low: merged summaries had lost it, or nobody saw.
+    /// By how much a count may be too low: lost by merged summaries, or never seen.
     too_low: u64,
 }
 
@@ -209,7 +209,7 @@ impl Summary {
         if self.entries.len() < CAPACITY { 0 } else { self.count_at(0) }
     }
 
-    /// Adds what `other` has counted. The hashes must be of one hasher.
+    /// Adds the counts of `other`, whose hashes must come from the same hasher.
     pub(super) fn merge(&mut self, other: &Summary) {
         for &id in &other.heap {
             let Entry { hash, ranked, .. } = &other.entries[id as usize];
@@ -244,8 +244,8 @@ impl Summary {
         SummaryState { entries: ranked.collect(), too_low: self.too_low }
     }
 
-    /// Goes on from the state of another summary. Never fails: what is too much is left
-    /// out, and an order that is no heap becomes one.
+    /// Continues from the state of another summary. Never fails: it leaves out surplus
+    /// entries and makes a heap of any order.
     pub(super) fn resume(state: SummaryState, hash: impl Fn(&[u8]) -> u64) -> Self {
         let mut summary = Summary { too_low: state.too_low, ..Summary::default() };
         for ranked in state.entries.into_iter().take(CAPACITY) {
@@ -280,8 +280,8 @@ impl Ranking {
         if sampled_unit == 0 {
             return seen;
         }
-        // Of one who came to more, so few samples have a probability below exp(-16), by
-        // the Chernoff bound: never, even among a million names.
+        // By the Chernoff bound, the probability that a name with a larger count was
+        // sampled so rarely is below exp(-16): never, even among a million names.
         let (seen, unit) = (seen as f64, sampled_unit as f64);
         (seen + 16.0 * unit + (32.0 * unit * seen).sqrt()) as u64
     }

@@ -17,7 +17,7 @@ pub const SLOW_MAX: usize = 128;
 /// How many samples may wait for the caller. Only one answer to a crowd makes so many.
 const SAMPLES_MAX: usize = 8_192;
 
-/// All that is observed.
+/// Everything that is observed.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     pub(super) sampler: Sampler,
@@ -146,11 +146,11 @@ impl Watch {
         }
     }
 
-    /// How exactly is counted now, and what has this weight.
+    /// How exact counts are now, if they include a sample of this weight.
     pub(super) fn in_force(&self, weight: Weight) -> InForce {
         let (weight_in_force, second_ends) = self.sampler.in_force();
         let long_ns = self.long.from_ns;
-        // A request that is not sampled may wait and hold for so long, unseen.
+        // For so long, a request that is not sampled may wait and hold unseen.
         let until = second_ends.plus_ns(long_ns.saturating_mul(2));
         InForce { weight: weight.requests().max(weight_in_force), long_ns, until }
     }
@@ -188,14 +188,14 @@ impl Slow {
     }
 }
 
-/// The name under which a key is counted, if that is not the key itself, and its hash.
-/// Of a long key it is the start and a digest, so that memory is bounded. The digest is
-/// the same after a hot restart.
+/// The name under which a long key is counted, and its hash: the key's start and a
+/// digest, so that memory is bounded. `None` if a key is counted under itself. The digest
+/// is the same after a hot restart.
 pub(super) fn short_name(key: &[u8]) -> Option<(Vec<u8>, u64)> {
     if key.len() <= NAME_BYTES_MAX {
         return None;
     }
-    // FNV-1a: who makes two keys collide sees them counted as one.
+    // FNV-1a: a client that makes two keys collide only sees them counted as one.
     let mix = |digest: u64, byte: &u8| (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     let digest = key.iter().fold(0xcbf2_9ce4_8422_2325, mix);
     let mut name = key[..NAME_BYTES_MAX].to_vec();

@@ -1,5 +1,5 @@
-//! How the engine's events reach what observes single keys and clients
-//! ([`super::watch`]), and what callers see of it.
+//! Passes the engine's events on to [`super::watch`], which observes single keys and
+//! clients, and shows callers the results.
 
 use super::bookkeeping::Engine;
 use super::client::ClientId;

@@ -76,8 +76,8 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// What a request and what a short time can add to a count at most, as samples of
-    /// others; 0 if nothing was sampled.
+    /// The most that one sample adds to a count of requests, and to a count of short
+    /// times; 0 if nothing was sampled.
     pub fn sampled_units(&self) -> (u64, u64) {
         match self.weight {
             0 | 1 => (0, 0),
@@ -214,7 +214,7 @@ fn sum_of_rankings<'a>(rankings: impl Iterator<Item = &'a Ranking>) -> Ranking {
     let named = |(name, row): (&[u8], Ranked)| Ranked { name: name.to_vec(), ..row };
     let mut rows: Vec<Ranked> = sums.into_iter().map(named).collect();
     rows.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
-    // What is cut off may have come to its count and what it lacks.
+    // A row that is cut off may stand for its count and all that may be missing.
     let cut = rows.get(ROWS_KEPT).map_or(0, |next| next.count);
     rows.truncate(ROWS_KEPT);
     Ranking { rows, too_low: lost, lost: lost.saturating_add(cut) }

@@ -1,5 +1,5 @@
 //! `/prometheus`: the names, types and values of the exporters that read `STATS FULL`
-//! of the C daemon, so that dashboards and alerts for them go on untouched. Prometheus
+//! of the C daemon, so that their dashboards and alerts keep working. Prometheus
 //! advises against such names today: [`super::prometheus`] has others.
 
 use super::exposition::{Exposition, Type, seconds};

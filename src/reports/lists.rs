@@ -1,6 +1,6 @@
 //! The lists of `STATS KEYS`, `KEY`, `CLIENTS`, `TOP` and `SLOW`: some lines with a
 //! name and a value, then a line with the names of columns, then a row each. Columns are
-//! separated by spaces, and what may have any length stands last.
+//! separated by spaces; the one of any length stands last.
 
 use super::shown::{Brief, ROWS_MAX, View, brief_or_dash};
 use super::survey::Survey;
@@ -154,8 +154,8 @@ pub(super) fn top(view: &View, top: &Closed, span: Span, subject: Subject) -> St
     text
 }
 
-/// Two standard deviations of a count n are so many times sqrt(n). `unit` is what a
-/// sample adds at most.
+/// The factor by which two standard deviations of a count n exceed sqrt(n). `unit` is the
+/// most that a sample adds.
 pub(super) fn sampling_factor(unit: u64) -> f64 {
     2.0 * (unit as f64).sqrt()
 }
@@ -167,7 +167,7 @@ fn list_top(
     (subject, by, sampled_unit): (Subject, &str, u64),
     count: impl Fn(&Ranked) -> String,
 ) {
-    // Rounded up: a bound that is rounded down is none.
+    // Rounded up, because it would not be a bound if rounded down.
     let bound = |n: u64| {
         if by == "time" { Brief(n.saturating_add(999_999)).to_string() } else { n.to_string() }
     };

@@ -5,8 +5,8 @@ use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::key_text_cut;
 use std::fmt::{self, Display, Formatter};
 
-/// The most rows that a list has, however many are asked for: so no answer exceeds what
-/// a client may leave unread.
+/// The most rows of a list, however many are requested, so that no answer exceeds what a
+/// client may leave unread.
 pub const ROWS_MAX: usize = 200;
 
 /// What reports are made of.

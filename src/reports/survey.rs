@@ -60,11 +60,11 @@ pub struct Survey {
     /// Once these are enough, the number of the newest of them.
     newest_old_hold: Option<u64>,
     addresses: HashMap<String, Address>,
-    /// Of the addresses that are too many, and how many these are; one that comes again
-    /// counts again.
+    /// The sum over the addresses beyond the most that are counted apart, and how many
+    /// they are; one that appears again counts again.
     others: Address,
     others_len: usize,
-    /// Once somebody has asked: there may be many who do.
+    /// Made for the first request, because many may follow.
     ranked: OnceCell<RankedAddresses>,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct RankedAddresses {
     pub(super) rows: Vec<(String, Address)>,
     pub(super) addresses: usize,
     pub(super) connections: u64,
-    /// What the addresses have that are not counted apart, if there are such.
+    /// The sum over the addresses that are not counted apart, if there are any.
     pub(super) others: Option<Address>,
 }
 
