@@ -126,15 +126,16 @@ impl Restart {
     }
 
     /// The second phase, once the trial has ended. Returns only if the new binary can't
-    /// take over: why, and the operator to tell. `descriptor` finds an operator's
-    /// connection.
+    /// take over: why, and the operator to tell. `None` if that is decided later.
+    /// `descriptor` finds an operator's connection.
     pub(super) fn finish<'a>(
         &mut self,
         serving: &Serving,
         descriptor: impl FnOnce(ControlClient) -> Option<BorrowedFd<'a>>,
     ) -> Option<(String, Option<ControlClient>)> {
-        let UnderWay { trial, requester, options_are_new, .. } = self.under_way.take()?;
-        let why = match trial.verdict(&self.launcher) {
+        let verdict = self.under_way.as_mut()?.trial.verdict(&self.launcher)?;
+        let UnderWay { requester, options_are_new, .. } = self.under_way.take()?;
+        let why = match verdict {
             Ok(consent) => {
                 let requester = requester.and_then(descriptor);
                 let handover = Handover { opened: &[], requester, options_are_new };

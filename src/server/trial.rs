@@ -34,6 +34,9 @@ use std::process::ExitStatus;
 /// seconds, on a busy machine several times that.
 const TRIAL_LIMIT_S: u64 = 15;
 
+/// How soon to look again whether a killed child has ended.
+const REAP_RETRY_NS: u64 = 100_000_000;
+
 /// The child's exit status if it could not execute the new binary.
 const EXIT_NOT_ASKED: i32 = 125;
 
@@ -67,6 +70,8 @@ pub(super) struct Trial {
     arguments: Vec<OsString>,
     /// When the trial times out.
     pub(super) deadline: Time,
+    /// It has timed out.
+    is_late: bool,
 }
 
 impl Trial {
@@ -92,28 +97,47 @@ impl Trial {
             files.clear();
         })?;
         let deadline = clock::now().plus_seconds(TRIAL_LIMIT_S);
-        Ok(Trial { pid, pidfd, gist, binary, arguments, deadline })
+        Ok(Trial { pid, pidfd, gist, binary, arguments, deadline, is_late: false })
     }
 
-    /// The result, once the child has ended or timed out.
-    ///
-    /// # Errors
-    /// Why the new binary can't take over.
-    pub(super) fn verdict(self, launcher: &Launcher) -> Result<Consent, String> {
-        let ended = waitpid(Some(self.pid), WaitOptions::NOHANG);
-        let Ok(Some((_, status))) = ended else {
-            self.abandon(launcher);
-            return Err(format!("the new binary did not answer within {TRIAL_LIMIT_S} s"));
-        };
+    /// The result, once the child has ended or timed out: an error says why the new
+    /// binary can't take over. `None` while a child that was late is not dead yet: the
+    /// kernel first frees its memory, a tenth of a second for a gigabyte, and the loop
+    /// does not wait for that.
+    pub(super) fn verdict(&mut self, launcher: &Launcher) -> Option<Result<Consent, String>> {
+        let mut ended = waitpid(Some(self.pid), WaitOptions::NOHANG);
+        if matches!(ended, Ok(None)) && !std::mem::replace(&mut self.is_late, true) {
+            // Fails only if it has ended meanwhile.
+            let _ = kill_process(self.pid, Signal::KILL);
+            ended = waitpid(Some(self.pid), WaitOptions::NOHANG);
+        }
+        match ended {
+            Ok(None) => {
+                self.deadline = clock::now().plus_ns(REAP_RETRY_NS);
+                None
+            }
+            Ok(Some((_, status))) if !self.is_late => {
+                Some(self.judge(launcher, ExitStatus::from_raw(status.as_raw())))
+            }
+            Ok(Some(_)) | Err(_) => {
+                launcher.files.clear();
+                Some(Err(format!("the new binary did not answer within {TRIAL_LIMIT_S} s")))
+            }
+        }
+    }
+
+    fn judge(&mut self, launcher: &Launcher, status: ExitStatus) -> Result<Consent, String> {
         let said = launcher.files.answer();
         launcher.files.clear();
-        let status = ExitStatus::from_raw(status.as_raw());
         if status.code() == Some(EXIT_NOT_ASKED) {
             return Err(format!("{} can't be asked: {said}", launcher.program.display()));
         }
         let answer: Option<Answer> = serde_json::from_str(&said).ok();
         match answer.filter(|answer| status.success() && answer.gist == self.gist) {
-            Some(answer) => Ok(Consent { arguments: self.arguments, binary: self.binary, answer }),
+            Some(answer) => {
+                let arguments = std::mem::take(&mut self.arguments);
+                Ok(Consent { arguments, binary: self.binary, answer })
+            }
             None => {
                 let said = quoted(&said);
                 Err(format!("the new binary can't take over: {status}, it said {said}"))
