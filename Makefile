@@ -31,8 +31,8 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 
 test: rust tools ## run all tests
 	$(CARGO) test --locked --workspace
-	@# Its promises are about an optimized daemon.
-	$(CARGO) test --locked --release --test load crowds::a_flood
+	@# Their promises are about an optimized daemon.
+	$(CARGO) test --locked --release --test load -- crowds::a_flood shares::floods
 	@# It begins the same way each time: chance should not fail an innocent change.
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
