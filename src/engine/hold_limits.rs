@@ -4,7 +4,7 @@
 use super::client::ClientId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::str::FromStr;
 
 /// A limit for the keys that match a pattern. Each `*` in it stands for any bytes.
@@ -21,7 +21,10 @@ impl FromStr for HoldLimit {
     /// too.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (pattern, seconds) = text.rsplit_once('=').ok_or("not PATTERN=SECONDS")?;
-        let seconds = seconds.parse().map_err(|_| "not a whole number of seconds over 0")?;
+        let seconds = seconds.parse().map_err(|e: ParseIntError| match e.kind() {
+            IntErrorKind::PosOverflow => "more than 4294967295 seconds",
+            _ => "not a whole number of seconds over 0",
+        })?;
         Ok(HoldLimit { pattern: pattern.into(), seconds })
     }
 }
@@ -118,8 +121,19 @@ mod tests {
 
     #[test]
     fn what_is_no_limit_is_refused() {
-        for bad in ["k", "k=", "k=0", "k=-1", "k=1.5", "k=99999999999"] {
-            assert!(bad.parse::<HoldLimit>().is_err(), "{bad}");
+        let (no_number, too_many) =
+            ("not a whole number of seconds over 0", "more than 4294967295 seconds");
+        for (bad, why) in [
+            ("k", "not PATTERN=SECONDS"),
+            ("k=", no_number),
+            ("k=0", no_number),
+            ("k=-1", no_number),
+            ("k=1.5", no_number),
+            ("k=4294967296", too_many),
+            ("k=99999999999999999999999", too_many),
+        ] {
+            assert_eq!(bad.parse::<HoldLimit>(), Err(why), "{bad}");
         }
+        assert!("k=4294967295".parse::<HoldLimit>().is_ok());
     }
 }
