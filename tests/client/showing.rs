@@ -236,6 +236,7 @@ fn our_daemon_tells_who_holds_what() {
     assert_eq!(json(&ask(&address, &["keys", "--json"]))["rows"][0]["key"], "a%20b");
     let row = json(&ask(&address, &["key", "a b", "--json"]))["rows"][0].take();
     assert_eq!((&row["what"], &row["mode"]), (&Value::from("holder"), &Value::from("me")));
+    assert_eq!(json(&ask(&address, &["key", "300", "--json"]))["key"], "300", "a key is text");
     for (key, code) in [(r"a\x20b", 0), (r"a\b", 0), ("", 64), ("a\nb", 64)] {
         let said = ask(&address, &["key", key]);
         assert_eq!(said.code, Some(code), "{key:?}: {}", said.stderr);

@@ -49,7 +49,12 @@ impl Answer {
     /// As an object: the values by their names, and the rows of each table as a list of
     /// objects. Of `3 of 12` remains the 12: the rows tell how many are listed.
     pub(super) fn json(&self) -> Value {
-        let values = self.values.iter().map(|(name, value)| (name.clone(), json_of(all_of(value))));
+        // Any text may be the name of a key, also one that looks like a number.
+        let json_of = |name: &str, value: &str| match name {
+            "key" => value.into(),
+            _ => json_of(all_of(value)),
+        };
+        let values = self.values.iter().map(|(name, value)| (name.clone(), json_of(name, value)));
         let mut object: Map<String, Value> = values.collect();
         for (number, table) in self.tables.iter().enumerate() {
             let name = if number == 0 { "rows".to_owned() } else { format!("rows_{}", number + 1) };
@@ -60,7 +65,13 @@ impl Answer {
 }
 
 impl Table {
+    /// `holder and 10 more` is no row: the values count all of them.
     fn push(&mut self, line: &str) {
+        if let ["holder" | "waiter", "and", _, "more"] =
+            *line.split_whitespace().collect::<Vec<_>>()
+        {
+            return;
+        }
         let mut rest = line.trim();
         let mut row = Vec::new();
         for _ in 1..self.columns.len() {
@@ -156,6 +167,26 @@ mod tests {
     fn a_table_without_columns_is_no_trouble() {
         let answer = Answer::read(" \nx y\n\n");
         assert_eq!(answer.json()["rows"], json!([{}, {}]));
+    }
+
+    #[test]
+    fn the_key_that_was_asked_for_is_text() {
+        for key in ["300", "5m", "-", "inf"] {
+            let answer = Answer::read(&format!("key: {key}\nholders: 0\nmax_hold: -\n"));
+            let expected = json!({"key": key, "holders": 0, "max_hold": null});
+            assert_eq!(answer.json(), expected);
+        }
+    }
+
+    #[test]
+    fn how_many_more_there_are_is_no_row() {
+        let text = "holders: 12\nwhat mode since for left client address\n\
+            holder me 2026-11-21T18:03:07.250Z 1.019s - #150 10.0.0.9:1\nholder and 11 more\n\
+            waiter me 2026-11-21T18:03:07.250Z 1.019s 2.000s #7 and 3 more\n";
+        let json = Answer::read(text).json();
+        let clients: Vec<&Value> =
+            json["rows"].as_array().expect("rows").iter().map(|row| &row["client"]).collect();
+        assert_eq!(clients, ["#150", "#7"]);
     }
 
     #[test]
