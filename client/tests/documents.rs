@@ -10,10 +10,29 @@ fn document(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(path)
 }
 
+/// Without what --help hides, which clap_complete would offer. That takes the place of an
+/// option of all subcommands; the others get that one here.
+fn shown_command() -> Command {
+    let all = poolcounter::cli::command();
+    let shown = all.get_subcommands().map(|subcommand| {
+        let is_replaced =
+            |option: &&Arg| subcommand.get_arguments().any(|own| own.get_id() == option.get_id());
+        let of_all = all.get_arguments().filter(|option| !is_replaced(option));
+        let options = subcommand.get_arguments().chain(of_all);
+        let options = options.filter(|option| !option.is_hide_set()).cloned();
+        let name: &str = subcommand.get_name().to_owned().leak();
+        let about = subcommand.get_about().cloned().unwrap_or_default();
+        Command::new(name).about(about).args(options.map(|option| option.global(false)))
+    });
+    let options = all.get_arguments().cloned().map(|option| option.global(false));
+    let version = env!("CARGO_PKG_VERSION");
+    Command::new("poolcounter").version(version).args(options).subcommands(shown)
+}
+
 fn is_current(shell: Shell, path: &str) {
     let path = document(path);
     let mut generated = Vec::new();
-    generate(shell, &mut poolcounter::cli::command(), "poolcounter", &mut generated);
+    generate(shell, &mut shown_command(), "poolcounter", &mut generated);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &generated).unwrap();
     }

@@ -79,19 +79,15 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s s -l server -d 'Refused, since an order goes to the daemon of this host' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s s -l server -d 'Refused, since an order goes to the daemon of this host' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -s s -l server -d 'Refused, since an order goes to the daemon of this host' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s s -l server -d 'Refused, since an order goes to the daemon of this host' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "run" -d 'Run a command while holding a lock'
