@@ -44,8 +44,11 @@ fn it_shows_sorts_resizes_and_quits() {
     terminal.shows(|screen| screen.contains("article:stuck"));
     terminal.press(&["c"]);
     terminal.shows(|screen| screen.contains("10.0.0.9") && !screen.contains("article"));
+    terminal.press(&["o"]);
+    let oldest = ["12.500s", "me", "2", "#7", "10.0.0.9:4711", "article:stuck"];
+    terminal.shows(|screen| screen.lines().any(|line| line.split_whitespace().eq(oldest)));
     terminal.press(&["k"]);
-    terminal.shows(|screen| screen.contains("article:stuck"));
+    terminal.shows(|screen| screen.contains("article:busy"));
     // Its last line, the help, is always the terminal's last.
     for (columns, lines) in [(40, 12), (120, 40)] {
         terminal.resize(columns, lines);
@@ -79,6 +82,10 @@ fn it_fits_any_terminal_and_leaves_it_as_it_was() {
         terminal.resize(columns, lines);
     }
     terminal.shows(|screen| screen.contains("[h hot keys]") && screen.contains("article:hot"));
+    terminal.press(&["o"]);
+    terminal.shows(|screen| {
+        screen.lines().any(|line| line.contains(" #1 127.0.0.1:") && line.ends_with(" article:hot"))
+    });
     // Stopped, it gives the terminal back, and takes it again.
     terminal.press(&["C-z"]);
     terminal.shows(|screen| screen.contains("Stopped") && !screen.contains("article:hot"));

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 /// Below the options of `top`.
 pub(super) const AFTER_HELP: &str = "\
-Keys: k keys that exist now, h hot keys of the last minute, c clients, s slow holds and
-waits; < and > choose the column to sort by, r reverses; arrows, Page Up and Page Down
-scroll; n next server; q quits. Without a terminal, prints one screen and ends.";
+Keys: k keys that exist now, h hot keys of the last minute, o oldest holders, c clients,
+s slow holds and waits; < and > choose the column to sort by, r reverses; arrows, Page Up
+and Page Down scroll; n next server; q quits. Without a terminal, prints one screen and
+ends.";
 
 /// How soon a key or a new size is noticed at the latest, and news are shown.
 const TICK: Duration = Duration::from_millis(100);
@@ -76,12 +77,20 @@ impl Asking {
         told.before = last.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
         told.full = Some(full);
         match questions.ask(list.question()) {
-            Ok(text) => told.list = Some(Answer::read(&text)),
+            Ok(text) => told.list = Some(read_list(list, &text)?),
             Err(NoAnswer::Unknown) => told.has_lists = false,
             Err(e) => return Err(e),
         }
         Ok(())
     }
+}
+
+fn read_list(list: List, text: &str) -> Result<Answer, NoAnswer> {
+    if list != List::Holders {
+        return Ok(Answer::read(text));
+    }
+    let told = serde_json::from_str(text).map_err(|e| NoAnswer::Refused(e.to_string()))?;
+    Ok(Answer::of_oldest_holds(&told))
 }
 
 /// A thread that asks one server when it is told to, so that a silent one keeps nobody

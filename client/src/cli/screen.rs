@@ -9,17 +9,20 @@ use std::cmp::Ordering;
 pub(super) enum List {
     Keys,
     Hot,
+    Holders,
     Clients,
     Slow,
 }
 
 impl List {
-    pub(super) const ALL: [List; 4] = [List::Keys, List::Hot, List::Clients, List::Slow];
+    pub(super) const ALL: [List; 5] =
+        [List::Keys, List::Hot, List::Holders, List::Clients, List::Slow];
 
     pub(super) fn key(self) -> char {
         match self {
             List::Keys => 'k',
             List::Hot => 'h',
+            List::Holders => 'o',
             List::Clients => 'c',
             List::Slow => 's',
         }
@@ -29,6 +32,7 @@ impl List {
         match self {
             List::Keys => "keys now",
             List::Hot => "hot keys",
+            List::Holders => "oldest holders",
             List::Clients => "clients",
             List::Slow => "slow",
         }
@@ -39,6 +43,8 @@ impl List {
         match self {
             List::Keys => "KEYS 500",
             List::Hot => "TOP minute keys",
+            // `KEYS` has those with the most waiters, and not who holds them.
+            List::Holders => "JSON",
             List::Clients => "CLIENTS 500",
             List::Slow => "SLOW 500",
         }
@@ -94,7 +100,7 @@ pub(super) enum Look {
 
 const COLUMN_WIDTH_MAX: usize = 40;
 
-const HELP: &str = "q quit  k h c s lists  < > sort  r reverse  arrows scroll  n next server";
+const HELP: &str = "q quit  k h o c s lists  < > sort  r reverse  arrows scroll  n next server";
 
 /// The lines of the screen, at most `height` of them, each at most `width` wide.
 pub(super) fn screen(

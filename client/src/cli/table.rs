@@ -37,6 +37,24 @@ impl Answer {
         answer
     }
 
+    /// The oldest holds of `STATS JSON`, in a table as other lists are.
+    pub(super) fn of_oldest_holds(told: &Value) -> Answer {
+        let columns = ["held", "mode", "waiters", "client", "address", "key"];
+        let row = |hold: &Value| {
+            let text = |name: &str| match &hold[name] {
+                Value::String(text) => text.clone(),
+                Value::Null => "-".to_owned(),
+                other => other.to_string(),
+            };
+            let held = hold["held_s"].as_f64().map_or("-".to_owned(), |s| format!("{s:.3}s"));
+            let client = format!("#{}", text("client"));
+            vec![held, text("kind"), text("waiters"), client, text("address"), text("key")]
+        };
+        let rows = told["oldest_holds"].as_array().into_iter().flatten().map(row).collect();
+        let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
+        Answer { values: Vec::new(), tables: vec![table] }
+    }
+
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.values.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
@@ -187,6 +205,18 @@ mod tests {
         let clients: Vec<&Value> =
             json["rows"].as_array().expect("rows").iter().map(|row| &row["client"]).collect();
         assert_eq!(clients, ["#150", "#7"]);
+    }
+
+    #[test]
+    fn oldest_holds_are_a_table() {
+        let hold = json!({"key": "a", "held_s": 12.5, "kind": "me", "waiters": 2, "client": 7,
+                          "address": "10.0.0.9:4711"});
+        let told = json!({"oldest_holds": [hold, {"key": 1}, "odd"]});
+        let table = Answer::of_oldest_holds(&told).tables.remove(0);
+        assert_eq!(table.rows[0], ["12.500s", "me", "2", "#7", "10.0.0.9:4711", "a"]);
+        assert_eq!(table.rows[1], ["-", "-", "-", "#-", "-", "1"]);
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        assert!(Answer::of_oldest_holds(&Value::Null).tables[0].rows.is_empty());
     }
 
     #[test]
