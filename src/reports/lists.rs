@@ -10,8 +10,9 @@ use crate::engine::windows::Closed;
 use crate::protocol::{Mode, Span, Subject, key_text};
 use std::fmt::Write as _;
 
-/// How many holders, and how many waiters of each kind, `STATS KEY` lists.
-const LOCKS_MAX: usize = 150;
+/// How many holders, and how many waiters of each kind, `STATS KEY` lists: so many that the
+/// answer does not exceed what a client may leave unread, with the longest key in it.
+const LOCKS_MAX: usize = 120;
 
 /// How many rows each of the two lists of `STATS TOP` has.
 const TOP_ROWS: usize = 20;

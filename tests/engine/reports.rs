@@ -357,6 +357,25 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
     }
 }
 
+/// Of a key as long as a line has room for, and of odd bytes, with a crowd that has been
+/// there for long.
+#[test]
+fn the_longest_answer_about_a_key_is_within_the_bound() {
+    let mut engine = new_engine();
+    let key = vec![1; 4_080];
+    for n in 0..900 {
+        let mode = if n < 600 { Mode::ForMe } else { Mode::ForAnyone };
+        let (workers, timeout_s) = (300, 10_000_000);
+        let request = Acquire { mode, key: &key, workers, max_queue: 900, timeout_s };
+        engine.acquire(ClientId { slot: n, serial: u32::MAX - n }, &request, START);
+    }
+    let (figures, now) = (figures(), START.plus_seconds(9_999_000));
+    let view = view(&engine, &figures, now, false);
+    let text = report(&Query::Key(key), &view, &Survey::default(), None);
+    assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
+    assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
+}
+
 #[test]
 fn long_keys_are_counted_apart_and_shown_cut() {
     let mut engine = new_engine();
