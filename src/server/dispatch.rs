@@ -181,7 +181,8 @@ impl Dispatch<'_> {
             }
         }
         while let Some(slow) = self.engine.take_slow() {
-            let peer = self.clients.peer_name(slow.client).unwrap_or_default();
+            // A row without it would be a column short.
+            let peer = self.clients.peer_name(slow.client).unwrap_or_else(|| "unknown".to_owned());
             limited!(
                 warn,
                 "slow: {} on {} by {peer} took {:.3} s, ended: {}",

@@ -89,7 +89,13 @@ fn ask(line: &str, mut stream: UnixStream) -> io::Result<String> {
     // The daemon answers what it has got, then closes.
     stream.shutdown(Shutdown::Write)?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    stream.read_to_string(&mut answer).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => {
+            let why = format!("no answer within {} seconds", TIMEOUT.as_secs());
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        }
+        _ => e,
+    })?;
     if answer.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed without an answer"));
     }
