@@ -4,6 +4,7 @@ use super::options::Options;
 use super::world::fd::OwnedFd;
 use super::world::io::Errno;
 use super::world::net::{SocketAddrAny, SocketAddrUnix, getpeername};
+use crate::protocol::key_text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -224,12 +225,14 @@ fn covers(wildcard: IpAddr, ip: IpAddr) -> bool {
     }
 }
 
-/// The client's address, as logs show it.
+/// The client's address, as logs and lists show it. A client chooses its path, if it
+/// has one, so that is escaped as a key is.
 pub(super) fn peer_of(socket: &OwnedFd) -> String {
     match getpeername(socket) {
-        Ok(Some(address)) => {
-            tcp_address(&address).map_or_else(|| name_of(&address), |a| a.to_string())
-        }
+        Ok(Some(address)) => match tcp_address(&address) {
+            Some(address) => address.to_string(),
+            None => key_text(name_of(&address).as_bytes()),
+        },
         Ok(None) | Err(_) => "unknown".to_owned(),
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::support::restart::{Place, WENT_ON};
 use crate::support::{Client, Server, eventually};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, socket};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -46,6 +47,32 @@ fn a_stuck_holder_is_seen_with_its_address() {
     let clients = asked(&mut operator, "CLIENTS");
     let row: Vec<&str> = clients[4].split_whitespace().collect();
     assert_eq!(row, ["3", "1", "1", "127.0.0.1"]);
+}
+
+/// A client may bind its end to any path before it connects.
+#[test]
+fn a_path_as_an_address_forges_no_columns_and_no_lines() {
+    let place = Place::with_daemon();
+    let (path, odd) = (place.path("clients.sock"), place.path("odd \n1 #9 10.9.9.9\x1b[2J"));
+    let server = place.start(&["--slow", "0", "--listen-unix", &path.display().to_string()]);
+    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddrUnix::new(&odd).expect("a path")).expect("bind");
+    connect(&socket, &SocketAddrUnix::new(&path).expect("a path")).expect("connect");
+    let mut client = BufReader::new(UnixStream::from(socket));
+    client.get_mut().write_all(b"ACQ4ME k 1 9 0\n").expect("send");
+    client.read_line(&mut String::new()).expect("LOCKED");
+    let mut operator = server.connect();
+    let shown = format!("unix:{}", odd.display())
+        .replace(' ', "\\x20")
+        .replace('\n', "\\x0a")
+        .replace('\x1b', "\\x1b");
+    let holder = asked(&mut operator, "KEY k").pop().expect("a holder");
+    assert_eq!(holder.split_whitespace().nth(6), Some(&*shown), "{holder}");
+    client.get_mut().write_all(b"RELEASE\n").expect("send");
+    client.read_line(&mut String::new()).expect("RELEASED");
+    assert!(asked(&mut operator, "SLOW").pop().expect("a hold").contains(&shown));
+    let logs = || server.log.lines().iter().any(|line| line.contains(&format!("by {shown} took")));
+    assert!(eventually(logs), "{:?}", server.log.lines());
 }
 
 /// The lines that are left of the longest input, and what comes meanwhile.
