@@ -192,7 +192,9 @@ impl Connections {
         }
         self.in_episode |= errors > self.episodes;
         self.episodes = errors;
-        self.in_episode &= kernel(|k| k.waiting()) > 0;
+        // It ends as well if somebody waits of whom the daemon has not heard: that its wait
+        // failed, and that it then found all other queues empty, is no fault of its own.
+        self.in_episode = self.in_episode && kernel(|k| k.waiting_and_told()) > 0;
         Ok(())
     }
 

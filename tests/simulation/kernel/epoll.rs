@@ -152,6 +152,15 @@ impl Kernel {
         }
     }
 
+    /// Whether something happened to a description that a wait has yet to report.
+    pub(crate) fn is_due(&self, file: FileId) -> bool {
+        let is_due = |other: &File| match other {
+            File::Epoll(epoll) => epoll.watched.iter().any(|w| w.file == file && w.is_due),
+            _ => false,
+        };
+        self.files.iter().any(|(_, other)| is_due(other))
+    }
+
     /// Whether a wait would return at once.
     pub(crate) fn has_events(&self, epoll: RawFd) -> bool {
         let Ok(descriptor) = self.descriptor(epoll) else {

@@ -256,11 +256,21 @@ impl Kernel {
 
     /// Newcomers that only the daemon can accept.
     pub(crate) fn waiting(&self) -> usize {
-        let files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
-        let queues = files.filter_map(|file| match file {
-            File::Socket(Socket { role: Role::Listening(queue), .. }) => Some(queue.waiting.len()),
+        self.queues().map(|(_, queue)| queue.waiting.len()).sum()
+    }
+
+    /// Those of them in queues of which no event is left to tell.
+    pub(crate) fn waiting_and_told(&self) -> usize {
+        let told = self.queues().filter(|&(listener, _)| !self.is_due(listener));
+        told.map(|(_, queue)| queue.waiting.len()).sum()
+    }
+
+    /// The daemon's listening sockets.
+    fn queues(&self) -> impl Iterator<Item = (FileId, &Queue)> {
+        let files = self.table().values().map(|descriptor| descriptor.file);
+        files.filter_map(|file| match &self.files[file] {
+            File::Socket(Socket { role: Role::Listening(queue), .. }) => Some((file, queue)),
             _ => None,
-        });
-        queues.sum()
+        })
     }
 }
