@@ -6,6 +6,7 @@ use super::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
 use super::lock::{Lock, LockId, Locks, Phase};
 use super::measures::{Asked, Measures};
 use super::pool::Pools;
+use super::spare::Spare;
 use super::stack::Stack;
 use super::statistics::{Counters, Event, Times};
 use super::time::Time;
@@ -89,6 +90,11 @@ impl Engine {
     /// Whether no client holds or waits for anything.
     pub fn is_empty(&self) -> bool {
         self.locks.is_empty()
+    }
+
+    /// What [`Engine::shrink`] would free.
+    pub fn spare(&self) -> Spare {
+        Spare::of(&self.locks).max(self.pools.spare())
     }
 
     /// Frees unused memory after many clients have left. Takes time in proportion to

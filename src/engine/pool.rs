@@ -2,6 +2,7 @@
 //! pools.
 
 use super::lock::{Locks, Phase, Queue};
+use super::spare::Spare;
 use hashbrown::HashTable;
 use slab::Slab;
 use std::hash::{BuildHasher, RandomState};
@@ -122,6 +123,10 @@ impl Pools {
         entry.expect("every pool is in the table").remove();
         self.slots.remove(id as usize);
         true
+    }
+
+    pub(super) fn spare(&self) -> Spare {
+        Spare::of(&self.slots)
     }
 
     pub(super) fn shrink(&mut self) {

@@ -14,8 +14,8 @@ use super::world::io::Errno;
 use super::world::mio::event::Event;
 use super::world::mio::unix::SourceFd;
 use super::world::mio::{Interest, Registry};
-use crate::engine::ClientId;
 use crate::engine::statistics::Counters;
+use crate::engine::{ClientId, Spare};
 use log::debug;
 use slab::Slab;
 use std::borrow::Cow;
@@ -352,6 +352,11 @@ impl Clients {
             self.admission.note_closed(slot);
         }
         any
+    }
+
+    /// What [`Clients::shrink`] would free.
+    pub(super) fn spare(&self) -> Spare {
+        Spare::of(&self.slab)
     }
 
     /// Frees memory after many clients have left.

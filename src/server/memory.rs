@@ -1,41 +1,35 @@
 //! When to return memory to the system.
 
-use crate::engine::Time;
+use crate::engine::{Spare, Time};
 
 /// Waits for some time after many clients have left, because more may follow.
 #[derive(Default)]
 pub(super) struct Tidier {
-    /// The highest number of connections and locks since memory was last returned.
-    peak: usize,
+    /// Not before then; `None` while there is little to return.
     due: Option<Time>,
+    /// One in the last place keeps all before it: who leaves it begins a turn.
+    is_kept: bool,
 }
 
 impl Tidier {
-    /// Below this peak there is too little to return.
-    const WORTHWHILE: usize = 100;
     const DELAY_S: u64 = 2;
 
-    /// Notes that there are `size` connections and locks.
-    pub(super) fn note(&mut self, size: usize) {
-        self.peak = self.peak.max(size);
-    }
-
-    /// Whether to return memory `now`, with `size` connections and locks.
-    pub(super) fn is_due(&mut self, size: usize, now: Time) -> bool {
-        self.note(size);
-        if self.peak < Self::WORTHWHILE || size > self.peak / 4 {
+    /// Whether to return memory `now`, when there is so much to `spare`.
+    pub(super) fn is_due(&mut self, spare: Spare, now: Time) -> bool {
+        self.is_kept = spare == Spare::Kept;
+        if spare == Spare::Little {
             self.due = None;
             return false;
         }
         let due = *self.due.get_or_insert(now.plus_seconds(Self::DELAY_S));
-        if now < due {
+        if now < due || self.is_kept {
             return false;
         }
-        *self = Tidier { peak: size, due: None };
+        self.due = None;
         true
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        self.due
+        self.due.filter(|_| !self.is_kept)
     }
 }

@@ -50,9 +50,6 @@ impl Serving {
         options: &Options,
     ) -> Self {
         engine.set_slow(options.slow);
-        let mut tidier = Tidier::default();
-        // A crowd may have left just before a hot restart, all but one in a high slot.
-        tidier.note(clients.slots());
         Serving {
             poll,
             listeners,
@@ -61,7 +58,7 @@ impl Serving {
             reporting: Reporting::new(options),
             http: Http::new(options),
             input: Input::new(),
-            tidier,
+            tidier: Tidier::default(),
             turn_began: clock::now(),
             events: 0,
         }
@@ -144,8 +141,6 @@ impl Serving {
     pub(super) fn accept_last(&mut self, operators: impl FnMut(OwnedFd, &Registry)) {
         self.listeners.start_last_batch();
         self.accept(operators);
-        // A whole crowd may come so late in a turn, and leave in the next one.
-        self.tidier.note(self.clients.len());
     }
 
     /// Receives from all ready clients, handles their input, and ends waits that have
@@ -213,7 +208,7 @@ impl Serving {
 
     /// Returns memory to the system after many clients have left.
     pub(super) fn tidy(&mut self, now: Time) {
-        if !self.tidier.is_due(self.clients.len() + self.engine.len(), now) {
+        if !self.tidier.is_due(self.clients.spare().max(self.engine.spare()), now) {
             return;
         }
         self.engine.shrink();

@@ -204,3 +204,17 @@ fn a_late_head_request_is_answered_without_a_body() {
     ];
     check(arguments, Start::Shell, steps);
 }
+
+/// One of a crowd had stayed, in a high slot; when it left too, nothing was returned, as
+/// long as no other crowd came.
+#[test]
+fn memory_is_returned_when_the_last_of_a_crowd_leaves() {
+    let mut steps = vec![Step::Crowd { clients: 150 }];
+    steps.extend((0..4).map(|choices| turn(choices, false)));
+    steps.extend([Step::Connect { place: 0, to: TCP, room: (100_000, 100_000) }, turn(4, false)]);
+    for leaves in [Step::CrowdLeaves, Step::Close { place: 0 }] {
+        steps.extend([leaves, Step::ArriveAll, turn(5, false), turn(6, false), turn(7, false)]);
+        steps.extend([Step::Advance { ms: 3000 }, turn(8, false), turn(9, false)]);
+    }
+    check("-l 10.0.0.1 --control /run/control.sock", Start::Shell, steps);
+}

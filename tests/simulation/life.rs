@@ -44,7 +44,7 @@ impl Play {
         let holders = self.oracle.holders();
         kernel(|k| k.lose_connection(&holders));
         self.restarts += 1;
-        self.asleep_until = None;
+        (self.asleep_until, self.spare_since_ns) = (None, None);
         self.browsers.lose();
         let result = self.start_image(has_new_options);
         self.operators.may_miss_answers |= kernel(|k| k.has_failed(Call::Send));

@@ -39,6 +39,8 @@ pub(crate) struct Play {
     /// Turns in which nothing was done, one after the other.
     pub(crate) idle_turns: usize,
     pub(crate) last_turn_ns: u64,
+    /// Since then memory could be returned to the system.
+    pub(crate) spare_since_ns: Option<u64>,
     pub(crate) turns: usize,
     pub(crate) restarts: usize,
     pub(crate) told: Told,
@@ -86,6 +88,7 @@ impl Play {
             asleep_until: None,
             idle_turns: 0,
             last_turn_ns: 0,
+            spare_since_ns: None,
             turns: 0,
             restarts: 0,
             told: Told::default(),

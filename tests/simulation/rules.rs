@@ -145,6 +145,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     check_drain(play)?;
     check_waiting(play)?;
     manager::check_sleep(until_ns)?;
+    memory::check_sleep(play, until_ns)?;
     if let Some(run_out_ns) = play.oracle.model.next_run_out_ns() {
         if until_ns.is_none_or(|until_ns| u128::from(until_ns) > run_out_ns.max(now_ns.into())) {
             return Err(format!("it sleeps until {until_ns:?}, over {run_out_ns}"));

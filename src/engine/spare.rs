@@ -1,0 +1,28 @@
+//! How much memory a slab could give back.
+
+use slab::Slab;
+
+/// What [`Slab::shrink_to_fit`] would free, which is all behind the last place in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spare {
+    /// Little: it is small, or well used.
+    Little,
+    /// Most places are free, but the last one is in use.
+    Kept,
+    /// Most places are free, also the last one.
+    Much,
+}
+
+impl Spare {
+    /// Below this there is too little to free.
+    const PLACES_MIN: usize = 100;
+
+    /// Of one slab. O(1).
+    pub fn of<T>(slab: &Slab<T>) -> Self {
+        let places = slab.capacity();
+        if places < Self::PLACES_MIN || slab.len() > places / 4 {
+            return Spare::Little;
+        }
+        if slab.contains(places - 1) { Spare::Kept } else { Spare::Much }
+    }
+}
