@@ -147,6 +147,11 @@ impl Kernel {
         stream.map_or(0, |stream| stream.receivable(max))
     }
 
+    /// The peers whose connections are open, or wait to be accepted.
+    pub(crate) fn connected(&self) -> impl Iterator<Item = u32> {
+        self.peers.iter().filter(|(_, peer)| peer.socket.is_some()).map(|(&number, _)| number)
+    }
+
     /// Whether the daemon has its connection open.
     pub(crate) fn is_open(&self, peer: u32) -> bool {
         self.peers.get(&peer).is_some_and(|peer| peer.socket.is_some())
