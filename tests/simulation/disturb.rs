@@ -19,6 +19,7 @@ pub(crate) fn disturb(step: &Step) {
         Step::LosesOne => k.loses_one = true,
         Step::Descriptors { max } => {
             (k.descriptors_max, k.limit_changed_ns) = (max, k.now_ns);
+            k.image_descriptors_max = k.image_descriptors_max.max(max);
         }
         Step::Remove { path } => drop(k.paths.remove(path)),
         Step::Foreign { path, listens } => {

@@ -93,6 +93,8 @@ pub(crate) struct Kernel {
     pub(crate) signals: Vec<i32>,
     pub(crate) descriptors_max: u64,
     pub(crate) limit_changed_ns: u64,
+    /// The highest limit since the daemon's image was started.
+    pub(crate) image_descriptors_max: u64,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) variables: BTreeMap<String, OsString>,
     pub(crate) children: Vec<Child>,
@@ -108,6 +110,9 @@ pub(crate) struct Kernel {
     pub(crate) watchdog_told_ns: u64,
     pub(crate) ever_failed: Vec<Call>,
     pub(crate) last_failure_ns: u64,
+    /// Listeners that the daemon should leave alone until then: accept(2) failed there
+    /// for no known reason.
+    left_alone: BTreeMap<FileId, u64>,
     /// Of the files that the daemon's sockets made.
     bound_inodes: Vec<u64>,
     last_inode: u64,
@@ -133,6 +138,7 @@ impl Kernel {
             signals: Vec::new(),
             descriptors_max: 20_000,
             limit_changed_ns: 0,
+            image_descriptors_max: 20_000,
             arguments: Vec::new(),
             variables: BTreeMap::new(),
             children: Vec::new(),
@@ -145,6 +151,7 @@ impl Kernel {
             watchdog_told_ns: 0,
             ever_failed: Vec::new(),
             last_failure_ns: 0,
+            left_alone: BTreeMap::new(),
             bound_inodes: Vec::new(),
             last_inode: 0,
             last_pid: 100,
@@ -236,6 +243,10 @@ impl Kernel {
     }
 
     pub(crate) fn note(&mut self, seen: Seen) {
+        // Room, an order or another image is a reason to try again.
+        if !matches!(seen, Seen::Accepted { .. } | Seen::AcceptFailed) {
+            self.left_alone.clear();
+        }
         self.calls.seen.push(seen);
     }
 

@@ -8,7 +8,9 @@ use super::memory;
 use super::oracle::{Conversation, Violation};
 use super::play::{Play, was_reset};
 use super::shares::{self, Before};
-use super::sockets::{check_addresses, check_alone, check_drain, check_files, check_waiting};
+use super::sockets::{
+    check_addresses, check_alone, check_drain, check_files, check_reserve, check_waiting,
+};
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::control::CONNECTIONS_MAX;
@@ -36,6 +38,8 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_bounds(play)?;
     check_counters(play)?;
     check_descriptors(play)?;
+    check_accepting()?;
+    check_reserve(play, before)?;
     check_browsers(play)?;
     check_alone()?;
     check_files(play.server.as_ref().expect("it runs"))?;
@@ -101,6 +105,14 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
         return Err(format!("{others} descriptors beside connections and listeners"));
     }
     Ok(())
+}
+
+/// Where accept(2) failed for no known reason, it would fail again: nobody tries at once.
+fn check_accepting() -> Result<(), Violation> {
+    match kernel(|k| k.calls.accepted_too_soon) {
+        0 => Ok(()),
+        times => Err(format!("accept(2) failed, and is called again {times} times at once")),
+    }
 }
 
 /// HTTP clients are few, admitted, and have a bounded time.

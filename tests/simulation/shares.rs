@@ -18,6 +18,9 @@ const WORK_BYTES: usize = 8192;
 /// What could be seen of the clients before a turn.
 pub(crate) struct Before {
     pub(crate) began: Time,
+    /// How many clients there were, and listeners.
+    pub(super) clients: usize,
+    pub(super) listeners: usize,
     waiting: BTreeMap<u32, Waiting>,
 }
 
@@ -38,6 +41,9 @@ struct Waiting {
 impl Before {
     pub(crate) fn of(play: &Play) -> Self {
         let mut waiting = BTreeMap::new();
+        let serving = play.server.as_ref().map(|server| &server.serving);
+        let clients = serving.map_or(0, |serving| serving.clients.len());
+        let listeners = serving.map_or(0, |serving| serving.listeners.all().len());
         if let Some(server) = &play.server {
             for (_, connection) in server.serving.clients.iter() {
                 let kept = connection.lines.unhandled().len();
@@ -50,7 +56,8 @@ impl Before {
                 });
             }
         }
-        Before { began: Time::from_ns(kernel(|k| k.now_ns)), waiting }
+        let began = Time::from_ns(kernel(|k| k.now_ns));
+        Before { began, clients, listeners, waiting }
     }
 }
 

@@ -7,8 +7,12 @@ use super::kernel::{Call, File};
 use super::oracle::Violation;
 use super::play::Play;
 use super::rules::OTHER_DESCRIPTORS_MAX;
+use super::shares::Before;
 use crate::server::addresses::{Purpose, Wanted, wanted};
 use crate::server::{Options, Server};
+
+/// Standard streams, the files of a trial, signals, epoll.
+const OWN_DESCRIPTORS: usize = 3 + 2 + 1 + 1;
 
 /// The sockets that the daemon listens on.
 fn listening<R>(look: impl FnMut(&Socket) -> R) -> Vec<R> {
@@ -122,17 +126,37 @@ pub(crate) fn check_alone() -> Result<(), Violation> {
     }
 }
 
+/// Descriptors that clients leave to hot restarts and operators, and to HTTP, if that is
+/// served.
+fn reserved() -> usize {
+    let http = listening(|socket| match &socket.local {
+        Some(Local::Tcp(address)) => address.port() == HTTP_PORT,
+        _ => false,
+    });
+    7 + 16 + if http.contains(&true) { 16 } else { 0 }
+}
+
+/// Newcomers leave free what docs/operations.md names, of the highest limit that this
+/// image has had: a limit that was lowered is noticed once descriptors are scarce.
+pub(crate) fn check_reserve(play: &Play, before: &Before) -> Result<(), Violation> {
+    let serving = &play.server.as_ref().expect("it runs").serving;
+    let (clients, listeners) = (serving.clients.len(), serving.listeners.all().len());
+    let limit = kernel(|k| k.image_descriptors_max as usize);
+    let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved();
+    // One client is served in any case.
+    if clients > before.clients && clients > limit.saturating_sub(others).max(1) {
+        return Err(format!("{clients} clients, with {others} other descriptors of {limit}"));
+    }
+    Ok(())
+}
+
 /// Newcomers wait only as long as clients have all descriptors but those that
 /// docs/operations.md names. A limit that was raised is noticed within a second.
 pub(crate) fn check_waiting(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let waiting = clients_waiting(&server.options);
-    let has_http = listening(|socket| match &socket.local {
-        Some(Local::Tcp(address)) => address.port() == HTTP_PORT,
-        _ => false,
-    });
-    let reserved = 7 + 16 + if has_http.contains(&true) { 16 } else { 0 };
-    let used = server.serving.clients.len() + has_http.len() + OTHER_DESCRIPTORS_MAX + reserved;
+    let listeners = listening(|_| ()).len();
+    let used = server.serving.clients.len() + listeners + OTHER_DESCRIPTORS_MAX + reserved();
     let (limit, is_recent) = kernel(|k| {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)

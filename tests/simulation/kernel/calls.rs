@@ -33,6 +33,8 @@ pub(crate) struct Calls {
     /// Bytes received, by client.
     pub(crate) received: BTreeMap<u32, usize>,
     pub(crate) accepted: usize,
+    /// Calls of accept(2) within a second after it failed there for no known reason.
+    pub(crate) accepted_too_soon: usize,
     pub(crate) sends: usize,
     pub(crate) receives: usize,
     pub(crate) events: usize,

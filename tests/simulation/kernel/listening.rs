@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
+/// After an error of accept(2) that the daemon does not know, it waits so long.
+const ACCEPT_RETRY_NS: u64 = 1_000_000_000;
+
 /// Connections that wait to be accepted.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -152,6 +155,10 @@ impl Kernel {
     /// accept(2), without blocking.
     pub(crate) fn accept(&mut self, fd: RawFd) -> Result<RawFd, Errno> {
         self.let_arrive();
+        let listener = self.descriptor(fd)?.file;
+        if self.left_alone.get(&listener).is_some_and(|&until_ns| self.now_ns < until_ns) {
+            self.calls.accepted_too_soon += 1;
+        }
         if let Err(errno) = self.fault(Call::Accept) {
             return self.accept_failed(fd, errno);
         }
@@ -186,10 +193,12 @@ impl Kernel {
             let Some(lost) = queue.waiting.pop_front() else {
                 return Err(Errno::AGAIN);
             };
+            self.release(lost);
             if [Errno::INVAL, Errno::FAULT].contains(&errno) {
+                let listener = self.descriptor(fd)?.file;
+                self.left_alone.insert(listener, self.now_ns + ACCEPT_RETRY_NS);
                 self.note(Seen::AcceptFailed);
             }
-            self.release(lost);
         }
         Err(errno)
     }

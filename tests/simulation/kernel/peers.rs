@@ -37,6 +37,7 @@ impl Kernel {
     /// Nothing fails or is scarce any more, and everybody reads.
     pub(crate) fn calm_down(&mut self) {
         (self.descriptors_max, self.limit_changed_ns) = (20_000, self.now_ns);
+        self.image_descriptors_max = self.descriptors_max;
         self.notify.set_reading(true);
         self.log.set_reading(true);
         self.let_children_end();

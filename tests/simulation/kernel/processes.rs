@@ -90,6 +90,7 @@ impl Kernel {
         self.path(PROGRAM)?;
         self.fault(Call::Exec)?;
         self.image += 1;
+        self.image_descriptors_max = self.descriptors_max;
         self.note(Seen::Executed);
         self.arguments = arguments;
         self.variables.extend(variables);

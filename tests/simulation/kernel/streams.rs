@@ -252,6 +252,8 @@ impl Kernel {
             return Err(Errno::NOTCONN);
         }
         stream.is_shut = true;
+        // Who has an answer of HTTP makes room for others.
+        self.left_alone.clear();
         Ok(())
     }
 
