@@ -39,6 +39,9 @@ impl Play {
             self.told.follow_exec(&seen, is_operator, &self.arguments, &arguments)?;
         self.check_connections()?;
         self.connections.note_restart();
+        if kernel(|k| k.has_leaked()) {
+            return Err("the next image gets a descriptor that it does not know of".to_owned());
+        }
         // Its destructors close nothing: the descriptors are the new image's.
         drop(self.server.take());
         let holders = self.oracle.holders();

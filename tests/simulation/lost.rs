@@ -23,6 +23,21 @@ pub(crate) fn check_cut_off(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
+/// Who has left without waiting for answers is heard to the end, unless something failed.
+pub(crate) fn check_unheard(play: &Play) -> Result<(), Violation> {
+    if kernel(|k| !k.calls.failures.is_empty() || k.calls.was_urgent) {
+        return Ok(());
+    }
+    for peer in kernel(|k| std::mem::take(&mut k.calls.unheard)) {
+        let was_served = play.oracle.peers.values().any(|&one| one == peer);
+        let unread = play.oracle.conversations.get(&peer).map_or(0, Conversation::unread_bytes);
+        if was_served && unread < OUTPUT_BYTES_MAX {
+            return Err(format!("client {peer} has left, and its last lines are not handled"));
+        }
+    }
+    Ok(())
+}
+
 /// A vanished host holds nothing for longer than twice `--keepalive`, counted from then, or
 /// from when it was sent something.
 pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {

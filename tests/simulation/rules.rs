@@ -34,6 +34,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     shares::check(play, before)?;
     check_timeouts(play, before)?;
     lost::check_cut_off(play)?;
+    lost::check_unheard(play)?;
     memory::check(play)?;
     check_bounds(play)?;
     check_counters(play)?;

@@ -36,7 +36,7 @@ pub(in crate::server) mod net {
     pub(in crate::server) fn socket_with(
         family: AddressFamily,
         _kind: SocketType,
-        _flags: SocketFlags,
+        flags: SocketFlags,
         _protocol: Option<rustix::net::Protocol>,
     ) -> Result<OwnedFd, Errno> {
         let family = match family {
@@ -44,7 +44,14 @@ pub(in crate::server) mod net {
             AddressFamily::INET6 => Family::V6,
             _ => Family::Unix,
         };
-        Ok(OwnedFd::new(kernel(|k| k.open(File::Socket(Socket::new(family))))?))
+        let socket = OwnedFd::new(kernel(|k| k.open(File::Socket(Socket::new(family))))?);
+        with_flags(socket, flags)
+    }
+
+    fn with_flags(socket: OwnedFd, flags: SocketFlags) -> Result<OwnedFd, Errno> {
+        let closes = flags.contains(SocketFlags::CLOEXEC);
+        kernel(|k| k.set_closes_on_exec(number(&socket), closes))?;
+        Ok(socket)
     }
 
     pub(in crate::server) fn bind(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
@@ -70,10 +77,10 @@ pub(in crate::server) mod net {
 
     pub(in crate::server) fn accept_with(
         fd: impl AsFd,
-        _flags: SocketFlags,
+        flags: SocketFlags,
     ) -> Result<OwnedFd, Errno> {
         let fd = number(fd);
-        Ok(OwnedFd::new(kernel(|k| k.accept(fd))?))
+        with_flags(OwnedFd::new(kernel(|k| k.accept(fd))?), flags)
     }
 
     pub(in crate::server) fn recv(

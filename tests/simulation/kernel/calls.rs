@@ -40,6 +40,9 @@ pub(crate) struct Calls {
     pub(crate) events: usize,
     /// Peers whose connections the daemon has closed before they ended.
     pub(crate) cut_off: Vec<u32>,
+    /// Peers who have left, whose connections the daemon has closed before it received all
+    /// that they had sent.
+    pub(crate) unheard: Vec<u32>,
     /// The timeout of the last wait.
     pub(crate) timeout_ns: Option<Option<u64>>,
     pub(crate) failures: Vec<(Call, Errno)>,

@@ -1,5 +1,6 @@
 //! The daemon as a process: signals, children, new images.
 
+use super::streams::Role;
 use super::{Call, Descriptor, File, Kernel, Seen, Table};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -117,6 +118,16 @@ impl Kernel {
         if let Some(fd) = lost {
             self.close(fd);
         }
+    }
+
+    /// Whether the daemon's image has a descriptor that the one before it used for itself.
+    pub(crate) fn has_leaked(&self) -> bool {
+        let mut files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
+        files.any(|file| match file {
+            File::Signals | File::Child(_) => true,
+            File::Socket(socket) => matches!(socket.role, Role::Idle | Role::Notify),
+            _ => false,
+        })
     }
 
     /// What the kernel closes when the daemon ends.

@@ -69,6 +69,8 @@ pub(crate) struct Peer {
     pub(crate) has_closed: bool,
     /// Sending to it has failed, though the connection goes on.
     pub(crate) was_not_sent: bool,
+    /// It has left, as a send has said; what it sent before can still be received.
+    pub(crate) is_deaf: bool,
     /// When its host has vanished, or was first sent something afterwards.
     pub(crate) vanished_ns: Option<u64>,
 }
@@ -100,7 +102,10 @@ impl Kernel {
             Ok(0) => self.note(Seen::EndReceived(peer)),
             Ok(len) if is_unix => self.note(Seen::Input(peer, buffer[..len].to_vec())),
             Ok(_) | Err(Errno::AGAIN) => {}
-            Err(_) => self.note(Seen::ReceiveFailed(peer)),
+            Err(_) => {
+                self.note(Seen::ReceiveFailed(peer));
+                self.peers.entry(peer).and_modify(|peer| peer.is_deaf = false);
+            }
         }
         let len = received?;
         *self.calls.received.entry(peer).or_default() += len;
@@ -157,7 +162,11 @@ impl Kernel {
         let cut = 1 + self.below(bytes.len());
         let stream = self.stream_of(fd)?;
         if stream.is_dead {
-            return Err(stream.send_error());
+            let (peer, error) = (stream.peer, stream.send_error());
+            // Otherwise its host or the network is gone.
+            let has_left = [Errno::PIPE, Errno::CONNRESET].contains(&error);
+            self.peers.entry(peer).and_modify(|peer| peer.is_deaf = has_left);
+            return Err(error);
         }
         if stream.is_shut {
             return Err(Errno::PIPE);
@@ -289,6 +298,9 @@ impl Kernel {
         peer.has_ended = stream.has_ended || peer.has_closed;
         if !stream.has_ended && !stream.is_dead {
             self.calls.cut_off.push(stream.peer);
+        }
+        if peer.is_deaf && !stream.arrived.is_empty() {
+            self.calls.unheard.push(stream.peer);
         }
         peer.socket = None;
         peer.left = stream.sent;
