@@ -163,7 +163,7 @@ impl Browsers {
     }
 
     /// The daemon has received these bytes.
-    pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &Moments) {
+    pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &mut Moments) {
         let Some(browser) = self.all.get_mut(&peer) else { return };
         if browser.question.is_some() || browser.stage != Stage::Asking {
             browser.discarded += bytes.len();

@@ -45,11 +45,15 @@ impl Play {
         // Its destructors close nothing: the descriptors are the new image's.
         drop(self.server.take());
         let holders = self.oracle.holders();
-        kernel(|k| k.lose_connection(&holders));
+        if kernel(|k| k.lose_connection(&holders)) {
+            self.oracle.moments.requests.note_lost();
+        }
         self.restarts += 1;
+        self.oracle.moments.figures.note_restart();
         (self.asleep_until, self.spare_since_ns) = (None, None);
         self.browsers.lose();
         let result = self.start_image(has_new_options);
+        self.oracle.moments.figures.note_resumed();
         self.operators.may_miss_answers |= kernel(|k| k.has_failed(Call::Send));
         kernel(|k| k.end_turn());
         seen.append(&mut result?);

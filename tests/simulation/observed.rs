@@ -26,6 +26,19 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// When it was asked.
+    pub(crate) fn now(&self) -> Option<Time> {
+        match *self {
+            Asked::Acquire { now, .. }
+            | Asked::Release { now, .. }
+            | Asked::Disconnect { now, .. }
+            | Asked::Expire { now } => Some(now),
+            Asked::Limits { .. } => None,
+        }
+    }
+}
+
 /// `ACQ4ME` or `ACQ4ANY`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnedAcquire {

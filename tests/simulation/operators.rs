@@ -72,7 +72,7 @@ impl Operators {
     }
 
     /// The daemon has received these bytes.
-    pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &Moments) {
+    pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &mut Moments) {
         let Some(operator) = self.all.get_mut(&peer) else { return };
         operator.unfinished.extend_from_slice(bytes);
         while let Some(end) = operator.unfinished.iter().position(|&b| b == b'\n') {

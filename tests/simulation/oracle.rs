@@ -89,7 +89,7 @@ impl Conversation {
     }
 
     /// The daemon has received these bytes.
-    pub(crate) fn receive(&mut self, mut bytes: &[u8], moments: &Moments) {
+    pub(crate) fn receive(&mut self, mut bytes: &[u8], moments: &mut Moments) {
         loop {
             let before = bytes.len();
             let request = match self.lines.next_line(&mut bytes) {
@@ -248,7 +248,7 @@ fn wrong(line: &[u8], instead: &str) -> Violation {
     format!("it reads {:?} instead of {instead}", line.escape_ascii().to_string())
 }
 
-fn request_of(line: &[u8], moments: &Moments) -> Request {
+fn request_of(line: &[u8], moments: &mut Moments) -> Request {
     if let Some(report) = report_of(line) {
         return Request::Direct(Direct::Report(moments.question(report)));
     }
@@ -300,7 +300,7 @@ impl Oracle {
         if !others_wait && !self.conversations.values().any(Conversation::awaits_report) {
             self.moments.forget();
         }
-        self.moments.note(&self.model);
+        self.moments.begin(&self.model);
     }
 
     /// Follows what the engine was asked in a turn.
@@ -312,9 +312,8 @@ impl Oracle {
         }
         for one in asked {
             self.follow_one(one)?;
-            self.moments.slow.note(self.model.take_ends());
-            let answers = self.model.take_answers();
-            self.moments.requests.follow(one, &answers);
+            let (ends, answers) = (self.model.take_ends(), self.model.take_answers());
+            self.moments.follow(one, &answers, &ends);
             for (client, reply) in answers {
                 let has_waited = one.client() != Some(client);
                 if let Some(conversation) = self.conversation(client) {

@@ -346,14 +346,19 @@ impl Play {
     pub(super) fn follow(&mut self) -> Result<Vec<Seen>, Violation> {
         let server = self.server.as_mut().expect("it runs");
         let mut newcomers = Vec::new();
+        let mut present = Vec::new();
         for (slot, connection) in server.serving.clients.iter() {
             let client = connection.client(slot);
-            self.oracle.peers.entry(client).or_insert_with(|| {
+            present.push(client.serial);
+            let Oracle { peers, moments, .. } = &mut self.oracle;
+            peers.entry(client).or_insert_with(|| {
                 let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
                 newcomers.push(peer);
+                moments.origins.note(client, peer, kernel(|k| k.where_from(peer)));
                 peer
             });
         }
+        self.oracle.moments.note_present(present);
         self.oracle.begin(self.browsers.wait() || self.operators.wait());
         let Oracle { conversations, moments, .. } = &mut self.oracle;
         for (peer, bytes) in kernel(|k| std::mem::take(&mut k.calls.bytes)) {

@@ -1,15 +1,20 @@
 //! What reports show: it must be what the model said at some time between the question
 //! and its answer.
 
+use super::figures::Figures;
 use super::kernel::kernel;
-use super::model::Model;
+use super::model::{End, Lock, Model};
+use super::observed::Asked;
 use super::oracle::Violation;
 use super::slow::SlowEnds;
 use super::top::Requests;
+use super::whose::{Hosts, Origins};
+use crate::engine::ClientId;
 use crate::engine::statistics::Counters;
-use crate::protocol::{Command, Query, Subject};
-use serde_json::Value;
-use std::collections::{BTreeMap, VecDeque};
+use crate::protocol::{Command, Query, Reply};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::discriminant;
+use std::rc::Rc;
 
 /// So many moments are remembered: a question that is older is not judged.
 const MOMENTS_MAX: usize = 10_000;
@@ -57,23 +62,27 @@ pub(crate) struct Question {
     /// The first moment that the answer may show.
     pub(crate) since: usize,
     pub(crate) privacy: Privacy,
+    pub(crate) had_events: bool,
 }
 
 /// Whether `--private` is on, and since which image.
 pub(crate) type Privacy = (bool, usize);
 
 /// Holders and waiters, for me and for anyone.
-type Queues = [usize; 3];
+pub(super) type Queues = [usize; 3];
 
 /// What the model says.
 #[derive(Debug)]
-struct Moment {
+pub(super) struct Moment {
     counters: Counters,
-    keys: BTreeMap<Vec<u8>, Queues>,
+    pub(super) keys: BTreeMap<Vec<u8>, Queues>,
     /// How many holds and waits were slow until then.
     slow: usize,
-    /// How many requests were decided.
+    /// How many requests were decided, and holds and waits had ended.
     requests: usize,
+    /// If they may be asked for one by one.
+    locks: Option<Vec<Lock>>,
+    hosts: Rc<Hosts>,
     now_ns: u64,
 }
 
@@ -85,15 +94,56 @@ pub(crate) struct Moments {
     privacy: Privacy,
     pub(crate) slow: SlowEnds,
     pub(crate) requests: Requests,
+    pub(crate) origins: Origins,
+    pub(crate) figures: Figures,
+    /// The clients that were connected before this turn, and those in it.
+    present: [BTreeSet<u32>; 2],
+    after: BTreeSet<u32>,
+    hosts: Rc<Hosts>,
+    /// Somebody asks for locks one by one, or may do so.
+    asks_for_locks: bool,
 }
 
 impl Moments {
+    /// A turn begins: somebody may ask for anything as it is now.
+    pub(crate) fn begin(&mut self, model: &Model) {
+        let mut hosts = Hosts::new();
+        for (n, present) in self.present.iter().enumerate() {
+            for serial in present {
+                let host = hosts.entry(self.origins.host(*serial)).or_default();
+                host[n] += 1;
+            }
+        }
+        self.hosts = Rc::new(hosts);
+        self.figures.note_turn();
+        let asks_for_locks = std::mem::replace(&mut self.asks_for_locks, true);
+        self.note(model);
+        self.asks_for_locks = asks_for_locks;
+    }
+
+    /// These clients are connected after a turn: in it, so were those of the one before.
+    pub(crate) fn note_present(&mut self, serials: Vec<u32>) {
+        let now: BTreeSet<u32> = serials.into_iter().collect();
+        let before = std::mem::take(&mut self.after);
+        let meanwhile = before.union(&now).copied().collect();
+        self.present = [before, meanwhile];
+        self.after = now;
+    }
+
+    /// The engine was asked for this, and answered; these holds and waits have ended.
+    pub(crate) fn follow(&mut self, asked: &Asked, answers: &[(ClientId, Reply)], ends: &[End]) {
+        self.slow.note(ends);
+        self.requests.follow(asked, answers, ends, &self.origins);
+    }
+
     pub(crate) fn note(&mut self, model: &Model) {
         let now_ns = kernel(|k| k.now_ns);
         self.requests.note_time(now_ns);
         let (counters, keys) = (model.counters(), model.queues());
         let (slow, requests) = (self.slow.len(), self.requests.len());
-        self.all.push_back(Moment { counters, keys, slow, requests, now_ns });
+        let locks = self.asks_for_locks.then(|| model.locks.clone());
+        let hosts = Rc::clone(&self.hosts);
+        self.all.push_back(Moment { counters, keys, slow, requests, locks, hosts, now_ns });
         if self.all.len() > MOMENTS_MAX {
             self.all.pop_front();
             self.first += 1;
@@ -104,6 +154,7 @@ impl Moments {
     pub(crate) fn forget(&mut self) {
         self.first += self.all.len();
         self.all.clear();
+        self.asks_for_locks = false;
     }
 
     /// An image starts, with these options.
@@ -114,20 +165,29 @@ impl Moments {
     }
 
     /// An operator asks, who sees everything.
-    pub(crate) fn question_of_operator(&self, report: Report) -> Question {
+    pub(crate) fn question_of_operator(&mut self, report: Report) -> Question {
         Question { privacy: (false, usize::MAX), ..self.question(report) }
     }
 
     /// A question that is asked now, before the engine is asked more.
-    pub(crate) fn question(&self, report: Report) -> Question {
+    pub(crate) fn question(&mut self, report: Report) -> Question {
+        let of_locks = [Report::Query(Query::Key(Vec::new())), Report::Query(Query::Clients(0))];
+        let is_kind = |kind: &Report| match (kind, &report) {
+            (Report::Query(kind), Report::Query(query)) => {
+                discriminant(kind) == discriminant(query)
+            }
+            _ => false,
+        };
+        self.asks_for_locks |= of_locks.iter().any(is_kind);
         Question {
             report,
             since: (self.first + self.all.len()).saturating_sub(1),
             privacy: self.privacy,
+            had_events: self.figures.had_events(),
         }
     }
 
-    fn check(
+    pub(super) fn check(
         &self,
         question: &Question,
         what: &str,
@@ -153,7 +213,7 @@ impl Moments {
             Report::Query(Query::Keys(rows)) => {
                 self.judge_keys(question, text, *rows as usize, is_private)
             }
-            Report::Query(Query::Key(key)) => self.judge_key(question, text, key),
+            Report::Query(Query::Key(key)) => self.judge_key(question, text, key, is_private),
             Report::Query(Query::Clients(_)) => self.judge_clients(question, text),
             Report::Query(Query::Full) => self.judge_counters(question, &values(text, ": ", "")),
             Report::Exporter => self.judge_counters(question, &values(text, " ", "poolcounter_")),
@@ -163,23 +223,21 @@ impl Moments {
                 let known = known.filter_map(|(name, value)| Some((name, *value?))).collect();
                 self.judge_counters(question, &known)
             }
-            Report::Query(Query::Top(span, Subject::Keys)) => {
-                let Some(skipped) = question.since.checked_sub(self.first) else { return Ok(()) };
-                let moments = self.all.iter().skip(skipped).map(|one| (one.now_ns, one.requests));
-                match self.requests.are_shown(text, *span, is_private, moments) {
-                    true => Ok(()),
-                    false => Err(format!("{text} is shown, but was never so")),
-                }
+            Report::Query(Query::Top(span, subject)) => {
+                let what = (*span, *subject);
+                self.judge_requests(question, text, |moments| {
+                    self.requests.are_shown(text, what, is_private, moments)
+                })
             }
-            Report::Query(Query::Top(..)) => rows_follow(text, "by_requests: "),
             Report::Query(Query::Slow(rows)) => self.check(question, text, |moment| {
-                self.slow.are_shown(text, moment.slow, *rows as usize, is_private)
+                let rows = (moment.slow, *rows as usize);
+                self.slow.are_shown(text, rows, is_private, &self.origins)
             }),
             Report::Query(Query::Uptime | Query::Counter(_)) => Ok(()),
         }
     }
 
-    fn judge_counters(
+    pub(super) fn judge_counters(
         &self,
         question: &Question,
         shown: &BTreeMap<&str, u64>,
@@ -218,18 +276,43 @@ impl Moments {
         })
     }
 
-    fn judge_key(&self, question: &Question, text: &str, key: &[u8]) -> Result<(), Violation> {
+    /// What was asked for most, by what the model said at each of the moments.
+    pub(super) fn judge_requests(
+        &self,
+        question: &Question,
+        text: &str,
+        are_shown: impl FnOnce(&mut dyn Iterator<Item = (u64, usize)>) -> bool,
+    ) -> Result<(), Violation> {
+        let Some(skipped) = question.since.checked_sub(self.first) else { return Ok(()) };
+        let mut moments = self.all.iter().skip(skipped).map(|one| (one.now_ns, one.requests));
+        match are_shown(&mut moments) {
+            true => Ok(()),
+            false => Err(format!("{text} is shown, but was never so")),
+        }
+    }
+
+    fn judge_key(
+        &self,
+        question: &Question,
+        text: &str,
+        key: &[u8],
+        is_private: bool,
+    ) -> Result<(), Violation> {
         let value = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
             number(line.unwrap_or("-"))
         };
         let shown = [value("holders: "), value("for_me: "), value("for_anyone: ")];
-        let rows = rows_of(text, 6).count();
-        if rows != shown.iter().sum::<usize>() {
-            return Err(format!("{rows} rows for {shown:?}"));
+        let rows: Vec<Vec<&str>> = rows_of(text, 6).collect();
+        if rows.len() != shown.iter().sum::<usize>() {
+            return Err(format!("{} rows for {shown:?}", rows.len()));
         }
         self.check(question, text, |moment| {
+            let are_shown = |locks: &Vec<Lock>| {
+                self.origins.are_shown(&rows, key, (locks, moment.now_ns), is_private)
+            };
             moment.keys.get(key).copied().unwrap_or_default() == shown
+                && moment.locks.as_ref().is_none_or(are_shown)
         })
     }
 
@@ -243,40 +326,23 @@ impl Moments {
         if !text.contains("\nseen: in 1 turn of the loop\n") {
             return Ok(());
         }
+        let rows: Vec<Vec<&str>> = rows_of(text, 4).collect();
         self.check(question, text, |moment| {
             let counters = &moment.counters;
+            let are_shown =
+                |locks: &Vec<Lock>| self.origins.hosts_are_shown(&rows, &moment.hosts, locks);
             (counters.processing_workers, counters.waiting_workers) == (holds as u64, waits as u64)
-        })
-    }
-
-    fn judge_json(
-        &self,
-        question: &Question,
-        text: &str,
-        is_private: bool,
-    ) -> Result<(), Violation> {
-        let json: Value = serde_json::from_str(text).map_err(|e| format!("{text:?}: {e}"))?;
-        let object = json["counters"].as_object().ok_or("no counters")?;
-        let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
-        let counters = object.iter().map(|(name, value)| (name.as_str(), number(value)));
-        self.judge_counters(question, &counters.collect())?;
-        let row = |row: &Value| {
-            let name = row["key"].as_str().unwrap_or_default().as_bytes().to_vec();
-            let queues = ["holders", "for_me", "for_anyone"];
-            (name, queues.map(|queue| number(&row[queue]) as usize))
-        };
-        let shown: Vec<(Vec<u8>, Queues)> =
-            json["keys"].as_array().ok_or("no keys")?.iter().map(row).collect();
-        self.check(question, &format!("{shown:?}"), |moment| {
-            // It has twenty rows.
-            let all = shown.len() == moment.keys.len().min(20);
-            all && shown.iter().all(|row| is_there(moment, row, is_private))
+                && moment.locks.as_ref().is_none_or(are_shown)
         })
     }
 }
 
 /// Whether there is such a key; its name may be hidden if `is_private`.
-fn is_there(moment: &Moment, (name, queues): &(Vec<u8>, Queues), is_private: bool) -> bool {
+pub(super) fn is_there(
+    moment: &Moment,
+    (name, queues): &(Vec<u8>, Queues),
+    is_private: bool,
+) -> bool {
     moment.keys.get(name) == Some(queues)
         || is_private && moment.keys.values().any(|there| there == queues)
 }
@@ -294,16 +360,6 @@ fn values<'a>(text: &'a str, between: &str, prefix: &str) -> BTreeMap<&'a str, u
 /// The rows of a list, after so many lines, in words.
 fn rows_of(text: &str, before: usize) -> impl Iterator<Item = Vec<&str>> {
     text.lines().skip(before).map(|line| line.split_whitespace().collect())
-}
-
-/// `NAME: 3 of 5` is followed by so many rows, sooner or later.
-fn rows_follow(text: &str, name: &str) -> Result<(), Violation> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let shown = line.and_then(|line| Some(number(line.split_once(" of ")?.0)));
-    match shown {
-        Some(shown) if text.lines().count() >= shown + 3 => Ok(()),
-        _ => Err(format!("{text:?} has no {name:?}, or not so many rows")),
-    }
 }
 
 /// Whether a report has a key or an address in it. `STATS KEY` repeats what was asked.

@@ -1,6 +1,7 @@
 //! What `STATS SLOW` shows: the last holds and waits that took longer than `--slow`.
 
 use super::model::End;
+use super::whose::Origins;
 use crate::protocol::Mode;
 
 /// So many are remembered.
@@ -19,10 +20,10 @@ impl SlowEnds {
         self.over_ns = over_ns;
     }
 
-    pub(crate) fn note(&mut self, ends: Vec<End>) {
+    pub(crate) fn note(&mut self, ends: &[End]) {
         let Some(over_ns) = self.over_ns else { return };
-        let slow = ends.into_iter().filter(|end| end.took_ns > over_ns.into());
-        self.rows.extend(slow.map(|end| row_of(&end)));
+        let slow = ends.iter().filter(|end| end.took_ns > over_ns.into());
+        self.rows.extend(slow.map(row_of));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -30,7 +31,13 @@ impl SlowEnds {
     }
 
     /// Whether `text` shows at most `max` of those that were there when there were `len`.
-    pub(crate) fn are_shown(&self, text: &str, len: usize, max: usize, is_private: bool) -> bool {
+    pub(crate) fn are_shown(
+        &self,
+        text: &str,
+        (len, max): (usize, usize),
+        is_private: bool,
+        origins: &Origins,
+    ) -> bool {
         let remembered = len.min(REMEMBERED);
         let rows = remembered.min(max);
         let last = self.rows[..len].iter().rev().take(rows);
@@ -41,7 +48,11 @@ impl SlowEnds {
             && last.zip(&shown).all(|(row, shown)| {
                 let key = shown.last().copied().unwrap_or_default();
                 let is_key = is_private && key == "hidden" || key == row[5];
-                is_key && shown.iter().skip(1).take(5).eq(row.iter().take(5))
+                // Who has gone has no address, and then there is a word less.
+                let address = if shown.len() > 7 { shown[6] } else { "" };
+                let serial = row[4].trim_start_matches('#').parse().expect("a number");
+                let is_its = origins.is_of(serial, address, is_private);
+                is_key && is_its && shown.iter().skip(1).take(5).eq(row.iter().take(5))
             })
     }
 }

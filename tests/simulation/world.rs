@@ -3,8 +3,8 @@
 
 pub(in crate::server) use super::observed::Engine;
 
-/// So few that a report takes several turns of the loop.
-pub(in crate::server) const CONNECTIONS_PER_TURN: usize = 3;
+/// So few that a report takes several turns of the loop, unless clients are few too.
+pub(in crate::server) const CONNECTIONS_PER_TURN: usize = 4;
 
 /// Descriptors: closed when dropped, unless another image of the process runs by then.
 pub(in crate::server) mod fd {

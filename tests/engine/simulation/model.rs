@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, HashSet};
 /// Deadlines are checked once per tick, about a millisecond.
 const TICK_NS: u128 = 1 << 20;
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub(crate) client: ClientId,
-    key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     /// How it was asked for.
-    mode: Mode,
+    pub(crate) mode: Mode,
     pub(crate) state: State,
     /// When the hold or the wait began.
-    since: Time,
+    pub(crate) since: Time,
     /// When the wait ends or the lock is taken away. May be far behind the end of
     /// time, if the client asks for that; `None` means never.
     pub(crate) deadline_ns: Option<u128>,
@@ -26,7 +26,7 @@ pub(crate) struct Lock {
     pub(crate) nth: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Held,
     Waiting(Mode),

@@ -182,9 +182,16 @@ impl Kernel {
     }
 
     /// Where a peer's connection comes from; `None` by a Unix socket.
-    pub(crate) fn address_of(&mut self, peer: u32) -> Option<IpAddr> {
+    pub(crate) fn where_from(&mut self, peer: u32) -> Option<SocketAddr> {
         let socket = self.peers.get(&peer).and_then(|peer| peer.socket)?;
-        Some(self.stream(socket)?.peer_address?.ip().to_canonical())
+        let mut address = self.stream(socket)?.peer_address?;
+        address.set_ip(address.ip().to_canonical());
+        Some(address)
+    }
+
+    /// The same, without the port.
+    pub(crate) fn address_of(&mut self, peer: u32) -> Option<IpAddr> {
+        self.where_from(peer).map(|address| address.ip())
     }
 
     /// The peers whose connections to an address the daemon has open.

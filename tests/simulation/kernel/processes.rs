@@ -102,14 +102,14 @@ impl Kernel {
         Ok(())
     }
 
-    /// The new binary may close a connection that it was handed.
-    pub(crate) fn lose_connection(&mut self, holders: &[u32]) {
+    /// The new binary may close a connection that it was handed; returns whether it has.
+    pub(crate) fn lose_connection(&mut self, holders: &[u32]) -> bool {
         if holders.is_empty() || !std::mem::take(&mut self.loses_one) {
-            return;
+            return false;
         }
         let n = self.below(holders.len());
         let Some(peer) = self.peers.get_mut(&holders[n]) else {
-            return;
+            return false;
         };
         peer.is_given_up = true;
         let socket = peer.socket;
@@ -118,6 +118,7 @@ impl Kernel {
         if let Some(fd) = lost {
             self.close(fd);
         }
+        true
     }
 
     /// Whether the daemon's image has a descriptor that the one before it used for itself.

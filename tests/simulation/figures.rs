@@ -1,0 +1,102 @@
+//! What JSON says: what other reports do, and figures of turns and of hot restarts.
+
+use super::kernel::kernel;
+use super::oracle::Violation;
+use super::shown::{Moments, Question, Queues, is_there};
+use serde_json::Value;
+
+/// How long the hot restarts have taken so far, in nanoseconds each.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pauses_ns: Vec<u64>,
+    restart_began_ns: u64,
+    /// Whether the last turn of this image had events, and whether one before it had.
+    events: [bool; 2],
+}
+
+impl Figures {
+    /// A turn is followed now: its events count in the next one.
+    pub(crate) fn note_turn(&mut self) {
+        let [last, before] = self.events;
+        self.events = [kernel(|k| k.calls.events > 0), last || before];
+    }
+
+    /// Whether events should have been counted.
+    pub(crate) fn had_events(&self) -> bool {
+        self.events[1]
+    }
+
+    /// The next image begins: that takes a moment.
+    pub(crate) fn note_restart(&mut self) {
+        self.events = [false; 2];
+        kernel(|k| {
+            self.restart_began_ns = k.now_ns;
+            let takes_ns = 1_000_000 + k.below(3_000_000) as u64;
+            k.advance(takes_ns);
+        });
+    }
+
+    /// It goes on: it may have waited for scarce descriptors.
+    pub(crate) fn note_resumed(&mut self) {
+        self.pauses_ns.push(kernel(|k| k.now_ns) - self.restart_began_ns);
+    }
+
+    fn judge(&self, json: &Value, had_events: bool) -> Result<(), Violation> {
+        let restarts = &json["hot_restarts"];
+        let done = restarts["done"].as_u64().unwrap_or(u64::MAX) as usize;
+        let pauses_ns = self.pauses_ns.get(..done).ok_or("so many restarts were not done")?;
+        let is_shown = |name: &str, ns: u64| {
+            let shown_s = restarts[name].as_f64().unwrap_or(f64::MAX);
+            (shown_s * 1e9 - ns as f64).abs() < 1e3
+        };
+        let last_ns = pauses_ns.last().copied().unwrap_or(0);
+        if !is_shown("pause_s", pauses_ns.iter().sum()) || !is_shown("last_pause_s", last_ns) {
+            return Err(format!("{restarts} instead of {pauses_ns:?}"));
+        }
+        let turns = &json["turns"]["events"];
+        if had_events && turns["sum"].as_f64() == Some(0.0) {
+            return Err(format!("no turn had an event: {turns}"));
+        }
+        Ok(())
+    }
+}
+
+impl Moments {
+    pub(super) fn judge_json(
+        &self,
+        question: &Question,
+        text: &str,
+        is_private: bool,
+    ) -> Result<(), Violation> {
+        let json: Value = serde_json::from_str(text).map_err(|e| format!("{text:?}: {e}"))?;
+        self.figures.judge(&json, question.had_events)?;
+        let object = json["counters"].as_object().ok_or("no counters")?;
+        let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
+        let counters = object.iter().map(|(name, value)| (name.as_str(), number(value)));
+        self.judge_counters(question, &counters.collect())?;
+        for row in
+            ["oldest_holds", "slow"].iter().filter_map(|list| json[list].as_array()).flatten()
+        {
+            let serial = number(&row["client"]) as u32;
+            let address = row["address"].as_str().unwrap_or("?");
+            if !self.origins.is_of(serial, address, is_private) {
+                return Err(format!("{row} is shown, and is of another client"));
+            }
+        }
+        self.judge_requests(question, &json["top"].to_string(), |moments| {
+            self.requests.are_in_json(&json["top"], is_private, moments)
+        })?;
+        let row = |row: &Value| {
+            let name = row["key"].as_str().unwrap_or_default().as_bytes().to_vec();
+            let queues = ["holders", "for_me", "for_anyone"];
+            (name, queues.map(|queue| number(&row[queue]) as usize))
+        };
+        let shown: Vec<(Vec<u8>, Queues)> =
+            json["keys"].as_array().ok_or("no keys")?.iter().map(row).collect();
+        self.check(question, &format!("{shown:?}"), |moment| {
+            // It has twenty rows.
+            let all = shown.len() == moment.keys.len().min(20);
+            all && shown.iter().all(|row| is_there(moment, row, is_private))
+        })
+    }
+}
