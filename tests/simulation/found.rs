@@ -82,6 +82,63 @@ fn a_lock_lost_in_a_hot_restart_is_passed_on_at_once() {
     check("-l 10.0.0.1 --keepalive 0 --control /run/control.sock", Start::Shell, steps);
 }
 
+/// In a drain the loop of the next image has nothing to do: it slept, and the heir waited.
+#[test]
+fn a_lock_lost_in_a_hot_restart_of_a_drain_is_passed_on_at_once() {
+    let acquire = |place| {
+        let what =
+            Say::Acquire { mode: Mode::ForMe, key: 1, workers: 1, max_queue: 9, timeout_s: 86_400 };
+        Step::Say { place, what, cut: 0 }
+    };
+    let connect = |place| Step::Connect { place, to: TCP, room: (100_000, 100_000) };
+    let mut steps = vec![connect(0), connect(1)];
+    for place in 0..2 {
+        steps.extend([acquire(place), Step::ArriveAll, turn(1, false), turn(2, false)]);
+    }
+    steps.extend([Step::Signal(libc::SIGUSR2), turn(3, false), turn(4, false)]);
+    steps.extend([Step::LosesOne, Step::Signal(libc::SIGUSR1), turn(5, false), Step::TrialEnds]);
+    steps.extend([turn(6, false), turn(7, false)]);
+    check("-l 10.0.0.1", Start::Shell, steps);
+}
+
+/// The new image did not know yet what is slow when it noticed that a holder was lost.
+#[test]
+fn a_slow_hold_that_a_hot_restart_loses_is_listed() {
+    let what = Say::Acquire { mode: Mode::ForMe, key: 1, workers: 1, max_queue: 9, timeout_s: 1 };
+    let steps = vec![
+        Step::Connect { place: 0, to: TCP, room: (100_000, 100_000) },
+        Step::Say { place: 0, what, cut: 0 },
+        Step::ArriveAll,
+        turn(1, false),
+        turn(2, false),
+        Step::Advance { ms: 3000 },
+        Step::LosesOne,
+        Step::Signal(libc::SIGUSR1),
+        turn(3, false),
+        Step::TrialEnds,
+        turn(4, false),
+        Step::Ask { place: 0, line: "STATS SLOW" },
+        Step::ArriveAll,
+        turn(5, false),
+    ];
+    check("-l 10.0.0.1 --control /run/control.sock --slow 0.5", Start::Shell, steps);
+}
+
+/// After UNDRAIN the daemon counted operators, who have descriptors in reserve, among its
+/// own, and clients waited although there was room.
+#[test]
+fn operators_who_are_connected_take_no_descriptors_from_clients() {
+    let ask = |place| Step::Ask { place, line: "HELP" };
+    let mut steps = vec![Step::Connect { place: 0, to: TCP, room: (100_000, 100_000) }];
+    steps.extend((0..16).map(ask));
+    steps.extend([Step::ArriveAll, turn(1, false), turn(2, false)]);
+    steps.extend([Step::Descriptors { max: 60 }, Step::Signal(libc::SIGUSR2), turn(3, false)]);
+    steps.extend([turn(4, false), Step::Signal(libc::SIGUSR2), turn(5, false)]);
+    steps.extend([Step::Advance { ms: 3000 }, turn(6, false), Step::Crowd { clients: 20 }]);
+    steps.extend((7..12).map(|choices| turn(choices, false)));
+    check("-l 10.0.0.1 --control /run/control.sock", Start::Shell, steps);
+}
+
 /// An answer could not be sent, and the connection stayed.
 #[test]
 fn a_failed_send_ends_a_connection_whose_input_has_ended() {

@@ -8,6 +8,7 @@ use crate::protocol::Mode;
 const COMMAND_LINES: &[&str] = &[
     "-l 10.0.0.1 --control /run/control.sock --listen-unix /run/pool.sock --keepalive 10",
     "-l 10.0.0.1 --control /run/control.sock --max-hold k1=2",
+    "-l 10.0.0.1 --listen-unix /run/pool.sock",
     "-l 10.0.0.1,10.0.0.2 --control /run/control.sock --listen-unix /run/pool.sock --max-connections 4",
     "-l :: --control /run/control.sock --max-connections-per-ip 2",
     "-l 0.0.0.0 --control /run/control.sock --allow 10.9.0.0/16 --listen-unix /run/pool.sock",
@@ -43,6 +44,7 @@ const REQUESTS: &[&str] = &[
     "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\"]",
     "RESTART [\"-l\",\"0.0.0.0\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"4\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"-p\",\"7532\",\"--control\",\"/run/control.sock\"]",
+    "RESTART [\"-l\",\"0.0.0.0\",\"-p\",\"7532\",\"--control\",\"/run/control.sock\"]",
     "RESTART [\"-l\",\"::\",\"--control\",\"/run/control.sock\",\"--max-hold\",\"k1=3\"]",
     "RESTART [\"--listen-unix\",\"/run/other.sock\",\"--control\",\"/run/control.sock\"]",
     "RESTART [\"--listen-unix\",\"/run/control.sock\",\"--control\",\"/run/pool.sock\"]",
@@ -156,7 +158,7 @@ struct Habits {
 }
 
 impl Script {
-    /// A script that the seed repeats, with so many turns.
+    /// A script that the seed repeats, with so many turns and a few more.
     pub(crate) fn generate(seed: u64, turns: usize) -> Self {
         let mut random = Random(seed);
         let arguments = random.one_of(COMMAND_LINES);
@@ -175,12 +177,21 @@ impl Script {
                 habits.prepare_turn(&mut random, &mut script.steps);
             }
             script.steps.push(step);
+            if step == Step::TrialEnds && random.next() % 2 == 0 {
+                // What the next image does by itself: otherwise something comes soon.
+                script.steps.extend((0..3).map(|choices| turn(choices, false)));
+            }
         }
         if habits.operators {
             script.steps.extend(habits.end(&mut random));
         }
         script
     }
+}
+
+/// A turn in which nothing arrives.
+fn turn(choices: u64, fails: bool) -> Step {
+    Step::Turn { choices, arrives: false, fails }
 }
 
 impl Habits {
@@ -344,11 +355,7 @@ impl Habits {
 
     /// How a run ends: often with what an operator does at the same time.
     fn end(&self, random: &mut Random) -> Vec<Step> {
-        let turn = |random: &mut Random| Step::Turn {
-            choices: random.next(),
-            arrives: false,
-            fails: self.fails && random.next() % 4 == 0,
-        };
+        let turn = |random: &mut Random| turn(random.next(), self.fails && random.next() % 4 == 0);
         let mut steps = Vec::new();
         if self.signals {
             steps.extend([Step::Signal(libc::SIGUSR1), turn(random)]);
