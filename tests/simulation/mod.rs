@@ -43,6 +43,7 @@ pub(in crate::server) mod sys;
 mod told;
 mod top;
 mod whose;
+mod words;
 pub(in crate::server) mod world;
 mod world_files;
 mod world_net;
