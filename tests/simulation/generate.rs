@@ -140,6 +140,17 @@ impl Habits {
                 // More than may be.
                 steps.extend((0..20).map(|place| Step::Ask { place, line: "HELP" }));
             }
+            _ if self.http && self.floods && random.next() % 32 == 0 => {
+                // All at once ask for a report that takes a turn of its own.
+                let mut texts = browsers::texts();
+                let text = texts.find(|text| text.contains("json")).expect("one of them");
+                let (what, room) = (Say::Http(text), random.one_of(self.rooms));
+                for place in FIRST_BROWSER..FIRST_BROWSER + 20 {
+                    steps.push(Step::Connect { place, to: HTTP, room });
+                    steps.push(Step::Say { place, what, cut: 0 });
+                }
+                steps.push(Step::ArriveAll);
+            }
             _ => {}
         }
     }
