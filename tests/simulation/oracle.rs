@@ -300,7 +300,8 @@ impl Oracle {
         if !others_wait && !self.conversations.values().any(Conversation::awaits_report) {
             self.moments.forget();
         }
-        self.moments.begin(&self.model);
+        self.moments.figures.note_turn();
+        self.moments.note(&self.model);
     }
 
     /// Follows what the engine was asked in a turn.

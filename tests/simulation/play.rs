@@ -360,7 +360,7 @@ impl Play {
         }
         self.oracle.moments.note_present(present);
         self.oracle.begin(self.browsers.wait() || self.operators.wait());
-        let Oracle { conversations, moments, .. } = &mut self.oracle;
+        let Oracle { conversations, moments, model, .. } = &mut self.oracle;
         for (peer, bytes) in kernel(|k| std::mem::take(&mut k.calls.bytes)) {
             if let Some(conversation) = conversations.get_mut(&peer) {
                 conversation.receive(&bytes, moments);
@@ -368,6 +368,7 @@ impl Play {
             self.operators.receive(peer, &bytes, moments);
             self.browsers.receive(peer, &bytes, moments);
         }
+        moments.note_asked(model);
         let asked = std::mem::take(&mut server.serving.engine.asked);
         let options = server.options.clone();
         self.oracle.follow(&asked, self.browsers.wait() || self.operators.wait())?;

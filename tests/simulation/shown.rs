@@ -8,7 +8,7 @@ use super::observed::Asked;
 use super::oracle::Violation;
 use super::slow::SlowEnds;
 use super::top::Requests;
-use super::whose::{Hosts, Origins};
+use super::whose::Origins;
 use crate::engine::ClientId;
 use crate::engine::statistics::Counters;
 use crate::protocol::{Command, Query, Reply};
@@ -82,7 +82,8 @@ pub(super) struct Moment {
     requests: usize,
     /// If they may be asked for one by one.
     locks: Option<Vec<Lock>>,
-    hosts: Rc<Hosts>,
+    /// The clients that were connected before that turn, and those in it.
+    present: Rc<[Vec<u32>; 2]>,
     now_ns: u64,
 }
 
@@ -97,37 +98,28 @@ pub(crate) struct Moments {
     pub(crate) origins: Origins,
     pub(crate) figures: Figures,
     /// The clients that were connected before this turn, and those in it.
-    present: [BTreeSet<u32>; 2],
-    after: BTreeSet<u32>,
-    hosts: Rc<Hosts>,
-    /// Somebody asks for locks one by one, or may do so.
+    present: Rc<[Vec<u32>; 2]>,
+    after: Vec<u32>,
+    /// Somebody asks for locks one by one.
     asks_for_locks: bool,
 }
 
 impl Moments {
-    /// A turn begins: somebody may ask for anything as it is now.
-    pub(crate) fn begin(&mut self, model: &Model) {
-        let mut hosts = Hosts::new();
-        for (n, present) in self.present.iter().enumerate() {
-            for serial in present {
-                let host = hosts.entry(self.origins.host(*serial)).or_default();
-                host[n] += 1;
-            }
+    /// What was asked for in this turn may be shown as it is now, before the engine is asked.
+    pub(crate) fn note_asked(&mut self, model: &Model) {
+        if let Some(now) = self.all.back_mut().filter(|_| self.asks_for_locks) {
+            now.locks.get_or_insert_with(|| model.locks.clone());
         }
-        self.hosts = Rc::new(hosts);
-        self.figures.note_turn();
-        let asks_for_locks = std::mem::replace(&mut self.asks_for_locks, true);
-        self.note(model);
-        self.asks_for_locks = asks_for_locks;
     }
 
     /// These clients are connected after a turn: in it, so were those of the one before.
-    pub(crate) fn note_present(&mut self, serials: Vec<u32>) {
-        let now: BTreeSet<u32> = serials.into_iter().collect();
-        let before = std::mem::take(&mut self.after);
-        let meanwhile = before.union(&now).copied().collect();
-        self.present = [before, meanwhile];
-        self.after = now;
+    pub(crate) fn note_present(&mut self, now: Vec<u32>) {
+        let before = std::mem::replace(&mut self.after, now);
+        if self.present[0] == before && self.present[1] == self.after {
+            return;
+        }
+        let meanwhile: BTreeSet<u32> = before.iter().chain(&self.after).copied().collect();
+        self.present = Rc::new([before, meanwhile.into_iter().collect()]);
     }
 
     /// The engine was asked for this, and answered; these holds and waits have ended.
@@ -142,8 +134,8 @@ impl Moments {
         let (counters, keys) = (model.counters(), model.queues());
         let (slow, requests) = (self.slow.len(), self.requests.len());
         let locks = self.asks_for_locks.then(|| model.locks.clone());
-        let hosts = Rc::clone(&self.hosts);
-        self.all.push_back(Moment { counters, keys, slow, requests, locks, hosts, now_ns });
+        let present = Rc::clone(&self.present);
+        self.all.push_back(Moment { counters, keys, slow, requests, locks, present, now_ns });
         if self.all.len() > MOMENTS_MAX {
             self.all.pop_front();
             self.first += 1;
@@ -330,7 +322,7 @@ impl Moments {
         self.check(question, text, |moment| {
             let counters = &moment.counters;
             let are_shown =
-                |locks: &Vec<Lock>| self.origins.hosts_are_shown(&rows, &moment.hosts, locks);
+                |locks: &Vec<Lock>| self.origins.hosts_are_shown(&rows, &moment.present, locks);
             (counters.processing_workers, counters.waiting_workers) == (holds as u64, waits as u64)
                 && moment.locks.as_ref().is_none_or(are_shown)
         })

@@ -13,10 +13,6 @@ use std::net::SocketAddr;
 #[derive(Debug, Default)]
 pub(crate) struct Origins(BTreeMap<u32, (u32, Option<SocketAddr>)>);
 
-/// How many connections each host has: at least, without those that came in this turn,
-/// and at most.
-pub(crate) type Hosts = BTreeMap<String, [usize; 2]>;
-
 impl Origins {
     pub(crate) fn note(&mut self, client: ClientId, peer: u32, address: Option<SocketAddr>) {
         self.0.insert(client.serial, (peer, address));
@@ -68,14 +64,17 @@ impl Origins {
         due == shown && rows.iter().all(has_address)
     }
 
-    /// Whether these rows of `STATS CLIENTS` are what each host has. Of who has gone, the
-    /// host may be unknown.
+    /// Whether these rows of `STATS CLIENTS` are what each host has: the connections of
+    /// before that turn at least, and those in it at most. Of who has gone, the host may be
+    /// unknown.
     pub(crate) fn hosts_are_shown(
         &self,
         rows: &[Vec<&str>],
-        hosts: &Hosts,
+        present: &[Vec<u32>; 2],
         locks: &[Lock],
     ) -> bool {
+        let count =
+            |n: usize, host| present[n].iter().filter(|one| self.host(**one) == host).count();
         let mut due: BTreeMap<String, [usize; 2]> = BTreeMap::new();
         for lock in locks.iter().filter(|lock| lock.state != State::Spent) {
             let n = usize::from(lock.state != State::Held);
@@ -88,7 +87,7 @@ impl Origins {
         let is_whole = rows.iter().all(|row| named(&row));
         rows.iter().filter(named).all(|row| {
             let host = row[row.len() - 1];
-            let [least, most] = hosts.get(host).copied().unwrap_or_default();
+            let (least, most) = (count(0, host), count(1, host));
             let [holds, waits] = due.get(host).copied().unwrap_or_default();
             let (one, held, waited) = (number(row, 0), number(row, 1), number(row, 2));
             let is_all = one >= least && held == holds && waited == waits;
