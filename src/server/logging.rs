@@ -33,7 +33,8 @@ pub(super) fn start(filter: Option<&str>) {
         Err(why) => (Filter::default(), Some(why)),
     };
     let level = filter.parsed.filter();
-    let logger = LOGGER.get_or_init(|| Logger::new(filter));
+    let logger = LOGGER.get_or_init(Logger::new);
+    logger.replace_filter(filter);
     // Fails only if a logger is already set, which is then used.
     let _ = log::set_logger(logger);
     log::set_max_level(level);
@@ -159,14 +160,14 @@ struct Logger {
 }
 
 impl Logger {
-    fn new(filter: Filter) -> Logger {
+    fn new() -> Logger {
         let mut builder = env_logger::Builder::new();
         builder.filter_level(LevelFilter::Trace);
         builder.target(env_logger::Target::Pipe(Box::new(Lines)));
         if stderr::goes_to_journal() {
             builder.format(write_for_journal);
         }
-        Logger { filter: RwLock::new(filter), formatter: builder.build() }
+        Logger { filter: RwLock::new(Filter::default()), formatter: builder.build() }
     }
 
     fn read_filter(&self) -> std::sync::RwLockReadGuard<'_, Filter> {
@@ -350,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_filter_can_be_replaced() {
-        let logger = Logger::new(Filter::default());
+        let logger = Logger::new();
         let logs = |target: &str, level| {
             logger.enabled(&Metadata::builder().target(target).level(level).build())
         };
