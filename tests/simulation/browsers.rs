@@ -321,6 +321,13 @@ impl Browser {
         let status = head.get(9..12).and_then(|status| status.parse().ok()).ok_or("no status")?;
         let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
         let len: usize = len.and_then(|len| len.parse().ok()).ok_or("no length")?;
+        if len == 0 {
+            return Err(format!("an answer without a text, also to GET: {heard:?}"));
+        }
+        let is_json = asked(&self.received) == Asked::This(Due::Json);
+        if is_json && !head.contains("\r\nContent-Type: application/json\r\n") {
+            return Err(format!("JSON that is called something else: {head:?}"));
+        }
         let len = if self.received.starts_with(b"HEAD ") { 0 } else { len };
         if body.len() < len {
             return Ok(false);

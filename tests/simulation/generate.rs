@@ -46,6 +46,11 @@ impl Script {
             if let Step::Turn { .. } = step {
                 left -= 1;
                 habits.prepare_turn(&mut random, &mut script.steps);
+                // What is logged is the process's: others would hear of it.
+                if script.logs && habits.operators && random.next() % 40 == 0 {
+                    let line = random.one_of(&["LOG info", "LOG poolcounterd=debug"]);
+                    script.steps.push(Step::Ask { place: habits.operator(&mut random), line });
+                }
             }
             script.steps.push(step);
             if step == Step::TrialEnds && random.next() % 2 == 0 {
@@ -150,6 +155,16 @@ impl Habits {
                     steps.push(Step::Say { place, what, cut: 0 });
                 }
                 steps.push(Step::ArriveAll);
+            }
+            _ if self.operators && random.next() % 64 == 0 => {
+                // Behind a request that takes a while.
+                steps.extend([Step::Ask { place: 9, line: "RESTART" }, Step::ArriveAll]);
+                steps.push(Step::AskTooLong { place: 9 });
+                for _ in 0..14 {
+                    let choices = random.next();
+                    steps.push(Step::Turn { choices, arrives: false, fails: false });
+                    steps.push(Step::ArriveAll);
+                }
             }
             _ => {}
         }

@@ -99,6 +99,8 @@ pub(crate) struct Kernel {
     pub(crate) variables: BTreeMap<String, OsString>,
     pub(crate) children: Vec<Child>,
     pub(crate) log: files::Reader,
+    /// Files of other daemons that this one has removed.
+    pub(crate) robbed: Vec<String>,
     pub(crate) notify: files::Reader,
     pub(crate) calls: Calls,
     /// The next image closes a connection that it was handed.
@@ -143,6 +145,7 @@ impl Kernel {
             variables: BTreeMap::new(),
             children: Vec::new(),
             log: files::Reader::new(4096),
+            robbed: Vec::new(),
             notify: files::Reader::new(50),
             calls: Calls::default(),
             loses_one: false,

@@ -36,7 +36,8 @@ pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
         let has_failed = k.now_ns <= k.last_failure_ns + SECOND_NS;
         (k.now_ns, k.watchdog_told_ns, k.notify.has_room() && !has_failed)
     });
-    let in_time_ns = told_ns + timeout.as_nanos() as u64;
+    // sd_watchdog_enabled(3): "every half of the time returned here".
+    let in_time_ns = told_ns + timeout.as_nanos() as u64 / 2;
     let due_ns = if can_be_told { in_time_ns } else { in_time_ns.max(now_ns + SECOND_NS) };
     if until_ns.is_none_or(|until_ns| until_ns > due_ns) {
         return Err(format!("it sleeps until {until_ns:?}; the watchdog waits until {due_ns}"));

@@ -6,6 +6,9 @@ use super::play::was_reset;
 use super::shown::{Moments, Question, beginning, report_of};
 use std::collections::BTreeMap;
 
+/// What an operator may send at once. More is refused, with all lines in it.
+pub(crate) const REQUESTS_BYTES_MAX: usize = 1 << 20;
+
 /// All operators, by peer.
 #[derive(Default)]
 pub(crate) struct Operators {
@@ -37,6 +40,13 @@ impl Operators {
         let operator = self.all.entry(peer).or_default();
         operator.asked += 1;
         operator.asked_for_restart |= line.starts_with("RESTART");
+    }
+
+    /// It sends too much: that is refused, as soon as the daemon has all of it.
+    pub(crate) fn note_long(&mut self, peer: u32) {
+        let operator = self.all.entry(peer).or_default();
+        operator.asked += 2;
+        (operator.has_ended, operator.is_gone) = (true, true);
     }
 
     /// It has closed one side of its connection.
@@ -74,6 +84,11 @@ impl Operators {
     /// The daemon has received these bytes.
     pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &mut Moments) {
         let Some(operator) = self.all.get_mut(&peer) else { return };
+        if operator.unfinished.len() + bytes.len() > REQUESTS_BYTES_MAX {
+            operator.unfinished.clear();
+            operator.received += 1;
+            return;
+        }
         operator.unfinished.extend_from_slice(bytes);
         while let Some(end) = operator.unfinished.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = operator.unfinished.drain(..=end).collect();
@@ -130,6 +145,9 @@ impl Operators {
             return Err(format!("operators hear of {told} of {restarts} restarts"));
         }
         for (peer, operator) in &self.all {
+            if kernel(|k| k.is_open(*peer) && k.visible(*peer).1) {
+                return Err(format!("operator {peer} has left, and keeps its place"));
+            }
             let was_reset = was_reset(*peer);
             let answers = answers(&operator.heard(was_reset))?;
             let may_miss_received = self.may_miss_answers || was_reset;

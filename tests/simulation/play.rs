@@ -11,7 +11,7 @@ use super::kernel::{Call, boot, kernel};
 use super::operators::{Operators, is_connected};
 use super::oracle::{Conversation, Oracle, Violation};
 use super::rules;
-use super::script::{CONTROL, Say, Script, Step};
+use super::script::{CONTROL, Say, Script, Step, too_long_request};
 use super::shares::Before;
 use super::told::Told;
 use super::world::fd::number;
@@ -130,7 +130,14 @@ impl Play {
                 self.operators.may_miss_answers |= [libc::SIGUSR1, libc::SIGHUP].contains(&number);
                 kernel(|k| k.signal(number));
             }
-            Step::Ask { place, line } => self.ask(place, line),
+            Step::Ask { place, line } => {
+                self.ask(place, line, format!("{line}\n").into_bytes());
+            }
+            Step::AskTooLong { place } => {
+                self.ask(place, "", too_long_request());
+                let place = OPERATORS + place as usize;
+                self.places.get(&place).iter().for_each(|peer| self.operators.note_long(**peer));
+            }
             Step::OperatorEnds { place } => {
                 let place = OPERATORS + place as usize;
                 self.places.get(&place).iter().for_each(|peer| self.operators.note_ended(**peer));
@@ -245,12 +252,12 @@ impl Play {
     }
 
     /// An operator, who connects first if necessary.
-    fn ask(&mut self, place: u8, line: &str) {
+    fn ask(&mut self, place: u8, line: &str, bytes: Vec<u8>) {
         let place = OPERATORS + place as usize;
         if !self.places.get(&place).is_some_and(|&peer| self.operators.can_ask(peer)) {
             self.connect(place, CONTROL, (100_000, 100_000));
         }
-        self.send(place, Segment::Data(format!("{line}\n").into_bytes()), false);
+        self.send(place, Segment::Data(bytes), false);
         if let Some(&peer) = self.places.get(&place) {
             self.operators.note_asked(peer, line);
         }

@@ -43,6 +43,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_reserve(play, before)?;
     check_browsers(play)?;
     check_alone()?;
+    check_robbed()?;
     check_files(play.server.as_ref().expect("it runs"))?;
     check_idleness(play)
 }
@@ -126,6 +127,14 @@ pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {
         allow.is_empty() || ip.is_some_and(|ip| allow.iter().any(|net| net.contains(&ip)))
     };
     play.browsers.check_turn(reporting.has_work(), listeners.is_draining(), may_be_served)
+}
+
+/// What another daemon has bound stays.
+fn check_robbed() -> Result<(), Violation> {
+    match kernel(|k| k.robbed.pop()) {
+        Some(path) => Err(format!("it removes {path} of another daemon")),
+        None => Ok(()),
+    }
 }
 
 /// The loop does not spin.
@@ -230,6 +239,7 @@ pub(crate) fn check_rest(play: &mut Play) -> Result<(), Violation> {
 
 /// The daemon has ended: nobody is left connected.
 pub(crate) fn check_end(play: &Play) -> Result<(), Violation> {
+    check_robbed()?;
     for peer in play.oracle.peers.values() {
         if kernel(|k| k.peers.get(peer).is_some_and(|peer| peer.ending.is_none())) {
             return Err(format!("client {peer} is still connected"));

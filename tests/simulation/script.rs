@@ -97,6 +97,10 @@ pub(crate) enum Step {
         place: u8,
         line: &'static str,
     },
+    /// An operator sends more than any request may have, and lines in it.
+    AskTooLong {
+        place: u8,
+    },
     /// An operator asks for no more, and listens.
     OperatorEnds {
         place: u8,
@@ -171,6 +175,11 @@ pub(crate) struct Script {
     /// The daemon logs, for somebody who may not read it.
     pub(crate) logs: bool,
     pub(crate) steps: Vec<Step>,
+}
+
+/// What [`Step::AskTooLong`] sends: as it is refused, nothing in it is obeyed.
+pub(crate) fn too_long_request() -> Vec<u8> {
+    [&[b'x'; 1_000_000], &b"\nDRAIN\n"[..], &[b'x'; 200_000]].concat()
 }
 
 pub(crate) const CONTROL: &str = "/run/control.sock";

@@ -181,7 +181,7 @@ pub(crate) fn check_waiting(play: &Play) -> Result<(), Violation> {
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
         let Wanted::Unix { path, mode, group, .. } = one else { continue };
-        let Some(there) = kernel(|k| k.paths.get(&path).copied()) else { continue };
+        let Some(there) = kernel(|k| k.path(&path).ok()) else { continue };
         if !listening(|socket| socket.inode == there.inode).contains(&true) {
             continue;
         }

@@ -1,12 +1,14 @@
 //! What the daemon was told, and what must follow: to stop, to drain, to limit holds, to
 //! restart.
 
+use super::kernel::files::plain;
 use super::kernel::processes::PROGRAM;
 use super::kernel::{Seen, kernel};
+use super::operators::REQUESTS_BYTES_MAX;
 use super::oracle::Violation;
-use crate::server::{Ended, Options, Server};
+use crate::server::{Ended, Options, Server, logging};
 use clap::Parser;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 /// How long a trial may take.
@@ -22,9 +24,13 @@ pub(crate) struct Told {
     limits: Vec<String>,
     /// An operator has set them, not the command line.
     limits_were_set: bool,
+    /// What to log, once an operator has set it: no command line here says something else.
+    filter: Option<String>,
     trial: Option<Trial>,
     /// What operators have begun to say.
     lines: BTreeMap<u32, Vec<u8>>,
+    /// Operators who have sent too much: nothing of it is obeyed.
+    refused: BTreeSet<u32>,
 }
 
 /// A hot restart that was asked for.
@@ -49,6 +55,7 @@ enum Order {
     Drain,
     Undrain,
     Limit(Vec<String>),
+    Log(String),
     Restart(Option<Vec<String>>),
 }
 
@@ -115,6 +122,10 @@ impl Told {
         };
         let request = trial.requests.iter().find(is_asked);
         let request = request.ok_or_else(|| format!("it restarts as {now:?}"))?;
+        // In a drain it does not open all of them.
+        if !self.drains && request.as_ref().is_some_and(|new| !can_be_served(new)) {
+            return Err(format!("it restarts as {now:?}, as nobody could start it"));
+        }
         Ok(request.is_some())
     }
 
@@ -130,6 +141,7 @@ impl Told {
             }
             Order::Undrain | Order::Toggle => {}
             Order::Limit(limits) => (self.limits, self.limits_were_set) = (limits, true),
+            Order::Log(filter) => self.filter = Some(filter),
             Order::Restart(_) => {}
         }
     }
@@ -193,7 +205,11 @@ impl Told {
         if limits != self.limits {
             return Err(format!("hold limits are {limits:?}, not {:?}", self.limits));
         }
-        Ok(())
+        let filter = logging::filter();
+        match &self.filter {
+            Some(set) if *set != filter => Err(format!("it logs {filter}, not {set}")),
+            _ => Ok(()),
+        }
     }
 
     /// After a hot restart.
@@ -227,13 +243,26 @@ impl Told {
         Ok(())
     }
 
+    fn note_refused(&mut self, seen: &[Seen]) {
+        let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
+        for one in seen {
+            if let Seen::Input(peer, bytes) = one {
+                let begun = self.lines.get(peer).map_or(0, Vec::len);
+                *sizes.entry(*peer).or_insert(begun) += bytes.len();
+            }
+        }
+        let too_large = sizes.into_iter().filter(|(_, size)| *size > REQUESTS_BYTES_MAX);
+        self.refused.extend(too_large.map(|(peer, _)| peer));
+    }
+
     /// The orders among what was seen, in their order.
     fn orders(&mut self, seen: &[Seen], operators: impl Fn(u32) -> bool) -> Vec<Order> {
+        self.note_refused(seen);
         let mut orders = Vec::new();
         for one in seen {
             match one {
                 Seen::Signal(number) => orders.extend(order_of_signal(*number)),
-                Seen::Input(peer, bytes) if operators(*peer) => {
+                Seen::Input(peer, bytes) if operators(*peer) && !self.refused.contains(peer) => {
                     let lines = self.lines.entry(*peer).or_default();
                     lines.extend_from_slice(bytes);
                     while let Some(end) = lines.iter().position(|&b| b == b'\n') {
@@ -291,6 +320,7 @@ fn order_of_line(line: &str) -> Option<Order> {
         ("UNDRAIN", "") => Some(Order::Undrain),
         ("RESTART", "") => Some(Order::Restart(None)),
         ("RESTART", list) => Some(Order::Restart(Some(serde_json::from_str(list).ok()?))),
+        ("LOG", "info" | "poolcounterd=debug") => Some(Order::Log(rest.to_owned())),
         ("MAX-HOLD", "none") => Some(Order::Limit(Vec::new())),
         ("MAX-HOLD", limits) if !limits.is_empty() => {
             Some(Order::Limit(limits.split(' ').map(str::to_owned).collect()))
@@ -304,7 +334,9 @@ fn can_be_served(arguments: &[String]) -> bool {
     let words = ["poolcounterd"].into_iter().chain(arguments.iter().map(String::as_str));
     let Ok(options) = Options::try_parse_from(words) else { return false };
     let groups = [None, Some("7"), Some("operators")];
-    let has_two = options.control.is_some() && options.control == options.listen_unix;
+    let file_of = |path: &Option<String>| path.as_deref().map(plain);
+    let has_two =
+        options.control.is_some() && file_of(&options.control) == file_of(&options.listen_unix);
     groups.contains(&options.control_group.as_deref()) && !has_two
 }
 

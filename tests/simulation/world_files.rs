@@ -100,7 +100,7 @@ pub(in crate::server) mod fs {
 
     pub(in crate::server) fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
         let path = text(&path);
-        kernel(|k| k.paths.remove(path).map(drop).ok_or(Errno::NOENT.into()))
+        kernel(|k| k.unlink(path).map_err(Into::into))
     }
 
     pub(in crate::server) fn set_permissions(
@@ -109,7 +109,7 @@ pub(in crate::server) mod fs {
     ) -> io::Result<()> {
         let path = text(&path);
         kernel(|k| {
-            let there = k.paths.get_mut(path).ok_or(Errno::NOENT)?;
+            let there = k.path_mut(path)?;
             there.mode = permissions.mode() & 0o7777;
             Ok(())
         })
@@ -122,7 +122,7 @@ pub(in crate::server) mod fs {
     ) -> io::Result<()> {
         let path = text(&path);
         kernel(|k| {
-            let there = k.paths.get_mut(path).ok_or(Errno::NOENT)?;
+            let there = k.path_mut(path)?;
             there.group = group.or(there.group);
             Ok(())
         })

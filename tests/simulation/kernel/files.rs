@@ -22,6 +22,11 @@ pub(crate) enum Kind {
     Socket,
 }
 
+/// Another way to write a path leads to the same file.
+pub(crate) fn plain(path: &str) -> String {
+    path.replace("/./", "/")
+}
+
 impl Path {
     pub(crate) fn file() -> Self {
         Path { kind: Kind::File, inode: 0, mode: 0o755, group: None }
@@ -108,18 +113,30 @@ impl Reader {
 impl Kernel {
     pub(crate) fn add_path(&mut self, path: &str, there: Path) -> u64 {
         let inode = self.new_inode();
-        self.paths.insert(path.to_owned(), Path { inode, ..there });
+        self.paths.insert(plain(path), Path { inode, ..there });
         inode
     }
 
     pub(crate) fn path(&self, path: &str) -> Result<Path, Errno> {
-        self.paths.get(path).copied().ok_or(Errno::NOENT)
+        self.paths.get(&plain(path)).copied().ok_or(Errno::NOENT)
+    }
+
+    pub(crate) fn path_mut(&mut self, path: &str) -> Result<&mut Path, Errno> {
+        self.paths.get_mut(&plain(path)).ok_or(Errno::NOENT)
+    }
+
+    /// unlink(2) by the daemon.
+    pub(crate) fn unlink(&mut self, path: &str) -> Result<(), Errno> {
+        if self.is_foreign(self.path(path)?) {
+            self.robbed.push(path.to_owned());
+        }
+        self.paths.remove(&plain(path)).map(drop).ok_or(Errno::NOENT)
     }
 
     /// bind(2) to a path.
     pub(crate) fn bind_path(&mut self, fd: RawFd, path: &str) -> Result<(), Errno> {
         self.fault(Call::Bind)?;
-        if self.paths.contains_key(path) {
+        if self.path(path).is_ok() {
             return Err(Errno::ADDRINUSE);
         }
         let inode = self.add_path(path, Path::socket());

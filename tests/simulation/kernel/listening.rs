@@ -255,7 +255,7 @@ impl Kernel {
                 .max_by_key(|(_, socket)| socket.local.as_ref() == Some(to))
                 .map(|(id, _)| id),
             Local::Path(path) => {
-                let inode = self.paths.get(path)?.inode;
+                let inode = self.path(path).ok()?.inode;
                 let mut found = listening
                     .filter(|(_, socket)| socket.family == Family::Unix && socket.inode == inode);
                 found.next().map(|(id, _)| id)
