@@ -140,6 +140,9 @@ fn say_what_is_left() {
 pub(super) fn forget() {
     stderr::resume(Vec::new(), 0);
     limit::inherit(Vec::new());
+    if let Some(logger) = LOGGER.get() {
+        logger.replace_filter(Filter::default());
+    }
 }
 
 /// Writes a message for the person who started the daemon, without time or level.
