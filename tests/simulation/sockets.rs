@@ -43,6 +43,11 @@ fn is_for_clients(socket: &Socket, options: &Options) -> bool {
     }
 }
 
+/// Whether it listens for clients anywhere.
+pub(crate) fn serves_clients(server: &Server) -> bool {
+    listening(|socket| is_for_clients(socket, &server.options)).contains(&true)
+}
+
 /// When the loop sleeps in a drain, and all who waited are served, it listens for no more
 /// clients.
 pub(crate) fn check_drain(play: &Play) -> Result<(), Violation> {

@@ -6,6 +6,9 @@ use super::kernel::processes::PROGRAM;
 use super::kernel::{Seen, kernel};
 use super::operators::REQUESTS_BYTES_MAX;
 use super::oracle::Violation;
+use super::sockets::serves_clients;
+use crate::server::addresses::{Purpose, Wanted};
+use crate::server::listener::Listener;
 use crate::server::{Ended, Options, Server, logging};
 use clap::Parser;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +24,13 @@ pub(crate) struct Told {
     pub(crate) drains: bool,
     /// The drain has ended, or goes on: it could not be said.
     may_drain: bool,
+    /// How many of the sockets that were passed to the daemon it has open.
+    inherited: usize,
+    /// A drain has closed one of them: the daemon can't open it again, nor can the next
+    /// image.
+    has_lost: bool,
+    /// The port that `-p 0` got: clients know it.
+    free_port: Option<u16>,
     limits: Vec<String>,
     /// An operator has set them, not the command line.
     limits_were_set: bool,
@@ -135,8 +145,10 @@ impl Told {
             Order::Stop => self.stops = true,
             Order::Drain => (self.drains, self.may_drain) = (true, false),
             Order::Toggle if !self.drains => (self.drains, self.may_drain) = (true, false),
+            Order::Undrain | Order::Toggle if self.has_lost => {}
             Order::Undrain | Order::Toggle if self.drains => {
-                self.may_drain |= is_disturbed() || has_inherited();
+                // A passed socket may be closed in this turn, before or after that.
+                self.may_drain |= is_disturbed() || kernel(|k| k.was_passed);
                 self.drains = false;
             }
             Order::Undrain | Order::Toggle => {}
@@ -193,10 +205,16 @@ impl Told {
 
     /// At the end of a turn: what was said has its effect.
     fn check(&mut self, server: &Server) -> Result<(), Violation> {
-        let is_draining = server.serving.listeners.is_draining();
+        let listeners = &server.serving.listeners;
+        let is_draining = listeners.is_draining();
         if std::mem::take(&mut self.may_drain) {
             self.drains = is_draining;
+            if !is_draining && !serves_clients(server) {
+                return Err("it can't undrain, and drains no more".to_owned());
+            }
         }
+        self.note_inherited(listeners.all());
+        self.check_port(listeners.all())?;
         if is_draining != self.drains {
             return Err(format!("does it drain? {is_draining}, but should: {}", self.drains));
         }
@@ -210,6 +228,30 @@ impl Told {
             Some(set) if *set != filter => Err(format!("it logs {filter}, not {set}")),
             _ => Ok(()),
         }
+    }
+
+    fn note_inherited(&mut self, listeners: &[Listener]) {
+        let inherited = listeners.iter().filter(|listener| listener.is_inherited()).count();
+        self.has_lost |= inherited < self.inherited;
+        self.inherited = inherited;
+    }
+
+    /// The port that the kernel chose stays, over drains and hot restarts.
+    fn check_port(&mut self, listeners: &[Listener]) -> Result<(), Violation> {
+        let has_free_port = |listener: &&Listener| match &listener.wanted {
+            Some(Wanted::Tcp { address, purpose, .. }) => {
+                address.port() == 0 && *purpose == Purpose::Clients
+            }
+            _ => false,
+        };
+        let addresses = listeners.iter().filter(has_free_port).filter_map(Listener::tcp_address);
+        for port in addresses.map(|address| address.port()) {
+            let first = *self.free_port.get_or_insert(port);
+            if port != first {
+                return Err(format!("clients know port {first}, and it listens on {port}"));
+            }
+        }
+        Ok(())
     }
 
     /// After a hot restart.
@@ -346,9 +388,4 @@ fn is_disturbed() -> bool {
         let is_scarce = k.descriptors_max < 20_000;
         is_scarce || !k.calls.failures.is_empty() || k.has_foreigners()
     })
-}
-
-/// A socket was passed to the daemon, which can't open it again.
-fn has_inherited() -> bool {
-    kernel(|k| k.was_passed)
 }
