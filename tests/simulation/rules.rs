@@ -9,7 +9,8 @@ use super::oracle::{Conversation, Violation};
 use super::play::{Play, was_reset};
 use super::shares::{self, Before};
 use super::sockets::{
-    check_addresses, check_alone, check_drain, check_files, check_reserve, check_waiting,
+    check_addresses, check_alone, check_backlogs, check_drain, check_files, check_reserve,
+    check_waiting,
 };
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
@@ -43,6 +44,8 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_reserve(play, before)?;
     check_browsers(play)?;
     check_alone()?;
+    check_closed()?;
+    check_backlogs(play.server.as_ref().expect("it runs"))?;
     check_robbed()?;
     check_files(play.server.as_ref().expect("it runs"))?;
     check_idleness(play)
@@ -127,6 +130,19 @@ pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {
         allow.is_empty() || ip.is_some_and(|ip| allow.iter().any(|net| net.contains(&ip)))
     };
     play.browsers.check_turn(reporting.has_work(), listeners.is_draining(), may_be_served)
+}
+
+/// Of a socket that was closed nothing is left: no file, and no events, which go on as
+/// long as another process holds the socket.
+fn check_closed() -> Result<(), Violation> {
+    let dead = kernel(|k| k.dead_paths());
+    if !dead.is_empty() {
+        return Err(format!("it leaves {dead:?}, where it does not listen"));
+    }
+    if kernel(|k| k.watches_closed()) {
+        return Err("it hears of a socket that it has closed".to_owned());
+    }
+    Ok(())
 }
 
 /// What another daemon has bound stays.

@@ -8,7 +8,9 @@ use super::oracle::Violation;
 use super::play::Play;
 use super::rules::OTHER_DESCRIPTORS_MAX;
 use super::shares::Before;
+use super::world::fd::number;
 use crate::server::addresses::{Purpose, Wanted, wanted};
+use crate::server::listener::Life;
 use crate::server::{Options, Server};
 
 /// Standard streams, the files of a trial, signals, epoll.
@@ -139,6 +141,24 @@ pub(crate) fn check_alone() -> Result<(), Violation> {
         Some(address) => Err(format!("a second daemon can listen on {address} too")),
         None => Ok(()),
     }
+}
+
+/// Only the queue of a socket that closes has no room: others have that of the options,
+/// also the socket of a service manager, which keeps it for the next daemon.
+pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
+    for listener in server.serving.listeners.all() {
+        let file = kernel(|k| k.descriptor(number(&listener.socket)).expect("it is open").file);
+        let backlog = kernel(|k| k.backlog(file));
+        let is_open = listener.life == Life::Open;
+        let should = if is_open { server.options.backlog as usize } else { 0 };
+        if backlog != Some(should) {
+            return Err(format!("{}: a backlog of {backlog:?}, not {should}", listener.name));
+        }
+    }
+    if kernel(|k| k.has_shut_others()) {
+        return Err("a socket that another process still holds has no backlog".to_owned());
+    }
+    Ok(())
 }
 
 /// Descriptors that clients leave to hot restarts and operators, and to HTTP, if that is

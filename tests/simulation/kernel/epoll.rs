@@ -161,6 +161,16 @@ impl Kernel {
         self.files.iter().any(|(_, other)| is_due(other))
     }
 
+    /// Whether the daemon hears of sockets that it has closed, since another process still
+    /// holds them.
+    pub(crate) fn watches_closed(&self) -> bool {
+        let open: Vec<FileId> = self.table().values().map(|descriptor| descriptor.file).collect();
+        open.iter().any(|&file| match &self.files[file] {
+            File::Epoll(epoll) => epoll.watched.iter().any(|w| !open.contains(&w.file)),
+            _ => false,
+        })
+    }
+
     /// Whether a wait would return at once.
     pub(crate) fn has_events(&self, epoll: RawFd) -> bool {
         let Ok(descriptor) = self.descriptor(epoll) else {

@@ -207,6 +207,12 @@ impl Kernel {
         paths.map(|(path, _)| path.clone()).collect()
     }
 
+    /// Those of them to which nobody listens any more.
+    pub(crate) fn dead_paths(&self) -> Vec<String> {
+        let is_dead = |path: &String| self.listener_at(&Local::Path(path.clone())).is_none();
+        self.paths_without_listener().into_iter().filter(is_dead).collect()
+    }
+
     /// send(2) to the service manager.
     pub(crate) fn tell_manager(&mut self, message: &[u8]) -> Result<usize, Errno> {
         let told = self.notify.write(message, false);

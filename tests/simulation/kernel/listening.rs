@@ -263,6 +263,20 @@ impl Kernel {
         }
     }
 
+    pub(crate) fn backlog(&self, listener: FileId) -> Option<usize> {
+        match &self.files[listener] {
+            File::Socket(Socket { role: Role::Listening(queue), .. }) => Some(queue.backlog),
+            _ => None,
+        }
+    }
+
+    /// Whether newcomers find no room where only another process listens.
+    pub(crate) fn has_shut_others(&self) -> bool {
+        let is_open = |file: &FileId| self.table().values().any(|d| d.file == *file);
+        let mut others = self.held.keys().filter(|file| !is_open(file));
+        others.any(|&file| self.files.contains(file) && self.backlog(file) == Some(0))
+    }
+
     /// Newcomers that only the daemon can accept.
     pub(crate) fn waiting(&self) -> usize {
         self.queues().map(|(_, queue)| queue.waiting.len()).sum()
