@@ -2,6 +2,7 @@
 
 use super::browsers::{self, HTTP};
 use super::random::Random;
+use super::scenes::scene;
 use super::script::{CONTROL, OTHER_UNIX, Say, Script, Step, UNIX};
 use super::words::{ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS};
 use crate::protocol::Mode;
@@ -155,6 +156,9 @@ impl Habits {
                     steps.push(Step::Say { place, what, cut: 0 });
                 }
                 steps.push(Step::ArriveAll);
+            }
+            _ if self.operators && random.next() % 16 == 0 => {
+                steps.extend(scene(self.main, self.fails, random));
             }
             _ if self.operators && random.next() % 64 == 0 => {
                 // Behind a request that takes a while.

@@ -34,6 +34,7 @@ mod printed;
 pub(in crate::server) mod random;
 mod rest;
 mod rules;
+mod scenes;
 mod script;
 mod shares;
 mod shown;

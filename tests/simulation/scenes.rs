@@ -1,0 +1,76 @@
+//! What operators do in a row, and what would come together only once in many seeds.
+
+use super::random::Random;
+use super::script::{ACTIVATED, Step, UNIX};
+
+/// A turn for which all has arrived.
+fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
+    [Step::ArriveAll, Step::Turn { choices: random.next(), arrives: false, fails }]
+}
+
+/// One of them.
+pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
+    match random.next() % 4 {
+        0 => give_up(random),
+        1 => leave_early(random),
+        _ => drain_and_undrain(main, fails, random),
+    }
+}
+
+/// A drain in which a client stays. A hot restart may come between, and another daemon
+/// may be where this one has listened.
+fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
+    let ask = |line| Step::Ask { place: 0, line };
+    let to = random.one_of(&[main, main, ACTIVATED]);
+    let mut steps = vec![Step::Connect { place: 0, to, room: (100_000, 100_000) }];
+    steps.extend(turn(random, false));
+    steps.push(ask("DRAIN"));
+    if random.next() % 3 > 0 {
+        steps.extend(turn(random, false));
+    }
+    if random.next() % 2 == 0 {
+        steps.push(ask("RESTART"));
+        steps.extend(turn(random, false));
+        steps.push(Step::TrialEnds);
+        steps.extend(turn(random, false));
+    }
+    let other = match random.next() % 6 {
+        0 => Some(Step::ForeignPort { port: 7531, listens: true }),
+        1 => Some(Step::Foreign { path: UNIX, listens: true }),
+        _ => None,
+    };
+    steps.extend(other);
+    steps.push(ask("UNDRAIN"));
+    steps.extend(turn(random, fails));
+    match other {
+        Some(Step::Foreign { path, .. }) => steps.push(Step::Remove { path }),
+        Some(_) => steps.push(Step::ForeignPort { port: 7531, listens: false }),
+        None => {}
+    }
+    steps
+}
+
+/// Reports that take longer than a hot restart waits for them.
+fn give_up(random: &mut Random) -> Vec<Step> {
+    let mut steps = vec![Step::Ask { place: 0, line: "RESTART" }];
+    steps.extend(turn(random, false));
+    steps.extend((1..4).map(|place| Step::Ask { place, line: "STATS JSON" }));
+    steps.extend([Step::TrialEnds, Step::Advance { ms: 20_000 }]);
+    steps.extend(turn(random, false));
+    steps
+}
+
+/// An operator leaves before an answer, and another one comes.
+fn leave_early(random: &mut Random) -> Vec<Step> {
+    let mut steps = vec![
+        Step::Ask { place: 0, line: "RESTART [\"--nonsense\"]" },
+        Step::Ask { place: 0, line: "HELP" },
+        Step::OperatorLeaves { place: 0 },
+    ];
+    steps.extend(turn(random, false));
+    steps.push(Step::Ask { place: 0, line: "HELP" });
+    steps.extend(turn(random, false));
+    steps.push(Step::TrialEnds);
+    steps.extend(turn(random, false));
+    steps
+}
