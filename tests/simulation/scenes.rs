@@ -53,6 +53,9 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
 /// Reports that take longer than a hot restart waits for them.
 fn give_up(random: &mut Random) -> Vec<Step> {
     let mut steps = vec![Step::Ask { place: 0, line: "RESTART" }];
+    // An operator is heard in the turn after it is accepted.
+    steps.extend((1..4).map(|place| Step::Ask { place, line: "HELP" }));
+    steps.extend(turn(random, false));
     steps.extend(turn(random, false));
     steps.extend((1..4).map(|place| Step::Ask { place, line: "STATS JSON" }));
     steps.extend([Step::TrialEnds, Step::Advance { ms: 20_000 }]);
