@@ -90,6 +90,9 @@ impl Operators {
             return;
         }
         operator.unfinished.extend_from_slice(bytes);
+        if !bytes.contains(&b'\n') {
+            return;
+        }
         while let Some(end) = operator.unfinished.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = operator.unfinished.drain(..=end).collect();
             operator.received += 1;

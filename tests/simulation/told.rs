@@ -307,6 +307,10 @@ impl Told {
                 Seen::Input(peer, bytes) if operators(*peer) && !self.refused.contains(peer) => {
                     let lines = self.lines.entry(*peer).or_default();
                     lines.extend_from_slice(bytes);
+                    if !bytes.contains(&b'\n') {
+                        // As most of a request that is too long.
+                        continue;
+                    }
                     while let Some(end) = lines.iter().position(|&b| b == b'\n') {
                         let line: Vec<u8> = lines.drain(..=end).collect();
                         let line = String::from_utf8_lossy(&line);
