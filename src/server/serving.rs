@@ -69,18 +69,16 @@ impl Serving {
         let now = clock::now();
         self.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
         let timeout = self.time_until_next_work(deadline, now);
-        let result = self.poll.poll(events, timeout);
-        self.turn_began = clock::now();
-        let Err(e) = result else {
-            return;
-        };
-        // After an error, those of the last turn would remain.
-        events.clear();
-        if e.kind() != io::ErrorKind::Interrupted {
-            limited!(error, "waiting for events failed: {e}");
-            // No documented error leads here; avoids a busy loop.
-            thread::sleep(Duration::from_millis(10));
+        if let Err(e) = self.poll.poll(events, timeout) {
+            // Those of the last turn would remain.
+            events.clear();
+            if e.kind() != io::ErrorKind::Interrupted {
+                limited!(error, "waiting for events failed: {e}");
+                // No documented error leads here; avoids a busy loop.
+                thread::sleep(Duration::from_millis(10));
+            }
         }
+        self.turn_began = clock::now();
     }
 
     fn time_until_next_work(&self, deadline: Option<Time>, now: Time) -> Option<Duration> {

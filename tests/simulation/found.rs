@@ -275,3 +275,14 @@ fn memory_is_returned_when_the_last_of_a_crowd_leaves() {
     }
     check("-l 10.0.0.1 --control /run/control.sock", Start::Shell, steps);
 }
+
+/// The loop pauses after a failed wait. It took the time before the pause for that of the turn.
+#[test]
+fn a_newcomer_has_all_its_time_even_if_waiting_for_events_fails() {
+    let connect = |place| Step::Connect { place, to: "10.0.0.1:9531", room: (300, 200) };
+    // More than a turn accepts: the rest need no event.
+    let mut steps: Vec<Step> = (0..70).map(connect).collect();
+    steps.extend([turn(0, false), Step::Turn { choices: 19, arrives: false, fails: true }]);
+    let arguments = "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531";
+    check(arguments, Start::Shell, steps);
+}
