@@ -163,11 +163,13 @@ impl Requests {
     }
 
     /// Whether the rows are the first ones of all, the most frequent first, then by name.
-    /// Of who has gone, the host may be unknown.
+    /// Of who has gone, the host may be unknown, which may be the first row of those that
+    /// are not listed.
     fn is_top(&self, list: &List, is_private: bool, (minute, events): (u64, usize)) -> bool {
-        let of_clients = list.subject == Subject::Clients;
-        let may_be_unknown = |name: &str| of_clients && ["unknown", "hidden"].contains(&name);
-        if list.rows.iter().any(|(_, name)| may_be_unknown(name)) {
+        let is_unknown = |name: &str| ["unknown", "hidden"].contains(&name);
+        let may_be_unknown =
+            list.rows.len() == list.rows_max || list.rows.iter().any(|(_, name)| is_unknown(name));
+        if list.subject == Subject::Clients && may_be_unknown {
             return true;
         }
         let window = window_at(list.span, minute);
