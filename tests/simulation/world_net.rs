@@ -130,7 +130,10 @@ pub(in crate::server) mod net {
     pub(in crate::server) fn getpeername(fd: impl AsFd) -> Result<Option<SocketAddrAny>, Errno> {
         let fd = number(fd);
         kernel(|k| match &k.socket(fd)?.role {
-            Role::Stream(stream) if stream.has_peer() => Ok(stream.peer_address.map(Into::into)),
+            Role::Stream(stream) if stream.has_peer() => match stream.peer_path() {
+                Some(path) => Ok(Some(SocketAddrUnix::new(path)?.into())),
+                None => Ok(stream.peer_address.map(Into::into)),
+            },
             _ => Err(Errno::NOTCONN),
         })
     }

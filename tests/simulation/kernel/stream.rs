@@ -115,6 +115,11 @@ impl Stream {
         self.peer_address.is_none()
     }
 
+    /// Where a client has bound its end of a Unix socket, if it has.
+    pub(crate) fn peer_path(&self) -> Option<&'static str> {
+        (self.is_unix() && self.peer.is_multiple_of(3)).then_some("/home/a b\nRELEASED")
+    }
+
     /// Whether getpeername(2) has an answer; a Unix socket remembers a lost peer.
     pub(crate) fn has_peer(&self) -> bool {
         !self.is_dead || self.is_unix()
