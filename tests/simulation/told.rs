@@ -17,6 +17,9 @@ use std::ffi::OsString;
 /// How long a trial may take.
 const TRIAL_NS: u64 = 15_000_000_000;
 
+/// How long the death of a child may go unnoticed.
+const DEATH_SEEN_NS: u64 = 100_000_000;
+
 /// All of it, up to the last turn.
 #[derive(Default)]
 pub(crate) struct Told {
@@ -276,7 +279,7 @@ impl Told {
     /// It sleeps until then: not longer than a trial may take.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         let Some(trial) = &self.trial else { return Ok(()) };
-        if until_ns.is_none_or(|until_ns| until_ns > trial.begun_ns + TRIAL_NS) {
+        if until_ns.is_none_or(|until_ns| until_ns > trial.until_ns()) {
             return Err("it sleeps, and waits for a trial for too long".to_owned());
         }
         if kernel(|k| k.children.iter().any(|child| child.has_ended)) {
@@ -325,13 +328,19 @@ impl Told {
 }
 
 impl Trial {
+    /// When it must be over: at its limit, or soon after a child that was killed is dead.
+    fn until_ns(&self) -> u64 {
+        let seen_ns = kernel(|k| k.last_death_ns()).map(|dead_ns| dead_ns + DEATH_SEEN_NS);
+        seen_ns.unwrap_or(self.begun_ns + TRIAL_NS)
+    }
+
     /// It is under way, or has ended, and operators wait for reports. Clients ask the next
     /// image again.
     fn check_time(&self, operators_wait: impl Fn() -> bool) -> Result<(), Violation> {
         if self.is_reported && !operators_wait() {
             return Err("a trial has ended, and the hot restart waits for nobody".to_owned());
         }
-        if kernel(|k| k.now_ns) < self.begun_ns + TRIAL_NS {
+        if kernel(|k| k.now_ns) < self.until_ns() {
             return Ok(());
         }
         Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))

@@ -43,15 +43,7 @@ pub(in crate::server) mod process {
     }
 
     pub(in crate::server) fn kill_process(pid: Pid, _signal: Signal) -> Result<(), Errno> {
-        kernel(|k| {
-            let children = &mut k.children;
-            let child = children.iter_mut().find(|c| c.pid == pid.as_raw_nonzero().get());
-            let child = child.ok_or(Errno::SRCH)?;
-            if !child.has_ended {
-                (child.has_ended, child.status) = (true, 9);
-            }
-            Ok(())
-        })
+        kernel(|k| k.kill_child(pid.as_raw_nonzero().get()))
     }
 
     pub(in crate::server) struct WaitStatus(i32);
@@ -62,20 +54,16 @@ pub(in crate::server) mod process {
         }
     }
 
-    /// Never waits.
+    /// Waits for a child that was killed, unless told not to; never for others.
     pub(in crate::server) fn waitpid(
         pid: Option<Pid>,
-        _options: WaitOptions,
+        options: WaitOptions,
     ) -> Result<Option<(Pid, WaitStatus)>, Errno> {
         let pid = pid.expect("a child");
-        kernel(|k| {
-            let found = k.children.iter().position(|c| c.pid == pid.as_raw_nonzero().get());
-            let n = found.ok_or(Errno::CHILD)?;
-            if !k.children[n].has_ended {
-                return Ok(None);
-            }
-            Ok(Some((pid, WaitStatus(k.children.remove(n).status))))
-        })
+        let pid_number = pid.as_raw_nonzero().get();
+        let waits = !options.contains(WaitOptions::NOHANG);
+        let ended = kernel(|k| k.reap_child(pid_number, waits))?;
+        Ok(ended.map(|status| (pid, WaitStatus(status))))
     }
 
     pub(in crate::server) trait CommandExt {

@@ -23,6 +23,8 @@ pub(crate) struct Child {
     pub(crate) status: i32,
     /// Until then it runs, as far as the daemon can see.
     pub(crate) has_ended: bool,
+    /// It was killed, and until then its memory is freed.
+    pub(crate) dies_ns: Option<u64>,
 }
 
 /// Leaves the daemon's code where the real one would not return: the image was
@@ -59,7 +61,7 @@ impl Kernel {
         let table = self.tables.pop().expect("a child");
         self.release_all(table.values());
         let pid = self.new_pid();
-        self.children.push(Child { pid, status: status << 8, has_ended: false });
+        self.children.push(Child { pid, status: status << 8, has_ended: false, dies_ns: None });
         self.note(Seen::Forked(pid));
         pid
     }
@@ -76,6 +78,34 @@ impl Kernel {
             child.has_ended = true;
         }
         self.wake_all(|file| matches!(file, File::Child(_)));
+    }
+
+    /// SIGKILL ends a child at once, or after a while.
+    pub(crate) fn kill_child(&mut self, pid: i32) -> Result<(), Errno> {
+        let dies_ns = self.now_ns + [0, 0, 20_000_000, 300_000_000][self.below(4)];
+        let child = self.children.iter_mut().find(|child| child.pid == pid);
+        let child = child.ok_or(Errno::SRCH)?;
+        if !child.has_ended {
+            (child.status, child.dies_ns) = (9, Some(dies_ns));
+        }
+        Ok(())
+    }
+
+    /// waitpid(2); it `waits` only for a child that was killed.
+    pub(crate) fn reap_child(&mut self, pid: i32, waits: bool) -> Result<Option<i32>, Errno> {
+        let found = self.children.iter().position(|child| child.pid == pid);
+        let n = found.ok_or(Errno::CHILD)?;
+        let Child { has_ended, dies_ns, .. } = self.children[n];
+        if waits {
+            self.now_ns = self.now_ns.max(dies_ns.unwrap_or(0));
+        }
+        let is_dead = has_ended || dies_ns.is_some_and(|dies_ns| dies_ns <= self.now_ns);
+        Ok(is_dead.then(|| self.children.remove(n).status))
+    }
+
+    /// When the last child that was killed is dead.
+    pub(crate) fn last_death_ns(&self) -> Option<u64> {
+        self.children.iter().filter_map(|child| child.dies_ns).max()
     }
 
     pub(crate) fn has_ended(&self, pid: i32) -> bool {
