@@ -19,7 +19,7 @@ use super::random::{Random, number_from_environment, seed_of_the_day};
 use real::Real;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use script::Script;
+use script::{Script, Step};
 use simulated::Simulated;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -95,13 +95,18 @@ struct View {
 ///   peer that sends something is reset: RFC 1122, 4.2.2.13, "if new data is received
 ///   after CLOSE is called, its TCP SHOULD send a RST to show that data was lost". The
 ///   simulated kernel ends it properly; the daemon can't tell.
-fn is_allowed(real: &Answer, simulated: &Answer, is_full: bool) -> bool {
+/// Another event may come once the daemon's end is acknowledged, which Linux puts off; the
+/// simulated kernel has it at once here, and later elsewhere.
+fn is_allowed(real: &Answer, simulated: &Answer, is_full: bool, has_shut: bool) -> bool {
     let is_of_send = |answer: &Answer| {
         matches!(answer, Answer::Sent(_) | Answer::SentSome | Answer::Failed(Errno::AGAIN))
     };
     match (real, simulated) {
         (Answer::Read(_, _, said), Answer::Read(_, _, promised)) if is_full => {
             said == promised || (*said, *promised) == (Then::Reset, Then::End)
+        }
+        (Answer::Events(real), Answer::Events(simulated)) if has_shut => {
+            simulated.iter().all(|event| real.contains(event))
         }
         _ => real == simulated || is_full && is_of_send(real) && is_of_send(simulated),
     }
@@ -119,14 +124,21 @@ struct Difference {
 /// Where they differ first.
 fn play(script: &Script, lowest_fd: RawFd, arrival_max: Duration) -> Result<(), Difference> {
     let (mut real, mut simulated) = (Real::new(lowest_fd), Simulated::new());
+    let mut has_shut = false;
     for (n, step) in script.steps.iter().enumerate() {
         let was_full = simulated.is_full(step);
+        let shuts = matches!(step, Step::ShutWriting { .. });
+        has_shut |= shuts;
+        if was_full && shuts {
+            // When the end gets through depends on how memory is accounted for.
+            continue;
+        }
         let (said, promised) = (real.act(step), simulated.act(step));
         let differ = |real: &str, simulated: &str| {
             let why = format!("{step:?}:\n  Linux:     {real}\n  simulated: {simulated}");
             Difference { step: n, why }
         };
-        if !is_allowed(&said, &promised, was_full || simulated.is_full(step)) {
+        if !is_allowed(&said, &promised, was_full || simulated.is_full(step), has_shut) {
             return Err(differ(&format!("{said:?}"), &format!("{promised:?}")));
         }
         let promised = simulated.view();

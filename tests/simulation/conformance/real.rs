@@ -224,6 +224,7 @@ impl Real {
             Step::SendMuch { .. } => send_counted(socket, peer, MUCH),
             Step::Fill { .. } => fill(socket, peer),
             Step::PeerName { .. } => getpeername(socket).map(drop).into(),
+            Step::ShutWriting { .. } => shutdown(socket, Shutdown::Write).into(),
             Step::Watch { interest, .. } => {
                 self.tokens += 1;
                 let token = EventData::new_u64(self.tokens);

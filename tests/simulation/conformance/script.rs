@@ -89,6 +89,10 @@ pub(super) enum Step {
     PeerName {
         slot: u8,
     },
+    /// shutdown(2) of the daemon's half.
+    ShutWriting {
+        slot: u8,
+    },
     Watch {
         slot: u8,
         interest: Interest,
@@ -143,6 +147,7 @@ impl Step {
             | Step::Close { slot }
             | Step::Duplicate { slot, .. }
             | Step::PeerName { slot }
+            | Step::ShutWriting { slot }
             | Step::Watch { slot, .. }
             | Step::Rewatch { slot, .. }
             | Step::Unwatch { slot } => Some(slot),
@@ -224,7 +229,8 @@ fn step(random: &mut Random) -> Step {
         36 | 41 => Step::Fill { slot },
         42..44 => Step::Close { slot },
         44 => Step::Duplicate { slot, to: first_of(random, SLOTS) },
-        45 => Step::PeerName { slot },
+        45 if random.next() % 2 == 0 => Step::PeerName { slot },
+        45 => Step::ShutWriting { slot },
         46..49 => Step::Watch { slot, interest: interest(random) },
         49..52 => Step::Rewatch { slot, interest: interest(random) },
         52 => Step::Unwatch { slot },

@@ -199,6 +199,7 @@ impl Simulated {
                 _ => Err(Errno::NOTCONN),
             })
             .into(),
+            Step::ShutWriting { .. } => kernel(|k| k.shut_writing(fd)).into(),
             Step::Watch { interest, .. } => {
                 self.tokens += 1;
                 kernel(|k| k.watch(epoll, fd, self.tokens, interest.flags())).into()

@@ -14,6 +14,8 @@ pub(crate) enum Segment {
     /// Urgent data: tcp(7).
     Urgent,
     End,
+    /// The peer's kernel has acknowledged the daemon's end.
+    Acknowledged,
     /// A Unix socket was closed: there is no reset, and no way back.
     Closed,
     Reset,
@@ -99,7 +101,7 @@ impl Stream {
         if self.has_ended || self.is_dead {
             flags |= EventFlags::RDHUP;
         }
-        if self.is_dead {
+        if self.is_over() {
             flags |= EventFlags::HUP | EventFlags::OUT;
         }
         if self.error.is_some() {
@@ -122,7 +124,12 @@ impl Stream {
 
     /// Whether getpeername(2) has an answer; a Unix socket remembers a lost peer.
     pub(crate) fn has_peer(&self) -> bool {
-        !self.is_dead || self.is_unix()
+        !self.is_over() || self.is_unix()
+    }
+
+    /// Nothing more goes either way: it was lost, or both sides have ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_dead || self.is_shut && self.has_ended
     }
 
     /// Linux calls it writable from a third of free room on; a Unix socket, if no more
@@ -182,7 +189,7 @@ impl Stream {
     /// Takes what has arrived. Returns what happened, for those who watch; nothing if
     /// there is no room for it yet.
     pub(super) fn arrive(&mut self) -> Option<EventFlags> {
-        if self.is_dead {
+        if self.is_over() && !self.is_unix() {
             self.on_the_way.clear();
             return None;
         }
@@ -214,6 +221,7 @@ impl Stream {
                 self.has_ended = true;
                 Some(EventFlags::all())
             }
+            Segment::Acknowledged => Some(EventFlags::all()),
             Segment::Closed => {
                 self.lose(None);
                 Some(EventFlags::all())

@@ -256,11 +256,17 @@ impl Kernel {
 
     /// shutdown(2) of the daemon's writing side.
     pub(crate) fn shut_writing(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let file = self.descriptor(fd)?.file;
         let stream = self.stream_of(fd)?;
-        if stream.is_dead {
-            return Err(Errno::NOTCONN);
+        let is_over = stream.is_over() && !stream.is_unix();
+        if !stream.is_shut && !is_over && !stream.is_unix() {
+            stream.on_the_way.push_back(Segment::Acknowledged);
         }
         stream.is_shut = true;
+        self.wake(file, EventFlags::all());
+        if is_over {
+            return Err(Errno::NOTCONN);
+        }
         // Who has an answer of HTTP makes room for others.
         self.left_alone.clear();
         Ok(())
@@ -292,8 +298,11 @@ impl Kernel {
         };
         // Unread input makes it a reset, at once or when more arrives.
         let has_unread = !stream.arrived.is_empty() || stream.is_urgent;
-        let is_reset = has_unread || stream.is_dead;
-        let sends_more = stream.on_the_way.iter().any(|s| !matches!(s, Segment::End));
+        let is_nothing = |s: &Segment| matches!(s, Segment::End | Segment::Acknowledged);
+        let sends_more = !stream.on_the_way.iter().all(is_nothing);
+        // If its own end came first, the peer hears only of that.
+        let has_told = stream.is_shut && !stream.is_unix();
+        let is_reset = (has_unread || sends_more) && !has_told || stream.is_dead;
         peer.has_closed = stream.is_closed_there || stream.is_dead;
         peer.has_ended = stream.has_ended || peer.has_closed;
         if !stream.has_ended && !stream.is_dead {
@@ -305,7 +314,7 @@ impl Kernel {
         peer.socket = None;
         peer.left = stream.sent;
         if peer.ending.is_none() {
-            let ending = if is_reset || sends_more { Ending::Reset } else { Ending::End };
+            let ending = if is_reset { Ending::Reset } else { Ending::End };
             peer.ending = Some(ending);
         }
     }
