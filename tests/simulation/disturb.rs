@@ -15,6 +15,11 @@ pub(crate) fn disturb(step: &Step) {
             }
         }
         Step::Binary { is_there: false } => drop(k.paths.remove(PROGRAM)),
+        Step::DirectoryReplaced => {
+            k.add_path(PROGRAM, Path::file());
+            // A daemon that was started there is in one that has no name any more.
+            k.directory = k.directory.filter(|directory| directory.is_empty());
+        }
         Step::ManagerLetsGo => k.let_go(),
         Step::LosesOne => k.loses_one = true,
         Step::Descriptors { max } => {

@@ -289,6 +289,7 @@ impl Habits {
         let yes = random.next() % 2 == 0;
         match random.next() % 9 {
             0 => Step::Descriptors { max: random.one_of(&[34, 36, 40, 60, 20_000]) },
+            1 if random.next() % 2 == 0 => Step::DirectoryReplaced,
             1 => Step::Binary { is_there: random.next() % 4 > 0 },
             2 => Step::Remove { path },
             3 => Step::Foreign { path, listens: yes },

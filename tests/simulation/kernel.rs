@@ -85,6 +85,8 @@ pub(crate) struct Kernel {
     /// Descriptions that another process holds too.
     pub(crate) held: BTreeMap<FileId, usize>,
     pub(crate) paths: BTreeMap<String, Path>,
+    /// Where the daemon was started; `None` once that has been removed.
+    pub(crate) directory: Option<&'static str>,
     pub(crate) peers: BTreeMap<u32, Peer>,
     /// Of the files that other daemons listen on.
     foreign_inodes: Vec<u64>,
@@ -134,6 +136,7 @@ impl Kernel {
             image: 0,
             held: BTreeMap::new(),
             paths: BTreeMap::new(),
+            directory: Some(""),
             peers: BTreeMap::new(),
             foreign_inodes: Vec::new(),
             foreign_ports: Vec::new(),

@@ -124,6 +124,8 @@ pub(crate) enum Step {
     Binary {
         is_there: bool,
     },
+    /// The binary's directory is replaced by another one, with another binary.
+    DirectoryReplaced,
     /// The limit of descriptors changes.
     Descriptors {
         max: u64,
@@ -155,6 +157,8 @@ pub(crate) enum Step {
 pub(crate) enum Start {
     /// A shell.
     Shell,
+    /// A shell, in the directory of the binary.
+    Directory,
     /// A service manager, which wants to hear of it.
     Manager,
     /// One that wants to hear from a watchdog too.

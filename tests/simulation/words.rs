@@ -67,7 +67,7 @@ pub(super) const REQUESTS: &[&str] = &[
 pub(super) const STARTS: &[Start] = &[
     Start::Shell,
     Start::Shell,
-    Start::Shell,
+    Start::Directory,
     Start::Manager,
     Start::Manager,
     Start::Watchdog,

@@ -78,9 +78,9 @@ pub(in crate::server) mod fs {
         })
     }
 
-    /// The working directory is `/`.
     pub(in crate::server) fn absolute(path: PathBuf) -> io::Result<PathBuf> {
-        Ok(Path::new("/").join(path))
+        let path = text(&path);
+        kernel(|k| Ok(k.absolute(path)?.into()))
     }
 
     pub(in crate::server) fn is_file(path: &Path) -> bool {

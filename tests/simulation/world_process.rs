@@ -72,13 +72,19 @@ pub(in crate::server) mod process {
     }
 
     pub(in crate::server) struct Command {
+        program: String,
         arguments: Vec<OsString>,
         variables: Vec<(String, OsString)>,
     }
 
     impl Command {
         pub(in crate::server) fn new(program: impl AsRef<OsStr>) -> Self {
-            Command { arguments: vec![program.as_ref().to_owned()], variables: Vec::new() }
+            let program = program.as_ref();
+            Command {
+                program: program.to_str().expect("a path in UTF-8").to_owned(),
+                arguments: vec![program.to_owned()],
+                variables: Vec::new(),
+            }
         }
 
         pub(in crate::server) fn arg(&mut self, argument: impl AsRef<OsStr>) -> &mut Self {
@@ -128,7 +134,7 @@ pub(in crate::server) mod process {
         fn exec(&mut self) -> io::Error {
             if kernel(|k| k.is_in_child()) {
                 let failed = kernel(|k| {
-                    k.path(super::super::kernel::processes::PROGRAM)?;
+                    k.path(&self.program)?;
                     k.fault(Call::Exec)
                 });
                 return match failed {
@@ -139,7 +145,7 @@ pub(in crate::server) mod process {
                 };
             }
             let variables = std::mem::take(&mut self.variables);
-            match kernel(|k| k.execute(self.arguments.clone(), variables)) {
+            match kernel(|k| k.execute(&self.program, self.arguments.clone(), variables)) {
                 Ok(()) => resume_unwind(Box::new(Executed)),
                 Err(errno) => errno.into(),
             }

@@ -117,12 +117,22 @@ impl Kernel {
         inode
     }
 
+    /// The absolute path: of a relative one, as seen from the working directory.
+    pub(crate) fn absolute(&self, path: &str) -> Result<String, Errno> {
+        if path.starts_with('/') {
+            return Ok(plain(path));
+        }
+        let directory = self.directory.ok_or(Errno::NOENT)?;
+        Ok(plain(&format!("{directory}/{path}")))
+    }
+
     pub(crate) fn path(&self, path: &str) -> Result<Path, Errno> {
-        self.paths.get(&plain(path)).copied().ok_or(Errno::NOENT)
+        self.paths.get(&self.absolute(path)?).copied().ok_or(Errno::NOENT)
     }
 
     pub(crate) fn path_mut(&mut self, path: &str) -> Result<&mut Path, Errno> {
-        self.paths.get_mut(&plain(path)).ok_or(Errno::NOENT)
+        let path = self.absolute(path)?;
+        self.paths.get_mut(&path).ok_or(Errno::NOENT)
     }
 
     /// unlink(2) by the daemon.
@@ -130,7 +140,8 @@ impl Kernel {
         if self.is_foreign(self.path(path)?) {
             self.robbed.push(path.to_owned());
         }
-        self.paths.remove(&plain(path)).map(drop).ok_or(Errno::NOENT)
+        let path = self.absolute(path)?;
+        self.paths.remove(&path).map(drop).ok_or(Errno::NOENT)
     }
 
     /// bind(2) to a path.

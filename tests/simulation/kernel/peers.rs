@@ -243,6 +243,11 @@ impl Kernel {
         let tcp = Local::Tcp(SocketAddr::from(([10, 0, 0, 1], 7531)));
         match start {
             Start::Shell => return,
+            Start::Directory => {
+                self.arguments[0] = "./poolcounterd".into();
+                self.directory = Some("/usr/bin");
+                return;
+            }
             Start::Stdin => {
                 // Such a machine is an old one.
                 self.is_old = true;

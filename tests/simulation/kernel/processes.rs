@@ -115,10 +115,11 @@ impl Kernel {
     /// execve(2) by the daemon: what is not close-on-exec stays.
     pub(crate) fn execute(
         &mut self,
+        program: &str,
         arguments: Vec<OsString>,
         variables: Vec<(String, OsString)>,
     ) -> Result<(), Errno> {
-        self.path(PROGRAM)?;
+        self.path(program)?;
         self.fault(Call::Exec)?;
         self.image += 1;
         self.image_descriptors_max = self.descriptors_max;
