@@ -1,12 +1,13 @@
 //! Which connections may be served, and the statistics of connections: from what the
 //! kernel saw of them, and the options.
 
-use super::browsers::HTTP_PORT;
+use super::browsers::{HTTP, HTTP_PORT};
 use super::kernel::streams::Local;
 use super::kernel::{Seen, kernel};
 use super::oracle::Violation;
 use crate::engine::statistics::Counters;
 use crate::server::Options;
+use crate::server::http::CONNECTIONS_MAX;
 use crate::server::stream::OUTPUT_BYTES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -72,7 +73,10 @@ impl Connections {
                     }
                 }
                 Seen::Closed(peer) => drop(self.open.remove(peer)),
-                Seen::Dropped(peer) if kernel(|k| k.calls.failures.is_empty()) => {
+                // HTTP with a full house is another matter.
+                Seen::Dropped(peer)
+                    if !is_http_full() && kernel(|k| k.calls.failures.is_empty()) =>
+                {
                     return Err(format!("newcomer {peer} waits where nobody accepts any more"));
                 }
                 Seen::AcceptFailed => self.counters.connect_errors += 1,
@@ -243,4 +247,8 @@ fn is_for_clients(peer: u32, to: &Local, options: &Options, then: &[Seen]) -> bo
         }
         Local::Path(_) => true,
     }
+}
+
+fn is_http_full() -> bool {
+    kernel(|k| k.connections_to(HTTP)).len() >= CONNECTIONS_MAX
 }

@@ -183,7 +183,7 @@ impl Kernel {
     }
 
     /// Whether this call fails, and how: with the errors of
-    /// tests/daemon/faults_from_below.rs.
+    /// tests/daemon/faults_from_below.rs, but for EAGAIN where Linux would take the bytes.
     pub(crate) fn fault(&mut self, call: Call) -> Result<(), Errno> {
         if !self.one_in(self.one_fails_in) {
             return Ok(());
@@ -216,6 +216,12 @@ impl Kernel {
                 Errno::NOMEM,
                 Errno::NOBUFS,
                 Errno::IO,
+                Errno::CONNREFUSED,
+                Errno::NOTCONN,
+                Errno::BADF,
+                Errno::FAULT,
+                Errno::INVAL,
+                Errno::NOTSOCK,
             ],
             Call::Send => &[
                 Errno::INTR,
@@ -227,11 +233,33 @@ impl Kernel {
                 Errno::NOBUFS,
                 Errno::NOMEM,
                 Errno::IO,
+                Errno::MSGSIZE,
+                Errno::NOTCONN,
+                Errno::BADF,
+                Errno::FAULT,
+                Errno::INVAL,
+                Errno::NOTSOCK,
+                Errno::OPNOTSUPP,
+                Errno::DESTADDRREQ,
             ],
-            Call::Wait => &[Errno::INTR, Errno::INTR, Errno::BADF],
+            Call::Wait => &[Errno::INTR, Errno::INTR, Errno::BADF, Errno::FAULT, Errno::INVAL],
             Call::Watch => &[Errno::NOMEM, Errno::NOSPC],
+            Call::WatchConnection => &[
+                Errno::NOMEM,
+                Errno::NOSPC,
+                Errno::PERM,
+                Errno::EXIST,
+                Errno::BADF,
+                Errno::INVAL,
+                Errno::LOOP,
+                Errno::NOENT,
+            ],
             Call::Open => &[Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS],
             Call::Bind => &[Errno::ADDRINUSE, Errno::ADDRNOTAVAIL, Errno::ACCESS],
+            Call::Listen => &[Errno::ADDRINUSE, Errno::NOBUFS],
+            Call::SetMode => &[Errno::PERM, Errno::ROFS, Errno::IO],
+            Call::Log => &[Errno::NOSPC, Errno::IO, Errno::PIPE, Errno::AGAIN, Errno::INTR],
+            Call::Store => &[Errno::NOSPC, Errno::NOMEM, Errno::INTR],
             Call::SetOption => &[Errno::NOBUFS],
             Call::Fork => &[Errno::NOMEM, Errno::AGAIN],
             Call::Exec => &[Errno::NOENT, Errno::NOMEM, Errno::ACCESS],

@@ -13,10 +13,18 @@ pub(crate) enum Call {
     Send,
     Wait,
     Watch,
+    WatchConnection,
     /// Anything that opens a descriptor.
     Open,
     Bind,
+    Listen,
+    /// Of a socket's file: chmod(2), chown(2).
+    SetMode,
     SetOption,
+    /// write(2) to the log.
+    Log,
+    /// write(2) to a file in memory.
+    Store,
     Fork,
     Exec,
 }

@@ -109,8 +109,9 @@ impl Kernel {
     }
 
     fn fault_of_watch(&mut self, file: FileId) -> Result<(), Errno> {
-        let result = self.fault(Call::Watch);
         let peer = self.stream(file).map(|stream| stream.peer);
+        let call = if peer.is_some() { Call::WatchConnection } else { Call::Watch };
+        let result = self.fault(call);
         if let (Err(_), Some(peer)) = (result, peer) {
             self.note(Seen::WatchFailed(peer));
             if let Some(peer) = self.peers.get_mut(&peer) {

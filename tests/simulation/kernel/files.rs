@@ -243,6 +243,7 @@ impl Kernel {
 
     /// pwrite(2).
     pub(crate) fn write_at(&mut self, fd: RawFd, bytes: &[u8], at: usize) -> Result<usize, Errno> {
+        self.fault(Call::Store)?;
         let memory = self.memory(fd)?;
         let end = at + bytes.len();
         if end > memory.bytes.len() {
@@ -259,7 +260,10 @@ impl Kernel {
     pub(crate) fn write(&mut self, fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
         match self.file(fd)? {
             File::Null => Ok(bytes.len()),
-            File::Log => self.log.write(bytes, true),
+            File::Log => {
+                self.fault(Call::Log)?;
+                self.log.write(bytes, true)
+            }
             File::Memory(memory) => {
                 let at = memory.position;
                 let len = self.write_at(fd, bytes, at)?;

@@ -145,6 +145,7 @@ impl Kernel {
             queue.backlog = backlog;
             return Ok(());
         }
+        self.fault(Call::Listen)?;
         if self.is_taken(own) {
             return Err(Errno::ADDRINUSE);
         }
