@@ -24,7 +24,22 @@ pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
             return Err(format!("slot {slot} keeps {kept} bytes for {unsent} bytes to send"));
         }
     }
+    check_pauses(play)?;
     check_returned(play)
+}
+
+/// The loop serves nobody while memory is returned: that is not for each turn.
+fn check_pauses(play: &mut Play) -> Result<(), Violation> {
+    let (returns, now_ns) = kernel(|k| (k.calls.returns_memory, k.now_ns));
+    if !returns {
+        return Ok(());
+    }
+    match play.returned_ns.replace(now_ns) {
+        Some(last_ns) if now_ns < last_ns + RETURNED_NS => {
+            Err(format!("memory is returned at {last_ns} ns, and again at {now_ns} ns"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Most places of connections and keys are in use, or it is not for long that they are

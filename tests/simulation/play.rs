@@ -41,6 +41,8 @@ pub(crate) struct Play {
     pub(crate) last_turn_ns: u64,
     /// Since then memory could be returned to the system.
     pub(crate) spare_since_ns: Option<u64>,
+    /// When memory was returned to it.
+    pub(crate) returned_ns: Option<u64>,
     pub(crate) turns: usize,
     pub(crate) restarts: usize,
     pub(crate) told: Told,
@@ -89,6 +91,7 @@ impl Play {
             idle_turns: 0,
             last_turn_ns: 0,
             spare_since_ns: None,
+            returned_ns: None,
             turns: 0,
             restarts: 0,
             told: Told::default(),

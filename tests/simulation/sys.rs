@@ -23,7 +23,9 @@ pub(in crate::server) fn ignore_sigpipe() {}
 
 pub(in crate::server) fn unblock_signals() {}
 
-pub(in crate::server) fn give_memory_back() {}
+pub(in crate::server) fn give_memory_back() {
+    kernel(|k| k.calls.returns_memory = true);
+}
 
 pub(in crate::server) fn is_session_leader() -> bool {
     true

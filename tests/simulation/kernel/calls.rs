@@ -55,6 +55,8 @@ pub(crate) struct Calls {
     pub(crate) timeout_ns: Option<Option<u64>>,
     pub(crate) failures: Vec<(Call, Errno)>,
     pub(crate) seen: Vec<Seen>,
+    /// Unused memory was returned, which takes a while.
+    pub(crate) returns_memory: bool,
     /// It waits for a reader before it ends, and clients are still connected.
     pub(crate) waits_with_clients: bool,
 }
