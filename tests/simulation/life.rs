@@ -5,7 +5,7 @@ use super::manager;
 use super::oracle::Violation;
 use super::play::Play;
 use super::rules;
-use super::sockets::clients_waiting;
+use super::sockets::{check_kept, clients_addresses, clients_waiting};
 use crate::server::{Ended, Options, Server};
 use clap::Parser;
 
@@ -42,6 +42,7 @@ impl Play {
         if kernel(|k| k.has_leaked()) {
             return Err("the next image gets a descriptor that it does not know of".to_owned());
         }
+        let addresses = clients_addresses(self.server.as_ref().expect("it ran"));
         // Its destructors close nothing: the descriptors are the new image's.
         drop(self.server.take());
         let holders = self.oracle.holders();
@@ -60,7 +61,9 @@ impl Play {
         self.operators.note_restart(&seen);
         self.check_connections()?;
         rules::check_browsers(self)?;
-        self.told.check_resumed(self.server.as_ref().expect("it runs"))
+        let server = self.server.as_ref().expect("it runs");
+        check_kept(server, &addresses)?;
+        self.told.check_resumed(server)
     }
 
     fn check_connections(&mut self) -> Result<(), Violation> {

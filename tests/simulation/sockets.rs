@@ -10,8 +10,9 @@ use super::rules::OTHER_DESCRIPTORS_MAX;
 use super::shares::Before;
 use super::world::fd::number;
 use crate::server::addresses::{Purpose, Wanted, wanted};
-use crate::server::listener::Life;
+use crate::server::listener::{Life, Listener};
 use crate::server::{Options, Server};
+use std::net::SocketAddr;
 
 /// Standard streams, the files of a trial, signals, epoll.
 const OWN_DESCRIPTORS: usize = 3 + 2 + 1 + 1;
@@ -109,6 +110,30 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
         }
     }
     check_keepalive(options)
+}
+
+/// The addresses that newcomers find clients' own sockets at.
+pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
+    let listeners = server.serving.listeners.all().iter();
+    let serves = |l: &&Listener| l.purpose() == Purpose::Clients && l.life == Life::Open;
+    listeners.filter(serves).filter_map(Listener::tcp_address).collect()
+}
+
+/// A hot restart keeps the socket of an exact address that a wildcard serves too: the
+/// kernel prefers it, and would reset who is in its queue when it closes.
+pub(crate) fn check_kept(server: &Server, before: &[SocketAddr]) -> Result<(), Violation> {
+    let now = clients_addresses(server);
+    let is_covered = |one: &SocketAddr| {
+        let covers = |other: &SocketAddr| {
+            let is_family = one.is_ipv4() || other.is_ipv6();
+            other.ip().is_unspecified() && one.port() == other.port() && is_family
+        };
+        now.iter().any(covers)
+    };
+    match before.iter().find(|one| is_covered(one) && !now.contains(one)) {
+        Some(one) => Err(format!("{one} was closed, which is still served")),
+        None => Ok(()),
+    }
 }
 
 /// A host that is gone is noticed after `--keepalive` seconds at the earliest, and after
