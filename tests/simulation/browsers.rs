@@ -116,8 +116,8 @@ struct Browser {
     is_served: bool,
     /// It was closed for a reason, before it had to hear anything.
     is_excused: bool,
-    /// The daemon drained, or not, while it waited.
-    drained: [bool; 2],
+    /// Whether the daemon drained when it was asked.
+    drained: Option<bool>,
     stage: Stage,
     /// When the stage must be over; `None` before it is accepted.
     until_ns: Option<u64>,
@@ -147,7 +147,7 @@ impl Browsers {
             question: None,
             is_served: false,
             is_excused: false,
-            drained: [false; 2],
+            drained: None,
             stage: Stage::Asking,
             until_ns: None,
             from_ns: None,
@@ -245,8 +245,8 @@ impl Browsers {
         let was_full = self.open.len() + kernel(|k| k.calls.accepted) > CONNECTIONS_MAX;
         let may_lose = was_full || kernel(|k| !k.calls.failures.is_empty() || k.calls.arrives);
         // Orders come last in a turn.
-        for browser in self.all.values_mut().filter(|b| b.question.is_some() && !b.is_served) {
-            browser.drained[usize::from(self.was_draining)] = true;
+        for browser in self.all.values_mut().filter(|b| b.question.is_some()) {
+            browser.drained.get_or_insert(self.was_draining);
         }
         self.was_draining = is_draining;
         for &peer in self.open.difference(&open) {
@@ -339,9 +339,8 @@ impl Browser {
         let should: &[u16] = match due {
             Asked::This(Due::Status(status)) => &[status],
             Asked::This(Due::Ready) => match self.drained {
-                [_, false] => &[200],
-                [false, true] => &[503],
-                [true, true] => &[200, 503],
+                Some(true) => &[503],
+                _ => &[200],
             },
             Asked::This(_) => &[200],
             Asked::Partly => &[408],

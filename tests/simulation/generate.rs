@@ -8,7 +8,7 @@ use super::words::{ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, ST
 use crate::protocol::Mode;
 
 /// Places of clients are below, those of operators elsewhere.
-const FIRST_BROWSER: u8 = 50;
+pub(super) const FIRST_BROWSER: u8 = 50;
 
 /// The kind of a run: what may happen, and how often.
 struct Habits {

@@ -1,7 +1,9 @@
 //! What operators do in a row, and what would come together only once in many seeds.
 
+use super::browsers::{self, HTTP};
+use super::generate::FIRST_BROWSER;
 use super::random::Random;
-use super::script::{ACTIVATED, Step, UNIX};
+use super::script::{ACTIVATED, Say, Step, UNIX};
 
 /// A turn for which all has arrived.
 fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
@@ -27,6 +29,7 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
     steps.push(ask("DRAIN"));
     if random.next() % 3 > 0 {
         steps.extend(turn(random, false));
+        steps.extend(ask_whether_ready(random));
     }
     if random.next() % 2 == 0 {
         steps.push(ask("RESTART"));
@@ -47,6 +50,19 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
         Some(_) => steps.push(Step::ForeignPort { port: 7531, listens: false }),
         None => {}
     }
+    steps
+}
+
+/// Somebody asks over HTTP whether it is ready.
+fn ask_whether_ready(random: &mut Random) -> Vec<Step> {
+    let place = FIRST_BROWSER;
+    let text = browsers::texts().find(|text| text.contains("/-/ready")).expect("one of them");
+    let mut steps = vec![
+        Step::Connect { place, to: HTTP, room: (100_000, 100_000) },
+        Step::Say { place, what: Say::Http(text), cut: 0 },
+    ];
+    steps.extend(turn(random, false));
+    steps.push(Step::Read { place, max: 100_000 });
     steps
 }
 
