@@ -20,6 +20,9 @@ const READ_NS: u64 = 10_000_000_000;
 /// And to close.
 const CLOSE_NS: u64 = 2_000_000_000;
 
+/// Who takes an answer within this time does not lose it to a newcomer.
+const PROMPT_NS: u64 = 1_000_000_000;
+
 /// After an answer, so much input is thrown away.
 const DISCARDED_BYTES: usize = 16 * 2048;
 
@@ -243,7 +246,7 @@ impl Browsers {
         }
         let may_wait = std::mem::replace(&mut self.was_busy, is_busy) || is_busy;
         let was_full = self.open.len() + kernel(|k| k.calls.accepted) > CONNECTIONS_MAX;
-        let may_lose = was_full || kernel(|k| !k.calls.failures.is_empty() || k.calls.arrives);
+        let is_disturbed = kernel(|k| !k.calls.failures.is_empty() || k.calls.arrives);
         // Orders come last in a turn.
         for browser in self.all.values_mut().filter(|b| b.question.is_some()) {
             browser.drained.get_or_insert(self.was_draining);
@@ -251,6 +254,7 @@ impl Browsers {
         self.was_draining = is_draining;
         for &peer in self.open.difference(&open) {
             let browser = self.all.get_mut(&peer).expect("it has connected");
+            let may_lose = is_disturbed || was_full && !browser.is_prompt(now_ns);
             browser
                 .check_closed(may_lose, kernel(|k| k.peers[&peer].has_ended), now_ns)
                 .map_err(|why| format!("HTTP client {peer} is closed: {why}"))?;
@@ -360,6 +364,13 @@ impl Browser {
         let Browser { stage, until_ns, received, discarded, .. } = self;
         let start = received[..received.len().min(60)].escape_ascii();
         format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
+    }
+
+    /// It has asked, and may take some more time for the answer, also when the house is
+    /// full.
+    fn is_prompt(&self, now_ns: u64) -> bool {
+        let is_early = |from_ns: u64| now_ns + READ_NS <= from_ns + PROMPT_NS;
+        self.stage == Stage::Reading && self.from_ns.is_some_and(is_early)
     }
 
     /// It was open before a turn, and is closed.
