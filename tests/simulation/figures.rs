@@ -9,6 +9,8 @@ use serde_json::Value;
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pauses_ns: Vec<u64>,
+    /// How many were refused so far.
+    refused: u64,
     restart_began_ns: u64,
     /// Whether the last turn of this image had events, and whether one before it had.
     events: [bool; 2],
@@ -26,6 +28,15 @@ impl Figures {
         self.events[1]
     }
 
+    /// So many hot restarts were refused.
+    pub(crate) fn note_refused(&mut self, refused: u64) {
+        self.refused = refused;
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
+    }
+
     /// The next image begins: that takes a moment.
     pub(crate) fn note_restart(&mut self) {
         self.events = [false; 2];
@@ -41,7 +52,7 @@ impl Figures {
         self.pauses_ns.push(kernel(|k| k.now_ns) - self.restart_began_ns);
     }
 
-    fn judge(&self, json: &Value, had_events: bool) -> Result<(), Violation> {
+    fn judge(&self, json: &Value, question: &Question) -> Result<(), Violation> {
         let restarts = &json["hot_restarts"];
         let done = restarts["done"].as_u64().unwrap_or(u64::MAX) as usize;
         let pauses_ns = self.pauses_ns.get(..done).ok_or("so many restarts were not done")?;
@@ -53,8 +64,12 @@ impl Figures {
         if !is_shown("pause_s", pauses_ns.iter().sum()) || !is_shown("last_pause_s", last_ns) {
             return Err(format!("{restarts} instead of {pauses_ns:?}"));
         }
+        let refused = restarts["refused"].as_u64().unwrap_or(u64::MAX);
+        if !(question.refused..=self.refused).contains(&refused) {
+            return Err(format!("{restarts}, and {} were refused", self.refused));
+        }
         let turns = &json["turns"]["events"];
-        if had_events && turns["sum"].as_f64() == Some(0.0) {
+        if question.had_events && turns["sum"].as_f64() == Some(0.0) {
             return Err(format!("no turn had an event: {turns}"));
         }
         Ok(())
@@ -69,7 +84,7 @@ impl Moments {
         is_private: bool,
     ) -> Result<(), Violation> {
         let json: Value = serde_json::from_str(text).map_err(|e| format!("{text:?}: {e}"))?;
-        self.figures.judge(&json, question.had_events)?;
+        self.figures.judge(&json, question)?;
         let object = json["counters"].as_object().ok_or("no counters")?;
         let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
         let counters = object.iter().map(|(name, value)| (name.as_str(), number(value)));

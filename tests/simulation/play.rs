@@ -343,6 +343,7 @@ impl Play {
                 || self.operators.wait_for_daemon(is_making)
         };
         self.told.follow(&seen, is_operator, operators_wait, server)?;
+        self.oracle.moments.figures.note_refused(self.told.restarts_refused);
         self.browsers.check_newcomers(&seen, &server.options)?;
         rules::check_turn(self, &before)?;
         match end {

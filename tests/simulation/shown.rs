@@ -63,6 +63,8 @@ pub(crate) struct Question {
     pub(crate) since: usize,
     pub(crate) privacy: Privacy,
     pub(crate) had_events: bool,
+    /// How many hot restarts were refused before.
+    pub(crate) refused: u64,
 }
 
 /// Whether `--private` is on, and since which image.
@@ -176,6 +178,7 @@ impl Moments {
             since: (self.first + self.all.len()).saturating_sub(1),
             privacy: self.privacy,
             had_events: self.figures.had_events(),
+            refused: self.figures.refused(),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::server::{Ended, Options, Server, logging};
 use clap::Parser;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 
 /// How long a trial may take.
 const TRIAL_NS: u64 = 15_000_000_000;
@@ -40,6 +41,8 @@ pub(crate) struct Told {
     /// What to log, once an operator has set it: no command line here says something else.
     filter: Option<String>,
     trial: Option<Trial>,
+    /// How many hot restarts the daemon has counted as refused.
+    pub(crate) restarts_refused: u64,
     /// What operators have begun to say.
     lines: BTreeMap<u32, Vec<u8>>,
     /// Operators who have sent too much: nothing of it is obeyed.
@@ -104,7 +107,8 @@ impl Told {
         if self.stops {
             return Ok(());
         }
-        self.follow_trial(seen, restarts, operators_wait, server)?;
+        let refused = self.follow_trial(seen, restarts, operators_wait, server)?;
+        self.check_refused(refused, server)?;
         self.check(server)
     }
 
@@ -162,14 +166,16 @@ impl Told {
     }
 
     /// A trial begins when it is asked for, and ends in the turn in which it can be seen
-    /// that its child has ended. Without a new image by then, it was refused.
+    /// that its child has ended. Without a new image by then, it was refused. Returns how
+    /// many were refused.
     fn follow_trial(
         &mut self,
         seen: &[Seen],
         restarts: Vec<Option<Vec<String>>>,
         operators_wait: impl Fn() -> bool,
         server: &Server,
-    ) -> Result<(), Violation> {
+    ) -> Result<RangeInclusive<u64>, Violation> {
+        let asked = restarts.len() as u64;
         let disturbed = is_disturbed();
         let inode = kernel(|k| k.path(PROGRAM).ok().map(|there| there.inode));
         let child = kernel(|k| k.children.first().map(|child| child.pid));
@@ -178,18 +184,18 @@ impl Told {
             if child == trial.pid {
                 trial.is_reported |=
                     child.is_some_and(|pid| seen.contains(&Seen::TrialReported(pid)));
-                return trial.check_time(operators_wait);
+                return trial.check_time(operators_wait).map(|()| 0..=0);
             }
             trial.check_refused(server)?;
             self.trial = None;
             if child.is_none() {
                 // Who asked meanwhile heard that one was under way.
-                return Ok(());
+                return Ok(1..=1);
             }
         }
         let begins = seen.iter().any(|one| matches!(one, Seen::Forked(_)));
         if restarts.is_empty() {
-            return if begins { Err("it tries a restart, unasked".to_owned()) } else { Ok(()) };
+            return if begins { Err("it tries a restart, unasked".to_owned()) } else { Ok(0..=0) };
         }
         let trial = Trial {
             pid: child,
@@ -200,10 +206,27 @@ impl Told {
             is_disturbed: disturbed || inode.is_none(),
         };
         if child.is_none() {
-            return trial.check_refused(server);
+            return trial.check_refused(server).map(|()| 1..=asked);
         }
         self.trial = Some(trial);
-        Ok(())
+        Ok(0..=asked - 1)
+    }
+
+    /// A hot restart that is refused counts.
+    fn check_refused(
+        &mut self,
+        should: RangeInclusive<u64>,
+        server: &Server,
+    ) -> Result<(), Violation> {
+        let before = self.restarts_refused;
+        self.restarts_refused = server.serving.engine.measures.restarts.refused;
+        if should.contains(&self.restarts_refused.wrapping_sub(before)) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} hot restarts count as refused, {before} did before, and {should:?} were",
+            self.restarts_refused
+        ))
     }
 
     /// At the end of a turn: what was said has its effect.
