@@ -21,6 +21,8 @@ pub(crate) struct Connections {
     /// Of those who had to wait for a descriptor: such a time counts once.
     episodes: u64,
     in_episode: bool,
+    /// How many there were when the last one had surely ended.
+    ended: Option<u64>,
     /// Those who have connected where clients are served.
     meant: BTreeSet<u32>,
     /// Those who have left.
@@ -202,9 +204,30 @@ impl Connections {
         Ok(())
     }
 
+    /// The loop sleeps. `clients_wait` for descriptors, or `nobody_waits`.
+    ///
+    /// # Errors
+    /// Clients wait anew, and that did not count.
+    pub(crate) fn check_sleep(
+        &mut self,
+        clients_wait: bool,
+        nobody_waits: bool,
+    ) -> Result<(), Violation> {
+        if nobody_waits {
+            self.ended = Some(self.episodes);
+        }
+        match self.ended.take_if(|_| clients_wait) {
+            Some(episodes) if episodes == self.episodes => {
+                Err(format!("clients wait for descriptors, but only {episodes} times"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The next image begins to count how often it is short of descriptors.
     pub(crate) fn note_restart(&mut self) {
         self.in_episode = false;
+        self.ended = None;
     }
 
     /// What the daemon should have counted of connections; the rest is that of `others`.

@@ -12,9 +12,10 @@ fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
 
 /// One of them.
 pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
-    match random.next() % 4 {
+    match random.next() % 5 {
         0 => give_up(random),
         1 => leave_early(random),
+        2 => be_short_twice(random),
         _ => drain_and_undrain(main, fails, random),
     }
 }
@@ -63,6 +64,18 @@ fn ask_whether_ready(random: &mut Random) -> Vec<Step> {
     ];
     steps.extend(turn(random, false));
     steps.push(Step::Read { place, max: 100_000 });
+    steps
+}
+
+/// Newcomers have to wait for descriptors; once there are some again, others have to.
+fn be_short_twice(random: &mut Random) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for max in [34, 20_000, 34, 20_000] {
+        steps.extend([Step::Descriptors { max }, Step::CrowdLeaves, Step::Crowd { clients: 20 }]);
+        steps.push(Step::Advance { ms: 2000 });
+        steps.extend((0..6).flat_map(|_| turn(random, false)));
+    }
+    steps.push(Step::CrowdLeaves);
     steps
 }
 

@@ -212,7 +212,7 @@ pub(crate) fn check_reserve(play: &Play, before: &Before) -> Result<(), Violatio
 
 /// Newcomers wait only as long as clients have all descriptors but those that
 /// docs/operations.md names. A limit that was raised is noticed within a second.
-pub(crate) fn check_waiting(play: &Play) -> Result<(), Violation> {
+pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let waiting = clients_waiting(&server.options);
     let listeners = listening(|_| ()).len();
@@ -221,6 +221,9 @@ pub(crate) fn check_waiting(play: &Play) -> Result<(), Violation> {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
     });
+    let is_paused = server.serving.listeners.all().iter().any(|l| l.paused_until.is_some());
+    let nobody_waits = kernel(|k| k.waiting()) == 0 && !is_paused;
+    play.connections.check_sleep(waiting > 0 && !is_recent, nobody_waits)?;
     if waiting > 0 && used < limit && !is_recent {
         return Err(format!("{waiting} wait for descriptors, of which {used} of {limit} are used"));
     }
