@@ -15,6 +15,7 @@ mod found;
 mod generate;
 pub(in crate::server) mod kernel;
 mod life;
+mod logged;
 mod manager;
 #[allow(unused_imports)]
 pub(in crate::server) use explore::alone;

@@ -8,6 +8,9 @@ use std::ffi::OsString;
 
 /// Runs it, as `main` would; returns the exit status.
 pub(super) fn asked(arguments: &[OsString]) -> i32 {
+    // Its standard error is /dev/null; the logger here is that of the daemon itself.
+    let level = log::max_level();
+    log::set_max_level(log::LevelFilter::Off);
     let (answer, status) = match Options::try_parse_from(arguments) {
         Ok(options) => match read_trial_snapshot(&options) {
             Ok(answer) => (answer, 0),
@@ -15,6 +18,7 @@ pub(super) fn asked(arguments: &[OsString]) -> i32 {
         },
         Err(e) => (e.to_string().lines().next().unwrap_or_default().to_owned(), 1),
     };
+    log::set_max_level(level);
     let line = format!("{answer}\n");
     let written = kernel(|k| k.write(1, line.as_bytes()));
     if written.is_err() { 1 } else { status }

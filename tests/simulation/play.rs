@@ -8,6 +8,7 @@ use super::kernel::listening::Connected;
 use super::kernel::processes::{Asleep, Executed};
 use super::kernel::streams::{Ending, Local, Segment};
 use super::kernel::{Call, boot, kernel};
+use super::logged::Logged;
 use super::operators::{Operators, is_connected};
 use super::oracle::{Conversation, Oracle, Violation};
 use super::rules;
@@ -52,6 +53,7 @@ pub(crate) struct Play {
     /// The command line of the image that runs.
     pub(crate) arguments: Vec<OsString>,
     pub(crate) logs: bool,
+    logged: Logged,
 }
 
 impl Script {
@@ -100,6 +102,7 @@ impl Play {
             browsers: Browsers::default(),
             arguments: Vec::new(),
             logs: script.logs,
+            logged: Logged::default(),
         };
         play.start_image(false)?;
         Ok(play)
@@ -385,6 +388,9 @@ impl Play {
         self.oracle.follow(&asked, self.browsers.wait() || self.operators.wait())?;
         for (slot, connection) in server.serving.clients.iter() {
             self.oracle.settle(connection.client(slot), connection.lines.unhandled())?;
+        }
+        if self.logs {
+            self.logged.follow()?;
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
         let gone = self.oracle.gone(&asked);

@@ -34,6 +34,8 @@ pub(crate) enum Call {
 pub(crate) struct Calls {
     /// What was received since it was asked last.
     pub(crate) bytes: BTreeMap<u32, Vec<u8>>,
+    /// What the log has accepted since it was asked last.
+    pub(crate) logged: Vec<u8>,
     /// Urgent data made receives short.
     pub(crate) was_urgent: bool,
     /// Something may arrive in the middle of the turn.

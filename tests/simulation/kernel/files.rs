@@ -262,7 +262,9 @@ impl Kernel {
             File::Null => Ok(bytes.len()),
             File::Log => {
                 self.fault(Call::Log)?;
-                self.log.write(bytes, true)
+                let len = self.log.write(bytes, true)?;
+                self.calls.logged.extend_from_slice(&bytes[..len]);
+                Ok(len)
             }
             File::Memory(memory) => {
                 let at = memory.position;

@@ -22,8 +22,8 @@ impl Kernel {
         self.random = Random(choices);
         self.one_arrives_in = if arrives { 4 } else { 0 };
         self.one_fails_in = if fails { 12 } else { 0 };
-        let bytes = std::mem::take(&mut self.calls.bytes);
-        self.calls = Calls { bytes, arrives, ..Calls::default() };
+        let Calls { bytes, logged, .. } = std::mem::take(&mut self.calls);
+        self.calls = Calls { bytes, logged, arrives, ..Calls::default() };
         self.calls.was_urgent = self.files.iter().any(|(_, file)| match file {
             File::Socket(Socket { role: Role::Stream(stream), .. }) => stream.is_urgent(),
             _ => false,
