@@ -1,7 +1,7 @@
 //! Judges what the daemon does: by the plain model of the engine, and by rules that a
 //! reader believes at sight.
 
-use super::model::{Model, State};
+use super::model::{Model, State, TakenAway};
 use super::observed::{Asked, OwnedAcquire};
 use super::shown::{Moments, Question, Report, beginning, report_of};
 use crate::engine::statistics::Counters;
@@ -276,6 +276,8 @@ pub(crate) struct Oracle {
     pub(crate) moments: Moments,
     /// When the engine was last asked to end the waits that have run out.
     pub(crate) expired: Option<Time>,
+    /// The locks that were taken away so far.
+    pub(crate) taken_away: Vec<TakenAway>,
 }
 
 impl Oracle {
@@ -286,6 +288,7 @@ impl Oracle {
             peers: HashMap::new(),
             moments: Moments::default(),
             expired: None,
+            taken_away: Vec::new(),
         }
     }
 
@@ -321,7 +324,7 @@ impl Oracle {
                     conversation.expect(reply, has_waited);
                 }
             }
-            self.model.take_taken_away();
+            self.taken_away.append(&mut self.model.take_taken_away());
             if is_watched {
                 self.moments.note(&self.model);
             }

@@ -390,7 +390,7 @@ impl Play {
             self.oracle.settle(connection.client(slot), connection.lines.unhandled())?;
         }
         if self.logs {
-            self.logged.follow()?;
+            self.logged.follow(&self.oracle)?;
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
         let gone = self.oracle.gone(&asked);
