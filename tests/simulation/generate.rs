@@ -2,7 +2,7 @@
 
 use super::browsers::{self, HTTP};
 use super::random::Random;
-use super::scenes::scene;
+use super::scenes::{scene, unread_log};
 use super::script::{CONTROL, OTHER_UNIX, Say, Script, Step, UNIX};
 use super::words::{ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS};
 use crate::protocol::Mode;
@@ -51,6 +51,7 @@ impl Script {
                 if script.logs && habits.operators && random.next() % 40 == 0 {
                     let line = random.one_of(&["LOG info", "LOG poolcounterd=debug"]);
                     script.steps.push(Step::Ask { place: habits.operator(&mut random), line });
+                    script.steps.extend(unread_log(&mut random));
                 }
             }
             script.steps.push(step);

@@ -2,12 +2,19 @@
 
 use super::kernel::kernel;
 use super::oracle::{Oracle, Violation};
+use crate::server::logging;
 
 /// What the log has said so far.
 #[derive(Debug, Default)]
 pub(crate) struct Logged {
     /// The beginning of a line.
     unfinished: Vec<u8>,
+    /// It began in an earlier turn.
+    is_old: bool,
+    /// The last client that it says has connected, while it says that of each.
+    last_client: Option<u64>,
+    /// Lines that could not be written since then.
+    dropped: u64,
 }
 
 impl Logged {
@@ -22,15 +29,40 @@ impl Logged {
             let line = String::from_utf8_lossy(&line);
             self.check_line(line.trim_end(), oracle).map_err(|why| format!("{line:?}: {why}"))?;
         }
+        self.is_old = !self.unfinished.is_empty();
+        if !logging::filter().contains("debug") {
+            self.last_client = None;
+        }
         Ok(())
     }
 
     fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
         let text = text_of(line).ok_or("not one line of the log")?;
-        if let Some(text) = text.strip_prefix("--max-hold: lock on ") {
+        let is_old = std::mem::take(&mut self.is_old);
+        let client = text.strip_prefix('#').and_then(|it| number_before(it, " connected: "));
+        if let Some(client) = client {
+            self.check_client(client, is_old)?;
+        } else if let Some(dropped) = number_before(text, " log lines could not be written") {
+            self.dropped += dropped;
+        } else if let Some(text) = text.strip_prefix("--max-hold: lock on ") {
             if !is_taken_away(text, oracle) {
                 return Err(format!("nobody lost it, but {:?}", oracle.taken_away));
             }
+        }
+        Ok(())
+    }
+
+    /// Each client connects, and each line that is missing is counted.
+    fn check_client(&mut self, client: u64, is_old: bool) -> Result<(), Violation> {
+        if is_old && self.last_client.is_none() {
+            // Since it connected, others did that the log says nothing of.
+            return Ok(());
+        }
+        let dropped = std::mem::take(&mut self.dropped);
+        let next = self.last_client.replace(client).map_or(client, |last| last + 1);
+        let missing = client.checked_sub(next).ok_or("it has connected before")?;
+        if missing > dropped {
+            return Err(format!("{missing} clients are missing, of {dropped} lines dropped"));
         }
         Ok(())
     }
@@ -45,6 +77,10 @@ fn text_of(line: &str) -> Option<&str> {
     let is_ours = words.next().is_some_and(|target| target.starts_with("poolcounterd"));
     let is_one = !text.contains("Z ") || !text.contains(" poolcounterd::");
     (is_time && is_level && is_ours && is_one).then_some(text)
+}
+
+fn number_before(text: &str, word: &str) -> Option<u64> {
+    text.split_once(word)?.0.parse().ok()
 }
 
 /// Whether a client has lost this lock.

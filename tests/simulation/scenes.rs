@@ -79,6 +79,20 @@ fn be_short_twice(random: &mut Random) -> Vec<Step> {
     steps
 }
 
+/// The log is not read while clients connect, and until a hot restart is done.
+pub(super) fn unread_log(random: &mut Random) -> Vec<Step> {
+    let mut steps = vec![Step::LogReads(false), Step::Crowd { clients: 100 }];
+    steps.extend(turn(random, false));
+    steps.extend(turn(random, false));
+    steps.push(Step::Ask { place: 0, line: "RESTART" });
+    steps.extend(turn(random, false));
+    steps.extend(turn(random, false));
+    steps.push(Step::TrialEnds);
+    steps.extend(turn(random, false));
+    steps.extend([Step::LogReads(true), Step::CrowdLeaves]);
+    steps
+}
+
 /// Reports that take longer than a hot restart waits for them.
 fn give_up(random: &mut Random) -> Vec<Step> {
     let mut steps = vec![Step::Ask { place: 0, line: "RESTART" }];
