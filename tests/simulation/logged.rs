@@ -4,6 +4,9 @@ use super::kernel::kernel;
 use super::oracle::{Oracle, Violation};
 use crate::server::logging;
 
+/// So many slow holds and waits of a turn can be logged.
+const SLOW_MAX: usize = 128;
+
 /// What the log has said so far.
 #[derive(Debug, Default)]
 pub(crate) struct Logged {
@@ -15,9 +18,28 @@ pub(crate) struct Logged {
     last_client: Option<u64>,
     /// Lines that could not be written since then.
     dropped: u64,
+    /// Slow holds and waits, and locks that were taken away: of several in ten seconds,
+    /// the log has only a number.
+    slow: Rare,
+    taken_away: Rare,
+    /// How many there were of both before this turn.
+    before: [usize; 2],
+}
+
+/// Lines of a kind that is logged rarely.
+#[derive(Debug, Default)]
+struct Rare {
+    /// How many were due since the last one, at least; `None` if that one may be lost.
+    due: Option<usize>,
+    is_said: bool,
 }
 
 impl Logged {
+    /// A turn is followed.
+    pub(crate) fn begin(&mut self, oracle: &Oracle) {
+        self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
+    }
+
     /// What was logged in a turn must follow from it.
     ///
     /// # Errors
@@ -30,6 +52,9 @@ impl Logged {
             self.check_line(line.trim_end(), oracle).map_err(|why| format!("{line:?}: {why}"))?;
         }
         self.is_old = !self.unfinished.is_empty();
+        let [slow, taken_away] = self.before;
+        self.slow.end_turn((oracle.moments.slow.len() - slow).min(SLOW_MAX));
+        self.taken_away.end_turn(oracle.taken_away.len() - taken_away);
         if !logging::filter().contains("debug") {
             self.last_client = None;
         }
@@ -44,7 +69,11 @@ impl Logged {
             self.check_client(client, is_old)?;
         } else if let Some(dropped) = number_before(text, " log lines could not be written") {
             self.dropped += dropped;
+            (self.slow.due, self.taken_away.due) = (None, None);
+        } else if text.starts_with("slow: ") {
+            self.slow.check(text, is_old)?;
         } else if let Some(text) = text.strip_prefix("--max-hold: lock on ") {
+            self.taken_away.check(text, is_old)?;
             if !is_taken_away(text, oracle) {
                 return Err(format!("nobody lost it, but {:?}", oracle.taken_away));
             }
@@ -65,6 +94,26 @@ impl Logged {
             return Err(format!("{missing} clients are missing, of {dropped} lines dropped"));
         }
         Ok(())
+    }
+}
+
+impl Rare {
+    /// One of them is logged, and says how many others were not.
+    fn check(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
+        let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
+        let left_out = left_out.unwrap_or(0) as usize;
+        self.is_said = true;
+        match self.due.replace(0) {
+            Some(due) if left_out < due && !is_old => Err(format!("{due} others are due")),
+            _ => Ok(()),
+        }
+    }
+
+    fn end_turn(&mut self, due: usize) {
+        // In the turn of the last line, some may have come before it.
+        if !std::mem::take(&mut self.is_said) {
+            self.due = self.due.map(|before| before + due);
+        }
     }
 }
 

@@ -385,6 +385,7 @@ impl Play {
         moments.note_asked(model);
         let asked = std::mem::take(&mut server.serving.engine.asked);
         let options = server.options.clone();
+        self.logged.begin(&self.oracle);
         self.oracle.follow(&asked, self.browsers.wait() || self.operators.wait())?;
         for (slot, connection) in server.serving.clients.iter() {
             self.oracle.settle(connection.client(slot), connection.lines.unhandled())?;
