@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Clients' places come first, then operators'.
-const OPERATORS: usize = 100;
+pub(super) const OPERATORS: usize = 100;
 const CROWD: usize = 1000;
 
 /// The daemon and the world around it.

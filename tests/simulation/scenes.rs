@@ -2,6 +2,7 @@
 
 use super::browsers::{self, HTTP};
 use super::generate::FIRST_BROWSER;
+use super::play::OPERATORS;
 use super::random::Random;
 use super::script::{ACTIVATED, Say, Step, UNIX};
 
@@ -12,10 +13,11 @@ fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
 
 /// One of them.
 pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
-    match random.next() % 5 {
+    match random.next() % 6 {
         0 => give_up(random),
         1 => leave_early(random),
-        2 => be_short_twice(random),
+        2 => ask_for_a_crowd(random),
+        3 => be_short_twice(random),
         _ => drain_and_undrain(main, fails, random),
     }
 }
@@ -64,6 +66,17 @@ fn ask_whether_ready(random: &mut Random) -> Vec<Step> {
     ];
     steps.extend(turn(random, false));
     steps.push(Step::Read { place, max: 100_000 });
+    steps
+}
+
+/// A report of many connections, which takes several turns.
+fn ask_for_a_crowd(random: &mut Random) -> Vec<Step> {
+    let mut steps = vec![Step::Crowd { clients: 20 }, Step::Ask { place: 0, line: "HELP" }];
+    steps.extend(turn(random, false));
+    steps.extend(turn(random, false));
+    steps.push(Step::Ask { place: 0, line: "STATS CLIENTS" });
+    steps.extend((0..12).flat_map(|_| turn(random, false)));
+    steps.extend([Step::Read { place: OPERATORS as u8, max: 100_000 }, Step::CrowdLeaves]);
     steps
 }
 

@@ -311,15 +311,36 @@ impl Moments {
         })
     }
 
+    /// Who was connected all the time since the question, and who at any time.
+    fn present_since(&self, question: &Question) -> Option<[BTreeSet<u32>; 2]> {
+        let skipped = question.since.checked_sub(self.first)?;
+        let mut least: BTreeSet<u32> = self.after.iter().copied().collect();
+        let mut most = least.clone();
+        let mut presents: Vec<_> =
+            self.all.iter().skip(skipped).map(|moment| &moment.present).collect();
+        presents.dedup_by(|one, other| Rc::ptr_eq(one, other));
+        for present in presents {
+            let [before, meanwhile] = &**present;
+            least.retain(|one| before.contains(one));
+            most.extend(meanwhile);
+        }
+        Some([least, most])
+    }
+
     fn judge_clients(&self, question: &Question, text: &str) -> Result<(), Violation> {
         let sum = |column: usize| rows_of(text, 4).map(|row| number(row[column])).sum::<usize>();
         let (connections, holds, waits) = (sum(0), sum(1), sum(2));
         if !text.contains(&format!("\nconnections: {connections}\n")) {
             return Err(format!("{text:?} does not add up"));
         }
-        // Over several turns, each connection shows as it was in its turn.
+        // Over several turns, each connection shows as it was in its turn: whoever was
+        // there all the time, and nobody who never was.
         if !text.contains("\nseen: in 1 turn of the loop\n") {
-            return Ok(());
+            let Some([least, most]) = self.present_since(question) else { return Ok(()) };
+            return match (least.len()..=most.len()).contains(&connections) {
+                true => Ok(()),
+                false => Err(format!("{text:?}, with connections of {least:?} up to {most:?}")),
+            };
         }
         let rows: Vec<Vec<&str>> = rows_of(text, 4).collect();
         self.check(question, text, |moment| {
