@@ -74,6 +74,8 @@ pub(crate) struct Kernel {
     pub(crate) random: Random,
     /// One call in so many fails; 0: none does.
     pub(crate) one_fails_in: u64,
+    /// Only watching fails: what comes before it in a row of calls does not.
+    pub(crate) only_watching_fails: bool,
     /// One call in so many lets something arrive meanwhile; 0: none does.
     pub(crate) one_arrives_in: u64,
     pub(crate) files: Slab<File>,
@@ -130,6 +132,7 @@ impl Kernel {
             now_ns: 1_000_000_000,
             random: Random(seed),
             one_fails_in: 0,
+            only_watching_fails: false,
             one_arrives_in: 0,
             files: Slab::new(),
             tables: vec![Table::new()],
@@ -185,7 +188,7 @@ impl Kernel {
     /// Whether this call fails, and how: with the errors of
     /// tests/daemon/faults_from_below.rs, but for EAGAIN where Linux would take the bytes.
     pub(crate) fn fault(&mut self, call: Call) -> Result<(), Errno> {
-        if !self.one_in(self.one_fails_in) {
+        if self.only_watching_fails && call != Call::Watch || !self.one_in(self.one_fails_in) {
             return Ok(());
         }
         let errors: &[Errno] = match call {

@@ -46,8 +46,11 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
         _ => None,
     };
     steps.extend(other);
-    steps.push(ask("UNDRAIN"));
-    steps.extend(turn(random, fails));
+    // Where calls fail, one of several may fail late.
+    for _ in 0..if fails { 6 } else { 1 } {
+        steps.push(ask("UNDRAIN"));
+        steps.extend(turn(random, fails));
+    }
     match other {
         Some(Step::Foreign { path, .. }) => steps.push(Step::Remove { path }),
         Some(_) => steps.push(Step::ForeignPort { port: 7531, listens: false }),

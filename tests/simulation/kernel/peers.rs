@@ -21,7 +21,12 @@ impl Kernel {
     pub(crate) fn begin_turn(&mut self, choices: u64, arrives: bool, fails: bool) {
         self.random = Random(choices);
         self.one_arrives_in = if arrives { 4 } else { 0 };
-        self.one_fails_in = if fails { 12 } else { 0 };
+        self.only_watching_fails = fails && self.one_in(3);
+        self.one_fails_in = match fails {
+            true if self.only_watching_fails => 2,
+            true => 12,
+            false => 0,
+        };
         let Calls { bytes, logged, .. } = std::mem::take(&mut self.calls);
         self.calls = Calls { bytes, logged, arrives, ..Calls::default() };
         self.calls.was_urgent = self.files.iter().any(|(_, file)| match file {
