@@ -77,6 +77,22 @@ impl Operators {
         }
     }
 
+    /// Who can't be sent an answer keeps no place, also if others are still to come.
+    pub(crate) fn check_failed(
+        &self,
+        seen: &[Seen],
+        is_operator: impl Fn(u32) -> bool,
+    ) -> Result<(), Violation> {
+        for one in seen {
+            let Seen::SendFailed(peer) = one else { continue };
+            let has_place = kernel(|k| k.peers.get(peer).is_some_and(|it| it.socket.is_some()));
+            if self.all.contains_key(peer) && is_operator(*peer) && has_place {
+                return Err(format!("operator {peer} can't be answered, and keeps its place"));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn can_ask(&self, peer: u32) -> bool {
         is_connected(peer) && !self.all.get(&peer).is_some_and(|operator| operator.has_ended)
     }

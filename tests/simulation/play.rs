@@ -347,6 +347,7 @@ impl Play {
         };
         self.told.follow(&seen, is_operator, operators_wait, server)?;
         self.oracle.moments.figures.note_refused(self.told.restarts_refused);
+        self.operators.check_failed(&seen, is_operator)?;
         self.browsers.check_newcomers(&seen, &server.options)?;
         rules::check_turn(self, &before)?;
         match end {
