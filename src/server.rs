@@ -176,9 +176,7 @@ impl Server {
             listeners.watch(poll.registry(), clients.len())
         })?;
         let mut serving = Serving::new(poll, listeners, clients, engine, &options);
-        for client in lost {
-            serving.engine.disconnect(client, clock::now());
-        }
+        serving.disconnect_lost(lost);
         serving.accept_last(|socket, registry| operator.admit(socket, registry));
         serving.finish_turn(clock::now());
         serving.note_resumed(VERSION, clock::now().ns_since(state.taken));

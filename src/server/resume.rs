@@ -47,8 +47,9 @@ pub(super) struct Restored {
     pub(super) server: ServerState,
     pub(super) clients: Clients,
     pub(super) engine: Engine,
-    /// Clients whose descriptors are missing.
-    pub(super) lost: Vec<ClientId>,
+    /// Clients whose descriptors are missing, and why. Not logged yet: the old image may
+    /// have written half a line.
+    pub(super) lost: Vec<(ClientId, io::Error)>,
 }
 
 /// Reads a snapshot, in a trial as in the restart itself. `adopt` takes over the
@@ -70,10 +71,7 @@ pub(super) fn restore(
             Ok(socket) => {
                 connections.push((state.slot as usize, Connection::resume(socket, state)));
             }
-            Err(e) => {
-                error!("#{} was lost in the hot restart: {e}", state.serial);
-                lost.push(state.client());
-            }
+            Err(e) => lost.push((state.client(), e)),
         }
     }
     let now = clock::now().max(reader.server.taken);

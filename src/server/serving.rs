@@ -19,8 +19,8 @@ use super::tokens::Source;
 use super::world::fd::OwnedFd;
 use super::world::mio::{Events, Poll, Registry};
 use super::world::{Engine, thread};
-use crate::engine::Time;
-use log::{debug, info};
+use crate::engine::{ClientId, Time};
+use log::{debug, error, info};
 use std::io;
 use std::time::Duration;
 
@@ -214,6 +214,14 @@ impl Serving {
         self.input.shrink();
         sys::give_memory_back();
         debug!("returned unused memory");
+    }
+
+    /// Disconnects the clients whose connections a hot restart has lost.
+    pub(super) fn disconnect_lost(&mut self, lost: Vec<(ClientId, io::Error)>) {
+        for (client, e) in lost {
+            error!("#{} was lost in the hot restart: {e}", client.serial);
+            self.engine.disconnect(client, clock::now());
+        }
     }
 
     /// Counts and logs that the daemon continues after a hot restart.
