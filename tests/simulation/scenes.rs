@@ -103,7 +103,7 @@ pub(super) fn unread_log(random: &mut Random) -> Vec<Step> {
     steps.push(Step::Ask { place: 0, line: "RESTART" });
     steps.extend(turn(random, false));
     steps.extend(turn(random, false));
-    steps.push(Step::TrialEnds);
+    steps.extend([Step::LosesOne, Step::TrialEnds]);
     steps.extend(turn(random, false));
     steps.extend([Step::LogReads(true), Step::CrowdLeaves]);
     steps

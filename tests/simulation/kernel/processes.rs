@@ -119,6 +119,10 @@ impl Kernel {
     ) -> Result<(), Errno> {
         self.path(program)?;
         self.fault(Call::Exec)?;
+        // Half a line may have been read, and there is room for another one.
+        if self.one_in(4) {
+            self.log.take();
+        }
         self.image += 1;
         self.image_descriptors_max = self.descriptors_max;
         self.note(Seen::Executed);
