@@ -157,17 +157,6 @@ fn a_host_that_is_merely_silent_keeps_its_lock() {
     assert_eq!(host.answer(), "RELEASED");
 }
 
-#[test]
-fn with_keepalive_off_nobody_is_asked() {
-    let Some(mut host) = Host::boot() else { return };
-    let (_server, path) = start_beside(&mut host, "off", "0");
-    host.send("ACQ4ME k 1 9 30");
-    assert_eq!(host.answer(), "LOCKED");
-    let mut neighbour = Neighbour::connect(&path);
-    host.vanish();
-    assert_eq!(neighbour.ask("ACQ4ME k 1 9 4"), "TIMEOUT");
-}
-
 /// The limit of docs/operations.md for a client that is alive: its window stays
 /// closed, so the kernel can't tell it from one that has gone. `KEEPALIVE=60` shows it for
 /// the default.
