@@ -11,7 +11,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -219,32 +218,6 @@ fn keys_of_any_bytes_survive() {
 }
 
 #[test]
-fn deadlines_are_kept() {
-    let server = Server::start();
-    let [mut holder, mut first, mut second] = [(); 3].map(|()| server.connect());
-    holder.exchange("ACQ4ME k 1 9 0", "LOCKED");
-    let begin = Instant::now();
-    first.send("ACQ4ME k 1 9 1");
-    second.send("ACQ4ANY k 1 9 2");
-    server.settle();
-    let mut restarts = 0;
-    // Until past the first deadline: if a restart moved it, restarts would keep moving
-    // it.
-    while begin.elapsed() < Duration::from_millis(1200) {
-        restart(&server);
-        restarts += 1;
-    }
-    first.expect("TIMEOUT");
-    assert!(begin.elapsed() >= Duration::from_secs(1));
-    second.expect("TIMEOUT");
-    let waited = begin.elapsed();
-    assert!(waited >= Duration::from_secs(2), "{waited:?} after {restarts} restarts");
-    let wasted = server.connect().seconds("wasted timeout time");
-    assert!((3.0..3.0 + PATIENCE.as_secs_f64()).contains(&wasted), "{wasted} s");
-    holder.exchange("RELEASE", "RELEASED");
-}
-
-#[test]
 fn a_wait_that_ends_while_the_new_image_is_on_its_way_is_answered() {
     let gap = Gap::new();
     let server = gap.place.start(&[]);
@@ -334,31 +307,6 @@ fn a_client_whose_input_has_ended_still_gets_all_it_asked_for() {
     let expected = slow.expected();
     assert!(std::io::read_to_string(slow.stream).expect("answers") == expected);
     assert_eq!(server.counter("failed_sends"), 0);
-}
-
-/// More at once than a turn reads: no event reports the rest.
-#[test]
-fn requests_that_are_read_in_part_are_answered_all() {
-    const REQUESTS: usize = 5_000;
-    let server = Server::start();
-    let mut client = server.connect();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let bursts = scope.spawn(|| {
-            let mut bursts = 0;
-            while !stop.load(Ordering::Relaxed) {
-                client.send_bytes("RELEASE\n".repeat(REQUESTS).as_bytes());
-                (0..REQUESTS).for_each(|_| client.expect("NOT_LOCKED"));
-                bursts += 1;
-            }
-            bursts
-        });
-        for _ in 0..30 {
-            restart(&server);
-        }
-        stop.store(true, Ordering::Relaxed);
-        assert!(bursts.join().expect("all are answered") > 0);
-    });
 }
 
 /// A connection that the daemon closes while its fork has a copy would stay open, and its
