@@ -190,28 +190,6 @@ fn clients_that_broke_off_while_the_daemon_was_busy_leave_nothing_behind() {
     assert_eq!(server.counter("connect_errors"), 0);
 }
 
-#[test]
-fn a_client_that_is_handed_a_lock_while_it_resets_passes_it_on() {
-    let server = Server::start();
-    let (mut holder, mut last) = (server.connect(), server.connect());
-    for _ in 0..50 {
-        holder.exchange("ACQ4ME k 1 9 30", "LOCKED");
-        let mut waiter = server.connect();
-        waiter.send("ACQ4ME k 1 9 30");
-        holder.wait_for_counter("waiting_workers", |n| n >= 1);
-        last.send("ACQ4ME k 1 9 30");
-        holder.wait_for_counter("waiting_workers", |n| n >= 2);
-        server.signal(Signal::STOP);
-        holder.send("RELEASE");
-        waiter.reset();
-        server.signal(Signal::CONT);
-        holder.expect("RELEASED");
-        last.expect("LOCKED");
-        last.exchange("RELEASE", "RELEASED");
-    }
-    expect_empty(&server);
-}
-
 /// The time within which 99 of 100 exchanges are done.
 fn p99(client: &mut Client, exchanges: usize) -> Duration {
     let mut times: Vec<Duration> = Vec::with_capacity(exchanges);
