@@ -1,15 +1,11 @@
 //! More clients, more input and more output than the daemon can or will accept.
 
-use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{
-    Client, DAEMON, PATIENCE, Server, allow_descriptors, backlog, launched, skip,
-};
+use crate::support::{Client, DAEMON, PATIENCE, Server, allow_descriptors, backlog, launched};
 use rustix::process::Signal;
 
 /// 64 descriptors and 200 clients.
@@ -168,47 +164,8 @@ fn a_client_that_never_reads_is_cut_off() {
     assert_eq!(control.counter("connect_errors"), 0);
 }
 
-/// A hundred thousand commands at once, then the end of input: all are answered.
-#[test]
-fn all_that_was_sent_before_the_end_of_input_is_answered() {
-    const COMMANDS: usize = 100_000;
-    let server = Server::start();
-    let mut client = server.connect();
-    let mut writer = client.stream().try_clone().expect("a copy");
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            writer.write_all(&b"RELEASE\n".repeat(COMMANDS)).expect("send");
-            writer.shutdown(Shutdown::Write).expect("shutdown");
-        });
-        assert!(client.read_to_end() == "NOT_LOCKED\n".repeat(COMMANDS));
-    });
-    assert_eq!(server.counter("release_mismatch"), COMMANDS as u64);
-    assert_eq!(server.counter("failed_sends"), 0);
-}
-
 /// While other clients flood the daemon with commands, a client that sends one at a
-/// time gets each answer after a bounded number of theirs. More than the daemon
-/// receives before it handles any of it.
-#[test]
-fn all_who_send_much_at_once_are_answered_in_order() {
-    const PAIRS: usize = 400;
-    let server = Server::start();
-    let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
-    server.settle();
-    server.signal(Signal::STOP);
-    for (n, client) in clients.iter_mut().enumerate() {
-        client.send_bytes(format!("ACQ4ME key:{n} 1 1 0\nRELEASE\n").repeat(PAIRS).as_bytes());
-    }
-    server.signal(Signal::CONT);
-    for client in &mut clients {
-        for _ in 0..PAIRS {
-            client.expect("LOCKED");
-            client.expect("RELEASED");
-        }
-        client.expect_nothing();
-    }
-}
-
+/// time gets each answer after a bounded number of theirs.
 #[test]
 fn a_flood_does_not_keep_others_waiting() {
     const FLOODERS: usize = 3;
@@ -236,59 +193,6 @@ fn a_flood_does_not_keep_others_waiting() {
         let bound = (4 * 4096 / "RELEASE\n".len() * FLOODERS) as u64;
         assert!(share < bound, "{share} commands of flooders for each of the victim");
     });
-}
-
-/// The most often that each connection was read between two calls of `epoll_wait`,
-/// from a trace of `recvfrom` and `epoll_wait`.
-fn receives_per_turn_max(trace: &str) -> usize {
-    let mut most = 0;
-    let mut this_turn: HashMap<&str, usize> = HashMap::new();
-    for line in trace.lines() {
-        if line.contains("epoll_") {
-            this_turn.clear();
-        } else if let Some((_, call)) = line.split_once("recvfrom(") {
-            let connection = call.split(',').next().expect("a descriptor");
-            let count = this_turn.entry(connection).or_default();
-            *count += 1;
-            most = most.max(*count);
-        }
-    }
-    most
-}
-
-/// Each client gets one share of a turn, however much input is waiting and however
-/// often more arrives. (Regression: a client with unread input gained another share,
-/// for good, each time that it sent.)
-#[test]
-fn a_client_that_always_sends_more_gets_one_share_of_each_turn() {
-    const COMMAND: &str = "RELEASE\n";
-    let trace = std::env::temp_dir().join(format!("pool-shares-{}.trace", std::process::id()));
-    // Each recv takes so long that more input has arrived by then.
-    let strace = ["strace", "-D", "-f", "-qq", "-o", trace.to_str().expect("path")];
-    let slow = ["-e", "trace=recvfrom,epoll_wait", "-e", "inject=recvfrom:delay_enter=10000"];
-    let launcher = [&strace[..], &slow[..]].concat();
-    if !Command::new("strace").args(["-qq", "true"]).output().is_ok_and(|o| o.status.success()) {
-        skip("no strace that may trace");
-        return;
-    }
-    let server = Server::spawn(&mut launched(&launcher, DAEMON, &["-l", "127.0.0.1", "-p", "0"]));
-    let mut client = server.connect();
-    client.settle();
-    let mut sent = 60_000 / COMMAND.len();
-    client.send_bytes(COMMAND.repeat(sent).as_bytes());
-    // Until all of that is read: sixteen turns at most.
-    for _ in 0..100 {
-        client.send_bytes(COMMAND.as_bytes());
-        sent += 1;
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    for _ in 0..sent {
-        client.expect("NOT_LOCKED");
-    }
-    let calls = std::fs::read_to_string(&trace).expect("strace's file");
-    let _ = std::fs::remove_file(&trace);
-    assert!(calls.matches("recvfrom").count() > 15, "{calls}");
-    assert_eq!(receives_per_turn_max(&calls), 1, "{calls}");
 }
 
 /// A client that sends without a pause, and reads as fast as it sends.
