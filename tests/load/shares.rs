@@ -1,5 +1,5 @@
-//! The requests of one client do not delay the others, and everything that a client
-//! has sent is handled.
+//! The requests of one client do not delay the others. What a share of a turn is, and that
+//! everything that a client has sent is handled, tests/simulation/shares.rs judges.
 
 use crate::support::crowd::have_the_machine;
 use crate::support::{Client, Server, eventually};
@@ -19,58 +19,6 @@ fn while_stopped(server: &Server, send: impl FnOnce()) {
     assert!(eventually(|| std::fs::read_to_string(&stat).expect("stat").contains(") T ")));
     send();
     server.signal(Signal::CONT);
-}
-
-#[test]
-fn a_share_of_a_turn_is_work_and_not_bytes() {
-    let server = Server::start();
-    let mut flooder = server.connect();
-    let mut other = server.connect();
-    flooder.settle();
-    other.settle();
-    while_stopped(&server, || {
-        flooder.send_bytes("STATS FULL\n".repeat(100).as_bytes());
-        flooder.send("ACQ4ME last 1 1 0");
-        other.send("STATS processing_workers");
-    });
-    other.expect("processing_workers: 0");
-    for _ in 0..100 {
-        while !flooder.line().is_empty() {}
-    }
-    flooder.expect("LOCKED");
-}
-
-#[test]
-fn input_that_ends_amid_many_shares_is_answered_to_its_end() {
-    let server = Server::start();
-    let mut client = server.connect();
-    client.settle();
-    while_stopped(&server, || {
-        client.send_bytes("STATS FULL\n".repeat(100).as_bytes());
-        client.send_bytes(b"ACQ4ME last 1 1 0\nSTATS processing_workers\n");
-        client.shut_writing();
-    });
-    let answers = client.read_to_end();
-    assert_eq!(answers.matches("uptime: ").count(), 100);
-    assert!(answers.ends_with("\n\nLOCKED\nprocessing_workers: 1\n"), "{answers:?}");
-}
-
-/// That nobody takes the answers any more shows before all of the input is read.
-#[test]
-fn all_that_was_sent_before_a_close_is_done() {
-    let server = Server::start();
-    let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
-    holder.exchange("ACQ4ANY k 1 9 60", "LOCKED");
-    waiter.send("ACQ4ANY k 1 9 60");
-    server.settle();
-    while_stopped(&server, || {
-        holder.send_bytes("STATS FULL\n".repeat(100).as_bytes());
-        holder.send("RELEASE");
-        drop(holder);
-    });
-    // Had it only disconnected, its work would be undone: LOCKED.
-    waiter.expect("DONE");
-    assert!(server.counter("failed_sends") > 0, "the test is broken: everything was sent");
 }
 
 #[test]
