@@ -3,6 +3,7 @@
 use super::kernel::kernel;
 use super::oracle::Violation;
 use super::shown::{Moments, Question, Queues, is_there};
+use super::top::START_NS;
 use serde_json::Value;
 
 /// How long the hot restarts have taken so far, in nanoseconds each.
@@ -85,6 +86,11 @@ impl Moments {
     ) -> Result<(), Violation> {
         let json: Value = serde_json::from_str(text).map_err(|e| format!("{text:?}: {e}"))?;
         self.figures.judge(&json, question)?;
+        let uptime_s = json["uptime_s"].as_f64().ok_or("no uptime")?;
+        self.check(question, &format!("an uptime of {uptime_s} s"), |moment| {
+            let due_ns = moment.now_ns - START_NS;
+            (uptime_s * 1e9 - due_ns as f64).abs() < 1e3
+        })?;
         let object = json["counters"].as_object().ok_or("no counters")?;
         let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
         let counters = object.iter().map(|(name, value)| (name.as_str(), number(value)));

@@ -86,7 +86,7 @@ pub(super) struct Moment {
     locks: Option<Vec<Lock>>,
     /// The clients that were connected before that turn, and those in it.
     present: Rc<[Vec<u32>; 2]>,
-    now_ns: u64,
+    pub(super) now_ns: u64,
 }
 
 /// What the model said, for as long as somebody waits for a report.

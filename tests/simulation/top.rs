@@ -14,7 +14,7 @@ use std::ops::Range;
 const MINUTE_NS: u64 = 60_000_000_000;
 
 /// When the daemon starts.
-const START_NS: u64 = 1_000_000_000;
+pub(super) const START_NS: u64 = 1_000_000_000;
 
 /// After a silence of eighty minutes it begins anew, some time.
 const SILENCE_NS: u64 = 79 * MINUTE_NS;
