@@ -20,7 +20,7 @@ use processes::Child;
 use rustix::io::Errno;
 use slab::Slab;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use streams::{Peer, Socket};
@@ -119,6 +119,8 @@ pub(crate) struct Kernel {
     /// Listeners that the daemon should leave alone until then: accept(2) failed there
     /// for no known reason.
     left_alone: BTreeMap<FileId, u64>,
+    /// Where mode or group could not be set the last time.
+    pub(crate) wrong_modes: BTreeSet<String>,
     /// Of the files that the daemon's sockets made.
     bound_inodes: Vec<u64>,
     last_inode: u64,
@@ -161,6 +163,7 @@ impl Kernel {
             ever_failed: Vec::new(),
             last_failure_ns: 0,
             left_alone: BTreeMap::new(),
+            wrong_modes: BTreeSet::new(),
             bound_inodes: Vec::new(),
             last_inode: 0,
             last_pid: 100,

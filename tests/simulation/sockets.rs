@@ -230,8 +230,9 @@ pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The file of each Unix socket has the mode and the group that the options say; that of
-/// one that closes may have those of the options before.
+/// The file of each Unix socket has the mode and the group that the options say, unless the
+/// last try to set them has failed; that of one that closes may have those of the options
+/// before.
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
         let closes = |l: &Listener| l.life != Life::Open && l.is(&one);
@@ -240,7 +241,8 @@ pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
         }
         let Wanted::Unix { path, mode, group, .. } = one else { continue };
         let Some(there) = kernel(|k| k.path(&path).ok()) else { continue };
-        if !listening(|socket| socket.inode == there.inode).contains(&true) {
+        let is_excused = kernel(|k| k.wrong_modes.contains(&path));
+        if is_excused || !listening(|socket| socket.inode == there.inode).contains(&true) {
             continue;
         }
         let wanted_group = group

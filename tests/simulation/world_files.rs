@@ -3,7 +3,7 @@
 /// Files, by path and by descriptor.
 pub(in crate::server) mod fs {
     use super::super::kernel::files::{Kind, Memory, Path as There};
-    use super::super::kernel::{Call, File as OpenFile, kernel};
+    use super::super::kernel::{File as OpenFile, kernel};
     use super::super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, number};
     pub(in crate::server) use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
     use rustix::io::Errno;
@@ -109,7 +109,7 @@ pub(in crate::server) mod fs {
     ) -> io::Result<()> {
         let path = text(&path);
         kernel(|k| {
-            k.fault(Call::SetMode)?;
+            k.fault_of_mode(path)?;
             let there = k.path_mut(path)?;
             there.mode = permissions.mode() & 0o7777;
             Ok(())
@@ -123,7 +123,7 @@ pub(in crate::server) mod fs {
     ) -> io::Result<()> {
         let path = text(&path);
         kernel(|k| {
-            k.fault(Call::SetMode)?;
+            k.fault_of_mode(path)?;
             let there = k.path_mut(path)?;
             there.group = group.or(there.group);
             Ok(())

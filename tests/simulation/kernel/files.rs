@@ -135,6 +135,14 @@ impl Kernel {
         self.paths.get_mut(&path).ok_or(Errno::NOENT)
     }
 
+    /// Whether chmod(2) or chown(2) fails.
+    pub(crate) fn fault_of_mode(&mut self, path: &str) -> Result<(), Errno> {
+        self.wrong_modes.remove(path);
+        self.fault(Call::SetMode).inspect_err(|_| {
+            self.wrong_modes.insert(path.to_owned());
+        })
+    }
+
     /// unlink(2) by the daemon.
     pub(crate) fn unlink(&mut self, path: &str) -> Result<(), Errno> {
         if self.is_foreign(self.path(path)?) {
