@@ -78,7 +78,7 @@ fn ask_for_a_crowd(random: &mut Random) -> Vec<Step> {
     steps.extend(turn(random, false));
     steps.extend(turn(random, false));
     steps.push(Step::Ask { place: 0, line: "STATS CLIENTS" });
-    steps.extend((0..12).flat_map(|_| turn(random, false)));
+    steps.extend((0..10).flat_map(|_| turn(random, false)));
     steps.extend([Step::Read { place: OPERATORS as u8, max: 100_000 }, Step::CrowdLeaves]);
     steps
 }
@@ -86,18 +86,18 @@ fn ask_for_a_crowd(random: &mut Random) -> Vec<Step> {
 /// Newcomers have to wait for descriptors; once there are some again, others have to.
 fn be_short_twice(random: &mut Random) -> Vec<Step> {
     let mut steps = Vec::new();
-    for max in [34, 20_000, 34, 20_000] {
+    for max in [34, 20_000, 34] {
         steps.extend([Step::Descriptors { max }, Step::CrowdLeaves, Step::Crowd { clients: 20 }]);
         steps.push(Step::Advance { ms: 2000 });
-        steps.extend((0..6).flat_map(|_| turn(random, false)));
+        steps.extend((0..5).flat_map(|_| turn(random, false)));
     }
-    steps.push(Step::CrowdLeaves);
+    steps.extend([Step::Descriptors { max: 20_000 }, Step::CrowdLeaves]);
     steps
 }
 
 /// The log is not read while clients connect, and until a hot restart is done.
 pub(super) fn unread_log(random: &mut Random) -> Vec<Step> {
-    let mut steps = vec![Step::LogReads(false), Step::Crowd { clients: 100 }];
+    let mut steps = vec![Step::LogReads(false), Step::Crowd { clients: 70 }];
     steps.extend(turn(random, false));
     steps.extend(turn(random, false));
     steps.push(Step::Ask { place: 0, line: "RESTART" });
