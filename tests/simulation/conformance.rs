@@ -84,8 +84,8 @@ struct View {
 }
 
 /// Whether Linux may give `real` where the simulated kernel gives `simulated`. They may
-/// differ only if `is_full`: the daemon has filled the connection, and its peer has not
-/// read all of it.
+/// differ if `is_full`: the daemon has filled the connection, and its peer has not read
+/// all of it.
 ///
 /// - Whether a few bytes more go in depends on how memory is accounted for: socket(7),
 ///   SO_SNDBUF, "to allow space for bookkeeping overhead".
@@ -95,8 +95,10 @@ struct View {
 ///   peer that sends something is reset: RFC 1122, 4.2.2.13, "if new data is received
 ///   after CLOSE is called, its TCP SHOULD send a RST to show that data was lost". The
 ///   simulated kernel ends it properly; the daemon can't tell.
-/// Another event may come once the daemon's end is acknowledged, which Linux puts off; the
-/// simulated kernel has it at once here, and later elsewhere.
+///
+/// Or if the daemon `has_shut` its side of a connection: once its end is acknowledged, which
+/// Linux puts off, another event may come. The simulated kernel has it at once here, and
+/// later elsewhere.
 fn is_allowed(real: &Answer, simulated: &Answer, is_full: bool, has_shut: bool) -> bool {
     let is_of_send = |answer: &Answer| {
         matches!(answer, Answer::Sent(_) | Answer::SentSome | Answer::Failed(Errno::AGAIN))
