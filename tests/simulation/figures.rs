@@ -5,6 +5,7 @@ use super::oracle::Violation;
 use super::shown::{Moments, Question, Queues, is_there};
 use super::top::START_NS;
 use serde_json::Value;
+use std::cell::Cell;
 
 /// How long the hot restarts have taken so far, in nanoseconds each.
 #[derive(Debug, Default)]
@@ -15,6 +16,10 @@ pub(crate) struct Figures {
     restart_began_ns: u64,
     /// Whether the last turn of this image had events, and whether one before it had.
     events: [bool; 2],
+    /// Whether it drains, and how often that has changed.
+    draining: (bool, usize),
+    /// When it was started, as the first `/metrics` has it.
+    started_s: Cell<Option<f64>>,
 }
 
 impl Figures {
@@ -38,6 +43,16 @@ impl Figures {
         self.refused
     }
 
+    /// After a turn.
+    pub(crate) fn note_draining(&mut self, drains: bool) {
+        let (before, changes) = self.draining;
+        self.draining = (drains, changes + usize::from(drains != before));
+    }
+
+    pub(crate) fn draining(&self) -> (bool, usize) {
+        self.draining
+    }
+
     /// The next image begins: that takes a moment.
     pub(crate) fn note_restart(&mut self) {
         self.events = [false; 2];
@@ -53,7 +68,45 @@ impl Figures {
         self.pauses_ns.push(kernel(|k| k.now_ns) - self.restart_began_ns);
     }
 
+    /// A report says whether it drains, as it was at some time since the question.
+    fn judge_draining(&self, is_shown: bool, question: &Question) -> Result<(), Violation> {
+        let (drained, changes) = question.draining;
+        match is_shown == drained || self.draining.1 != changes {
+            true => Ok(()),
+            false => Err(format!("does it drain? {is_shown} is shown")),
+        }
+    }
+
+    /// What alerts look at: whether it drains, and when it was started, which stays, however
+    /// the wall clock jumps.
+    pub(super) fn judge_metrics(&self, text: &str, question: &Question) -> Result<(), Violation> {
+        let value = |name: &str| {
+            let mut values =
+                text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            let value = values.next().and_then(|value| value.parse::<f64>().ok());
+            value.ok_or_else(|| format!("{name} is missing"))
+        };
+        let drains = value("poolcounter_draining")? == 1.0;
+        self.judge_draining(drains, question)?;
+        let is_safe = drains && value("poolcounter_holders")? == 0.0;
+        let started_s = value("process_start_time_seconds")?;
+        let unsafe_s = if is_safe { 0.0 } else { started_s };
+        if (value("poolcounter_safe_to_end")? == 1.0) != is_safe
+            || value("poolcounter_unsafe_start_time_seconds")? != unsafe_s
+        {
+            return Err(format!("is its end safe? It should be {is_safe}: {text}"));
+        }
+        let first_s = self.started_s.get().unwrap_or(started_s);
+        self.started_s.set(Some(first_s));
+        match first_s == started_s {
+            true => Ok(()),
+            false => Err(format!("it was started at {started_s} s, and before at {first_s} s")),
+        }
+    }
+
     fn judge(&self, json: &Value, question: &Question) -> Result<(), Violation> {
+        let drains = json["draining"].as_bool().ok_or("does it drain?")?;
+        self.judge_draining(drains, question)?;
         let restarts = &json["hot_restarts"];
         let done = restarts["done"].as_u64().unwrap_or(u64::MAX) as usize;
         let pauses_ns = self.pauses_ns.get(..done).ok_or("so many restarts were not done")?;

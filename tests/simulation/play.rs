@@ -346,7 +346,9 @@ impl Play {
                 || self.operators.wait_for_daemon(is_making)
         };
         self.told.follow(&seen, is_operator, operators_wait, server)?;
-        self.oracle.moments.figures.note_refused(self.told.restarts_refused);
+        let figures = &mut self.oracle.moments.figures;
+        figures.note_refused(self.told.restarts_refused);
+        figures.note_draining(server.serving.listeners.is_draining());
         self.operators.check_failed(&seen, is_operator)?;
         self.browsers.check_newcomers(&seen, &server.options)?;
         rules::check_turn(self, &before)?;

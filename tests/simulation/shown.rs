@@ -65,6 +65,8 @@ pub(crate) struct Question {
     pub(crate) had_events: bool,
     /// How many hot restarts were refused before.
     pub(crate) refused: u64,
+    /// Whether it drained, and how often that had changed.
+    pub(super) draining: (bool, usize),
 }
 
 /// Whether `--private` is on, and since which image.
@@ -179,6 +181,7 @@ impl Moments {
             privacy: self.privacy,
             had_events: self.figures.had_events(),
             refused: self.figures.refused(),
+            draining: self.figures.draining(),
         }
     }
 
@@ -213,6 +216,7 @@ impl Moments {
             Report::Query(Query::Full) => self.judge_counters(question, &values(text, ": ", "")),
             Report::Exporter => self.judge_counters(question, &values(text, " ", "poolcounter_")),
             Report::Metrics => {
+                self.figures.judge_metrics(text, question)?;
                 let all = values(text, " ", "");
                 let known = MODERN_NAMES.iter().map(|&(modern, name)| (name, all.get(modern)));
                 let known = known.filter_map(|(name, value)| Some((name, *value?))).collect();
