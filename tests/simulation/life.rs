@@ -5,7 +5,7 @@ use super::manager;
 use super::oracle::Violation;
 use super::play::Play;
 use super::rules;
-use super::sockets::{check_kept, clients_addresses, clients_waiting};
+use super::sockets::{check_found, check_kept, clients_addresses, clients_waiting};
 use crate::server::{Ended, Options, Server};
 use clap::Parser;
 
@@ -65,6 +65,7 @@ impl Play {
         rules::check_browsers(self)?;
         let server = self.server.as_ref().expect("it runs");
         check_kept(server, &addresses)?;
+        check_found(server)?;
         self.told.check_resumed(server)
     }
 

@@ -136,6 +136,22 @@ pub(crate) fn check_kept(server: &Server, before: &[SocketAddr]) -> Result<(), V
     }
 }
 
+/// After a hot restart, clients and operators find each Unix socket at its path: if the
+/// file had vanished, there is a new one.
+pub(crate) fn check_found(server: &Server) -> Result<(), Violation> {
+    let is_draining = server.serving.listeners.is_draining();
+    for one in wanted(&server.options).map_err(|e| e.to_string())? {
+        let Wanted::Unix { path, purpose, .. } = &one else { continue };
+        let there = kernel(|k| k.path(path).ok());
+        let is_there = |socket: &Socket| there.is_some_and(|there| socket.inode == there.inode);
+        let is_closed = is_draining && *purpose == Purpose::Clients;
+        if !is_closed && !listening(is_there).contains(&true) {
+            return Err(format!("nobody finds {path} after a hot restart"));
+        }
+    }
+    Ok(())
+}
+
 /// A host that is gone is noticed after `--keepalive` seconds at the earliest, and after
 /// twice as many at the latest.
 fn check_keepalive(options: &Options) -> Result<(), Violation> {
