@@ -111,6 +111,8 @@ pub(crate) struct Kernel {
     pub(crate) loses_one: bool,
     /// Whoever started the daemon passed it a listening socket.
     pub(crate) was_passed: bool,
+    /// A write to a pipe that nobody reads any more would kill the daemon: SIGPIPE.
+    pub(crate) is_killed_by_pipes: bool,
     /// Before Linux 6.2: the folder of descriptors does not tell how many there are.
     pub(crate) is_old: bool,
     pub(crate) watchdog_told_ns: u64,
@@ -158,6 +160,7 @@ impl Kernel {
             calls: Calls::default(),
             loses_one: false,
             was_passed: false,
+            is_killed_by_pipes: false,
             is_old: false,
             watchdog_told_ns: 0,
             ever_failed: Vec::new(),

@@ -19,7 +19,9 @@ pub(in crate::server) fn take_over_signals() -> io::Result<OwnedFd> {
 
 pub(in crate::server) fn raise_descriptor_limit() {}
 
-pub(in crate::server) fn ignore_sigpipe() {}
+pub(in crate::server) fn ignore_sigpipe() {
+    kernel(|k| k.is_killed_by_pipes = false);
+}
 
 pub(in crate::server) fn unblock_signals() {}
 

@@ -147,7 +147,11 @@ pub(in crate::server) mod process {
             let variables = std::mem::take(&mut self.variables);
             match kernel(|k| k.execute(&self.program, self.arguments.clone(), variables)) {
                 Ok(()) => resume_unwind(Box::new(Executed)),
-                Err(errno) => errno.into(),
+                Err(errno) => {
+                    // The standard library has done it for the program that was to be executed.
+                    kernel(|k| k.is_killed_by_pipes = true);
+                    errno.into()
+                }
             }
         }
     }
