@@ -163,11 +163,20 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
         let is_on = socket.option("keepalive") > 0;
         let after_s =
             socket.option("keepidle_s") + socket.option("keepintvl_s") * socket.option("keepcnt");
-        let is_right = if max_s == 0 { !is_on } else { is_on && after_s <= 2 * max_s };
+        let is_right = match max_s {
+            0 => !is_on && socket.option("user_timeout_ms") == 0,
+            _ => is_on && after_s <= 2 * max_s,
+        };
         matches!(socket.local, Some(Local::Path(_))) || is_right
     });
     if probes.contains(&false) {
         return Err(format!("not every socket has a keepalive of {max_s} s"));
+    }
+    let is_quick = |socket: &Socket| {
+        matches!(socket.local, Some(Local::Path(_))) || socket.option("nodelay") > 0
+    };
+    if listening(is_quick).contains(&false) {
+        return Err("answers may wait for acknowledgements: no TCP_NODELAY".to_owned());
     }
     Ok(())
 }
