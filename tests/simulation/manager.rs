@@ -27,6 +27,21 @@ pub(crate) fn check_ready() -> Result<(), Violation> {
     Ok(())
 }
 
+/// What `systemctl status` shows is what there is.
+pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
+    let counters = play.oracle.model.counters();
+    let (held, waiting, keys) =
+        (counters.processing_workers, counters.waiting_workers, counters.hashtable_entries);
+    let should = format!(" connections, {held} locks held, {waiting} waiting, {keys} keys\n");
+    for message in kernel(|k| std::mem::take(&mut k.calls.told)) {
+        let message = String::from_utf8_lossy(&message);
+        if message.contains("STATUS=") && !message.ends_with(&should) {
+            return Err(format!("the service manager hears {message:?}, not {should:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// The watchdog hears something in time, or soon after it reads again.
 pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     let Some(timeout) = sd_notify::watchdog_enabled().filter(|_| is_there()) else {

@@ -49,6 +49,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_robbed()?;
     check_pipes()?;
     check_files(play.server.as_ref().expect("it runs"))?;
+    manager::check_status(play)?;
     check_idleness(play)
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Calls {
     pub(crate) timeout_ns: Option<Option<u64>>,
     pub(crate) failures: Vec<(Call, Errno)>,
     pub(crate) seen: Vec<Seen>,
+    /// What the service manager was told.
+    pub(crate) told: Vec<Vec<u8>>,
     /// Unused memory was returned, which takes a while.
     pub(crate) returns_memory: bool,
     /// It waits for a reader before it ends, and clients are still connected.

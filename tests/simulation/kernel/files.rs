@@ -236,6 +236,7 @@ impl Kernel {
     pub(crate) fn tell_manager(&mut self, message: &[u8]) -> Result<usize, Errno> {
         let told = self.notify.write(message, false);
         let len = told.inspect_err(|_| self.last_failure_ns = self.now_ns)?;
+        self.calls.told.push(message.to_vec());
         if message.windows(10).any(|word| word == b"WATCHDOG=1") {
             self.watchdog_told_ns = self.now_ns;
         }
