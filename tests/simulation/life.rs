@@ -35,6 +35,8 @@ impl Play {
     /// The old image is replaced by what was executed.
     pub(super) fn exec(&mut self) -> Result<(), Violation> {
         let mut seen = self.follow()?;
+        let clients = self.server.as_ref().expect("it ran").serving.clients.len();
+        self.operators.note_clients(&seen, clients);
         let arguments = kernel(|k| k.arguments.clone());
         let is_operator = |peer| !self.connections.was_client(peer);
         let has_new_options =

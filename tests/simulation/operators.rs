@@ -4,7 +4,7 @@ use super::kernel::{Seen, kernel};
 use super::oracle::Violation;
 use super::play::was_reset;
 use super::shown::{Moments, Question, beginning, report_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What an operator may send at once. More is refused, with all lines in it.
 pub(crate) const REQUESTS_BYTES_MAX: usize = 1 << 20;
@@ -16,6 +16,8 @@ pub(crate) struct Operators {
     /// Some restarts have nobody to tell: they were asked for by a signal, who asked has
     /// left, or telling failed.
     pub(crate) may_miss_answers: bool,
+    /// How many clients there were after each turn in which an operator was heard.
+    clients: BTreeSet<usize>,
 }
 
 #[derive(Default)]
@@ -119,6 +121,14 @@ impl Operators {
         }
     }
 
+    /// So many clients were there after a turn.
+    pub(crate) fn note_clients(&mut self, seen: &[Seen], clients: usize) {
+        let is_line = |one: &Seen| matches!(one, Seen::Input(_, bytes) if bytes.contains(&b'\n'));
+        if seen.iter().any(is_line) {
+            self.clients.insert(clients);
+        }
+    }
+
     /// Whether anybody waits for a report.
     pub(crate) fn wait(&self) -> bool {
         self.all.values().any(|operator| !operator.questions.is_empty())
@@ -147,6 +157,7 @@ impl Operators {
     ) -> Result<(), Violation> {
         let Some(operator) = self.all.get_mut(&peer) else { return Ok(()) };
         operator.heard.extend_from_slice(bytes);
+        operator.check_left(&self.clients)?;
         operator.take_reports(moments).map_err(|why| format!("operator {peer}: {why}"))
     }
 
@@ -190,6 +201,19 @@ pub(crate) fn is_connected(peer: u32) -> bool {
 }
 
 impl Operator {
+    /// Who drains hears how many clients are left.
+    fn check_left(&self, clients: &BTreeSet<usize>) -> Result<(), Violation> {
+        let heard = String::from_utf8_lossy(&self.heard);
+        let whole = heard.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let left = whole.lines().filter_map(|l| l.strip_prefix("OK draining, connections left: "));
+        for left in left {
+            if !left.parse().is_ok_and(|left| clients.contains(&left)) {
+                return Err(format!("an operator hears that {left} clients are left"));
+            }
+        }
+        Ok(())
+    }
+
     /// What it has heard, but for half an answer, in which a lost connection may end.
     fn heard(&self, was_reset: bool) -> String {
         let mut text = String::from_utf8_lossy(&self.heard).into_owned();

@@ -350,6 +350,7 @@ impl Play {
         figures.note_refused(self.told.restarts_refused);
         figures.note_draining(server.serving.listeners.is_draining());
         self.operators.check_failed(&seen, is_operator)?;
+        self.operators.note_clients(&seen, server.serving.clients.len());
         self.browsers.check_newcomers(&seen, &server.options)?;
         rules::check_turn(self, &before)?;
         match end {
