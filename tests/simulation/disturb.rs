@@ -21,6 +21,7 @@ pub(crate) fn disturb(step: &Step) {
             k.directory = k.directory.filter(|directory| directory.is_empty());
         }
         Step::ManagerLetsGo => k.let_go(),
+        Step::ManagerReplaced => k.replace_manager(),
         Step::LosesOne => k.loses_one = true,
         Step::Descriptors { max } => {
             (k.descriptors_max, k.limit_changed_ns) = (max, k.now_ns);

@@ -295,6 +295,7 @@ impl Habits {
             2 => Step::Remove { path },
             3 => Step::Foreign { path, listens: yes },
             4 => Step::ForeignPort { port: random.one_of(&[7532, 7531]), listens: yes },
+            5 if random.next() % 2 == 0 => Step::ManagerReplaced,
             5 => Step::ManagerLetsGo,
             6 => Step::ManagerReads(yes),
             _ => Step::LogReads(yes),

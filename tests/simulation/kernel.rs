@@ -115,6 +115,8 @@ pub(crate) struct Kernel {
     pub(crate) is_killed_by_pipes: bool,
     /// Before Linux 6.2: the folder of descriptors does not tell how many there are.
     pub(crate) is_old: bool,
+    /// It has replaced its socket, and the daemon has not noticed that before.
+    pub(crate) notify_is_new: bool,
     pub(crate) watchdog_told_ns: u64,
     pub(crate) ever_failed: Vec<Call>,
     pub(crate) last_failure_ns: u64,
@@ -162,6 +164,7 @@ impl Kernel {
             was_passed: false,
             is_killed_by_pipes: false,
             is_old: false,
+            notify_is_new: false,
             watchdog_told_ns: 0,
             ever_failed: Vec::new(),
             last_failure_ns: 0,

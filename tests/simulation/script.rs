@@ -146,6 +146,8 @@ pub(crate) enum Step {
     },
     /// The service manager closes the sockets that it passed.
     ManagerLetsGo,
+    /// The service manager has crashed, and is there again, with another socket.
+    ManagerReplaced,
     /// The service manager reads what it is told, or stops to.
     ManagerReads(bool),
     /// Somebody reads the log, or stops to.

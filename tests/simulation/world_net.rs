@@ -102,6 +102,7 @@ pub(in crate::server) mod net {
         let fd = number(fd);
         kernel(|k| match k.file(fd)? {
             File::Socket(Socket { role: Role::Notify, .. }) => k.tell_manager(bytes),
+            File::Socket(Socket { role: Role::Idle, .. }) => Err(k.tell_nobody()),
             _ => k.send(fd, bytes),
         })
     }

@@ -232,6 +232,29 @@ impl Kernel {
         self.paths_without_listener().into_iter().filter(is_dead).collect()
     }
 
+    /// The service manager listens on another socket of the same name, as after a crash.
+    pub(crate) fn replace_manager(&mut self) {
+        // It has read all that it was told before.
+        self.notify.take();
+        for (_, file) in &mut self.files {
+            if let File::Socket(socket) = file {
+                if matches!(socket.role, Role::Notify) {
+                    socket.role = Role::Idle;
+                    self.notify_is_new = true;
+                }
+            }
+        }
+    }
+
+    /// send(2) to a service manager that has closed the socket.
+    pub(crate) fn tell_nobody(&mut self) -> Errno {
+        // Whoever notices has a second to try again.
+        if std::mem::take(&mut self.notify_is_new) {
+            self.last_failure_ns = self.now_ns;
+        }
+        Errno::CONNREFUSED
+    }
+
     /// send(2) to the service manager.
     pub(crate) fn tell_manager(&mut self, message: &[u8]) -> Result<usize, Errno> {
         let told = self.notify.write(message, false);
