@@ -190,6 +190,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     play.browsers.check_sleep(until_ns)?;
     play.idle_turns = 0;
     play.told.check_sleep(until_ns)?;
+    check_signals()?;
     check_drain(play)?;
     check_waiting(play)?;
     manager::check_sleep(until_ns)?;
@@ -225,6 +226,15 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// Each signal that has come is heard, also of several at once.
+fn check_signals() -> Result<(), Violation> {
+    let left = kernel(|k| k.signals.clone());
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(format!("it sleeps, and does not hear of the signals {left:?}")),
+    }
 }
 
 fn check_gone(play: &Play, client: ClientId, ends: bool) -> Result<(), Violation> {
