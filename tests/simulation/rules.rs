@@ -9,8 +9,8 @@ use super::oracle::{Conversation, Violation};
 use super::play::{Play, was_reset};
 use super::shares::{self, Before};
 use super::sockets::{
-    check_addresses, check_alone, check_backlogs, check_drain, check_files, check_reserve,
-    check_waiting,
+    check_addresses, check_alone, check_backlogs, check_browsers_waiting, check_drain, check_files,
+    check_reserve, check_waiting,
 };
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
@@ -193,6 +193,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     check_signals()?;
     check_drain(play)?;
     check_waiting(play)?;
+    check_browsers_waiting()?;
     manager::check_sleep(until_ns)?;
     memory::check_sleep(play, until_ns)?;
     if let Some(run_out_ns) = play.oracle.model.next_run_out_ns() {

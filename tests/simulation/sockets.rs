@@ -1,6 +1,6 @@
 //! Where the daemon listens, for whom, and with which options of its sockets.
 
-use super::browsers::HTTP_PORT;
+use super::browsers::{HTTP, HTTP_PORT};
 use super::kernel::kernel;
 use super::kernel::streams::{Local, Role, Socket};
 use super::kernel::{Call, File};
@@ -10,6 +10,7 @@ use super::rules::OTHER_DESCRIPTORS_MAX;
 use super::shares::Before;
 use super::world::fd::number;
 use crate::server::addresses::{Purpose, Wanted, wanted};
+use crate::server::http::CONNECTIONS_MAX;
 use crate::server::listener::{Life, Listener};
 use crate::server::{Options, Server};
 use std::net::SocketAddr;
@@ -253,6 +254,26 @@ pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
         return Err(format!("{waiting} wait for descriptors, of which {used} of {limit} are used"));
     }
     Ok(())
+}
+
+/// Whoever comes to HTTP waits only while there are as many as may be.
+pub(crate) fn check_browsers_waiting() -> Result<(), Violation> {
+    let waiting = listening(|socket| match (&socket.local, &socket.role) {
+        (Some(Local::Tcp(address)), Role::Listening(queue)) if address.port() == HTTP_PORT => {
+            queue.waiting.len()
+        }
+        _ => 0,
+    });
+    let waiting: usize = waiting.into_iter().sum();
+    let (open, is_excused) = kernel(|k| {
+        let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
+        let is_scarce = k.descriptors_max < 20_000;
+        (k.connections_to(HTTP).len(), is_scarce || k.now_ns < changed_ns + 2_000_000_000)
+    });
+    match waiting > 0 && open < CONNECTIONS_MAX && !is_excused {
+        true => Err(format!("it sleeps with {open} HTTP connections, and {waiting} wait")),
+        false => Ok(()),
+    }
 }
 
 /// The file of each Unix socket has the mode and the group that the options say, unless the
