@@ -205,6 +205,7 @@ impl Conversation {
         let of_report = |question: &Question| match question.report {
             Report::Query(Query::Full) => 700,
             Report::Query(Query::Json) => 40_000,
+            Report::Query(Query::Slow(rows)) => 100 + 120 * rows as usize,
             _ => 8_000,
         };
         let direct = self.direct.iter().map(|direct| match direct {
