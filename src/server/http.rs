@@ -46,8 +46,8 @@ pub(super) struct Http {
     asked: Vec<(HttpClient, Ask)>,
     last_serial: u32,
     allowed: Vec<IpNet>,
-    /// Newcomers wait in the backlog.
-    is_full: bool,
+    /// There was no room for newcomers, who may wait in the backlog since then.
+    newcomers_wait: bool,
 }
 
 /// A request and its answer.
@@ -86,7 +86,7 @@ impl Http {
             asked: Vec::new(),
             last_serial: 0,
             allowed,
-            is_full: false,
+            newcomers_wait: false,
         }
     }
 
@@ -137,14 +137,17 @@ impl Http {
     /// [`Http::has_room_again`].
     pub(super) fn has_room(&mut self, now: Time) -> bool {
         let mut all = self.exchanges.iter();
-        self.is_full =
-            self.exchanges.len() >= CONNECTIONS_MAX && !all.any(|(_, it)| it.may_yield(now));
-        !self.is_full
+        let has_room =
+            self.exchanges.len() < CONNECTIONS_MAX || all.any(|(_, it)| it.may_yield(now));
+        self.newcomers_wait |= !has_room;
+        has_room
     }
 
-    /// Whether a newcomer can be served that could not before.
+    /// Whether newcomers can be served that could not before.
     pub(super) fn has_room_again(&mut self, now: Time) -> bool {
-        self.is_full && self.has_room(now)
+        let has_room_again = self.newcomers_wait && self.has_room(now);
+        self.newcomers_wait &= !has_room_again;
+        has_room_again
     }
 
     /// Closes a connection that has its answer, else the oldest one of the address with

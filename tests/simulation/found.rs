@@ -286,3 +286,43 @@ fn a_newcomer_has_all_its_time_even_if_waiting_for_events_fails() {
     let arguments = "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531";
     check(arguments, Start::Shell, steps);
 }
+
+/// The turn in which somebody could go for a newcomer forgot that one was waiting: it
+/// waited for a second.
+#[test]
+fn a_newcomer_to_http_is_served_as_soon_as_there_is_room() {
+    let http = "10.0.0.1:9531";
+    let what = Say::Http("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n");
+    let ask = |place| {
+        let connect = Step::Connect { place, to: http, room: (300, 200) };
+        [connect, Step::Say { place, what, cut: 0 }]
+    };
+    let mut steps: Vec<Step> = (54..70).flat_map(ask).collect();
+    steps.extend([
+        Step::ArriveAll,
+        turn(10938704837133305548, false),
+        turn(660659294699240979, false),
+        turn(12405504544076736817, true),
+        turn(6340653334539635944, true),
+        turn(3674339118053318309, true),
+        turn(18188605330532809036, true),
+        Step::Advance { ms: 1000 },
+        turn(7626129434819026571, false),
+        Step::Connect { place: 63, to: http, room: (64, 1) },
+        Step::Advance { ms: 1 },
+        turn(16703266075664131347, true),
+        turn(14305503248074103288, true),
+        turn(14130450363402124353, false),
+        turn(6893207457180577676, true),
+        turn(11651612700726811296, false),
+        Step::ArriveAll,
+        turn(3767866095714734414, true),
+        turn(6879530061893817827, false),
+        turn(10173017440154593518, false),
+        turn(14059378646125888436, true),
+        turn(17919572271902321148, false),
+    ]);
+    let arguments =
+        "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531 --http-keys 3 --slow 0.5";
+    check(arguments, Start::UnixSocket, steps);
+}
