@@ -109,14 +109,24 @@ pub(super) fn unread_log(random: &mut Random) -> Vec<Step> {
     steps
 }
 
-/// Reports that take longer than a hot restart waits for them.
+/// Reports that take longer than a hot restart waits for them; one of a crowd may be under
+/// way.
 fn give_up(random: &mut Random) -> Vec<Step> {
-    let mut steps = vec![Step::Ask { place: 0, line: "RESTART" }];
+    let mut steps = Vec::new();
+    let is_under_way = random.next() % 2 == 0;
+    if is_under_way {
+        steps.push(Step::Crowd { clients: 20 });
+        steps.extend(turn(random, false));
+    }
+    steps.push(Step::Ask { place: 0, line: "RESTART" });
     // An operator is heard in the turn after it is accepted.
     steps.extend((1..4).map(|place| Step::Ask { place, line: "HELP" }));
     steps.extend(turn(random, false));
     steps.extend(turn(random, false));
     steps.extend((1..4).map(|place| Step::Ask { place, line: "STATS JSON" }));
+    if is_under_way {
+        steps.extend(turn(random, false));
+    }
     steps.extend([Step::TrialEnds, Step::Advance { ms: 20_000 }]);
     steps.extend(turn(random, false));
     steps

@@ -40,7 +40,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "RESTART [\"--listen-unix\",\"/run/./control.sock\",\"--control\",\"/run/control.sock\"]",
     "RESTART [\"--control\",\"/run/control.sock\",\"--control-group\",\"nobody\"]",
     "RESTART [\"--nonsense\"]",
-    "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\"]",
+    "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"0\"]",
     "RESTART [\"-l\",\"0.0.0.0\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"1\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"-p\",\"7532\",\"--control\",\"/run/control.sock\"]",
     "RESTART [\"-l\",\"0.0.0.0\",\"-p\",\"7532\",\"--control\",\"/run/control.sock\"]",
