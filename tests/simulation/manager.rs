@@ -48,7 +48,10 @@ pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
         return Ok(());
     };
     let (now_ns, told_ns, can_be_told) = kernel(|k| {
-        let has_failed = k.now_ns <= k.last_failure_ns + SECOND_NS;
+        // Where the service manager has another socket, telling it takes a descriptor.
+        let is_scarce = k.table().len() as u64 >= k.descriptors_max;
+        let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
+        let has_failed = is_scarce || k.now_ns <= changed_ns + SECOND_NS;
         (k.now_ns, k.watchdog_told_ns, k.notify.has_room() && !has_failed)
     });
     // sd_watchdog_enabled(3): "every half of the time returned here".
