@@ -97,6 +97,8 @@ pub(crate) struct Kernel {
     pub(crate) signals: Vec<i32>,
     pub(crate) descriptors_max: u64,
     pub(crate) limit_changed_ns: u64,
+    /// When there was no descriptor left for what the daemon does itself.
+    pub(crate) last_full_ns: u64,
     /// The highest limit since the daemon's image was started.
     pub(crate) image_descriptors_max: u64,
     pub(crate) arguments: Vec<OsString>,
@@ -152,6 +154,7 @@ impl Kernel {
             signals: Vec::new(),
             descriptors_max: 20_000,
             limit_changed_ns: 0,
+            last_full_ns: 0,
             image_descriptors_max: 20_000,
             arguments: Vec::new(),
             variables: BTreeMap::new(),
@@ -328,6 +331,7 @@ impl Kernel {
         let fd = (low..).find(|fd| !table.contains_key(fd)).expect("a number");
         if fd as u64 >= self.descriptors_max {
             self.release(file);
+            self.last_full_ns = self.now_ns;
             return Err(Errno::MFILE);
         }
         self.put(fd, file, closes_on_exec);

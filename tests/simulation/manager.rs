@@ -49,9 +49,8 @@ pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     };
     let (now_ns, told_ns, can_be_told) = kernel(|k| {
         // Where the service manager has another socket, telling it takes a descriptor.
-        let is_scarce = k.table().len() as u64 >= k.descriptors_max;
-        let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
-        let has_failed = is_scarce || k.now_ns <= changed_ns + SECOND_NS;
+        let failed_ns = k.last_failure_ns.max(k.last_full_ns);
+        let has_failed = k.now_ns <= failed_ns + SECOND_NS;
         (k.now_ns, k.watchdog_told_ns, k.notify.has_room() && !has_failed)
     });
     // sd_watchdog_enabled(3): "every half of the time returned here".
