@@ -54,7 +54,7 @@ lint: rust ## check format, clippy and docs; warnings are errors
 	$(CARGO) test --locked --test house dependencies -- --include-ignored
 
 simulate: rust ## the whole server in a simulated world: SEEDS=20000 scripts
-	SERVER_SIM_SEEDS=$(SEEDS) SERVER_SIM_TURNS=1000 $(CARGO) test --locked --lib simulated_world -- --nocapture
+	SERVER_SIM_SEEDS=$(SEEDS) SERVER_SIM_TURNS=1000 $(CARGO) test --locked --config profile.test.opt-level=3 --lib simulated_world -- --nocapture
 
 bench: reference ## measure beside Debian's daemon and a minimal server; writes docs/benchmarks.md
 	$(CARGO) run --release $(BENCH) -- suite $(BENCH_FLAGS)
