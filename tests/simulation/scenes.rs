@@ -47,7 +47,8 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
     };
     steps.extend(other);
     // Where calls fail, one of several may fail late.
-    for _ in 0..if fails { 6 } else { 1 } {
+    let times = if fails { 6 } else { 1 };
+    for _ in 0..times {
         steps.push(ask("UNDRAIN"));
         steps.extend(turn(random, fails));
     }
