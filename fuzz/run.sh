@@ -19,9 +19,9 @@ RUSTFLAGS="--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares" \
-    cargo build --release --locked --target "$host" --target-dir ../target/fuzz --bin "$target"
+    cargo build --profile fuzz --locked --target "$host" --target-dir ../target -p poolcounterd-fuzz --bin "$target"
 kept=../target/fuzz
-binary=$kept/$host/release/$target
+binary=../target/$host/fuzz/$target
 
 if [ -f "$how_long" ]; then
     exec "$binary" "$how_long"

@@ -160,7 +160,7 @@ fn method(outcome: &Outcome) -> String {
         "## Method
 
 `make bench` writes this page ({} rounds in {:.0} s). To run one scenario, say `kept-50`:
-`cargo run --release --manifest-path bench/Cargo.toml -- suite --only kept-50`. Every run leaves its samples in
+`cargo run --release -p poolcounter-bench -- suite --only kept-50`. Every run leaves its samples in
 `bench/target/samples.csv`.
 
 *Floor* is [bench/floor.c](../bench/floor.c): one `recv` and one `send` per request with a fixed answer, no keys, no locks. It
@@ -339,7 +339,7 @@ fn engine_table(outcome: &Outcome) -> String {
     let mut out = String::new();
     if !outcome.engine.is_empty() {
         out += "\n### The engine alone\n\n\
-                `cargo run --release --bin engine` in `bench/`: keys of 40 bytes, each held by somebody; a pair is an\n\
+                `cargo run --release -p poolcounter-bench --bin engine-times`: keys of 40 bytes, each held by somebody; a pair is an\n\
                 uncontended ACQ4ME and its RELEASE on another key, chosen at random among as many.\n\n\
                 | live keys | a pair, ns | worst single insert while growing, ms |\n|---|---|---|\n";
     }

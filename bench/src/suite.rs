@@ -179,15 +179,15 @@ fn cargo(top: &Path, args: &[&str]) -> Result<()> {
 
 fn build_ours(top: &Path) -> Result<PathBuf> {
     eprintln!("building the daemon");
-    cargo(top, &["build", "--release", "--locked", "--bin", "poolcounterd"])?;
+    cargo(top, &["build", "--release", "--locked", "-p", "poolcounterd"])?;
     Ok(target_dir(top).join("release/poolcounterd"))
 }
 
 fn build_engine(top: &Path) -> Result<PathBuf> {
     eprintln!("building the engine's benchmark");
-    let place = ["--manifest-path", "bench/Cargo.toml", "--target-dir", "target/bench"];
-    cargo(top, &[&["build", "--release", "--locked", "--bin", "engine"], &place[..]].concat())?;
-    Ok(top.join("target/bench/release/engine"))
+    let bench = ["-p", "poolcounter-bench", "--bin", "engine-times"];
+    cargo(top, &[&["build", "--release", "--locked"], &bench[..]].concat())?;
+    Ok(target_dir(top).join("release/engine-times"))
 }
 
 fn target_dir(folder: &Path) -> PathBuf {
