@@ -3,16 +3,16 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 # More arguments for the daemon of `make run`: make run ARGS="-p 7532"
 ARGS ?=
-FUZZ_SECONDS ?= 10
+FUZZ_SECONDS ?= 30
 SEEDS ?= 20000
 FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/targets/*.rs)))
-# Crates of their own; their build directories are below target/ too.
-BENCH = --locked --manifest-path bench/Cargo.toml --target-dir target/bench
-FUZZ = --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
+# Most tests wait for a daemon or a timer, so more of them run at a time than there are
+# cores.
+export RUST_TEST_THREADS ?= 8
 # Checks for a program or a cargo command ($1), and says how to get it ($2).
 need = @$(1) --version > /dev/null 2>&1 || { echo "$(1) is missing: $(2)" >&2; exit 1; }
 
-.PHONY: help run test lint simulate bench fuzz clean reference tools rust
+.PHONY: help run test lint bench clean reference tools rust
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,38 +29,20 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	@echo
 	target/release/poolcounterd $(ARGS)
 
-test: rust tools ## run all tests
-	$(CARGO) test --locked --workspace
-	@# Their promises are about an optimized daemon.
-	$(CARGO) test --locked --release --test load -- crowds::a_flood shares::floods
-	@# It begins the same way each time: chance should not fail an innocent change.
-	@for target in $(FUZZ_TARGETS); do \
-		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-		FUZZ_SEED=1 fuzz/run.sh $$target $(FUZZ_SECONDS) > target/fuzz-$$target.log 2>&1 \
-			|| { tail -n 50 target/fuzz-$$target.log; exit 1; }; \
-		grep -a stat::number_of_executed_units target/fuzz-$$target.log; \
-	done
+test: rust tools ## run the tests that say right or wrong, the same each time
+	$(CARGO) test --locked -p poolcounterd -p poolcounter
 
 lint: rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
 	$(call need,$(CARGO) clippy,rustup component add clippy; Debian 13: apt install rust-clippy; 12: rust-web-clippy)
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
-	$(CARGO) fmt --manifest-path bench/Cargo.toml --check
-	$(CARGO) clippy $(BENCH) --all-targets -- -D warnings
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) clippy $(FUZZ) --all-targets -- -D warnings
-	$(CARGO) test --locked --test house dependencies -- --include-ignored
-
-simulate: rust ## the whole server in a simulated world: SEEDS=20000 scripts
-	SERVER_SIM_SEEDS=$(SEEDS) SERVER_SIM_TURNS=1000 $(CARGO) test --locked --config profile.test.opt-level=3 --lib simulated_world -- --nocapture
+	$(CARGO) clippy --locked --workspace --exclude poolcounterd-fuzz --all-targets -- -D warnings
+	@# --all-targets leaves out what `cargo test` leaves out.
+	$(CARGO) clippy --locked --test load --test browser -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p poolcounterd -p poolcounter --no-deps --document-private-items
 
 bench: reference ## measure beside Debian's daemon and a minimal server; writes docs/benchmarks.md
-	$(CARGO) run --release $(BENCH) -- suite $(BENCH_FLAGS)
-
-fuzz: ## fuzz each target for FUZZ_SECONDS
-	@for target in $(FUZZ_TARGETS); do fuzz/run.sh $$target $(FUZZ_SECONDS) || exit 1; done
+	$(CARGO) run --release --locked -p poolcounter-bench -- suite $(BENCH_FLAGS)
 
 tools: # fetch what the tests need besides Rust
 	@tests/support/fetch-tools.sh
@@ -97,7 +79,7 @@ STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
 TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
 	--mtime=@$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Cargo.toml; fi)
 
-.PHONY: install install-client dist-tree dist deb static test-package
+.PHONY: install install-client dist-tree dist deb static
 
 target/release/poolcounterd: Cargo.toml Cargo.lock client/Cargo.toml $(shell find src client/src -type f)
 	$(CARGO) build --release --locked
@@ -129,8 +111,7 @@ dist-tree: rust
 	mkdir -p $(DIST)
 	{ if [ -e .git ]; then git ls-files -z; else find \( -type f -o -type l \) -not -path './target/*' -print0; fi; } \
 		| xargs -0 cp -t $(DIST) --parents -P
-	[ -d $(DIST)/vendor ] || $(CARGO) vendor -q --locked \
-		-s bench/Cargo.toml -s fuzz/Cargo.toml $(DIST)/vendor > /dev/null
+	[ -d $(DIST)/vendor ] || $(CARGO) vendor -q --locked $(DIST)/vendor > /dev/null
 	mkdir -p $(DIST)/.cargo
 	printf '%s\n' '[source.crates-io]' 'replace-with = "vendored"' \
 		'[source.vendored]' 'directory = "vendor"' > $(DIST)/.cargo/config.toml
@@ -158,44 +139,67 @@ static: rust ## static binaries with man pages and unit, as a tarball to unpack 
 	install -D -m 644 -t $(STATIC)/share/doc/poolcounterd $(wildcard README.md) LICENSE-MIT LICENSE-APACHE
 	$(TAR) -C target/static -czf $(STATIC).tar.gz $(notdir $(STATIC))
 	@ls -s $(STATIC).tar.gz
-
-test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
-	$(call need,python3,apt install python3)
-	tests/package/run
 # --- end of installing and packaging -----------------------------------------
-
-# --- MediaWiki ---------------------------------------------------------------
-# --record writes the figures into docs/.
-MEDIAWIKI_FLAGS ?=
-
-.PHONY: demo test-mediawiki
 
 demo: rust ## watch 60 readers of an expired page without and with the daemon (root)
 	$(call need,python3,apt install python3)
 	@CARGO="$(CARGO)" tests/mediawiki/demo.py
 
+.PHONY: demo
+
+# --- What takes long, or measures ---------------------------------------------
+# --record writes the figures into docs/.
+MEDIAWIKI_FLAGS ?=
+TORTURE_SECONDS ?= 600
+
+.PHONY: test-all test-load test-package test-mediawiki test-browser test-fuzz simulate torture
+
+# One after the other: what measures has the machine for itself.
+test-all: ## all of these parts, in about an hour (root)
+	@for part in test test-load test-browser test-fuzz simulate test-mediawiki test-package; do \
+		start=$$(date +%s); \
+		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
+		echo "make $$part: $$(($$(date +%s) - start)) s"; \
+	done
+
+test-load: rust tools ## crowds, floods, memory, pauses: prints figures and their bounds
+	$(CARGO) test --locked --release --test load -- --test-threads=1 --nocapture
+
+test-browser: rust ## the page at / in Chromium
+	@tests/support/fetch-tools.sh browser
+	$(CARGO) test --locked --test browser
+
+test-fuzz: ## fuzz each target for FUZZ_SECONDS
+	$(CARGO) clippy --locked -p poolcounterd-fuzz -- -D warnings
+	@# It begins the same way each time: chance should not fail an innocent change.
+	@for target in $(FUZZ_TARGETS); do \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		FUZZ_SEED=1 fuzz/run.sh $$target $(FUZZ_SECONDS) > target/fuzz-$$target.log 2>&1 \
+			|| { tail -n 50 target/fuzz-$$target.log; exit 1; }; \
+		grep -a stat::number_of_executed_units target/fuzz-$$target.log; \
+	done
+
+simulate: rust ## the whole server in a simulated world: SEEDS=20000 scripts
+	SERVER_SIM_SEEDS=$(SEEDS) SERVER_SIM_TURNS=1000 $(CARGO) test --locked --config profile.test.opt-level=3 --lib simulated_world -- --nocapture
+
 test-mediawiki: rust target/release/poolcounterd target/release/poolcounter ## a real MediaWiki asks Debian's daemon and ours (root)
 	$(call need,python3,apt install python3)
 	tests/mediawiki/run $(MEDIAWIKI_FLAGS)
-# --- end of MediaWiki --------------------------------------------------------
+
+test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
+	$(call need,python3,apt install python3)
+	tests/package/run
+
+torture: ## torture the daemon for TORTURE_SECONDS, TORTURE_SEED repeats a round
+	TORTURE_SECONDS=$(TORTURE_SECONDS) $(CARGO) test --locked --test load torture -- --nocapture
+# --- end of what takes long ----------------------------------------------------
 
 # --- Instruction counts ------------------------------------------------------
 .PHONY: bench-instructions
 
 bench-instructions: ## count the engine's instructions; fails if they rise by more than 5 %
-	$(CARGO) build --release $(BENCH) --bin instructions
+	$(CARGO) build --release --locked -p poolcounter-bench --bin instructions
 	@VALGRIND=$$(bench/fetch-valgrind.sh 2> target/fetch-valgrind.log) || { VALGRIND=valgrind; \
 		echo "valgrind can't be fetched, see target/fetch-valgrind.log: sudo apt-get install valgrind" >&2; }; \
-		export VALGRIND; target/bench/release/instructions $(RECORD)
-
-test: bench-instructions
+		export VALGRIND; target/release/instructions $(RECORD)
 # --- end of instruction counts -----------------------------------------------
-
-# --- Torture -----------------------------------------------------------------
-TORTURE_SECONDS ?= 600
-
-.PHONY: torture
-
-torture: ## torture the daemon for TORTURE_SECONDS, TORTURE_SEED repeats a round
-	TORTURE_SECONDS=$(TORTURE_SECONDS) $(CARGO) test --locked --test load torture -- --nocapture
-# --- end of torture ----------------------------------------------------------

@@ -4,6 +4,7 @@ mod addresses;
 mod admission;
 mod command_line;
 mod control;
+mod crowds;
 mod dead_peers;
 mod drain;
 mod faults_from_below;

@@ -1,7 +1,7 @@
-//! Tests that use the whole machine for a while: crowds, floods, memory filled to its
-//! limits, restarts under load, torture. They are a separate crate, so that no other
-//! test runs at the same time; the heaviest ones run one at a time
-//! (`have_the_machine`).
+//! Tests that measure, or that use the whole machine for a while: crowds, floods, memory
+//! filled to its limits, restarts under load, torture. `make test-load` runs them with an
+//! optimized daemon, one at a time, and each prints its figure and its bound. `cargo test`
+//! leaves them out: their verdict depends on what else the machine does.
 
 mod crowds;
 mod memory;

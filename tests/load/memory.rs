@@ -1,9 +1,7 @@
 //! User memory is bounded, whatever clients do, and is freed when they leave. The
 //! bounds are those of docs/operations.md.
 
-use crate::support::crowd::{
-    connect_crowd, crowd_size, expect_empty, have_the_machine, private_bytes, start_apart,
-};
+use crate::support::crowd::{connect_crowd, crowd_size, expect_empty, private_bytes, start_apart};
 use crate::support::restart::{WENT_ON, children};
 use crate::support::{Client, PATIENCE, Server};
 use rustix::process::Signal;
@@ -35,7 +33,6 @@ fn assert_bounded(server: &Server, before: usize, clients: usize, bytes_each: us
 
 #[test]
 fn sixteen_thousand_with_the_longest_line_half_sent() {
-    let _alone = have_the_machine();
     let half = vec![b'x'; LINE_BYTES_MAX - 1];
     // At once, and in pieces from all clients in turn: the worst case for the
     // allocator.
@@ -57,7 +54,6 @@ fn sixteen_thousand_with_the_longest_line_half_sent() {
 
 #[test]
 fn thousands_with_four_locks_of_the_longest_keys() {
-    let _alone = have_the_machine();
     let count = crowd_size(4_000);
     let server = start_apart(7, &[]);
     let before = private_bytes(&server);
@@ -113,7 +109,6 @@ pub(crate) fn questions_until_cut_off(server: &Server, path: &str) -> usize {
 
 #[test]
 fn thousands_that_do_not_read_their_stats() {
-    let _alone = have_the_machine();
     // 16,000 clients take a gigabyte, and the kernel three more for its buffers: only
     // with FULL_CROWD=1.
     let full = std::env::var_os("FULL_CROWD").is_some();
@@ -172,7 +167,6 @@ fn expect_memory_back(server: &Server, before: usize) {
 
 #[test]
 fn memory_comes_back_when_a_crowd_has_left() {
-    let _alone = have_the_machine();
     let count = crowd_size(16_000);
     let server = start_apart(5, &[]);
     let before = private_bytes_in_use(&server);
@@ -205,7 +199,6 @@ fn come_and_go(server: &Server, count: usize) {
 /// To give memory back stops the loop: the more, the longer.
 #[test]
 fn giving_memory_back_keeps_nobody_waiting_for_long() {
-    let _alone = have_the_machine();
     let count = crowd_size(16_000);
     let server = start_apart(7, &[]);
     let mut crowd = connect_crowd(server.address(), count);
@@ -254,7 +247,6 @@ fn fifty_come_and_go(server: &Server, round: usize) {
 
 #[test]
 fn clients_and_keys_that_come_and_go_leave_nothing() {
-    let _alone = have_the_machine();
     let server = start_apart(6, &[]);
     fifty_come_and_go(&server, 0);
     expect_empty(&server);
@@ -295,7 +287,6 @@ fn bytes_in_all(server: &Server) -> usize {
 
 #[test]
 fn a_hot_restart_takes_three_times_the_memory_at_most() {
-    let _alone = have_the_machine();
     let count = crowd_size(4_000);
     let server = start_apart(8, &[]);
     let mut crowd = connect_crowd(server.address(), count);

@@ -5,8 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, DAEMON, PATIENCE, Server, allow_descriptors, backlog, launched};
-use rustix::process::Signal;
+use crate::support::{Client, DAEMON, PATIENCE, Server, launched};
 
 /// 64 descriptors and 200 clients.
 fn short_of_descriptors() -> Server {
@@ -69,99 +68,6 @@ fn repeated_trouble_is_logged_at_a_limited_rate() {
     server.log.wait_for_count("", lines_before + 1);
     let lines = server.log.lines().split_off(lines_before);
     assert!(lines.len() < 5, "{lines:#?}");
-}
-
-/// The kernel completes connects by itself as long as the backlog has room; after
-/// that, a client waits a second before its next SYN. A stopped daemon is the extreme
-/// case of a busy one.
-#[test]
-fn four_thousand_connect_at_once_to_a_busy_daemon() {
-    let server = Server::start();
-    let room = backlog(server.address()) as usize;
-    let count = room.min(4096) - 96;
-    allow_descriptors();
-    server.signal(Signal::STOP);
-    let mut crowd: Vec<Client> = (0..count).map(|_| server.connect_at_once()).collect();
-    crowd.iter_mut().for_each(|client| client.send("STATS UPTIME"));
-    server.signal(Signal::CONT);
-    for client in &mut crowd {
-        let answer = client.line();
-        assert!(answer.starts_with("uptime: "), "{answer}");
-    }
-    assert_eq!(server.counter("connect_errors"), 0);
-}
-
-#[test]
-fn five_thousand_connect_at_once_and_all_are_answered() {
-    allow_descriptors();
-    let server = Server::start();
-    let mut crowd: Vec<Client> = (0..5000).map(|_| server.connect()).collect();
-    for (n, client) in crowd.iter_mut().enumerate() {
-        client.send(&format!("ACQ4ME k{} 1 9 60", n / 2));
-    }
-    // Two clients for each key: one gets it at once, the other after the first has
-    // left.
-    let mut waiters = Vec::new();
-    for (n, mut client) in crowd.into_iter().enumerate() {
-        if n % 2 == 0 { client.expect("LOCKED") } else { waiters.push(client) }
-    }
-    for mut waiter in waiters {
-        waiter.expect("LOCKED");
-    }
-    let mut control = server.connect();
-    control.wait_for_counter("processed_count", |n| n >= 5000);
-    assert_eq!(control.counter("total_acquired"), 5000);
-    assert_eq!(control.counter("processed_count"), 5000);
-    assert_eq!(control.counter("hashtable_entries"), 0);
-    assert_eq!(control.counter("connect_errors"), 0);
-}
-
-/// A crowd that connects and aborts before the daemon accepts it is no error.
-#[test]
-fn connections_aborted_in_the_backlog_are_no_error() {
-    let server = Server::start();
-    let mut control = server.connect();
-    control.settle();
-    server.signal(Signal::STOP);
-    for n in 0..300 {
-        let mut client = server.connect();
-        if n % 3 == 0 {
-            client.send("ACQ4ME k 1 1000 0");
-        }
-        client.reset();
-    }
-    server.signal(Signal::CONT);
-    server.settle();
-    control.wait_for_counter("processing_workers", |n| n == 0);
-    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
-    assert_eq!(control.counter("connect_errors"), 0);
-}
-
-#[test]
-fn a_client_that_never_reads_is_cut_off() {
-    let server = Server::start();
-    let mut control = server.connect();
-    let mut slow = Client::connect_with_small_buffer(server.address());
-    slow.exchange("ACQ4ME k 1 9 0", "LOCKED");
-    let questions = "STATS FULL\n".repeat(50);
-    let mut asked = 0;
-    while control.counter("failed_sends") == 0 {
-        asked += 50;
-        assert!(asked < 200_000, "nothing bounds what a client leaves unread");
-        // The connection may end between two of these.
-        let _ = slow.stream().write_all(questions.as_bytes());
-        // Meanwhile, the others are served.
-        control.exchange("ACQ4ME other 1 1 0", "LOCKED");
-        control.exchange("RELEASE", "RELEASED");
-    }
-    assert_eq!(control.counter("failed_sends"), 1);
-    // Its lock is free.
-    control.wait_for_counter("hashtable_entries", |n| n == 0);
-    control.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    // The client notices when it finally reads.
-    slow.read_to_end();
-    assert_eq!(control.counter("failed_sends"), 1);
-    assert_eq!(control.counter("connect_errors"), 0);
 }
 
 /// While other clients flood the daemon with commands, a client that sends one at a

@@ -5,17 +5,14 @@
 //! best and median of so many restarts, and takes more keys.
 
 use crate::memory::{ask_and_look_away, expect_all_handled, questions_until_cut_off};
-use crate::support::crowd::{
-    connect_crowd, crowd_size, have_the_machine, private_bytes, start_apart,
-};
+use crate::support::crowd::{connect_crowd, crowd_size, private_bytes, start_apart};
 use crate::support::random::number_from_environment;
 use crate::support::restart::restart;
 use crate::support::{Client, Server};
 use std::time::Duration;
 
-/// How many times longer than promised a pause may take here: machines are noisy, and
-/// debug builds slow.
-const PATIENCE_FACTOR: u32 = if cfg!(debug_assertions) { 20 } else { 4 };
+/// How many times longer than promised a pause may take here: machines are noisy.
+const PATIENCE_FACTOR: u32 = 4;
 
 const KEYS_EACH: usize = 4;
 
@@ -83,7 +80,6 @@ fn final_pause(server: &Server) -> (Duration, Duration) {
 }
 
 fn check(third: u8, load: &Load) {
-    let _alone = have_the_machine();
     let load = Load { clients: crowd_size(load.clients), ..*load };
     let rounds = number_from_environment("RESTART_PAUSES").map_or(3, |number| number as usize);
     let server = start_apart(third, &[]);
@@ -142,7 +138,6 @@ fn unread_answers() {
     if std::env::var_os("RESTART_PAUSES").is_none() {
         return;
     }
-    let _alone = have_the_machine();
     let path = std::env::temp_dir().join(format!("pool-pauses-{}.sock", std::process::id()));
     let path = path.to_str().expect("path");
     let server = start_apart(14, &["--listen-unix", path]);

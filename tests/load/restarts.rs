@@ -2,9 +2,8 @@
 //! others cycle, and new clients connect. Checks every reply.
 //!
 //! `RESTART_LOAD_CONNECTIONS=2500 cargo test --release --test load restarts
-//! -- --nocapture` prints the pauses of a release build.
+//! -- --nocapture` takes fewer connections.
 
-use crate::support::crowd::have_the_machine;
 use crate::support::random::number_from_environment;
 use crate::support::restart::{WENT_ON, wait_until};
 use crate::support::{PATIENCE, Server, allow_descriptors};
@@ -27,16 +26,14 @@ const FOUGHT_KEYS: usize = 5;
 const NEWCOMERS: usize = 4;
 /// Cycles between two restarts.
 const CYCLES_BETWEEN: u64 = 2_000;
-/// The documentation promises 60 ms for 10,000 connections and a release build; ten
-/// times that for slow machines, and twice that again for a debug build.
-const SILENCE_MAX: Duration =
-    Duration::from_millis(60 * if cfg!(debug_assertions) { 100 } else { 10 });
+/// The documentation promises 60 ms for 10,000 connections; ten times that for slow
+/// machines.
+const SILENCE_MAX: Duration = Duration::from_millis(600);
 
 #[test]
 fn nobody_notices_eight_restarts_under_full_load() {
     let connections = number_from_environment("RESTART_LOAD_CONNECTIONS");
     let connections = connections.map_or(CONNECTIONS, |number| number as usize);
-    let _alone = have_the_machine();
     allow_descriptors();
     let mut load = Load::start(connections);
     load.cycle(CYCLES_BETWEEN);

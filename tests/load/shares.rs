@@ -1,39 +1,12 @@
 //! The requests of one client do not delay the others. What a share of a turn is, and that
 //! everything that a client has sent is handled, tests/simulation/shares.rs judges.
 
-use crate::support::crowd::have_the_machine;
-use crate::support::{Client, Server, eventually};
-use rustix::net::{SendFlags, send};
-use rustix::process::Signal;
+use crate::support::{Client, Server};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Stops the daemon, so that everything sent meanwhile has arrived when it reads
-/// again.
-fn while_stopped(server: &Server, send: impl FnOnce()) {
-    server.signal(Signal::STOP);
-    let stat = format!("/proc/{}/stat", server.pid());
-    assert!(eventually(|| std::fs::read_to_string(&stat).expect("stat").contains(") T ")));
-    send();
-    server.signal(Signal::CONT);
-}
-
-#[test]
-fn urgent_data_hides_nothing_that_comes_after_it() {
-    let server = Server::start();
-    let mut client = server.connect();
-    client.settle();
-    while_stopped(&server, || {
-        client.send("STATS total_acquired");
-        send(client.stream(), b"!", SendFlags::OOB).expect("send urgent data");
-        client.send("STATS total_releases");
-    });
-    client.expect("total_acquired: 0");
-    client.expect("total_releases: 0");
-}
 
 /// A connection that always has this many questions in flight.
 struct Flooder {
@@ -113,12 +86,9 @@ fn median_wait(flooders: usize) -> Duration {
     waits[QUESTIONS / 2]
 }
 
-/// docs/operations.md promises 30 and 100 ms for an optimized daemon on an idle
-/// machine.
+/// docs/operations.md promises 30 and 100 ms on an idle machine; four times that here.
 #[test]
 fn floods_of_statistics_keep_nobody_waiting() {
-    let _alone = have_the_machine();
-    let slack = if cfg!(debug_assertions) { 10 } else { 4 };
-    assert!(median_wait(50) < Duration::from_millis(30 * slack));
-    assert!(median_wait(200) < Duration::from_millis(100 * slack));
+    assert!(median_wait(50) < Duration::from_millis(4 * 30));
+    assert!(median_wait(200) < Duration::from_millis(4 * 100));
 }

@@ -1,24 +1,12 @@
 //! Crowds of clients, and what they cost the daemon.
 
 use crate::support::{Client, PATIENCE, Server};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Descriptors that a test and the daemon need besides the crowd's connections.
 const OTHER_DESCRIPTORS: u64 = 300;
-
-/// Waits until no other test has a crowd: the descriptors and cores are not enough
-/// for two at a time. Dropping the returned lock lets the next test go on.
-pub(crate) fn have_the_machine() -> OwnedFd {
-    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/crowd.lock");
-    let file = open(path, OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RWXU);
-    let file = file.expect("create the lock file");
-    flock(&file, FlockOperation::LockExclusive).expect("lock");
-    file
-}
 
 /// `wanted`, or as many as the limit of descriptors allows this process and the
 /// daemon each; prints a message then.
