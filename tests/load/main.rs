@@ -7,7 +7,9 @@ mod crowds;
 mod memory;
 mod overload;
 mod reports;
+mod restart_memory;
 mod restart_pauses;
+mod restart_waits;
 mod restarts;
 mod shares;
 #[path = "../support/mod.rs"]

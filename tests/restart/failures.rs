@@ -2,7 +2,8 @@
 //! (docs/restart.md).
 
 use crate::support::restart::{
-    Place, REFUSED, Surroundings, WENT_ON, children, ignores, refused_restart, restart, wait_until,
+    Place, REFUSED, Surroundings, WENT_ON, children, ignores, refused_restart, restart, stop,
+    wait_until,
 };
 use crate::support::{Client, DAEMON, Server, skip};
 use rustix::process::{Resource, Rlimit, Signal};
@@ -304,11 +305,7 @@ fn told_to_stop_when_the_new_binary_has_answered() {
     let child = daemon.place.wait_for_file("asked");
     // Sends both at once, the signal first. The daemon must have stopped before, or the
     // signal alone would wake it.
-    daemon.server.signal(Signal::STOP);
-    wait_until("the daemon has stopped", || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.server.pid())).ok()?;
-        stat.contains(") T ").then_some(())
-    });
+    stop(&daemon.server);
     daemon.server.signal(Signal::TERM);
     daemon.place.touch("go");
     wait_until("the new binary has answered", || {

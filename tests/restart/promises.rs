@@ -1,8 +1,8 @@
 //! Hot restart (docs/restart.md): what clients and operators must not notice.
 
 use crate::support::restart::{
-    ConnectingLoop, Place, Surroundings, WENT_ON, children, executable, restart, status_number,
-    wait_until,
+    ConnectingLoop, Gap, Place, Surroundings, WENT_ON, can_inject, children, executable, restart,
+    stop, wait_until,
 };
 use crate::support::{COUNTERS, Client, DAEMON, PATIENCE, Server, daemon_command, launched};
 use rustix::process::Signal;
@@ -11,7 +11,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 #[test]
 fn locks_waits_and_their_order_survive() {
@@ -218,22 +217,6 @@ fn keys_of_any_bytes_survive() {
 }
 
 #[test]
-fn a_wait_that_ends_while_the_new_image_is_on_its_way_is_answered() {
-    let gap = Gap::new();
-    let server = gap.place.start(&[]);
-    let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
-    holder.exchange("ACQ4ME k 1 9 0", "LOCKED");
-    let begin = Instant::now();
-    waiter.send("ACQ4ME k 1 9 1");
-    server.settle();
-    gap.open(&server);
-    wait_until("a second has passed", || (begin.elapsed().as_millis() > 1100).then_some(()));
-    waiter.expect_nothing();
-    gap.close(&server);
-    waiter.expect("TIMEOUT");
-}
-
-#[test]
 fn clients_that_connect_while_the_new_image_starts_are_served() {
     let gap = Gap::new();
     let server = gap.place.start(&[]);
@@ -270,7 +253,8 @@ fn counters_uptime_and_times_continue() {
     full.exchange("ACQ4ME a 1 1 0", "QUEUE_FULL");
     waiter.send("ACQ4ME a 1 5 60");
     waiter.exchange("ACQ4ME a 1 5 60", "ERROR WAIT_FOR_RESPONSE");
-    wait_until("a second has passed", || (uptime_s(&server) >= 1).then_some(()));
+    let locked_s = uptime_s(&server);
+    wait_until("a second has passed", || (uptime_s(&server) > locked_s).then_some(()));
     let before: Vec<u64> = COUNTERS.iter().map(|name| server.counter(name)).collect();
     let uptime_before_s = uptime_s(&server);
     let processing_s = server.connect().seconds("total processing time");
@@ -280,7 +264,7 @@ fn counters_uptime_and_times_continue() {
     assert!(uptime_s(&server) >= uptime_before_s);
     assert_eq!(server.connect().seconds("total processing time"), processing_s);
     // A lock held across a restart counts without a gap.
-    wait_until("two seconds have passed", || (uptime_s(&server) >= 2).then_some(()));
+    wait_until("two seconds have passed", || (uptime_s(&server) >= locked_s + 2).then_some(()));
     client.exchange("RELEASE", "RELEASED");
     let held_s = server.connect().seconds("total processing time") - processing_s;
     assert!((1.0..PATIENCE.as_secs_f64()).contains(&held_s), "{held_s} s");
@@ -310,37 +294,35 @@ fn a_client_whose_input_has_ended_still_gets_all_it_asked_for() {
 }
 
 /// A connection that the daemon closes while its fork has a copy would stay open, and its
-/// events would be taken for those of the next client in its slot.
+/// events would be taken for those of the next client in its slot. strace stops the fork
+/// behind the only close_range(2) of the daemon, before it writes the snapshot.
 #[test]
 fn the_fork_that_writes_the_trial_snapshot_has_no_sockets() {
-    const RESTARTS: usize = 10;
-    let server = Server::start();
-    let key = "k".repeat(4_000);
-    let mut crowd: Vec<Client> = (0..500).map(|_| server.connect()).collect();
-    for (n, client) in crowd.iter_mut().enumerate() {
-        for depth in 0..4 {
-            client.exchange(&format!("ACQ4ME {n}:{depth}:{key} 1 1 0"), "LOCKED");
-        }
+    if !can_inject() {
+        return;
     }
-    let was_seen = (1..=RESTARTS).any(|n| {
-        server.signal(Signal::USR1);
-        server.log.wait_for_count("asking ", n);
-        let was_seen = children(server.pid()).first().is_some_and(|&child| {
-            let sockets = sockets_of(child);
-            is_fork(child) && sockets == Some(0)
-        });
-        server.log.wait_for_count(WENT_ON, n);
-        was_seen
-    });
-    assert!(was_seen, "a fork without sockets was not there in any of {RESTARTS} trials");
+    let inject = "inject=close_range:signal=SIGSTOP";
+    let strace = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", inject];
+    let server = Server::spawn(&mut launched(&strace, DAEMON, &["-l", "127.0.0.1", "-p", "0"]));
+    let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.exchange(&format!("ACQ4ME {n} 1 1 0"), "LOCKED");
+    }
+    server.signal(Signal::USR1);
+    server.log.wait_for("asking ");
+    let fork = Orphan(children(server.pid())[0]);
+    wait_until("the fork has no sockets", || (sockets_of(fork.0) == 0).then_some(()));
+    assert!(is_fork(fork.0), "it has executed the new binary");
+    assert!(sockets_of(server.pid()) > clients.len());
+    fork.signal(Signal::CONT);
+    server.log.wait_for(WENT_ON);
 }
 
-/// `None` once it has ended.
-fn sockets_of(pid: u32) -> Option<usize> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    let targets = entries.map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    let is_socket = |target: &PathBuf| target.to_string_lossy().starts_with("socket:");
-    Some(targets.flatten().filter(is_socket).count())
+fn sockets_of(pid: u32) -> usize {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("fd");
+    // A descriptor may be closed meanwhile.
+    let targets = entries.flat_map(|entry| std::fs::read_link(entry.expect("fd").path()));
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
 }
 
 /// Whether it has not executed the new binary yet.
@@ -459,7 +441,7 @@ fn sighup_restarts_as_well_without_a_terminal() {
 fn two_signals_at_once_make_one_restart_at_a_time() {
     let arguments = ["-l", "127.0.0.1", "-p", "0"];
     let server = Server::spawn(&mut launched(&LEADER, DAEMON, &arguments));
-    server.signal(Signal::STOP);
+    stop(&server);
     server.signal(Signal::USR1);
     // A second SIGUSR1 would be merged into the first.
     server.signal(Signal::HUP);
@@ -507,16 +489,12 @@ fn a_hundred_restarts_leave_nothing_behind() {
         restart(&server);
     }
     let before = Surroundings::of(server.pid());
-    let memory_kb = status_number(server.pid(), "VmRSS:");
     for _ in 0..100 {
         restart(&server);
     }
     let after = Surroundings::of(server.pid());
     assert_eq!(after.kinds(), before.kinds());
     assert_eq!((after.signals, after.children), (before.signals, before.children));
-    let grown_kb = status_number(server.pid(), "VmRSS:").saturating_sub(memory_kb);
-    // Pages of the binary come and go with the machine's memory.
-    assert!(grown_kb < 2_000, "{grown_kb} kB more than {memory_kb} kB");
     holder.exchange("RELEASE", "RELEASED");
     waiter.expect("LOCKED");
 }
@@ -582,9 +560,8 @@ fn a_running_reference_hands_over_to_us() {
     assert_eq!(executable(ours.0), place.binary());
     let mut new = wait_until("ours accepts", || {
         let mut new = Client::connect(address);
-        // The reference does not end this line.
-        new.send("STATS nope");
-        (new.next_line(Duration::from_millis(100))? == "ERROR WRONG_STAT").then_some(new)
+        // The reference reads this number as 0 (tests/reference/differential/differences.rs).
+        (new.ask("ACQ4ME zero 4294967296 9 0") == "LOCKED").then_some(new)
     });
     old.exchange("RELEASE", "RELEASED");
     drop(old);
@@ -612,36 +589,6 @@ impl Orphan {
 impl Drop for Orphan {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
-    }
-}
-
-/// A binary that is slow to start: the test decides how long the gap between the exec
-/// and the daemon's start lasts.
-struct Gap {
-    place: Place,
-}
-
-impl Gap {
-    fn new() -> Self {
-        Gap { place: Place::with_daemon() }
-    }
-
-    /// Restarts into it and returns when no image serves.
-    fn open(&self, server: &Server) {
-        self.place.install_script(
-            "case $1 in --read-snapshot) exec $REAL \"$@\";; esac\n\
-             echo gap > $HERE/gap\n\
-             while [ ! -e $HERE/go ]; do sleep 0.01; done\n\
-             exec $REAL \"$@\"",
-        );
-        server.signal(Signal::USR1);
-        self.place.wait_for_file("gap");
-    }
-
-    /// Lets the new image start and waits until it serves.
-    fn close(&self, server: &Server) {
-        self.place.touch("go");
-        server.log.wait_for(WENT_ON);
     }
 }
 

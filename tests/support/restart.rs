@@ -1,7 +1,7 @@
 //! For tests of the hot restart: a daemon whose binary can be replaced, what the
 //! daemon logs about a restart, and what `/proc` shows of its process.
 
-use crate::support::{Client, DAEMON, PATIENCE, Server, launched};
+use crate::support::{Client, DAEMON, PATIENCE, Server, launched, skip};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
@@ -112,6 +112,36 @@ impl Drop for Place {
     }
 }
 
+/// A binary that is slow to start: the test decides how long the gap between the exec
+/// and the daemon's start lasts.
+pub(crate) struct Gap {
+    pub(crate) place: Place,
+}
+
+impl Gap {
+    pub(crate) fn new() -> Self {
+        Gap { place: Place::with_daemon() }
+    }
+
+    /// Restarts into it and returns when no image serves.
+    pub(crate) fn open(&self, server: &Server) {
+        self.place.install_script(
+            "case $1 in --read-snapshot) exec $REAL \"$@\";; esac\n\
+             echo gap > $HERE/gap\n\
+             while [ ! -e $HERE/go ]; do sleep 0.01; done\n\
+             exec $REAL \"$@\"",
+        );
+        server.signal(Signal::USR1);
+        self.place.wait_for_file("gap");
+    }
+
+    /// Lets the new image start and waits until it serves.
+    pub(crate) fn close(&self, server: &Server) {
+        self.place.touch("go");
+        server.log.wait_for(WENT_ON);
+    }
+}
+
 /// Asks until there is an answer, for states without an event to wait for.
 #[track_caller]
 pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
@@ -140,6 +170,17 @@ pub(crate) fn refused_restart(server: &Server) -> String {
     server.signal(Signal::USR1);
     let line = server.log.wait_for_count(REFUSED, before + 1);
     line.split_once(REFUSED).expect("the reason").1.to_owned()
+}
+
+/// Stops the daemon, and returns when it has stopped: signals sent from now on reach it
+/// together, once it continues.
+#[track_caller]
+pub(crate) fn stop(server: &Server) {
+    server.signal(Signal::STOP);
+    wait_until("the daemon has stopped", || {
+        let state = status_lines(server.pid(), &["State:"]).remove(0);
+        state.contains("T (stopped)").then_some(())
+    });
 }
 
 /// What is visible of a process from outside and must not change when a hot restart
@@ -218,6 +259,16 @@ pub(crate) fn ignores(pid: u32, signal: Signal) -> bool {
     let mask = line.split_whitespace().nth(1).expect("a mask");
     let mask = u64::from_str_radix(mask, 16).expect("a mask");
     mask & 1 << (signal.as_raw() - 1) != 0
+}
+
+/// Whether strace works here; reports it if not.
+pub(crate) fn can_inject() -> bool {
+    let probe = ["-qq", "-o", "/dev/null", "-e", "inject=getpid:error=EPERM:when=1..2", "true"];
+    let works = Command::new("strace").args(probe).output().is_ok_and(|o| o.status.success());
+    if !works {
+        skip("no strace that may inject faults");
+    }
+    works
 }
 
 /// A client that connects, asks and closes, over and over, and expects an answer each

@@ -1,0 +1,32 @@
+//! The memory of a daemon that restarts often: resident, as the kernel shows it. What else
+//! restarts could leave behind is counted in tests/restart/promises.rs.
+
+use crate::support::Server;
+use crate::support::crowd::have_the_machine;
+use crate::support::restart::{restart, status_number};
+
+const RESTARTS: usize = 100;
+/// Pages of the binary come and go with the machine's memory.
+const GROWN_KB_MAX: u64 = 2_000;
+
+#[test]
+fn a_hundred_restarts_take_no_memory() {
+    let _alone = have_the_machine();
+    let server = Server::start_with(&["--log", "warn,poolcounterd=info"]);
+    let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
+    holder.exchange("ACQ4ME k 1 9 600", "LOCKED");
+    waiter.send("ACQ4ME k 1 9 600");
+    // The first ones may open what later ones reuse.
+    for _ in 0..3 {
+        restart(&server);
+    }
+    let memory_kb = status_number(server.pid(), "VmRSS:");
+    for _ in 0..RESTARTS {
+        restart(&server);
+    }
+    let grown_kb = status_number(server.pid(), "VmRSS:").saturating_sub(memory_kb);
+    println!(
+        "{RESTARTS} restarts: {grown_kb} kB more than {memory_kb} kB, at most {GROWN_KB_MAX} kB"
+    );
+    assert!(grown_kb < GROWN_KB_MAX, "{grown_kb} kB more than {memory_kb} kB");
+}
