@@ -81,15 +81,17 @@ fn a_waiter_that_talks_times_out() {
         holder.exchange("ACQ4ME k 1 9 0", "LOCKED");
         talker.send("ACQ4ME k 1 9 1");
         server.settle();
-        talker.exchange("HELLO", "ERROR BAD_COMMAND");
+        let first = talker.ask("HELLO");
         // This wait began later with the same timeout: when it ends, the other one is
         // over.
         quiet.exchange("ACQ4ME k 1 9 1", "TIMEOUT");
-        heard(server, &mut talker)
+        [first + "\n", heard(server, &mut talker)].concat()
     });
     let Some((reference, ours)) = answers else { return };
-    assert_eq!(reference, "");
-    assert_eq!(ours, "TIMEOUT\n");
+    // A test that was not scheduled for a second has talked too late: that shows nothing.
+    let too_late = "TIMEOUT\nERROR BAD_COMMAND\n";
+    assert!(reference == "ERROR BAD_COMMAND\n" || reference == too_late, "{reference:?}");
+    assert!(ours == "ERROR BAD_COMMAND\nTIMEOUT\n" || ours == too_late, "{ours:?}");
 }
 
 #[test]
@@ -113,8 +115,9 @@ fn cancelling_a_wait_concerns_nobody_else() {
     assert_eq!(ours, (String::new(), 0));
 }
 
-/// What a lock that a client waited for adds to a time statistic, and how long it was
-/// held at most, by the client's clock.
+/// What a lock that a client waited for adds to a time statistic, and the most that it
+/// may add: the time from before the lock is handed on until after its release is
+/// answered, however late this test reads the answers.
 fn handed_on(server: &Server, statistic: &str) -> (f64, f64) {
     let (mut first, mut second, mut clock) = (server.connect(), server.connect(), server.connect());
     first.exchange("ACQ4ME k 1 9 0", "LOCKED");
@@ -122,38 +125,38 @@ fn handed_on(server: &Server, statistic: &str) -> (f64, f64) {
     server.settle();
     // A second passes while the second client waits.
     clock.exchange("ACQ4ME k 1 9 1", "TIMEOUT");
-    first.exchange("RELEASE", "RELEASED");
-    let locked = Instant::now();
+    let before_locked = Instant::now();
+    first.send("RELEASE");
     second.expect("LOCKED");
+    first.expect("RELEASED");
     let mut good = server.connect();
     good.send("ACQ4ANY k 1 9 60");
     server.settle();
     let before = clock.seconds("total processing time");
     second.exchange("RELEASE", "RELEASED");
-    let held = locked.elapsed().as_secs_f64();
+    let held_at_most = before_locked.elapsed().as_secs_f64();
     good.expect("DONE");
     let added = match statistic {
         "total processing time" => clock.seconds(statistic) - before,
         other => clock.seconds(other),
     };
-    (added, held)
+    (added, held_at_most)
 }
 
 #[test]
 fn processing_begins_at_locked() {
     let answers = both(|server| handed_on(server, "total processing time"));
-    let Some(((reference, _), (ours, held))) = answers else { return };
+    let Some(((reference, _), (ours, held_at_most))) = answers else { return };
     assert!(reference >= 0.99, "the reference: {reference} s");
-    // RELEASED and LOCKED may be read later than they were sent: a little slack.
-    assert!(ours <= held + 0.05, "ours: {ours} s, held {held} s");
+    assert!(ours <= held_at_most, "ours: {ours} s, held for at most {held_at_most} s");
 }
 
 #[test]
 fn gained_time_begins_at_locked() {
     let answers = both(|server| handed_on(server, "gained time"));
-    let Some(((reference, _), (ours, held))) = answers else { return };
+    let Some(((reference, _), (ours, held_at_most))) = answers else { return };
     assert!(reference >= 0.99, "the reference: {reference} s");
-    assert!(ours <= held + 0.05, "ours: {ours} s, held {held} s");
+    assert!(ours <= held_at_most, "ours: {ours} s, held for at most {held_at_most} s");
 }
 
 #[test]
