@@ -7,40 +7,38 @@
 //!
 //! A failure prints the conversation as a transcript (`transcripts/README.md`) and
 //! the seed: `DIFF_SEED=17 cargo test --test reference differential` repeats it.
-//! `DIFF_SCRIPTS=100000` runs more of them, without a time limit.
+//! `DIFF_SCRIPTS=100000` runs more of them, from the usual seed on.
 
 mod differences;
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::support::random::{Random, number_from_environment, seed_of_the_day};
+use crate::support::random::{Random, number_from_environment};
 use crate::support::shape::without_times;
 use crate::support::{COUNTERS, Client, PATIENCE, Server};
 
 const CLIENTS: usize = 8;
 const STEPS: usize = 60;
-/// A busy machine runs fewer conversations.
-const SECONDS_AT_MOST: Duration = Duration::from_secs(20);
+/// How many conversations there are, and the first seed: always the same.
+const SCRIPTS: u64 = 200;
+const USUAL_SEED: u64 = 1;
 
 #[test]
 fn random_conversations_go_alike() {
-    let Some(mut pair) = Pair::start() else { return };
+    // Two conversations at a time: each mostly waits for the other processes.
+    let (Some(one), Some(other)) = (Pair::start(), Pair::start()) else { return };
     let replayed = number_from_environment("DIFF_SEED");
     let wanted = number_from_environment("DIFF_SCRIPTS").or(replayed.map(|_| 1));
-    let first = replayed.unwrap_or_else(seed_of_the_day);
-    let started = Instant::now();
-    let mut played = 0;
-    let goes_on = |played| match wanted {
-        Some(wanted) => played < wanted,
-        None => played < 200 && started.elapsed() < SECONDS_AT_MOST,
+    let (first, count) = (replayed.unwrap_or(USUAL_SEED), wanted.unwrap_or(SCRIPTS));
+    let play_every_second = |mut pair: Pair, from| {
+        (from..count).step_by(2).for_each(|n| play_random(first.wrapping_add(n), &mut pair));
     };
-    while goes_on(played) {
-        let seed = first.wrapping_add(played);
-        play_random(seed, &mut pair);
-        played += 1;
-    }
-    println!("{played} conversations of {STEPS} steps, seeds from {first}");
+    std::thread::scope(|scope| {
+        scope.spawn(|| play_every_second(one, 0));
+        scope.spawn(|| play_every_second(other, 1));
+    });
+    println!("{count} conversations of {STEPS} steps, seeds from {first}");
 }
 
 fn play_random(seed: u64, pair: &mut Pair) {
@@ -54,48 +52,58 @@ fn play_random(seed: u64, pair: &mut Pair) {
     ended.unwrap_or_else(|what| script.fail(seed, &what));
 }
 
-/// Waits of one second among waits of ten minutes. A round counts only if its steps
-/// took so little time that no wait could time out before all clients were waiting.
+/// Waits of one second among waits of ten minutes.
 #[test]
 fn timeouts_run_out_alike() {
+    const ROUNDS: u64 = 4;
     let Some(mut pair) = Pair::start() else { return };
-    let first = number_from_environment("DIFF_SEED").unwrap_or_else(seed_of_the_day);
-    println!("seeds from {first}");
-    let mut counted = 0;
-    for seed in (0..20).map(|n| first.wrapping_add(n)) {
-        let mut random = Random(seed);
+    let first = number_from_environment("DIFF_SEED").unwrap_or(USUAL_SEED);
+    for seed in (0..ROUNDS).map(|n| first.wrapping_add(n)) {
         let mut script = Script::default();
-        let started = Instant::now();
-        let played = play_timeouts(&mut random, &mut script, &mut pair);
-        // A delay by a busy machine proves nothing.
-        if started.elapsed() < Duration::from_millis(800) || played.is_ok() {
-            played.unwrap_or_else(|what| script.fail(seed, &what));
-            let waited = pair.wait_for_timeouts();
-            waited.unwrap_or_else(|what| script.fail(seed, &what));
-            script.note("# the waits of one second run out");
-            script.compare(&mut pair, None).unwrap_or_else(|what| script.fail(seed, &what));
-            counted += 1;
-        }
-        let ended = script.everybody_leaves(&mut pair);
-        ended.unwrap_or_else(|what| script.fail(seed, &what));
-        if counted == 4 {
-            return;
-        }
+        let played = play_timeouts(&mut Random(seed), &mut script, &mut pair);
+        played.unwrap_or_else(|what| script.fail(seed, &what));
     }
-    panic!("the machine is too busy: {counted} of 20 rounds were quick enough");
+    println!("{ROUNDS} rounds, seeds from {first}");
 }
 
+/// Nothing here depends on when a wait of one second runs out: while such waits run,
+/// nobody releases or leaves, and what others ask for is the same with and without them.
 fn play_timeouts(random: &mut Random, script: &mut Script, pair: &mut Pair) -> Result<(), String> {
-    for _ in 0..25 {
-        let timeout_s = if random.below(2) == 0 { 1 } else { 600 };
-        let step = random_step(random, pair, timeout_s);
+    play_long_waits(random, script, pair)?;
+    for client in 0..CLIENTS {
         // A waiter of the reference that sends something loses its timeout: see the
         // list.
-        if !pair.waiting[step.client] {
-            script.play(pair, step)?;
+        if !pair.waiting[client] {
+            let action = Action::Send(short_wait(random));
+            script.play(pair, Step { client, action })?;
         }
     }
+    pair.wait_for_timeouts()?;
+    script.note("# the waits of one second run out");
+    script.compare(pair, None)?;
+    // The queues without them are the same too.
+    play_long_waits(random, script, pair)?;
+    script.everybody_leaves(pair)
+}
+
+fn play_long_waits(
+    random: &mut Random,
+    script: &mut Script,
+    pair: &mut Pair,
+) -> Result<(), String> {
+    for _ in 0..25 {
+        let step = random_step(random, pair, 600);
+        script.play(pair, step)?;
+    }
     Ok(())
+}
+
+/// With one worker it waits exactly if the key is held; the queue has room for more than
+/// there are clients.
+fn short_wait(random: &mut Random) -> Vec<u8> {
+    let command = random.one_of(&["ACQ4ME", "ACQ4ANY"]);
+    let key = random.one_of(&KEYS);
+    format!("{command} {key} 1 1000 1").into()
 }
 
 /// Both servers, with the same clients.
@@ -144,10 +152,9 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until both are quiet, and compares. Checks a second time for a late
-    /// answer.
+    /// Waits until both have answered the same: a late answer is no difference.
     fn observe(&mut self) -> Result<[Heard; CLIENTS], String> {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         let (mut theirs, mut ours) = (Observed::default(), Observed::default());
         loop {
             self.reference.observe(&mut theirs);
@@ -386,9 +393,11 @@ fn random_line(random: &mut Random, timeout_s: u32) -> Vec<u8> {
     }
 }
 
+const KEYS: [&str; 5] = ["a", "a", "b", "c:d", "\u{e9}"];
+
 fn random_acquire(random: &mut Random, timeouts_s: &[u32]) -> Vec<u8> {
     let command = random.one_of(&["ACQ4ME", "ACQ4ME", "ACQ4ANY"]);
-    let key = random.one_of(&["a", "a", "b", "c:d", "\u{e9}"]);
+    let key = random.one_of(&KEYS);
     let workers = 1 + random.below(3);
     let queue = 1 + random.below(7);
     let timeout_s = random.one_of(timeouts_s);
@@ -458,10 +467,11 @@ fn random_mutant(random: &mut Random) -> Vec<u8> {
     let mut line = match random.below(3) {
         0 => b"RELEASE a".to_vec(),
         1 => random_stats(random),
-        // Even with one byte changed, the wait does not time out here.
         _ => random_acquire(random, &[600]),
     };
-    let place = random.below(line.len());
+    // A space after the 6 of 600 would make a wait so short that it might run out.
+    let zeros = line.iter().rev().take_while(|&&byte| byte == b'0').count();
+    let place = random.below(line.len() - zeros);
     let byte = random.one_of(b" \t\r019AaSkx-+.:%\x01\x7f\x80\xff");
     match random.below(3) {
         0 => line[place] = byte,
