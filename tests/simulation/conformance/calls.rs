@@ -10,6 +10,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
 
 pub(super) fn poll_flags(socket: &OwnedFd) -> EventFlags {
     let all = PollFlags::IN | PollFlags::PRI | PollFlags::OUT | PollFlags::RDHUP;
@@ -18,9 +19,9 @@ pub(super) fn poll_flags(socket: &OwnedFd) -> EventFlags {
     EventFlags::from_bits_retain(polled[0].revents().bits().into())
 }
 
-/// Waits until the socket is ready for `wanted`, for a short time.
-pub(super) fn wait_for(socket: &OwnedFd, wanted: PollFlags, for_ms: i64) -> bool {
-    let timeout = Timespec { tv_sec: for_ms / 1000, tv_nsec: for_ms % 1000 * 1_000_000 };
+/// Waits until the socket is ready for `wanted`, but not for longer than `max`.
+pub(super) fn wait_for(socket: &OwnedFd, wanted: PollFlags, max: Duration) -> bool {
+    let timeout = Timespec::try_from(max).expect("a timeout");
     poll(&mut [PollFd::new(socket, wanted)], Some(&timeout)).expect("poll") > 0
 }
 
@@ -33,14 +34,18 @@ pub(super) fn pass(socket: &OwnedFd, bytes: &[u8]) {
     let _ = sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL);
 }
 
-/// Connects to loopback, where the answer comes at once.
-pub(super) fn connect_tcp(socket: &OwnedFd, to: SocketAddr) -> Result<(), Errno> {
+/// Connects to loopback, where the answer comes at once, unless the queue is full.
+pub(super) fn connect_tcp(
+    socket: &OwnedFd,
+    to: SocketAddr,
+    arrival_max: Duration,
+) -> Result<(), Errno> {
     match connect(socket, &to) {
         Err(Errno::INPROGRESS) => {}
         other => return other,
     }
-    if !wait_for(socket, PollFlags::OUT, 3) {
-        // The kernel would try again after a second.
+    if !wait_for(socket, PollFlags::OUT, arrival_max) {
+        // The kernel tries again after a second, and finds the queue as full.
         return Err(Errno::AGAIN);
     }
     sockopt::socket_error(socket).expect("SO_ERROR")

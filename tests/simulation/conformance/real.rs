@@ -39,6 +39,8 @@ pub(super) struct Peer {
 pub(super) struct Real {
     /// The number of slot 0.
     lowest_fd: RawFd,
+    /// How long something may take from one end to the other.
+    arrival_max: Duration,
     epoll: OwnedFd,
     directory: PathBuf,
     tcp: SocketAddr,
@@ -78,7 +80,7 @@ impl Interest {
 }
 
 impl Real {
-    pub(super) fn new(lowest_fd: RawFd) -> Self {
+    pub(super) fn new(lowest_fd: RawFd, arrival_max: Duration) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let name =
             format!("kernel-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -101,6 +103,7 @@ impl Real {
         }
         Real {
             lowest_fd,
+            arrival_max,
             epoll: epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance"),
             directory,
             tcp: address,
@@ -163,7 +166,7 @@ impl Real {
                 peer.socket = None;
             }
             Step::PeerReads { len, .. } => return Some(peer.read(len)),
-            Step::PeerDrains { .. } => return Some(peer.drain()),
+            Step::PeerDrains { .. } => return Some(peer.drain(self.arrival_max)),
             _ => {}
         }
         Some(Answer::Done)
@@ -188,7 +191,7 @@ impl Real {
                 let socket = socket(AddressFamily::INET);
                 sockopt::set_socket_recv_buffer_size(&socket, PEER_BUFFER).expect("SO_RCVBUF");
                 sockopt::set_tcp_nodelay(&socket, true).expect("TCP_NODELAY");
-                let result = connect_tcp(&socket, self.tcp);
+                let result = connect_tcp(&socket, self.tcp, self.arrival_max);
                 (socket, result)
             }
         };
@@ -332,7 +335,9 @@ impl Peer {
     }
 
     /// Reads all that the daemon has sent, and then what follows.
-    fn drain(&mut self) -> Answer {
+    fn drain(&mut self, arrival_max: Duration) -> Answer {
+        // Each time that the window opens.
+        let arrival_max = arrival_max.max(Duration::from_millis(300));
         let before = self.read;
         loop {
             let Answer::Read(len, is_all, then) = self.read(1 << 20) else { unreachable!() };
@@ -340,7 +345,7 @@ impl Peer {
                 return Answer::Read(self.read - before, is_all, then);
             }
             let socket = self.socket.as_ref().expect("open");
-            if len == 0 && !wait_for(socket, PollFlags::IN, 300) {
+            if len == 0 && !wait_for(socket, PollFlags::IN, arrival_max) {
                 return Answer::Read(self.read - before, false, then);
             }
         }
