@@ -12,12 +12,12 @@ use crate::explore::{self, Explored, Scope};
 use crate::shrink;
 use crate::simulation::pair::Pair;
 use crate::simulation::script::{Script, Step};
+use crate::support::PATIENCE;
 use crate::support::random::{Random, number_from_environment};
 use poolcounterd::protocol::{Mode, Reply};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
 
 /// 1,200,000 steps in all.
 const RUNS: u64 = 800;
@@ -45,7 +45,6 @@ fn the_engine_behaves_like_the_model() {
 /// Runs the seeds below `runs` on another thread, so that a seed that hangs can be
 /// named.
 fn run_all(runs: u64) -> Tally {
-    const HANGS_AFTER: Duration = Duration::from_secs(300);
     let (finished, news) = mpsc::channel();
     let runner = thread::spawn(move || {
         let mut tally = Tally::new();
@@ -57,7 +56,8 @@ fn run_all(runs: u64) -> Tally {
     });
     let mut running = 0;
     loop {
-        match news.recv_timeout(HANGS_AFTER) {
+        // Before a seed that fails panics, its script is shrunk.
+        match news.recv_timeout(10 * PATIENCE) {
             Ok(seed) => running = seed + 1,
             Err(RecvTimeoutError::Timeout) => panic!("it hangs; {}", replay(running)),
             Err(RecvTimeoutError::Disconnected) => break,
