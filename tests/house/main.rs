@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod documents;
+mod gate;
 mod interface;
 mod links;
 mod map;

@@ -125,7 +125,7 @@ pub(crate) fn without_tests(tokens: TokenStream) -> TokenStream {
     left.into_iter().collect()
 }
 
-fn is_cfg_test(group: &Group) -> bool {
+pub(crate) fn is_cfg_test(group: &Group) -> bool {
     group.delimiter() == Delimiter::Bracket
         && group.stream().to_string().replace(' ', "") == "cfg(test)"
 }
