@@ -7,6 +7,7 @@ mod crowds;
 mod memory;
 mod overload;
 mod reports;
+mod page;
 mod restart_memory;
 mod restart_pauses;
 mod restart_waits;

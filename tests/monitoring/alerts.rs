@@ -2,8 +2,9 @@
 //! runbook explains each.
 
 use crate::prometheus::Prometheus;
-use crate::support::{Client, DAEMON, Server, eventually, launched};
-use crate::{Daemon, file, get, promtools};
+use crate::promtools;
+use crate::support::http::{Daemon, get};
+use crate::support::{Client, DAEMON, Server, eventually, file, launched};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -2,8 +2,8 @@
 //! scraped a daemon under load.
 
 use crate::prometheus::Prometheus;
-use crate::support::{Client, eventually};
-use crate::{Daemon, file};
+use crate::support::http::Daemon;
+use crate::support::{Client, eventually, file};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

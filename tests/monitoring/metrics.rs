@@ -1,7 +1,8 @@
 //! What both Debians' promtool find wrong with `/metrics`: nothing.
 
+use crate::promtools;
 use crate::support::Client;
-use crate::{Daemon, get, promtools};
+use crate::support::http::{Daemon, get};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,7 +1,8 @@
 //! Debian's Prometheus, scraping one daemon.
 
+use crate::support::http::get;
 use crate::support::{Log, eventually};
-use crate::{get, tool};
+use crate::tool;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;

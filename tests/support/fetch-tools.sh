@@ -2,18 +2,23 @@
 # Gets what some tests need besides Rust: strace injects faults below the daemon, ip
 # and ss show sockets and make network namespaces, tmux is a terminal that a test
 # drives, Debian's C daemon is the reference, Prometheus scrapes ours and both Debians'
-# promtool check metrics and rules, Chromium shows its page.
+# promtool check metrics and rules. With the argument `browser` it gets Chromium, which
+# shows the page at /, instead.
 # As root, installs what is missing. Names what it can't get in one line, with the
 # command that gets it. The tests that need it then report that they were skipped, and
 # fail if CI is set.
 set -eu
 here=$(dirname "$0")
 
+wanted=${1-}
 set --
-command -v strace > /dev/null || set -- "$@" strace
-command -v ip > /dev/null || set -- "$@" iproute2
-command -v tmux > /dev/null || set -- "$@" tmux
-command -v chromium > /dev/null || set -- "$@" chromium
+if [ "$wanted" = browser ]; then
+    command -v chromium > /dev/null || set -- "$@" chromium
+else
+    command -v strace > /dev/null || set -- "$@" strace
+    command -v ip > /dev/null || set -- "$@" iproute2
+    command -v tmux > /dev/null || set -- "$@" tmux
+fi
 install() { DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "$@" >&2; }
 if [ $# -gt 0 ] && [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null; then
     if install "$@" || { apt-get -q update >&2 && install "$@"; }; then
@@ -21,6 +26,7 @@ if [ $# -gt 0 ] && [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null; then
     fi
 fi
 [ $# -eq 0 ] || echo "Some tests need what is missing: sudo apt-get install $*" >&2
+[ "$wanted" != browser ] || exit 0
 
 # Both Debians' promtool: each knows other mistakes. In Debian 12 it is part of prometheus,
 # which is one static program and runs on 13, too.

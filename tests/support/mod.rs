@@ -8,6 +8,7 @@
 // Each test crate uses a different part of this.
 #![allow(dead_code)]
 
+pub(crate) mod base64;
 pub(crate) mod crowd;
 pub(crate) mod http;
 pub(crate) mod random;
@@ -417,6 +418,11 @@ fn next_reference_address() -> SocketAddr {
 fn addresses_in(line: &str) -> Vec<SocketAddr> {
     let (_, list) = line.split_once("listening on ").expect("address list");
     let words = list.split(", ");
+/// A file of the project.
+pub(crate) fn file(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path)
+}
+
     words.map_while(|word| word.trim().parse().ok()).collect()
 }
 

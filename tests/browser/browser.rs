@@ -1,6 +1,7 @@
 //! Debian's Chromium without a window, driven through its debugging protocol on two
 //! pipes. <https://chromedevtools.github.io/devtools-protocol/>
 
+use crate::support::base64::from_base64;
 use crate::support::{PATIENCE, eventually, skip};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -45,7 +46,7 @@ impl Browser {
     pub(crate) fn start(name: &str) -> Option<Browser> {
         let version = Command::new("chromium").arg("--version").output();
         if !version.is_ok_and(|output| output.status.success()) {
-            skip("no chromium: run tests/support/fetch-tools.sh first");
+            skip("no chromium: run `tests/support/fetch-tools.sh browser` first");
             return None;
         }
         let folder = format!("chromium-{name}-{}", std::process::id());
@@ -214,32 +215,4 @@ impl Drop for Browser {
         }
         let _ = std::fs::remove_dir_all(&self.profile);
     }
-}
-
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn from_base64(text: &str) -> Vec<u8> {
-    let digits = text.bytes().filter_map(|byte| BASE64.iter().position(|&digit| digit == byte));
-    let (mut bytes, mut bits, mut len) = (Vec::new(), 0usize, 0);
-    for digit in digits {
-        bits = (bits << 6 | digit) & 0xffff;
-        len += 6;
-        if len >= 8 {
-            len -= 8;
-            bytes.push((bits >> len) as u8);
-        }
-    }
-    bytes
-}
-
-pub(crate) fn to_base64(bytes: &[u8]) -> String {
-    let chunk = |chunk: &[u8]| {
-        let all = chunk.iter().fold(0usize, |all, &byte| all << 8 | usize::from(byte));
-        let all = all << (8 * (3 - chunk.len()));
-        let digit = |n: usize| {
-            if n > chunk.len() { '=' } else { char::from(BASE64[all >> (18 - 6 * n) & 63]) }
-        };
-        (0..4).map(digit).collect::<String>()
-    };
-    bytes.chunks(3).map(chunk).collect()
 }
