@@ -1,6 +1,7 @@
 //! What the daemon listens on: a cold start, a reload and UNDRAIN agree, and each opens
 //! all wanted listeners or changes nothing.
 
+use crate::support::crowd::full_daemon;
 use crate::support::random::Random;
 use crate::support::restart::{
     ConnectingLoop, Place, Surroundings, refused_restart, restart, wait_until,
@@ -14,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A daemon with a control socket, and what it asks.
 struct Daemon {
@@ -476,25 +477,12 @@ fn an_owner_that_does_not_accept_is_an_owner() {
     let port = daemon.server.address().port().to_string();
     let path = daemon.text("theirs.sock");
     let _theirs = full_queue(&path);
-    let begin = Instant::now();
     let answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port, "--listen-unix", &path]);
     assert!(answer.starts_with("ERROR refused: Couldn't listen on"), "{answer:?}");
     let cold = ["-l", "127.0.0.1", "-p", "0", "--listen-unix", &path];
     assert_eq!(finish(&mut daemon_command(&cold)).code, Some(1));
-    assert!(begin.elapsed() < PATIENCE);
     daemon.server.connect().settle();
     assert!(Path::new(&path).exists());
-}
-
-/// A daemon with 64 descriptors; clients use all of theirs.
-fn full_daemon(place: &Place) -> (Server, Vec<Client>) {
-    let control = place.path("control.sock").display().to_string();
-    let launcher = ["prlimit", "--nofile=64:64"];
-    let arguments = ["-l", "127.0.0.1", "-p", "0", "--control", &control];
-    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
-    let crowd: Vec<Client> = (0..100).map(|_| server.connect()).collect();
-    server.log.wait_for("out of descriptors");
-    (server, crowd)
 }
 
 /// Descriptors are reserved for operators, idle ones too, and for a hot restart.
@@ -516,53 +504,6 @@ fn without_descriptors_for_clients_operators_are_served() {
         client.settle();
     }
     assert!(server.log.count("hot restart refused") == 0);
-}
-
-/// Without waiting for the retry a second later.
-#[test]
-fn a_descriptor_that_becomes_free_is_used_at_once() {
-    let place = Place::new();
-    let (_server, mut crowd) = full_daemon(&place);
-    crowd.iter_mut().for_each(|client| client.send("ACQ4ME k 100 100 0"));
-    crowd[0].expect("LOCKED");
-    crowd[0].settle();
-    let inside = crowd[0].counter("processing_workers") as usize;
-    let mut outside = crowd.split_off(inside).into_iter();
-    crowd[1..].iter_mut().for_each(|client| client.expect("LOCKED"));
-    // In the order in which they came.
-    let begin = Instant::now();
-    for client in crowd.drain(..10) {
-        drop(client);
-        outside.next().expect("many are outside").expect("LOCKED");
-    }
-    let elapsed = begin.elapsed();
-    // Ten retries would take ten seconds.
-    assert!(elapsed < Duration::from_secs(5), "{elapsed:?} for ten");
-}
-
-/// When even the reserve is exhausted, an operator waits and is served eventually.
-#[test]
-fn an_operator_without_a_descriptor_is_served_later() {
-    let place = Place::new();
-    let (server, mut crowd) = full_daemon(&place);
-    let pid = server.pid().to_string();
-    let control = place.path("control.sock");
-    let mut limit = std::process::Command::new("prlimit");
-    let status = limit.args(["--pid", &pid, "--nofile=16:64"]).status();
-    assert!(status.expect("prlimit, of util-linux").success());
-    let mut waiting = UnixStream::connect(&control).expect("connect");
-    waiting.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
-    waiting.write_all(b"UNDRAIN\n").expect("send");
-    crowd[0].settle();
-    let mut answers = BufReader::new(waiting.try_clone().expect("dup"));
-    let mut answer = String::new();
-    answers.read_line(&mut answer).expect_err("no descriptor, no answer");
-    let mut limit = std::process::Command::new("prlimit");
-    let status = limit.args(["--pid", &pid, "--nofile=64:64"]).status();
-    assert!(status.expect("prlimit").success());
-    waiting.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    answers.read_line(&mut answer).expect("an answer");
-    assert!(answer.starts_with("OK listening on "), "{answer:?}");
 }
 
 /// prlimit(1) counts at once, in both directions.

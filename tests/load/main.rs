@@ -6,8 +6,8 @@
 mod crowds;
 mod memory;
 mod overload;
-mod reports;
 mod page;
+mod reports;
 mod restart_memory;
 mod restart_pauses;
 mod restart_waits;
@@ -15,4 +15,5 @@ mod restarts;
 mod shares;
 #[path = "../support/mod.rs"]
 mod support;
+mod timely;
 mod torture;

@@ -1,6 +1,7 @@
 //! Crowds of clients, and what they cost the daemon.
 
-use crate::support::{Client, PATIENCE, Server};
+use super::restart::Place;
+use crate::support::{Client, DAEMON, PATIENCE, Server, launched};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -39,6 +40,17 @@ pub(crate) fn connect_crowd(address: SocketAddr, len: usize) -> Vec<Client> {
     // were accepted.
     clients.last_mut().expect("a crowd").settle();
     clients
+}
+
+/// A daemon with 64 descriptors; clients use all of theirs.
+pub(crate) fn full_daemon(place: &Place) -> (Server, Vec<Client>) {
+    let control = place.path("control.sock").display().to_string();
+    let launcher = ["prlimit", "--nofile=64:64"];
+    let arguments = ["-l", "127.0.0.1", "-p", "0", "--control", &control];
+    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
+    let crowd: Vec<Client> = (0..100).map(|_| server.connect()).collect();
+    server.log.wait_for("out of descriptors");
+    (server, crowd)
 }
 
 /// Bytes of memory that only the daemon has written to: what it uses beyond its

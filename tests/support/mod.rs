@@ -10,7 +10,9 @@
 
 pub(crate) mod base64;
 pub(crate) mod crowd;
+pub(crate) mod hosts;
 pub(crate) mod http;
+pub(crate) mod notified;
 pub(crate) mod random;
 pub(crate) mod restart;
 pub(crate) mod shape;

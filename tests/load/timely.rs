@@ -1,0 +1,165 @@
+//! How soon the daemon does what it does for those who wait: locks of hosts that vanish,
+//! descriptors that become free, messages to the service manager.
+
+use crate::support::crowd::{full_daemon, have_the_machine};
+use crate::support::hosts::{Host, Neighbour, start_beside};
+use crate::support::notified::Notified;
+use crate::support::restart::Place;
+use crate::support::{Client, PATIENCE, Server};
+use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The promise is twice `--keepalive`; a busy machine may be late itself.
+#[track_caller]
+fn assert_in_time(since: Instant, keepalive_s: u64) {
+    let elapsed = since.elapsed();
+    let bound = Duration::from_secs(2 * keepalive_s) + Duration::from_secs(5);
+    println!("free after {elapsed:?} with --keepalive {keepalive_s}, at most {bound:?}");
+    assert!(elapsed < bound, "{elapsed:?}");
+}
+
+#[test]
+fn the_lock_of_a_vanished_host_is_free_within_twice_keepalive() {
+    let Some(mut host) = Host::boot() else { return };
+    let _alone = have_the_machine();
+    let (_server, path) = start_beside(&mut host, "soon-holder", "2");
+    host.send("ACQ4ME k 1 9 30");
+    assert_eq!(host.answer(), "LOCKED");
+    let mut neighbour = Neighbour::connect(&path);
+    host.vanish();
+    let vanished = Instant::now();
+    assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
+    assert_in_time(vanished, 2);
+}
+
+#[test]
+fn a_lock_handed_to_a_vanished_host_is_free_within_twice_keepalive() {
+    let Some(mut host) = Host::boot() else { return };
+    let _alone = have_the_machine();
+    let (_server, path) = start_beside(&mut host, "soon-waiter", "2");
+    let mut neighbour = Neighbour::connect(&path);
+    assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
+    host.send("ACQ4ME k 1 9 30");
+    while neighbour.ask("STATS waiting_workers") != "waiting_workers: 1" {}
+    host.vanish();
+    let vanished = Instant::now();
+    // The kernel now has something to send that nobody acknowledges.
+    assert_eq!(neighbour.ask("RELEASE"), "RELEASED");
+    assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
+    assert_in_time(vanished, 2);
+}
+
+/// `KEEPALIVE=60` shows it for the default.
+#[test]
+fn the_lock_of_a_client_that_takes_no_answers_is_free_within_twice_keepalive() {
+    let keepalive = std::env::var("KEEPALIVE").unwrap_or_else(|_| "2".to_owned());
+    let keepalive_s: u64 = keepalive.parse().expect("seconds");
+    let _alone = have_the_machine();
+    let server = Server::start_with(&["--keepalive", &keepalive]);
+    let mut slow = Client::connect_with_small_buffer(server.address());
+    slow.exchange("ACQ4ME k 1 9 30", "LOCKED");
+    slow.send_bytes("STATS FULL\n".repeat(60).as_bytes());
+    let begin = Instant::now();
+    let mut next = server.connect();
+    next.send("ACQ4ME k 1 9 999");
+    let patience = PATIENCE + Duration::from_secs(2 * keepalive_s);
+    assert_eq!(next.next_line(patience).as_deref(), Some("LOCKED"));
+    assert_in_time(begin, keepalive_s);
+}
+
+/// Without waiting for the retry a second later.
+#[test]
+fn a_descriptor_that_becomes_free_is_used_at_once() {
+    let _alone = have_the_machine();
+    let place = Place::new();
+    let (_server, mut crowd) = full_daemon(&place);
+    crowd.iter_mut().for_each(|client| client.send("ACQ4ME k 100 100 0"));
+    crowd[0].expect("LOCKED");
+    crowd[0].settle();
+    let inside = crowd[0].counter("processing_workers") as usize;
+    let mut outside = crowd.split_off(inside).into_iter();
+    crowd[1..].iter_mut().for_each(|client| client.expect("LOCKED"));
+    // In the order in which they came.
+    let begin = Instant::now();
+    for client in crowd.drain(..10) {
+        drop(client);
+        outside.next().expect("many are outside").expect("LOCKED");
+    }
+    let elapsed = begin.elapsed();
+    println!("ten descriptors are used again after {elapsed:?}, at most 5 s");
+    // Ten retries would take ten seconds.
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?} for ten");
+}
+
+/// When even the reserve is exhausted, an operator waits and is served eventually.
+#[test]
+fn an_operator_without_a_descriptor_is_served_later() {
+    let _alone = have_the_machine();
+    let place = Place::new();
+    let (server, mut crowd) = full_daemon(&place);
+    let pid = server.pid().to_string();
+    let control = place.path("control.sock");
+    let mut limit = std::process::Command::new("prlimit");
+    let status = limit.args(["--pid", &pid, "--nofile=16:64"]).status();
+    assert!(status.expect("prlimit, of util-linux").success());
+    let mut waiting = UnixStream::connect(&control).expect("connect");
+    waiting.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+    waiting.write_all(b"UNDRAIN\n").expect("send");
+    crowd[0].settle();
+    let mut answers = BufReader::new(waiting.try_clone().expect("dup"));
+    let mut answer = String::new();
+    answers.read_line(&mut answer).expect_err("no descriptor, no answer");
+    let mut limit = std::process::Command::new("prlimit");
+    let status = limit.args(["--pid", &pid, "--nofile=64:64"]).status();
+    assert!(status.expect("prlimit").success());
+    waiting.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    answers.read_line(&mut answer).expect("an answer");
+    assert!(answer.starts_with("OK listening on "), "{answer:?}");
+}
+
+/// The daemon waits briefly before it exits. A busy test may miss that, but not always.
+#[test]
+fn stopping_is_told_to_a_service_manager_that_is_slow() {
+    let _alone = have_the_machine();
+    let told = |attempt: usize| {
+        let notified = Notified::at_path(&format!("slow-{attempt}"));
+        let mut daemon = notified.daemon(&[]);
+        let mut client = Client::connect(daemon.address);
+        client.settle();
+        notified.fill();
+        daemon.signal(Signal::TERM);
+        client.expect_end();
+        // Slow, but not too slow.
+        std::thread::sleep(Duration::from_millis(20));
+        let mut seen = Vec::new();
+        notified.socket.set_nonblocking(true).expect("non-blocking");
+        while daemon.child.try_wait().expect("wait").is_none() || notified.has_more() {
+            seen.extend(notified.has_more().then(|| notified.receive()));
+        }
+        seen.iter().any(|message| message == "STOPPING=1\n")
+    };
+    assert!((0..20).any(told));
+}
+
+/// At longer intervals, a busy machine would look like a daemon that hangs.
+#[test]
+fn the_watchdog_is_told_at_half_its_interval() {
+    let _alone = have_the_machine();
+    const WATCHDOG: Duration = Duration::from_secs(1);
+    let notified = Notified::at_path("watchdog");
+    let daemon = notified.daemon(&[("WATCHDOG_USEC", &WATCHDOG.as_micros().to_string())]);
+    let mut times = Vec::new();
+    while times.len() < 6 {
+        notified.expect("WATCHDOG=1");
+        times.push(Instant::now());
+    }
+    // A busy machine makes some gaps longer and the next one shorter, but not on the whole.
+    let mut gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort();
+    let ratio = gaps[gaps.len() / 2].as_secs_f64() / WATCHDOG.as_secs_f64();
+    println!("the median gap is {ratio:.2} of the interval, from 0.3 to 0.75");
+    assert!((0.3..0.75).contains(&ratio), "{gaps:?}");
+    daemon.expect_to_end();
+}

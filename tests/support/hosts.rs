@@ -1,0 +1,107 @@
+//! Hosts that vanish without a word: two network namespaces, a cable between
+//! them, and the far end pulled out.
+
+use super::{DAEMON, PATIENCE, Server, launched, skip};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A host at the other end of the cable: a shell in a network namespace, which
+/// ends with the shell and leaves nothing behind.
+pub(crate) struct Host {
+    shell: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Host {
+    /// Boots without a cable. `None`, with a message, if namespaces are unavailable.
+    pub(crate) fn boot() -> Option<Host> {
+        if !rustix::process::geteuid().is_root() {
+            skip("network namespaces need root");
+            return None;
+        }
+        if Command::new("ip").arg("-V").output().is_err() {
+            skip("no ip: install iproute2");
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--net", "bash"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = command.spawn().expect("unshare, of util-linux");
+        let input = shell.stdin.take().expect("stdin");
+        let output = BufReader::new(shell.stdout.take().expect("stdout"));
+        let mut host = Host { shell, input, output };
+        if host.run("echo booted") != "booted" {
+            skip("this kernel, or container, gives no network namespaces");
+            return None;
+        }
+        Some(host)
+    }
+
+    /// Runs a line of shell; its output is one line.
+    pub(crate) fn run(&mut self, line: &str) -> String {
+        let _ = writeln!(self.input, "{line}");
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).expect("the shell's output");
+        answer.trim_end().to_owned()
+    }
+
+    /// Connects to the daemon and sends a line.
+    pub(crate) fn send(&mut self, line: &str) {
+        let connect = "exec 3<>/dev/tcp/192.0.2.1/7531";
+        let sent = self.run(&format!("{connect} && echo '{line}' >&3 && echo sent"));
+        assert_eq!(sent, "sent");
+    }
+
+    pub(crate) fn answer(&mut self) -> String {
+        self.run(r#"read -r -t 30 answer <&3; echo "$answer""#)
+    }
+
+    /// Cuts the cable, as a loss of power would.
+    pub(crate) fn vanish(&mut self) {
+        assert_eq!(self.run("ip link set cable down && echo down"), "down");
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+/// The daemon in a network namespace of its own, with a cable to `host`; and a
+/// Unix socket, by which the test watches from neither of the two.
+pub(crate) fn start_beside(host: &mut Host, name: &str, keepalive: &str) -> (Server, String) {
+    let path = std::env::temp_dir().join(format!("pool-dead-{name}-{}", std::process::id()));
+    let path = path.to_str().expect("path").to_owned();
+    let set_up = format!(
+        "ip link add cable type veth peer name cable netns {} && \
+         ip addr add 192.0.2.1/24 dev cable && ip link set cable up && exec \"$0\" \"$@\"",
+        host.shell.id()
+    );
+    let launcher = ["unshare", "--net", "bash", "-c", &set_up];
+    let arguments = ["-l", "192.0.2.1", "--keepalive", keepalive, "--listen-unix", &path];
+    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
+    let up = "ip addr add 192.0.2.2/24 dev cable && ip link set cable up && echo up";
+    assert_eq!(host.run(up), "up");
+    (server, path)
+}
+
+/// A client that does not use the cable.
+pub(crate) struct Neighbour(BufReader<UnixStream>);
+
+impl Neighbour {
+    pub(crate) fn connect(path: &str) -> Neighbour {
+        let stream = UnixStream::connect(path).expect("connect");
+        stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
+        Neighbour(BufReader::new(stream))
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        writeln!(self.0.get_ref(), "{line}").expect("send");
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).expect("an answer");
+        answer.trim_end().to_owned()
+    }
+}
