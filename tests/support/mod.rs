@@ -502,6 +502,18 @@ impl Log {
             if left.is_zero() || written.has_ended {
                 let Written { lines, has_ended } = written.clone();
                 drop(written);
+    /// Waits for a line of a kind of which one is logged in ten seconds, and expects no
+    /// more of them. `since` is before the first of them: the more time has passed, the
+    /// more there may be.
+    #[track_caller]
+    pub(crate) fn expect_rarely(&self, text: &str, since: Instant) {
+        self.wait_for(text);
+        // Counted first: while this thread does not run, more may come.
+        let count = self.count(text);
+        let most = 1 + since.elapsed().as_secs() as usize / 10;
+        assert!(count <= most, "{count} lines, not {most}: {:#?}", self.lines());
+    }
+
                 panic!("no log line with {text:?} (has ended: {has_ended}) in {lines:#?}");
             }
             written = changed.wait_timeout(written, left).expect("log").0;
