@@ -1,5 +1,6 @@
 //! The control socket and `--reload` (docs/restart.md).
 
+use crate::addresses::quiet_port;
 use crate::support::restart::{
     self, ConnectingLoop, Place, REFUSED, Surroundings, WENT_ON, wait_until,
 };
@@ -681,10 +682,7 @@ fn a_reload_changes_the_port() {
     let old = daemon.server.address();
     let mut holder = daemon.server.connect();
     holder.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    // Free a moment ago; nobody else is likely to take it.
-    let free = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let new = free.local_addr().expect("address");
-    drop(free);
+    let new = SocketAddr::from(([127, 0, 0, 1], quiet_port()));
     let port = new.port().to_string();
     let done = daemon.reload(&daemon.listening_on("127.0.0.1", &port));
     assert_eq!(done.code, Some(0), "{}", done.stderr);
