@@ -2,7 +2,8 @@
 
 use crate::support::restart::{Place, WENT_ON, restart, wait_until};
 use crate::support::{
-    Client, DAEMON, PATIENCE, Server, backlog, backlog_granted, daemon_command, launched,
+    Client, DAEMON, PATIENCE, Server, backlog, backlog_granted, daemon_command, eventually,
+    launched,
 };
 use rustix::process::Signal;
 use std::io::{ErrorKind, Read, Write};
@@ -235,10 +236,11 @@ fn how_many_are_left_is_logged_now_and_then() {
     let server = Server::start();
     let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(Client::settle);
-    let begin = Instant::now();
-    // settle() may have left other connections that the daemon has not closed yet.
-    drain(&server);
+    let before = server.descriptors();
     clients.pop();
+    assert!(eventually(|| server.descriptors() < before));
+    let begin = Instant::now();
+    drain(&server);
     let line = server.log.wait_for("draining: connections left");
     assert!(line.contains("draining: connections left: 2"), "{line:?}");
     // After ten seconds, though no client stirred.
