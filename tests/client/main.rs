@@ -4,7 +4,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod command;
 mod hostile;
 mod library;
 mod operating;
@@ -16,3 +15,5 @@ mod terminal_jobs;
 mod top;
 mod top_ends;
 mod vanished;
+
+use support::command;

@@ -1,8 +1,8 @@
 //! `poolcounter run`, seen from outside.
 
-use crate::command::{poolcounter, run, servers, start};
-use crate::support::{Server, eventually, finish, launched, wait_for_exit};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use crate::command::{poolcounter, run, servers, start, until_it_speaks};
+use crate::support::{Server, eventually, finish, is_alive, launched, wait_for_exit};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
@@ -176,7 +176,7 @@ fn killing_it_kills_the_command() {
         let (mut child, command) = lasting(&server, &["k"]);
         child.kill().expect("kill");
         wait_for_exit(&mut child);
-        assert!(eventually(|| test_kill_process(command).is_err()), "the command lives on");
+        assert!(eventually(|| !is_alive(command)), "the command lives on");
         becomes_free(&server);
     }
 }
@@ -255,7 +255,7 @@ fn our_own_broken_pipe_is_not_the_commands() {
     let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
     drop(server);
     // The command repeats what it gets, once the loss was complained of.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    until_it_speaks(&child);
     child.stdin.as_mut().expect("a pipe").write_all(b"alive\n").expect("written");
     stdout.read_line(&mut line).expect("a line");
     assert_eq!(line, "alive\n");
@@ -312,7 +312,7 @@ fn a_lost_lock_stops_the_command_where_that_is_wanted() {
     drop(server);
     assert_eq!(wait_for_exit(&mut child).code(), Some(74));
     assert!(complaint(&mut child).contains("stopping the command"));
-    assert!(test_kill_process(command).is_err(), "the command lives on");
+    assert!(!is_alive(command), "the command lives on");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `poolcounter run` under parents and with commands that few think of.
 
-use crate::command::{binary, poolcounter, start};
+use crate::command::{binary, poolcounter, start, until_it_speaks};
 use crate::support::restart::Place;
 use crate::support::{Server, eventually, launched, skip, wait_for_exit};
 use rustix::process::{Pid, Signal, kill_process};
@@ -40,23 +40,30 @@ fn a_lost_lock_stops_the_command_even_if_nobody_hears_it() {
     assert_eq!(wait_for_exit(&mut run).code(), Some(74));
 }
 
+#[track_caller]
+fn signals_are_passed_on(is_lost: bool) {
+    let server = Server::start();
+    let servers = server.address().to_string();
+    let options = ["--no-server", "run"];
+    let (mut run, _unread) = match is_lost {
+        true => start_unheard(&servers, &options),
+        false => start_unheard("127.0.0.1:1", &options),
+    };
+    assert_eq!(first_line(&mut run), "up");
+    drop(server);
+    until_it_speaks(&run);
+    kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
+    assert_eq!(wait_for_exit(&mut run).signal(), Some(15));
+}
+
 #[test]
-fn signals_are_passed_on_even_if_nobody_hears_us() {
-    for is_lost in [true, false] {
-        let server = Server::start();
-        let servers = server.address().to_string();
-        let options = ["--no-server", "run"];
-        let (mut run, _unread) = match is_lost {
-            true => start_unheard(&servers, &options),
-            false => start_unheard("127.0.0.1:1", &options),
-        };
-        assert_eq!(first_line(&mut run), "up", "{is_lost}");
-        drop(server);
-        // Time to notice it.
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
-        assert_eq!(wait_for_exit(&mut run).signal(), Some(15), "{is_lost}");
-    }
+fn signals_are_passed_on_even_if_nobody_hears_that_the_lock_is_lost() {
+    signals_are_passed_on(true);
+}
+
+#[test]
+fn signals_are_passed_on_even_if_nobody_hears_that_there_is_no_server() {
+    signals_are_passed_on(false);
 }
 
 #[test]

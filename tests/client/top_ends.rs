@@ -2,7 +2,7 @@
 
 use crate::command::{binary, lists, scripted};
 use crate::support::terminal::terminal;
-use crate::support::{eventually, launched, wait_for_exit};
+use crate::support::{PATIENCE, eventually, launched, wait_for_exit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{Action, LocalModes, Winsize, tcflow, tcgetattr, tcsetwinsize};
@@ -13,7 +13,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 /// As a terminal's program, and as one whose terminal belongs to another session: that
 /// one gets no signal when it hangs up.
@@ -50,7 +49,7 @@ impl Shown {
     fn read_until(&mut self, wanted: &str) {
         let mut text = Vec::new();
         while !String::from_utf8_lossy(&text).contains(wanted) {
-            let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+            let patience = Timespec::try_from(PATIENCE).expect("a timeout");
             let mut readable = [PollFd::new(&self.master, PollFlags::IN)];
             let count = poll(&mut readable, Some(&patience)).expect("poll");
             assert!(count > 0, "it shows {:?}", String::from_utf8_lossy(&text));
@@ -71,14 +70,12 @@ impl Shown {
 }
 
 #[test]
-fn a_terminal_that_hangs_up_ends_it_at_once() {
+fn a_terminal_that_hangs_up_ends_it() {
     for launcher in LAUNCHERS {
         let Shown { mut top, master, slave } = Shown::start(launcher);
         drop(slave);
-        let began = Instant::now();
         drop(master);
         assert_eq!(wait_for_exit(&mut top).signal(), Some(Signal::HUP.as_raw()), "{launcher:?}");
-        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     }
 }
 

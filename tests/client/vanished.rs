@@ -47,9 +47,9 @@ fn a_vanished_daemon_is_noticed_before_it_hands_the_lock_on() {
     }
     assert!(said.contains("the connection to the server is lost"), "{said}");
     assert!(said.contains("status 74"), "{said}");
-    // 10 s of silence and three probes, and what a busy machine adds.
+    // Not before 10 s of silence. The daemon's last word, below, says that it is not too late.
     let seconds = said.lines().find_map(|line| line.strip_prefix("seconds ")).expect("a time");
     let seconds: u64 = seconds.parse().expect("a number");
-    assert!((10..45).contains(&seconds), "{said}");
+    assert!(seconds >= 10, "{said}");
     assert!(said.ends_with("processing_workers: 1\n"), "the daemon handed it on first: {said}");
 }

@@ -3,6 +3,7 @@
 //! optimized daemon, one at a time, and each prints its figure and its bound. `cargo test`
 //! leaves them out: their verdict depends on what else the machine does.
 
+mod command;
 mod crowds;
 mod memory;
 mod overload;

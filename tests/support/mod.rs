@@ -9,6 +9,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod base64;
+pub(crate) mod command;
 pub(crate) mod crowd;
 pub(crate) mod hosts;
 pub(crate) mod http;
@@ -341,11 +342,20 @@ fn wait_readable(descriptor: &impl AsFd, timeout: Duration) -> bool {
 
 /// The backlog of a listening socket as the kernel knows it: `Send-Q` of `ss`.
 pub(crate) fn backlog(address: SocketAddr) -> u32 {
+    number_of_listener(address, 2)
+}
+
+/// How many connections wait to be accepted there: `Recv-Q`.
+pub(crate) fn queued(address: SocketAddr) -> u32 {
+    number_of_listener(address, 1)
+}
+
+fn number_of_listener(address: SocketAddr, column: usize) -> u32 {
     let mut ss = Command::new("ss");
     let output = ss.args(["-ltnH", "src", &address.to_string()]).output();
     let output = output.expect("run ss, of iproute2");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let field = text.split_whitespace().nth(2).and_then(|f| f.parse().ok());
+    let field = text.split_whitespace().nth(column).and_then(|f| f.parse().ok());
     field.unwrap_or_else(|| panic!("ss says {text:?} of {address}"))
 }
 
@@ -363,6 +373,15 @@ pub(crate) fn allow_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).expect("a higher limit of descriptors");
+}
+
+/// Whether a process lives. One that nobody has waited for (where PID 1 does not, as in a
+/// plain container) has ended all the same.
+pub(crate) fn is_alive(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The state stands behind the name, which may contain anything.
+    let state = stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
+    state.is_some_and(|state| !"ZX".contains(state))
 }
 
 /// Waits until `is_so`, for a state that nothing announces; false if that never
@@ -400,6 +419,11 @@ pub(crate) fn reference_command(launcher: &[&str], ip: &str) -> Command {
     command
 }
 
+/// A file of the project.
+pub(crate) fn file(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path)
+}
+
 /// Where `tests/support/fetch-reference.sh` puts Debian's daemon.
 pub(crate) fn reference_binary() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/reference/usr/bin/poolcounterd")
@@ -420,11 +444,6 @@ fn next_reference_address() -> SocketAddr {
 fn addresses_in(line: &str) -> Vec<SocketAddr> {
     let (_, list) = line.split_once("listening on ").expect("address list");
     let words = list.split(", ");
-/// A file of the project.
-pub(crate) fn file(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path)
-}
-
     words.map_while(|word| word.trim().parse().ok()).collect()
 }
 
@@ -483,6 +502,18 @@ impl Log {
         self.lines().iter().filter(|l| l.contains(text)).count()
     }
 
+    /// Waits for a line of a kind of which one is logged in ten seconds, and expects no
+    /// more of them. `since` is before the first of them: the more time has passed, the
+    /// more there may be.
+    #[track_caller]
+    pub(crate) fn expect_rarely(&self, text: &str, since: Instant) {
+        self.wait_for(text);
+        // Counted first: while this thread does not run, more may come.
+        let count = self.count(text);
+        let most = 1 + since.elapsed().as_secs() as usize / 10;
+        assert!(count <= most, "{count} lines, not {most}: {:#?}", self.lines());
+    }
+
     /// Waits for the first line that contains this text.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         self.wait_for_count(text, 1)
@@ -502,18 +533,6 @@ impl Log {
             if left.is_zero() || written.has_ended {
                 let Written { lines, has_ended } = written.clone();
                 drop(written);
-    /// Waits for a line of a kind of which one is logged in ten seconds, and expects no
-    /// more of them. `since` is before the first of them: the more time has passed, the
-    /// more there may be.
-    #[track_caller]
-    pub(crate) fn expect_rarely(&self, text: &str, since: Instant) {
-        self.wait_for(text);
-        // Counted first: while this thread does not run, more may come.
-        let count = self.count(text);
-        let most = 1 + since.elapsed().as_secs() as usize / 10;
-        assert!(count <= most, "{count} lines, not {most}: {:#?}", self.lines());
-    }
-
                 panic!("no log line with {text:?} (has ended: {has_ended}) in {lines:#?}");
             }
             written = changed.wait_timeout(written, left).expect("log").0;

@@ -1,6 +1,8 @@
 //! The command's binary, and servers for it.
 
-use crate::support::{DAEMON, Finished, Server, finish, launched};
+use super::{DAEMON, Finished, Server, eventually, finish, launched};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -44,6 +46,15 @@ pub(crate) fn start(server: &Server, arguments: &[&str]) -> Child {
     command.spawn().expect("start it")
 }
 
+/// Waits until a `poolcounter run` says something on standard error, or tries to: that has
+/// a thread of its own.
+#[track_caller]
+pub(crate) fn until_it_speaks(run: &Child) {
+    let threads = format!("/proc/{}/task", run.id());
+    let count = || std::fs::read_dir(&threads).map_or(0, Iterator::count);
+    assert!(eventually(|| count() > 1), "it says nothing");
+}
+
 /// Our daemon, and Debian's where it was fetched.
 pub(crate) fn servers() -> Vec<Server> {
     [Some(Server::start()), Server::reference()].into_iter().flatten().collect()
@@ -51,8 +62,14 @@ pub(crate) fn servers() -> Vec<Server> {
 
 /// A server that answers each question with what `answer` says, until the test ends.
 pub(crate) fn scripted(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> String {
-    use std::io::{BufRead, BufReader, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    scripted_by_connection(move |question, _| answer(question))
+}
+
+/// As [`scripted`]; `answer` sees the connection, too.
+pub(crate) fn scripted_by_connection(
+    answer: impl Fn(&str, &TcpStream) -> String + Send + Sync + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let answer = std::sync::Arc::new(answer);
     std::thread::spawn(move || {
@@ -61,7 +78,8 @@ pub(crate) fn scripted(answer: impl Fn(&str) -> String + Send + Sync + 'static) 
             std::thread::spawn(move || {
                 let questions = BufReader::new(stream.try_clone().expect("a descriptor"));
                 for question in questions.lines().map_while(Result::ok) {
-                    let _ = stream.write_all(answer(&question).as_bytes());
+                    let answer = answer(&question, &stream);
+                    let _ = stream.write_all(answer.as_bytes());
                 }
             });
         }
