@@ -121,15 +121,32 @@ impl Drop for Load {
     }
 }
 
+/// Waits until one client waits for anyone's work on a key.
+fn until_one_waits(asker: &mut Client, key: &str) {
+    loop {
+        asker.send(&format!("STATS KEY {key}"));
+        let mut waits = false;
+        loop {
+            match asker.line() {
+                line if line.is_empty() => break,
+                line => waits |= line == "for_anyone: 1",
+            }
+        }
+        if waits {
+            return;
+        }
+    }
+}
+
 /// A lock handed on, a result shared, a full queue, a wait that times out after a
 /// second, holds that end by disconnect, and mistakes.
 fn round(address: SocketAddr, n: usize) {
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(address)).collect();
     let [one, two, three] = &mut clients[..] else { unreachable!() };
-    one.exchange(&format!("ACQ4ME article:{n} 1 2 5"), "LOCKED");
-    two.send(&format!("ACQ4ANY article:{n} 1 2 5"));
-    three.settle();
-    three.exchange(&format!("ACQ4ME article:{n} 1 2 5"), "QUEUE_FULL");
+    one.exchange(&format!("ACQ4ME article:{n} 1 2 60"), "LOCKED");
+    two.send(&format!("ACQ4ANY article:{n} 1 2 60"));
+    until_one_waits(three, &format!("article:{n}"));
+    three.exchange(&format!("ACQ4ME article:{n} 1 2 60"), "QUEUE_FULL");
     one.exchange("RELEASE", "RELEASED");
     two.expect("DONE");
     one.exchange(&format!("ACQ4ME file:{n} 1 2 5"), "LOCKED");
