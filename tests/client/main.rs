@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dead_servers;
 mod hostile;
 mod library;
 mod operating;
@@ -14,6 +15,5 @@ mod surroundings;
 mod terminal_jobs;
 mod top;
 mod top_ends;
-mod vanished;
 
 use support::command;
