@@ -115,7 +115,7 @@ def back_to_debian(world, machine):
 def back_to_debian_in_use(world, machine):
     """Debian's daemon can't bind a port that old connections keep: neither those
     of clients who are connected when it replaces ours, nor those that ours closed
-    shortly before, keep it down."""
+    shortly before, keep it down. Returns for how many seconds the service was down."""
     settings = "/etc/default/poolcounter"
     machine.write(settings, 'ARGS="-l 127.0.0.1 --max-connections 22"\n')
     install_ours(machine)
@@ -130,13 +130,13 @@ def back_to_debian_in_use(world, machine):
         client.close()
     with Watcher(machine) as watcher:
         install_debians_own(machine)
-    expect(watcher.longest_gap_s < 5, f"down for {watcher.longest_gap_s:.1f} s")
     expect(version(machine).startswith("1."), f"it is {version(machine)}")
     expect(all(client.ended() for client in clients), "somebody is connected to nobody")
     expect_running(machine)
     expect_served(machine)
     expect(machine.show("NRestarts") == "0", f"it took {machine.show('NRestarts')} attempts more")
     world.note(f"down for {watcher.longest_gap_s:.1f} s")
+    return watcher.longest_gap_s
 
 
 ON_EVERY_SUITE = [

@@ -32,6 +32,15 @@ def expect_drained(machine):
 def drain(world, machine):
     """Without the socket unit: refused, back again, then down until started."""
     install_ours(machine)
+    drains(machine)
+    machine.run("systemctl start poolcounter")
+    expect_served(machine)
+    # Without clients: ends at once.
+    toggle_drain(machine)
+    expect_drained(machine)
+
+
+def drains(machine):
     with machine.connect() as client:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         begin_to_drain(machine)
@@ -42,11 +51,6 @@ def drain(world, machine):
         begin_to_drain(machine, 2)
         expect(machine.refuses(), "draining, and a newcomer is served")
         expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
-    expect_drained(machine)
-    machine.run("systemctl start poolcounter")
-    expect_served(machine)
-    # Without clients: ends at once.
-    toggle_drain(machine)
     expect_drained(machine)
 
 
@@ -60,12 +64,12 @@ def drain_with_socket_active(world, machine):
     """systemd holds the socket: newcomers wait for the next service."""
     activate_by_socket(machine)
     before = machine.daemon()
-    with machine.connect() as client, machine.connect(seconds=30) as newcomer_before:
+    with machine.connect() as client, machine.connect() as newcomer_before:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         expect(newcomer_before.ask("STATS UPTIME").startswith("uptime: "), "not served")
         begin_to_drain(machine)
         wait_for_log(machine, "still holds it: newcomers wait there until this daemon ends")
-        with machine.connect(seconds=30) as newcomer:
+        with machine.connect() as newcomer:
             newcomer.send("ACQ4ME mine 1 5 5")
             # It keeps draining and says why.
             toggle_drain(machine)

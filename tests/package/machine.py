@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from roots import Client, Failure, eventually, expect, in_network_of
+from roots import PATIENCE_S, Client, Failure, eventually, expect, in_network_of
 
 PORT = 7531
 
@@ -126,14 +126,14 @@ class Machine:
         self.cgroup.mkdir(exist_ok=True)
         return started_in(self.cgroup, command)
 
-    def _await_boot(self, notify, seconds=60):
+    def _await_boot(self, notify):
         """systemd-nspawn first reports the pid of the container's init, later that
         the container is up."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE_S
         ready = False
         while not (self.leader and ready):
             expect(self._nspawn.poll() is None, "the machine went down while it booted")
-            expect(time.monotonic() < end, f"the machine did not boot within {seconds} s")
+            expect(time.monotonic() < end, f"the machine did not boot within {PATIENCE_S} s")
             try:
                 message = notify.recv(4096).decode()
             except TimeoutError:
@@ -151,7 +151,7 @@ class Machine:
                 except ProcessLookupError:
                     pass
             try:
-                self._nspawn.wait(10)
+                self._nspawn.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self._nspawn.kill()
                 self._nspawn.wait()
@@ -161,7 +161,7 @@ class Machine:
     def reboot(self):
         # The command may end itself too.
         self.run("systemctl --no-block poweroff", check=False)
-        self._nspawn.wait(60)
+        self._nspawn.wait(PATIENCE_S)
         self.leader = None
         self.boot()
 
@@ -173,7 +173,7 @@ class Machine:
         """Adds an address to the loopback interface."""
         self._ip("address", "add", address, "dev", "lo")
 
-    def run(self, command, check=True, seconds=120):
+    def run(self, command, check=True):
         """Runs a shell command inside as root, without a terminal and with empty
         standard input; returns what it wrote to standard output."""
         self.log.write(f"+ {command}\n")
@@ -181,7 +181,7 @@ class Machine:
         done = subprocess.run(
             ["nsenter", "-t", str(self.leader), "-a", "--", "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
              "LC_ALL=C.UTF-8", "/bin/sh", "-c", f"cd /root && {{ {command}\n}}"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE_S,
         )
         self.log.write(done.stdout)
         self.log.flush()
@@ -218,7 +218,7 @@ class Machine:
         there stay in it."""
         return in_network_of(self.leader, action)
 
-    def connect(self, address="127.0.0.1", seconds=5.0):
+    def connect(self, address="127.0.0.1", seconds=PATIENCE_S):
         return Client(self.in_network(lambda: socket.create_connection((address, PORT), seconds)))
 
     def refuses(self, address="127.0.0.1"):
@@ -232,7 +232,7 @@ class Machine:
 class Watcher:
     """A client that connects repeatedly while something else happens:
     `with Watcher(machine) as watcher: ...`. Counts refusals and measures the longest
-    time without service."""
+    time without service. It is served before and after."""
 
     def __init__(self, machine):
         self.machine = machine
@@ -263,11 +263,20 @@ class Watcher:
 
     def __enter__(self):
         self._thread.start()
+        self._await_service("before")
         return self
 
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                self._await_service("afterwards")
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+    def _await_service(self, when):
+        served = self.served
+        eventually(f"the watcher is served {when}", lambda: self.served > served)
 
 
 class Load:
@@ -278,7 +287,7 @@ class Load:
     def __init__(self, machine, clients=20):
         self.cycles = 0
         self.failures = []
-        self._clients = [machine.connect(seconds=20.0) for _ in range(clients)]
+        self._clients = [machine.connect() for _ in range(clients)]
         self._holders = 0
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._work, args=[client]) for client in self._clients]
@@ -291,7 +300,7 @@ class Load:
             self.failures.append(f"{type(e).__name__}: {e}")
 
     def _cycle(self, client):
-        answer = client.ask(f"ACQ4ME load 1 {2 * len(self._clients)} 15")
+        answer = client.ask(f"ACQ4ME load 1 {2 * len(self._clients)} {PATIENCE_S}")
         expect(answer == "LOCKED", f"asked for the lock, heard {answer!r}")
         # The lock under test is what makes this safe.
         self._holders += 1
@@ -307,11 +316,14 @@ class Load:
         return self
 
     def __exit__(self, kind, *_):
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        for client in self._clients:
-            client.close()
+        try:
+            if kind is None:
+                eventually("there was load", lambda: self.failures or self.cycles > len(self._clients))
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join()
+            for client in self._clients:
+                client.close()
         if kind is None:
             expect(not self.failures, f"{len(self.failures)} clients failed: {self.failures[:3]}")
-            expect(self.cycles > len(self._clients), f"no load: {self.cycles} cycles")

@@ -11,6 +11,12 @@ import time
 # Where Debian's own package is in a root that contains it.
 DEBIANS_OWN = "/root/debian/poolcounter.deb"
 
+# Longer than a busy machine ever needs for one step: an answer, a command, a boot, an
+# installation. The only upper bound on time: what takes longer hangs.
+PATIENCE_S = 120
+# The same for a whole build or suite of tests.
+BUILD_PATIENCE_S = 3600
+
 CLONE_NEWNET = 0x40000000  # setns(2); Python has it from 3.12
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -135,7 +141,7 @@ def expect(condition, message):
         raise Failure(message)
 
 
-def eventually(what, condition, seconds=20.0):
+def eventually(what, condition, seconds=PATIENCE_S):
     """Polls a condition that sends no event."""
     end = time.monotonic() + seconds
     while True:
