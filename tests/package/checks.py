@@ -11,16 +11,17 @@ from pathlib import Path
 
 import scenarios
 from machine import BUILD_PACKAGES, ROOT_PACKAGES, Machine
-from roots import archives, expect, make_root
+from roots import BUILD_PATIENCE_S, PATIENCE_S, archives, expect, make_root
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def run(world, command, seconds=600, **options):
+def run(world, command, **options):
     """Runs a command, its output into the log."""
     world.log.write(f"+ {' '.join(map(str, command))}\n")
     world.log.flush()
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=world.log, stderr=world.log, timeout=seconds, **options)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=world.log, stderr=world.log, timeout=BUILD_PATIENCE_S,
+                          **options)
     expect(done.returncode == 0, f"{command[0]} ended with status {done.returncode}")
 
 
@@ -60,7 +61,7 @@ def same_bits_from_another_path(world):
     environment = {**os.environ, "CARGO_HOME": str(elsewhere / "cargo-home"), "TZ": "Pacific/Apia", "LC_ALL": "C.UTF-8"}
     environment.setdefault("RUSTUP_HOME", str(Path.home() / ".rustup"))
     tree = elsewhere / world.source_tree.name
-    run(world, ["make", "-C", tree, "deb"], env=environment, seconds=1800)
+    run(world, ["make", "-C", tree, "deb"], env=environment)
     first = {path.name: sha256(path) for path in world.deb.parent.glob("*.deb")}
     second = {path.name: sha256(path) for path in (tree / "target/deb").glob("*.deb")}
     expect(first and first == second, f"not the same: {first}, {second}")
@@ -68,7 +69,7 @@ def same_bits_from_another_path(world):
 
 def unpack(world, directory):
     directory.mkdir(parents=True)
-    run(world, ["tar", "-C", directory, "-xf", world.tarball])
+    run(world, ["tar", "-C", directory, "-xf", world.source_tarball()])
 
 
 def unpacked_sha256(path):
@@ -81,7 +82,11 @@ def sha256(path):
 
 
 # Unoptimized, for binaries that are only built and started.
-QUICK = "CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16"
+QUICK = {
+    "CARGO_PROFILE_RELEASE_LTO": "off",
+    "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
+    "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
+}
 
 
 def builds_offline(world, suite):
@@ -94,12 +99,13 @@ def builds_offline(world, suite):
     shutil.rmtree(build, ignore_errors=True)
     unpack(world, build)
     tree = f"/build/{world.source_tree.name}"
+    quick = " ".join(f"{name}={value}" for name, value in QUICK.items())
     run(world, ["unshare", "--net", "chroot", root, "sh", "-ec",
-                f"cd {tree} && cargo --version && make dist && {QUICK} make run ARGS=--version"
+                f"cd {tree} && cargo --version && make dist && {quick} make run ARGS=--version"
                 " && dpkg-buildpackage -us -uc -b && ls -l /build"],
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}, seconds=1800)
-    again = build / world.source_tree.name / "target/dist" / world.tarball.name
-    expect(unpacked_sha256(again) == unpacked_sha256(world.tarball), "make dist in the unpacked tarball made another one")
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"})
+    again = build / world.source_tree.name / "target/dist" / world.source_tarball().name
+    expect(unpacked_sha256(again) == unpacked_sha256(world.source_tarball()), "make dist in the unpacked tarball made another one")
     package = world.directory / f"built-on-{suite}.deb"
     next(build.glob("poolcounter_*.deb")).rename(package)
     shutil.rmtree(build)
@@ -148,9 +154,8 @@ def installs_below_prefix(world):
     """make install respects DESTDIR and PREFIX, and the unit starts the installed binary."""
     target = world.directory / "installed"
     shutil.rmtree(target, ignore_errors=True)
-    binary = world.directory / "binary"
-    run(world, ["dpkg-deb", "-x", world.deb, binary])
-    run(world, ["make", "install", f"DESTDIR={target}", "PREFIX=/opt/x", f"BINARY={binary}/usr/bin/poolcounterd"], cwd=REPOSITORY)
+    binary = world.unpacked / "usr/bin/poolcounterd"
+    run(world, ["make", "install", f"DESTDIR={target}", "PREFIX=/opt/x", f"BINARY={binary}"], cwd=REPOSITORY)
     unit = (target / "opt/x/lib/systemd/system/poolcounter.service").read_text()
     expect("ExecStart=/opt/x/bin/poolcounterd " in unit and "/usr/bin" not in unit, "the unit starts another binary")
     run(world, [target / "opt/x/bin/poolcounterd", "--version"])
@@ -207,24 +212,23 @@ def run_image(world, serve, check):
     script = f"""
         ip link set lo up
         {shlex.join(serve)} 2>&1 | tee "$LOG" &
-        timeout 20 sh -c 'until grep -q "listening on" "$LOG"; do sleep 0.05; done'
+        timeout {PATIENCE_S} sh -c 'until grep -q "listening on" "$LOG"; do sleep 0.05; done'
         {shlex.join(check)}"""
     log = world.directory / "image.log"
     log.write_text("")
     # A process namespace ends with its first process, and the daemon with it.
     run(world, ["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec", script],
-        env={"PATH": os.environ["PATH"], "LOG": str(log)}, seconds=60)
+        env={"PATH": os.environ["PATH"], "LOG": str(log)})
 
 
-ALL = [
-    lintian_is_silent,
-    scripts_are_clean,
-    copyright_is_complete,
+OF_THE_SOURCES = [scripts_are_clean, copyright_is_complete]
+# Seconds each.
+OF_THE_PACKAGE = [lintian_is_silent, installs_below_prefix]
+WITH_BUILDS_OF_THEIR_OWN = [
     same_bits_from_another_path,
     builds_offline_trixie,
     builds_offline_bookworm,
     piuparts_bookworm,
     piuparts_trixie,
-    installs_below_prefix,
     static_binary_and_image,
 ]
