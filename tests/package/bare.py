@@ -151,7 +151,7 @@ CRATE = "reference"
 
 
 def one_crate(world, bare):
-    said = bare.run(f"tests/support/fetch-tools.sh && cargo test --locked --test {CRATE}", CI="1")
+    said = bare.run(f"make reference && cargo test --locked --test {CRATE}", CI="1")
     world.note(f"{passed(said)} tests")
 
 
