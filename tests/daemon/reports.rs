@@ -138,6 +138,7 @@ fn a_client_that_leaves_before_its_answer_leaves_nothing_behind() {
 /// Who takes no answer any more is not answered: its locks would be kept meanwhile.
 #[test]
 fn no_reports_are_made_for_a_client_that_has_gone() {
+    // Some hundred answers fill the kernel's buffers, if the client is slow to leave.
     const ASKED: usize = 20_000;
     let server = Server::start();
     let (mut holder, mut waiter) = (server.connect(), server.connect());
