@@ -2,7 +2,7 @@
 //! nothing is left behind.
 
 use crate::support::crowd::{expect_empty, wait_until};
-use crate::support::{Client, Server, allow_descriptors, backlog, eventually};
+use crate::support::{Client, Server, allow_descriptors, eventually};
 use rustix::net::{SendFlags, send};
 use rustix::process::Signal;
 use std::io::Write;
@@ -91,26 +91,6 @@ fn clients_that_broke_off_while_the_daemon_was_busy_leave_nothing_behind() {
     }
     holder.exchange("RELEASE", "RELEASED");
     expect_empty(&server);
-    assert_eq!(server.counter("connect_errors"), 0);
-}
-
-/// The kernel completes connects by itself as long as the backlog has room; after
-/// that, a client waits a second before its next SYN. A stopped daemon is the extreme
-/// case of a busy one.
-#[test]
-fn four_thousand_connect_at_once_to_a_busy_daemon() {
-    let server = Server::start();
-    let room = backlog(server.address()) as usize;
-    let count = room.min(4096) - 96;
-    allow_descriptors();
-    server.signal(Signal::STOP);
-    let mut crowd: Vec<Client> = (0..count).map(|_| server.connect_at_once()).collect();
-    crowd.iter_mut().for_each(|client| client.send("STATS UPTIME"));
-    server.signal(Signal::CONT);
-    for client in &mut crowd {
-        let answer = client.line();
-        assert!(answer.starts_with("uptime: "), "{answer}");
-    }
     assert_eq!(server.counter("connect_errors"), 0);
 }
 

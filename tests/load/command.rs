@@ -1,7 +1,6 @@
 //! The command `poolcounter`, by the clock.
 
 use crate::support::command::{binary, lists, poolcounter, scripted};
-use crate::support::crowd::have_the_machine;
 use crate::support::{Finished, Server, finish, in_shell};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,6 @@ fn ask(server: &str, arguments: &[&str]) -> Finished {
 /// The rate is by the time that has passed, whatever the other server takes.
 #[test]
 fn watch_tells_rates_while_a_server_is_slow_or_down() {
-    let _alone = have_the_machine();
     let began = Instant::now();
     let growing = scripted(move |question| {
         if !question.ends_with("FULL") {
@@ -42,7 +40,6 @@ fn watch_tells_rates_while_a_server_is_slow_or_down() {
 #[test]
 fn check_takes_five_seconds_whatever_servers_take() {
     binary();
-    let _alone = have_the_machine();
     let slow = || {
         scripted(|question| {
             std::thread::sleep(Duration::from_secs(3));
@@ -61,7 +58,6 @@ fn check_takes_five_seconds_whatever_servers_take() {
 
 #[test]
 fn full_queues_are_counted_for_a_second() {
-    let _alone = have_the_machine();
     let server = Server::start();
     let address = server.address().to_string();
     assert_eq!(ask(&address, &["check", "--full-queues", "1,9"]).code, Some(0));

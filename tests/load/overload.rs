@@ -5,7 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, DAEMON, PATIENCE, Server, launched};
+use crate::support::{Client, DAEMON, PATIENCE, Server, allow_descriptors, backlog, launched};
+use rustix::process::Signal;
 
 /// 64 descriptors and 200 clients.
 fn short_of_descriptors() -> Server {
@@ -68,6 +69,26 @@ fn repeated_trouble_is_logged_at_a_limited_rate() {
     server.log.wait_for_count("", lines_before + 1);
     let lines = server.log.lines().split_off(lines_before);
     assert!(lines.len() < 5, "{lines:#?}");
+}
+
+/// The kernel completes connects by itself as long as the backlog has room; after
+/// that, a client waits a second before its next SYN. A stopped daemon is the extreme
+/// case of a busy one.
+#[test]
+fn four_thousand_connect_at_once_to_a_busy_daemon() {
+    let server = Server::start();
+    let room = backlog(server.address()) as usize;
+    let count = room.min(4096) - 96;
+    allow_descriptors();
+    server.signal(Signal::STOP);
+    let mut crowd: Vec<Client> = (0..count).map(|_| server.connect_at_once()).collect();
+    crowd.iter_mut().for_each(|client| client.send("STATS UPTIME"));
+    server.signal(Signal::CONT);
+    for client in &mut crowd {
+        let answer = client.line();
+        assert!(answer.starts_with("uptime: "), "{answer}");
+    }
+    assert_eq!(server.counter("connect_errors"), 0);
 }
 
 /// While other clients flood the daemon with commands, a client that sends one at a

@@ -1,7 +1,6 @@
 //! What the page at `/` and a scrape cost the daemon.
 
 use crate::support::Client;
-use crate::support::crowd::have_the_machine;
 use crate::support::http::{Daemon, get};
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use std::time::Duration;
 fn a_page_load_and_a_scrape_cost_little() {
     const ROUNDS: u32 = 300;
     const BOUND: Duration = Duration::from_millis(4);
-    let _alone = have_the_machine();
     let daemon = Daemon::start(&[]);
     let mut clients: Vec<Client> = (0..50).map(|_| daemon.server.connect()).collect();
     for (n, client) in clients.iter_mut().enumerate() {

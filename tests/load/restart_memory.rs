@@ -2,7 +2,6 @@
 //! restarts could leave behind is counted in tests/restart/promises.rs.
 
 use crate::support::Server;
-use crate::support::crowd::have_the_machine;
 use crate::support::restart::{restart, status_number};
 
 const RESTARTS: usize = 100;
@@ -11,7 +10,6 @@ const GROWN_KB_MAX: u64 = 2_000;
 
 #[test]
 fn a_hundred_restarts_take_no_memory() {
-    let _alone = have_the_machine();
     let server = Server::start_with(&["--log", "warn,poolcounterd=info"]);
     let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
     holder.exchange("ACQ4ME k 1 9 600", "LOCKED");

@@ -1,13 +1,11 @@
 //! A wait that ends while the new image is on its way. It must outlast the trial and the
 //! exec, so the machine has to be quick enough.
 
-use crate::support::crowd::have_the_machine;
 use crate::support::restart::{Gap, wait_until};
 use std::time::Instant;
 
 #[test]
 fn a_wait_that_ends_while_the_new_image_is_on_its_way_is_answered() {
-    let _alone = have_the_machine();
     let gap = Gap::new();
     let server = gap.place.start(&[]);
     let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());

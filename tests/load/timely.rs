@@ -1,7 +1,7 @@
 //! How soon the daemon does what it does for those who wait: locks of hosts that vanish,
 //! descriptors that become free, messages to the service manager.
 
-use crate::support::crowd::{full_daemon, have_the_machine};
+use crate::support::crowd::full_daemon;
 use crate::support::hosts::{Host, Neighbour, start_beside};
 use crate::support::notified::Notified;
 use crate::support::restart::Place;
@@ -23,7 +23,6 @@ fn assert_in_time(since: Instant, keepalive_s: u64) {
 #[test]
 fn the_lock_of_a_vanished_host_is_free_within_twice_keepalive() {
     let Some(mut host) = Host::boot() else { return };
-    let _alone = have_the_machine();
     let (_server, path) = start_beside(&mut host, "soon-holder", "2");
     host.send("ACQ4ME k 1 9 30");
     assert_eq!(host.answer(), "LOCKED");
@@ -37,7 +36,6 @@ fn the_lock_of_a_vanished_host_is_free_within_twice_keepalive() {
 #[test]
 fn a_lock_handed_to_a_vanished_host_is_free_within_twice_keepalive() {
     let Some(mut host) = Host::boot() else { return };
-    let _alone = have_the_machine();
     let (_server, path) = start_beside(&mut host, "soon-waiter", "2");
     let mut neighbour = Neighbour::connect(&path);
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
@@ -56,7 +54,6 @@ fn a_lock_handed_to_a_vanished_host_is_free_within_twice_keepalive() {
 fn the_lock_of_a_client_that_takes_no_answers_is_free_within_twice_keepalive() {
     let keepalive = std::env::var("KEEPALIVE").unwrap_or_else(|_| "2".to_owned());
     let keepalive_s: u64 = keepalive.parse().expect("seconds");
-    let _alone = have_the_machine();
     let server = Server::start_with(&["--keepalive", &keepalive]);
     let mut slow = Client::connect_with_small_buffer(server.address());
     slow.exchange("ACQ4ME k 1 9 30", "LOCKED");
@@ -72,7 +69,6 @@ fn the_lock_of_a_client_that_takes_no_answers_is_free_within_twice_keepalive() {
 /// Without waiting for the retry a second later.
 #[test]
 fn a_descriptor_that_becomes_free_is_used_at_once() {
-    let _alone = have_the_machine();
     let place = Place::new();
     let (_server, mut crowd) = full_daemon(&place);
     crowd.iter_mut().for_each(|client| client.send("ACQ4ME k 100 100 0"));
@@ -96,7 +92,6 @@ fn a_descriptor_that_becomes_free_is_used_at_once() {
 /// When even the reserve is exhausted, an operator waits and is served eventually.
 #[test]
 fn an_operator_without_a_descriptor_is_served_later() {
-    let _alone = have_the_machine();
     let place = Place::new();
     let (server, mut crowd) = full_daemon(&place);
     let pid = server.pid().to_string();
@@ -122,7 +117,6 @@ fn an_operator_without_a_descriptor_is_served_later() {
 /// The daemon waits briefly before it exits. A busy test may miss that, but not always.
 #[test]
 fn stopping_is_told_to_a_service_manager_that_is_slow() {
-    let _alone = have_the_machine();
     let told = |attempt: usize| {
         let notified = Notified::at_path(&format!("slow-{attempt}"));
         let mut daemon = notified.daemon(&[]);
@@ -146,7 +140,6 @@ fn stopping_is_told_to_a_service_manager_that_is_slow() {
 /// At longer intervals, a busy machine would look like a daemon that hangs.
 #[test]
 fn the_watchdog_is_told_at_half_its_interval() {
-    let _alone = have_the_machine();
     const WATCHDOG: Duration = Duration::from_secs(1);
     let notified = Notified::at_path("watchdog");
     let daemon = notified.daemon(&[("WATCHDOG_USEC", &WATCHDOG.as_micros().to_string())]);
