@@ -84,6 +84,10 @@ class Crowd:
         """Seconds until the last answer so far."""
         return max((reader.seconds for reader in self.readers if reader.seconds is not None), default=0.0)
 
+    def answered(self):
+        """How many have their answer."""
+        return sum(reader.seconds is not None for reader in self.readers)
+
     def check(self):
         """Fails if the readers had to stop."""
         why = self._why_it_stopped

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from host import child_of
-from roots import eventually, expect
+from roots import PATIENCE_S, eventually, expect
 
 PORT = 7531
 OURS = "/srv/bin/poolcounterd"
@@ -57,16 +57,16 @@ class Daemon:
 
     def stop(self):
         self.signal(signal.SIGTERM)
-        self._process.wait(20)
+        self._process.wait(PATIENCE_S)
 
-    def wait(self, seconds):
+    def wait(self):
         """Its exit status."""
-        return self._process.wait(seconds)
+        return self._process.wait(PATIENCE_S)
 
     def __exit__(self, *_):
         # By name: Debian's, told SIGUSR1, leaves a child of another process id.
         self.wiki.run(f"pkill -KILL -f '^{' '.join(self._command)}$'", check=False)
-        self._process.wait(20)
+        self._process.wait(PATIENCE_S)
 
     def log(self):
         return self.wiki.read(self.log_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crowd import Crowd
 from host import Host
-from roots import eventually, expect
+from roots import PATIENCE_S, eventually, expect
 
 SITE = Path(__file__).resolve().parent / "site"
 # What it recommends is what the rounds `recommended` use.
@@ -74,10 +74,10 @@ class Wiki(Host):
     def configure(self, pools=None, servers=(), burn_s=1.0, messages=False, connect=None, log_level="debug",
                   failure_epoch=None, recommended=False):
         """What `Settings.php` reads for each request. `connect` are settings of connecting
-        to a server. Where it is `recommended`, docs/mediawiki.md has them and the pools.
+        to a server. Where it is `recommended`, docs/mediawiki.md has what these don't set.
         After a change of `failure_epoch` no thumbnail is refused for having failed; without
         it, none ever is."""
-        connect = {"timeout": 0.5} if connect is None else connect
+        connect = {"timeout": PATIENCE_S} if connect is None else connect
         settings = {"pools": pools or {}, "client": {"servers": list(servers), **connect}, "burnSeconds": burn_s,
                     "messages": messages, "logLevel": log_level, "failureEpoch": failure_epoch,
                     "recommended": recommended}
@@ -96,10 +96,10 @@ class Wiki(Host):
             return
         self.run("pkill -TERM -o -x apache2", check=False)
         try:
-            self._apache.wait(20)
+            self._apache.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.run("pkill -KILL -x apache2", check=False)
-            self._apache.wait(20)
+            self._apache.wait(PATIENCE_S)
         finally:
             self._apache = None
         self.run("rm -f /run/apache2/apache2.pid")

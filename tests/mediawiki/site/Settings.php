@@ -19,7 +19,10 @@ $burnSeconds = $round['burnSeconds'];
 $wgAttemptFailureEpoch = $round['failureEpoch'] ?? uniqid( '', true );
 if ( $round['recommended'] ) {
 	require __DIR__ . '/Recommended.php';
-	$wgPoolCountClientConf['servers'] = $round['client']['servers'];
+	$wgPoolCountClientConf = $round['client'] + $wgPoolCountClientConf;
+	foreach ( $wgPoolCounterConf as $name => $pool ) {
+		$wgPoolCounterConf[$name] = ( $round['pools'][$name] ?? [] ) + $pool;
+	}
 } else {
 	$wgPoolCounterConf = $round['pools'] ?: null;
 	$wgPoolCountClientConf = $round['client'];
