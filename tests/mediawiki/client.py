@@ -561,6 +561,11 @@ def seconds_of_visit(wiki, path, answers, lines, **settings):
     return seconds[0]
 
 
+# These ask our daemon or our command, too.
+ASK_OURS = [
+    a_daemon_that_does_not_admit_it_is_logged, slots_replace_the_key, with_slots_servers_are_sorted_by_the_slot,
+    servers_are_sorted_by_md5,
+]
 FACTS = [
     a_release_closes_the_connection, without_a_lock_the_connection_stays_open, fast_stale_asks_with_timeout_0,
     without_an_old_copy_fast_stale_asks_again, a_second_lock_is_refused_by_the_client, a_nowait_key_needs_timeout_0,
