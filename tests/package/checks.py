@@ -81,11 +81,13 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# Unoptimized, for binaries that are only built and started.
+# Unoptimized, for binaries that are only built and started. Tests unwind: with the same
+# in binaries, both share their dependencies.
 QUICK = {
     "CARGO_PROFILE_RELEASE_LTO": "off",
     "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
     "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
+    "CARGO_PROFILE_RELEASE_PANIC": "unwind",
 }
 
 
