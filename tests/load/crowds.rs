@@ -173,7 +173,9 @@ fn a_flood_of_junk_leaves_others_p99_within_ten_times_of_unloaded() {
                 break;
             }
         }
-        println!("{kind}: p99 {unloaded:?} unloaded, {flooded:?} in the flood");
+        println!(
+            "{kind}: p99 {unloaded:?} unloaded, {flooded:?} in the flood, at most {factor_max} times"
+        );
         assert!(flooded <= factor_max * unloaded, "{kind}: {flooded:?} instead of {unloaded:?}");
     }
 }

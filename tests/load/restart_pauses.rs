@@ -95,7 +95,7 @@ fn check(third: u8, load: &Load) {
         "{} clients with {KEYS_EACH} keys of {} bytes ({} MB): \
          trial pause best {:.1?}, median {:.1?} (promised {:.1?}); \
          final pause best {:.1?}, median {:.1?} (promised {:.1?}), \
-         without other processes {:.1?}",
+         without other processes {:.1?}; at most {PATIENCE_FACTOR} times as promised",
         load.clients,
         load.key_bytes,
         load.key_megabytes(),

@@ -58,7 +58,8 @@ fn nobody_notices_eight_restarts_under_full_load() {
         load.cycles, load.newcomers,
     );
     println!(
-        "longest silence {silence:.1?} (without restarts {silence_without:.1?}); \
+        "longest silence {silence:.1?} (at most {SILENCE_MAX:?}; without restarts \
+         {silence_without:.1?}); \
          latest timeout {:.1?} late; ran for {ran:.1?}, waited {waited:.1?} for a processor",
         load.latest_timeout,
     );
