@@ -19,7 +19,7 @@ else
     command -v ip > /dev/null || set -- "$@" iproute2
     command -v tmux > /dev/null || set -- "$@" tmux
 fi
-install() { DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "$@" >&2; }
+install() { DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "$@" >&2; }
 if [ $# -gt 0 ] && [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null; then
     if install "$@" || { apt-get -q update >&2 && install "$@"; }; then
         set --

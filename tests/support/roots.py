@@ -16,6 +16,8 @@ DEBIANS_OWN = "/root/debian/poolcounter.deb"
 PATIENCE_S = 120
 # The same for a whole build or suite of tests.
 BUILD_PATIENCE_S = 3600
+# Another apt may be at work.
+WAIT_FOR_OTHERS = ["-o", f"DPkg::Lock::Timeout={PATIENCE_S}"]
 
 CLONE_NEWNET = 0x40000000  # setns(2); Python has it from 3.12
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -110,7 +112,7 @@ def install_tools(tools):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         quiet = {"env": environment, "stdout": subprocess.DEVNULL}
         subprocess.run(["apt-get", "-q", "update"], check=True, **quiet)
-        subprocess.run(["apt-get", "-qy", "--no-install-recommends", "install", *missing], check=True, **quiet)
+        subprocess.run(["apt-get", "-qy", *WAIT_FOR_OTHERS, "--no-install-recommends", "install", *missing], check=True, **quiet)
 
 
 def skip(why):
