@@ -156,11 +156,11 @@ TORTURE_SECONDS ?= 600
 
 # One after the other: what measures has the machine for itself.
 test-all: ## all of these parts, in about an hour (root)
-	@for part in test test-load test-browser test-fuzz simulate test-mediawiki test-package; do \
+	@times=; for part in test test-load test-browser test-fuzz simulate test-mediawiki test-package; do \
 		start=$$(date +%s); \
 		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
-		echo "make $$part: $$(($$(date +%s) - start)) s"; \
-	done
+		times="$$times$$part $$(($$(date +%s) - start)) s\n"; \
+	done; printf "$$times"
 
 test-load: rust tools ## crowds, floods, memory, pauses: prints figures and their bounds
 	$(CARGO) test --locked --release --test load -- --test-threads=1 --nocapture
