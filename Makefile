@@ -36,7 +36,7 @@ lint: rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
 	$(call need,$(CARGO) clippy,rustup component add clippy; Debian 13: apt install rust-clippy; 12: rust-web-clippy)
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --exclude poolcounterd-fuzz --all-targets -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@# --all-targets leaves out what `cargo test` leaves out.
 	$(CARGO) clippy --locked --test load --test browser -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p poolcounterd -p poolcounter --no-deps --document-private-items
@@ -164,13 +164,13 @@ test-all: ## all of these parts, in about an hour (root)
 
 test-load: rust tools ## crowds, floods, memory, pauses: prints figures and their bounds
 	$(CARGO) test --locked --release --test load -- --test-threads=1 --nocapture
+	$(CARGO) test --locked --release -p poolcounter-bench
 
 test-browser: rust ## the page at / in Chromium
 	@tests/support/fetch-tools.sh browser
 	$(CARGO) test --locked --test browser
 
 test-fuzz: ## fuzz each target for FUZZ_SECONDS
-	$(CARGO) clippy --locked -p poolcounterd-fuzz -- -D warnings
 	@# It begins the same way each time: chance should not fail an innocent change.
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \

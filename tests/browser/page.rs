@@ -3,7 +3,7 @@
 use crate::browser::Browser;
 use crate::support::http::Daemon;
 use crate::support::{Client, PATIENCE};
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::Signal;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
@@ -273,7 +273,8 @@ fn it_can_be_read_in_dark_light_and_narrow() {
 
 /// A client on a loopback address of its own choice.
 fn connect_from(from: [u8; 4], to: SocketAddr) -> BufReader<TcpStream> {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .expect("a socket");
     bind(&socket, &SocketAddr::from((from, 0))).expect("bind");
     connect(&socket, &to).expect("connect");
     let stream = TcpStream::from(socket);

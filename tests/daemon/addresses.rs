@@ -6,8 +6,12 @@ use crate::support::random::Random;
 use crate::support::restart::{
     ConnectingLoop, Place, Surroundings, refused_restart, restart, wait_until,
 };
-use crate::support::{Client, DAEMON, PATIENCE, Server, daemon_command, finish, launched, skip};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use crate::support::{
+    Client, DAEMON, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket, skip,
+};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt,
+};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -80,10 +84,21 @@ pub(crate) fn quiet_port() -> u16 {
         let all: [SocketAddr; 2] =
             [(IpAddr::from([0; 4]), port).into(), (IpAddr::from([0; 16]), port).into()];
         // `::` serves both if there is IPv6.
-        if TcpListener::bind(all[0]).is_ok() && TcpListener::bind(all[1]).is_ok() {
+        if all.into_iter().all(is_free) {
             return port;
         }
     }
+}
+
+/// Whether nobody listens there. Binds, but does not listen: a child that another test
+/// starts may have a copy of the socket for a moment.
+fn is_free(address: SocketAddr) -> bool {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    socket.is_ok_and(|socket| {
+        sockopt::set_socket_reuseaddr(&socket, true).expect("SO_REUSEADDR");
+        bind(&socket, &address).is_ok()
+    })
 }
 
 fn has_ipv6() -> bool {
@@ -405,7 +420,7 @@ fn a_file_that_vanished_or_was_replaced_is_made_again() {
             std::fs::remove_file(path).expect("remove");
             if replaced {
                 // A stale file: no process listens there.
-                drop(UnixListener::bind(path).expect("bind"));
+                leave_stale_socket(path);
             }
         }
         assert!(!paths.iter().any(is_ours));

@@ -1,13 +1,13 @@
 //! Which clients are admitted: `--allow`, `--max-connections`,
 //! `--max-connections-per-ip`, `--listen-unix`.
 
-use crate::support::{Client, PATIENCE, Server, daemon_command, finish};
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use crate::support::{Client, PATIENCE, Server, daemon_command, finish, leave_stale_socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ impl From {
     fn connect(ip: &str, server: SocketAddr) -> From {
         let own: IpAddr = ip.parse().expect("address");
         let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket(family, SocketType::STREAM, None).expect("socket");
+        let socket =
+            socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("socket");
         bind(&socket, &SocketAddr::new(own, 0)).expect("bind");
         connect(&socket, &server).expect("connect");
         let stream = TcpStream::from(socket);
@@ -243,7 +244,7 @@ fn the_mode_of_the_unix_socket_decides_who_may_connect() {
 fn a_stale_unix_socket_is_replaced() {
     let path = socket_path("stale");
     // As a killed daemon leaves it.
-    drop(UnixListener::bind(&path).expect("bind"));
+    leave_stale_socket(&path);
     let _server = start_at(&path, &[]);
     assert!(is_served(&mut unix_connect(&path)));
 }

@@ -7,7 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::{Client, Finished, Server, backlog, daemon_command, eventually, finish};
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, bind, getsockname, listen, shutdown,
+    socket_with,
+};
 use rustix::process::Signal;
 
 fn run(arguments: &[&str]) -> Finished {
@@ -168,13 +171,16 @@ fn a_port_that_is_taken_is_an_error_that_says_by_whom() {
 /// first keep the port for a minute.
 #[test]
 fn a_port_that_old_connections_keep_is_an_error_that_says_so() {
-    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+    let listener = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .expect("socket");
     bind(&listener, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bind");
     listen(&listener, 1).expect("listen");
     let listener = TcpListener::from(listener);
     let address = listener.local_addr().expect("an address");
     let _client = TcpStream::connect(address).expect("connect");
     drop(listener.accept().expect("a connection"));
+    // A child that another test starts may have a copy for a moment.
+    shutdown(&listener, Shutdown::Both).expect("shutdown");
     drop(listener);
 
     let refused = run(&["-l", "127.0.0.1", "-p", &address.port().to_string()]);
@@ -371,7 +377,8 @@ fn check_judges_as_the_command_poolcounter_does() {
 #[test]
 fn check_fails_where_nobody_listens() {
     // Bound but not listening: no other process can get the port meanwhile.
-    let silent = socket(AddressFamily::INET, SocketType::STREAM, None).expect("socket");
+    let silent = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .expect("socket");
     bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let address = getsockname(&silent).expect("an address");
     let address = SocketAddr::try_from(address).expect("an IP address");
@@ -421,7 +428,7 @@ fn check_of_one_that_says(says_more: fn(&mut TcpStream) -> bool) {
         // Until the check has gone.
         let has_gone = |stream: &mut TcpStream| match stream.read(&mut [0; 64]) {
             Ok(len) => len == 0,
-            Err(e) => e.kind() != ErrorKind::WouldBlock,
+            Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         };
         while !has_gone(&mut stream) {
             says_more(&mut stream);

@@ -4,13 +4,15 @@ use crate::addresses::quiet_port;
 use crate::support::restart::{
     self, ConnectingLoop, Place, REFUSED, Surroundings, WENT_ON, wait_until,
 };
-use crate::support::{Client, Finished, PATIENCE, Server, daemon_command, finish, launched};
+use crate::support::{
+    Client, Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
+};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 
 /// A daemon with a control socket.
 struct Daemon {
@@ -405,7 +407,7 @@ fn who_asked_for_what_is_logged() {
 fn a_socket_file_that_nobody_serves_is_replaced() {
     let place = Place::with_daemon();
     let path = place.path("control.sock");
-    drop(UnixListener::bind(&path).expect("bind"));
+    leave_stale_socket(&path);
     assert!(path.exists());
     let path = path.display().to_string();
     let mut server = place.start(&["--control", &path]);

@@ -2,7 +2,7 @@
 //! keepalive would take over two hours. tests/load/timely.rs measures how soon.
 
 use crate::support::hosts::{Host, Neighbour, start_beside};
-use crate::support::{Client, Server};
+use crate::support::{Client, Server, eventually};
 
 #[test]
 fn the_lock_of_a_vanished_host_becomes_free() {
@@ -22,7 +22,7 @@ fn a_lock_handed_to_a_vanished_host_becomes_free() {
     let mut neighbour = Neighbour::connect(&path);
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
     host.send("ACQ4ME k 1 9 30");
-    while neighbour.ask("STATS waiting_workers") != "waiting_workers: 1" {}
+    assert!(eventually(|| neighbour.ask("STATS waiting_workers") == "waiting_workers: 1"));
     host.vanish();
     // The kernel now has something to send that nobody acknowledges.
     assert_eq!(neighbour.ask("RELEASE"), "RELEASED");

@@ -51,7 +51,7 @@ fn text(path: &Path) -> String {
 
 #[test]
 fn newcomers_are_refused_and_clients_are_served_to_their_end() {
-    let mut server = Server::start();
+    let mut server = Server::start_apart(&[]);
     let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
     holder.exchange("ACQ4ME k 1 9 60", "LOCKED");
     waiter.send("ACQ4ME k 1 9 60");
@@ -71,7 +71,7 @@ fn newcomers_are_refused_and_clients_are_served_to_their_end() {
 
 #[test]
 fn clients_in_the_backlog_are_served() {
-    let mut server = Server::start();
+    let mut server = Server::start_apart(&[]);
     let _stays = server.connect();
     server.settle();
     server.signal(Signal::STOP);
@@ -90,7 +90,7 @@ fn clients_in_the_backlog_are_served() {
 
 #[test]
 fn a_daemon_without_clients_ends_at_once() {
-    let mut server = Server::start();
+    let mut server = Server::start_apart(&[]);
     server.signal(Signal::USR2);
     assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
 }
@@ -147,9 +147,7 @@ fn an_inherited_socket_is_closed_and_works_for_its_next_owner() {
 fn an_inherited_socket_that_nobody_else_holds_refuses_newcomers() {
     let place = Place::new();
     let path = place.path("clients.sock");
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let unix = UnixListener::bind(&path).expect("bind");
-    let server = server_with_two_of_systemd(tcp, unix);
+    let server = server_with_two_of_a_launcher(&path);
     let _client = server.connect();
     server.settle();
     drain(&server);
@@ -163,7 +161,7 @@ fn an_inherited_socket_that_nobody_else_holds_refuses_newcomers() {
 
 #[test]
 fn a_drain_survives_a_restart() {
-    let mut server = Server::start();
+    let mut server = Server::start_apart(&[]);
     let mut client = server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     drain(&server);
@@ -185,7 +183,7 @@ fn a_unix_socket_is_shut_and_opened_again() {
     let place = Place::new();
     let path = place.path("clients.sock");
     let path_text = path.display().to_string();
-    let server = Server::start_with(&["--listen-unix", &path_text]);
+    let server = Server::start_apart(&["--listen-unix", &path_text]);
     let mut client = server.connect();
     client.settle();
     for is_restarted in [false, true] {
@@ -207,7 +205,22 @@ fn a_unix_socket_is_shut_and_opened_again() {
     }
 }
 
-/// Only the daemon holds the two descriptors.
+/// Perl makes the sockets and becomes the daemon. Sockets of this process would not do: a
+/// child that another test starts at the same time has a copy of them until it executes
+/// its program.
+fn server_with_two_of_a_launcher(path: &Path) -> Server {
+    // They become descriptors 3 and 4, the first two that are free.
+    let script = "use Socket; $^F = 4; \
+        socket(TCP, PF_INET, SOCK_STREAM, 0) && bind(TCP, sockaddr_in(0, INADDR_LOOPBACK)) \
+            && listen(TCP, 9) or die $!; \
+        socket(UNIX, PF_UNIX, SOCK_STREAM, 0) && bind(UNIX, sockaddr_un(shift)) \
+            && listen(UNIX, 9) or die $!; \
+        ($ENV{LISTEN_PID}, $ENV{LISTEN_FDS}) = ($$, 2); exec @ARGV or die $!";
+    Server::spawn(&mut launched(&["perl", "-e", script, &text(path)], DAEMON, &[]))
+}
+
+/// The two descriptors are the daemon's and, for a moment, those of children that other
+/// tests start.
 fn server_with_two_of_systemd(tcp: TcpListener, unix: UnixListener) -> Server {
     let shell = "exec 3<&0 4>&1 0</dev/null 1>/dev/null; \
                  LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
@@ -233,7 +246,7 @@ fn an_inherited_unix_socket_is_held_elsewhere_and_that_is_said() {
 
 #[test]
 fn how_many_are_left_is_logged_now_and_then() {
-    let server = Server::start();
+    let server = Server::start_apart(&[]);
     let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(Client::settle);
     let before = server.descriptors();
@@ -249,7 +262,7 @@ fn how_many_are_left_is_logged_now_and_then() {
 
 #[test]
 fn told_to_stop_it_does_not_wait_for_the_last() {
-    let mut server = Server::start();
+    let mut server = Server::start_apart(&[]);
     let mut client = server.connect();
     client.settle();
     drain(&server);
@@ -263,7 +276,7 @@ fn the_control_socket_drains_as_well() {
     let place = Place::new();
     let path = place.path("control.sock");
     let path_text = path.display().to_string();
-    let mut server = Server::start_with(&["--control", &path_text]);
+    let mut server = Server::start_apart(&["--control", &path_text]);
     let mut client = server.connect();
     client.settle();
     wait_until("the control socket is there", || path.exists().then_some(()));
@@ -479,7 +492,9 @@ fn listeners_that_can_not_be_reopened_are_named_and_the_drain_continues() {
     assert_eq!(server.log.count(WENT_ON), 1);
     client.settle();
     drop((taken, their_unix));
-    assert!(ask(&control, "UNDRAIN\n").starts_with("OK listening on 127.0.0.1:"));
+    // A child that another test starts may have a copy of them for a moment.
+    let is_open = || ask(&control, "UNDRAIN\n").starts_with("OK listening on 127.0.0.1:");
+    assert!(eventually(is_open), "{:?}", ask(&control, "UNDRAIN\n"));
     server.addresses().iter().for_each(|&address| Client::connect(address).settle());
     UnixStream::connect(&clients).expect("it listens again");
 }

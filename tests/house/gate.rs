@@ -18,11 +18,12 @@ const LEFT_OUT: [&str; 3] = ["tests/load", "tests/browser", "tests/house/gate.rs
 const PATIENCE: [&str; 2] = ["PATIENCE", "PATIENCE_S"];
 
 /// What measures the machine, or differs each day.
-const MEASURES: [&str; 12] = [
+const MEASURES: [&str; 13] = [
     "RssAnon",
     "VmRSS",
     "VmHWM",
     "Private_Dirty",
+    "private_bytes",
     "smaps",
     "schedstat",
     "cpu_time",
@@ -54,6 +55,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("tests/simulation/world_files.rs", "VmRSS", "a file of the simulated kernel"),
     ("tests/support/crowd.rs", "smaps", "tests/load measures"),
     ("tests/support/crowd.rs", "Private_Dirty", "tests/load measures"),
+    ("tests/support/crowd.rs", "private_bytes", "tests/load measures"),
     ("tests/support/mod.rs", "cpu_time", "tests/load and the browser's tests measure"),
     ("tests/support/random.rs", "seed_of_the_day", "`make simulate` asks for it"),
     ("tests/support/random.rs", "SystemTime", "seed_of_the_day"),
@@ -218,7 +220,9 @@ impl Timed {
 
     fn is_in(&self, tokens: &[TokenTree]) -> bool {
         let is_it = |name: &str| {
-            name == "elapsed" || self.names.contains(name) || self.functions.contains(name)
+            matches!(name, "elapsed" | "duration_since")
+                || self.names.contains(name)
+                || self.functions.contains(name)
         };
         // What a closure or a block does with a time is not what the whole is.
         let plain = tokens.iter().take_while(|token| !is_punct(token, '|') && !is_braces(token));
@@ -371,8 +375,18 @@ fn is_constant(tokens: &[TokenTree]) -> bool {
 
 /// It is `PATIENCE`, or a multiple.
 fn is_patient(bound: &[TokenTree]) -> bool {
-    let is_less = |token: &TokenTree| is_punct(token, '/') || is_punct(token, '-');
-    names_one(bound, &|name| PATIENCE.contains(&name)) && !bound.iter().any(is_less)
+    let is_less = |name: &str| ["min", "mul_f32", "mul_f64", "div_f32", "div_f64"].contains(&name);
+    names_one(bound, &|name| PATIENCE.contains(&name))
+        && !names_one(bound, &is_less)
+        && !divides(bound)
+}
+
+/// Whether anything is divided or subtracted, at any depth.
+fn divides(tokens: &[TokenTree]) -> bool {
+    tokens.iter().any(|token| match token {
+        TokenTree::Group(group) => divides(&tokens_in(group.stream())),
+        token => is_punct(token, '/') || is_punct(token, '-'),
+    })
 }
 
 fn text_of(tokens: &[TokenTree]) -> String {
@@ -390,6 +404,11 @@ fn bounds_are_caught() {
         "fn f() { let (a, took) = (1, began.elapsed()); if took < SOON { g() } }",
         "fn f() { let ms = began.elapsed().as_millis(); assert!((700..900).contains(&ms)); }",
         "fn f() { assert!(began.elapsed() < PATIENCE / 10); }",
+        "fn f() { assert!(began.elapsed() < (PATIENCE / 10)); }",
+        "fn f() { assert!(began.elapsed() < PATIENCE.min(SOON)); }",
+        "fn f() { assert!(Instant::now().duration_since(began) < SOON); }",
+        "fn f() { stream.set_read_timeout(Some(PATIENCE / 100)) }",
+        "fn f() { assert!(private_bytes(&server) < 5_000_000); }",
         "fn took() -> Duration { g(); began.elapsed() } fn f() { assert!(took() < SOON) }",
         "fn f() { while a && began.elapsed() < SECONDS_AT_MOST { g() } }",
         "fn f() { let deadline = Instant::now() + Duration::from_secs(5); }",

@@ -123,19 +123,17 @@ impl Drop for Load {
 
 /// Waits until one client waits for anyone's work on a key.
 fn until_one_waits(asker: &mut Client, key: &str) {
-    loop {
+    let waits = || {
         asker.send(&format!("STATS KEY {key}"));
         let mut waits = false;
         loop {
             match asker.line() {
-                line if line.is_empty() => break,
+                line if line.is_empty() => return waits,
                 line => waits |= line == "for_anyone: 1",
             }
         }
-        if waits {
-            return;
-        }
-    }
+    };
+    assert!(eventually(waits), "nobody waits for {key}");
 }
 
 /// A lock handed on, a result shared, a full queue, a wait that times out after a

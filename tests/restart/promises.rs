@@ -11,6 +11,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[test]
 fn locks_waits_and_their_order_survive() {
@@ -388,7 +389,9 @@ fn the_working_directory_may_be_replaced() {
     let directory = place.path("release");
     let install = || {
         std::fs::create_dir(&directory).expect("a directory");
-        std::fs::copy(DAEMON, directory.join("poolcounterd")).expect("copy");
+        // By another process, as `Place::install` does.
+        let copied = Command::new("cp").arg(DAEMON).arg(&directory).status();
+        assert!(copied.expect("cp").success());
     };
     install();
     let mut command = launched(&[], "./poolcounterd", &["-l", "127.0.0.1", "-p", "0"]);

@@ -76,6 +76,15 @@ impl Server {
         Server::spawn(&mut command)
     }
 
+    /// Our daemon on a loopback address of its own, with more arguments: no other test
+    /// takes a port there that it closes.
+    pub(crate) fn start_apart(arguments: &[&str]) -> Server {
+        let ip = next_address().to_string();
+        let mut command = daemon_command(&["-l", &ip, "-p", "0"]);
+        command.args(arguments);
+        Server::spawn(&mut command)
+    }
+
     /// Runs a command made by [`daemon_command`] or [`launched`] and waits until it
     /// logs its addresses.
     pub(crate) fn spawn(command: &mut Command) -> Server {
@@ -121,7 +130,7 @@ impl Server {
         }
         // Another process may use the address: then takes the next one.
         for _ in 0..20 {
-            let address = next_reference_address();
+            let address = SocketAddr::from((next_address(), 7531));
             let mut command = reference_command(launcher, &address.ip().to_string());
             let child = command.stderr(Stdio::piped()).spawn();
             let mut server = Server::of(child.expect("start the reference"));
@@ -429,16 +438,22 @@ pub(crate) fn reference_binary() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target/reference/usr/bin/poolcounterd")
 }
 
-/// The reference has a fixed port, so each instance gets an address of 127.0.0.0/8,
-/// made from the pid of the test process and a count.
-fn next_reference_address() -> SocketAddr {
+/// An address of 127.0.0.0/8 for one daemon, made from the pid of the test process and a
+/// count. The reference has a fixed port, so each instance needs one.
+fn next_address() -> Ipv4Addr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let pid = std::process::id();
     let [_, _, high, low] = pid.to_be_bytes();
     let count = COUNT.fetch_add(1, Ordering::Relaxed) % 200;
     // 127.0.x.y stays free: people and other tests listen there.
-    let ip = Ipv4Addr::new(127, high.max(1), low, 20 + count as u8);
-    SocketAddr::from((ip, 7531))
+    Ipv4Addr::new(127, high.max(1), low, 20 + count as u8)
+}
+
+/// Leaves the file of a socket where nobody listens, as a killed daemon does. Closing it
+/// is not enough: a child that another test starts may have a copy for a moment.
+pub(crate) fn leave_stale_socket(path: &Path) {
+    let listener = std::os::unix::net::UnixListener::bind(path).expect("bind");
+    rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("shutdown");
 }
 
 fn addresses_in(line: &str) -> Vec<SocketAddr> {

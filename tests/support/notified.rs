@@ -4,6 +4,7 @@ use super::{DAEMON, PATIENCE, launched, wait_for_exit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -79,7 +80,12 @@ impl Notified {
 
     pub(crate) fn receive(&self) -> String {
         let mut buffer = [0; 4096];
-        let len = self.socket.recv(&mut buffer).expect("a message");
+        let len = loop {
+            match self.socket.recv(&mut buffer) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                received => break received.expect("a message"),
+            }
+        };
         String::from_utf8_lossy(&buffer[..len]).into_owned()
     }
 
