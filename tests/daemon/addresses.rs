@@ -7,7 +7,8 @@ use crate::support::restart::{
     ConnectingLoop, Place, Surroundings, refused_restart, restart, wait_until,
 };
 use crate::support::{
-    Client, DAEMON, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket, skip,
+    Client, DAEMON, PATIENCE, Server, daemon_command, eventually, finish, launched,
+    leave_stale_socket, skip,
 };
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt,
@@ -231,9 +232,14 @@ fn one_round(random: &mut Random, which: &str) {
         }
         if !answer.starts_with("OK ") && drains {
             // Undrains with the previous list, or with one that works.
-            let answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port_text]);
-            assert!(answer.starts_with("OK restarted"), "{what}: {answer:?}");
-            let answer = daemon.ask("UNDRAIN");
+            let mut answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port_text]);
+            if answer.starts_with("OK restarted") {
+                answer = daemon.ask("UNDRAIN");
+            }
+            if port_text == "0" && answer.contains("Address already in use") {
+                // Another process got the port of the kernel's choice while it was closed.
+                return;
+            }
             assert!(answer.starts_with("OK "), "{what}: {answer:?}");
             last = "127.0.0.1".to_owned();
         }
@@ -544,9 +550,12 @@ fn a_limit_of_descriptors_that_is_changed_counts() {
     server.log.wait_for("out of descriptors");
     // Once enough have left, the reserve is free again.
     crowd.drain(..crowd.len() / 2);
-    crowd[0].settle();
-    let answer = ask(&control, "RESTART");
-    assert!(answer.starts_with("OK restarted"), "{answer:?}");
+    let mut answer = String::new();
+    let is_restarted = eventually(|| {
+        answer = ask(&control, "RESTART");
+        answer.starts_with("OK restarted")
+    });
+    assert!(is_restarted, "{answer:?}");
     set(64);
     crowd.extend((0..50).map(|_| server.connect()));
     server.log.wait_for_count("out of descriptors", 2);
