@@ -29,7 +29,7 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	@echo
 	target/release/poolcounterd $(ARGS)
 
-test: rust tools ## run the tests that say right or wrong, the same each time
+test: rust tools ## run the pass/fail tests; what measures is in test-all
 	$(CARGO) test --locked -p poolcounterd -p poolcounter
 
 lint: rust ## check format, clippy and docs; warnings are errors
@@ -155,7 +155,7 @@ TORTURE_SECONDS ?= 600
 .PHONY: test-all test-load test-package test-mediawiki test-browser test-fuzz simulate torture
 
 # One after the other: what measures has the machine for itself.
-test-all: ## all of these parts, in about an hour (root)
+test-all: ## make test and the parts below, one after the other (root)
 	@times=; for part in test test-load test-browser test-fuzz simulate test-mediawiki test-package; do \
 		start=$$(date +%s); \
 		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
