@@ -30,6 +30,7 @@ mod operator;
 mod options;
 mod port_owner;
 mod print_snapshot;
+mod rehearsal;
 mod reporting;
 mod restart;
 mod resume;
@@ -73,6 +74,7 @@ use log::{error, info, warn};
 use operator::{Operator, Order};
 pub use options::{Options, PORT, arguments_after_reload};
 pub use print_snapshot::print as print_snapshot;
+pub use rehearsal::rehearse;
 use restart::Restart;
 use resume::{Restored, insist, restore};
 use serving::Serving;
@@ -81,9 +83,8 @@ use std::hash::RandomState;
 use std::io;
 use sys::inherited_descriptor;
 use systemd::ServiceManager;
-pub use trial::read_trial_snapshot;
 use world::Engine;
-use world::fs::File;
+use world::fd::OwnedFd;
 use world::mio::{Events, Poll};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -154,18 +155,18 @@ impl Server {
 
     /// Takes over everything that the old image of this process left in `snapshot`;
     /// [`resume`] says why no step can fail.
-    fn resume(options: Options, snapshot: File) -> Result<Self, StartError> {
+    fn resume(options: Options, snapshot: OwnedFd) -> Result<Self, StartError> {
         let bytes = insist("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
         let restored = restore(&bytes, &options, inherited_descriptor)
             .map_err(|e| io::Error::other(e.to_string()))?;
-        drop((bytes, snapshot));
+        drop(bytes);
         let Restored { server: state, clients, engine, lost } = restored;
         let settings = state.settings;
         let log_option = options.log.as_deref().filter(|_| settings.options_are_new);
         logging::resume(settings.logging, log_option);
         warn_of_ignored(&options);
         sys::raise_descriptor_limit();
-        let launcher = Launcher::resume(state.launcher)?;
+        let launcher = Launcher::resume(state.launcher, snapshot)?;
         let restart = Restart::resume(launcher, settings.hold_limits_were_set);
         let mut operator = Operator::new(insist("reading signals", sys::take_over_signals)?);
         let poll = insist("an epoll instance", Poll::new)?;

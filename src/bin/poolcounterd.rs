@@ -87,7 +87,7 @@ fn is_asked_before_a_restart() -> bool {
 
 /// The daemon runs this before a hot restart and reads standard output only.
 fn read_snapshot(options: &Options) -> ExitCode {
-    match server::read_trial_snapshot(options) {
+    match server::rehearse(options) {
         Ok(answer) => print(&answer),
         Err(why) => {
             print(&why);

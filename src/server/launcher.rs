@@ -1,17 +1,17 @@
-//! Starts a new binary in this process: keeps its path and the descriptors that a
-//! trial needs.
+//! Starts a new binary: keeps its path and the two files that it is handed, and executes
+//! it, in a trial as in earnest.
 
 use super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::world::fs::File;
 use super::world::fs::MetadataExt;
 use super::world::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use super::world::io::{DupFlags, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread};
-use super::world::process::{self, Command, CommandExt};
+use super::world::process;
 use super::world::{env, fs, stdio::stdin};
 use super::{hangup, sys};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -67,28 +67,45 @@ impl Launcher {
         LauncherState { trial_fds: self.files.numbers(), program }
     }
 
-    /// Continues with the old image's launcher.
+    /// Continues with the old image's launcher, whose `snapshot` is read.
     ///
     /// # Errors
-    /// Its descriptors were not handed over, and no others are free.
-    pub(super) fn resume(state: LauncherState) -> io::Result<Self> {
-        let program = PathBuf::from(OsString::from_vec(state.program));
-        Ok(Launcher { files: TrialFiles::resume(state.trial_fds)?, program })
+    /// The other file was not handed over, and no descriptor is free for a new one.
+    pub(super) fn resume(state: LauncherState, snapshot: OwnedFd) -> io::Result<Self> {
+        let [_, answer] = state.trial_fds;
+        let answer = match sys::inherited_descriptor(answer) {
+            Ok(answer) => answer,
+            Err(_) => memfd_create(ANSWER_NAME, MemfdFlags::CLOEXEC)?,
+        };
+        let files = TrialFiles { snapshot, answer };
+        files.clear();
+        Ok(Launcher { files, program: PathBuf::from(OsString::from_vec(state.program)) })
     }
 
-    /// The second phase: executes the program with the output of `write` as its
-    /// snapshot. Returns only on failure, with the reason; nothing has changed then.
-    pub(super) fn execute(
-        &self,
+    /// The second phase: hands `descriptors` and the output of `write` to the program.
+    /// Returns only on failure, with the reason; nothing has changed then.
+    pub(super) fn hand_over(
+        &mut self,
         arguments: &[OsString],
         binary: FileIdentity,
         descriptors: &[BorrowedFd],
         write: impl FnOnce(&mut Out) -> io::Result<()>,
     ) -> String {
-        let file = match final_snapshot(write) {
-            Ok(file) => file,
-            Err(e) => return format!("the snapshot could not be written: {e}"),
-        };
+        let why = self.try_to_hand_over(arguments, binary, descriptors, write);
+        self.files.clear();
+        why
+    }
+
+    fn try_to_hand_over(
+        &mut self,
+        arguments: &[OsString],
+        binary: FileIdentity,
+        descriptors: &[BorrowedFd],
+        write: impl FnOnce(&mut Out) -> io::Result<()>,
+    ) -> String {
+        if let Err(e) = self.files.renew().and_then(|()| self.files.write_snapshot(write)) {
+            return format!("the snapshot could not be written: {e}");
+        }
         if let Err(e) = spare_descriptors() {
             return format!("too few descriptors are free: {e}");
         }
@@ -97,31 +114,49 @@ impl Launcher {
             return format!("{program} was replaced while it was being asked");
         }
         let mut all = descriptors.to_vec();
-        all.extend([file.as_fd(), self.files.snapshot.as_fd(), self.files.answer.as_fd()]);
+        all.extend(self.files.both());
         let error = match set_descriptor_flags(&all, FdFlags::empty()) {
-            Ok(()) => self.command(arguments, &file).exec(),
+            Ok(()) => sys::execute(&self.program, &self.words(arguments), &self.environment()),
             Err(e) => e,
         };
-        // The exec failed, but has reset SIGPIPE.
-        sys::ignore_sigpipe();
         match set_descriptor_flags(&all, FdFlags::CLOEXEC) {
             Ok(()) => format!("{program} can't be executed: {error}"),
             Err(e) => format!("{program} can't be executed: {error}; and then: {e}"),
         }
     }
 
-    fn command(&self, arguments: &[OsString], snapshot: &File) -> Command {
-        let argv0 = env::args_os().next().unwrap_or_else(|| self.program.clone().into());
-        let handoff = format!("{}:{}", process::id(), snapshot.as_raw_fd());
-        let mut command = Command::new(&self.program);
-        command.arg0(argv0).args(arguments).env(HANDOFF_VARIABLE, handoff);
-        command.envs(hangup::for_next_image());
-        command
+    /// Executes the program as [`Launcher::hand_over`] does, in the forked child of a
+    /// trial, to read the snapshot only. Returns only on failure, with the reason.
+    pub(super) fn execute_trial(&self, arguments: &[OsString]) -> io::Error {
+        if let Err(e) = set_descriptor_flags(&self.files.both(), FdFlags::empty()) {
+            return e;
+        }
+        let mut environment = self.environment();
+        // What a program says in a trial must not reach the service manager.
+        environment.retain(|(name, _)| name != "NOTIFY_SOCKET");
+        let arguments = [&["--read-snapshot".into()], arguments].concat();
+        sys::execute(&self.program, &self.words(&arguments), &environment)
+    }
+
+    /// The command line, with the name that the daemon was started by.
+    fn words(&self, arguments: &[OsString]) -> Vec<OsString> {
+        let name = env::args_os().next().unwrap_or_else(|| self.program.clone().into());
+        [&[name], arguments].concat()
+    }
+
+    /// The environment of the daemon, with what the next image has to know.
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let handoff = format!("{}:{}", process::id(), self.files.snapshot.as_raw_fd());
+        let ours = [Some((HANDOFF_VARIABLE, handoff)), hangup::for_next_image()];
+        let is_ours = |name: &OsString| ours.iter().flatten().any(|(ours, _)| name == ours);
+        let mut environment: Vec<_> = env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
+        environment.extend(ours.iter().flatten().map(|(name, value)| (name.into(), value.into())));
+        environment
     }
 }
 
-/// The two files of a trial, in memory. Between trials they are empty and only reserve
-/// low descriptor numbers ([`sys::fork_apart`]).
+/// The two files that a new binary is handed, in memory. Between restarts they are empty
+/// and only reserve low descriptor numbers ([`sys::fork_apart`]).
 pub(super) struct TrialFiles {
     pub(super) snapshot: OwnedFd,
     pub(super) answer: OwnedFd,
@@ -134,17 +169,13 @@ impl TrialFiles {
         Ok(TrialFiles { snapshot: create(SNAPSHOT_NAME)?, answer: create(ANSWER_NAME)? })
     }
 
-    /// Takes over those of the old image.
-    pub(super) fn resume([snapshot, answer]: [RawFd; 2]) -> io::Result<Self> {
-        match (sys::inherited_descriptor(snapshot), sys::inherited_descriptor(answer)) {
-            (Ok(snapshot), Ok(answer)) => Ok(TrialFiles { snapshot, answer }),
-            _ => Self::reserve(),
-        }
+    pub(super) fn both(&self) -> [BorrowedFd<'_>; 2] {
+        [self.snapshot.as_fd(), self.answer.as_fd()]
     }
 
     /// Their descriptors.
     pub(super) fn numbers(&self) -> [RawFd; 2] {
-        [self.snapshot.as_raw_fd(), self.answer.as_raw_fd()]
+        self.both().map(|file| file.as_raw_fd())
     }
 
     /// Replaces them by new files: another process may still have the old ones open.
@@ -156,6 +187,17 @@ impl TrialFiles {
         fcntl_add_seals(&answer, SealFlags::GROW)?;
         dup3(&snapshot, &mut self.snapshot, DupFlags::CLOEXEC)?;
         Ok(dup3(&answer, &mut self.answer, DupFlags::CLOEXEC)?)
+    }
+
+    /// Writes the snapshot.
+    pub(super) fn write_snapshot(
+        &self,
+        write: impl FnOnce(&mut Out) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut file = File::from(self.snapshot.try_clone()?);
+        let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
+        write(&mut buffered)?;
+        buffered.flush()
     }
 
     /// Frees their memory.
@@ -208,24 +250,6 @@ pub(super) fn identity_of(path: &Path) -> io::Result<FileIdentity> {
     Ok(FileIdentity { device: meta.dev(), inode: meta.ino(), modified })
 }
 
-/// Writes the snapshot into a file in memory, positioned at its start.
-fn final_snapshot(write: impl FnOnce(&mut Out) -> io::Result<()>) -> io::Result<File> {
-    let mut file = File::from(memfd_create(SNAPSHOT_NAME, MemfdFlags::CLOEXEC)?);
-    write_all(&mut file, write)?;
-    Ok(file)
-}
-
-pub(super) fn write_all(
-    file: &mut File,
-    write: impl FnOnce(&mut Out) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, &mut *file);
-    write(&mut buffered)?;
-    buffered.flush()?;
-    drop(buffered);
-    file.rewind()
-}
-
 /// Checks that the new image will find the few descriptors that it needs: an
 /// administrator may have lowered the limit since the start (prlimit(1)).
 fn spare_descriptors() -> io::Result<()> {
@@ -245,7 +269,7 @@ fn set_descriptor_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Resul
 ///
 /// # Errors
 /// The variable names an invalid descriptor.
-pub(super) fn inherited_snapshot() -> io::Result<Option<File>> {
+pub(super) fn inherited_snapshot() -> io::Result<Option<OwnedFd>> {
     let Ok(handoff) = env::var(HANDOFF_VARIABLE) else {
         return Ok(None);
     };
@@ -256,5 +280,5 @@ pub(super) fn inherited_snapshot() -> io::Result<Option<File>> {
         return Ok(None);
     }
     let fd = fd.parse().map_err(io::Error::other)?;
-    Ok(Some(File::from(sys::inherited_descriptor(fd)?)))
+    sys::inherited_descriptor(fd).map(Some)
 }

@@ -99,6 +99,11 @@ impl Listeners {
         listeners
     }
 
+    /// Those of a daemon that listens nowhere.
+    pub(super) fn none(options: &Options) -> Self {
+        Self::new(Settings::new(options), Vec::new())
+    }
+
     fn new(settings: Settings, all: Vec<Listener>) -> Self {
         Listeners {
             settings,

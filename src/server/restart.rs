@@ -3,7 +3,7 @@
 //! There are two phases. First, while the loop keeps serving, a forked child writes its
 //! copy of the state as a trial snapshot and executes the new binary, which says whether
 //! it could take over ([`Trial`]). Only if it can, the second phase writes the final
-//! snapshot, clears close-on-exec and executes it ([`Launcher::execute`]). If anything
+//! snapshot, clears close-on-exec and executes it ([`Launcher::hand_over`]). If anything
 //! fails, the old image continues unchanged. [`super::resume`] shows what the new image
 //! does, and why none of it can fail.
 
@@ -114,8 +114,12 @@ impl Restart {
             connections: serving.clients.len(),
             locks: serving.engine.len(),
         };
-        let trial =
-            Trial::start(&mut self.launcher, arguments, gist, |out| write(out, &state, serving))?;
+        let write = |out: &mut Out| write(out, &state, serving);
+        let kept = || {
+            let descriptors = descriptors(serving, &Handover::default());
+            descriptors.iter().map(AsRawFd::as_raw_fd).collect()
+        };
+        let trial = Trial::start(&mut self.launcher, arguments, gist, write, kept)?;
         match watch(serving.poll.registry(), &trial.pidfd, Source::Trial) {
             Ok(()) => Ok(trial),
             Err(e) => {
@@ -133,7 +137,8 @@ impl Restart {
         serving: &Serving,
         descriptor: impl FnOnce(ControlClient) -> Option<BorrowedFd<'a>>,
     ) -> Option<(String, Option<ControlClient>)> {
-        let verdict = self.under_way.as_mut()?.trial.verdict(&self.launcher)?;
+        let under_way = self.under_way.as_mut()?;
+        let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
         let UnderWay { requester, options_are_new, .. } = self.under_way.take()?;
         let why = match verdict {
             Ok(consent) => {
@@ -148,7 +153,7 @@ impl Restart {
 
     /// Opens the new image's missing listeners and hands over to it. Returns only on
     /// failure, with the reason.
-    fn execute(&self, consent: &Consent, serving: &Serving, handover: Handover) -> String {
+    fn execute(&mut self, consent: &Consent, serving: &Serving, handover: Handover) -> String {
         let wanted = &consent.answer.wanted;
         let opened = match serving.listeners.open_missing(wanted) {
             Ok(opened) => opened,
@@ -160,7 +165,7 @@ impl Restart {
         let Consent { arguments, binary, .. } = consent;
         let why = self
             .launcher
-            .execute(arguments, *binary, &descriptors, |out| write(out, &state, serving));
+            .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, serving));
         serving.listeners.abandon(opened, wanted);
         why
     }

@@ -1,19 +1,20 @@
 //! The new image's side of a hot restart: continues from a snapshot.
 //!
 //! Nothing here may fail, because all locks would be lost. What the new image does from
-//! its first line on, in order, and why it can't fail:
+//! its first line on, in order, and why it can't fail. (The trial also had more stack and
+//! memory than all of it takes: [`super::rehearsal`].)
 //!
 //! | step | why it can't fail |
 //! |---|---|
 //! | reads its options | the trial read the same ones |
 //! | starts logging | an unreadable filter is ignored, a line that can't be written is dropped |
 //! | looks for a terminal | opening it does not block, and a failure means that there is none |
-//! | finds the snapshot | the old image wrote descriptor and process id into the environment |
+//! | finds the snapshot | the old image wrote descriptor and process id into the environment; the trial got both in the same way |
 //! | maps the snapshot | the trial mapped one like it; if the machine has no memory, it retries ([`insist`]) |
 //! | [`restore`]: reads the snapshot, makes the engine and the connections, sets up hold limits and admission | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
 //! | applies the log filter | the old image checked it; one that is unknown to the new image is ignored |
 //! | raises the limit of descriptors | a failure is only logged |
-//! | resumes the launcher | its descriptors and the program's absolute path are handed over: neither the working directory nor `PATH` is used |
+//! | resumes the launcher | the snapshot's file becomes its own; the other descriptor and the program's absolute path are handed over: neither the working directory nor `PATH` is used |
 //! | opens signalfd and epoll instance | the old image checked that descriptors are free, and the exec closed some more; if the whole machine has none, it retries ([`insist`]) |
 //! | takes over the old epoll instance | dup3(2) onto an open descriptor |
 //! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |

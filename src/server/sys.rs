@@ -4,11 +4,14 @@
 use mio::Poll;
 use rustix::io::DupFlags;
 use rustix::process::{Pid, Resource, getrlimit, setrlimit};
+use std::ffi::{CString, NulError, OsString};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 pub(super) use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -112,16 +115,6 @@ pub(super) fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
     Ok(Peer { uid: credentials.uid, pid })
 }
 
-/// Unblocks all signals, for a program that will be executed.
-pub(super) fn unblock_signals() {
-    // SAFETY: the set is plain data, initialised by sigemptyset before use.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-    }
-}
-
 /// Forks a child with a copy of this process's memory. It runs `work` and exits with
 /// the status that `work` returns. It keeps only the standard streams and the
 /// descriptors in `kept`.
@@ -177,6 +170,52 @@ fn unshare_descriptors(kept: [RawFd; 2]) -> bool {
         }
     }
     true
+}
+
+/// Makes `number` another descriptor of `file`, which an exec keeps, whatever it was.
+/// Only for a process that owns no descriptors any more: the forked child.
+///
+/// # Errors
+/// The error of dup3(2).
+pub(super) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
+    // SAFETY: the caller guarantees that no owner relies on `number`.
+    match unsafe { libc::dup3(file.as_fd().as_raw_fd(), number, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Executes `program` in this process; returns why it can't. Unlike `std::process::Command`,
+/// it never lets a shell read a file that is not a program (execvp(3)).
+pub(super) fn execute(
+    program: &Path,
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> io::Error {
+    let variable =
+        |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let all = || -> Result<_, NulError> {
+        let program = CString::new(program.as_os_str().as_bytes())?;
+        let arguments = arguments.iter().map(|argument| argument.as_bytes().to_vec());
+        Ok((program, c_strings(arguments)?, c_strings(environment.iter().map(variable))?))
+    };
+    let (program, arguments, variables) = match all() {
+        Ok(all) => all,
+        Err(e) => return e.into(),
+    };
+    // SAFETY: both lists end with a null pointer, and their strings outlive the call.
+    unsafe {
+        libc::execve(program.as_ptr(), pointers(&arguments).as_ptr(), pointers(&variables).as_ptr())
+    };
+    io::Error::last_os_error()
+}
+
+fn c_strings(texts: impl Iterator<Item = Vec<u8>>) -> Result<Vec<CString>, NulError> {
+    texts.map(CString::new).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// The bytes of a file, mapped instead of copied.

@@ -1,33 +1,31 @@
 //! The first phase of a hot restart: asks the new binary whether it could take over.
 //!
 //! A forked child writes its copy of the daemon's state into a file in memory. It then
-//! executes the new binary with that file as standard input and a second one, for the
-//! answer, as standard output. So the loop pauses only for the fork, regardless of the
-//! size of the state, and there is no pipe on which either side could block.
+//! executes the new binary as the second phase does: with the same environment, and with
+//! the same descriptor numbers open, so that a wrapper that would lose any of it is found
+//! out. Behind the numbers is the snapshot itself: while the child held the sockets,
+//! closing one would not be final. A second file, for the answer, is standard output. So the loop
+//! pauses only for the fork, regardless of the size of the state, and there is no pipe on
+//! which either side could block. [`super::rehearsal`] is what the new binary does.
 
-use super::addresses::{self, Wanted};
+use super::addresses::Wanted;
 use super::clock;
-use super::launcher::{FileIdentity, Launcher, Out, TrialFiles, identity_of, write_all};
-use super::options::Options;
-use super::resume;
+use super::launcher::{FileIdentity, Launcher, Out, identity_of};
 use super::snapshot::Gist;
 use super::sys;
-use super::world::fd::OwnedFd;
-use super::world::fs::File;
+use super::world::fd::{OwnedFd, RawFd};
 use super::world::fs::{OFlags, open, write as write_file};
-use super::world::io::{fcntl_dupfd_cloexec, pwrite};
-use super::world::process::{Command, CommandExt};
+use super::world::io::pwrite;
 use super::world::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, pidfd_open,
-    set_parent_process_death_signal, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process_group, pidfd_open,
+    set_parent_process_death_signal, setpgid, waitpid,
 };
 use super::world::stdio;
 use crate::engine::Time;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::ExitStatus;
 
 /// How long the new binary may take for a trial snapshot. A gigabyte takes some two
@@ -45,8 +43,11 @@ const EXIT_NOT_ASKED: i32 = 125;
 pub(super) struct Answer {
     /// Its version.
     pub(super) poolcounterd: String,
+    /// Its process id, if the snapshot was handed over to it: the daemon's own process
+    /// has to become the new image.
+    pub(super) process: Option<i32>,
     #[serde(flatten)]
-    gist: Gist,
+    pub(super) gist: Gist,
     /// The listeners of the new options. The old image opens the missing ones.
     pub(super) wanted: Vec<Wanted>,
 }
@@ -75,7 +76,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Starts a trial. The child calls `write`.
+    /// Starts a trial. The child calls `write`, and `kept`, which returns the numbers of
+    /// the descriptors that the new image will have.
     ///
     /// # Errors
     /// Why the new binary can't be asked.
@@ -84,14 +86,16 @@ impl Trial {
         arguments: Vec<OsString>,
         gist: Gist,
         write: impl FnOnce(&mut Out) -> io::Result<()>,
+        kept: impl FnOnce() -> Vec<RawFd>,
     ) -> io::Result<Self> {
         let binary = identity_of(&launcher.program)?;
         launcher.files.renew()?;
-        let (program, files) = (&launcher.program, &launcher.files);
+        let (launcher, files) = (&*launcher, &launcher.files);
         let parent = getpid();
-        let pid =
-            sys::fork_apart(files.numbers(), || ask(parent, program, &arguments, files, write))
-                .inspect_err(|_| files.clear())?;
+        let ask = || ask(parent, launcher, &arguments, write, kept);
+        let pid = sys::fork_apart(files.numbers(), ask).inspect_err(|_| files.clear())?;
+        // The child does the same: who comes first does not matter.
+        let _ = setpgid(Some(pid), Some(pid));
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
             end(pid);
             files.clear();
@@ -100,18 +104,19 @@ impl Trial {
         Ok(Trial { pid, pidfd, gist, binary, arguments, deadline, is_late: false })
     }
 
-    /// The result, once the child has ended or timed out: an error says why the new
-    /// binary can't take over. `None` while a child that was late is not dead yet: the
-    /// kernel first frees its memory, a tenth of a second for a gigabyte, and the loop
+    /// The result, once the child `has_ended` or timed out: an error says why the new
+    /// binary can't take over. `None` while it can't be reaped: the kernel first frees the
+    /// memory of a child that was late, a tenth of a second for a gigabyte, and the loop
     /// does not wait for that.
-    pub(super) fn verdict(&mut self, launcher: &Launcher) -> Option<Result<Consent, String>> {
-        let mut ended = waitpid(Some(self.pid), WaitOptions::NOHANG);
-        if matches!(ended, Ok(None)) && !std::mem::replace(&mut self.is_late, true) {
-            // Fails only if it has ended meanwhile.
-            let _ = kill_process(self.pid, Signal::KILL);
-            ended = waitpid(Some(self.pid), WaitOptions::NOHANG);
-        }
-        match ended {
+    pub(super) fn verdict(
+        &mut self,
+        has_ended: bool,
+        launcher: &Launcher,
+    ) -> Option<Result<Consent, String>> {
+        self.is_late |= !has_ended;
+        // Also ends what the new binary has started and left behind.
+        kill_all(self.pid);
+        match waitpid(Some(self.pid), WaitOptions::NOHANG) {
             Ok(None) => {
                 self.deadline = clock::now().plus_ns(REAP_RETRY_NS);
                 None
@@ -133,7 +138,9 @@ impl Trial {
             return Err(format!("{} can't be asked: {said}", launcher.program.display()));
         }
         let answer: Option<Answer> = serde_json::from_str(&said).ok();
-        match answer.filter(|answer| status.success() && answer.gist == self.gist) {
+        let process = Some(self.pid.as_raw_nonzero().get());
+        let agrees = |answer: &Answer| answer.process == process && answer.gist == self.gist;
+        match answer.filter(|answer| status.success() && agrees(answer)) {
             Some(answer) => {
                 let arguments = std::mem::take(&mut self.arguments);
                 Ok(Consent { arguments, binary: self.binary, answer })
@@ -161,38 +168,48 @@ fn quoted(said: &str) -> String {
     }
 }
 
-/// Kills the child and reaps it.
+/// Kills the child, whatever that has started, and reaps it.
 fn end(child: Pid) {
-    // Both fail only if it has ended already.
-    let _ = kill_process(child, Signal::KILL);
+    kill_all(child);
+    // Fails only if it is reaped already.
     let _ = waitpid(Some(child), WaitOptions::empty());
+}
+
+/// Kills the child and whatever that has started. To be called before the child is
+/// reaped: until then, its number is nobody else's.
+fn kill_all(child: Pid) {
+    // Fails only if all have ended.
+    let _ = kill_process_group(child, Signal::KILL);
 }
 
 /// The child's part: writes the snapshot and executes the new binary. Returns the exit
 /// status if that fails.
 fn ask(
     parent: Pid,
-    program: &Path,
+    launcher: &Launcher,
     arguments: &[OsString],
-    files: &TrialFiles,
     write: impl FnOnce(&mut Out) -> io::Result<()>,
+    kept: impl FnOnce() -> Vec<RawFd>,
 ) -> i32 {
+    let files = &launcher.files;
     let execute = || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid() != Some(parent) {
             return Err(io::Error::other("the daemon has ended"));
         }
+        setpgid(None, None)?;
         // If memory runs out, the kernel should kill this process, not the daemon
         // (proc_pid_oom_score_adj(5)). A sandbox may forbid this write.
         let _ = write_file("/proc/self/oom_score_adj", "1000");
         let null = open("/dev/null", OFlags::RDWR, 0.into())?;
+        stdio::dup2_stdin(&null)?;
         stdio::dup2_stderr(null)?;
-        write_all(&mut File::from(files.snapshot.try_clone()?), write)?;
-        stdio::dup2_stdin(&files.snapshot)?;
         stdio::dup2_stdout(&files.answer)?;
-        sys::unblock_signals();
-        let mut command = Command::new(program);
-        Err(command.arg("--read-snapshot").args(arguments).env_clear().exec())
+        files.write_snapshot(write)?;
+        for number in kept() {
+            sys::put_descriptor(&files.snapshot, number)?;
+        }
+        Err(launcher.execute_trial(arguments))
     };
     let result: io::Result<()> = execute();
     if let Err(e) = result {
@@ -200,32 +217,4 @@ fn ask(
         let _ = pwrite(&files.answer, e.to_string().as_bytes(), 0);
     }
     EXIT_NOT_ASKED
-}
-
-/// The new binary's part: reads a trial snapshot from standard input and returns the
-/// answer to print, namely that it could take over with `options`.
-///
-/// # Errors
-/// Why it can't, to be printed too.
-pub fn read_trial_snapshot(options: &Options) -> Result<String, String> {
-    if !options.are_for_serving() {
-        return Err("a daemon can only continue with options for serving".to_owned());
-    }
-    // Stands in for each descriptor that the new image will have.
-    let stand_in = |_| Ok(fcntl_dupfd_cloexec(stdio::stdout(), 3)?);
-    let mapped = sys::MappedFile::new(stdio::stdin()).ok();
-    let mut read = Vec::new();
-    if mapped.is_none() {
-        // An operator may pipe in a snapshot.
-        io::stdin().lock().read_to_end(&mut read).map_err(|e| e.to_string())?;
-    }
-    let bytes = mapped.as_deref().unwrap_or(&read);
-    let restored = resume::restore(bytes, options, stand_in).map_err(|e| e.to_string())?;
-    let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
-    if !restored.lost.is_empty() {
-        return Err(format!("{} connections would be lost", restored.lost.len()));
-    }
-    let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
-    let answer = Answer { poolcounterd, gist: restored.gist(), wanted };
-    serde_json::to_string(&answer).map_err(|e| e.to_string())
 }

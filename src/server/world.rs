@@ -27,11 +27,19 @@ pub(super) mod fs {
     pub(in crate::server) fn is_file(path: &std::path::Path) -> bool {
         path.is_file()
     }
+
+    /// Whether both are descriptors of one file.
+    pub(in crate::server) fn is_same_file(
+        one: &std::os::fd::OwnedFd,
+        other: &std::os::fd::OwnedFd,
+    ) -> bool {
+        let identity = |fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+        identity(one).is_some() && identity(one) == identity(other)
+    }
 }
 
 /// This process, and others.
 pub(super) mod process {
     pub(in crate::server) use rustix::process::*;
-    pub(in crate::server) use std::os::unix::process::CommandExt;
-    pub(in crate::server) use std::process::{Command, id};
+    pub(in crate::server) use std::process::id;
 }

@@ -124,7 +124,7 @@ fn the_server_reaches_the_kernel_through_one_door() {
 /// What runs in the same binary, but is not the daemon: `--reload`, and a snapshot that an
 /// operator pipes in.
 const OTHER_PROGRAMS: [(&str, &str); 2] =
-    [("control.rs", "std::os::unix::net::UnixStream"), ("trial.rs", "io::stdin")];
+    [("control.rs", "std::os::unix::net::UnixStream"), ("rehearsal.rs", "io::stdin")];
 
 /// The names of what asks the kernel for something, but for those of plain data.
 fn ways_to_the_kernel(paths: &[NamePath]) -> Vec<String> {

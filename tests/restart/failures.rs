@@ -5,7 +5,7 @@ use crate::support::restart::{
     Place, REFUSED, Surroundings, WENT_ON, children, ignores, refused_restart, restart, stop,
     wait_until,
 };
-use crate::support::{Client, DAEMON, Server, skip};
+use crate::support::{Client, DAEMON, Server, is_alive, skip};
 use rustix::process::{Resource, Rlimit, Signal};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -100,8 +100,7 @@ fn the_binary_is_no_program() {
     fs::write(daemon.place.path("text"), "\x7fELF, or so they say\n").expect("write");
     fs::set_permissions(daemon.place.path("text"), Permissions::from_mode(0o755)).expect("chmod");
     daemon.place.install(&daemon.place.path("text"));
-    // A shell then reads it (execvp(3)).
-    daemon.refuses("the new binary can't take over: exit status: 127");
+    daemon.refuses("can't be asked: Exec format error");
 }
 
 #[test]
@@ -114,22 +113,17 @@ fn the_binary_exits_with_0_and_says_nothing() {
 #[test]
 fn the_binary_answers_for_another_snapshot() {
     let daemon = Daemon::start();
-    daemon.place.install_script("$REAL \"$@\" | sed 's/\"locks\":[0-9]*/\"locks\":77/'");
+    daemon.place.install_script(
+        "echo '{\"poolcounterd\":\"2.0.0\",\"process\":'$$',\"taken\":1,\"connections\":3,\"locks\":2,\"wanted\":[]}'",
+    );
     daemon.refuses("exit status: 0, it said \"{\\\"poolcounterd\\\":");
 }
 
 #[test]
 fn the_binary_repeats_what_it_is_given() {
     let daemon = Daemon::start();
-    daemon.place.install_script("exec cat");
+    daemon.place.install_script("exec cat /proc/self/fd/${POOLCOUNTERD_HANDOFF#*:}");
     daemon.refuses("poolcounterd_snapshot");
-}
-
-#[test]
-fn the_binary_gives_the_right_answer_and_exits_with_1() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("$REAL \"$@\"; exit 1");
-    daemon.refuses("exit status: 1, it said \"{\\\"poolcounterd\\\":");
 }
 
 #[test]
@@ -146,27 +140,31 @@ fn the_binary_crashes() {
     daemon.refuses("signal: 11 (SIGSEGV)");
 }
 
-/// Its answer counts only with its exit status.
+/// Waits until the process whose id the script has written has ended.
+fn expect_ended(place: &Place, name: &str) {
+    let child = place.wait_for_file(name).trim().parse().expect("a pid");
+    let child = rustix::process::Pid::from_raw(child).expect("a pid");
+    wait_until("what the script has started ends", || (!is_alive(child)).then_some(()));
+}
+
 #[test]
-fn the_binary_answers_and_hangs() {
+fn the_binary_hangs_with_a_child() {
     let daemon = Daemon::start();
-    daemon.place.install_script("$REAL \"$@\"; exec sleep 600");
-    daemon.refuses("did not answer within 15 s");
+    daemon.place.install_script("sleep 600 & echo $! > $HERE/child; wait");
+    let said = refused_restart(&daemon.server);
+    assert!(said.contains("did not answer within 15 s"), "{said:?}");
+    expect_ended(&daemon.place, "child");
+    daemon.serves_on();
 }
 
 #[test]
 fn the_binary_leaves_a_child_with_its_output_behind() {
     let daemon = Daemon::start();
-    daemon.place.install_script("sleep 60 & echo $! > $HERE/child; exit 1");
-    let child = {
-        let said = refused_restart(&daemon.server);
-        assert!(said.contains("it said nothing"), "{said:?}");
-        daemon.place.wait_for_file("child")
-    };
+    daemon.place.install_script("sleep 600 & echo $! > $HERE/child; exit 1");
+    let said = refused_restart(&daemon.server);
+    assert!(said.contains("it said nothing"), "{said:?}");
+    expect_ended(&daemon.place, "child");
     daemon.serves_on();
-    let child: i32 = child.trim().parse().expect("a pid");
-    let child = rustix::process::Pid::from_raw(child).expect("a pid");
-    rustix::process::kill_process(child, Signal::KILL).expect("it waits still");
 }
 
 #[test]
@@ -182,7 +180,10 @@ fn the_binary_is_too_old_for_the_snapshot() {
     let daemon = Daemon::start();
     // What an older binary would see: a version above its newest.
     daemon.place.install_script(
-        "LC_ALL=C sed 's/poolcounterd_snapshot\\x01/poolcounterd_snapshot\\x09/' | $REAL \"$@\"",
+        "file=/proc/self/fd/${POOLCOUNTERD_HANDOFF#*:}\n\
+         at=$(LC_ALL=C grep -abo poolcounterd_snapshot $file | head -n 1 | cut -d: -f1)\n\
+         printf '\\x09' | dd of=$file bs=1 seek=$((at + 21)) conv=notrunc 2> /dev/null\n\
+         exec $REAL \"$@\"",
     );
     daemon.refuses("it said \"snapshot version 9 is newer than 1, the newest known here\"");
 }
@@ -190,14 +191,14 @@ fn the_binary_is_too_old_for_the_snapshot() {
 #[test]
 fn the_binary_is_replaced_while_it_is_asked() {
     let daemon = Daemon::start();
-    daemon.place.install_script("$REAL \"$@\"; cp $0 $0.new; mv $0.new $0");
+    daemon.place.install_script("cp $0 $0.new; mv $0.new $0; exec $REAL \"$@\"");
     daemon.refuses("was replaced while it was being asked");
 }
 
 #[test]
 fn the_binary_can_be_asked_but_not_executed_in_earnest() {
     let daemon = Daemon::start();
-    daemon.place.install_script("$REAL \"$@\"; chmod a-x $0");
+    daemon.place.install_script("chmod a-x $0; exec $REAL \"$@\"");
     daemon.refuses("can't be executed: Permission denied");
 }
 
@@ -333,24 +334,44 @@ fn the_daemon_serves_while_the_new_binary_is_asked() {
     assert_eq!(daemon.server.log.count(REFUSED), 0);
 }
 
+/// The trial differs from the restart only in what it must not have: the sockets, and a
+/// way to the service manager.
 #[test]
-fn the_child_that_is_asked_is_given_nothing_but_the_snapshot() {
-    let daemon = Daemon::start();
-    daemon.place.install_script(
-        "ls -l /proc/$$/fd/ > $HERE/fds.txt; cat /proc/$$/environ | tr '\\0' '\\n' > $HERE/env.txt\n\
-         grep -e SigBlk -e SigIgn /proc/$$/status > $HERE/signals.txt; exit 1",
+fn the_child_that_is_asked_is_given_what_the_new_image_will_have() {
+    let place = Place::with_daemon();
+    let ours = ["-l", "127.0.0.1", "-p", "0"];
+    let mut command = place.command(&ours);
+    command.env("KEPT", "as it is").env("NOTIFY_SOCKET", place.path("nobody"));
+    let server = Server::spawn(&mut command);
+    let mut client = server.connect();
+    client.settle();
+    place.install_script(
+        "ls -l /proc/$$/fd/ > $HERE/fds.txt; tr '\\0' '\\n' < /proc/$$/environ > $HERE/env.txt\n\
+         echo $$ > $HERE/pid; exec grep -e SigBlk -e SigIgn /proc/self/status > $HERE/signals.txt",
     );
-    let place = &daemon.place;
-    refused_restart(&daemon.server);
+    const SNAPSHOT: &str = "/memfd:poolcounterd-snapshot (deleted)";
+    let before = Surroundings::of(server.pid());
+    refused_restart(&server);
     let read = |name: &str| fs::read_to_string(place.path(name)).expect("written");
     let fds = read("fds.txt");
-    let fds: Vec<&str> = fds.lines().filter(|line| line.contains(" -> ")).collect();
-    assert!(fds.iter().any(|line| line.contains(" 0 -> /memfd:poolcounterd-snapshot")), "{fds:#?}");
-    let is_ours = |line: &&str| line.contains("socket:") || line.contains("anon_inode:");
-    assert!(!fds.iter().any(is_ours), "{fds:#?}");
+    let target = |number: i32| {
+        let mut ends = fds.lines().filter_map(|line| line.split_once(&format!(" {number} -> ")));
+        ends.next().map(|(_, target)| target)
+    };
+    assert!(!fds.contains("socket:") && !fds.contains("anon_inode:"), "{fds}");
+    for (number, (what, _)) in &before.descriptors {
+        if what.starts_with("socket:") || what.contains("eventpoll") {
+            assert_eq!(target(*number), Some(SNAPSHOT), "{number} was {what}: {fds}");
+        }
+    }
     let environment = read("env.txt");
-    assert!(environment.trim().is_empty(), "{environment:?}");
-    wait_until("the daemon has no child", || {
-        children(daemon.server.pid()).is_empty().then_some(())
-    });
+    assert!(environment.contains("KEPT=as it is\n"), "{environment}");
+    assert!(!environment.contains("NOTIFY_SOCKET"), "{environment}");
+    let handoff = environment.lines().find_map(|line| line.strip_prefix("POOLCOUNTERD_HANDOFF="));
+    let (process, number) = handoff.and_then(|it| it.split_once(':')).expect("a handoff");
+    assert_eq!(process, read("pid").trim());
+    let snapshot = target(number.parse().expect("a number"));
+    assert_eq!(snapshot, Some(SNAPSHOT), "{fds}");
+    assert_eq!(read("signals.txt").lines().collect::<Vec<_>>(), before.signals[..2]);
+    wait_until("the daemon has no child", || children(server.pid()).is_empty().then_some(()));
 }

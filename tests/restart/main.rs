@@ -5,3 +5,4 @@ mod promises;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
+mod wrappers;

@@ -16,7 +16,7 @@ use super::random::Random;
 pub(crate) use calls::{Call, Calls, Seen};
 use epoll::Epoll;
 use files::{Memory, Path};
-use processes::Child;
+use processes::{Child, Forked};
 use rustix::io::Errno;
 use slab::Slab;
 use std::cell::RefCell;
@@ -113,8 +113,8 @@ pub(crate) struct Kernel {
     pub(crate) loses_one: bool,
     /// Whoever started the daemon passed it a listening socket.
     pub(crate) was_passed: bool,
-    /// A write to a pipe that nobody reads any more would kill the daemon: SIGPIPE.
-    pub(crate) is_killed_by_pipes: bool,
+    /// The child that runs now.
+    pub(crate) forked: Option<Forked>,
     /// Before Linux 6.2: the folder of descriptors does not tell how many there are.
     pub(crate) is_old: bool,
     /// It has replaced its socket, and the daemon has not noticed that before.
@@ -165,7 +165,7 @@ impl Kernel {
             calls: Calls::default(),
             loses_one: false,
             was_passed: false,
-            is_killed_by_pipes: false,
+            forked: None,
             is_old: false,
             notify_is_new: false,
             watchdog_told_ns: 0,
@@ -303,7 +303,7 @@ impl Kernel {
         self.tables.last().expect("a process")
     }
 
-    fn table_mut(&mut self) -> &mut Table {
+    pub(crate) fn table_mut(&mut self) -> &mut Table {
         self.tables.last_mut().expect("a process")
     }
 

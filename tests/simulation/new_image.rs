@@ -2,7 +2,7 @@
 //! take over.
 
 use super::kernel::kernel;
-use crate::server::{Options, read_trial_snapshot};
+use crate::server::{Options, rehearse};
 use clap::Parser;
 use std::ffi::OsString;
 
@@ -12,7 +12,7 @@ pub(super) fn asked(arguments: &[OsString]) -> i32 {
     let level = log::max_level();
     log::set_max_level(log::LevelFilter::Off);
     let (answer, status) = match Options::try_parse_from(arguments) {
-        Ok(options) => match read_trial_snapshot(&options) {
+        Ok(options) => match rehearse(&options) {
             Ok(answer) => (answer, 0),
             Err(why) => (why, 1),
         },

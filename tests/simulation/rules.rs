@@ -47,7 +47,6 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_closed()?;
     check_backlogs(play.server.as_ref().expect("it runs"))?;
     check_robbed()?;
-    check_pipes()?;
     check_files(play.server.as_ref().expect("it runs"))?;
     manager::check_status(play)?;
     check_idleness(play)
@@ -152,14 +151,6 @@ fn check_robbed() -> Result<(), Violation> {
     match kernel(|k| k.robbed.pop()) {
         Some(path) => Err(format!("it removes {path} of another daemon")),
         None => Ok(()),
-    }
-}
-
-/// A log that nobody reads any more does not end it.
-fn check_pipes() -> Result<(), Violation> {
-    match kernel(|k| k.is_killed_by_pipes) {
-        true => Err("the next write to a closed pipe would kill it".to_owned()),
-        false => Ok(()),
     }
 }
 

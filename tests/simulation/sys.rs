@@ -1,15 +1,18 @@
 //! In place of src/server/sys.rs: the same names, on the simulated kernel.
 
-use super::kernel::processes::ChildExited;
+use super::kernel::processes::{ChildExited, Executed};
 use super::kernel::streams::Family;
 use super::kernel::{File, Seen, kernel};
+use super::new_image;
 use super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::world::mio::Poll;
 use rustix::io::Errno;
 use rustix::process::Pid;
+use std::ffi::OsString;
 use std::io;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 
 pub(in crate::server) use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -18,12 +21,6 @@ pub(in crate::server) fn take_over_signals() -> io::Result<OwnedFd> {
 }
 
 pub(in crate::server) fn raise_descriptor_limit() {}
-
-pub(in crate::server) fn ignore_sigpipe() {
-    kernel(|k| k.is_killed_by_pipes = false);
-}
-
-pub(in crate::server) fn unblock_signals() {}
 
 pub(in crate::server) fn give_memory_back() {
     kernel(|k| k.calls.returns_memory = true);
@@ -62,6 +59,25 @@ pub(in crate::server) fn fork_apart(
     };
     let pid = kernel(|k| k.end_child(status));
     Ok(Pid::from_raw(pid).expect("a process id"))
+}
+
+pub(in crate::server) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
+    let file = file.as_fd().as_raw_fd();
+    Ok(kernel(|k| k.duplicate_to(file, number, false))?)
+}
+
+/// In a forked child the new image runs here and now; otherwise the test runs it.
+pub(in crate::server) fn execute(
+    program: &Path,
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> io::Error {
+    let is_in_child = kernel(|k| k.is_in_child());
+    match kernel(|k| k.execute(program, arguments, environment)) {
+        Ok(()) if is_in_child => resume_unwind(Box::new(ChildExited(new_image::asked(arguments)))),
+        Ok(()) => resume_unwind(Box::new(Executed)),
+        Err(errno) => errno.into(),
+    }
 }
 
 /// A copy of the file's bytes.

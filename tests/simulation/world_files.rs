@@ -8,7 +8,7 @@ pub(in crate::server) mod fs {
     pub(in crate::server) use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
     use rustix::io::Errno;
     pub(in crate::server) use std::fs::Permissions;
-    use std::io::{self, Read, Seek, SeekFrom, Write};
+    use std::io::{self, Read, Write};
     pub(in crate::server) use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
 
@@ -55,6 +55,11 @@ pub(in crate::server) mod fs {
         fn mtime_nsec(&self) -> i64 {
             0
         }
+    }
+
+    pub(in crate::server) fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
+        let file = |fd: &OwnedFd| kernel(|k| k.descriptor(fd.as_raw_fd())).map(|it| it.file).ok();
+        file(one).is_some() && file(one) == file(other)
     }
 
     impl FileTypeExt for Kind {
@@ -225,15 +230,6 @@ pub(in crate::server) mod fs {
     impl Read for File {
         fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
             Err(Errno::INVAL.into())
-        }
-    }
-
-    impl Seek for File {
-        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-            let SeekFrom::Start(position) = to else { return Err(Errno::INVAL.into()) };
-            let fd = self.as_raw_fd();
-            kernel(|k| k.memory(fd).map(|memory| memory.position = position as usize))?;
-            Ok(position)
         }
     }
 }

@@ -1,24 +1,20 @@
 //! The part of [`super::world`] about processes and time.
 
 pub(in crate::server) mod process {
-    use super::super::kernel::processes::{ChildExited, Executed, PID};
-    use super::super::kernel::{Call, File, kernel};
-    use super::super::new_image;
+    use super::super::kernel::processes::PID;
+    use super::super::kernel::{File, kernel};
     use super::super::world::fd::OwnedFd;
     use rustix::io::Errno;
     pub(in crate::server) use rustix::process::{
         Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions,
     };
-    use std::ffi::{OsStr, OsString};
-    use std::io;
-    use std::panic::resume_unwind;
 
     pub(in crate::server) fn id() -> u32 {
-        PID as u32
+        kernel(|k| k.pid()) as u32
     }
 
     pub(in crate::server) fn getpid() -> Pid {
-        Pid::from_raw(PID).expect("a process id")
+        Pid::from_raw(kernel(|k| k.pid())).expect("a process id")
     }
 
     /// Only a forked child asks.
@@ -42,7 +38,12 @@ pub(in crate::server) mod process {
         Ok(OwnedFd::new(kernel(|k| k.open(File::Child(pid)))?))
     }
 
-    pub(in crate::server) fn kill_process(pid: Pid, _signal: Signal) -> Result<(), Errno> {
+    pub(in crate::server) fn setpgid(_pid: Option<Pid>, _group: Option<Pid>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// The only group is that of a child.
+    pub(in crate::server) fn kill_process_group(pid: Pid, _signal: Signal) -> Result<(), Errno> {
         kernel(|k| k.kill_child(pid.as_raw_nonzero().get()))
     }
 
@@ -65,96 +66,6 @@ pub(in crate::server) mod process {
         let ended = kernel(|k| k.reap_child(pid_number, waits))?;
         Ok(ended.map(|status| (pid, WaitStatus(status))))
     }
-
-    pub(in crate::server) trait CommandExt {
-        fn arg0(&mut self, name: impl AsRef<OsStr>) -> &mut Self;
-        fn exec(&mut self) -> io::Error;
-    }
-
-    pub(in crate::server) struct Command {
-        program: String,
-        arguments: Vec<OsString>,
-        variables: Vec<(String, OsString)>,
-    }
-
-    impl Command {
-        pub(in crate::server) fn new(program: impl AsRef<OsStr>) -> Self {
-            let program = program.as_ref();
-            Command {
-                program: program.to_str().expect("a path in UTF-8").to_owned(),
-                arguments: vec![program.to_owned()],
-                variables: Vec::new(),
-            }
-        }
-
-        pub(in crate::server) fn arg(&mut self, argument: impl AsRef<OsStr>) -> &mut Self {
-            self.arguments.push(argument.as_ref().to_owned());
-            self
-        }
-
-        pub(in crate::server) fn args(
-            &mut self,
-            arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-        ) -> &mut Self {
-            self.arguments.extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
-            self
-        }
-
-        pub(in crate::server) fn env(
-            &mut self,
-            name: &str,
-            value: impl Into<OsString>,
-        ) -> &mut Self {
-            self.variables.push((name.to_owned(), value.into()));
-            self
-        }
-
-        pub(in crate::server) fn envs<T: Into<OsString>>(
-            &mut self,
-            variables: impl IntoIterator<Item = (&'static str, T)>,
-        ) -> &mut Self {
-            for (name, value) in variables {
-                self.env(name, value);
-            }
-            self
-        }
-
-        pub(in crate::server) fn env_clear(&mut self) -> &mut Self {
-            self
-        }
-    }
-
-    impl CommandExt for Command {
-        fn arg0(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
-            self.arguments[0] = name.as_ref().to_owned();
-            self
-        }
-
-        /// In a forked child the new image runs here and now; otherwise the test runs it.
-        fn exec(&mut self) -> io::Error {
-            if kernel(|k| k.is_in_child()) {
-                let failed = kernel(|k| {
-                    k.path(&self.program)?;
-                    k.fault(Call::Exec)
-                });
-                return match failed {
-                    Ok(()) => {
-                        resume_unwind(Box::new(ChildExited(new_image::asked(&self.arguments))))
-                    }
-                    Err(errno) => errno.into(),
-                };
-            }
-            let variables = std::mem::take(&mut self.variables);
-            match kernel(|k| k.execute(&self.program, self.arguments.clone(), variables)) {
-                Ok(()) => resume_unwind(Box::new(Executed)),
-                Err(errno) => {
-                    // The standard library has done it for the program that was to be executed.
-                    kernel(|k| k.is_killed_by_pipes = true);
-                    errno.into()
-                }
-            }
-        }
-    }
 }
 
 pub(in crate::server) mod env {
@@ -166,6 +77,11 @@ pub(in crate::server) mod env {
 
     pub(in crate::server) fn args_os() -> impl Iterator<Item = OsString> {
         kernel(|k| k.arguments.clone()).into_iter()
+    }
+
+    pub(in crate::server) fn vars_os() -> impl Iterator<Item = (OsString, OsString)> {
+        let variables = kernel(|k| k.variables.clone());
+        variables.into_iter().map(|(name, value)| (name.into(), value))
     }
 
     pub(in crate::server) fn var_os(name: &str) -> Option<OsString> {

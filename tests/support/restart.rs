@@ -70,10 +70,8 @@ impl Place {
     /// Replaces the binary by a shell script. `$REAL` in it is our daemon, `$HERE`
     /// this directory. (Bash does not change blocked signals; dash does.)
     pub(crate) fn install_script(&self, body: &str) {
-        // A trial runs without environment variables.
         let here = self.directory.display();
-        let path = "/usr/local/bin:/usr/bin:/bin";
-        let text = format!("#!/bin/bash\nPATH={path}\nREAL={DAEMON}\nHERE={here}\n{body}\n");
+        let text = format!("#!/bin/bash\nREAL={DAEMON}\nHERE={here}\n{body}\n");
         let draft = self.path("script");
         fs::write(&draft, text).expect("write a script");
         fs::set_permissions(&draft, std::os::unix::fs::PermissionsExt::from_mode(0o755))

@@ -3,8 +3,10 @@
 use super::streams::Role;
 use super::{Call, Descriptor, File, Kernel, Seen, Table};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
+use std::path::Path;
 
 /// Where the daemon's binary is.
 pub(crate) const PROGRAM: &str = "/usr/bin/poolcounterd";
@@ -25,6 +27,14 @@ pub(crate) struct Child {
     pub(crate) has_ended: bool,
     /// It was killed, and until then its memory is freed.
     pub(crate) dies_ns: Option<u64>,
+}
+
+/// A forked child that runs, which the daemon does not until that has ended.
+#[derive(Debug)]
+pub(crate) struct Forked {
+    pid: i32,
+    /// The daemon's own.
+    variables: BTreeMap<String, OsString>,
 }
 
 /// Leaves the daemon's code where the real one would not return: the image was
@@ -53,6 +63,8 @@ impl Kernel {
         let table = self.table().iter().filter(|(fd, _)| is_kept(fd));
         let table: Table = table.map(|(&fd, &descriptor)| (fd, descriptor)).collect();
         self.tables.push(table);
+        let pid = self.new_pid();
+        self.forked = Some(Forked { pid, variables: self.variables.clone() });
         Ok(())
     }
 
@@ -60,7 +72,8 @@ impl Kernel {
     pub(crate) fn end_child(&mut self, status: i32) -> i32 {
         let table = self.tables.pop().expect("a child");
         self.release_all(table.values());
-        let pid = self.new_pid();
+        let Forked { pid, variables } = self.forked.take().expect("a child");
+        self.variables = variables;
         self.children.push(Child { pid, status: status << 8, has_ended: false, dies_ns: None });
         self.note(Seen::Forked(pid));
         pid
@@ -110,15 +123,34 @@ impl Kernel {
         self.children.iter().any(|child| child.pid == pid && child.has_ended)
     }
 
-    /// execve(2) by the daemon: what is not close-on-exec stays.
+    /// The process id of the process that calls.
+    pub(crate) fn pid(&self) -> i32 {
+        self.forked.as_ref().map_or(PID, |forked| forked.pid)
+    }
+
+    /// execve(2): what is not close-on-exec stays.
     pub(crate) fn execute(
         &mut self,
-        program: &str,
-        arguments: Vec<OsString>,
-        variables: Vec<(String, OsString)>,
+        program: &Path,
+        arguments: &[OsString],
+        environment: &[(OsString, OsString)],
     ) -> Result<(), Errno> {
-        self.path(program)?;
+        self.path(program.to_str().expect("a path in UTF-8"))?;
         self.fault(Call::Exec)?;
+        if !self.is_in_child() {
+            self.begin_image(arguments);
+        }
+        let text = |name: &OsString| name.to_str().expect("a name in UTF-8").to_owned();
+        self.variables =
+            environment.iter().map(|(name, value)| (text(name), value.clone())).collect();
+        let closed: Table =
+            self.table().clone().into_iter().filter(|(_, d)| d.closes_on_exec).collect();
+        self.table_mut().retain(|_, descriptor| !descriptor.closes_on_exec);
+        self.release_all(closed.values());
+        Ok(())
+    }
+
+    fn begin_image(&mut self, arguments: &[OsString]) {
         // Half a line may have been read, and there is room for another one.
         if self.one_in(4) {
             self.log.take();
@@ -126,13 +158,7 @@ impl Kernel {
         self.image += 1;
         self.image_descriptors_max = self.descriptors_max;
         self.note(Seen::Executed);
-        self.arguments = arguments;
-        self.variables.extend(variables);
-        let closed: Table =
-            self.table().clone().into_iter().filter(|(_, d)| d.closes_on_exec).collect();
-        self.tables[0].retain(|_, descriptor| !descriptor.closes_on_exec);
-        self.release_all(closed.values());
-        Ok(())
+        self.arguments = arguments.to_vec();
     }
 
     /// The new binary may close a connection that it was handed; returns whether it has.

@@ -1,0 +1,186 @@
+//! What may stand at the daemon's path besides the daemon itself: programs that start it.
+//! One that would lose what is handed over is refused, whatever it does.
+
+use crate::support::random::{Random, number_from_environment};
+use crate::support::restart::{Place, refused_restart, wait_until};
+use crate::support::{Client, Server};
+use std::fs;
+
+/// A daemon with a holder, whose binary can be replaced.
+struct Daemon {
+    place: Place,
+    server: Server,
+    holder: Client,
+}
+
+impl Daemon {
+    fn start() -> Daemon {
+        let place = Place::with_daemon();
+        let server = place.start(&[]);
+        let mut holder = server.connect();
+        holder.exchange("ACQ4ME k 1 9 600", "LOCKED");
+        Daemon { place, server, holder }
+    }
+
+    /// Replaces the binary by a script and asks for a restart. Returns whether it took
+    /// place; either way, nothing may be lost.
+    #[track_caller]
+    fn tries(&mut self, script: &str) -> bool {
+        self.place.install_script(script);
+        let before = self.restarts();
+        self.server.signal(rustix::process::Signal::USR1);
+        let after = wait_until(&format!("a restart into {script:?} ends"), || {
+            Some(self.restarts()).filter(|after| *after != before)
+        });
+        self.server.connect().exchange("ACQ4ME k 1 1 0", "QUEUE_FULL");
+        after[0] > before[0]
+    }
+
+    /// How many took place, and how many were refused. The log may be what the script
+    /// has closed.
+    fn restarts(&self) -> [u64; 2] {
+        let report = self.server.connect().ask("STATS JSON");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        ["done", "refused"].map(|name| report["hot_restarts"][name].as_u64().expect("a number"))
+    }
+
+    #[track_caller]
+    fn end_well(mut self) {
+        self.holder.exchange("RELEASE", "RELEASED");
+        self.server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+    }
+}
+
+/// Closes or replaces every descriptor but the standard ones.
+const CLOSES_ALL: &str = "for n in $(ls /proc/$$/fd); do\n\
+                          case $n in 0|1|2|255) ;; *) eval \"exec $n>&-\";; esac; done";
+
+/// As [`CLOSES_ALL`], for the sockets of the daemon alone.
+const CLOSES_THE_LAST: &str = "n=$(ls /proc/$$/fd | grep -v 255 | sort -n | tail -n 1)\n\
+                               eval \"exec $((n - 1))>&-\"";
+
+#[test]
+fn what_would_lose_the_locks_is_refused() {
+    let mut daemon = Daemon::start();
+    for script in [
+        "$REAL \"$@\"",
+        "timeout 600 $REAL \"$@\"",
+        "$REAL \"$@\" | cat",
+        "exec env -i $REAL \"$@\"",
+        "unset POOLCOUNTERD_HANDOFF; exec $REAL \"$@\"",
+        &format!("{CLOSES_ALL}; exec $REAL \"$@\""),
+        &format!("{CLOSES_THE_LAST}; exec $REAL \"$@\""),
+        "exec ${POOLCOUNTERD_HANDOFF#*:}>&-; exec $REAL \"$@\"",
+        "eval \"exec ${POOLCOUNTERD_HANDOFF#*:}</dev/null\"; exec $REAL \"$@\"",
+        "ulimit -s 128; exec $REAL \"$@\"",
+        "exec $REAL -p 1 --check",
+        "exec $REAL",
+    ] {
+        assert!(!daemon.tries(script), "{script}");
+    }
+    daemon.end_well();
+}
+
+#[test]
+fn what_hands_everything_on_may_stand_there() {
+    let mut daemon = Daemon::start();
+    for script in [
+        "exec $REAL \"$@\"",
+        "cd /; umask 077; MORE=1 exec -a other $REAL \"$@\"",
+        "exec nice $REAL \"$@\"",
+        "echo starting >&2; trap '' HUP; exec env MORE=1 $REAL \"$@\" < /dev/null",
+    ] {
+        assert!(daemon.tries(script), "{script}");
+    }
+    daemon.end_well();
+}
+
+/// The new image needs as much as the trial has shown to be there, not a page more: at
+/// each limit the restart either takes place or is refused.
+#[test]
+fn no_limit_of_memory_lets_the_trial_pass_alone() {
+    for (option, ample_kb) in [("v", 1 << 18), ("s", 1 << 13), ("d", 1 << 18)] {
+        let mut daemon = Daemon::start();
+        let (mut low, mut high) = (0_u32, ample_kb);
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            match daemon.tries(&format!("ulimit -S{option} {middle}; exec $REAL \"$@\"")) {
+                true => high = middle,
+                false => low = middle,
+            }
+        }
+        assert!(low > 0 && high < ample_kb, "ulimit -S{option} changes nothing");
+        daemon.end_well();
+    }
+}
+
+/// `WRAPPER_SEED=7 WRAPPER_SCRIPTS=100 cargo test --test restart wrappers`
+#[test]
+fn whatever_stands_there_no_lock_is_lost() {
+    let first = number_from_environment("WRAPPER_SEED").unwrap_or(1);
+    let scripts = number_from_environment("WRAPPER_SCRIPTS").unwrap_or(12);
+    let mut daemon = Daemon::start();
+    let mut done = 0;
+    for seed in first..first + scripts {
+        let script = script(&mut Random(seed));
+        println!("WRAPPER_SEED={seed}: {script}");
+        done += usize::from(daemon.tries(&script));
+    }
+    println!("{done} of {scripts} restarts took place");
+    daemon.end_well();
+}
+
+fn script(random: &mut Random) -> String {
+    let mut lines = Vec::new();
+    for _ in 0..random.next() % 3 {
+        lines.push(preparation(random));
+    }
+    let way = random.one_of(&[
+        "exec $REAL \"$@\"",
+        "exec $REAL \"$@\"",
+        "exec $REAL \"$@\"",
+        "exec $REAL --log warn \"$@\"",
+        "exec $REAL \"$@\" > /dev/null",
+        "exec env $REAL \"$@\"",
+        "exec env -u PATH $REAL \"$@\"",
+        "$REAL \"$@\"",
+        "$REAL \"$@\"; exec $REAL \"$@\"",
+        "$REAL \"$@\" & wait",
+        "( exec $REAL \"$@\" )",
+    ]);
+    lines.push(way.to_owned());
+    lines.join("\n")
+}
+
+fn preparation(random: &mut Random) -> String {
+    let descriptor = random.next() % 16;
+    let kb = 1 << (random.next() % 12 + 6);
+    match random.next() % 8 {
+        0 => format!("exec {descriptor}>&-"),
+        1 => format!("exec {descriptor}</dev/null"),
+        2 => format!("ulimit -Sn {}", random.next() % 40),
+        3 => format!("ulimit -S{} {kb}", random.one_of(&["v", "s", "d", "f", "l"])),
+        4 => format!("cd /; umask 777; export POOLCOUNTERD_HANDOFF=$$:{descriptor}"),
+        5 => "exec 8<$0 9>&1".to_owned(),
+        6 => "trap '' TERM USR1 USR2 PIPE; sleep 600 &".to_owned(),
+        _ => "true".to_owned(),
+    }
+}
+
+/// A file without a first line that names a program is one for execvp(3) alone, which
+/// lets a shell read it.
+#[test]
+fn a_shell_reads_no_damaged_binary() {
+    let mut daemon = Daemon::start();
+    daemon.place.install_script("exec $REAL \"$@\"");
+    let ran = daemon.place.path("ran");
+    let draft = daemon.place.path("draft");
+    fs::write(&draft, format!("touch {}\n", ran.display())).expect("write");
+    fs::set_permissions(&draft, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("chmod");
+    daemon.place.install(&draft);
+    let said = refused_restart(&daemon.server);
+    assert!(said.contains("can't be asked: Exec format error"), "{said:?}");
+    assert!(!ran.exists(), "a shell has read it");
+    daemon.holder.exchange("RELEASE", "RELEASED");
+}
