@@ -24,8 +24,8 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	$(CARGO) build --release --locked
 	@echo
 	@echo "  In another terminal (nc is in Debian's netcat-openbsd):"
-	@echo "    echo 'STATS FULL' | nc -w1 localhost $(RUN_PORT)"
-	@printf '%s\n' "    printf 'ACQ4ME article:1 1 10 5\nRELEASE\n' | nc -q1 localhost $(RUN_PORT)"
+	@echo "    echo 'STATS FULL' | nc -N localhost $(RUN_PORT)"
+	@printf '%s\n' "    printf 'ACQ4ME article:1 1 10 5\nRELEASE\n' | nc -N localhost $(RUN_PORT)"
 	@echo
 	target/release/poolcounterd $(ARGS)
 

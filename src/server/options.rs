@@ -31,7 +31,7 @@ the daemon serves those and ignores -l and -p.
 
 RUST_LOG=debug shows every command and answer.
 
-Talk to it:  echo 'STATS FULL' | nc -w1 localhost 7531";
+Talk to it:  echo 'STATS FULL' | nc -N localhost 7531";
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]

@@ -46,7 +46,7 @@ class Pace:
 # delay that of `PATIENT` by 30 s.
 MEASURED = Pace(burn_s=1.0, slow_burn_s=2.5, timeout_s=1, instead={}, connect={}, is_measured=True)
 PATIENT = Pace(burn_s=0.0, slow_burn_s=0.0, timeout_s=60, instead={"timeout": LONG_TIMEOUT_S},
-               connect={"timeout": PATIENCE_S}, is_measured=False)
+               connect={"connect_timeout": PATIENCE_S}, is_measured=False)
 
 
 @dataclasses.dataclass

@@ -24,7 +24,7 @@ def says_who_can_connect(world, machine):
     expect(advice, f"no advice in: {said}")
     machine.run(f"echo '{advice[1]}' > {advice[2]} && {advice[3]}")
     expect_served(machine, "10.1.2.3")
-    expect(machine.refuses(), "the advice does not narrow it")
+    expect(machine.refuses("127.0.0.2"), "the advice does not narrow it")
     expect(WARNING not in machine.run(f"{INSTALL} {OURS_NEXT}"), "said again at an upgrade")
     machine.run("apt-get purge -y poolcounter")
     expect(machine.run(f"cat {advice[2]}") == advice[1], "purge took the administrator's file")
