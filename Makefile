@@ -1,6 +1,9 @@
 # A newcomer needs only `make run` and `make test`; `make help` lists the rest.
 PREFIX ?= /usr/local
 CARGO ?= cargo
+# What cargo builds is here, whatever the environment and cargo's configuration say.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+unexport CARGO_BUILD_TARGET
 # More arguments for the daemon of `make run`: make run ARGS="-p 7532"
 ARGS ?=
 FUZZ_SECONDS ?= 30

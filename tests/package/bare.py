@@ -105,21 +105,11 @@ class Bare:
 
 
 # Starts `make run` and waits until it serves, then runs the commands in the file
-# `asked` and those that `make run` printed, and ends it. nc gives up after a second,
-# which a busy machine may need for the answer: here it has more patience, and ends
-# when the answer is there.
+# `asked` and those that `make run` printed, and ends it. The developer has one folder
+# for what cargo builds, which the Makefile does not use.
 MAKE_RUN = f"PATIENCE_S={PATIENCE_S}" + r"""
     set -m
-    ask() {
-        : > answer
-        bash -c "$(sed -E "s/nc -([wq])1/nc -\1$PATIENCE_S/" <<< "$1")" > answer &
-        asking=$!
-        until grep -qE '^(uptime:.*|RELEASED)$' answer || ! kill -0 $asking 2> /dev/null; do sleep 0.1; done
-        kill -- -$asking 2> /dev/null
-        wait $asking 2> /dev/null
-        cat answer
-    }
-    make run ARGS="$ARGS" > run.log 2>&1 &
+    CARGO_TARGET_DIR=$HOME/elsewhere make run ARGS="$ARGS" > run.log 2>&1 &
     job=$!
     while ! grep -q 'listening on' run.log; do
         kill -0 $job || { cat run.log; exit 1; }
@@ -127,10 +117,13 @@ MAKE_RUN = f"PATIENCE_S={PATIENCE_S}" + r"""
     done
     sed -n 's/^    \(.* | nc .*\)/\1/p' run.log > printed
     cat printed run.log >&2
-    while read -r line; do printf '== %s\n' "$line"; ask "$line"; done < <(cat printed asked)
+    while read -r line; do
+        printf '== %s\n' "$line"
+        timeout $PATIENCE_S bash -c "$line" < /dev/null
+    done < <(cat printed asked)
     kill -- -$job
     wait
-    rm -f printed asked answer run.log
+    rm -f printed asked run.log
 """
 
 
