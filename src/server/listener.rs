@@ -2,7 +2,7 @@
 
 use super::addresses::{Purpose, Wanted, name_of};
 use super::options::Options;
-use super::socket::{is_tcp, is_unix, set_keepalive};
+use super::socket::{is_unix, set_options};
 use super::sys::inherited_descriptor;
 use super::unix_socket::{self, FileIdentity};
 use super::world::fd::{AsRawFd, OwnedFd, RawFd};
@@ -12,7 +12,7 @@ use super::world::net::{
     sockopt,
 };
 use crate::engine::Time;
-use log::error;
+use log::{error, warn};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -313,13 +313,12 @@ impl Listener {
         }
     }
 
-    /// Sets the options that accepted connections inherit.
+    /// Sets the options that accepted connections inherit. An inherited socket may lack one,
+    /// as those of Multipath TCP do, and is served without it.
     pub(super) fn apply(&self, settings: &Settings) -> io::Result<()> {
-        if is_tcp(&self.socket)? {
-            sockopt::set_tcp_nodelay(&self.socket, true)?;
-            set_keepalive(&self.socket, settings.keepalive_s)?;
-            // Leftover connections must not prevent another bind of the port.
-            sockopt::set_socket_reuseaddr(&self.socket, true)?;
+        match set_options(&self.socket, settings.keepalive_s) {
+            Err(e) if self.is_inherited() => warn!("{}: not all options are set: {e}", self.name),
+            result => result?,
         }
         let backlog = if self.life == Life::Open { settings.backlog } else { 0 };
         Ok(listen(&self.socket, backlog)?)

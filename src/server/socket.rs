@@ -5,10 +5,16 @@ use super::world::net::{AddressFamily, sockopt};
 use std::io;
 use std::time::Duration;
 
-/// Whether it is a socket of IPv4 or IPv6, not a Unix socket.
-pub(super) fn is_tcp(socket: &OwnedFd) -> io::Result<bool> {
+/// Sets the options of a listening socket that its connections inherit.
+pub(super) fn set_options(socket: &OwnedFd, keepalive_s: u32) -> io::Result<()> {
     let domain = sockopt::socket_domain(socket)?;
-    Ok(domain == AddressFamily::INET || domain == AddressFamily::INET6)
+    if domain == AddressFamily::INET || domain == AddressFamily::INET6 {
+        // Leftover connections must not prevent another bind of the port.
+        sockopt::set_socket_reuseaddr(socket, true)?;
+        sockopt::set_tcp_nodelay(socket, true)?;
+        set_keepalive(socket, keepalive_s)?;
+    }
+    Ok(())
 }
 
 /// Whether it is a Unix socket.
@@ -20,7 +26,7 @@ pub(super) fn is_unix(socket: &OwnedFd) -> bool {
 /// silence, then up to four times more, and gives up on data that stays
 /// unacknowledged for as long (tcp(7)). Detection takes at most twice `keepalive_s`
 /// from the last sign of life.
-pub(super) fn set_keepalive(socket: &OwnedFd, keepalive_s: u32) -> io::Result<()> {
+fn set_keepalive(socket: &OwnedFd, keepalive_s: u32) -> io::Result<()> {
     sockopt::set_socket_keepalive(socket, keepalive_s > 0)?;
     if keepalive_s == 0 {
         return Ok(sockopt::set_tcp_user_timeout(socket, 0)?);

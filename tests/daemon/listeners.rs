@@ -10,11 +10,15 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::restart::restart;
 use crate::support::{
-    Client, PATIENCE, Server, backlog, backlog_granted, daemon_command, finish, in_shell,
+    Client, PATIENCE, Server, backlog, backlog_granted, daemon_command, finish, in_shell, skip,
 };
 use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use rustix::net::{
+    AddressFamily, Protocol, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, bind, listen, sendmsg, socket_with, sockopt,
+};
 use rustix::process::Signal;
 
 fn tcp_listener() -> (TcpListener, SocketAddr) {
@@ -183,6 +187,32 @@ fn a_socket_of_systemd_is_served() {
     assert_eq!(server.addresses(), [address]);
     server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
     assert_set_up(&ours, address);
+}
+
+/// Such a socket has no TCP_USER_TIMEOUT; systemd opens one where the unit says so.
+#[test]
+fn a_socket_of_multipath_tcp_is_served() {
+    const IPPROTO_MPTCP: u32 = 262;
+    let protocol = std::num::NonZeroU32::new(IPPROTO_MPTCP).map(Protocol::from_raw);
+    let Ok(listener) =
+        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, protocol)
+    else {
+        skip("no Multipath TCP here");
+        return;
+    };
+    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
+    listen(&listener, 1).expect("listen");
+    let address = TcpListener::from(listener.try_clone().expect("a copy")).local_addr();
+    let in_service = in_shell(AS_SYSTEMD, &[]);
+    for mut command in [daemon_command(&[]), in_service] {
+        let theirs = listener.try_clone().expect("a copy");
+        let server = Server::spawn(command.env("LISTEN_FDS", "1").stdin(theirs));
+        assert_eq!(Some(server.address()), address.as_ref().ok().copied());
+        server.log.wait_for("not all options are set");
+        server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+        restart(&server);
+        server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+    }
 }
 
 #[test]
