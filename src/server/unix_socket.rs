@@ -117,12 +117,16 @@ pub(super) fn is_listened_on(path: &str) -> io::Result<bool> {
 
 /// Looks up a group by name or number (group(5)).
 fn group_id(group: &str) -> io::Result<u32> {
-    if let Ok(id) = group.parse() {
-        return Ok(id);
-    }
-    let groups = read_to_string("/etc/group")?;
-    let mut entries = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let entry = entries.find(|fields| fields.len() > 2 && fields[0] == group);
-    let id = entry.and_then(|fields| fields[2].parse().ok());
-    id.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
+    let id = match group.parse() {
+        Ok(id) => Some(id),
+        Err(_) => {
+            let groups = read_to_string("/etc/group")?;
+            let mut entries = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+            let entry = entries.find(|fields| fields.len() > 2 && fields[0] == group);
+            entry.and_then(|fields| fields[2].parse().ok())
+        }
+    };
+    // chown(2) would take the last number for "leave it as it is".
+    id.filter(|&id| id != u32::MAX)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
 }
