@@ -1,6 +1,7 @@
 //! The listeners that the options ask for, and the names of sockets.
 
 use super::options::Options;
+use super::unix_socket::is_same;
 use super::world::fd::OwnedFd;
 use super::world::io::Errno;
 use super::world::net::{SocketAddrAny, SocketAddrUnix, getpeername};
@@ -30,6 +31,8 @@ pub enum ListenError {
     Control(String, io::Error),
     /// An inherited socket can't be served.
     Inherited(String, io::Error),
+    /// The options ask for one address or path for two purposes.
+    Contradiction(String),
     /// Several errors.
     Several(Vec<ListenError>),
 }
@@ -48,10 +51,25 @@ impl fmt::Display for ListenError {
             ListenError::Unix(path, e) => write!(f, "Couldn't listen on {path}: {e}"),
             ListenError::Control(path, e) => write!(f, "Can't open the control socket {path}: {e}"),
             ListenError::Inherited(which, e) => write!(f, "Can't serve {which}: {e}"),
+            ListenError::Contradiction(what) => f.write_str(what),
             ListenError::Several(errors) => {
                 let all: Vec<String> = errors.iter().map(ListenError::to_string).collect();
                 f.write_str(&all.join("; "))
             }
+        }
+    }
+}
+
+impl ListenError {
+    /// Whether only other options help: trying again does not.
+    pub(super) fn needs_other_options(&self) -> bool {
+        match self {
+            ListenError::InvalidAddress(_) | ListenError::Contradiction(_) => true,
+            ListenError::Unix(_, e) | ListenError::Control(_, e) => {
+                Errno::from_io_error(e) == Some(Errno::NAMETOOLONG)
+            }
+            ListenError::Several(errors) => errors.iter().any(ListenError::needs_other_options),
+            ListenError::Bind(..) | ListenError::Http(..) | ListenError::Inherited(..) => false,
         }
     }
 }
@@ -105,6 +123,13 @@ impl Wanted {
         matches!(self, Wanted::Tcp { .. })
     }
 
+    fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Wanted::Tcp { address, .. } => Some(*address),
+            Wanted::Unix { .. } => None,
+        }
+    }
+
     /// Whether an inherited socket for clients takes its place.
     pub(super) fn gives_way(&self) -> bool {
         matches!(self, Wanted::Tcp { purpose: Purpose::Clients, .. })
@@ -121,23 +146,22 @@ impl Wanted {
         wanted
     }
 
-    /// Whether it serves clients at `address`, or at one that overlaps with it.
-    fn is_for_clients_at(&self, address: SocketAddr) -> bool {
-        let Wanted::Tcp { address: ours, purpose: Purpose::Clients, .. } = self else {
+    /// Whether this is a wildcard that also serves `address` for `purpose`.
+    pub(super) fn covers(&self, address: SocketAddr, purpose: Purpose) -> bool {
+        let Wanted::Tcp { address: ours, purpose: our_purpose, .. } = self else {
             return false;
         };
-        let (one, other) = (ours.ip(), address.ip());
-        let overlaps = one == other || covers(one, other) || covers(other, one);
-        ours.port() == address.port() && ours.port() != 0 && overlaps
+        // All of clients' addresses get one port; others of port 0 get one each.
+        let is_port = match ours.port() {
+            0 => purpose == Purpose::Clients,
+            port => port == address.port(),
+        };
+        *our_purpose == purpose && is_port && covers(ours.ip(), address.ip())
     }
 
-    /// Whether this is a wildcard that also serves clients at `address`.
-    pub(super) fn covers(&self, address: SocketAddr) -> bool {
-        let Wanted::Tcp { address: ours, purpose: Purpose::Clients, .. } = self else {
-            return false;
-        };
-        let is_port = ours.port() == 0 || ours.port() == address.port();
-        is_port && covers(ours.ip(), address.ip())
+    /// The error of options that want the same for another purpose.
+    fn contradicts(&self, why: &'static str) -> ListenError {
+        ListenError::Contradiction(self.failed(io::Error::other(why)).to_string())
     }
 
     /// The error to report when this listener can't be opened.
@@ -159,40 +183,69 @@ impl Wanted {
 /// and UNDRAIN.
 ///
 /// # Errors
-/// `-l` names something that is not an address, or clients and operators are to have
-/// the same path.
+/// `-l` names something that is not an address, or two purposes are to have the same
+/// address or path.
 pub(super) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
-    let mut wanted = tcp_wanted(options.listen.as_deref(), options.port)?;
+    let mut tcp = clients_addresses(options.listen.as_deref(), options.port)?;
+    tcp.extend(options.http.iter().map(|&address| Wanted::Tcp {
+        address: canonical(address),
+        optional: false,
+        purpose: Purpose::Http,
+    }));
+    check_purposes(&tcp)?;
+    let mut wanted = without_served(&tcp);
     if let Some(path) = &options.listen_unix {
         let mode = options.listen_unix_mode;
         let purpose = Purpose::Clients;
         wanted.push(Wanted::Unix { path: path.clone(), mode, group: None, purpose });
     }
     if let Some(path) = &options.control {
-        if options.listen_unix.as_ref() == Some(path) {
-            let why = io::Error::other("clients have that path (--listen-unix)");
-            return Err(ListenError::Control(path.clone(), why));
-        }
         let group = options.control_group.clone();
         let mode = if group.is_some() { 0o660 } else { 0o600 };
-        wanted.push(Wanted::Unix { path: path.clone(), mode, group, purpose: Purpose::Control });
-    }
-    for &address in &options.http {
-        let http = Wanted::Tcp { address, optional: false, purpose: Purpose::Http };
-        // Two of port 0 get two ports.
-        let is_there = address.port() != 0 && wanted.contains(&http);
-        if wanted.iter().any(|other| other.is_for_clients_at(address)) {
-            let why = io::Error::other("clients have that address (-l, -p)");
-            return Err(ListenError::Http(address, why));
+        let control = Wanted::Unix { path: path.clone(), mode, group, purpose: Purpose::Control };
+        if options.listen_unix.as_ref().is_some_and(|theirs| is_same(theirs, path)) {
+            return Err(control.contradicts("clients have that path (--listen-unix)"));
         }
-        wanted.extend((!is_there).then_some(http));
+        wanted.push(control);
     }
     Ok(wanted)
 }
 
+/// Checks that no TCP address is to serve two purposes.
+///
+/// # Errors
+/// Which one is.
+pub(super) fn check_purposes(wanted: &[Wanted]) -> Result<(), ListenError> {
+    let addresses_for = |which: Purpose| {
+        let tcp = wanted.iter().filter(move |one| one.is_tcp() && one.purpose() == which);
+        tcp.filter_map(|one| Some((one, one.tcp_address()?)))
+    };
+    for (http, address) in addresses_for(Purpose::Http) {
+        if addresses_for(Purpose::Clients).any(|(_, clients)| overlap(clients, address)) {
+            return Err(http.contradicts("clients have that address (-l, -p)"));
+        }
+    }
+    Ok(())
+}
+
+/// Leaves out what another one serves: the kernel refuses to bind an address twice.
+fn without_served(wanted: &[Wanted]) -> Vec<Wanted> {
+    let mut left: Vec<Wanted> = Vec::new();
+    for one in wanted {
+        let Some(address) = one.tcp_address() else { continue };
+        // Two of port 0 get two ports.
+        let is_there =
+            (address.port() != 0 || one.purpose() == Purpose::Clients) && left.contains(one);
+        if !is_there && !wanted.iter().any(|other| other.covers(address, one.purpose())) {
+            left.push(one.clone());
+        }
+    }
+    left
+}
+
 /// Accepts only literal addresses, as the reference does: the lock daemon must start
 /// even if name servers are down.
-fn tcp_wanted(addresses: Option<&str>, port: u16) -> Result<Vec<Wanted>, ListenError> {
+fn clients_addresses(addresses: Option<&str>, port: u16) -> Result<Vec<Wanted>, ListenError> {
     let Some(addresses) = addresses else {
         return Ok(vec![
             tcp(Ipv4Addr::LOCALHOST.into(), port, false),
@@ -201,20 +254,28 @@ fn tcp_wanted(addresses: Option<&str>, port: u16) -> Result<Vec<Wanted>, ListenE
     };
     let parsed: Result<Vec<IpAddr>, _> = addresses.split(',').map(str::parse).collect();
     let parsed = parsed.map_err(|_| ListenError::InvalidAddress(addresses.to_owned()))?;
-    let ips: Vec<IpAddr> = parsed.iter().map(IpAddr::to_canonical).collect();
-    let mut wanted = Vec::new();
-    for (n, &ip) in ips.iter().enumerate() {
-        // The kernel refuses to bind an address twice.
-        let is_served = ips[..n].contains(&ip) || ips.iter().any(|&other| covers(other, ip));
-        if !is_served {
-            wanted.push(tcp(ip, port, false));
-        }
-    }
-    Ok(wanted)
+    Ok(parsed.iter().map(|ip| tcp(ip.to_canonical(), port, false)).collect())
 }
 
 fn tcp(ip: IpAddr, port: u16, optional: bool) -> Wanted {
     Wanted::Tcp { address: SocketAddr::new(ip, port), optional, purpose: Purpose::Clients }
+}
+
+/// An address as the kernel reports it of a socket that is bound to it. Only link-local
+/// addresses have a scope.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    let ip = address.ip().to_canonical();
+    let mut canonical = SocketAddr::new(ip, address.port());
+    if let (SocketAddr::V6(to), SocketAddr::V6(from)) = (&mut canonical, address) {
+        to.set_scope_id(if from.ip().is_unicast_link_local() { from.scope_id() } else { 0 });
+    }
+    canonical
+}
+
+/// Whether two sockets can't be bound to them both. Port 0 is any free port.
+pub(super) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_served = one == other || covers(one.ip(), other.ip()) || covers(other.ip(), one.ip());
+    one.port() == other.port() && one.port() != 0 && is_served
 }
 
 /// Whether a socket bound to `wildcard` also serves `ip`.
@@ -276,39 +337,4 @@ pub(super) fn name_of(address: &SocketAddrAny) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn addresses(list: &str) -> Vec<String> {
-        let shown = |wanted: &Wanted| match wanted {
-            Wanted::Tcp { address, .. } => address.ip().to_string(),
-            Wanted::Unix { path, .. } => path.clone(),
-        };
-        tcp_wanted(Some(list), 7531).expect("addresses").iter().map(shown).collect()
-    }
-
-    #[test]
-    fn what_another_address_of_the_list_serves_is_left_out() {
-        for (list, wanted) in [
-            ("127.0.0.1", &["127.0.0.1"][..]),
-            ("127.0.0.1,127.0.0.2,127.0.0.1", &["127.0.0.1", "127.0.0.2"]),
-            ("0.0.0.0,127.0.0.1", &["0.0.0.0"]),
-            ("127.0.0.1,0.0.0.0,::1", &["0.0.0.0", "::1"]),
-            ("::", &["::"]),
-            ("::1,::,127.0.0.1", &["::"]),
-            ("::,0.0.0.0,127.0.0.1,::1", &["::"]),
-            ("::ffff:127.0.0.1,127.0.0.1", &["127.0.0.1"]),
-            ("::ffff:0.0.0.0,::1", &["0.0.0.0", "::1"]),
-        ] {
-            assert_eq!(addresses(list), wanted, "{list}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_address_is_an_error() {
-        for list in ["", "localhost", "127.0.0.1,", "127.0.0.1:7531", " 127.0.0.1"] {
-            let error = tcp_wanted(Some(list), 7531).expect_err("no address").to_string();
-            assert_eq!(error, format!("Address `{list}` is not valid to listen on."));
-        }
-    }
-}
+mod tests;

@@ -40,6 +40,11 @@ impl fmt::Display for StartError {
 }
 
 impl StartError {
+    /// Whether only other options help: trying again does not.
+    pub fn needs_other_options(&self) -> bool {
+        matches!(self, StartError::Listen(e) if e.needs_other_options())
+    }
+
     /// What to do about it, if known.
     pub fn advice(&self) -> Option<String> {
         match self {
@@ -55,7 +60,7 @@ fn about(error: &ListenError) -> Option<String> {
         ListenError::Bind(address, e) => bindable_address(*address, e),
         ListenError::Unix(path, e) | ListenError::Control(path, e) => socket_path(path, e),
         ListenError::Several(errors) => errors.iter().find_map(about),
-        ListenError::Inherited(..) | ListenError::Http(..) => None,
+        ListenError::Inherited(..) | ListenError::Http(..) | ListenError::Contradiction(_) => None,
     }
 }
 

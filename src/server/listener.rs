@@ -238,8 +238,9 @@ impl Listener {
         match (&self.wanted, wanted) {
             (Some(Wanted::Tcp { .. }), Wanted::Tcp { address, purpose, .. }) => {
                 let is_any_port = address.port() == 0 && *purpose == self.purpose();
-                self.tcp_address().is_some_and(|bound| {
-                    bound.ip() == address.ip() && (is_any_port || address.port() == bound.port())
+                self.tcp_address().is_some_and(|mut bound| {
+                    bound.set_port(if is_any_port { 0 } else { bound.port() });
+                    bound == *address
                 })
             }
             (Some(Wanted::Unix { path: ours, .. }), Wanted::Unix { path: theirs, .. }) => {
@@ -353,14 +354,6 @@ impl Bound {
 
     pub(super) fn port(&self) -> Option<u16> {
         SocketAddr::try_from(getsockname(&self.socket).ok()?).ok().map(|address| address.port())
-    }
-
-    /// Whether the path that is `wanted` means the file that this socket made.
-    pub(super) fn has_file_at(&self, wanted: &Wanted) -> bool {
-        match (wanted, self.file) {
-            (Wanted::Unix { path, .. }, Some(file)) => unix_socket::is_at(path, file),
-            _ => false,
-        }
     }
 
     /// It is not needed after all.

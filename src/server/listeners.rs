@@ -1,11 +1,11 @@
 //! All listeners: accepts from them, opens, closes and drains them.
 
 use super::accepting::{Accepting, Newcomer};
-use super::addresses::{ListenError, Purpose, Wanted, wanted};
+use super::addresses::{ListenError, Purpose, Wanted, check_purposes, wanted};
 use super::clock;
 use super::inherited;
 use super::listener::{Life, Listener, ListenerState, Settings};
-use super::opening::{abandon, check_paths, open_missing};
+use super::opening::{abandon, open_missing};
 use super::options::Options;
 use super::tokens::{Source, watch};
 use super::world::fd::AsRawFd;
@@ -236,9 +236,17 @@ impl Listeners {
     /// # Errors
     /// All that could not be opened. Nothing has changed then.
     pub(super) fn open_missing(&self, wanted: &[Wanted]) -> Result<Vec<Listener>, ListenError> {
-        check_paths(wanted, &self.all)?;
-        let wanted = self.to_be_open(wanted);
-        open_missing(&wanted, &self.all, self.free_port, &self.settings)
+        let port = self.clients_port();
+        let settled = self.applicable(wanted).into_iter().map(|one| one.on_port(port.unwrap_or(0)));
+        check_purposes(&settled.collect::<Vec<_>>())?;
+        open_missing(&self.to_be_open(wanted), &self.all, port, &self.settings)
+    }
+
+    /// The port that `-p 0` means now.
+    fn clients_port(&self) -> Option<u16> {
+        let clients = self.all.iter().filter(|listener| listener.purpose() == Purpose::Clients);
+        let port = clients.filter_map(Listener::tcp_address).map(|address| address.port()).next();
+        port.or(self.free_port)
     }
 
     /// Closes what [`Listeners::open_missing`] opened.
@@ -265,9 +273,9 @@ impl Listeners {
         // The kernel prefers the socket of an exact address to a wildcard: newcomers
         // keep arriving there, and closing it would reset some of them.
         let is_covered = |listener: &Listener| {
-            let is_for_clients = listener.purpose() == Purpose::Clients;
-            let address = listener.tcp_address().filter(|_| is_for_clients);
-            address.is_some_and(|address| wanted.iter().any(|w| w.covers(address)))
+            let purpose = listener.purpose();
+            let is_served = |address| wanted.iter().any(|w| w.covers(address, purpose));
+            listener.tcp_address().is_some_and(is_served)
         };
         // Newest first: if a Unix socket's file vanished, two listeners match.
         for listener in self.all.iter_mut().rev() {

@@ -1,16 +1,15 @@
 //! Opens listeners for a cold start, a reload and UNDRAIN: all or none.
 
-use super::addresses::{ListenError, Purpose, Wanted};
+use super::addresses::{ListenError, Wanted, overlap};
 use super::listener::{Bound, Listener, Settings};
 use super::unix_socket;
 use super::world::io::Errno;
 use super::world::net::sockopt;
 use log::error;
 use std::io;
-use std::net::SocketAddr;
 
 /// Opens the `wanted` listeners that are not among `existing`, and sets the wanted
-/// mode and group of existing Unix sockets. `port` is the port that port 0 got before.
+/// mode and group of existing Unix sockets. `port` is what clients' port 0 got before.
 ///
 /// # Errors
 /// Everything that could not be opened. Nothing has changed then.
@@ -40,21 +39,6 @@ pub(super) fn open_missing(
     }
 }
 
-/// Checks that each wanted Unix socket has a file of its own, however the options spell
-/// the paths of `existing` ones.
-///
-/// # Errors
-/// Which one has the file of another one.
-pub(super) fn check_paths(wanted: &[Wanted], existing: &[Listener]) -> Result<(), ListenError> {
-    for (n, one) in wanted.iter().enumerate().filter(|(_, one)| !one.is_tcp()) {
-        let mut there = existing.iter().filter(|listener| listener.is(one));
-        if there.any(|listener| wanted[..n].iter().any(|other| listener.is(other))) {
-            return Err(one.failed(io::ErrorKind::AddrInUse.into()));
-        }
-    }
-    Ok(())
-}
-
 /// Undoes what [`open_missing`] did for `wanted`.
 pub(super) fn abandon(opened: Vec<Listener>, wanted: &[Wanted], existing: &[Listener]) {
     for listener in opened {
@@ -80,15 +64,9 @@ fn bind_missing<'a>(
 ) -> Vec<(&'a Wanted, Bound)> {
     let mut bound: Vec<(&Wanted, Bound)> = Vec::new();
     // With port 0, all addresses get the same port.
-    let ports = reuse.existing.iter().filter(|l| l.purpose() == Purpose::Clients);
-    let mut free_port = ports.filter_map(Listener::tcp_address).map(|a| a.port()).next().or(port);
+    let mut free_port = port;
     for wanted in wanted.iter().filter(|wanted| !exists(wanted, reuse.existing)) {
         let wanted_there = wanted.on_port(free_port.unwrap_or(0));
-        // Nobody listens on it yet: it would pass for a file that a dead daemon left.
-        if bound.iter().any(|(_, one)| one.has_file_at(wanted)) {
-            errors.push(wanted_there.failed(io::ErrorKind::AddrInUse.into()));
-            continue;
-        }
         match bind_one(&wanted_there, reuse) {
             Ok(one) => {
                 free_port = free_port.or_else(|| one.port());
@@ -164,12 +142,7 @@ impl ReusePort<'_> {
         let Wanted::Tcp { address, .. } = wanted else {
             return false;
         };
-        let overlaps = |other: SocketAddr| {
-            let (one, other_ip) = (address.ip(), other.ip());
-            other.port() == address.port()
-                && (one == other_ip || one.is_unspecified() || other_ip.is_unspecified())
-        };
-        self.existing.iter().filter_map(Listener::tcp_address).any(overlaps)
+        self.existing.iter().filter_map(Listener::tcp_address).any(|ours| overlap(ours, *address))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::world::fd::OwnedFd;
 use super::world::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
-use super::world::fs::{Permissions, symlink_metadata};
+use super::world::fs::{Permissions, metadata, symlink_metadata};
 use super::world::fs::{read_to_string, remove_file, set_permissions};
 use super::world::io::Errno;
 use super::world::net::{
@@ -10,6 +10,7 @@ use super::world::net::{
 };
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::path::Path;
 
 /// Identifies a socket's file, to tell it from another one at the same path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,17 @@ pub(super) fn remove(path: &str, file: FileIdentity) {
     if let Err(e) = remove_file(path) {
         log::debug!("{path} could not be removed: {e}");
     }
+}
+
+/// Whether two paths are one, however they are spelt, and whether there is a file or not.
+pub(super) fn is_same(one: &str, other: &str) -> bool {
+    let directory_of = |path: &Path| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        metadata(parent.unwrap_or(Path::new("."))).ok().map(|it| (it.dev(), it.ino()))
+    };
+    let (one, other) = (Path::new(one), Path::new(other));
+    let is_same_directory = || directory_of(one).is_some_and(|it| directory_of(other) == Some(it));
+    one == other || one.file_name() == other.file_name() && is_same_directory()
 }
 
 fn identity_of(path: &str) -> io::Result<FileIdentity> {

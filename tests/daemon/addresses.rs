@@ -2,7 +2,6 @@
 //! all wanted listeners or changes nothing.
 
 use crate::support::crowd::full_daemon;
-use crate::support::random::Random;
 use crate::support::restart::{
     ConnectingLoop, Place, Surroundings, refused_restart, restart, wait_until,
 };
@@ -23,14 +22,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A daemon with a control socket, and what it asks.
-struct Daemon {
-    place: Place,
-    server: Server,
+pub(crate) struct Daemon {
+    pub(crate) place: Place,
+    pub(crate) server: Server,
 }
 
 impl Daemon {
     /// With arguments beside `--control`.
-    fn start(arguments: &[&str]) -> Daemon {
+    pub(crate) fn start(arguments: &[&str]) -> Daemon {
         let place = Place::with_daemon();
         let control = place.path("control.sock").display().to_string();
         let all = [&["--control", &control], arguments].concat();
@@ -55,7 +54,7 @@ impl Daemon {
 }
 
 /// Asks at a control socket.
-fn ask(path: &Path, request: &str) -> String {
+pub(crate) fn ask(path: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(path).expect("connect");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     writeln!(stream, "{request}").expect("send");
@@ -102,148 +101,8 @@ fn is_free(address: SocketAddr) -> bool {
     })
 }
 
-fn has_ipv6() -> bool {
+pub(crate) fn has_ipv6() -> bool {
     TcpListener::bind("[::1]:0").is_ok()
-}
-
-/// The addresses to try.
-const PROBES: [&str; 5] = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "::1"];
-
-/// Those of [`PROBES`] that are served on `port`, except by `taken`.
-fn served(port: u16, taken: &[SocketAddr]) -> Vec<&'static str> {
-    let address = |ip: &str| SocketAddr::new(ip.parse().expect("an address"), port);
-    let is_ours = |ip: &&str| !taken.contains(&address(ip)) && is_served(address(ip));
-    PROBES.into_iter().filter(is_ours).collect()
-}
-
-fn some_addresses(random: &mut Random) -> String {
-    const ADDRESSES: [&str; 10] = [
-        "127.0.0.1",
-        "127.0.0.2",
-        "127.0.0.3",
-        "::1",
-        "0.0.0.0",
-        "::",
-        "::ffff:127.0.0.1",
-        "::ffff:127.0.0.2",
-        // TEST-NET-1 (RFC 5737): no machine has it.
-        "192.0.2.1",
-        "nonsense",
-    ];
-    let count = 1 + random.next() % 4;
-    // Entries that never work are rare.
-    let mut some = || match random.next() % 20 {
-        n @ 18.. => ADDRESSES[n as usize - 10],
-        n => ADDRESSES[n as usize % 8],
-    };
-    (0..count).map(|_| some()).collect::<Vec<_>>().join(",")
-}
-
-/// The addresses that a cold start with a list serves; `None` if it is refused.
-fn cold_start(list: &str, port: &str, taken: &[SocketAddr]) -> Option<Vec<&'static str>> {
-    let mut command = daemon_command(&["-l", list, "-p", port]);
-    let mut child = command.stderr(std::process::Stdio::piped()).spawn().expect("start");
-    let mut line = String::new();
-    let stderr = child.stderr.take().expect("stderr");
-    BufReader::new(stderr).read_line(&mut line).expect("a line");
-    let port = line.split("listening on ").nth(1).map(|names| {
-        let first = names.split(',').next().expect("a name").trim();
-        first.parse::<SocketAddr>().expect("an address").port()
-    });
-    let served = port.map(|port| served(port, taken));
-    let _ = child.kill();
-    child.wait().expect("wait");
-    served
-}
-
-/// Over random lists, states (draining or not, changed before or not) and addresses taken
-/// by others.
-#[test]
-fn a_reload_comes_to_the_same_as_a_cold_start() {
-    if !has_ipv6() {
-        skip("no IPv6 here: nothing could be said of `::`");
-        return;
-    }
-    let seed = std::env::var("ADDRESSES_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or(1);
-    let mut random = Random(seed);
-    for round in 0..25 {
-        one_round(&mut random, &format!("ADDRESSES_SEED={seed}, round {round}"));
-    }
-}
-
-fn one_round(random: &mut Random, which: &str) {
-    let port = quiet_port();
-    let port_text = if random.next() % 4 == 0 { "0".to_owned() } else { port.to_string() };
-    let daemon = loop {
-        let first = some_addresses(random);
-        if cold_start(&first, &port_text, &[]).is_some() {
-            break Daemon::start(&["-l", &first, "-p", &port_text]);
-        }
-    };
-    let _client = daemon.server.connect();
-    daemon.server.settle();
-    let mut last = String::new();
-    for step in 0..3 {
-        let port = daemon.server.address().port();
-        let somebody = SocketAddr::from(([127, 0, 0, 4], port));
-        // An address that the daemon already serves can't be taken.
-        let taken =
-            (random.next() % 3 == 0).then(|| TcpListener::bind(somebody)).and_then(Result::ok);
-        let taken_addresses: Vec<SocketAddr> = taken.iter().map(|_| somebody).collect();
-        let list = some_addresses(random);
-        let what = format!("{which}, step {step}: {last:?} → {list:?}, taken {taken_addresses:?}");
-        let before = served(port, &taken_addresses);
-        let drains = random.next() % 3 == 0;
-        if drains {
-            assert!(daemon.ask("DRAIN").starts_with("OK "), "{what}");
-            assert_eq!(served(port, &taken_addresses), [""; 0], "{what}");
-        }
-        let mut answer = daemon.reload(&["-l", &list, "-p", &port_text]);
-        if drains && answer.starts_with("OK restarted") {
-            answer = daemon.ask("UNDRAIN");
-        }
-        let after = served(port, &taken_addresses);
-        // The same list for a cold start, on another port with the same addresses
-        // taken.
-        let other = quiet_port();
-        let theirs = SocketAddr::from(([127, 0, 0, 4], other));
-        let theirs = taken.as_ref().map(|_| TcpListener::bind(theirs).expect("free"));
-        let theirs_addresses: Vec<SocketAddr> =
-            theirs.iter().map(|t| t.local_addr().expect("address")).collect();
-        // The port that the kernel chose may be another process's on another address.
-        let is_anothers = port_text == "0" && answer.contains("Address already in use");
-        let cold = cold_start(&list, &other.to_string(), &theirs_addresses);
-        match cold.filter(|_| !is_anothers) {
-            Some(cold) => {
-                assert!(answer.starts_with("OK "), "{what}: {answer:?}");
-                assert_eq!(after, cold, "{what}");
-                last = list;
-            }
-            None => {
-                assert!(answer.starts_with("ERROR "), "{what}: {answer:?}");
-                let unchanged = if drains { Vec::new() } else { before };
-                assert_eq!(after, unchanged, "{what}");
-            }
-        }
-        if let Some(taken) = taken {
-            // A child of a parallel test may briefly have a copy.
-            rustix::net::shutdown(&taken, rustix::net::Shutdown::Both).expect("shutdown");
-        }
-        if !answer.starts_with("OK ") && drains {
-            // Undrains with the previous list, or with one that works.
-            let mut answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port_text]);
-            if answer.starts_with("OK restarted") {
-                answer = daemon.ask("UNDRAIN");
-            }
-            if port_text == "0" && answer.contains("Address already in use") {
-                // Another process got the port of the kernel's choice while it was closed.
-                return;
-            }
-            assert!(answer.starts_with("OK "), "{what}: {answer:?}");
-            last = "127.0.0.1".to_owned();
-        }
-    }
 }
 
 #[test]
@@ -257,6 +116,37 @@ fn an_address_that_another_one_covers_is_no_error() {
         assert!(answer.starts_with("OK restarted"), "{list}: {answer:?}");
         Client::connect(([127, 0, 0, 1], daemon.server.address().port()).into()).settle();
     }
+}
+
+/// As for clients, so for HTTP.
+#[test]
+fn a_wildcard_serves_http_on_a_single_address_too() {
+    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
+    let tcp = ["-l", "127.0.0.1", "-p", &daemon.server.address().port().to_string()];
+    let port = quiet_port();
+    let [all, one] = ["0.0.0.0", "127.0.0.1"].map(|ip| format!("{ip}:{port}"));
+    for http in [[&all, &one], [&one, &all]] {
+        let http = ["--http", http[0], "--http", http[1]];
+        let answer = daemon.reload(&[&tcp[..], &http].concat());
+        assert!(answer.starts_with("OK restarted"), "{http:?}: {answer:?}");
+        assert!(is_served(([127, 0, 0, 2], port).into()));
+        assert!(daemon.reload(&tcp).starts_with("OK restarted"));
+        let cold = [&["-l", "127.0.0.1", "-p", "0"][..], &http].concat();
+        let cold = Server::spawn(&mut daemon_command(&cold));
+        assert!(is_served(([127, 0, 0, 2], port).into()));
+        drop(cold);
+    }
+}
+
+/// A cold start would get another port from the kernel.
+#[test]
+fn http_does_not_get_the_port_that_clients_have_by_p_0() {
+    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
+    let address = daemon.server.address().to_string();
+    let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--http", &address]);
+    assert!(answer.starts_with("ERROR refused: Couldn't bind to 127.0.0.1:"), "{answer:?}");
+    assert!(answer.ends_with("for HTTP: clients have that address (-l, -p)"), "{answer:?}");
+    daemon.server.connect().settle();
 }
 
 #[test]
@@ -345,6 +235,8 @@ fn unix_sockets_that_can_not_be_opened_refuse_a_reload() {
         ["--listen-unix", &fine, "--control", &file],
         ["--listen-unix", &fine, "--control", &theirs],
         ["--listen-unix", &fine, "--control-group", "no-such-group"],
+        // chown(2) takes it for no group at all.
+        ["--listen-unix", &fine, "--control-group", "4294967295"],
     ] {
         // A second --control overrides the first.
         let answer = daemon.reload(&[&unix_and_port[..], &bad].concat());

@@ -13,6 +13,7 @@ mod listeners;
 mod logs;
 mod max_hold;
 mod process;
+mod reloads;
 mod reports;
 #[path = "../support/mod.rs"]
 mod support;

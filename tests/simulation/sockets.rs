@@ -1,7 +1,6 @@
 //! Where the daemon listens, for whom, and with which options of its sockets.
 
 use super::browsers::{HTTP, HTTP_PORT};
-use super::kernel::files::plain;
 use super::kernel::kernel;
 use super::kernel::streams::{Local, Role, Socket};
 use super::kernel::{Call, File};
@@ -139,20 +138,12 @@ pub(crate) fn check_kept(server: &Server, before: &[SocketAddr]) -> Result<(), V
 }
 
 /// After a hot restart, clients and operators find each Unix socket at its path: if the
-/// file had vanished, there is a new one. In a drain, options may be accepted that a cold
-/// start refuses, because they name one path twice.
+/// file had vanished, there is a new one.
 pub(crate) fn check_found(server: &Server) -> Result<(), Violation> {
     let is_draining = server.serving.listeners.is_draining();
     let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
-    let is_at = |one: &Wanted, there: &str| match one {
-        Wanted::Unix { path, .. } => plain(path) == plain(there),
-        Wanted::Tcp { .. } => false,
-    };
     for one in &wanted {
         let Wanted::Unix { path, purpose, .. } = one else { continue };
-        if is_draining && wanted.iter().filter(|other| is_at(other, path)).count() > 1 {
-            continue;
-        }
         let there = kernel(|k| k.path(path).ok());
         let is_there = |socket: &Socket| there.is_some_and(|there| socket.inode == there.inode);
         let is_closed = is_draining && *purpose == Purpose::Clients;

@@ -13,6 +13,7 @@ use crate::server::{Ended, Options, Server, logging};
 use clap::Parser;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 /// How long a trial may take.
@@ -139,8 +140,7 @@ impl Told {
         };
         let request = trial.requests.iter().find(is_asked);
         let request = request.ok_or_else(|| format!("it restarts as {now:?}"))?;
-        // In a drain it does not open all of them.
-        if !self.drains && request.as_ref().is_some_and(|new| !can_be_served(new)) {
+        if request.as_ref().is_some_and(|new| !can_be_served(new)) {
             return Err(format!("it restarts as {now:?}, as nobody could start it"));
         }
         Ok(request.is_some())
@@ -415,7 +415,13 @@ fn can_be_served(arguments: &[String]) -> bool {
     let file_of = |path: &Option<String>| path.as_deref().map(plain);
     let has_two =
         options.control.is_some() && file_of(&options.control) == file_of(&options.listen_unix);
-    groups.contains(&options.control_group.as_deref()) && !has_two
+    let is_for_clients = |http: &SocketAddr| {
+        let has_it = |ip: &str| ["0.0.0.0", "::", &http.ip().to_string()].contains(&ip);
+        let mut clients = options.listen.iter().flat_map(|list| list.split(','));
+        http.port() == options.port && clients.any(has_it)
+    };
+    let is_mixed = options.http.iter().any(is_for_clients);
+    groups.contains(&options.control_group.as_deref()) && !has_two && !is_mixed
 }
 
 /// Something is scarce, failed, or belongs to another daemon.
