@@ -16,6 +16,10 @@ use std::time::Duration;
 /// the service again (docs/restart.md).
 const DRAINED: u8 = 75;
 
+/// EX_CONFIG of sysexits.h: other options are needed. The unit does not start the
+/// service again.
+const WRONG_OPTIONS: u8 = 78;
+
 /// How long a healthy daemon may take to answer, at worst.
 const ANSWER_S: u64 = 5;
 
@@ -27,7 +31,7 @@ fn main() -> ExitCode {
             print(text.lines().next().unwrap_or_default());
             return ExitCode::FAILURE;
         }
-        Err(e) if e.use_stderr() => return fail(e.to_string().trim_end()),
+        Err(e) if e.use_stderr() => return refuse(e.to_string().trim_end()),
         Err(e) => {
             // Fails if standard output is closed.
             let _ = e.print();
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
     } else if let Some(server) = &options.check {
         check(server.as_deref(), &options)
     } else if options.limits.are_given() {
-        fail("--waiting, --oldest-hold and --full-queues are for --check")
+        refuse("--waiting, --oldest-hold and --full-queues are for --check")
     } else if options.reload {
         reload(&options)
     } else {
@@ -57,7 +61,8 @@ fn serve(options: Options) -> ExitCode {
             Ended::Drained => ExitCode::from(DRAINED),
         },
         Err(e) => {
-            let code = fail(&e.to_string());
+            let say = if e.needs_other_options() { refuse } else { fail };
+            let code = say(&e.to_string());
             if let Some(advice) = e.advice() {
                 fail(&advice);
             }
@@ -155,6 +160,12 @@ fn print(line: &str) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// For a command line that is wrong.
+fn refuse(message: &str) -> ExitCode {
+    fail(message);
+    ExitCode::from(WRONG_OPTIONS)
 }
 
 /// Does not panic if standard error is closed.

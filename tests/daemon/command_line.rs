@@ -13,6 +13,9 @@ use rustix::net::{
 };
 use rustix::process::Signal;
 
+/// The exit status where trying again can't help, and other options are needed.
+const WRONG_OPTIONS: i32 = 78;
+
 fn run(arguments: &[&str]) -> Finished {
     finish(&mut daemon_command(arguments))
 }
@@ -31,20 +34,20 @@ fn the_last_address_wins_and_only_that_one_is_judged() {
     assert_serves(server.address());
 
     let refused = run(&["-l", "127.0.0.3", "-l", "no address", "-p", "0"]);
-    assert_eq!(refused.code, Some(1));
+    assert_eq!(refused.code, Some(WRONG_OPTIONS));
 }
 
 #[test]
 fn a_bad_address_is_named_in_the_reference_s_words() {
     for bad in ["localhost", "", "127.0.0.256", "127.0.0.1:7531", "[::1]", "::g", "1"] {
         let refused = run(&["-l", bad, "-p", "0"]);
-        assert_eq!(refused.code, Some(1), "{bad}");
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{bad}");
         let first_line = refused.stderr.lines().next();
         assert_eq!(first_line, Some(&*format!("Address `{bad}` is not valid to listen on.")));
         assert_eq!(refused.stdout, "");
     }
     let refused = run(&["-l", "127.0.0.1,nowhere", "-p", "0"]);
-    assert_eq!(refused.code, Some(1));
+    assert_eq!(refused.code, Some(WRONG_OPTIONS));
     assert!(refused.stderr.contains("nowhere` is not valid to listen on."), "{}", refused.stderr);
 }
 
@@ -58,7 +61,7 @@ fn a_bad_address_is_followed_by_what_would_be_right() {
         ("localhost", "such as 10.1.2.3 or ::"),
     ] {
         let refused = run(&["-p", "0", "-l", bad]);
-        assert_eq!(refused.code, Some(1), "{bad}");
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{bad}");
         let second_line = refused.stderr.lines().nth(1).unwrap_or_default();
         assert!(second_line.contains(right), "{bad}: {}", refused.stderr);
     }
@@ -81,7 +84,7 @@ fn a_bad_value_is_followed_by_what_would_be_right() {
         (["--log", "info,mediawiki=debug"], "error, warn, info, debug, trace or off"),
     ] {
         let refused = run(&["-p", "0", arguments[0], arguments[1]]);
-        assert_eq!(refused.code, Some(1), "{arguments:?}");
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}");
         assert_eq!(refused.stdout, "");
         for part in [arguments[0], arguments[1], right] {
             assert!(refused.stderr.contains(part), "{arguments:?}: {}", refused.stderr);
@@ -101,7 +104,7 @@ fn a_log_filter_may_name_levels_and_modules_of_ours() {
 fn a_misspelt_option_gets_a_suggestion() {
     for (misspelt, meant) in [("--liste", "--listen"), ("--max-conections", "--max-connections")] {
         let refused = run(&["-p", "0", misspelt, "1"]);
-        assert_eq!(refused.code, Some(1));
+        assert_eq!(refused.code, Some(WRONG_OPTIONS));
         let suggestion = refused.stderr.contains("similar") && refused.stderr.contains(meant);
         assert!(suggestion, "{}", refused.stderr);
     }
@@ -265,7 +268,7 @@ fn an_unknown_option_is_refused_by_name() {
     for arguments in [&["--frobnicate"][..], &["-Z"], &["-p", "seven"], &["-p", "65536"]] {
         let refused = run(arguments);
         let named = arguments.last().expect("an argument");
-        assert!(refused.code.is_some_and(|code| code != 0), "{arguments:?}");
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}");
         assert!(refused.stderr.contains(named), "{arguments:?}: {}", refused.stderr);
         assert_eq!(refused.stdout, "");
     }
@@ -276,9 +279,27 @@ fn an_unknown_option_is_refused_by_name() {
 fn a_log_filter_that_means_nothing_is_refused_and_says_what_would_be_right() {
     for wrong in ["loud", "info,loud", "control=debug", ""] {
         let finished = run(&["--log", wrong]);
-        assert_eq!(finished.code, Some(1), "{wrong}");
+        assert_eq!(finished.code, Some(WRONG_OPTIONS), "{wrong}");
         let said = finished.stderr;
         assert!(said.contains("--log") && said.contains("error, warn, info, debug"), "{said}");
+    }
+}
+
+/// Systemd tries the others again, such as an address that is missing at boot.
+#[test]
+fn options_that_contradict_each_other_are_wrong_options() {
+    let path = std::env::temp_dir().join(format!("pool-wrong-{}", std::process::id()));
+    let path = path.to_str().expect("a path");
+    let long = format!("/tmp/{}", "x".repeat(120));
+    for arguments in [
+        &["-l", "192.0.2.1", "--http", "192.0.2.1:7531"][..],
+        &["-l", "0.0.0.0", "--http", "127.0.0.1:7531"],
+        &["-l", "127.0.0.1", "--http", "[::]:7531"],
+        &["-l", "192.0.2.1", "--listen-unix", path, "--control", path],
+        &["-l", "127.0.0.1", "-p", "0", "--control", &long],
+    ] {
+        let refused = run(arguments);
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}: {}", refused.stderr);
     }
 }
 
@@ -290,7 +311,11 @@ fn thresholds_are_for_check() {
         (&["--for", "5"], "--full-queues"),
     ] {
         let refused = run(arguments);
-        assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{arguments:?}");
+        assert_eq!(
+            (refused.code, refused.stdout.as_str()),
+            (Some(WRONG_OPTIONS), ""),
+            "{arguments:?}"
+        );
         assert!(refused.stderr.contains(missing), "{}", refused.stderr);
     }
 }
@@ -373,7 +398,7 @@ fn check_judges_as_the_command_poolcounter_does() {
     assert_eq!(down.code, Some(2), "{}", down.stdout);
     assert!(down.stdout.starts_with("POOLCOUNTER CRITICAL - "), "{}", down.stdout);
     let alone = run(&["-p", "0", "--waiting", "1,2"]);
-    assert_eq!(alone.code, Some(1), "thresholds without --check: {}", alone.stderr);
+    assert_eq!(alone.code, Some(WRONG_OPTIONS), "thresholds without --check: {}", alone.stderr);
 }
 
 #[test]

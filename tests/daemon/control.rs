@@ -599,7 +599,7 @@ fn an_option_that_the_new_binary_does_not_know_is_refused() {
     assert!(answer.contains("--no-such-option"), "{answer:?}");
     // The client half of --reload notices by itself.
     let refused = daemon.reload(&["--no-such-option"]);
-    assert_eq!(refused.code, Some(1));
+    assert_eq!(refused.code, Some(78));
     daemon.serves_on();
 }
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from machine import Watcher
-from roots import DEBIANS_OWN, expect
+from roots import DEBIANS_OWN, eventually, expect
 from scenarios import INSTALL, OURS, OURS_NEXT, expect_running, expect_served, install_debians_own, install_ours, version
 
 EXAMPLES = "/usr/share/doc/poolcounter/examples"
@@ -94,6 +94,26 @@ def apt_pin(world, machine):
     expect(version(machine) == world.next_version, "our own next version is held back")
 
 
+def wrong_arguments(world, machine):
+    """A mistake in ARGS is a failure at once; an address that is missing is tried again
+    until it appears."""
+    settings = "/etc/default/poolcounter"
+    install_ours(machine)
+    for wrong in ("--nonsense", "-l nowhere", "--http 127.0.0.1:7531"):
+        machine.write(settings, f'ARGS="{wrong}"\n')
+        expect(machine.status("systemctl restart poolcounter") != 0, f"it starts with {wrong}")
+        machine.run("sleep 2")
+        expect(machine.show("ActiveState") == "failed", f"with {wrong} it is {machine.show('ActiveState')}")
+        expect(machine.show("ExecMainStatus") == "78", f"it ended with {machine.show('ExecMainStatus')}")
+        expect(machine.show("NRestarts") == "0", f"it was started again with {wrong}")
+    machine.write(settings, 'ARGS="-l 192.0.2.7"\n')
+    machine.run("systemctl --no-block restart poolcounter")
+    eventually("it is tried again", lambda: int(machine.show("NRestarts")) > 5)
+    machine.add_address("192.0.2.7")
+    eventually("it listens", lambda: not machine.refuses("192.0.2.7"))
+    expect_served(machine, "192.0.2.7")
+
+
 def back_to_debian(world, machine):
     """The last line of README.Debian leads back to Debian's version, also past the
     example pin, and the service continues with its settings."""
@@ -142,6 +162,7 @@ def back_to_debian_in_use(world, machine):
 ON_EVERY_SUITE = [
     says_who_can_connect,
     example_of_arguments,
+    wrong_arguments,
     check_for_monitoring,
     apt_pin,
     back_to_debian,
