@@ -70,7 +70,8 @@ pub use control::{
 pub use http::head::{Head as HttpHead, parse as parse_http_head};
 use launcher::{Launcher, inherited_snapshot};
 use listeners::Listeners;
-use log::{error, info, warn};
+use log::{error, info};
+pub use logging::print as print_error;
 use operator::{Operator, Order};
 pub use options::{Options, PORT, arguments_after_reload};
 pub use print_snapshot::print as print_snapshot;
@@ -114,12 +115,6 @@ pub fn start_logging(options: &Options) {
     logging::start(options.log.as_deref());
 }
 
-/// Writes the message to standard error unchanged, for the person who started the
-/// daemon. Blocks only briefly, even if nobody reads.
-pub fn print_error(message: &str) {
-    logging::print(message);
-}
-
 /// Start.
 impl Server {
     /// Opens the sockets and prepares to serve them.
@@ -135,7 +130,7 @@ impl Server {
     }
 
     fn start_empty(options: Options) -> Result<Self, StartError> {
-        warn_of_ignored(&options);
+        options.warn_of_ignored();
         // Comes first, to get low descriptor numbers.
         let restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();
@@ -164,7 +159,7 @@ impl Server {
         let settings = state.settings;
         let log_option = options.log.as_deref().filter(|_| settings.options_are_new);
         logging::resume(settings.logging, log_option);
-        warn_of_ignored(&options);
+        options.warn_of_ignored();
         sys::raise_descriptor_limit();
         let launcher = Launcher::resume(state.launcher, snapshot)?;
         let restart = Restart::resume(launcher, settings.hold_limits_were_set);
@@ -190,12 +185,6 @@ impl Server {
         let mut service_manager = ServiceManager::find();
         service_manager.ready();
         Server { options, serving, operator, restart, service_manager }
-    }
-}
-
-fn warn_of_ignored(options: &Options) {
-    for word in &options.ignored {
-        warn!("ignored: {word:?} on the command line is not an option");
     }
 }
 
@@ -268,11 +257,13 @@ impl Server {
                     return Some(Ended::Stopped);
                 }
                 Order::Restart => self.begin_restart(None, None),
+                Order::Drain => self.drain(),
                 Order::FinishRestart => self.restart.note_tried(),
                 // Errors are logged already.
                 Order::ToggleDrain if self.serving.listeners.is_draining() => drop(self.undrain()),
                 Order::ToggleDrain => self.drain(),
                 Order::Asked(client, request) => self.serve_request(client, request),
+                Order::Ended(client) => self.operator.note_ended(client),
             }
         }
         // Comes last: the new image does not know what operators have asked.
@@ -280,7 +271,8 @@ impl Server {
             self.finish_restart();
         }
         let Serving { listeners, clients, .. } = &mut self.serving;
-        listeners.has_drained(clients.len(), now).then_some(Ended::Drained)
+        let has_drained = listeners.has_drained(clients.len(), now);
+        has_drained.then(|| self.operator.tell_waiting("OK drained")).map(|()| Ended::Drained)
     }
 
     fn serve_request(&mut self, client: ControlClient, request: Result<ControlRequest, String>) {
@@ -293,6 +285,11 @@ impl Server {
                 self.drain();
                 Ok(Some(format!("OK draining, connections left: {}", self.serving.clients.len())))
             }
+            ControlRequest::Drained if self.serving.listeners.is_draining() => {
+                self.operator.wait_for_end(client);
+                Ok(None)
+            }
+            ControlRequest::Drained => Err("not draining".to_owned()),
             ControlRequest::Undrain => self
                 .undrain()
                 .map(|()| Some(format!("OK listening on {}", self.serving.listeners.names()))),
@@ -352,9 +349,7 @@ impl Server {
 
     /// Returns only if the new binary can't take over.
     fn finish_restart(&mut self) {
-        for client in self.serving.reporting.give_up_operators() {
-            self.operator.answer(client, "ERROR a hot restart came first; ask again");
-        }
+        self.operator.put_off(self.serving.reporting.give_up_operators());
         let descriptor = |client| self.operator.descriptor(client);
         if let Some((why, requester)) = self.restart.finish(&self.serving, descriptor) {
             self.refuse_restart(&why, requester);
@@ -391,7 +386,10 @@ impl Server {
         let Serving { poll, listeners, .. } = &mut self.serving;
         let result = listeners.undrain(&self.options, poll.registry());
         match &result {
-            Ok(()) => info!("no longer draining: listening on {}", listeners.names()),
+            Ok(()) => {
+                info!("no longer draining: listening on {}", listeners.names());
+                self.operator.tell_waiting("ERROR not draining");
+            }
             Err(why) => error!("still draining: {why}"),
         }
         result

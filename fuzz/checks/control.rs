@@ -16,6 +16,7 @@ fn check_line(line: &str) {
     let word = match parse_control_request(line) {
         Ok(ControlRequest::Help) => "HELP",
         Ok(ControlRequest::Drain) => "DRAIN",
+        Ok(ControlRequest::Drained) => "DRAINED",
         Ok(ControlRequest::Undrain) => "UNDRAIN",
         Ok(ControlRequest::Restart(None)) => "RESTART",
         Ok(ControlRequest::Log(None)) => "LOG",

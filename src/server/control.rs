@@ -43,6 +43,8 @@ pub enum Request {
     Restart(Option<Vec<OsString>>),
     /// Take no new clients.
     Drain,
+    /// Tell when the drain is over.
+    Drained,
     /// Take new clients again.
     Undrain,
     /// Set the log filter, or show it.
@@ -76,6 +78,12 @@ const KINDS: &[Kind] = &[
         arguments: "",
         help: "no new clients; exit when the last has left",
         parse: |rest| alone(Request::Drain, rest),
+    },
+    Kind {
+        word: "DRAINED",
+        arguments: "",
+        help: "answered when the drain is over",
+        parse: |rest| alone(Request::Drained, rest),
     },
     Kind {
         word: "UNDRAIN",
@@ -216,6 +224,12 @@ impl Control {
             (client, parse(&line))
         });
         requests.collect()
+    }
+
+    /// The client of connection `number`, if it says no more and waits for an answer.
+    pub(super) fn ended(&self, number: usize) -> Option<ControlClient> {
+        let connection = self.connections.get(number).filter(|it| it.has_ended)?;
+        Some(ControlClient { number, serial: connection.stream.serial() })
     }
 
     /// Sends `answer` to `client`, if it is still connected. Answers are short: if the
@@ -369,28 +383,4 @@ fn is_closed(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_read_exactly() {
-        let restart =
-            |list: &[&str]| Ok(Request::Restart(Some(list.iter().map(Into::into).collect())));
-        assert_eq!(parse("HELP"), Ok(Request::Help));
-        assert_eq!(parse("DRAIN"), Ok(Request::Drain));
-        assert_eq!(parse("UNDRAIN"), Ok(Request::Undrain));
-        assert_eq!(parse("RESTART"), Ok(Request::Restart(None)));
-        assert_eq!(parse(r#"RESTART ["-l","::"]"#), restart(&["-l", "::"]));
-        let limits = vec!["a*=1".parse().unwrap(), "*=60".parse().unwrap()];
-        assert_eq!(parse("MAX-HOLD a*=1 *=60"), Ok(Request::MaxHold(Some(limits))));
-        assert_eq!(parse("MAX-HOLD none"), Ok(Request::MaxHold(Some(Vec::new()))));
-        assert_eq!(parse("MAX-HOLD"), Ok(Request::MaxHold(None)));
-        assert_eq!(parse("LOG"), Ok(Request::Log(None)));
-        assert_eq!(parse("LOG debug"), Ok(Request::Log(Some("debug".to_owned()))));
-        for bad in
-            ["", "restart", "RESTART now", "DRAIN now", "RESTART {}", "RESTARTED", "MAX-HOLD k"]
-        {
-            assert!(parse(bad).is_err(), "{bad:?}");
-        }
-    }
-}
+mod tests;

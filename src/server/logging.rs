@@ -145,9 +145,9 @@ pub(super) fn forget() {
     }
 }
 
-/// Writes a message for the person who started the daemon, without time or level.
-/// Waits once, briefly, if standard error is full.
-pub(super) fn print(message: &str) {
+/// Writes a message for the person who started the daemon to standard error, without time
+/// or level. Waits once, briefly, if standard error is full.
+pub fn print(message: &str) {
     let line = format!("{message}\n");
     if stderr::write_line(line.as_bytes()) != stderr::Outcome::Taken {
         stderr::wait_a_moment();

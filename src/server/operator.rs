@@ -12,6 +12,8 @@ use std::io;
 pub(super) struct Operator {
     signals: OwnedFd,
     control: Control,
+    /// Who waits for the end of the drain.
+    waiting: Vec<ControlClient>,
     /// Sources that had an event in this turn.
     ready: Vec<Source>,
 }
@@ -25,15 +27,19 @@ pub(super) enum Order {
     FinishRestart,
     /// Hot restart with the current options.
     Restart,
+    /// Drain.
+    Drain,
     /// Drain, or take new clients again.
     ToggleDrain,
     /// Answer a request on the control socket; an `Err` says why a line is not one.
     Asked(ControlClient, Result<Request, String>),
+    /// One who has asked says no more, and may have left.
+    Ended(ControlClient),
 }
 
 impl Operator {
     pub(super) fn new(signals: OwnedFd) -> Self {
-        Operator { signals, control: Control::new(), ready: Vec::new() }
+        Operator { signals, control: Control::new(), waiting: Vec::new(), ready: Vec::new() }
     }
 
     /// Makes the loop watch the signals.
@@ -69,6 +75,7 @@ impl Operator {
                 Source::Operator(number) => {
                     let asked = self.control.read(number).into_iter();
                     orders.extend(asked.map(|(client, request)| Order::Asked(client, request)));
+                    orders.extend(self.control.ended(number).map(Order::Ended));
                 }
                 Source::Trial => orders.push(Order::FinishRestart),
                 Source::Signals | Source::Client(_) | Source::Listener(_) | Source::Http(_) => {}
@@ -80,6 +87,34 @@ impl Operator {
     /// Answers a request, if its client is still connected.
     pub(super) fn answer(&mut self, client: ControlClient, answer: &str) {
         self.control.answer(client, answer);
+    }
+
+    /// Answers `client` when the drain is over.
+    pub(super) fn wait_for_end(&mut self, client: ControlClient) {
+        self.waiting.push(client);
+    }
+
+    /// Answers all who wait for the end of the drain.
+    pub(super) fn tell_waiting(&mut self, answer: &str) {
+        for client in std::mem::take(&mut self.waiting) {
+            self.answer(client, answer);
+        }
+    }
+
+    /// A hot restart comes before the answers to `asked` and to those who wait.
+    pub(super) fn put_off(&mut self, mut asked: Vec<ControlClient>) {
+        asked.append(&mut self.waiting);
+        for client in asked {
+            self.answer(client, "ERROR a hot restart came first; ask again");
+        }
+    }
+
+    /// Lets `client` wait no longer: it would keep its place until the end of the drain.
+    pub(super) fn note_ended(&mut self, client: ControlClient) {
+        let is_it = |waiting: &ControlClient| *waiting == client;
+        let asked = self.waiting.iter().filter(|waiting| is_it(waiting)).count();
+        self.waiting.retain(|waiting| !is_it(waiting));
+        (0..asked).for_each(|_| self.answer(client, "ERROR still draining"));
     }
 
     /// Answers a request for statistics with a text of whole lines.
@@ -98,6 +133,7 @@ fn order_of(signal: sys::Signal) -> Option<Order> {
         sys::SIGHUP if hangup::is_meant_by(&signal) => Some(Order::Stop("the terminal hung up")),
         sys::SIGTERM | sys::SIGINT => Some(Order::Stop("told to stop")),
         sys::SIGUSR1 | sys::SIGHUP => Some(Order::Restart),
+        sys::SIGQUIT => Some(Order::Drain),
         sys::SIGUSR2 => Some(Order::ToggleDrain),
         _ => None,
     }

@@ -4,6 +4,7 @@ use super::logging::check_filter;
 use crate::engine::HoldLimit;
 use clap::Parser;
 use ipnet::{IpNet, Ipv4Net};
+use log::warn;
 use poolcounter::check::Limits;
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,8 +24,8 @@ Signals:
   SIGUSR1, SIGHUP  hot restart: hand every connection, lock and wait to the
                    binary that is now at the daemon's path. But SIGHUP stops a
                    daemon whose terminal hung up, and nohup makes it ignored
-  SIGUSR2          drain: no new clients, exit when the last client has left;
-                   once more: listen again
+  SIGQUIT          drain: no new clients, exit when the last client has left
+  SIGUSR2          the same; once more: listen again
 
 If standard input is a listening socket, or systemd passes sockets (LISTEN_FDS),
 the daemon serves those and ignores -l and -p.
@@ -171,6 +172,12 @@ impl Options {
     pub(super) fn are_for_serving(&self) -> bool {
         let is_other = self.reload || self.check.is_some() || self.print_snapshot;
         !is_other && !self.limits.are_given()
+    }
+
+    pub(super) fn warn_of_ignored(&self) {
+        for word in &self.ignored {
+            warn!("ignored: {word:?} on the command line is not an option");
+        }
     }
 }
 

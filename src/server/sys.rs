@@ -13,11 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-pub(super) use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+pub(super) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 /// Signals that the daemon handles. They are blocked and read from a descriptor,
 /// because an exec resets handlers but keeps the mask.
-pub(super) const HANDLED: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2];
+pub(super) const HANDLED: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
 /// Resets inherited dispositions and the mask (a parent may leave nearly every signal
 /// blocked or ignored), and returns a non-blocking signalfd(2) for the signals in

@@ -167,7 +167,10 @@ fn help_lists_the_requests() {
             line => words.push(line.split(' ').next().expect("a word").to_owned()),
         }
     }
-    assert_eq!(words, ["RESTART", "DRAIN", "UNDRAIN", "LOG", "MAX-HOLD", "STATS", "HELP"]);
+    assert_eq!(
+        words,
+        ["RESTART", "DRAIN", "DRAINED", "UNDRAIN", "LOG", "MAX-HOLD", "STATS", "HELP"]
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::support::{
     launched,
 };
 use rustix::process::Signal;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -90,9 +90,90 @@ fn clients_in_the_backlog_are_served() {
 
 #[test]
 fn a_daemon_without_clients_ends_at_once() {
+    for signal in [Signal::USR2, Signal::QUIT] {
+        let mut server = Server::start_apart(&[]);
+        server.signal(signal);
+        assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
+    }
+}
+
+/// As a service manager sends it to stop the daemon, which may be draining already.
+#[test]
+fn sigquit_drains_and_goes_on_draining() {
     let mut server = Server::start_apart(&[]);
-    server.signal(Signal::USR2);
+    let mut holder = server.connect();
+    holder.exchange("ACQ4ME k 1 9 60", "LOCKED");
+    server.signal(Signal::QUIT);
+    server.log.wait_for("draining: no new clients");
+    server.signal(Signal::QUIT);
+    restart(&server);
+    server.signal(Signal::QUIT);
+    holder.settle();
+    expect_refused(server.address());
+    assert_eq!(server.log.count("no longer draining"), 0);
+    holder.exchange("RELEASE", "RELEASED");
+    drop(holder);
     assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
+}
+
+#[test]
+fn who_waits_for_the_end_of_a_drain_hears_it() {
+    let place = Place::new();
+    let path = place.path("c");
+    let mut server = Server::start_apart(&["--control", &text(&path)]);
+    assert_eq!(ask(&path, "DRAINED\n"), "ERROR not draining\n");
+    let client = server.connect();
+    server.settle();
+    let mut waiting = Waiting::begin(&path);
+    assert_eq!(ask(&path, "UNDRAIN\n").split(' ').next(), Some("OK"));
+    assert_eq!(waiting.hear(), "ERROR not draining\n");
+    waiting = Waiting::begin(&path);
+    restart(&server);
+    assert_eq!(waiting.hear(), "ERROR a hot restart came first; ask again\n");
+    assert_eq!(waiting.hear(), "");
+    waiting = Waiting::begin(&path);
+    drop(client);
+    assert_eq!(waiting.hear(), "OK drained\n");
+    assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
+}
+
+/// The control socket has few places.
+#[test]
+fn who_no_longer_waits_for_the_end_of_a_drain_keeps_no_place() {
+    let place = Place::new();
+    let path = place.path("c");
+    let server = Server::start_apart(&["--control", &text(&path)]);
+    let mut client = server.connect();
+    client.settle();
+    for _ in 0..20 {
+        let answers = ask(&path, "DRAIN\nDRAINED\n");
+        assert!(answers.ends_with("\nERROR still draining\n"), "{answers}");
+        drop(Waiting::begin(&path));
+    }
+    assert!(ask(&path, "HELP\n").contains("DRAINED"));
+    client.settle();
+}
+
+/// An operator's connection.
+struct Waiting(BufReader<UnixStream>);
+
+impl Waiting {
+    /// Drains, and waits for the end.
+    fn begin(path: &Path) -> Waiting {
+        let stream = UnixStream::connect(path).expect("connect");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut waiting = Waiting(BufReader::new(stream));
+        waiting.0.get_mut().write_all(b"DRAIN\nDRAINED\n").expect("send");
+        let draining = waiting.hear();
+        assert!(draining.starts_with("OK draining, "), "{draining}");
+        waiting
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("a line, or the end");
+        line
+    }
 }
 
 #[test]

@@ -264,7 +264,9 @@ impl Habits {
         }
         for _ in 0..random.next() % 6 {
             steps.push(match random.next() % 5 {
-                0 if self.signals => Step::Signal(random.one_of(&[libc::SIGUSR1, libc::SIGUSR2])),
+                0 if self.signals => {
+                    Step::Signal(random.one_of(&[libc::SIGUSR1, libc::SIGUSR2, libc::SIGQUIT]))
+                }
                 1 => Step::Signal(random.one_of(&[libc::SIGTERM, libc::SIGINT])),
                 2 => Step::TrialEnds,
                 3 => Step::Ask { place: 0, line: random.one_of(REQUESTS) },

@@ -30,6 +30,8 @@ struct Operator {
     /// The reports among them that are still to come, in any order.
     questions: Vec<Question>,
     asked_for_restart: bool,
+    /// How many of its requests were for the end of a drain.
+    asked_for_end: usize,
     heard: Vec<u8>,
     /// It asks for no more.
     has_ended: bool,
@@ -42,6 +44,7 @@ impl Operators {
         let operator = self.all.entry(peer).or_default();
         operator.asked += 1;
         operator.asked_for_restart |= line.starts_with("RESTART");
+        operator.asked_for_end += usize::from(line == "DRAINED");
     }
 
     /// It sends too much: that is refused, as soon as the daemon has all of it.
@@ -164,8 +167,9 @@ impl Operators {
     /// At rest, each request that was received has its answer: a line, but for HELP and
     /// reports, which end in a blank one. So has that of an operator who asks for no more,
     /// but listens. A hot restart closes connections; who is one too many has one answer.
-    /// Who asked for a restart hears that it is done.
-    pub(crate) fn check(&self, restarts: usize) -> Result<(), Violation> {
+    /// Who asked for a restart hears that it is done; who asked for the end of a drain, when
+    /// it `drains` no more.
+    pub(crate) fn check(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
         let told: usize = self.all.values().map(Operator::restarts_told).sum();
         let may_miss_it = |(peer, operator): &(&u32, &Operator)| {
             operator.asked_for_restart && operator.restarts_told() == 0 && was_reset(**peer)
@@ -183,10 +187,12 @@ impl Operators {
             let may_miss_received = self.may_miss_answers || was_reset;
             let is_refused = operator.heard.starts_with(b"ERROR too many");
             let may_miss = operator.is_gone || is_refused || was_reset;
-            if answers != operator.asked && !may_miss || answers > operator.asked {
+            let may_wait = drains && !operator.has_ended;
+            let to_come = if may_wait { operator.asked_for_end } else { 0 };
+            if answers + to_come < operator.asked && !may_miss || answers > operator.asked {
                 return Err(format!("operator {peer}: {answers} answers to {}", operator.asked));
             }
-            if answers < operator.received && !may_miss_received {
+            if answers + to_come < operator.received && !may_miss_received {
                 let received = operator.received;
                 return Err(format!("operator {peer}: {answers} answers to {received} received"));
             }

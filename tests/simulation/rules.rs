@@ -251,7 +251,7 @@ pub(crate) fn check_rest(play: &mut Play) -> Result<(), Violation> {
             conversation.is_served().map_err(|why| format!("client {peer}: {why}"))?;
         }
     }
-    play.operators.check(play.restarts)?;
+    play.operators.check(play.restarts, play.told.drains)?;
     play.browsers.check_rest(|peer| was_reset(peer) || kernel(|k| k.has_closed(peer)))?;
     check_addresses(play)?;
     check_ready()?;

@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
-pub(in crate::server) use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+pub(in crate::server) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 pub(in crate::server) fn take_over_signals() -> io::Result<OwnedFd> {
     Ok(OwnedFd::new(kernel(|k| k.open(File::Signals))?))

@@ -387,6 +387,7 @@ fn order_of_signal(number: i32) -> Option<Order> {
         libc::SIGTERM | libc::SIGINT => Some(Order::Stop),
         libc::SIGUSR1 | libc::SIGHUP => Some(Order::Restart(None)),
         libc::SIGUSR2 => Some(Order::Toggle),
+        libc::SIGQUIT => Some(Order::Drain),
         _ => None,
     }
 }

@@ -25,6 +25,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "RESTART",
     "RESTART",
     "DRAIN",
+    "DRAINED",
     "UNDRAIN",
     "UNDRAIN",
     "MAX-HOLD k1=1",
@@ -97,6 +98,7 @@ pub(super) const SIGNALS: &[i32] = &[
     libc::SIGHUP,
     libc::SIGHUP,
     libc::SIGUSR2,
+    libc::SIGQUIT,
     libc::SIGTERM,
 ];
 
