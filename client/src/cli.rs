@@ -1,6 +1,7 @@
 //! The command `poolcounter`: its subcommands and their exit statuses.
 
 mod child;
+mod draining;
 mod job;
 mod live;
 mod orders;
@@ -97,7 +98,8 @@ enum What {
     #[command(after_help = CHECK_AFTER_HELP)]
     Check(Limits),
     /// Let the daemon of this host take no new clients, and exit when the last has left.
-    Drain(orders::OrderOptions),
+    #[command(after_help = draining::AFTER_HELP)]
+    Drain(draining::DrainOptions),
     /// Let it take new clients again.
     Undrain(orders::OrderOptions),
     /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
@@ -133,7 +135,8 @@ impl Arguments {
     /// The options of an order to the control socket, which is on this host.
     fn order(&self) -> Option<&orders::OrderOptions> {
         match &self.subcommand {
-            What::Drain(options) | What::Undrain(options) => Some(options),
+            What::Drain(options) => Some(options.order()),
+            What::Undrain(options) => Some(options),
             What::Restart { options, .. } | What::Control { options, .. } => Some(options),
             _ => None,
         }
@@ -220,7 +223,7 @@ fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
         What::Key { key, json } => showing::show_key(&servers, key.as_bytes(), json),
         What::Top { interval } => live::top(&servers, Duration::from_secs(interval)),
         What::Check(options) => check(&servers, &options),
-        What::Drain(options) => orders::order(&["DRAIN".to_owned()], &options),
+        What::Drain(options) => draining::drain(&options),
         What::Undrain(options) => orders::order(&["UNDRAIN".to_owned()], &options),
         What::Restart { options, arguments } => {
             orders::order(&orders::restart_with(&arguments), &options)

@@ -59,7 +59,10 @@ fn fish_completion_is_current() {
 /// In mdoc(7), in clap's order.
 fn item_of(option: &Arg) -> String {
     let value = match option.get_value_names() {
-        Some([name]) if option.get_action().takes_values() => format!(" Ar {name}"),
+        Some([name]) if option.get_action().takes_values() => {
+            let is_optional = option.get_num_args().is_some_and(|range| range.min_values() == 0);
+            format!("{} Ar {name}", if is_optional { " Op" } else { "" })
+        }
         _ => String::new(),
     };
     let short = option.get_short().map(|c| format!("Fl {c}{value}"));

@@ -201,13 +201,17 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__drain)
-            opts="-h --control-socket --json --help"
+            opts="-h --control-socket --json --wait --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --control-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -79,6 +79,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has ended, but no longer than SECONDS' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The control socket of the daemon' -r -F

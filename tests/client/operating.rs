@@ -1,11 +1,12 @@
 //! `drain`, `undrain`, `restart` and `control`, on the control socket.
 
 use crate::command::poolcounter;
-use crate::support::restart::{Place, WENT_ON};
-use crate::support::{Finished, finish};
+use crate::support::restart::{Place, WENT_ON, restart};
+use crate::support::{Client, Finished, Server, finish, wait_for_exit};
 use rustix::process::Signal;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
+use std::process::{Child, Stdio};
 
 fn order(path: &str, arguments: &[&str]) -> Finished {
     finish(&mut poolcounter("", &[arguments, &["--control-socket", path]].concat()))
@@ -93,4 +94,111 @@ fn an_order_whose_connection_is_closed_is_given_again() {
     let said = order(&path.display().to_string(), &["control", "LOG", "info"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "OK heard\n"), "{}", said.stderr);
     assert_eq!(daemon.join().expect("no panic"), "LOG info\n");
+}
+
+/// `drain --wait` with a daemon that has a client, and the client.
+struct Wait {
+    place: Place,
+    path: String,
+    server: Server,
+    client: Client,
+    waiting: Child,
+}
+
+impl Wait {
+    fn begin(wait: &[&str]) -> Wait {
+        let place = Place::with_daemon();
+        let path = place.path("c").display().to_string();
+        let server = place.start(&["--control", &path]);
+        let mut client = server.connect();
+        assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
+        let arguments = [&["drain", "--control-socket", &path, "--wait"], wait].concat();
+        let mut command = poolcounter("", &arguments);
+        let waiting = command.stdout(Stdio::piped()).spawn().expect("start");
+        server.log.wait_for("asks: DRAINED");
+        Wait { place, path, server, client, waiting }
+    }
+
+    /// The exit status and the answers.
+    fn end(mut self) -> (Option<i32>, String) {
+        let status = wait_for_exit(&mut self.waiting);
+        let mut said = String::new();
+        self.waiting.stdout.take().expect("stdout").read_to_string(&mut said).expect("text");
+        (status.code(), said)
+    }
+}
+
+#[test]
+fn a_drain_is_waited_for_until_the_daemon_has_ended() {
+    for wait in [&[][..], &["600"]] {
+        let mut wait = Wait::begin(wait);
+        assert_eq!(wait.client.ask("RELEASE"), "RELEASED");
+        wait.client.shut_writing();
+        assert_eq!(wait.server.wait_for_exit().code(), Some(75));
+        assert_eq!(
+            wait.end(),
+            (Some(0), "OK draining, connections left: 1\nOK ended\n".to_owned())
+        );
+    }
+    let place = Place::with_daemon();
+    let path = place.path("c").display().to_string();
+    let _server = place.start(&["--control", &path]);
+    let at_once = order(&path, &["drain", "--wait", "--json"]);
+    assert_eq!(at_once.code, Some(0));
+    let last = at_once.stdout.lines().last().map(str::to_owned);
+    assert_eq!(last.as_deref(), Some(r#"{"answer":"OK ended","ok":true}"#));
+}
+
+/// Its own end, not that of the drain.
+#[test]
+fn a_drain_is_waited_for_until_the_daemon_is_stopped() {
+    let mut wait = Wait::begin(&[]);
+    wait.server.signal(Signal::TERM);
+    wait.server.wait_for_exit();
+    assert_eq!(wait.end().0, Some(0));
+}
+
+#[test]
+fn a_drain_is_waited_for_over_a_hot_restart() {
+    let mut wait = Wait::begin(&[]);
+    for times in 2..4 {
+        restart(&wait.server);
+        wait.server.log.wait_for_count("asks: DRAINED", times);
+    }
+    // Without a control socket nobody can be asked, but the process can be seen.
+    let closes = ["restart", "--control-socket", &wait.path, "--", "-l", "127.0.0.1", "-p", "0"];
+    assert_eq!(finish(&mut poolcounter("", &closes)).code, Some(0));
+    wait.client.settle();
+    assert!(wait.waiting.try_wait().expect("a child").is_none());
+    wait.client.shut_writing();
+    assert_eq!(wait.end().0, Some(0));
+}
+
+#[test]
+fn a_drain_that_takes_too_long_is_waited_for_no_longer() {
+    let wait = Wait::begin(&["1"]);
+    let said = "OK draining, connections left: 1\nERROR still draining\n".to_owned();
+    assert_eq!(wait.end(), (Some(1), said));
+}
+
+#[test]
+fn a_drain_that_is_undone_is_waited_for_no_longer() {
+    let mut wait = Wait::begin(&[]);
+    assert_eq!(order(&wait.path, &["undrain"]).code, Some(0));
+    wait.client.settle();
+    let said = "OK draining, connections left: 1\nERROR not draining\n".to_owned();
+    assert_eq!(wait.end(), (Some(2), said));
+    let nowhere = order("/nowhere/control.sock", &["drain", "--wait", "1"]);
+    assert_eq!(nowhere.code, Some(75));
+}
+
+/// Another process at the same path is another daemon, which does not drain.
+#[test]
+fn a_drain_is_over_when_another_daemon_has_taken_the_place() {
+    let mut wait = Wait::begin(&[]);
+    // It does not remove the file.
+    wait.server.signal(Signal::KILL);
+    wait.server.wait_for_exit();
+    let _next = wait.place.start(&["--control", &wait.path]);
+    assert_eq!(wait.end().0, Some(0));
 }

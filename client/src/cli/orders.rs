@@ -24,7 +24,7 @@ pub(super) struct OrderOptions {
         value_name = "PATH",
         default_value = "/run/poolcounter/control.sock"
     )]
-    socket: PathBuf,
+    pub(super) socket: PathBuf,
 
     /// Print the answer as JSON.
     #[arg(long)]
@@ -44,20 +44,27 @@ pub(super) fn order(words: &[String], options: &OrderOptions) -> ExitCode {
         return ExitCode::from(status::USAGE);
     }
     match ask_again_if_closed(&line, options) {
-        Ok(answer) => {
-            let is_obeyed = !answer.starts_with("ERROR");
-            let text = answer.trim_end();
-            match options.json {
-                true => say_json(&json!({ "ok": is_obeyed, "answer": text })),
-                false => say(text),
-            };
-            if is_obeyed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(e) => {
-            complain(&format!("{}: {e}", options.socket.display()));
-            ExitCode::from(status::NO_SERVER)
-        }
+        Ok(answer) if say_answer(&answer, options) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(e) => say_unheard(&e, options),
     }
+}
+
+/// Prints an answer; returns whether the order is obeyed.
+pub(super) fn say_answer(answer: &str, options: &OrderOptions) -> bool {
+    let is_obeyed = !answer.starts_with("ERROR");
+    let text = answer.trim_end();
+    match options.json {
+        true => say_json(&json!({ "ok": is_obeyed, "answer": text })),
+        false => say(text),
+    };
+    is_obeyed
+}
+
+/// Says why there is no answer.
+pub(super) fn say_unheard(why: &io::Error, options: &OrderOptions) -> ExitCode {
+    complain(&format!("{}: {why}", options.socket.display()));
+    ExitCode::from(status::NO_SERVER)
 }
 
 /// A hot restart closes our connection, and the same process goes on. A new process is
@@ -79,7 +86,7 @@ fn ask_again_if_closed(line: &str, options: &OrderOptions) -> io::Result<String>
     }
 }
 
-fn process_of(daemon: &UnixStream) -> Option<Pid> {
+pub(super) fn process_of(daemon: &UnixStream) -> Option<Pid> {
     socket_peercred(daemon).ok().map(|peer| peer.pid)
 }
 

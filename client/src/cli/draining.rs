@@ -1,0 +1,171 @@
+//! `drain`, and `--wait` for its end.
+
+use super::orders::{OrderOptions, order, process_of, say_answer, say_unheard};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+pub(super) const AFTER_HELP: &str = "\
+Exit status of --wait: 0 the daemon has ended, 1 it still drains, 2 it takes new clients
+again.";
+
+/// Options of a drain.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DrainOptions {
+    #[command(flatten)]
+    order: OrderOptions,
+
+    /// Wait until the daemon has ended, but no longer than SECONDS.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1)]
+    wait: Option<Option<u64>>,
+}
+
+impl DrainOptions {
+    pub(super) fn order(&self) -> &OrderOptions {
+        &self.order
+    }
+}
+
+/// What a drain comes to.
+enum Outcome {
+    Ended,
+    /// The time is over.
+    Drains,
+    /// It takes new clients again.
+    Undrained,
+    /// It does not obey, as it says.
+    Refused(String),
+}
+
+pub(super) fn drain(options: &DrainOptions) -> ExitCode {
+    let order_options = options.order();
+    let Some(limit_s) = options.wait else {
+        return order(&["DRAIN".to_owned()], order_options);
+    };
+    let (answer, status) = match drain_and_wait(limit_s, order_options) {
+        Ok(Outcome::Ended) => ("OK ended".to_owned(), 0),
+        Ok(Outcome::Drains) => ("ERROR still draining".to_owned(), 1),
+        Ok(Outcome::Undrained) => ("ERROR not draining".to_owned(), 2),
+        Ok(Outcome::Refused(why)) => return say_unheard(&io::Error::other(why), order_options),
+        Err(e) => return say_unheard(&e, order_options),
+    };
+    say_answer(&answer, order_options);
+    ExitCode::from(status)
+}
+
+fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Outcome> {
+    let until = limit_s.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
+    let mut waiting = Waiting::connect(options, until)?;
+    waiting.ask("DRAIN\nDRAINED\n");
+    loop {
+        match waiting.hear()? {
+            Heard::Late => return Ok(Outcome::Drains),
+            Heard::End => return Ok(Outcome::Ended),
+            Heard::Line(line) => match line.as_str() {
+                "OK drained" => return waiting.hear_end(),
+                "ERROR not draining" => return Ok(Outcome::Undrained),
+                line if line.starts_with("ERROR a hot restart") => waiting.ask("DRAINED\n"),
+                line if line.starts_with("ERROR") => return Ok(Outcome::Refused(line.to_owned())),
+                line => drop(say_answer(line, options)),
+            },
+            Heard::Closed if waiting.reconnect() => waiting.ask("DRAINED\n"),
+            Heard::Closed => return waiting.hear_end(),
+        }
+    }
+}
+
+/// A conversation with one daemon until its end, over its hot restarts.
+struct Waiting<'a> {
+    options: &'a OrderOptions,
+    until: Option<Instant>,
+    stream: UnixStream,
+    /// What the daemon has said of its next line.
+    heard: Vec<u8>,
+    /// `None` if it is in another container.
+    daemon: Option<Pid>,
+    /// Readable when the daemon has ended.
+    end: Option<OwnedFd>,
+}
+
+enum Heard {
+    Line(String),
+    /// The connection is closed: a hot restart or the end.
+    Closed,
+    /// The daemon has ended.
+    End,
+    Late,
+}
+
+impl Waiting<'_> {
+    fn connect(options: &OrderOptions, until: Option<Instant>) -> io::Result<Waiting<'_>> {
+        let stream = UnixStream::connect(&options.socket)?;
+        let daemon = process_of(&stream);
+        let end = daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok());
+        Ok(Waiting { options, until, stream, heard: Vec::new(), daemon, end })
+    }
+
+    /// Connects to the same daemon again, if it is there.
+    fn reconnect(&mut self) -> bool {
+        let Ok(stream) = UnixStream::connect(&self.options.socket) else { return false };
+        let is_same = self.daemon.is_none() || process_of(&stream) == self.daemon;
+        if is_same {
+            self.stream = stream;
+            self.heard.clear();
+        }
+        is_same
+    }
+
+    /// If the connection is closed already, that is heard.
+    fn ask(&mut self, request: &str) {
+        let _ = self.stream.write_all(request.as_bytes());
+    }
+
+    /// Waits for what comes next; what the daemon has said comes before its end.
+    fn hear(&mut self) -> io::Result<Heard> {
+        loop {
+            if let Some(len) = self.heard.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.heard.drain(..=len).collect();
+                return Ok(Heard::Line(String::from_utf8_lossy(&line[..len]).into_owned()));
+            }
+            let mut fds = vec![PollFd::new(&self.stream, PollFlags::IN)];
+            fds.extend(self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)));
+            if !wait_for_any(&mut fds, self.until)? {
+                return Ok(Heard::Late);
+            }
+            if fds[0].revents().is_empty() {
+                return Ok(Heard::End);
+            }
+            let mut buffer = [0; 1024];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Ok(Heard::Closed),
+                Ok(len) => self.heard.extend_from_slice(&buffer[..len]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(Heard::Closed),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Waits until the process has ended, which says nothing any more.
+    fn hear_end(&self) -> io::Result<Outcome> {
+        let Some(end) = &self.end else { return Ok(Outcome::Ended) };
+        let has_ended = wait_for_any(&mut [PollFd::new(end, PollFlags::IN)], self.until)?;
+        Ok(if has_ended { Outcome::Ended } else { Outcome::Drains })
+    }
+}
+
+/// Whether one of them is ready before the time is over.
+fn wait_for_any(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<bool> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout: Option<Timespec> = left.map(|left| left.try_into().expect("a short time"));
+        match poll(fds, timeout.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            ready => return Ok(ready? > 0),
+        }
+    }
+}
