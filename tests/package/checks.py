@@ -200,6 +200,7 @@ def static_binary_and_image(world):
                                stdout=subprocess.PIPE, check=True).stdout
     image = json.loads(inspected)["Docker"]["config"]
     expect(list(image["ExposedPorts"]) == ["7531/tcp"], f"exposed: {image['ExposedPorts']}")
+    expect(image["StopSignal"] == "SIGQUIT", f"a stop sends {image.get('StopSignal')}")
     run(world, [*buildah, "from", "--name", "box", "poolcounterd"])
     mounted = subprocess.run([*buildah, "mount", "box"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     files = [path for path in Path(mounted).rglob("*") if path.is_file()]

@@ -1,5 +1,7 @@
 """How systemd treats a drained daemon: without the socket unit, with it active, and
-with it stopped first."""
+with it stopped first; and how a stop drains."""
+
+import time
 
 from roots import eventually, expect
 from scenarios import expect_served, install_ours
@@ -108,4 +110,49 @@ def drain_with_socket_stopped(world, machine):
     expect_served(machine)
 
 
-ON_EVERY_SUITE = [drain, drain_with_socket_active, drain_with_socket_stopped]
+def stops_drain(world, machine):
+    """With the example drop-in, stop, restart and poweroff wait for who holds a lock."""
+    install_ours(machine)
+    machine.run("install -D -m 644 /usr/share/doc/poolcounter/examples/drain-on-stop.conf"
+                " /etc/systemd/system/poolcounter.service.d/drain-on-stop.conf")
+    machine.run("systemctl daemon-reload")
+    holds_through(machine, "stop", 1)
+    expect_drained(machine)
+    machine.run("systemctl start poolcounter")
+    before = machine.daemon()
+    holds_through(machine, "restart", 2)
+    eventually("another daemon has started", lambda: machine.show("MainPID") not in ("0", str(before)))
+    eventually("it listens", lambda: not machine.refuses())
+    expect_served(machine)
+    # A stop goes on with a drain, and ends with it.
+    with machine.connect() as client:
+        expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
+        begin_to_drain(machine, 3)
+        machine.run("systemctl --no-block stop poolcounter")
+        machine.run("sleep 3")
+        expect(machine.refuses(), "draining, and a newcomer is served")
+        expect(client.ask("RELEASE") == "RELEASED", "the client was cut off")
+    expect_drained(machine)
+    machine.run("systemctl start poolcounter")
+    with machine.connect() as client:
+        expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
+        machine.run("systemctl --no-block poweroff", check=False)
+        eventually("newcomers are refused", machine.refuses)
+        time.sleep(3)
+        expect(client.ask("RELEASE") == "RELEASED", "the client was cut off")
+    machine.reboot()
+    expect_served(machine)
+
+
+def holds_through(machine, command, count):
+    """Who holds a lock for three seconds more keeps it; newcomers are refused meanwhile."""
+    with machine.connect() as client:
+        expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
+        machine.run(f"systemctl --no-block {command} poolcounter")
+        wait_for_log(machine, "draining: no new clients", count)
+        machine.run("sleep 3")
+        expect(machine.refuses(), "draining, and a newcomer is served")
+        expect(client.ask("RELEASE") == "RELEASED", "the client was cut off")
+
+
+ON_EVERY_SUITE = [drain, drain_with_socket_active, drain_with_socket_stopped, stops_drain]
