@@ -10,6 +10,7 @@ mod addresses;
 mod admission;
 mod advice;
 mod asking;
+mod bound;
 mod clients;
 mod clock;
 mod connection;
@@ -77,7 +78,7 @@ pub use options::{Options, PORT, arguments_after_reload};
 pub use print_snapshot::print as print_snapshot;
 pub use rehearsal::rehearse;
 use restart::Restart;
-use resume::{Restored, insist, restore};
+use resume::{Restored, adopt, insist, restore};
 use serving::Serving;
 use std::ffi::OsString;
 use std::hash::RandomState;
@@ -152,8 +153,8 @@ impl Server {
     /// [`resume`] says why no step can fail.
     fn resume(options: Options, snapshot: OwnedFd) -> Result<Self, StartError> {
         let bytes = insist("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
-        let restored = restore(&bytes, &options, inherited_descriptor)
-            .map_err(|e| io::Error::other(e.to_string()))?;
+        let restored =
+            restore(&bytes, &options, adopt).map_err(|e| io::Error::other(e.to_string()))?;
         drop(bytes);
         let Restored { server: state, clients, engine, lost } = restored;
         let settings = state.settings;

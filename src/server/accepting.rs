@@ -3,8 +3,8 @@
 use super::addresses::Purpose;
 use super::listener::{Accepted, Life, Listener};
 use super::logging::limited;
+use super::socket::{PASSED_MAX, Socket};
 use super::world::event::{PollFd, PollFlags, Timespec, poll};
-use super::world::fd::OwnedFd;
 use super::world::fs::{metadata, read_dir};
 use super::world::io::Errno;
 use super::world::process::{Resource, getrlimit};
@@ -23,16 +23,17 @@ const DESCRIPTORS_RESERVED: usize = 7 + control::CONNECTIONS_MAX;
 /// Reserved as well if HTTP is served.
 const DESCRIPTORS_FOR_HTTP: usize = http::CONNECTIONS_MAX;
 
+/// Reserved as well if clients come by a Unix socket: what does not fit, the kernel closes.
+const DESCRIPTORS_FOR_PASSED: usize = PASSED_MAX;
+
 /// A pause ends when one of our connections closes. If other processes hold the
 /// machine's descriptors or memory, only a retry can tell.
 const RETRY_MS: u64 = 1_000;
 
 /// A new connection.
 pub(super) struct Newcomer {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Socket,
     pub(super) purpose: Purpose,
-    /// It came by a Unix socket.
-    pub(super) is_unix: bool,
 }
 
 /// Which listener's turn it is, and how many connections may be accepted.
@@ -67,7 +68,10 @@ impl Accepting {
     /// How many clients there are descriptors for.
     fn capacity(&self, listeners: &[Listener]) -> usize {
         let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
-        let reserved = DESCRIPTORS_RESERVED + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 };
+        let has_unix = listeners.iter().any(|l| l.is_unix && l.purpose() == Purpose::Clients);
+        let reserved = DESCRIPTORS_RESERVED
+            + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 }
+            + if has_unix { DESCRIPTORS_FOR_PASSED } else { 0 };
         self.limit.saturating_sub(self.others + listeners.len() + reserved).max(1)
     }
 
@@ -95,7 +99,7 @@ impl Accepting {
         while self.left > 0 {
             self.current = self.next_ready(listeners)?;
             let listener = &listeners[self.current];
-            let (purpose, is_unix) = (listener.purpose_of_next(), listener.is_unix);
+            let purpose = listener.purpose_of_next();
             // Operators and HTTP have descriptors in reserve.
             if purpose == Purpose::Clients && open >= self.capacity(listeners) {
                 self.wait_for_descriptor(listeners, Errno::MFILE, open, counters);
@@ -108,7 +112,7 @@ impl Accepting {
             self.left -= 1;
             match listeners[self.current].accept() {
                 Accepted::Connection(socket) => {
-                    return Some(Newcomer { socket, purpose, is_unix });
+                    return Some(Newcomer { socket, purpose });
                 }
                 Accepted::Aborted => {}
                 Accepted::Nobody => self.note_empty(listeners),

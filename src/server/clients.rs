@@ -7,9 +7,10 @@ use super::connection::{Connection, ConnectionState, Life};
 use super::input::{Input, SHARE_BYTES};
 use super::logging::limited;
 use super::options::Options;
+use super::socket::Socket;
 use super::stream::Flushed;
 use super::tokens::Source;
-use super::world::fd::{AsRawFd, OwnedFd};
+use super::world::fd::AsRawFd;
 use super::world::io::Errno;
 use super::world::mio::event::Event;
 use super::world::mio::unix::SourceFd;
@@ -78,13 +79,7 @@ impl Clients {
     }
 
     /// Serves a new connection, or closes it if it is not admitted.
-    pub(super) fn admit(
-        &mut self,
-        socket: OwnedFd,
-        is_unix: bool,
-        registry: &Registry,
-        counters: &mut Counters,
-    ) {
+    pub(super) fn admit(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
         if !self.admission.admits(&socket, self.slab.len(), counters) {
             return;
         }
@@ -100,7 +95,7 @@ impl Clients {
         self.last_serial = self.last_serial.wrapping_add(1);
         debug!("#{} connected: {}", self.last_serial, peer_of(&socket));
         counters.accepted_connections += 1;
-        let connection = entry.insert(Connection::new(socket, self.last_serial, is_unix));
+        let connection = entry.insert(Connection::new(socket, self.last_serial));
         self.admission.note_opened(slot, connection);
     }
 

@@ -1,8 +1,9 @@
 //! One client's connection: its stream, its unfinished line, its stage of life.
 
 use super::addresses::{address_of, peer_of};
+use super::socket::Socket;
 use super::stream::Stream;
-use super::world::fd::{AsRawFd, OwnedFd, RawFd};
+use super::world::fd::{AsRawFd, RawFd};
 use crate::engine::ClientId;
 use crate::protocol::lines::Lines;
 use serde::{Deserialize, Serialize};
@@ -109,7 +110,8 @@ impl ConnectionState {
 }
 
 impl Connection {
-    pub(super) fn new(socket: OwnedFd, serial: u32, is_unix: bool) -> Self {
+    pub(super) fn new(socket: Socket, serial: u32) -> Self {
+        let origin = Origin::first(socket.is_unix());
         Connection {
             stream: Stream::new(socket, serial),
             lines: Lines::default(),
@@ -120,7 +122,7 @@ impl Connection {
             watches_writable: false,
             is_parked: false,
             is_deaf: false,
-            origin: Origin::first(is_unix),
+            origin,
         }
     }
 
@@ -184,7 +186,7 @@ impl Connection {
     }
 
     /// Continues the connection of `state`.
-    pub(super) fn resume(socket: OwnedFd, state: ConnectionState) -> Self {
+    pub(super) fn resume(socket: Socket, state: ConnectionState) -> Self {
         let mut lines = Lines::resume(state.unfinished_line, state.skipping);
         lines.put_back(&state.unhandled);
         Connection {

@@ -4,6 +4,7 @@
 //! request ([`Request`]) and gets a line in answer, `OK …` or `ERROR …`; `HELP` gets
 //! several lines and a blank one.
 
+use super::socket::Socket;
 use super::stream::{Flushed, Stream};
 use super::sys::{self, Peer};
 use super::tokens::Source;
@@ -152,11 +153,11 @@ impl Control {
     }
 
     /// Serves a new connection, or refuses it.
-    pub(super) fn admit(&mut self, socket: OwnedFd, registry: &Registry) {
+    pub(super) fn admit(&mut self, socket: Socket, registry: &Registry) {
         if self.connections.len() >= CONNECTIONS_MAX {
             warn!("more than {CONNECTIONS_MAX} connections to the control socket");
             // Fails if the operator has gone.
-            let _ = send(&socket, b"ERROR too many control connections\n", SendFlags::NOSIGNAL);
+            let _ = send(&*socket, b"ERROR too many control connections\n", SendFlags::NOSIGNAL);
             return;
         }
         if let Err(e) = self.add(socket, registry) {
@@ -165,7 +166,7 @@ impl Control {
     }
 
     /// Serves a control connection.
-    fn add(&mut self, socket: OwnedFd, registry: &Registry) -> io::Result<()> {
+    fn add(&mut self, socket: Socket, registry: &Registry) -> io::Result<()> {
         let entry = self.connections.vacant_entry();
         let fd = socket.as_raw_fd();
         let token = Source::Operator(entry.key()).into();

@@ -8,9 +8,10 @@ mod pages;
 use super::addresses::{ip_of, peer_of};
 use super::asking::{Ask, HttpClient};
 use super::options::Options;
+use super::socket::Socket;
 use super::stream::{Flushed, Stream};
 use super::tokens::Source;
-use super::world::fd::{AsRawFd, OwnedFd};
+use super::world::fd::AsRawFd;
 use super::world::io::Errno;
 use super::world::mio::unix::SourceFd;
 use super::world::mio::{Interest, Registry};
@@ -93,7 +94,7 @@ impl Http {
     /// Serves a new connection, or closes it if its address is not admitted.
     pub(super) fn admit(
         &mut self,
-        socket: OwnedFd,
+        socket: Socket,
         registry: &Registry,
         is_draining: bool,
         now: Time,

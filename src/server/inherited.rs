@@ -2,7 +2,8 @@
 //! or as standard input.
 
 use super::addresses::{ListenError, UNIX_PREFIX};
-use super::listener::{Listener, Settings, bind_tcp};
+use super::bound::bind_tcp;
+use super::listener::{Listener, Settings};
 use super::world::io::fcntl_dupfd_cloexec;
 use super::world::net::sockopt;
 use super::world::{fs, sd_notify, stdio};

@@ -1,15 +1,15 @@
 //! One listening socket: our own, or an inherited one.
 
 use super::addresses::{Purpose, Wanted, name_of};
+use super::bound::Bound;
 use super::options::Options;
-use super::socket::{is_unix, set_options};
+use super::socket::{Socket, is_unix, set_options};
 use super::sys::inherited_descriptor;
 use super::unix_socket::{self, FileIdentity};
 use super::world::fd::{AsRawFd, OwnedFd, RawFd};
 use super::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use super::world::net::{
-    AddressFamily, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with,
-    sockopt,
+    Shutdown, SocketFlags, SocketType, accept_with, getsockname, listen, shutdown, sockopt,
 };
 use crate::engine::Time;
 use log::{error, warn};
@@ -88,7 +88,7 @@ pub struct ListenerState {
 
 /// The result of accepting once.
 pub(super) enum Accepted {
-    Connection(OwnedFd),
+    Connection(Socket),
     /// That client has left already; others may follow.
     Aborted,
     /// The queue is empty.
@@ -103,7 +103,7 @@ impl Listener {
     /// connection, which affect only that connection.
     pub(super) fn accept(&self) -> Accepted {
         match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-            Ok(socket) => Accepted::Connection(socket),
+            Ok(socket) => Accepted::Connection(Socket::new(socket, self.is_unix)),
             Err(Errno::AGAIN) => Accepted::Nobody,
             Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                 Accepted::OutOfDescriptors(e)
@@ -169,8 +169,9 @@ impl Listener {
     pub(super) fn resume(state: ListenerState) -> io::Result<Self> {
         let socket = inherited_descriptor(state.fd)?;
         let ListenerState { name, wanted, file, life, may_hold_clients, .. } = state;
-        let listener = Self::with(socket, name, wanted, file, life);
-        Ok(Listener { may_hold_clients, ..listener })
+        let mut listener = Self::with(socket, name, wanted, file, life);
+        listener.may_hold_clients = may_hold_clients;
+        Ok(listener)
     }
 
     fn with(
@@ -326,62 +327,13 @@ impl Listener {
     }
 }
 
-/// A bound socket that does not listen yet.
-#[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) socket: OwnedFd,
-    file: Option<FileIdentity>,
-}
-
-impl Bound {
-    /// Binds the `wanted` address or path.
-    ///
-    /// # Errors
-    /// The kernel's error. No file is left behind then.
-    pub(super) fn new(wanted: &Wanted, reuse_port: bool) -> io::Result<Self> {
-        match wanted {
-            Wanted::Tcp { address, .. } => {
-                // An IPv6 address other than `::` never serves IPv4.
-                Ok(Bound { socket: bind_tcp(*address, false, reuse_port)?, file: None })
-            }
-            Wanted::Unix { path, mode, group, .. } => {
-                let unix_socket::Bound { socket, file } =
-                    unix_socket::bind(path, *mode, group.as_deref())?;
-                Ok(Bound { socket, file: Some(file) })
-            }
+impl Drop for Listener {
+    /// Whoever is in the queue of a Unix socket may have passed descriptors already, which
+    /// [`Socket`] closes. From a socket that was passed to us, others may still accept.
+    fn drop(&mut self) {
+        if self.is_unix && !self.is_inherited() {
+            let _ = shutdown(&self.socket, Shutdown::Both);
+            while matches!(self.accept(), Accepted::Connection(_) | Accepted::Aborted) {}
         }
     }
-
-    pub(super) fn port(&self) -> Option<u16> {
-        SocketAddr::try_from(getsockname(&self.socket).ok()?).ok().map(|address| address.port())
-    }
-
-    /// It is not needed after all.
-    pub(super) fn discard(self, wanted: &Wanted) {
-        if let (Wanted::Unix { path, .. }, Some(file)) = (wanted, self.file) {
-            unix_socket::remove(path, file);
-        }
-    }
-}
-
-/// A TCP socket bound to `address`.
-///
-/// # Errors
-/// The kernel's error.
-pub(super) fn bind_tcp(
-    address: SocketAddr,
-    v6_only: bool,
-    reuse_port: bool,
-) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    // A restart must not wait for old connections to leave TIME_WAIT.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, reuse_port)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, v6_only)?;
-    }
-    bind(&socket, &address)?;
-    Ok(socket)
 }

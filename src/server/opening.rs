@@ -1,7 +1,8 @@
 //! Opens listeners for a cold start, a reload and UNDRAIN: all or none.
 
 use super::addresses::{ListenError, Wanted, overlap};
-use super::listener::{Bound, Listener, Settings};
+use super::bound::Bound;
+use super::listener::{Listener, Settings};
 use super::unix_socket;
 use super::world::io::Errno;
 use super::world::net::sockopt;

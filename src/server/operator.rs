@@ -2,6 +2,7 @@
 
 use super::control::{Control, ControlClient, Request};
 use super::hangup;
+use super::socket::Socket;
 use super::sys;
 use super::tokens::{Source, watch};
 use super::world::fd::{BorrowedFd, OwnedFd};
@@ -51,7 +52,7 @@ impl Operator {
     }
 
     /// Serves a new control connection.
-    pub(super) fn admit(&mut self, socket: OwnedFd, registry: &Registry) {
+    pub(super) fn admit(&mut self, socket: Socket, registry: &Registry) {
         self.control.admit(socket, registry);
     }
 

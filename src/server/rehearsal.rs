@@ -9,6 +9,7 @@ use super::options::Options;
 use super::resume::{Restored, restore};
 use super::serving::Serving;
 use super::snapshot::ServerState;
+use super::socket::Socket;
 use super::sys::{self, inherited_descriptor};
 use super::trial::Answer;
 use super::world::fd::{OwnedFd, RawFd};
@@ -48,10 +49,10 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
 /// Restores what was handed over, and finds the snapshot at each descriptor, where the
 /// old image has put it in place of a socket.
 fn take_over(snapshot: OwnedFd, options: &Options) -> Result<Restored, String> {
-    let adopt = |number| {
+    let adopt = |number, _| {
         let stand_in = inherited_descriptor(number)?;
         match is_same_file(&stand_in, &snapshot) {
-            true => Ok(stand_in),
+            true => Ok(Socket::new(stand_in, /* is_unix */ false)),
             false => Err(io::Error::other("it was replaced")),
         }
     };
@@ -61,7 +62,8 @@ fn take_over(snapshot: OwnedFd, options: &Options) -> Result<Restored, String> {
         return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
     }
     for number in others(&restored.server) {
-        adopt(number).map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
+        adopt(number, false)
+            .map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
     }
     Ok(restored)
 }
@@ -80,8 +82,9 @@ fn read_standard_input(options: &Options) -> Result<Restored, String> {
                     the daemon in the same process, with its environment"
             .to_owned());
     }
-    // Stands in for each connection.
-    let stand_in = |_| Ok(fcntl_dupfd_cloexec(stdio::stdout(), 3)?);
+    // Stands in for each connection. As a Unix socket it would be shut down.
+    let stand_in =
+        |_, _| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
     restore(&bytes, options, stand_in).map_err(|e| e.to_string())
 }
 

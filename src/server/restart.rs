@@ -14,6 +14,7 @@ use super::listener::Listener;
 use super::logging;
 use super::serving::Serving;
 use super::snapshot::{self, Gist, ServerState, Settings};
+use super::socket::Socket;
 use super::sys;
 use super::tokens::{Source, watch};
 use super::trial::{Consent, Trial};
@@ -227,8 +228,9 @@ pub(super) fn answer_requester(requester: Option<RawFd>, version: &str) {
     let Some(Ok(socket)) = requester.map(sys::inherited_descriptor) else {
         return;
     };
+    let socket = Socket::new(socket, true);
     let answer = format!("OK restarted, poolcounterd {version}\n");
-    if let Err(e) = send(&socket, answer.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+    if let Err(e) = send(&*socket, answer.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         warn!("the operator who asked for the hot restart is gone: {e}");
     }
 }

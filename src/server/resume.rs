@@ -34,7 +34,9 @@ use super::clock;
 use super::connection::Connection;
 use super::options::Options;
 use super::snapshot::{Gist, Reader, ServerState, SnapshotError};
-use super::world::fd::{OwnedFd, RawFd};
+use super::socket::Socket;
+use super::sys::inherited_descriptor;
+use super::world::fd::RawFd;
 use super::world::io::Errno;
 use super::world::{Engine, thread};
 use crate::engine::ClientId;
@@ -53,22 +55,30 @@ pub(super) struct Restored {
     pub(super) lost: Vec<(ClientId, io::Error)>,
 }
 
-/// Reads a snapshot, in a trial as in the restart itself. `adopt` takes over the
-/// descriptor of a connection.
+/// Takes over the socket of a connection that the old image has left.
+///
+/// # Errors
+/// It has not.
+pub(super) fn adopt(fd: RawFd, is_unix: bool) -> io::Result<Socket> {
+    Ok(Socket::new(inherited_descriptor(fd)?, is_unix))
+}
+
+/// Reads a snapshot, in a trial as in the restart itself. `adopt` takes over
+/// the socket of a connection, and whether it is a Unix socket.
 ///
 /// # Errors
 /// Why no daemon can have written it.
 pub(super) fn restore(
     bytes: &[u8],
     options: &Options,
-    mut adopt: impl FnMut(RawFd) -> io::Result<OwnedFd>,
+    mut adopt: impl FnMut(RawFd, bool) -> io::Result<Socket>,
 ) -> Result<Restored, SnapshotError> {
     let mut reader = Reader::new(bytes)?;
     let mut connections = Vec::new();
     let mut lost = Vec::new();
     for state in reader.connections() {
         let state = state?;
-        match adopt(state.fd) {
+        match adopt(state.fd, state.unix) {
             Ok(socket) => {
                 connections.push((state.slot as usize, Connection::resume(socket, state)));
             }

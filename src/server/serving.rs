@@ -14,9 +14,9 @@ use super::logging::limited;
 use super::memory::Tidier;
 use super::options::Options;
 use super::reporting::Reporting;
+use super::socket::Socket;
 use super::sys;
 use super::tokens::Source;
-use super::world::fd::OwnedFd;
 use super::world::mio::{Events, Poll, Registry};
 use super::world::{Engine, thread};
 use crate::engine::{ClientId, Time};
@@ -115,7 +115,7 @@ impl Serving {
     }
 
     /// Accepts new connections; passes on those of operators.
-    pub(super) fn accept(&mut self, mut operators: impl FnMut(OwnedFd, &Registry)) {
+    pub(super) fn accept(&mut self, mut operators: impl FnMut(Socket, &Registry)) {
         let counters = &mut self.engine.counters;
         let registry = self.poll.registry();
         let is_draining = self.listeners.is_draining();
@@ -125,9 +125,9 @@ impl Serving {
             let Some(newcomer) = self.listeners.next(open, has_room_for_http, counters) else {
                 break;
             };
-            let Newcomer { socket, purpose, is_unix } = newcomer;
+            let Newcomer { socket, purpose } = newcomer;
             match purpose {
-                Purpose::Clients => self.clients.admit(socket, is_unix, registry, counters),
+                Purpose::Clients => self.clients.admit(socket, registry, counters),
                 Purpose::Control => operators(socket, registry),
                 Purpose::Http => self.http.admit(socket, registry, is_draining, self.turn_began),
             }
@@ -136,7 +136,7 @@ impl Serving {
     }
 
     /// Accepts the last newcomers of closing listeners, as far as descriptors suffice.
-    pub(super) fn accept_last(&mut self, operators: impl FnMut(OwnedFd, &Registry)) {
+    pub(super) fn accept_last(&mut self, operators: impl FnMut(Socket, &Registry)) {
         self.listeners.start_last_batch();
         self.accept(operators);
     }

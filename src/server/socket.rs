@@ -1,9 +1,100 @@
-//! Options of sockets.
+//! A connection's socket, and options of sockets.
 
+use super::sys::refuse_passed;
 use super::world::fd::OwnedFd;
-use super::world::net::{AddressFamily, sockopt};
-use std::io;
+use super::world::io::Errno;
+use super::world::net::{AddressFamily, RecvFlags, Shutdown, recv, shutdown, sockopt};
+use super::world::net::{RecvAncillaryBuffer, RecvAncillaryMessage, recvmsg};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::time::Duration;
+
+/// How many descriptors a message may bring: SCM_MAX_FD, unix(7).
+pub(super) const PASSED_MAX: usize = 253;
+
+/// Room for them, and for whatever else the kernel may say of a message.
+const PASSED_BYTES: usize = 4 * PASSED_MAX + 1024;
+
+/// The socket of a connection, TCP or Unix.
+///
+/// A Unix socket may bring descriptors that nobody has asked for. What is not received,
+/// the kernel closes itself, and if that is the last copy of a TCP socket that lingers
+/// (socket(7), SO_LINGER), the loop stands still for as long as the sender likes. So they
+/// are received, until no more can come, and closed so that none lingers. (Since Linux 6.16
+/// the listener refuses them: `sys::refuse_passed`.)
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    is_unix: bool,
+}
+
+impl Socket {
+    pub(super) fn new(fd: OwnedFd, is_unix: bool) -> Self {
+        if is_unix {
+            // The kernel discards urgent bytes that nobody asks for, with what they bring.
+            // It fails only if there are none.
+            let _ = sockopt::set_socket_oobinline(&fd, true);
+        }
+        Socket { fd, is_unix }
+    }
+
+    pub(super) fn is_unix(&self) -> bool {
+        self.is_unix
+    }
+
+    /// Receives once; 0 means the end of input.
+    ///
+    /// # Errors
+    /// The error of recv(2); `AGAIN` if there is nothing to read.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            let received = match self.is_unix {
+                true => self.receive_without_passed(buffer),
+                false => recv(&self.fd, &mut *buffer, RecvFlags::empty()).map(|(len, _)| len),
+            };
+            if received != Err(Errno::INTR) {
+                return received;
+            }
+        }
+    }
+
+    fn receive_without_passed(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut room = [MaybeUninit::uninit(); PASSED_BYTES];
+        let mut passed = RecvAncillaryBuffer::new(&mut room);
+        let mut bytes = [IoSliceMut::new(buffer)];
+        let received = recvmsg(&self.fd, &mut bytes, &mut passed, RecvFlags::CMSG_CLOEXEC)?;
+        for message in passed.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                for descriptor in descriptors {
+                    // It fails for what is not a socket.
+                    let _ = sockopt::set_socket_linger(&descriptor, None);
+                }
+            }
+        }
+        Ok(received.bytes)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if !self.is_unix {
+            return;
+        }
+        // From here on nothing is added to what its sender's buffer could hold.
+        let _ = shutdown(&self.fd, Shutdown::Both);
+        let mut buffer = [0; 4096];
+        while self.receive(&mut buffer).is_ok_and(|len| len > 0) {}
+    }
+}
+
+impl Deref for Socket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
 
 /// Sets the options of a listening socket that its connections inherit.
 pub(super) fn set_options(socket: &OwnedFd, keepalive_s: u32) -> io::Result<()> {
@@ -13,6 +104,8 @@ pub(super) fn set_options(socket: &OwnedFd, keepalive_s: u32) -> io::Result<()> 
         sockopt::set_socket_reuseaddr(socket, true)?;
         sockopt::set_tcp_nodelay(socket, true)?;
         set_keepalive(socket, keepalive_s)?;
+    } else {
+        refuse_passed(socket);
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! A socket and its pending output: what a client and a control connection share.
 
+use super::socket::Socket;
 use super::world::fd::OwnedFd;
 use super::world::io::Errno;
-use super::world::net::{RecvFlags, SendFlags, recv, send};
+use super::world::net::{SendFlags, send};
 use std::borrow::Cow;
 
 /// How much output a peer may leave unread beyond the kernel's buffer: some eighty
@@ -13,11 +14,10 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// let a slow reader cost twice what it may leave unread.
 const OUTPUT_STEP_BYTES: usize = 4096;
 
-/// A stream socket, TCP or Unix, and its unsent output.
+/// A connection's socket and its unsent output.
 #[derive(Debug)]
 pub(super) struct Stream {
-    socket: OwnedFd,
-    /// Beside the descriptor, where it takes no memory.
+    socket: Socket,
     serial: u32,
     /// A single reply is borrowed, so the usual case allocates nothing.
     output: Cow<'static, [u8]>,
@@ -35,12 +35,12 @@ pub(super) enum Flushed {
 }
 
 impl Stream {
-    pub(super) fn new(socket: OwnedFd, serial: u32) -> Self {
+    pub(super) fn new(socket: Socket, serial: u32) -> Self {
         Stream { socket, serial, output: Cow::Borrowed(b"") }
     }
 
     /// Continues a stream of the old image, with its unsent output.
-    pub(super) fn resume(socket: OwnedFd, serial: u32, unsent: Vec<u8>) -> Self {
+    pub(super) fn resume(socket: Socket, serial: u32, unsent: Vec<u8>) -> Self {
         Stream { socket, serial, output: unsent.into() }
     }
 
@@ -77,12 +77,7 @@ impl Stream {
     /// # Errors
     /// The error of recv(2); `AGAIN` if there is nothing to read.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        loop {
-            match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
-                Err(Errno::INTR) => {}
-                result => return result.map(|(len, _)| len),
-            }
-        }
+        self.socket.receive(buffer)
     }
 
     /// Appends to the output, for the next flush.
@@ -106,7 +101,7 @@ impl Stream {
                 break Flushed::All;
             }
             // SIGPIPE is ignored anyway; NOSIGNAL does not depend on it.
-            match send(&self.socket, &self.output[sent..], SendFlags::NOSIGNAL) {
+            match send(self.socket(), &self.output[sent..], SendFlags::NOSIGNAL) {
                 Ok(len) => sent += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break Flushed::Blocked,

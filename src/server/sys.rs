@@ -115,6 +115,21 @@ pub(super) fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
     Ok(Peer { uid: credentials.uid, pid })
 }
 
+/// Makes a listening Unix socket refuse descriptors: who sends some gets EPERM, and those
+/// of the kernel itself don't come either. Linux before 6.16, or 6.5, does not know these
+/// options.
+pub(super) fn refuse_passed(socket: impl AsFd) {
+    const SO_PASSPIDFD: i32 = 76;
+    const SO_PASSRIGHTS: i32 = 83;
+    let no: libc::c_int = 0;
+    let len = size_of_val(&no) as libc::socklen_t;
+    for option in [SO_PASSPIDFD, SO_PASSRIGHTS] {
+        let fd = socket.as_fd().as_raw_fd();
+        // SAFETY: the pointer is to a local value, and `len` is its size.
+        unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const no).cast(), len) };
+    }
+}
+
 /// Forks a child with a copy of this process's memory. It runs `work` and exits with
 /// the status that `work` returns. It keeps only the standard streams and the
 /// descriptors in `kept`.

@@ -56,6 +56,10 @@ pub(crate) enum File {
     Child(i32),
     /// The pipe that the daemon's log goes to.
     Log,
+    /// A socket that a client has passed: whoever closes it waits, if it lingers.
+    Passed {
+        lingers: bool,
+    },
 }
 
 /// A descriptor.
@@ -345,6 +349,11 @@ impl Kernel {
         self.open_from(0, file, true)
     }
 
+    /// Whether there is no descriptor left, or was none for something.
+    pub(crate) fn was_full(&self) -> bool {
+        self.table().len() as u64 >= self.descriptors_max || self.last_full_ns == self.now_ns
+    }
+
     pub(crate) fn descriptor(&self, fd: RawFd) -> Result<Descriptor, Errno> {
         self.table().get(&fd).copied().ok_or(Errno::BADF)
     }
@@ -399,8 +408,10 @@ impl Kernel {
         let Some(ended) = self.files.try_remove(file) else {
             return;
         };
-        if let File::Socket(socket) = ended {
-            self.end_socket(socket);
+        match ended {
+            File::Socket(socket) => self.end_socket(socket),
+            File::Passed { lingers } => self.calls.lingers += usize::from(lingers),
+            _ => {}
         }
     }
 

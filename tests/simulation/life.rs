@@ -65,6 +65,7 @@ impl Play {
         self.operators.note_restart(&seen);
         self.check_connections()?;
         rules::check_browsers(self)?;
+        rules::check_lingering()?;
         let server = self.server.as_ref().expect("it runs");
         check_kept(server, &addresses)?;
         check_found(server)?;
@@ -82,6 +83,7 @@ impl Play {
         let connections = self.connections.len() + clients_waiting(&server.options);
         self.told.check_end(end, connections)?;
         server.stop();
+        rules::check_lingering()?;
         manager::check_last_words(self)?;
         kernel(|k| k.end_process());
         Ok(())

@@ -41,6 +41,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_counters(play)?;
     check_descriptors(play)?;
     check_accepting()?;
+    check_lingering()?;
     check_reserve(play, before)?;
     check_browsers(play)?;
     check_alone()?;
@@ -60,6 +61,15 @@ fn check_timeouts(play: &Play, before: &Before) -> Result<(), Violation> {
         Some(expired) if expired >= began => Ok(()),
         last => Err(format!("a turn at {began:?} ends no waits; the last one that did: {last:?}")),
     }
+}
+
+/// No socket that a client has passed lingers when it is closed, unless there was no
+/// descriptor for it.
+pub(crate) fn check_lingering() -> Result<(), Violation> {
+    kernel(|k| match k.calls.lingers {
+        n if n > 0 && !k.was_full() => Err(format!("{n} passed sockets lingered")),
+        _ => Ok(()),
+    })
 }
 
 /// What a client may cost.

@@ -2,7 +2,7 @@
 
 use super::browsers::{HTTP, HTTP_PORT};
 use super::kernel::kernel;
-use super::kernel::streams::{Local, Role, Socket};
+use super::kernel::streams::{Family, Local, Role, Socket};
 use super::kernel::{Call, File};
 use super::oracle::Violation;
 use super::play::Play;
@@ -214,22 +214,24 @@ pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
 }
 
 /// Descriptors that clients leave to hot restarts and operators, and to HTTP, if that is
-/// served.
-fn reserved() -> usize {
+/// served, and to what clients of a Unix socket may pass.
+fn reserved(options: &Options) -> usize {
     let http = listening(|socket| match &socket.local {
         Some(Local::Tcp(address)) => address.port() == HTTP_PORT,
         _ => false,
     });
-    7 + 16 + if http.contains(&true) { 16 } else { 0 }
+    let unix = listening(|socket| socket.family == Family::Unix && is_for_clients(socket, options));
+    let passed = if unix.contains(&true) { 253 } else { 0 };
+    7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
 }
 
 /// Newcomers leave free what docs/operations.md names, of the highest limit that this
 /// image has had: a limit that was lowered is noticed once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &Before) -> Result<(), Violation> {
-    let serving = &play.server.as_ref().expect("it runs").serving;
+    let Server { serving, options, .. } = play.server.as_ref().expect("it runs");
     let (clients, listeners) = (serving.clients.len(), serving.listeners.all().len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
-    let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved();
+    let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved(options);
     // One client is served in any case.
     if clients > before.clients && clients > limit.saturating_sub(others).max(1) {
         return Err(format!("{clients} clients, with {others} other descriptors of {limit}"));
@@ -243,7 +245,8 @@ pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let waiting = clients_waiting(&server.options);
     let listeners = listening(|_| ()).len();
-    let used = server.serving.clients.len() + listeners + OTHER_DESCRIPTORS_MAX + reserved();
+    let others = listeners + OTHER_DESCRIPTORS_MAX + reserved(&server.options);
+    let used = server.serving.clients.len() + others;
     let (limit, is_recent) = kernel(|k| {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)

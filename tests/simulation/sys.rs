@@ -44,6 +44,9 @@ pub(in crate::server) fn peer_of<Socket>(_socket: Socket) -> io::Result<Peer> {
     }
 }
 
+/// The kernel is older than that.
+pub(in crate::server) fn refuse_passed<Socket>(_socket: Socket) {}
+
 /// Runs the child's work at once; the daemon hears later that it has ended.
 pub(in crate::server) fn fork_apart(
     kept: [RawFd; 2],

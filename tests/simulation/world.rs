@@ -47,6 +47,12 @@ pub(in crate::server) mod fd {
 
     pub(in crate::server) trait AsFd {
         fn as_fd(&self) -> BorrowedFd<'_>;
+
+        /// Whether the image that opened it still runs. What is left of an older one does
+        /// nothing.
+        fn is_current(&self) -> bool {
+            true
+        }
     }
 
     pub(in crate::server) trait AsRawFd {
@@ -56,6 +62,10 @@ pub(in crate::server) mod fd {
     impl AsFd for OwnedFd {
         fn as_fd(&self) -> BorrowedFd<'_> {
             BorrowedFd(self.fd, PhantomData)
+        }
+
+        fn is_current(&self) -> bool {
+            kernel(|k| k.image == self.image)
         }
     }
 
@@ -68,6 +78,10 @@ pub(in crate::server) mod fd {
     impl<T: AsFd> AsFd for &T {
         fn as_fd(&self) -> BorrowedFd<'_> {
             T::as_fd(self)
+        }
+
+        fn is_current(&self) -> bool {
+            T::is_current(self)
         }
     }
 

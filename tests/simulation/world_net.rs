@@ -10,6 +10,8 @@ pub(in crate::server) mod net {
         AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags,
         SocketType,
     };
+    use std::io::IoSliceMut;
+    use std::mem::MaybeUninit;
     use std::net::SocketAddr;
 
     /// What a socket can be bound or connected to.
@@ -79,6 +81,9 @@ pub(in crate::server) mod net {
         fd: impl AsFd,
         flags: SocketFlags,
     ) -> Result<OwnedFd, Errno> {
+        if !fd.is_current() {
+            return Err(Errno::BADF);
+        }
         let fd = number(fd);
         with_flags(OwnedFd::new(kernel(|k| k.accept(fd))?), flags)
     }
@@ -89,8 +94,51 @@ pub(in crate::server) mod net {
         _flags: RecvFlags,
     ) -> Result<(usize, usize), Errno> {
         let fd = number(fd);
-        let len = kernel(|k| k.receive(fd, buffer))?;
+        // Without room for descriptors, the kernel closes them.
+        let (len, passed) = kernel(|k| k.receive(fd, buffer))?;
+        kernel(|k| passed.into_iter().for_each(|file| k.release(file)));
         Ok((len, len))
+    }
+
+    /// Room for descriptors.
+    pub(in crate::server) struct RecvAncillaryBuffer(Vec<OwnedFd>);
+
+    impl RecvAncillaryBuffer {
+        pub(in crate::server) fn new(_room: &mut [MaybeUninit<u8>]) -> Self {
+            RecvAncillaryBuffer(Vec::new())
+        }
+
+        pub(in crate::server) fn drain(&mut self) -> impl Iterator<Item = RecvAncillaryMessage> {
+            let fds = std::mem::take(&mut self.0);
+            (!fds.is_empty()).then(|| RecvAncillaryMessage::ScmRights(fds.into_iter())).into_iter()
+        }
+    }
+
+    #[allow(dead_code)]
+    pub(in crate::server) enum RecvAncillaryMessage {
+        ScmRights(std::vec::IntoIter<OwnedFd>),
+        Other,
+    }
+
+    pub(in crate::server) struct RecvMsg {
+        pub(in crate::server) bytes: usize,
+    }
+
+    pub(in crate::server) fn recvmsg(
+        fd: impl AsFd,
+        buffers: &mut [IoSliceMut<'_>],
+        room: &mut RecvAncillaryBuffer,
+        _flags: RecvFlags,
+    ) -> Result<RecvMsg, Errno> {
+        if !fd.is_current() {
+            return Err(Errno::BADF);
+        }
+        let fd = number(fd);
+        let (bytes, passed) = kernel(|k| k.receive(fd, &mut buffers[0]))?;
+        // What there is no number for, the kernel closes.
+        let fds = passed.into_iter().filter_map(|file| kernel(|k| k.open_from(0, file, true)).ok());
+        room.0.extend(fds.map(OwnedFd::new));
+        Ok(RecvMsg { bytes })
     }
 
     /// Also to the service manager, and to a log that is a socket.
@@ -107,11 +155,16 @@ pub(in crate::server) mod net {
         })
     }
 
-    /// Of the writing side alone.
+    /// Of the writing side, or of both.
     pub(in crate::server) fn shutdown(fd: impl AsFd, how: Shutdown) -> Result<(), Errno> {
-        assert_eq!(how, Shutdown::Write);
+        if !fd.is_current() {
+            return Err(Errno::BADF);
+        }
         let fd = number(fd);
-        kernel(|k| k.shut_writing(fd))
+        kernel(|k| match how {
+            Shutdown::Write => k.shut_writing(fd),
+            _ => k.shut_both(fd),
+        })
     }
 
     fn any(address: Local) -> SocketAddrAny {
@@ -182,6 +235,22 @@ pub(in crate::server) mod net {
             })
         }
 
+        /// Only that a socket lingers no more.
+        pub(in crate::server) fn set_socket_linger(
+            fd: impl AsFd,
+            linger: Option<Duration>,
+        ) -> Result<(), Errno> {
+            assert_eq!(linger, None);
+            let fd = number(fd);
+            kernel(|k| match k.file(fd)? {
+                File::Passed { lingers } => {
+                    *lingers = false;
+                    Ok(())
+                }
+                _ => Err(Errno::NOTSOCK),
+            })
+        }
+
         macro_rules! flags {
             ($($function:ident $name:literal;)*) => {$(
                 pub(in crate::server) fn $function(fd: impl AsFd, on: bool) -> Result<(), Errno> {
@@ -192,6 +261,7 @@ pub(in crate::server) mod net {
 
         flags! {
             set_socket_keepalive "keepalive";
+            set_socket_oobinline "oobinline";
             set_socket_reuseaddr "reuseaddr";
             set_socket_reuseport "reuseport";
             set_ipv6_v6only "v6only";

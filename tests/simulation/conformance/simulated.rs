@@ -183,7 +183,7 @@ impl Simulated {
             Step::Receive { len, .. } => {
                 let mut buffer = vec![0; len];
                 match kernel(|k| k.receive(fd, &mut buffer)) {
-                    Ok(len) => Answer::Received(buffer[..len].to_vec()),
+                    Ok((len, _)) => Answer::Received(buffer[..len].to_vec()),
                     Err(errno) => Answer::Failed(errno),
                 }
             }

@@ -45,6 +45,8 @@ pub(crate) struct Calls {
     pub(crate) accepted: usize,
     /// Calls of accept(2) within a second after it failed there for no known reason.
     pub(crate) accepted_too_soon: usize,
+    /// Passed sockets that lingered when they were closed.
+    pub(crate) lingers: usize,
     pub(crate) sends: usize,
     pub(crate) receives: usize,
     pub(crate) events: usize,

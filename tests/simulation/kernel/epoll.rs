@@ -57,7 +57,7 @@ impl Kernel {
             File::Child(pid) => is(self.has_ended(*pid)),
             File::Log if !self.log.has_room() => EventFlags::empty(),
             File::Log | File::Null | File::Memory(_) => EventFlags::IN | EventFlags::OUT,
-            File::Epoll(_) => EventFlags::empty(),
+            File::Epoll(_) | File::Passed { .. } => EventFlags::empty(),
         }
     }
 

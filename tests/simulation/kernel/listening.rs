@@ -16,6 +16,8 @@ const ACCEPT_RETRY_NS: u64 = 1_000_000_000;
 pub(crate) struct Queue {
     pub(crate) waiting: VecDeque<FileId>,
     pub(crate) backlog: usize,
+    /// Of a Unix socket: newcomers are refused, and who waits is only to be closed.
+    pub(super) is_shut: bool,
 }
 
 /// The answer to a connect(2).
@@ -167,13 +169,19 @@ impl Kernel {
         let Role::Listening(queue) = &mut self.socket(fd)?.role else {
             return Err(Errno::INVAL);
         };
+        let is_shut = queue.is_shut;
         if queue.waiting.is_empty() {
-            return Err(if is_full { Errno::MFILE } else { Errno::AGAIN });
+            let nobody = if is_shut { Errno::INVAL } else { Errno::AGAIN };
+            return Err(if is_full { Errno::MFILE } else { nobody });
         }
         if is_full {
             return Err(Errno::MFILE);
         }
         let file = queue.waiting.pop_front().expect("waits");
+        if is_shut {
+            self.note_dropped(file);
+            return self.open_from(0, file, true);
+        }
         self.calls.accepted += 1;
         let File::Socket(socket) = &self.files[file] else { unreachable!("a socket") };
         let to = socket.local.clone().expect("an address");
@@ -217,6 +225,9 @@ impl Kernel {
         };
         let File::Socket(socket) = &self.files[listener] else { unreachable!("a socket") };
         let Role::Listening(queue) = &socket.role else { unreachable!("it listens") };
+        if queue.is_shut {
+            return Connected::Refused;
+        }
         if queue.waiting.len() > queue.backlog {
             return Connected::NotNow;
         }

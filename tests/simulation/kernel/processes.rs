@@ -146,7 +146,10 @@ impl Kernel {
         let closed: Table =
             self.table().clone().into_iter().filter(|(_, d)| d.closes_on_exec).collect();
         self.table_mut().retain(|_, descriptor| !descriptor.closes_on_exec);
+        // Operators may pass what they like.
+        let lingers = self.calls.lingers;
         self.release_all(closed.values());
+        self.calls.lingers = lingers;
         Ok(())
     }
 

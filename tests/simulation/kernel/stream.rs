@@ -34,7 +34,7 @@ pub(crate) struct Stream {
     pub(crate) arrived_max: usize,
     /// Where in `arrived` data begins and ends that came with a descriptor: a receive that
     /// touches its beginning ends with it.
-    passed: VecDeque<(usize, usize)>,
+    pub(super) passed: VecDeque<(usize, usize)>,
     /// Where urgent data stood in `arrived`: a receive ends there once.
     pub(super) mark: Option<usize>,
     pub(super) is_urgent: bool,
@@ -55,6 +55,9 @@ pub(crate) struct Stream {
     pub(super) read_of_first: usize,
     /// The daemon sends no more.
     pub(crate) is_shut: bool,
+    /// Nor does it want any more: what it receives, it discards.
+    pub(super) is_shut_both: bool,
+    pub(super) lost_input: bool,
     /// The peer has closed: what is sent to it is answered with a reset.
     pub(crate) is_closed_there: bool,
     /// When a vanished host is noticed.
@@ -83,6 +86,8 @@ impl Stream {
             pieces: VecDeque::new(),
             read_of_first: 0,
             is_shut: false,
+            is_shut_both: false,
+            lost_input: false,
             is_closed_there: false,
             times_out_ns: None,
             is_unacknowledged: false,

@@ -88,16 +88,24 @@ impl Kernel {
         self.stream(file).ok_or(Errno::NOTCONN)
     }
 
-    /// recv(2), without blocking.
-    pub(crate) fn receive(&mut self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    /// recv(2), without blocking. Returns what was passed too.
+    pub(crate) fn receive(
+        &mut self,
+        fd: RawFd,
+        buffer: &mut [u8],
+    ) -> Result<(usize, Vec<FileId>), Errno> {
+        if let Some(discarded) = self.discard(fd, buffer) {
+            return discarded;
+        }
         self.let_arrive();
         self.calls.receives += 1;
         if let Err(errno) = self.fault(Call::Receive) {
-            return self.receive_failed(fd, errno);
+            return self.receive_failed(fd, errno).map(|len| (len, Vec::new()));
         }
         let stream = self.stream_of(fd)?;
-        let (peer, is_unix) = (stream.peer, stream.is_unix());
+        let (peer, is_unix, passed) = (stream.peer, stream.is_unix(), stream.passed.len());
         let received = stream.receive(buffer);
+        let passed = passed - stream.passed.len();
         match received {
             Ok(0) => self.note(Seen::EndReceived(peer)),
             Ok(len) if is_unix => self.note(Seen::Input(peer, buffer[..len].to_vec())),
@@ -110,7 +118,36 @@ impl Kernel {
         let len = received?;
         *self.calls.received.entry(peer).or_default() += len;
         self.calls.bytes.entry(peer).or_default().extend_from_slice(&buffer[..len]);
-        Ok(len)
+        Ok((len, self.passed_files(passed)))
+    }
+
+    fn passed_files(&mut self, count: usize) -> Vec<FileId> {
+        (0..count).map(|_| self.files.insert(File::Passed { lingers: true })).collect()
+    }
+
+    /// What is received after a shutdown of both sides is nobody's any more.
+    fn discard(
+        &mut self,
+        fd: RawFd,
+        buffer: &mut [u8],
+    ) -> Option<Result<(usize, Vec<FileId>), Errno>> {
+        let stream = self.stream_of(fd).ok().filter(|stream| stream.is_shut_both)?;
+        let passed = stream.passed.len();
+        let received = if stream.arrived.is_empty() { Ok(0) } else { stream.receive(buffer) };
+        let passed = passed - stream.passed.len();
+        Some(received.map(|len| (len, self.passed_files(passed))))
+    }
+
+    /// shutdown(2) of both sides of a Unix socket: what is there can still be received.
+    pub(crate) fn shut_both(&mut self, fd: RawFd) -> Result<(), Errno> {
+        if let Role::Listening(queue) = &mut self.socket(fd)?.role {
+            queue.is_shut = true;
+            return Ok(());
+        }
+        let stream = self.stream_of(fd)?;
+        stream.is_shut_both = true;
+        stream.lost_input = !stream.arrived.is_empty();
+        Ok(())
     }
 
     fn receive_failed(&mut self, fd: RawFd, errno: Errno) -> Result<usize, Errno> {
@@ -128,7 +165,7 @@ impl Kernel {
             return;
         };
         stream.lose(None);
-        stream.arrived.clear();
+        (stream.arrived, stream.passed) = (VecDeque::new(), VecDeque::new());
         (stream.mark, stream.is_urgent) = (None, false);
         let peer = stream.peer;
         if let Some(peer) = self.peers.get_mut(&peer) {
@@ -278,16 +315,20 @@ impl Kernel {
             Role::Stream(stream) => self.end_stream(stream),
             Role::Listening(queue) => {
                 for file in queue.waiting {
-                    // Nobody has accepted it: its peer is told a reset.
-                    if let Some(stream) = self.stream(file) {
-                        stream.lose(None);
-                        let peer = stream.peer;
-                        self.note(Seen::Dropped(peer));
-                    }
+                    self.note_dropped(file);
                     self.release(file);
                 }
             }
             Role::Idle | Role::Notify => {}
+        }
+    }
+
+    /// Nobody has accepted it: its peer is told a reset.
+    pub(super) fn note_dropped(&mut self, file: FileId) {
+        if let Some(stream) = self.stream(file) {
+            stream.lose(None);
+            let peer = stream.peer;
+            self.note(Seen::Dropped(peer));
         }
     }
 
@@ -296,8 +337,12 @@ impl Kernel {
         let Some(peer) = self.peers.get_mut(&stream.peer) else {
             return;
         };
+        if !peer.is_given_up {
+            self.calls.lingers += stream.passed.len();
+        }
         // Unread input makes it a reset, at once or when more arrives.
-        let has_unread = !stream.arrived.is_empty() || stream.is_urgent;
+        let is_unheard = !stream.arrived.is_empty() || stream.lost_input;
+        let has_unread = is_unheard || stream.is_urgent;
         let is_nothing = |s: &Segment| matches!(s, Segment::End | Segment::Acknowledged);
         let sends_more = !stream.on_the_way.iter().all(is_nothing);
         // If its own end came first, the peer hears only of that.
@@ -308,7 +353,7 @@ impl Kernel {
         if !stream.has_ended && !stream.is_dead {
             self.calls.cut_off.push(stream.peer);
         }
-        if peer.is_deaf && !stream.arrived.is_empty() {
+        if peer.is_deaf && is_unheard {
             self.calls.unheard.push(stream.peer);
         }
         peer.socket = None;

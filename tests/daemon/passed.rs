@@ -1,0 +1,341 @@
+//! Clients of Unix sockets pass descriptors that nobody has asked for (SECURITY.md). The
+//! last copy of a TCP socket that lingers (socket(7), SO_LINGER) blocks whoever closes it,
+//! until its peer has read everything: here for longer than a test has patience.
+
+use crate::support::random::{Random, number_from_environment};
+use crate::support::restart::Place;
+use crate::support::{
+    DAEMON, PATIENCE, Server, allow_descriptors, daemon_command, eventually, launched,
+};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use rustix::process::Signal;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// How many descriptors a message may bring: unix(7).
+const PASSED_MAX: usize = 253;
+
+/// A socket that lingers, and its peer, which reads nothing.
+struct Lingering {
+    socket: TcpStream,
+    peer: TcpStream,
+}
+
+impl Lingering {
+    fn new() -> Lingering {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        sockopt::set_socket_recv_buffer_size(&listener, 4096).expect("SO_RCVBUF");
+        let mut socket = TcpStream::connect(listener.local_addr().expect("its address")).unwrap();
+        let (peer, _) = listener.accept().expect("accept");
+        socket.set_nonblocking(true).expect("non-blocking");
+        while socket.write(&[0; 65536]).is_ok() {}
+        sockopt::set_socket_linger(&socket, Some(PATIENCE * 10)).expect("SO_LINGER");
+        Lingering { socket, peer }
+    }
+
+    /// Sends the only copy, with these bytes. Returns the peer.
+    fn pass(self, to: &UnixStream, bytes: &[u8]) -> TcpStream {
+        pass(to, bytes, &[self.socket.as_fd()], SendFlags::empty()).expect("sendmsg");
+        self.peer
+    }
+}
+
+fn pass(
+    to: &UnixStream,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    sendmsg(to, &[IoSlice::new(bytes)], &mut ancillary, flags | SendFlags::NOSIGNAL)
+}
+
+/// Becomes the daemon on a kernel that does not know SO_PASSRIGHTS, as before Linux 6.16:
+/// a filter of seccomp(2) answers ENOPROTOOPT.
+const ON_AN_OLD_KERNEL: &str = r"
+    my ($prctl, $setsockopt) = (0 + shift, 0 + shift);
+    my $low = unpack('C', pack('S', 1)) ? 32 : 36;
+    my $filter = join '', map { pack 'SCCL', @$_ }
+        [0x20, 0, 0, 0], [0x15, 0, 3, $setsockopt],
+        [0x20, 0, 0, $low], [0x15, 0, 1, 83],
+        [0x06, 0, 0, 0x50000 + 92], [0x06, 0, 0, 0x7fff0000];
+    my $program = pack 'Sx![P]P', 6, $filter;
+    syscall($prctl, 38, 1, 0, 0, 0) == 0 or die $!;
+    syscall($prctl, 22, 2, $program, 0, 0) == 0 or die $!;
+    exec @ARGV or die $!";
+
+/// A daemon on such a kernel, with a Unix socket for clients and one for operators.
+struct Scene {
+    server: Server,
+    place: Place,
+}
+
+impl Scene {
+    fn with(arguments: &[&str]) -> Scene {
+        allow_descriptors();
+        let place = Place::new();
+        let [prctl, setsockopt] = [libc::SYS_prctl, libc::SYS_setsockopt].map(|n| n.to_string());
+        let launcher = ["perl", "-e", ON_AN_OLD_KERNEL, &prctl, &setsockopt];
+        let mut command = launched(&launcher, DAEMON, &["-l", "127.0.0.1", "-p", "0"]);
+        let [clients, control] = ["s", "c"].map(|name| place.path(name));
+        command.arg("--listen-unix").arg(clients).arg("--control").arg(control).args(arguments);
+        Scene { server: Server::spawn(&mut command), place }
+    }
+
+    fn connect(&self, name: &str) -> UnixStream {
+        connect(&self.place.path(name))
+    }
+
+    /// The daemon looks only when all of this has been done.
+    fn while_it_stands_still<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.server.signal(Signal::STOP);
+        let result = act();
+        self.server.signal(Signal::CONT);
+        result
+    }
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let stream = UnixStream::connect(path).expect("connect");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+fn line(stream: &UnixStream) -> String {
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
+    line
+}
+
+/// Passes sockets that linger. What it returns stays until others were answered.
+type Way = fn(&Scene) -> Vec<OwnedFd>;
+
+fn in_the_middle_of_a_request(scene: &Scene) -> Vec<OwnedFd> {
+    let mut client = scene.connect("s");
+    let peer = Lingering::new().pass(&client, b"ACQ4ME k");
+    client.write_all(b" 1 1 0\n").expect("send");
+    assert_eq!(line(&client), "LOCKED\n");
+    vec![peer.into(), client.into()]
+}
+
+fn before_the_client_leaves(scene: &Scene) -> Vec<OwnedFd> {
+    let client = scene.connect("s");
+    vec![Lingering::new().pass(&client, b"RELEASE\n").into()]
+}
+
+/// One more than `--max-connections`.
+fn to_a_connection_that_is_refused(scene: &Scene) -> Vec<OwnedFd> {
+    scene.while_it_stands_still(|| {
+        let clients = [(); 2].map(|()| scene.connect("s"));
+        let peers = clients.each_ref().map(|client| Lingering::new().pass(client, b"RELEASE\n"));
+        peers.map(OwnedFd::from).into()
+    })
+}
+
+fn on_the_control_socket(scene: &Scene) -> Vec<OwnedFd> {
+    let operator = scene.connect("c");
+    let peer = Lingering::new().pass(&operator, b"LOG\n");
+    assert!(line(&operator).starts_with("OK "));
+    vec![peer.into(), Lingering::new().pass(&operator, b"LOG\n").into()]
+}
+
+fn to_a_full_control_socket(scene: &Scene) -> Vec<OwnedFd> {
+    scene.while_it_stands_still(|| {
+        let operators: Vec<UnixStream> = (0..20).map(|_| scene.connect("c")).collect();
+        let pass = |operator: &UnixStream| Lingering::new().pass(operator, b"LOG\n").into();
+        let peers: Vec<OwnedFd> = operators.iter().map(pass).collect();
+        operators.into_iter().map(OwnedFd::from).chain(peers).collect()
+    })
+}
+
+fn behind_requests_whose_answers_it_leaves_unread(scene: &Scene) -> Vec<OwnedFd> {
+    let mut client = scene.connect("s");
+    let peer = scene.while_it_stands_still(|| {
+        client.write_all(&b"STATS FULL\n".repeat(5_000)).expect("send");
+        Lingering::new().pass(&client, b"RELEASE\n")
+    });
+    scene.server.log.wait_for("does not read its answers");
+    vec![peer.into(), client.into()]
+}
+
+fn as_the_last_of_many(scene: &Scene) -> Vec<OwnedFd> {
+    let client = scene.connect("s");
+    let (null, Lingering { socket, peer }) = (File::open("/dev/null").unwrap(), Lingering::new());
+    let mut descriptors = vec![null.as_fd(); PASSED_MAX - 1];
+    descriptors.push(socket.as_fd());
+    pass(&client, b"RELEASE\n", &descriptors, SendFlags::empty()).expect("sendmsg");
+    drop(socket);
+    assert_eq!(line(&client), "NOT_LOCKED\n");
+    vec![peer.into()]
+}
+
+fn in_many_messages(scene: &Scene) -> Vec<OwnedFd> {
+    let client = scene.connect("s");
+    let bytes = b"ACQ4ME k 1 1 0\nRELEASE\n".chunks(1);
+    let peers = bytes.map(|byte| Lingering::new().pass(&client, byte).into()).collect();
+    assert_eq!(line(&client), "LOCKED\n");
+    peers
+}
+
+/// The kernel discards such a byte, and what came with it, unless it is read in line.
+fn with_an_urgent_byte(scene: &Scene) -> Vec<OwnedFd> {
+    let mut client = scene.connect("s");
+    let Lingering { socket, peer } = Lingering::new();
+    match pass(&client, b"R", &[socket.as_fd()], SendFlags::OOB) {
+        // Before Linux 5.15, or without CONFIG_AF_UNIX_OOB.
+        Err(Errno::OPNOTSUPP) => client.write_all(b"R").expect("send"),
+        sent => drop(sent.expect("sendmsg")),
+    }
+    drop(socket);
+    client.write_all(b"ELEASE\n").expect("send");
+    assert_eq!(line(&client), "NOT_LOCKED\n");
+    vec![peer.into()]
+}
+
+#[test]
+fn whoever_passes_a_socket_that_lingers_keeps_nobody_waiting() {
+    let one: &[&str] = &["--max-connections", "1"];
+    let ways: [(&str, &[&str], Way); 9] = [
+        ("in the middle of a request", &[], in_the_middle_of_a_request),
+        ("before the client leaves", &[], before_the_client_leaves),
+        ("to a connection that is refused", one, to_a_connection_that_is_refused),
+        ("on the control socket", &[], on_the_control_socket),
+        ("to a full control socket", &[], to_a_full_control_socket),
+        ("unread", &[], behind_requests_whose_answers_it_leaves_unread),
+        ("as the last of many", &[], as_the_last_of_many),
+        ("in many messages", &[], in_many_messages),
+        ("with an urgent byte", &[], with_an_urgent_byte),
+    ];
+    for (name, arguments, way) in ways {
+        let scene = Scene::with(arguments);
+        let mut other = scene.server.connect();
+        other.settle();
+        let kept = way(&scene);
+        println!("passed {name}");
+        other.settle();
+        drop(kept);
+    }
+}
+
+/// More are in the queue than are accepted in a turn.
+#[test]
+fn sockets_that_linger_in_a_queue_do_not_delay_its_end() {
+    let mut scene = Scene::with(&[]);
+    scene.server.connect().settle();
+    let kept: Vec<_> = scene.while_it_stands_still(|| {
+        let clients: Vec<UnixStream> = (0..100).map(|_| scene.connect("s")).collect();
+        scene.server.signal(Signal::TERM);
+        let pass = |client| (Lingering::new().pass(&client, b"ACQ4ME k 1 1 0\n"), client);
+        clients.into_iter().map(pass).collect()
+    });
+    assert_eq!(scene.server.wait_for_exit().code(), Some(0));
+    drop(kept);
+}
+
+/// Since Linux 6.16 nothing can be passed; before, nobody notices it.
+#[test]
+fn descriptors_are_refused_where_the_kernel_can() {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("its version");
+    let mut numbers = release.split(['.', '-']).map_while(|word| word.parse::<u32>().ok());
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    let place = Place::new();
+    let [own, control, inherited] = ["s", "c", "i"].map(|name| place.path(name));
+    let listener = UnixListener::bind(&inherited).expect("a socket");
+    let mut command = daemon_command(&[]);
+    command.arg("--listen-unix").arg(&own).arg("--control").arg(&control);
+    let _server = Server::spawn_anywhere(command.stdin(OwnedFd::from(listener)));
+    let requests: [(&PathBuf, &[u8], &str); 3] = [
+        (&own, b"RELEASE\n", "NOT_LOCKED\n"),
+        (&inherited, b"RELEASE\n", "NOT_LOCKED\n"),
+        (&control, b"LOG\n", "OK log filter: info\n"),
+    ];
+    for (path, request, answer) in requests {
+        let mut client = connect(path);
+        let passed = pass(&client, request, &[client.as_fd()], SendFlags::empty());
+        match version >= (6, 16) {
+            true => assert_eq!(passed, Err(Errno::PERM), "{path:?}"),
+            false => assert_eq!(passed, Ok(request.len()), "{path:?}"),
+        }
+        if passed.is_err() {
+            client.write_all(request).expect("send");
+        }
+        assert_eq!(line(&client), answer, "{path:?}");
+    }
+}
+
+/// Anything, passed anyhow. `PASSED_SEEDS` tries more, from `PASSED_SEED` on.
+#[test]
+fn whatever_is_passed_nobody_waits_and_nothing_stays_open() {
+    let first = number_from_environment("PASSED_SEED").unwrap_or(1);
+    let seeds = number_from_environment("PASSED_SEEDS").unwrap_or(4);
+    for seed in first..first + seeds {
+        println!("PASSED_SEED={seed}");
+        pass_anything(&mut Random(seed));
+    }
+}
+
+fn pass_anything(random: &mut Random) {
+    let scene = Scene::with(&["--max-connections", "6"]);
+    let mut other = scene.server.connect();
+    other.settle();
+    let before = scene.server.descriptors();
+    let (mut clients, mut peers): (Vec<UnixStream>, Vec<TcpStream>) = Default::default();
+    for _ in 0..40 {
+        match random.next() % 4 {
+            0 => drop(clients.pop()),
+            _ => clients.insert(0, scene.connect(random.one_of(&["s", "s", "c"]))),
+        }
+        let n = random.next() as usize % clients.len().max(1);
+        let Some(client) = clients.get_mut(n) else { continue };
+        client.set_nonblocking(true).expect("non-blocking");
+        for _ in 0..1 + random.next() % 3 {
+            peers.extend(pass_something(client, random));
+        }
+        if random.next() % 3 == 0 {
+            clients.remove(n);
+        }
+        other.settle();
+    }
+    drop(clients);
+    assert!(eventually(|| scene.server.descriptors() == before), "it keeps descriptors");
+    drop(peers);
+}
+
+/// It may be refused, or its buffer full. Returns the peer of what lingers.
+fn pass_something(client: &mut UnixStream, random: &mut Random) -> Option<TcpStream> {
+    if random.next() % 3 == 0 {
+        let _ = client.write_all(random.one_of(&[b"ACQ4ME k 1 1 0\n", b"STATS FULL\nREL"]));
+    }
+    let lingering = Lingering::new();
+    let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+    let (one, two) = UnixStream::pair().expect("a pair");
+    let null = File::open("/dev/null").expect("/dev/null");
+    let kinds = [
+        lingering.socket.as_fd(),
+        reader.as_fd(),
+        writer.as_fd(),
+        one.as_fd(),
+        two.as_fd(),
+        null.as_fd(),
+        client.as_fd(),
+    ];
+    let count = random.one_of(&[1, 1, 2, 3, 64, PASSED_MAX]);
+    let chosen: Vec<usize> = (0..count).map(|_| random.next() as usize % kinds.len()).collect();
+    let descriptors: Vec<BorrowedFd<'_>> = chosen.iter().map(|&n| kinds[n]).collect();
+    let bytes = random.one_of(&["R", "RELEASE\n", "\n", "ACQ4ME k"]);
+    let flags = random.one_of(&[SendFlags::empty(), SendFlags::empty(), SendFlags::OOB]);
+    let passed = pass(client, bytes.as_bytes(), &descriptors, flags);
+    if passed.is_err() || !chosen.contains(&0) {
+        // This process has the last copy.
+        sockopt::set_socket_linger(&lingering.socket, None).expect("SO_LINGER");
+    }
+    Some(lingering.peer)
+}
