@@ -174,7 +174,7 @@ impl Server {
         })?;
         let mut serving = Serving::new(poll, listeners, clients, engine, &options);
         serving.disconnect_lost(lost);
-        serving.accept_last(|socket, registry| operator.admit(socket, registry));
+        serving.accept(|socket, registry| operator.admit(socket, registry));
         serving.finish_turn(clock::now());
         serving.note_resumed(VERSION, clock::now().ns_since(state.taken));
         let server = Self::ready(options, serving, operator, restart);
@@ -376,7 +376,8 @@ impl Server {
             return;
         }
         self.serving.listeners.drain();
-        self.serving.accept_last(|socket, registry| self.operator.admit(socket, registry));
+        // If few are in the queues, who comes after the answer is refused.
+        self.serving.accept(|socket, registry| self.operator.admit(socket, registry));
         info!("draining: no new clients; connections left: {}", self.serving.clients.len());
     }
 

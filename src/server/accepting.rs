@@ -44,8 +44,6 @@ pub(super) struct Accepting {
     current: usize,
     /// Connections that may still be accepted before clients are served again.
     left: usize,
-    /// Accept only from listeners that close or get another purpose.
-    last_only: bool,
     /// How many descriptors may be open. An administrator may change it (prlimit(1)).
     limit: usize,
     /// Descriptors that are neither listeners' nor connections'.
@@ -76,15 +74,10 @@ impl Accepting {
     }
 
     pub(super) fn start_turn(&mut self, listeners: &mut [Listener], now: Time) {
-        (self.left, self.last_only) = (ACCEPTS_PER_TURN, false);
+        self.left = ACCEPTS_PER_TURN;
         for listener in listeners {
             listener.paused_until = listener.paused_until.filter(|&until| until > now);
         }
-    }
-
-    /// Lets [`Accepting::next`] accept everything in the queues of closing listeners.
-    pub(super) fn start_last_batch(&mut self) {
-        (self.left, self.last_only) = (usize::MAX, true);
     }
 
     /// Accepts the next newcomer of this turn, while `open` clients are served.
@@ -112,6 +105,7 @@ impl Accepting {
             self.left -= 1;
             match listeners[self.current].accept() {
                 Accepted::Connection(socket) => {
+                    listeners[self.current].note_accepted();
                     return Some(Newcomer { socket, purpose });
                 }
                 Accepted::Aborted => {}
@@ -132,9 +126,7 @@ impl Accepting {
     /// The next listener in turn that may have a newcomer.
     fn next_ready(&self, listeners: &[Listener]) -> Option<usize> {
         let n = listeners.len();
-        let is_last = |l: &Listener| l.life == Life::Closing || l.may_hold_clients;
-        let is_ready = |l: &Listener| l.is_ready() && (is_last(l) || !self.last_only);
-        (1..=n).map(|i| (self.current + i) % n).find(|&i| is_ready(&listeners[i]))
+        (1..=n).map(|i| (self.current + i) % n).find(|&i| listeners[i].is_ready())
     }
 
     /// Notes that the current listener's queue is empty.

@@ -4,7 +4,7 @@ use super::addresses::{Purpose, Wanted, name_of};
 use super::bound::Bound;
 use super::options::Options;
 use super::socket::{Socket, is_unix, set_options};
-use super::sys::inherited_descriptor;
+use super::sys::{self, inherited_descriptor};
 use super::unix_socket::{self, FileIdentity};
 use super::world::fd::{AsRawFd, OwnedFd, RawFd};
 use super::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
@@ -48,6 +48,9 @@ pub(super) struct Listener {
     pub(super) may_have_more: bool,
     /// It was for clients, and some may still be in its queue.
     pub(super) may_hold_clients: bool,
+    /// How many may be in its queue since before it began to close, or got another purpose.
+    /// A crowd that goes on connecting is not waited for.
+    left: usize,
     /// Descriptors are scarce: accepting is paused until then, or until a connection
     /// closes.
     pub(super) paused_until: Option<Time>,
@@ -61,9 +64,9 @@ pub(super) struct Listener {
 pub enum Life {
     /// It accepts newcomers.
     Open,
-    /// Its queue no longer grows, but is still accepted from.
+    /// Its queue no longer grows, and who is there is still accepted.
     Closing,
-    /// Its queue is empty: it will be closed.
+    /// Nobody is left there: it will be closed.
     Finished,
 }
 
@@ -84,6 +87,13 @@ pub struct ListenerState {
     /// It was for clients, and some may still be in its queue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_hold_clients: bool,
+    /// How many may be in its queue since before it began to close, or got another purpose.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The result of accepting once.
@@ -168,9 +178,9 @@ impl Listener {
     /// The descriptor was not handed over.
     pub(super) fn resume(state: ListenerState) -> io::Result<Self> {
         let socket = inherited_descriptor(state.fd)?;
-        let ListenerState { name, wanted, file, life, may_hold_clients, .. } = state;
+        let ListenerState { name, wanted, file, life, may_hold_clients, left, .. } = state;
         let mut listener = Self::with(socket, name, wanted, file, life);
-        listener.may_hold_clients = may_hold_clients;
+        (listener.may_hold_clients, listener.left) = (may_hold_clients, left);
         Ok(listener)
     }
 
@@ -190,6 +200,7 @@ impl Listener {
             life,
             may_have_more: true,
             may_hold_clients: false,
+            left: 0,
             paused_until: None,
             number: 0,
         }
@@ -204,13 +215,16 @@ impl Listener {
             file: self.file,
             life: self.life,
             may_hold_clients: self.may_hold_clients,
+            left: self.left,
         }
     }
 
     /// Keeps it as `wanted`, which may give it another purpose.
-    pub(super) fn adopt(&mut self, wanted: Wanted) {
-        self.may_hold_clients |=
-            self.purpose() == Purpose::Clients && wanted.purpose() != Purpose::Clients;
+    pub(super) fn adopt(&mut self, wanted: Wanted, settings: &Settings) {
+        if self.purpose() == Purpose::Clients && wanted.purpose() != Purpose::Clients {
+            self.may_hold_clients = true;
+            self.left = self.queued(settings);
+        }
         self.wanted = Some(wanted);
     }
 
@@ -274,9 +288,22 @@ impl Listener {
         self.may_have_more && self.paused_until.is_none() && self.life != Life::Finished
     }
 
+    /// Notes that it has accepted one from its queue.
+    pub(super) fn note_accepted(&mut self) {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.note_none_left();
+        }
+    }
+
     /// Notes that its queue is empty.
     pub(super) fn note_empty(&mut self) {
         self.may_have_more = false;
+        self.note_none_left();
+    }
+
+    fn note_none_left(&mut self) {
+        self.left = 0;
         self.may_hold_clients = false;
         if self.life == Life::Closing {
             self.life = Life::Finished;
@@ -294,10 +321,11 @@ impl Listener {
 
     /// Stops the growth of its queue. (With a backlog of 0 the kernel still puts one
     /// newcomer into an empty queue.)
-    pub(super) fn begin_to_close(&mut self) {
+    pub(super) fn begin_to_close(&mut self, settings: &Settings) {
         if self.life == Life::Open {
             self.life = Life::Closing;
             self.set_backlog(0);
+            self.left = self.queued(settings);
         }
         self.may_have_more = true;
         self.paused_until = None;
@@ -306,6 +334,11 @@ impl Listener {
     /// Restores the backlog for other processes that hold the socket.
     pub(super) fn restore_backlog(&self, settings: &Settings) {
         self.set_backlog(settings.backlog);
+    }
+
+    /// How many may be in its queue. Of a Unix socket only the kernel knows the number.
+    fn queued(&self, settings: &Settings) -> usize {
+        sys::accept_queue_len(&self.socket).unwrap_or(settings.backlog as usize + 1)
     }
 
     fn set_backlog(&self, backlog: i32) {

@@ -73,7 +73,7 @@ impl Listeners {
     }
 
     /// Continues with the old image's listeners, to which it has added the missing
-    /// ones; closes the unwanted ones once their queues are empty. Never fails: one
+    /// ones; closes the unwanted ones once who is in their queues is accepted. Never fails: one
     /// listener less, or one address too many, is better than no locks.
     pub(super) fn resume(state: ListenersState, options: &Options) -> Self {
         let resume = |state: ListenerState| {
@@ -83,6 +83,8 @@ impl Listeners {
         };
         let all = state.listeners.into_iter().filter_map(resume).collect();
         let mut listeners = Self::new(Settings::new(options), all);
+        // Newcomers are accepted before the first turn.
+        listeners.start_turn(clock::now());
         listeners.drain = Drain { is_on: state.draining, lost: state.lost, next_log: clock::now() };
         listeners.free_port = state.free_port;
         listeners.note_free_port();
@@ -196,11 +198,6 @@ impl Listeners {
         self.accepting.start_turn(&mut self.all, now);
     }
 
-    /// Lets [`Listeners::next`] accept everything in the queues of closing listeners.
-    pub(super) fn start_last_batch(&mut self) {
-        self.accepting.start_last_batch();
-    }
-
     /// Accepts the next newcomer of this turn, while `open` clients are served.
     /// `None` if there is none, or none that can be served now.
     pub(super) fn next(
@@ -284,11 +281,11 @@ impl Listeners {
             let stays = listener.is_inherited() || now.is_some() || is_covered(listener);
             let purpose = now.as_ref().map_or(listener.purpose(), Wanted::purpose);
             if !stays || self.drain.is_on && purpose == Purpose::Clients {
-                listener.begin_to_close();
+                listener.begin_to_close(&self.settings);
                 continue;
             }
             if let Some(now) = now {
-                listener.adopt(now);
+                listener.adopt(now, &self.settings);
             }
             listener.open(&self.settings);
         }
@@ -335,8 +332,8 @@ impl Listeners {
         self.drain.is_on
     }
 
-    /// Whether a drain is over: `clients` is 0 and the queues of closing listeners are
-    /// empty. Logs how many clients are left every ten seconds.
+    /// Whether a drain is over: `clients` is 0 and nobody is left in the queues of closing
+    /// listeners. Logs how many clients are left every ten seconds.
     pub(super) fn has_drained(&mut self, clients: usize, now: Time) -> bool {
         if !self.drain.is_on {
             return false;
@@ -358,7 +355,7 @@ impl Listeners {
         self.drain.is_on = true;
         self.drain.next_log = clock::now().plus_ns(DRAIN_LOG_INTERVAL_NS);
         let clients = self.all.iter_mut().filter(|l| l.purpose() == Purpose::Clients);
-        clients.for_each(Listener::begin_to_close);
+        clients.for_each(|listener| listener.begin_to_close(&self.settings));
     }
 
     /// Takes new clients again, on the addresses of the current `options`.

@@ -114,7 +114,8 @@ impl Serving {
         }
     }
 
-    /// Accepts new connections; passes on those of operators.
+    /// Accepts new connections, as many as are left for this turn, and closes listeners
+    /// whose time is over; passes on the connections of operators.
     pub(super) fn accept(&mut self, mut operators: impl FnMut(Socket, &Registry)) {
         let counters = &mut self.engine.counters;
         let registry = self.poll.registry();
@@ -133,12 +134,6 @@ impl Serving {
             }
         }
         self.listeners.close_finished(registry);
-    }
-
-    /// Accepts the last newcomers of closing listeners, as far as descriptors suffice.
-    pub(super) fn accept_last(&mut self, operators: impl FnMut(Socket, &Registry)) {
-        self.listeners.start_last_batch();
-        self.accept(operators);
     }
 
     /// Receives from all ready clients, handles their input, and ends waits that have

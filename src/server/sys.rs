@@ -115,6 +115,21 @@ pub(super) fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
     Ok(Peer { uid: credentials.uid, pid })
 }
 
+/// How many connections wait to be accepted from a TCP socket that listens (tcp(7),
+/// TCP_INFO). `None` for a Unix socket: the kernel does not tell.
+pub(super) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
+    // SAFETY: the structure is plain numbers, for which 0 is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: both pointers are to local values, and `len` is the size of the first.
+    let result = unsafe {
+        let value = (&raw mut info).cast();
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, value, &raw mut len)
+    };
+    (result == 0).then_some(info.tcpi_unacked as usize)
+}
+
 /// Makes a listening Unix socket refuse descriptors: who sends some gets EPERM, and those
 /// of the kernel itself don't come either. Linux before 6.16, or 6.5, does not know these
 /// options.

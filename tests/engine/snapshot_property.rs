@@ -262,6 +262,7 @@ fn listening(random: &mut Random) -> ListenersState {
         file,
         life: [Life::Open, Life::Closing][random.below(2) as usize],
         may_hold_clients: random.below(2) == 0,
+        left: random.below(100) as usize,
     };
     ListenersState {
         listeners: vec![

@@ -1,7 +1,7 @@
 //! Scripts that have failed, as they were shrunk. What they show is mended.
 
 use super::explore::judge;
-use super::script::{Say, Script, Start, Step};
+use super::script::{Say, Script, Start, Step, UNIX};
 use crate::protocol::Mode;
 
 const TCP: &str = "10.0.0.1:7531";
@@ -325,4 +325,19 @@ fn a_newcomer_to_http_is_served_as_soon_as_there_is_room() {
     let arguments =
         "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531 --http-keys 3 --slow 0.5";
     check(arguments, Start::UnixSocket, steps);
+}
+
+/// A drain and a reload took whoever came into one turn, and nobody else was answered.
+#[test]
+fn a_closing_listener_waits_only_for_those_who_are_in_its_queue() {
+    const RELOAD: &str = "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\"]";
+    for (order, to) in [("DRAIN", TCP), (RELOAD, TCP), ("DRAIN", UNIX), (RELOAD, UNIX)] {
+        let arguments = "-l 10.0.0.1 --listen-unix /run/pool.sock --control /run/control.sock";
+        let ask = |line| Step::Ask { place: 0, line };
+        let mut steps = vec![ask("HELP"), Step::ArriveAll, turn(1, false)];
+        steps.extend([Step::Crowd { clients: 200 }, Step::Insist { clients: 400, to }]);
+        steps.extend([ask(order), Step::ArriveAll, turn(2, false), Step::TrialEnds]);
+        steps.extend((3..9).map(|choices| turn(choices, false)));
+        check(arguments, Start::Shell, steps);
+    }
 }

@@ -20,7 +20,7 @@ use processes::{Child, Forked};
 use rustix::io::Errno;
 use slab::Slab;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use streams::{Peer, Socket};
@@ -94,6 +94,8 @@ pub(crate) struct Kernel {
     /// Where the daemon was started; `None` once that has been removed.
     pub(crate) directory: Option<&'static str>,
     pub(crate) peers: BTreeMap<u32, Peer>,
+    /// Each time that somebody is accepted, one of these may connect.
+    pub(crate) insistent: VecDeque<listening::Insistent>,
     /// Of the files that other daemons listen on.
     foreign_inodes: Vec<u64>,
     /// TCP ports of other processes.
@@ -153,6 +155,7 @@ impl Kernel {
             paths: BTreeMap::new(),
             directory: Some(""),
             peers: BTreeMap::new(),
+            insistent: VecDeque::new(),
             foreign_inodes: Vec::new(),
             foreign_ports: Vec::new(),
             signals: Vec::new(),

@@ -4,7 +4,7 @@ use super::browsers::{Browsers, HTTP};
 use super::connections::{Connections, Events as Happened};
 use super::disturb::disturb;
 use super::kernel::Seen;
-use super::kernel::listening::Connected;
+use super::kernel::listening::{Connected, Insistent};
 use super::kernel::processes::{Asleep, Executed};
 use super::kernel::streams::{Ending, Local, Segment};
 use super::kernel::{Call, boot, kernel};
@@ -27,6 +27,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Clients' places come first, then operators'.
 pub(super) const OPERATORS: usize = 100;
 const CROWD: usize = 1000;
+/// Behind them in the crowd are those who go on trying to connect.
+const INSISTENT: usize = 500;
 
 /// The daemon and the world around it.
 pub(crate) struct Play {
@@ -160,6 +162,10 @@ impl Play {
             Step::Crowd { clients } => {
                 (0..clients).for_each(|n| self.connect(CROWD + n, "10.0.0.1:7531", (99, 99)));
             }
+            Step::Insist { clients, to } => {
+                let places = CROWD + INSISTENT..CROWD + INSISTENT + clients;
+                places.for_each(|place| self.come(place, to, (99, 99), true));
+            }
             Step::CrowdAsks => {
                 let places: Vec<usize> = self.places.range(CROWD..).map(|(&n, _)| n).collect();
                 for place in places {
@@ -168,6 +174,7 @@ impl Play {
                 }
             }
             Step::CrowdLeaves => {
+                kernel(|k| k.insistent.clear());
                 self.places.range(CROWD..).for_each(|(_, &p)| kernel(|k| k.leave(p, Segment::End)));
                 self.places.retain(|&place, _| place < CROWD);
             }
@@ -183,6 +190,11 @@ impl Play {
     }
 
     fn connect(&mut self, place: usize, to: &'static str, room: (usize, usize)) {
+        self.come(place, to, room, false);
+    }
+
+    /// Connects, now or as soon as there is room.
+    fn come(&mut self, place: usize, to: &'static str, room: (usize, usize), insists: bool) {
         if let Some(peer) = self.places.remove(&place) {
             self.operators.note_replaced(peer);
             kernel(|k| k.leave(peer, Segment::End));
@@ -206,7 +218,14 @@ impl Play {
         if self.is_for_clients(&local) {
             self.connections.note_meant(peer);
         }
-        if kernel(|k| k.connect(peer, &local, from, room)) == Connected::Yes {
+        let has_come = kernel(|k| match insists {
+            true => {
+                k.insistent.push_back(Insistent { peer, to: local, from, room });
+                true
+            }
+            false => k.connect(peer, &local, from, room) == Connected::Yes,
+        });
+        if has_come {
             self.places.insert(place, peer);
             if to == HTTP {
                 self.browsers.connect(peer);

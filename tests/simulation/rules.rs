@@ -19,6 +19,9 @@ use crate::server::input::SHARE_BYTES;
 use crate::server::serving::Serving;
 use crate::server::stream::OUTPUT_BYTES_MAX;
 
+/// Newcomers accepted in a turn.
+const ACCEPTS_PER_TURN: usize = 64;
+
 /// The largest answer to one line.
 pub(super) const ANSWER_BYTES_MAX: usize = 1000;
 
@@ -41,6 +44,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_counters(play)?;
     check_descriptors(play)?;
     check_accepting()?;
+    check_accepted()?;
     check_lingering()?;
     check_reserve(play, before)?;
     check_browsers(play)?;
@@ -121,6 +125,14 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
         return Err(format!("{others} descriptors beside connections and listeners"));
     }
     Ok(())
+}
+
+/// However many come, a turn accepts no more than its share: others wait for their answers.
+fn check_accepted() -> Result<(), Violation> {
+    match kernel(|k| k.calls.accepted) {
+        n if n > ACCEPTS_PER_TURN => Err(format!("{n} newcomers were accepted in one turn")),
+        _ => Ok(()),
+    }
 }
 
 /// Where accept(2) failed for no known reason, it would fail again: nobody tries at once.
@@ -255,8 +267,9 @@ pub(crate) fn check_rest(play: &mut Play) -> Result<(), Violation> {
     for (&peer, conversation) in &play.oracle.conversations {
         let was_admitted = play.oracle.peers.values().any(|&one| one == peer);
         // Who leaves too much unread is disconnected.
-        let is_disconnected = kernel(|k| k.peers[&peer].ending.is_some())
-            && conversation.unread_bytes() >= OUTPUT_BYTES_MAX;
+        let is_disconnected =
+            kernel(|k| k.peers.get(&peer).is_some_and(|peer| peer.ending.is_some()))
+                && conversation.unread_bytes() >= OUTPUT_BYTES_MAX;
         if was_admitted && !was_reset(peer) && !is_disconnected {
             conversation.is_served().map_err(|why| format!("client {peer}: {why}"))?;
         }

@@ -13,8 +13,9 @@ fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
 
 /// One of them.
 pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
-    match random.next() % 6 {
-        0 => give_up(random),
+    match random.next() % 7 {
+        0 => close_before_a_crowd(main, random),
+        6 => give_up(random),
         1 => leave_early(random),
         2 => ask_for_a_crowd(random),
         3 => be_short_twice(random),
@@ -57,6 +58,33 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
         Some(_) => steps.push(Step::ForeignPort { port: 7531, listens: false }),
         None => {}
     }
+    steps
+}
+
+/// Addresses are closed while a crowd goes on connecting. A hot restart may come between.
+pub(super) fn close_before_a_crowd(main: &'static str, random: &mut Random) -> Vec<Step> {
+    let order = random.one_of(&[
+        "DRAIN",
+        "DRAIN",
+        "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"0\"]",
+        "RESTART [\"--listen-unix\",\"/run/other.sock\",\"--control\",\"/run/control.sock\"]",
+    ]);
+    let ask = |line| Step::Ask { place: 0, line };
+    let mut steps = vec![ask("HELP")];
+    steps.extend(turn(random, false));
+    steps.extend([ask(order), Step::Insist { clients: 70, to: random.one_of(&[main, UNIX]) }]);
+    steps.push(Step::Crowd { clients: random.one_of(&[1, 60, 64, 110]) });
+    for _ in 0..random.next() % 4 {
+        steps.extend(turn(random, false));
+        steps.push(Step::TrialEnds);
+    }
+    if random.next() % 2 == 0 {
+        steps.push(ask("RESTART"));
+        steps.extend(turn(random, false));
+        steps.push(Step::TrialEnds);
+    }
+    steps.extend((0..5).flat_map(|_| turn(random, false)));
+    steps.extend([ask("UNDRAIN"), Step::CrowdLeaves]);
     steps
 }
 

@@ -115,7 +115,13 @@ pub(crate) enum Step {
     Crowd {
         clients: usize,
     },
-    /// Each of them asks for a lock of its own.
+    /// So many more of a crowd go on trying to connect: whenever one client is accepted, one
+    /// of these comes.
+    Insist {
+        clients: usize,
+        to: &'static str,
+    },
+    /// Each of a crowd asks for a lock of its own.
     CrowdAsks,
     CrowdLeaves,
     /// The next binary closes a connection that it was handed.

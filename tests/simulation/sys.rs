@@ -1,7 +1,7 @@
 //! In place of src/server/sys.rs: the same names, on the simulated kernel.
 
 use super::kernel::processes::{ChildExited, Executed};
-use super::kernel::streams::Family;
+use super::kernel::streams::{Family, Role, Socket};
 use super::kernel::{File, Seen, kernel};
 use super::new_image;
 use super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -42,6 +42,16 @@ pub(in crate::server) fn peer_of<Socket>(_socket: Socket) -> io::Result<Peer> {
         1 => Ok(Peer { uid: 0, pid: None }),
         _ => Ok(Peer { uid: 0, pid: Some(1) }),
     }
+}
+
+pub(in crate::server) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
+    let fd = socket.as_fd().as_raw_fd();
+    kernel(|k| match k.socket(fd) {
+        Ok(Socket { family: Family::V4 | Family::V6, role: Role::Listening(queue), .. }) => {
+            Some(queue.waiting.len())
+        }
+        _ => None,
+    })
 }
 
 /// The kernel is older than that.

@@ -55,6 +55,7 @@ fn sample() -> Snapshot {
                 file: None,
                 life: Life::Closing,
                 may_hold_clients: true,
+                left: 7,
             }],
             draining: true,
             lost: vec!["127.0.0.1:7531".to_owned()],

@@ -79,7 +79,7 @@ pub(crate) enum Seen {
         is_over: bool,
     },
     Closed(u32),
-    /// Nobody accepted it, and now nobody can.
+    /// Nobody accepted it, though it came in time, and now nobody can.
     Dropped(u32),
     /// Received from a Unix socket: by the control socket, perhaps.
     Input(u32, Vec<u8>),

@@ -16,8 +16,34 @@ const ACCEPT_RETRY_NS: u64 = 1_000_000_000;
 pub(crate) struct Queue {
     pub(crate) waiting: VecDeque<FileId>,
     pub(crate) backlog: usize,
+    /// So many of them waited when it began to close: only these are to be accepted.
+    due: Option<usize>,
     /// Of a Unix socket: newcomers are refused, and who waits is only to be closed.
     pub(super) is_shut: bool,
+}
+
+/// Somebody who goes on trying to connect, until there is room.
+#[derive(Debug)]
+pub(crate) struct Insistent {
+    pub(crate) peer: u32,
+    pub(crate) to: Local,
+    pub(crate) from: SocketAddr,
+    pub(crate) room: (usize, usize),
+}
+
+impl Queue {
+    /// Takes the one who has waited longest. Returns also whether it is to be accepted.
+    fn take(&mut self) -> Option<(FileId, bool)> {
+        let file = self.waiting.pop_front()?;
+        let is_due = self.due != Some(0);
+        self.due = self.due.map(|due| due.saturating_sub(1));
+        Some((file, is_due))
+    }
+
+    fn set_backlog(&mut self, backlog: usize) {
+        self.due = (backlog == 0).then(|| self.due.unwrap_or(self.waiting.len()));
+        self.backlog = backlog;
+    }
 }
 
 /// The answer to a connect(2).
@@ -144,7 +170,7 @@ impl Kernel {
         let backlog = backlog.max(0) as usize;
         let own = self.descriptor(fd)?.file;
         if let Role::Listening(queue) = &mut self.socket(fd)?.role {
-            queue.backlog = backlog;
+            queue.set_backlog(backlog);
             return Ok(());
         }
         self.fault(Call::Listen)?;
@@ -177,9 +203,9 @@ impl Kernel {
         if is_full {
             return Err(Errno::MFILE);
         }
-        let file = queue.waiting.pop_front().expect("waits");
+        let (file, is_due) = queue.take().expect("waits");
         if is_shut {
-            self.note_dropped(file);
+            self.note_dropped(file, is_due);
             return self.open_from(0, file, true);
         }
         self.calls.accepted += 1;
@@ -189,6 +215,7 @@ impl Kernel {
         let ip = stream.peer_address.map(|address| address.ip().to_canonical());
         let (peer, is_over) = (stream.peer, !stream.has_peer());
         self.note(Seen::Accepted { peer, to, ip, is_over });
+        self.let_one_in();
         self.open_from(0, file, true)
     }
 
@@ -199,7 +226,7 @@ impl Kernel {
             let Role::Listening(queue) = &mut self.socket(fd)?.role else {
                 return Err(Errno::INVAL);
             };
-            let Some(lost) = queue.waiting.pop_front() else {
+            let Some((lost, _)) = queue.take() else {
                 return Err(Errno::AGAIN);
             };
             self.release(lost);
@@ -210,6 +237,34 @@ impl Kernel {
             }
         }
         Err(errno)
+    }
+
+    /// One of those who go on trying connects, if there is room.
+    fn let_one_in(&mut self) {
+        if let Some(one) = self.insistent.pop_front() {
+            if self.connect(one.peer, &one.to, one.from, one.room) == Connected::NotNow {
+                self.insistent.push_front(one);
+            }
+        }
+    }
+
+    /// Nobody will accept any more who waits there.
+    pub(super) fn end_queue(&mut self, mut queue: Queue) {
+        while let Some((file, is_due)) = queue.take() {
+            self.note_dropped(file, is_due);
+            self.release(file);
+        }
+    }
+
+    /// Its peer is told a reset.
+    fn note_dropped(&mut self, file: FileId, is_due: bool) {
+        if let Some(stream) = self.stream(file) {
+            stream.lose(None);
+            let peer = stream.peer;
+            if is_due {
+                self.note(Seen::Dropped(peer));
+            }
+        }
     }
 
     /// A client connects, as `peer`.

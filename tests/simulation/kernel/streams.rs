@@ -313,22 +313,8 @@ impl Kernel {
     pub(crate) fn end_socket(&mut self, socket: Socket) {
         match socket.role {
             Role::Stream(stream) => self.end_stream(stream),
-            Role::Listening(queue) => {
-                for file in queue.waiting {
-                    self.note_dropped(file);
-                    self.release(file);
-                }
-            }
+            Role::Listening(queue) => self.end_queue(queue),
             Role::Idle | Role::Notify => {}
-        }
-    }
-
-    /// Nobody has accepted it: its peer is told a reset.
-    pub(super) fn note_dropped(&mut self, file: FileId) {
-        if let Some(stream) = self.stream(file) {
-            stream.lose(None);
-            let peer = stream.peer;
-            self.note(Seen::Dropped(peer));
         }
     }
 
