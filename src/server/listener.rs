@@ -46,16 +46,21 @@ pub(super) struct Listener {
     pub(super) life: Life,
     /// Its queue may hold connections; only accept(2) can tell.
     pub(super) may_have_more: bool,
-    /// It was for clients, and some may still be in its queue.
-    pub(super) may_hold_clients: bool,
-    /// How many may be in its queue since before it began to close, or got another purpose.
-    /// A crowd that goes on connecting is not waited for.
-    left: usize,
+    /// Who may be in its queue since before it began to close, or got another purpose.
+    earlier: Earlier,
     /// Descriptors are scarce: accepting is paused until then, or until a connection
     /// closes.
     pub(super) paused_until: Option<Time>,
     /// The number in its token.
     pub(super) number: usize,
+}
+
+/// The first in a queue. A crowd that goes on connecting is not waited for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Earlier {
+    count: usize,
+    /// They came when it was for clients.
+    are_clients: bool,
 }
 
 /// A listener's stage of life.
@@ -180,7 +185,7 @@ impl Listener {
         let socket = inherited_descriptor(state.fd)?;
         let ListenerState { name, wanted, file, life, may_hold_clients, left, .. } = state;
         let mut listener = Self::with(socket, name, wanted, file, life);
-        (listener.may_hold_clients, listener.left) = (may_hold_clients, left);
+        listener.earlier = Earlier { count: left, are_clients: may_hold_clients };
         Ok(listener)
     }
 
@@ -199,8 +204,7 @@ impl Listener {
             file,
             life,
             may_have_more: true,
-            may_hold_clients: false,
-            left: 0,
+            earlier: Earlier::default(),
             paused_until: None,
             number: 0,
         }
@@ -214,16 +218,15 @@ impl Listener {
             wanted: self.wanted.clone(),
             file: self.file,
             life: self.life,
-            may_hold_clients: self.may_hold_clients,
-            left: self.left,
+            may_hold_clients: self.earlier.are_clients,
+            left: self.earlier.count,
         }
     }
 
     /// Keeps it as `wanted`, which may give it another purpose.
     pub(super) fn adopt(&mut self, wanted: Wanted, settings: &Settings) {
         if self.purpose() == Purpose::Clients && wanted.purpose() != Purpose::Clients {
-            self.may_hold_clients = true;
-            self.left = self.queued(settings);
+            self.earlier = Earlier { count: self.queued(settings), are_clients: true };
         }
         self.wanted = Some(wanted);
     }
@@ -231,7 +234,7 @@ impl Listener {
     /// The purpose of its next connection: a client that is still in the queue must
     /// not become an operator.
     pub(super) fn purpose_of_next(&self) -> Purpose {
-        if self.may_hold_clients { Purpose::Clients } else { self.purpose() }
+        if self.earlier.are_clients { Purpose::Clients } else { self.purpose() }
     }
 
     pub(super) fn purpose(&self) -> Purpose {
@@ -290,8 +293,8 @@ impl Listener {
 
     /// Notes that it has accepted one from its queue.
     pub(super) fn note_accepted(&mut self) {
-        self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
+        self.earlier.count = self.earlier.count.saturating_sub(1);
+        if self.earlier.count == 0 {
             self.note_none_left();
         }
     }
@@ -303,8 +306,7 @@ impl Listener {
     }
 
     fn note_none_left(&mut self) {
-        self.left = 0;
-        self.may_hold_clients = false;
+        self.earlier = Earlier::default();
         if self.life == Life::Closing {
             self.life = Life::Finished;
         }
@@ -325,7 +327,7 @@ impl Listener {
         if self.life == Life::Open {
             self.life = Life::Closing;
             self.set_backlog(0);
-            self.left = self.queued(settings);
+            self.earlier.count = self.queued(settings);
         }
         self.may_have_more = true;
         self.paused_until = None;
