@@ -221,7 +221,7 @@ impl Server {
         self.serving.note_events(events, |source| self.operator.note_ready(source));
         self.serving.accept(|socket, registry| self.operator.admit(socket, registry));
         let now = self.serving.handle_input();
-        for (client, text) in self.serving.report(now) {
+        for (client, text) in self.serving.report(now, |client| self.operator.waits(client)) {
             self.operator.report(client, text);
         }
         self.serving.finish_turn(now);

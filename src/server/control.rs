@@ -192,6 +192,11 @@ impl Control {
         (connection.stream.serial() == client.serial).then(|| connection.stream.socket().as_fd())
     }
 
+    /// Whether `client` still waits for an answer.
+    pub(super) fn waits(&self, client: ControlClient) -> bool {
+        self.descriptor(client).is_some()
+    }
+
     /// Reads from connection `number`. Returns each request, or why a line is not one,
     /// with the client to answer. A connection whose input has ended is closed once it
     /// has all its answers.

@@ -198,6 +198,13 @@ impl Http {
         }
     }
 
+    /// Whether `client` still waits for the report that it has asked for.
+    pub(super) fn waits(&self, client: HttpClient) -> bool {
+        self.exchanges.get(client.number).is_some_and(|exchange| {
+            exchange.stream.serial() == client.serial && matches!(exchange.stage, Stage::Waiting(_))
+        })
+    }
+
     /// Sends the report that `client` has asked for, if it is still connected.
     pub(super) fn answer(&mut self, client: HttpClient, report: Vec<u8>, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(client.number) else {

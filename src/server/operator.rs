@@ -123,6 +123,11 @@ impl Operator {
         self.control.send(client, text);
     }
 
+    /// Whether `client` still waits for an answer.
+    pub(super) fn waits(&self, client: ControlClient) -> bool {
+        self.control.waits(client)
+    }
+
     /// The descriptor of `client`, while it is connected.
     pub(super) fn descriptor(&self, client: ControlClient) -> Option<BorrowedFd<'_>> {
         self.control.descriptor(client)

@@ -1,7 +1,7 @@
 //! Makes the reports of `STATS` and HTTP, which take time. Requests wait in queues, and
 //! each turn of the loop does a few steps, so that neither many keys nor many requests
 //! hold it up. Requests that come during a survey wait for the next one, which serves
-//! all of them.
+//! all of them. Operators and HTTP have a queue of their own, which comes first.
 
 use super::asking::{Ask, Asker};
 use super::clients::Clients;
@@ -22,15 +22,25 @@ const COST_PER_TURN: usize = 64 * 1024;
 
 /// The requests that are not answered yet.
 pub(super) struct Reporting {
+    /// Those of operators and of HTTP, who must see what a crowd of clients does to the
+    /// daemon. They are few: each connection waits for one at a time.
+    first: Queue,
+    /// Those of clients.
+    others: Queue,
+    /// Only operators may see keys and addresses.
+    is_private: bool,
+    /// How many keys `/metrics` names.
+    hot_keys: usize,
+}
+
+/// Requests in the order in which they came.
+#[derive(Default)]
+struct Queue {
     /// They need no survey.
     direct: VecDeque<(Asker, Ask)>,
     /// They wait for the next survey.
     waiting: VecDeque<(Asker, Ask)>,
     under_way: Option<UnderWay>,
-    /// Only operators may see keys and addresses.
-    is_private: bool,
-    /// How many keys `/metrics` names.
-    hot_keys: usize,
 }
 
 /// A survey, and the requests that wait for it.
@@ -46,9 +56,8 @@ struct UnderWay {
 impl Reporting {
     pub(super) fn new(options: &Options) -> Self {
         Reporting {
-            direct: VecDeque::new(),
-            waiting: VecDeque::new(),
-            under_way: None,
+            first: Queue::default(),
+            others: Queue::default(),
             is_private: options.private,
             hot_keys: options.http_keys,
         }
@@ -56,20 +65,82 @@ impl Reporting {
 
     /// Puts a request into its queue.
     pub(super) fn ask(&mut self, asker: Asker, ask: Ask) {
-        let needs_survey = ask.wants() != Wants::default();
-        let queue = if needs_survey { &mut self.waiting } else { &mut self.direct };
-        queue.push_back((asker, ask));
+        match asker {
+            Asker::Operator(_) | Asker::Http(_) => self.first.ask(asker, ask),
+            Asker::Client(_) => self.others.ask(asker, ask),
+        }
     }
 
     /// Whether the next turn should start at once.
     pub(super) fn has_work(&self) -> bool {
-        !(self.direct.is_empty() && self.waiting.is_empty()) || self.under_way.is_some()
+        self.first.has_work() || self.others.has_work()
     }
 
     /// Whether an operator waits for a report. Clients ask the new image again after a
     /// hot restart; operators can't.
     pub(super) fn has_operators(&self) -> bool {
-        self.requests().any(|(asker, _)| matches!(asker, Asker::Operator(_)))
+        self.first.requests().any(|(asker, _)| matches!(asker, Asker::Operator(_)))
+    }
+
+    /// Forgets the requests of operators; returns who made them.
+    pub(super) fn give_up_operators(&mut self) -> Vec<ControlClient> {
+        let mut given_up = Vec::new();
+        self.first.retain(|asker| match asker {
+            Asker::Operator(client) => {
+                given_up.push(client);
+                false
+            }
+            Asker::Client(_) | Asker::Http(_) => true,
+        });
+        given_up
+    }
+
+    /// Does the work of one turn; returns the answers that are ready. Operators and HTTP
+    /// clients who do not wait any more are forgotten.
+    pub(super) fn step(
+        &mut self,
+        engine: &mut Engine,
+        clients: &mut Clients,
+        is_draining: bool,
+        now: Time,
+        waits: impl Fn(Asker) -> bool,
+    ) -> Vec<(Asker, Vec<u8>)> {
+        self.first.retain(waits);
+        if !self.has_work() {
+            return Vec::new();
+        }
+        self.first.survey(engine, clients, now);
+        self.others.survey(engine, clients, now);
+        let connections = clients.len();
+        let process = usage::read();
+        let started_wall_ns = started_wall_ns(engine);
+        let version = env!("CARGO_PKG_VERSION");
+        let figures = Figures { version, connections, is_draining, started_wall_ns, process };
+        let (is_private, hot_keys) = (self.is_private, self.hot_keys);
+        let maker = Maker { clients, figures: &figures, now, is_private, hot_keys };
+        let mut answers = Answers::default();
+        self.first.answer(&maker, engine, &mut answers);
+        self.others.answer(&maker, engine, &mut answers);
+        answers.made
+    }
+}
+
+/// The reports of a turn, and what they [`cost`].
+#[derive(Default)]
+struct Answers {
+    made: Vec<(Asker, Vec<u8>)>,
+    cost: usize,
+}
+
+impl Queue {
+    fn ask(&mut self, asker: Asker, ask: Ask) {
+        let needs_survey = ask.wants() != Wants::default();
+        let queue = if needs_survey { &mut self.waiting } else { &mut self.direct };
+        queue.push_back((asker, ask));
+    }
+
+    fn has_work(&self) -> bool {
+        !(self.direct.is_empty() && self.waiting.is_empty()) || self.under_way.is_some()
     }
 
     fn requests(&self) -> impl Iterator<Item = &(Asker, Ask)> {
@@ -77,62 +148,36 @@ impl Reporting {
         self.direct.iter().chain(&self.waiting).chain(under_way)
     }
 
-    /// Forgets the requests of operators; returns who made them.
-    pub(super) fn give_up_operators(&mut self) -> Vec<ControlClient> {
-        let mut given_up = Vec::new();
+    /// Forgets the requests of others.
+    fn retain(&mut self, mut stays: impl FnMut(Asker) -> bool) {
         let under_way = self.under_way.iter_mut().map(|under_way| &mut under_way.requests);
         for queue in [&mut self.direct, &mut self.waiting].into_iter().chain(under_way) {
-            queue.retain(|(asker, _)| match asker {
-                Asker::Operator(client) => {
-                    given_up.push(*client);
-                    false
-                }
-                Asker::Client(_) | Asker::Http(_) => true,
-            });
+            queue.retain(|(asker, _)| stays(*asker));
         }
-        given_up
+        self.end_survey();
     }
 
-    /// Does the work of one turn; returns the answers that are ready.
-    pub(super) fn step(
-        &mut self,
-        engine: &mut Engine,
-        clients: &mut Clients,
-        is_draining: bool,
-        now: Time,
-    ) -> Vec<(Asker, Vec<u8>)> {
-        if !self.has_work() {
-            return Vec::new();
-        }
+    /// Begins a survey if one is waited for, and does its work of a turn.
+    fn survey(&mut self, engine: &Engine, clients: &mut Clients, now: Time) {
         if self.under_way.is_none() && !self.waiting.is_empty() {
             self.under_way = Some(UnderWay::new(std::mem::take(&mut self.waiting), now));
         }
         if let Some(under_way) = &mut self.under_way {
             under_way.walk(engine, clients);
         }
-        let connections = clients.len();
-        let process = usage::read();
-        let started_wall_ns = started_wall_ns(engine);
-        let version = env!("CARGO_PKG_VERSION");
-        let figures = Figures { version, connections, is_draining, started_wall_ns, process };
-        let answers = self.answer(engine, clients, &figures, now);
-        if self.under_way.as_ref().is_some_and(|it| it.is_done() && it.requests.is_empty()) {
-            self.under_way = None;
-        }
-        answers
     }
 
-    fn answer(
-        &mut self,
-        engine: &mut Engine,
-        clients: &Clients,
-        figures: &Figures,
-        now: Time,
-    ) -> Vec<(Asker, Vec<u8>)> {
+    fn end_survey(&mut self) {
+        if self.under_way.as_ref().is_some_and(|it| it.requests.is_empty()) {
+            self.under_way = None;
+        }
+    }
+
+    /// Makes reports until those of this turn cost enough, but at least one: no queue
+    /// waits for another one to be empty.
+    fn answer(&mut self, maker: &Maker, engine: &mut Engine, answers: &mut Answers) {
         let nothing = Survey::default();
-        let mut answers = Vec::new();
-        let mut done = 0;
-        while done < COST_PER_TURN {
+        loop {
             // Alternates between the kinds, so that neither waits for a crowd of the other.
             let surveyed = self.under_way.as_mut().filter(|it| it.is_done());
             let surveyed = surveyed.and_then(|it| Some((it.requests.pop_front()?, &it.survey)));
@@ -141,15 +186,15 @@ impl Reporting {
                 break;
             }
             for ((asker, ask), survey) in surveyed.into_iter().chain(direct) {
-                let is_operator = matches!(asker, Asker::Operator(_));
-                let is_private = self.is_private && !is_operator;
-                let maker = Maker { clients, figures, now, is_private, hot_keys: self.hot_keys };
-                let text = maker.report(engine, &ask, survey);
-                done += cost(&ask, text.len());
-                answers.push((asker, text));
+                let text = maker.report(engine, asker, &ask, survey);
+                answers.cost += cost(&ask, text.len());
+                answers.made.push((asker, text));
+            }
+            if answers.cost >= COST_PER_TURN {
+                break;
             }
         }
-        answers
+        self.end_survey();
     }
 }
 
@@ -220,46 +265,47 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn report(&self, engine: &mut Engine, ask: &Ask, survey: &Survey) -> Vec<u8> {
+    fn report(&self, engine: &mut Engine, asker: Asker, ask: &Ask, survey: &Survey) -> Vec<u8> {
+        let is_private = self.is_private && !matches!(asker, Asker::Operator(_));
         let text = match ask {
-            Ask::Query(Query::Json) => return self.json(engine, survey),
+            Ask::Query(Query::Json) => return self.json(engine, is_private, survey),
             Ask::Query(query) => {
                 let top = match query {
                     Query::Top(span, subject) => Some(engine.top(*span, *subject, self.now)),
                     _ => None,
                 };
-                reports::report(query, &self.view(engine), survey, top.as_ref())
+                reports::report(query, &self.view(engine, is_private), survey, top.as_ref())
             }
             Ask::Metrics => {
                 let rows = self.hot_keys;
                 let top = (rows > 0).then(|| engine.top(Span::Minute, Subject::Keys, self.now));
                 let top = top.as_ref().map(|top| (top, rows));
-                prometheus::metrics(&self.view(engine), survey, top)
+                prometheus::metrics(&self.view(engine, is_private), survey, top)
             }
-            Ask::Exporter => exporter::metrics(&self.view(engine)),
+            Ask::Exporter => exporter::metrics(&self.view(engine, is_private)),
         };
         text.into_bytes()
     }
 
-    fn json(&self, engine: &mut Engine, survey: &Survey) -> Vec<u8> {
+    fn json(&self, engine: &mut Engine, is_private: bool, survey: &Survey) -> Vec<u8> {
         let mut both =
             |subject| [Span::Minute, Span::Hour].map(|span| engine.top(span, subject, self.now));
         let tops = Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) };
         // Can't fail: plain data with text keys and finite numbers, written to memory.
-        let report = json::report(&self.view(engine), survey, &tops);
+        let report = json::report(&self.view(engine, is_private), survey, &tops);
         let mut text = serde_json::to_vec(&report).unwrap_or_default();
         text.extend_from_slice(b"\n\n");
         text
     }
 
-    fn view<'a>(&'a self, engine: &'a Engine) -> View<'a> {
+    fn view<'a>(&'a self, engine: &'a Engine, is_private: bool) -> View<'a> {
         View {
             engine,
             now: self.now,
             wall_ns: clock::wall_ns(),
             figures: self.figures,
             peers: self.clients,
-            is_private: self.is_private,
+            is_private,
         }
     }
 }

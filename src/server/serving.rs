@@ -158,14 +158,23 @@ impl Serving {
     }
 
     /// Continues reports and HTTP exchanges. Returns the reports for operators.
-    pub(super) fn report(&mut self, now: Time) -> Vec<(ControlClient, Vec<u8>)> {
+    pub(super) fn report(
+        &mut self,
+        now: Time,
+        operator_waits: impl Fn(ControlClient) -> bool,
+    ) -> Vec<(ControlClient, Vec<u8>)> {
         let is_draining = self.listeners.is_draining();
         for (client, ask) in self.http.handle(is_draining, now) {
             self.reporting.ask(Asker::Http(client), ask);
         }
         let mut for_operators = Vec::new();
         let (engine, clients) = (&mut self.engine, &mut self.clients);
-        for (asker, text) in self.reporting.step(engine, clients, is_draining, now) {
+        let waits = |asker| match asker {
+            Asker::Client(_) => true,
+            Asker::Http(client) => self.http.waits(client),
+            Asker::Operator(client) => operator_waits(client),
+        };
+        for (asker, text) in self.reporting.step(engine, clients, is_draining, now, waits) {
             match asker {
                 Asker::Client(client) => self.dispatch(now).deliver_report(client, text),
                 Asker::Http(client) => self.http.answer(client, text, now),

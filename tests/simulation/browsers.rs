@@ -128,6 +128,8 @@ struct Browser {
     from_ns: Option<u64>,
     /// Received after its request.
     discarded: usize,
+    /// So many turns it has waited for its answer.
+    waited: usize,
 }
 
 /// All clients of HTTP, by peer.
@@ -155,6 +157,7 @@ impl Browsers {
             until_ns: None,
             from_ns: None,
             discarded: 0,
+            waited: 0,
         };
         self.all.insert(peer, browser);
     }
@@ -238,6 +241,7 @@ impl Browsers {
         &mut self,
         is_busy: bool,
         is_draining: bool,
+        turns_max: usize,
         may_be_served: impl Fn(u32) -> bool,
     ) -> Result<(), Violation> {
         let (open, now_ns) = kernel(|k| (k.connections_to(HTTP), k.now_ns));
@@ -268,6 +272,13 @@ impl Browsers {
             browser
                 .check_time(may_wait, is_shut, now_ns)
                 .map_err(|why| format!("HTTP client {peer} {why}"))?;
+            let is_answered =
+                !browser.heard.is_empty() || kernel(|k| !k.unread_by(peer).is_empty());
+            let waits = browser.stage == Stage::Reading && !is_answered;
+            browser.waited = if waits { browser.waited + 1 } else { 0 };
+            if browser.waited > turns_max {
+                return Err(format!("HTTP client {peer} waits for {} turns", browser.waited));
+            }
         }
         self.open = open;
         Ok(())

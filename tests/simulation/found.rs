@@ -341,3 +341,25 @@ fn a_closing_listener_waits_only_for_those_who_are_in_its_queue() {
         check(arguments, Start::Shell, steps);
     }
 }
+
+/// Their reports were made after all those that clients had asked for.
+#[test]
+fn operators_and_monitoring_do_not_wait_behind_a_crowd_that_asks_for_reports() {
+    let room = (100_000, 100_000);
+    let crowd = Say::Flood { line: "STATS JSON\n", times: 8 };
+    let mut steps: Vec<Step> =
+        (0..60).map(|place| Step::Connect { place, to: TCP, room }).collect();
+    steps.extend((0..4).map(|choices| turn(choices, false)));
+    steps.extend((0..60).map(|place| Step::Say { place, what: crowd, cut: 0 }));
+    steps.push(Step::Ask { place: 0, line: "HELP" });
+    for text in ["GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "GET /prometheus HTTP/1.0\r\n\r\n"] {
+        let place = 60 + text.len() as u8 % 30;
+        steps.push(Step::Connect { place, to: "10.0.0.1:9531", room });
+        steps.push(Step::Say { place, what: Say::Http(text), cut: 0 });
+    }
+    steps.extend([Step::ArriveAll, turn(4, false), turn(5, false)]);
+    steps.extend([Step::Ask { place: 0, line: "STATS KEYS" }, Step::ArriveAll]);
+    steps.extend((6..400).map(|choices| turn(choices, false)));
+    let arguments = "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531";
+    check(arguments, Start::Shell, steps);
+}

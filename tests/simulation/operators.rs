@@ -37,6 +37,9 @@ struct Operator {
     has_ended: bool,
     /// It did not wait for its answers, or a hot restart has closed its connection.
     is_gone: bool,
+    /// How many reports were not sent after the last turn, and for how many turns.
+    unsent: usize,
+    waited: usize,
 }
 
 impl Operators {
@@ -140,15 +143,22 @@ impl Operators {
     /// Whether anybody waits for a report that the daemon has not sent. It may still be made
     /// for somebody who has left.
     pub(crate) fn wait_for_daemon(&self, is_making: bool) -> bool {
-        let mut asking = self.all.iter().filter(|(_, operator)| !operator.questions.is_empty());
-        asking.any(|(peer, operator)| {
-            let unread = kernel(|k| k.unread_by(*peer));
-            let heard = [&operator.heard[..], &unread].concat();
-            let mut left =
-                Operator { heard, questions: operator.questions.clone(), ..Operator::default() };
-            while left.take_report().is_some() {}
-            !left.questions.is_empty() && (is_making || is_connected(*peer))
-        })
+        let mut all = self.all.iter();
+        all.any(|(&peer, one)| one.unsent(peer) > 0 && (is_making || is_connected(peer)))
+    }
+
+    /// After a turn: nobody waits for a report behind a crowd of clients.
+    pub(crate) fn check_waiting(&mut self, turns_max: usize) -> Result<(), Violation> {
+        for (&peer, operator) in &mut self.all {
+            let unsent = if is_connected(peer) { operator.unsent(peer) } else { 0 };
+            let waits = unsent > 0 && unsent >= operator.unsent;
+            operator.waited = if waits { operator.waited + 1 } else { 0 };
+            operator.unsent = unsent;
+            if operator.waited > turns_max {
+                return Err(format!("operator {peer} waits for {} turns", operator.waited));
+            }
+        }
+        Ok(())
     }
 
     /// An operator has read these bytes.
@@ -207,6 +217,17 @@ pub(crate) fn is_connected(peer: u32) -> bool {
 }
 
 impl Operator {
+    /// How many reports the daemon has not sent.
+    fn unsent(&self, peer: u32) -> usize {
+        if self.questions.is_empty() {
+            return 0;
+        }
+        let heard = [&self.heard[..], &kernel(|k| k.unread_by(peer))].concat();
+        let mut left = Operator { heard, questions: self.questions.clone(), ..Operator::default() };
+        while left.take_report().is_some() {}
+        left.questions.len()
+    }
+
     /// Who drains hears how many clients are left.
     fn check_left(&self, clients: &BTreeSet<usize>) -> Result<(), Violation> {
         let heard = String::from_utf8_lossy(&self.heard);

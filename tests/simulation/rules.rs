@@ -12,9 +12,11 @@ use super::sockets::{
     check_addresses, check_alone, check_backlogs, check_browsers_waiting, check_drain, check_files,
     check_reserve, check_waiting,
 };
+use super::world::CONNECTIONS_PER_TURN;
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::control::CONNECTIONS_MAX;
+use crate::server::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
 use crate::server::input::SHARE_BYTES;
 use crate::server::serving::Serving;
 use crate::server::stream::OUTPUT_BYTES_MAX;
@@ -144,15 +146,26 @@ fn check_accepting() -> Result<(), Violation> {
 }
 
 /// HTTP clients are few, admitted, and have a bounded time.
+/// Who asks over HTTP or the control socket has a report after those of a house full of
+/// them, whatever clients ask for, and two surveys.
+fn turns_max(serving: &Serving) -> usize {
+    let survey = serving.clients.slots() / CONNECTIONS_PER_TURN + 2;
+    CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * survey
+}
+
 pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {
-    let Serving { listeners, reporting, .. } = &play.server.as_ref().expect("it runs").serving;
+    let serving = &play.server.as_ref().expect("it runs").serving;
+    let Serving { listeners, reporting, .. } = serving;
+    let turns_max = turns_max(serving);
+    play.operators.check_waiting(turns_max)?;
     let options = &play.server.as_ref().expect("it runs").options;
     let allow = if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
     let may_be_served = |peer: u32| {
         let ip = kernel(|k| k.address_of(peer));
         allow.is_empty() || ip.is_some_and(|ip| allow.iter().any(|net| net.contains(&ip)))
     };
-    play.browsers.check_turn(reporting.has_work(), listeners.is_draining(), may_be_served)
+    let (is_busy, is_draining) = (reporting.has_work(), listeners.is_draining());
+    play.browsers.check_turn(is_busy, is_draining, turns_max, may_be_served)
 }
 
 /// Of a socket that was closed nothing is left: no file, and no events, which go on as
