@@ -2,36 +2,105 @@
 //! lock that is held for longer.
 
 use super::client::ClientId;
+use crate::protocol::{key_from_text, key_text};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::{IntErrorKind, NonZeroU32, ParseIntError};
 use std::str::FromStr;
 
-/// A limit for the keys that match a pattern. Each `*` in it stands for any bytes.
+/// A limit for the keys that match a pattern. Each `*` in it stands for any bytes, and
+/// `\xNN` for one, as lists print keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Text", into = "Text")]
 pub struct HoldLimit {
+    /// The bytes before the first star, between two, and behind the last one.
+    pieces: Vec<Vec<u8>>,
+    seconds: NonZeroU32,
+}
+
+/// As a snapshot has it.
+#[derive(Serialize, Deserialize)]
+struct Text {
     pattern: String,
     seconds: NonZeroU32,
+}
+
+impl HoldLimit {
+    fn new(pattern: &[u8], seconds: NonZeroU32) -> Result<Self, &'static str> {
+        let pieces = pattern.split(|&b| b == b'*').map(key_from_text).collect::<Option<_>>();
+        let pieces =
+            pieces.ok_or("a backslash begins \\xNN, a byte of the key; itself is \\x5c")?;
+        Ok(HoldLimit { pieces, seconds })
+    }
+
+    /// Reads `PATTERN=SECONDS`. The last `=` separates them: the pattern may contain `=`
+    /// too.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
+        let end = text.iter().rposition(|&b| b == b'=').ok_or("not PATTERN=SECONDS")?;
+        let seconds = String::from_utf8_lossy(&text[end + 1..]);
+        let seconds = seconds.parse().map_err(|e: ParseIntError| match e.kind() {
+            IntErrorKind::PosOverflow => "more than 4294967295 seconds",
+            _ => "not a whole number of seconds over 0",
+        })?;
+        HoldLimit::new(&text[..end], seconds)
+    }
+
+    fn pattern(&self) -> String {
+        let text = |piece: &Vec<u8>| key_text(piece).replace('*', "\\x2a");
+        self.pieces.iter().map(text).collect::<Vec<_>>().join("*")
+    }
+
+    /// Whether this limits `key`. Finds each piece between stars at its first place after the
+    /// previous one. There is no backtracking: at most pattern length times key length steps.
+    pub fn matches(&self, key: &[u8]) -> bool {
+        let Some((first, pieces)) = self.pieces.split_first() else {
+            return false;
+        };
+        let Some(mut rest) = key.strip_prefix(&first[..]) else {
+            return false;
+        };
+        let Some((last, pieces)) = pieces.split_last() else {
+            // No star at all.
+            return rest.is_empty();
+        };
+        for piece in pieces {
+            match find(rest, piece) {
+                Some(at) => rest = &rest[at + piece.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
 }
 
 impl FromStr for HoldLimit {
     type Err = &'static str;
 
-    /// `PATTERN=SECONDS`. The last `=` separates them: the pattern may contain `=`
-    /// too.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (pattern, seconds) = text.rsplit_once('=').ok_or("not PATTERN=SECONDS")?;
-        let seconds = seconds.parse().map_err(|e: ParseIntError| match e.kind() {
-            IntErrorKind::PosOverflow => "more than 4294967295 seconds",
-            _ => "not a whole number of seconds over 0",
-        })?;
-        Ok(HoldLimit { pattern: pattern.into(), seconds })
+        HoldLimit::parse(text.as_bytes())
+    }
+}
+
+impl TryFrom<Text> for HoldLimit {
+    type Error = &'static str;
+
+    fn try_from(text: Text) -> Result<Self, Self::Error> {
+        HoldLimit::new(text.pattern.as_bytes(), text.seconds)
+    }
+}
+
+impl From<HoldLimit> for Text {
+    fn from(limit: HoldLimit) -> Self {
+        Text { pattern: limit.pattern(), seconds: limit.seconds }
     }
 }
 
 impl fmt::Display for HoldLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.pattern, self.seconds)
+        write!(f, "{}={}", self.pattern(), self.seconds)
     }
 }
 
@@ -55,29 +124,8 @@ pub(super) fn hold_s_max(limits: &[HoldLimit], key: &[u8]) -> u32 {
 
 #[inline(never)]
 fn first_match(limits: &[HoldLimit], key: &[u8]) -> u32 {
-    let limit = limits.iter().find(|limit| matches(limit.pattern.as_bytes(), key));
+    let limit = limits.iter().find(|limit| limit.matches(key));
     limit.map_or(0, |limit| limit.seconds.get())
-}
-
-/// Finds each piece between stars at its first place after the previous piece. There
-/// is no backtracking: at most pattern length times key length steps.
-fn matches(pattern: &[u8], key: &[u8]) -> bool {
-    let mut pieces = pattern.split(|&b| b == b'*');
-    let first = pieces.next().unwrap_or_default();
-    let Some(mut rest) = key.strip_prefix(first) else {
-        return false;
-    };
-    let Some(last) = pieces.next_back() else {
-        // No star at all.
-        return rest.is_empty();
-    };
-    for piece in pieces {
-        match find(rest, piece) {
-            Some(at) => rest = &rest[at + piece.len()..],
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 fn find(text: &[u8], piece: &[u8]) -> Option<usize> {
@@ -106,8 +154,15 @@ mod tests {
             ("a*b*c", "a--c--b", false),
             ("a*a", "a", false),
             ("a**a", "aa", true),
+            ("caf\\xc3\\xa9", "caf\u{e9}", true),
+            ("caf\u{e9}", "caf\u{e9}", true),
+            ("\\x2a*", "*k", true),
+            ("\\x2a*", "k*k", false),
+            ("\\x5C", "\\", true),
         ] {
-            assert_eq!(matches(pattern.as_bytes(), key.as_bytes()), expected, "{pattern} {key}");
+            let limit: HoldLimit = format!("{pattern}=1").parse().unwrap();
+            assert_eq!(limit.matches(key.as_bytes()), expected, "{pattern} {key}");
+            assert_eq!(limit.to_string().parse(), Ok(limit), "{pattern}");
         }
     }
 
@@ -131,6 +186,8 @@ mod tests {
             ("k=1.5", no_number),
             ("k=4294967296", too_many),
             ("k=99999999999999999999999", too_many),
+            // As a list ends a key that is too long for it.
+            ("abc\\...=1", "a backslash begins \\xNN, a byte of the key; itself is \\x5c"),
         ] {
             assert_eq!(bad.parse::<HoldLimit>(), Err(why), "{bad}");
         }

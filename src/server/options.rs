@@ -88,8 +88,8 @@ pub struct Options {
     pub keepalive: u32,
 
     /// Take a lock away from a client that has held it for this long. `*` in the
-    /// pattern matches anything. May be given several times; the first pattern
-    /// that matches a key counts. [default: no limit]
+    /// pattern matches anything, \xNN a byte. May be given several times; the first
+    /// pattern that matches a key counts. [default: no limit]
     #[arg(long, value_name = "PATTERN=SECONDS")]
     pub max_hold: Vec<HoldLimit>,
 
