@@ -1,9 +1,9 @@
 //! The loop: sockets, signals and the clock around the engine. Decides nothing
 //! about locks.
 //!
-//! One turn: wait → accept → receive from all ready clients → handle their input →
-//! expire waits → continue reports and HTTP → flush owed output → close ended
-//! connections → operators' orders last, so that they take effect between turns.
+//! One turn: wait → accept → receive from all ready clients → handle their input → expire waits →
+//! continue reports and HTTP → flush owed output → close ended connections → operators' orders
+//! last, so that they take effect between turns.
 
 mod accepting;
 mod addresses;
@@ -218,10 +218,10 @@ impl Server {
     /// finds no work half done.
     fn turn(&mut self, events: &mut Events) -> Option<Ended> {
         self.serving.wait(events, self.next_deadline());
-        self.serving.note_events(events, |source| self.operator.note_ready(source));
+        self.serving.note_events(events, |source, event| self.operator.note_event(source, event));
         self.serving.accept(|socket, registry| self.operator.admit(socket, registry));
         let now = self.serving.handle_input();
-        for (client, text) in self.serving.report(now, |client| self.operator.waits(client)) {
+        for (client, text) in self.serving.report(now, |who| self.operator.awaits_report(who)) {
             self.operator.report(client, text);
         }
         self.serving.finish_turn(now);
@@ -233,6 +233,7 @@ impl Server {
 
     fn next_deadline(&self) -> Option<Time> {
         let deadlines = [
+            self.operator.next_deadline(),
             self.service_manager.next_deadline(),
             self.restart.deadline(),
             logging::next_deadline(),
@@ -315,9 +316,10 @@ impl Server {
         match stats(&query, &self.serving.engine, clock::now()) {
             Answer::Text(text) => self.operator.report(client, text),
             Answer::Unknown => return Err("no such statistic".to_owned()),
-            Answer::Report => {
+            Answer::Report if self.operator.await_report(client) => {
                 self.serving.reporting.ask(Asker::Operator(client), Ask::Query(query));
             }
+            Answer::Report => {}
         }
         Ok(None)
     }

@@ -7,12 +7,24 @@ use poolcounterd::server::{ControlRequest, parse_control_request};
 /// When a request is understood as another one.
 pub(crate) fn check(data: &[u8]) {
     for line in data.split(|&byte| byte == b'\n') {
-        // As the daemon reads it.
-        check_line(&String::from_utf8_lossy(line));
+        check_line(line);
     }
 }
 
-fn check_line(line: &str) {
+fn parse(line: &str) -> Result<ControlRequest, String> {
+    parse_control_request(line.as_bytes())
+}
+
+/// What follows `word`, without the end that is ignored.
+fn rest<'a>(line: &'a [u8], word: &str) -> Option<&'a [u8]> {
+    let mut line = line.strip_suffix(b"\r").unwrap_or(line);
+    while let Some(shorter) = line.strip_suffix(b" ") {
+        line = shorter;
+    }
+    line.strip_prefix(word.as_bytes())
+}
+
+fn check_line(line: &[u8]) {
     let word = match parse_control_request(line) {
         Ok(ControlRequest::Help) => "HELP",
         Ok(ControlRequest::Drain) => "DRAIN",
@@ -21,21 +33,22 @@ fn check_line(line: &str) {
         Ok(ControlRequest::Restart(None)) => "RESTART",
         Ok(ControlRequest::Log(None)) => "LOG",
         Ok(ControlRequest::Log(Some(filter))) => {
-            return assert_eq!(line.strip_prefix("LOG ").map(str::trim), Some(&*filter));
+            let sent = rest(line, "LOG ").map(String::from_utf8_lossy);
+            return assert_eq!(sent.as_deref(), Some(&*filter));
         }
         Ok(ControlRequest::MaxHold(None)) => "MAX-HOLD",
         Ok(ControlRequest::MaxHold(Some(limits))) if limits.is_empty() => {
-            return assert_eq!(line.strip_prefix("MAX-HOLD ").map(str::trim), Some("none"));
+            return assert_eq!(rest(line, "MAX-HOLD "), Some(&b"none"[..]));
         }
         Ok(ControlRequest::MaxHold(Some(limits))) => {
             let shown: Vec<String> = limits.iter().map(ToString::to_string).collect();
-            let again = parse_control_request(&format!("MAX-HOLD {}", shown.join(" ")));
+            let again = parse(&format!("MAX-HOLD {}", shown.join(" ")));
             assert_eq!(again, Ok(ControlRequest::MaxHold(Some(limits))), "{line:?}");
             return;
         }
         Ok(ControlRequest::Stats(query)) => {
-            assert!(line.starts_with("STATS"), "{line:?}");
-            let again = parse_control_request(&format!("STATS {}", query.words()));
+            assert!(line.starts_with(b"STATS"), "{line:?}");
+            let again = parse(&format!("STATS {}", query.words()));
             assert_eq!(again, Ok(ControlRequest::Stats(query)), "{line:?}");
             return;
         }
@@ -43,11 +56,11 @@ fn check_line(line: &str) {
             let arguments: Vec<String> =
                 arguments.into_iter().map(|word| word.into_string().expect("text")).collect();
             let list = serde_json::json!(arguments).to_string();
-            let again = parse_control_request(&format!("RESTART {list}"));
+            let again = parse(&format!("RESTART {list}"));
             let expected = arguments.into_iter().map(Into::into).collect();
             assert_eq!(again, Ok(ControlRequest::Restart(Some(expected))), "{line:?}");
-            let sent = line.strip_prefix("RESTART ").expect("the word").trim();
-            assert!(sent.starts_with('[') && sent.ends_with(']'), "{line:?}");
+            let sent = rest(line, "RESTART ").expect("the word").trim_ascii();
+            assert!(sent.starts_with(b"[") && sent.ends_with(b"]"), "{line:?}");
             return;
         }
         Err(why) => {
@@ -55,5 +68,5 @@ fn check_line(line: &str) {
             return;
         }
     };
-    assert_eq!(line.trim_end(), word, "{line:?}");
+    assert_eq!(rest(line, word), Some(&b""[..]), "{line:?}");
 }

@@ -4,6 +4,9 @@
 //! request ([`Request`]) and gets a line in answer, `OK …` or `ERROR …`; `HELP` gets
 //! several lines and a blank one.
 
+mod requests;
+
+use super::logging::limited;
 use super::socket::Socket;
 use super::stream::{Flushed, Stream};
 use super::sys::{self, Peer};
@@ -13,11 +16,11 @@ use super::world::io::Errno;
 use super::world::mio::unix::SourceFd;
 use super::world::mio::{Interest, Registry};
 use super::world::net::{SendFlags, send};
-use crate::engine::HoldLimit;
-use crate::protocol::{Command, Query};
 use log::{info, warn};
+pub(super) use requests::help;
+use requests::printable;
+pub use requests::{Request, parse};
 use slab::Slab;
-use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -25,102 +28,20 @@ use std::time::Duration;
 /// Where the package puts the socket, and where `--reload` looks for it.
 pub const DEFAULT_PATH: &str = "/run/poolcounter/control.sock";
 
-/// Operators are few: more connections than this are a mistake.
+/// Operators are few: beyond this, the one that is silent for longest was forgotten.
 pub(super) const CONNECTIONS_MAX: usize = 16;
 
 /// As many options as a command line usually takes (execve(2)).
-const REQUESTS_BYTES_MAX: usize = 1 << 20;
+const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// How much of a request a log line shows.
-const LOGGED_CHARS: usize = 1_000;
+/// So many requests of a connection are logged. Of more, one in ten seconds is.
+const REQUESTS_LOGGED: u32 = 100;
+
+/// What an operator hears whose connection is closed for another one.
+const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
 
 /// Longer than the longest trial of a new binary.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A request from an operator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// Hot restart, with a new command line or the same.
-    Restart(Option<Vec<OsString>>),
-    /// Take no new clients.
-    Drain,
-    /// Tell when the drain is over.
-    Drained,
-    /// Take new clients again.
-    Undrain,
-    /// Set the log filter, or show it.
-    Log(Option<String>),
-    /// Set the hold limits, or show them.
-    MaxHold(Option<Vec<HoldLimit>>),
-    /// Answer with statistics, keys and addresses included.
-    Stats(Query),
-    /// List the requests.
-    Help,
-}
-
-/// A request as operators write it. `server.rs` implements it.
-struct Kind {
-    word: &'static str,
-    arguments: &'static str,
-    help: &'static str,
-    /// Parses what follows the word.
-    parse: fn(&str) -> Result<Request, String>,
-}
-
-const KINDS: &[Kind] = &[
-    Kind {
-        word: "RESTART",
-        arguments: "[JSON list of arguments]",
-        help: "hot restart, with the same or another command line",
-        parse: parse_restart,
-    },
-    Kind {
-        word: "DRAIN",
-        arguments: "",
-        help: "no new clients; exit when the last has left",
-        parse: |rest| alone(Request::Drain, rest),
-    },
-    Kind {
-        word: "DRAINED",
-        arguments: "",
-        help: "answered when the drain is over",
-        parse: |rest| alone(Request::Drained, rest),
-    },
-    Kind {
-        word: "UNDRAIN",
-        arguments: "",
-        help: "new clients again",
-        parse: |rest| alone(Request::Undrain, rest),
-    },
-    Kind {
-        word: "LOG",
-        arguments: "[FILTER]",
-        help: "what to log, as --log; without FILTER, shows it",
-        parse: |rest| Ok(Request::Log((!rest.is_empty()).then(|| rest.to_owned()))),
-    },
-    Kind {
-        word: "MAX-HOLD",
-        arguments: "[PATTERN=SECONDS ... | none]",
-        help: "hold limits, as --max-hold; alone, shows them",
-        parse: parse_max_hold,
-    },
-    Kind {
-        word: "STATS",
-        arguments: "[FULL | JSON | KEYS | KEY | ...]",
-        help: "statistics, as on the port",
-        parse: parse_stats,
-    },
-    Kind { word: "HELP", arguments: "", help: "this", parse: |rest| alone(Request::Help, rest) },
-];
-
-/// The answer to `HELP`; the line end appended to it makes a blank line.
-pub(super) fn help() -> String {
-    let line = |kind: &Kind| {
-        let request = format!("{} {}", kind.word, kind.arguments);
-        format!("{request:39}{}\n", kind.help)
-    };
-    KINDS.iter().map(line).collect()
-}
 
 /// A control connection. Numbers are reused, serial numbers are not: an answer to a
 /// closed connection must not reach its successor.
@@ -130,10 +51,18 @@ pub(super) struct ControlClient {
     serial: u32,
 }
 
+impl ControlClient {
+    pub(super) fn number(self) -> usize {
+        self.number
+    }
+}
+
 /// All control connections.
 pub(super) struct Control {
     connections: Slab<Conversation>,
     last_serial: u32,
+    /// Counts what operators do.
+    uses: u64,
 }
 
 /// One operator's connection.
@@ -141,28 +70,55 @@ struct Conversation {
     stream: Stream,
     /// The beginning of a request, whose line feed is still to come.
     input: Vec<u8>,
-    /// Requests that are not answered yet.
+    /// How many requests it has made.
+    requests: u32,
+    /// Those that are not answered yet: one, and a hot restart.
     unanswered: usize,
-    /// Its input has ended.
+    /// One of them is a report: the next request waits for it.
+    awaits_report: bool,
+    /// Nothing more comes from it.
     has_ended: bool,
+    /// It takes no answers any more. What it has sent before is obeyed.
+    is_gone: bool,
+    /// The number of its last use.
+    last_use: u64,
 }
 
 impl Control {
     pub(super) fn new() -> Self {
-        Control { connections: Slab::new(), last_serial: 0 }
+        Control { connections: Slab::new(), last_serial: 0, uses: 0 }
     }
 
-    /// Serves a new connection, or refuses it.
+    /// Serves a new connection. If there are too many, another one goes: forgotten ones
+    /// must not lock operators out.
     pub(super) fn admit(&mut self, socket: Socket, registry: &Registry) {
         if self.connections.len() >= CONNECTIONS_MAX {
-            warn!("more than {CONNECTIONS_MAX} connections to the control socket");
-            // Fails if the operator has gone.
-            let _ = send(&*socket, b"ERROR too many control connections\n", SendFlags::NOSIGNAL);
-            return;
+            self.make_room();
         }
         if let Err(e) = self.add(socket, registry) {
             warn!("a control connection could not be watched: {e}");
         }
+    }
+
+    /// Closes the connection that was silent for longest; if it can be, one that has no
+    /// answer to wait for, also to what was not read yet.
+    fn make_room(&mut self) {
+        let rank = |(number, it): (usize, &mut Conversation)| {
+            (it.has_input() || it.unanswered > 0, it.last_use, number)
+        };
+        let Some((_, _, number)) = self.connections.iter_mut().map(rank).min() else {
+            return;
+        };
+        let connection = self.connections.remove(number);
+        limited!(
+            warn,
+            "more than {CONNECTIONS_MAX} connections to the control socket: \
+             closed the one that was silent for longest"
+        );
+        // Fails if the operator has gone.
+        let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
+        // Looking at a lost one has taken its error, and there is no other event.
+        self.connections.retain(|_, it| !(it.is_gone && it.has_ended));
     }
 
     /// Serves a control connection.
@@ -172,64 +128,79 @@ impl Control {
         let token = Source::Operator(entry.key()).into();
         registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
         self.last_serial = self.last_serial.wrapping_add(1);
+        self.uses += 1;
         entry.insert(Conversation {
             stream: Stream::new(socket, self.last_serial),
             input: Vec::new(),
+            requests: 0,
             unanswered: 0,
+            awaits_report: false,
             has_ended: false,
+            is_gone: false,
+            last_use: self.uses,
         });
         Ok(())
     }
 
-    fn find(&mut self, client: ControlClient) -> Option<&mut Conversation> {
+    fn find(&self, client: ControlClient) -> Option<&Conversation> {
+        let connection = self.connections.get(client.number)?;
+        (connection.stream.serial() == client.serial).then_some(connection)
+    }
+
+    fn find_mut(&mut self, client: ControlClient) -> Option<&mut Conversation> {
         let connection = self.connections.get_mut(client.number)?;
         (connection.stream.serial() == client.serial).then_some(connection)
     }
 
     /// The descriptor of `client`, while it is connected.
     pub(super) fn descriptor(&self, client: ControlClient) -> Option<BorrowedFd<'_>> {
-        let connection = self.connections.get(client.number)?;
-        (connection.stream.serial() == client.serial).then(|| connection.stream.socket().as_fd())
+        self.find(client).map(|connection| connection.stream.socket().as_fd())
     }
 
-    /// Whether `client` still waits for an answer.
-    pub(super) fn waits(&self, client: ControlClient) -> bool {
-        self.descriptor(client).is_some()
-    }
-
-    /// Reads from connection `number`. Returns each request, or why a line is not one,
-    /// with the client to answer. A connection whose input has ended is closed once it
-    /// has all its answers.
-    pub(super) fn read(&mut self, number: usize) -> Vec<(ControlClient, Result<Request, String>)> {
-        let mut buffer = [0; 4096];
-        let Some(connection) = self.connections.get_mut(number) else {
-            return Vec::new();
-        };
-        let client = ControlClient { number, serial: connection.stream.serial() };
-        while !connection.has_ended {
-            match connection.stream.receive(&mut buffer) {
-                Ok(len) if len > 0 => connection.input.extend_from_slice(&buffer[..len]),
-                Err(Errno::AGAIN) => break,
-                Ok(_) | Err(_) => connection.has_ended = true,
-            }
-            if connection.input.len() > REQUESTS_BYTES_MAX {
-                connection.has_ended = true;
-                connection.unanswered += 1;
-                connection.input = Vec::new();
-                let why = format!("that is more than {REQUESTS_BYTES_MAX} bytes");
-                return vec![(client, Err(why))];
-            }
+    /// Notes that whoever has connection `number` has closed it.
+    pub(super) fn note_gone(&mut self, number: usize) {
+        if let Some(connection) = self.connections.get_mut(number) {
+            connection.is_gone = true;
+            connection.awaits_report = false;
         }
-        let lines = take_lines(&mut connection.input);
-        connection.unanswered += lines.len();
-        let who = credentials_of(connection.stream.socket());
-        self.close_if_done(number);
-        let requests = lines.into_iter().map(|line| {
-            let start: String = line.chars().take(LOGGED_CHARS).collect();
-            info!("control socket: {who} asks: {start}");
-            (client, parse(&line))
+    }
+
+    /// Whether `client` waits for a report.
+    pub(super) fn awaits_report(&self, client: ControlClient) -> bool {
+        self.find(client).is_some_and(|connection| connection.awaits_report)
+    }
+
+    /// Notes that `client` is answered by a report. Returns false if it has gone.
+    pub(super) fn await_report(&mut self, client: ControlClient) -> bool {
+        let connection = self.find_mut(client).filter(|connection| !connection.is_gone);
+        connection.map(|connection| connection.awaits_report = true).is_some()
+    }
+
+    /// Reads the next request from connection `number`: one in a turn, so that nobody waits
+    /// for a crowd of them. Returns it, or why the line is not one, with the client to
+    /// answer. A connection whose input has ended is closed once it has all its answers.
+    pub(super) fn read(
+        &mut self,
+        number: usize,
+    ) -> Option<(ControlClient, Result<Request, String>)> {
+        let connection = self.connections.get_mut(number)?;
+        if connection.awaits_report {
+            return None;
+        }
+        self.uses += 1;
+        connection.last_use = self.uses;
+        let client = ControlClient { number, serial: connection.stream.serial() };
+        let line = connection.read_line();
+        let request = line.map(|line| {
+            connection.unanswered += 1;
+            let line = line?;
+            connection.log(&line);
+            parse(&line)
         });
-        requests.collect()
+        if request.is_none() {
+            self.close_if_done(number);
+        }
+        Some((client, request?))
     }
 
     /// The client of connection `number`, if it says no more and waits for an answer.
@@ -244,85 +215,90 @@ impl Control {
         self.send(client, format!("{answer}\n").into_bytes());
     }
 
-    /// Sends an answer of whole lines, as [`Control::answer`] does.
-    pub(super) fn send(&mut self, client: ControlClient, answer: Vec<u8>) {
-        let Some(connection) = self.find(client) else {
+    /// Answers `client` with a report, or with why there is none.
+    pub(super) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
+        if let Some(connection) = self.find_mut(client) {
+            connection.awaits_report = false;
+        }
+        self.send(client, text);
+    }
+
+    /// Sends an answer of whole lines.
+    fn send(&mut self, client: ControlClient, answer: Vec<u8>) {
+        let Some(connection) = self.find_mut(client) else {
             return;
         };
         connection.unanswered -= 1;
-        connection.stream.push(answer.into());
-        if connection.stream.flush() != Flushed::All {
-            connection.has_ended = true;
-            connection.unanswered = 0;
+        if !connection.is_gone {
+            connection.stream.push(answer.into());
+            let flushed = connection.stream.flush();
+            connection.is_gone = flushed != Flushed::All;
+            connection.has_ended |= flushed == Flushed::Blocked;
         }
         self.close_if_done(client.number);
     }
 
     fn close_if_done(&mut self, number: usize) {
-        let is_done =
-            |connection: &Conversation| connection.has_ended && connection.unanswered == 0;
-        if self.connections.get(number).is_some_and(is_done) {
+        if self.connections.get_mut(number).is_some_and(Conversation::is_done) {
             self.connections.remove(number);
         }
     }
 }
 
-/// Takes every complete line, as it can be logged.
-fn take_lines(input: &mut Vec<u8>) -> Vec<String> {
-    let end = input.iter().rposition(|&b| b == b'\n').map_or(0, |last| last + 1);
-    let rest = input.split_off(end);
-    let lines = std::mem::replace(input, rest);
-    let printable = |line: &[u8]| String::from_utf8_lossy(line).replace(char::is_control, "?");
-    let without_end = |line: &[u8]| printable(line.strip_suffix(b"\r").unwrap_or(line));
-    lines
-        .split_inclusive(|&b| b == b'\n')
-        .map(|line| without_end(&line[..line.len() - 1]))
-        .collect()
-}
-
-/// Parses one request.
-///
-/// # Errors
-/// Why it is not one.
-pub fn parse(line: &str) -> Result<Request, String> {
-    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-    match KINDS.iter().find(|kind| kind.word == word) {
-        Some(kind) => (kind.parse)(rest.trim()),
-        None => Err(NO_SUCH_REQUEST.to_owned()),
+impl Conversation {
+    /// The next line without its line feed, if it has come; or why it is not taken.
+    fn read_line(&mut self) -> Option<Result<Vec<u8>, String>> {
+        let mut buffer = [0; 4096];
+        while !self.has_ended {
+            match self.stream.receive_line(&mut buffer) {
+                Ok(len) if len > 0 => self.input.extend_from_slice(&buffer[..len]),
+                Err(Errno::AGAIN) => break,
+                Ok(_) | Err(_) => self.has_ended = true,
+            }
+            if self.input.len() > REQUEST_BYTES_MAX {
+                self.has_ended = true;
+                self.input = Vec::new();
+                return Some(Err(format!("that is more than {REQUEST_BYTES_MAX} bytes")));
+            }
+            if self.input.ends_with(b"\n") {
+                let mut line = std::mem::take(&mut self.input);
+                line.pop();
+                return Some(Ok(line));
+            }
+        }
+        None
     }
-}
 
-const NO_SUCH_REQUEST: &str = "no such request; HELP lists them";
-
-/// Parses a request that takes no arguments.
-fn alone(request: Request, rest: &str) -> Result<Request, String> {
-    if rest.is_empty() { Ok(request) } else { Err(NO_SUCH_REQUEST.to_owned()) }
-}
-
-fn parse_restart(rest: &str) -> Result<Request, String> {
-    if rest.is_empty() {
-        return Ok(Request::Restart(None));
+    /// Logs a request; of a crowd, only some.
+    fn log(&mut self, line: &[u8]) {
+        let who = credentials_of(self.stream.socket());
+        let line = printable(line);
+        self.requests = self.requests.saturating_add(1);
+        if self.requests <= REQUESTS_LOGGED {
+            info!("control socket: {who} asks: {line}");
+        } else {
+            limited!(info, "control socket: {who} asks: {line}");
+        }
     }
-    let list: Vec<String> =
-        serde_json::from_str(rest).map_err(|e| format!("not a JSON list of arguments: {e}"))?;
-    Ok(Request::Restart(Some(list.into_iter().map(Into::into).collect())))
-}
 
-fn parse_stats(rest: &str) -> Result<Request, String> {
-    let words = if rest.is_empty() { "FULL" } else { rest };
-    match Command::parse(format!("STATS {words}").as_bytes()) {
-        Command::Stats(query) => Ok(Request::Stats(query)),
-        _ => Err(NO_SUCH_REQUEST.to_owned()),
+    fn has_input(&mut self) -> bool {
+        match self.stream.peek(&mut [0]) {
+            Ok(len) => len > 0,
+            Err(Errno::AGAIN) => false,
+            Err(_) => {
+                (self.has_ended, self.is_gone) = (true, true);
+                false
+            }
+        }
     }
-}
 
-fn parse_max_hold(rest: &str) -> Result<Request, String> {
-    let limit = |word: &str| word.parse().map_err(|e| format!("{word}: {e}"));
-    Ok(Request::MaxHold(match rest {
-        "" => None,
-        "none" => Some(Vec::new()),
-        limits => Some(limits.split_whitespace().map(limit).collect::<Result<_, _>>()?),
-    }))
+    fn is_done(&mut self) -> bool {
+        if self.is_gone {
+            self.has_ended || !self.has_input()
+        } else {
+            self.has_ended && self.unanswered == 0
+        }
+    }
 }
 
 /// The peer's process, as the kernel reports it.
@@ -374,7 +350,7 @@ fn process_of(daemon: &UnixStream) -> Option<i32> {
 /// Any other error of the kernel, or that no answer came in time.
 fn ask(mut stream: UnixStream, request: &str) -> io::Result<String> {
     stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
-    // A daemon with too many control connections says so, and closes, before we ask.
+    // A daemon may close the connection for another one before we ask, and says so.
     let sent = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     let read = BufReader::new(stream).read_line(&mut answer);
@@ -387,6 +363,3 @@ fn ask(mut stream: UnixStream, request: &str) -> io::Result<String> {
 fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
-
-#[cfg(test)]
-mod tests;

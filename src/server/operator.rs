@@ -7,6 +7,8 @@ use super::sys;
 use super::tokens::{Source, watch};
 use super::world::fd::{BorrowedFd, OwnedFd};
 use super::world::mio::Registry;
+use super::world::mio::event::Event;
+use crate::engine::Time;
 use std::io;
 
 /// The sources of orders.
@@ -15,7 +17,7 @@ pub(super) struct Operator {
     control: Control,
     /// Who waits for the end of the drain.
     waiting: Vec<ControlClient>,
-    /// Sources that had an event in this turn.
+    /// Sources that had an event in this turn, or may have more requests.
     ready: Vec<Source>,
 }
 
@@ -57,8 +59,23 @@ impl Operator {
     }
 
     /// Notes an event of `source`.
-    pub(super) fn note_ready(&mut self, source: Source) {
-        self.ready.push(source);
+    pub(super) fn note_event(&mut self, source: Source, event: &Event) {
+        match source {
+            Source::Operator(number) if event.is_write_closed() => self.control.note_gone(number),
+            _ => {}
+        }
+        self.note_ready(source);
+    }
+
+    fn note_ready(&mut self, source: Source) {
+        if !self.ready.contains(&source) {
+            self.ready.push(source);
+        }
+    }
+
+    /// When the next turn should start: at once, or when something happens.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        (!self.ready.is_empty()).then(Time::default)
     }
 
     /// Returns this turn's orders. Signals come first: a hot restart must not lose an
@@ -74,8 +91,11 @@ impl Operator {
         for source in ready {
             match source {
                 Source::Operator(number) => {
-                    let asked = self.control.read(number).into_iter();
-                    orders.extend(asked.map(|(client, request)| Order::Asked(client, request)));
+                    if let Some((client, request)) = self.control.read(number) {
+                        orders.push(Order::Asked(client, request));
+                        // More may follow.
+                        self.note_ready(source);
+                    }
                     orders.extend(self.control.ended(number).map(Order::Ended));
                 }
                 Source::Trial => orders.push(Order::FinishRestart),
@@ -88,10 +108,13 @@ impl Operator {
     /// Answers a request, if its client is still connected.
     pub(super) fn answer(&mut self, client: ControlClient, answer: &str) {
         self.control.answer(client, answer);
+        self.go_on(client);
     }
 
     /// Answers `client` when the drain is over.
     pub(super) fn wait_for_end(&mut self, client: ControlClient) {
+        let control = &self.control;
+        self.waiting.retain(|waiting| control.descriptor(*waiting).is_some());
         self.waiting.push(client);
     }
 
@@ -103,11 +126,12 @@ impl Operator {
     }
 
     /// A hot restart comes before the answers to `asked` and to those who wait.
-    pub(super) fn put_off(&mut self, mut asked: Vec<ControlClient>) {
-        asked.append(&mut self.waiting);
+    pub(super) fn put_off(&mut self, asked: Vec<ControlClient>) {
+        const LATER: &str = "ERROR a hot restart came first; ask again";
         for client in asked {
-            self.answer(client, "ERROR a hot restart came first; ask again");
+            self.report(client, format!("{LATER}\n").into_bytes());
         }
+        self.tell_waiting(LATER);
     }
 
     /// Lets `client` wait no longer: it would keep its place until the end of the drain.
@@ -118,14 +142,27 @@ impl Operator {
         (0..asked).for_each(|_| self.answer(client, "ERROR still draining"));
     }
 
-    /// Answers a request for statistics with a text of whole lines.
-    pub(super) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
-        self.control.send(client, text);
+    /// What `client` has sent meanwhile is no event.
+    fn go_on(&mut self, client: ControlClient) {
+        self.note_ready(Source::Operator(client.number()));
     }
 
-    /// Whether `client` still waits for an answer.
-    pub(super) fn waits(&self, client: ControlClient) -> bool {
-        self.control.waits(client)
+    /// Answers a request for statistics with a text of whole lines, and goes on with what
+    /// `client` asks next.
+    pub(super) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
+        self.control.report(client, text);
+        self.go_on(client);
+    }
+
+    /// Notes that `client` is answered by [`Operator::report`], and reads no more from it
+    /// until then. Returns false if it has gone.
+    pub(super) fn await_report(&mut self, client: ControlClient) -> bool {
+        self.control.await_report(client)
+    }
+
+    /// Whether `client` waits for a report.
+    pub(super) fn awaits_report(&self, client: ControlClient) -> bool {
+        self.control.awaits_report(client)
     }
 
     /// The descriptor of `client`, while it is connected.

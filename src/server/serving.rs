@@ -17,6 +17,7 @@ use super::reporting::Reporting;
 use super::socket::Socket;
 use super::sys;
 use super::tokens::Source;
+use super::world::mio::event::Event;
 use super::world::mio::{Events, Poll, Registry};
 use super::world::{Engine, thread};
 use crate::engine::{ClientId, Time};
@@ -99,7 +100,7 @@ impl Serving {
     }
 
     /// Walks the events once; passes on those of `others`.
-    pub(super) fn note_events(&mut self, events: &Events, mut others: impl FnMut(Source)) {
+    pub(super) fn note_events(&mut self, events: &Events, mut others: impl FnMut(Source, &Event)) {
         self.clients.begin_turn();
         self.listeners.start_turn(self.turn_began);
         self.events = 0;
@@ -109,7 +110,7 @@ impl Serving {
                 Source::Client(slot) => self.clients.note_event(slot, event),
                 Source::Listener(number) => self.listeners.note_ready(number),
                 Source::Http(number) => self.http.note_event(number),
-                source => others(source),
+                source => others(source, event),
             }
         }
     }
@@ -161,7 +162,7 @@ impl Serving {
     pub(super) fn report(
         &mut self,
         now: Time,
-        operator_waits: impl Fn(ControlClient) -> bool,
+        awaits_report: impl Fn(ControlClient) -> bool,
     ) -> Vec<(ControlClient, Vec<u8>)> {
         let is_draining = self.listeners.is_draining();
         for (client, ask) in self.http.handle(is_draining, now) {
@@ -172,7 +173,7 @@ impl Serving {
         let waits = |asker| match asker {
             Asker::Client(_) => true,
             Asker::Http(client) => self.http.waits(client),
-            Asker::Operator(client) => operator_waits(client),
+            Asker::Operator(client) => awaits_report(client),
         };
         for (asker, text) in self.reporting.step(engine, clients, is_draining, now, waits) {
             match asker {

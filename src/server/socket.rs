@@ -59,6 +59,20 @@ impl Socket {
         }
     }
 
+    /// Looks at what the next [`Socket::receive`] gives; 0 means the end of input. What is
+    /// passed stays where it is.
+    ///
+    /// # Errors
+    /// As [`Socket::receive`].
+    pub(super) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            match recv(&self.fd, &mut *buffer, RecvFlags::PEEK) {
+                Err(Errno::INTR) => {}
+                result => return result.map(|(len, _)| len),
+            }
+        }
+    }
+
     fn receive_without_passed(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut room = [MaybeUninit::uninit(); PASSED_BYTES];
         let mut passed = RecvAncillaryBuffer::new(&mut room);

@@ -80,6 +80,26 @@ impl Stream {
         self.socket.receive(buffer)
     }
 
+    /// Receives once, as [`Stream::receive`] does, but nothing behind a line feed.
+    ///
+    /// # Errors
+    /// As [`Stream::receive`].
+    pub(super) fn receive_line(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let len = self.peek(buffer)?;
+        match buffer[..len].iter().position(|&b| b == b'\n').map_or(len, |end| end + 1) {
+            0 => Ok(0),
+            end => self.receive(&mut buffer[..end]),
+        }
+    }
+
+    /// Looks at what the next [`Stream::receive`] gives; 0 means the end of input.
+    ///
+    /// # Errors
+    /// As [`Stream::receive`].
+    pub(super) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.socket.peek(buffer)
+    }
+
     /// Appends to the output, for the next flush.
     pub(super) fn push(&mut self, bytes: Cow<'static, [u8]>) {
         if self.output.is_empty() {

@@ -273,7 +273,8 @@ fn an_operator_that_leaves_before_the_answer_does_no_harm() {
     operator.send(b"RESTART\n");
     drop(operator);
     daemon.server.log.wait_for(WENT_ON);
-    daemon.server.connect().settle();
+    let mut client = daemon.server.connect();
+    client.settle();
     let mut operator = daemon.operator();
     operator.send(b"DRAIN\nUNDRAIN\n");
     drop(operator);
@@ -373,29 +374,78 @@ fn requests_that_are_too_long_are_not_obeyed_later() {
     daemon.serves_on();
 }
 
+/// Sixteen forgotten connections must not lock operators out, nor a reload.
 #[test]
-fn one_operator_too_many_is_told_so() {
+fn the_operator_that_is_silent_for_longest_goes_for_another_one() {
     let daemon = Daemon::start();
-    let mut operators: Vec<Operator> = Vec::new();
-    for _ in 0..16 {
-        let mut operator = daemon.operator();
+    daemon.place.install_script(
+        "echo begun > $HERE/begun; while [ ! -e $HERE/go ]; do sleep 0.01; done; exit 1",
+    );
+    let mut waiting = daemon.operator();
+    waiting.send(b"RESTART\n");
+    daemon.place.wait_for_file("begun");
+    let mut operators: Vec<Operator> = (1..16).map(|_| daemon.operator()).collect();
+    for operator in &mut operators {
         assert!(operator.ask("UNDRAIN").starts_with("OK "));
-        operators.push(operator);
     }
+    // Now the second one is silent for longest.
+    assert!(operators[0].ask("UNDRAIN").starts_with("OK "));
     let mut one_more = daemon.operator();
-    assert_eq!(one_more.line(), "ERROR too many control connections");
-    assert!(one_more.has_ended());
+    assert!(one_more.ask("UNDRAIN").starts_with("OK "));
+    assert_eq!(operators[1].line(), "ERROR too many control connections");
+    assert!(operators[1].has_ended());
+    daemon.server.log.wait_for("connections to the control socket");
     let refused = daemon.reload(&[]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("too many control connections"), "{:?}", refused.stderr);
-    daemon.server.log.wait_for("connections to the control socket");
-    operators.pop();
-    wait_until("there is room again", || {
-        let mut operator = daemon.operator();
-        // It may be refused before it has asked.
-        let _ = operator.stream.get_mut().write_all(b"UNDRAIN\n");
-        operator.line().starts_with("OK ").then_some(())
+    assert!(refused.stderr.contains("already under way"), "{:?}", refused.stderr);
+    for stays in [&mut operators[0], &mut one_more] {
+        assert!(stays.ask("UNDRAIN").starts_with("OK "));
+    }
+    daemon.place.touch("go");
+    assert!(waiting.line().starts_with("ERROR refused"));
+}
+
+#[test]
+fn a_crowd_of_requests_does_not_fill_the_log() {
+    let daemon = Daemon::start();
+    let mut operator = daemon.operator();
+    for _ in 0..400 {
+        assert_eq!(operator.ask("LOG"), "OK log filter: info");
+    }
+    assert_eq!(daemon.operator().ask("UNDRAIN").split(' ').next(), Some("OK"));
+    daemon.server.log.wait_for("asks: UNDRAIN");
+    let logged = daemon.server.log.count("asks: LOG");
+    assert!((100..200).contains(&logged), "{logged} lines");
+}
+
+/// It takes no answer any more, but what it has asked for is done.
+#[test]
+fn what_an_operator_who_has_left_has_sent_is_obeyed() {
+    let daemon = Daemon::start();
+    daemon.server.signal(Signal::STOP);
+    let mut operator = daemon.operator();
+    operator.send(&b"STATS JSON\n".repeat(1_000));
+    operator.send(b"LOG warn\n");
+    drop(operator);
+    daemon.server.signal(Signal::CONT);
+    wait_until("its last order is obeyed", || {
+        (daemon.operator().ask("LOG") == "OK log filter: warn").then_some(())
     });
+}
+
+/// A list and what follows it are answered one after the other.
+#[test]
+fn answers_come_in_the_order_of_the_requests() {
+    let daemon = Daemon::start();
+    let mut operator = daemon.operator();
+    operator.send(b"STATS KEYS\nLOG\nSTATS JSON\nUNDRAIN\n");
+    for beginning in ["keys: 0 of 0", "", "OK log filter", "{", "", "OK listening"] {
+        let mut line = operator.line();
+        while line.starts_with("seen: ") || line.starts_with("holders ") {
+            line = operator.line();
+        }
+        assert!(line.starts_with(beginning), "{line:?} instead of {beginning:?}");
+    }
 }
 
 #[test]
@@ -712,6 +762,36 @@ fn the_control_socket_can_move() {
     assert_eq!(mode & 0o7777, 0o600);
     let mut operator = Operator::connect(&new.display().to_string());
     assert!(operator.ask("UNDRAIN").starts_with("OK "));
+}
+
+/// Keys are bytes, and lists print them as `\xNN`.
+#[test]
+fn what_a_list_prints_every_order_understands() {
+    let daemon = Daemon::start();
+    let mut holder = daemon.server.connect();
+    for key in [&b"caf\xc3\xa9"[..], b"\xff\x01\x7f", b"k\xc2\xa0", b"a\\x41", b"k\t"] {
+        holder.send_bytes(&[b"ACQ4ME ", key, b" 1 1 0\n"].concat());
+        holder.expect("LOCKED");
+        let mut operator = daemon.operator();
+        let mut asked = |request: &[u8]| {
+            operator.send(&[request, b"\n"].concat());
+            let lines = std::iter::from_fn(|| Some(operator.line()).filter(|l| !l.is_empty()));
+            lines.collect::<Vec<_>>()
+        };
+        let keys = asked(b"STATS KEYS");
+        let printed = keys[3].split(' ').next_back().expect("a key");
+        let answer = asked(format!("STATS KEY {printed}").as_bytes());
+        assert_eq!(answer[..2], [format!("key: {printed}"), "holders: 1".to_owned()]);
+        if !key.contains(&b'\\') {
+            assert_eq!(asked(&[b"STATS KEY ", key].concat())[1], "holders: 1", "{printed}");
+        }
+        let mut operator = daemon.operator();
+        let limited = operator.ask(&format!("MAX-HOLD *:x=9 {printed}=600"));
+        assert_eq!(limited, format!("OK hold limits: *:x=9 {printed}=600"));
+        let answer = asked(format!("STATS KEY {printed}").as_bytes());
+        assert!(answer.iter().any(|line| line.starts_with("max_hold: 600")), "{answer:?}");
+        holder.exchange("RELEASE", "RELEASED");
+    }
 }
 
 #[track_caller]

@@ -1,6 +1,9 @@
 //! With a million live keys no report holds up the loop, and what is observed takes no
 //! more memory than promised, whatever the keys (docs/operations.md).
 
+use crate::support::crowd::{connect_crowd, crowd_size, start_apart};
+use crate::support::http::{Daemon, get};
+use crate::support::restart::Place;
 use poolcounterd::engine::state::EngineState;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Query, Span, Subject};
@@ -8,9 +11,12 @@ use poolcounterd::reports::figures::Figures;
 use poolcounterd::reports::json::{self, Tops};
 use poolcounterd::reports::survey::{PLACES_PER_TURN, Survey};
 use poolcounterd::reports::{Peers, View, prometheus, report};
+use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use std::hash::RandomState;
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 const LIVE_KEYS: u32 = 1_000_000;
 
@@ -178,6 +184,38 @@ fn what_is_observed_takes_bounded_memory_whatever_the_keys() {
     );
     assert!(used < 5_000_000, "{used} bytes");
     assert!(longest < STEP_MAX, "closing a minute took {longest:?}");
+}
+
+/// Just when a crowd asks for reports, people and Prometheus must see what it does.
+#[test]
+fn operators_and_monitoring_do_not_wait_for_a_crowd_that_asks_for_reports() {
+    let place = Place::new();
+    let path = place.path("control.sock").display().to_string();
+    let daemon = Daemon::of(start_apart(7, &["--http", "127.0.0.1:0", "--control", &path]));
+    let mut crowd = connect_crowd(daemon.server.address(), crowd_size(10_000));
+    // All is there when it goes on.
+    daemon.server.signal(Signal::STOP);
+    crowd.iter_mut().for_each(|client| client.send("STATS JSON"));
+    let mut operator = BufReader::new(UnixStream::connect(&path).expect("connect"));
+    operator.get_mut().write_all(b"STATS KEYS\n").expect("send");
+    daemon.server.signal(Signal::CONT);
+    let began = Instant::now();
+    // Once one is answered, the crowd has asked.
+    crowd[0].line();
+    get(daemon.http, "/metrics");
+    let monitoring = began.elapsed();
+    operator.read_line(&mut String::new()).expect("an answer");
+    let operator = began.elapsed();
+    for client in &mut crowd[1..] {
+        client.line();
+    }
+    let all = began.elapsed();
+    println!(
+        "{} clients have STATS JSON after {all:?}; /metrics came after {monitoring:?}, STATS KEYS \
+         to an operator after {operator:?}: within a tenth of that",
+        crowd.len()
+    );
+    assert!(monitoring * 10 < all && operator * 10 < all);
 }
 
 fn resident_bytes() -> i64 {

@@ -6,7 +6,7 @@ use super::play::was_reset;
 use super::shown::{Moments, Question, beginning, report_of};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What an operator may send at once. More is refused, with all lines in it.
+/// How long a request may be. A longer one is refused, with what follows it.
 pub(crate) const REQUESTS_BYTES_MAX: usize = 1 << 20;
 
 /// All operators, by peer.
@@ -27,6 +27,8 @@ struct Operator {
     unfinished: Vec<u8>,
     /// How many requests the daemon has received.
     received: usize,
+    /// One of them was too long: nothing behind it is heard.
+    is_refused: bool,
     /// The reports among them that are still to come, in any order.
     questions: Vec<Question>,
     asked_for_restart: bool,
@@ -85,7 +87,8 @@ impl Operators {
         }
     }
 
-    /// Who can't be sent an answer keeps no place, also if others are still to come.
+    /// Who can't be sent an answer keeps no place, also if others are still to come, but for
+    /// what it has sent before.
     pub(crate) fn check_failed(
         &self,
         seen: &[Seen],
@@ -94,7 +97,8 @@ impl Operators {
         for one in seen {
             let Seen::SendFailed(peer) = one else { continue };
             let has_place = kernel(|k| k.peers.get(peer).is_some_and(|it| it.socket.is_some()));
-            if self.all.contains_key(peer) && is_operator(*peer) && has_place {
+            let has_input = kernel(|k| k.visible(*peer).0 > 0);
+            if self.all.contains_key(peer) && is_operator(*peer) && has_place && !has_input {
                 return Err(format!("operator {peer} can't be answered, and keeps its place"));
             }
         }
@@ -110,7 +114,10 @@ impl Operators {
         let Some(operator) = self.all.get_mut(&peer) else { return };
         if operator.unfinished.len() + bytes.len() > REQUESTS_BYTES_MAX {
             operator.unfinished.clear();
-            operator.received += 1;
+            operator.received += usize::from(!operator.is_refused);
+            operator.is_refused = true;
+        }
+        if operator.is_refused {
             return;
         }
         operator.unfinished.extend_from_slice(bytes);
@@ -148,9 +155,14 @@ impl Operators {
     }
 
     /// After a turn: nobody waits for a report behind a crowd of clients.
-    pub(crate) fn check_waiting(&mut self, turns_max: usize) -> Result<(), Violation> {
+    pub(crate) fn check_waiting(
+        &mut self,
+        turns_max: usize,
+        is_operator: impl Fn(u32) -> bool,
+    ) -> Result<(), Violation> {
         for (&peer, operator) in &mut self.all {
-            let unsent = if is_connected(peer) { operator.unsent(peer) } else { 0 };
+            let is_served = is_connected(peer) && is_operator(peer);
+            let unsent = if is_served { operator.unsent(peer) } else { 0 };
             let waits = unsent > 0 && unsent >= operator.unsent;
             operator.waited = if waits { operator.waited + 1 } else { 0 };
             operator.unsent = unsent;
@@ -194,9 +206,10 @@ impl Operators {
             }
             let was_reset = was_reset(*peer);
             let answers = answers(&operator.heard(was_reset))?;
-            let may_miss_received = self.may_miss_answers || was_reset;
-            let is_refused = operator.heard.starts_with(b"ERROR too many");
-            let may_miss = operator.is_gone || is_refused || was_reset;
+            let may_miss_received = self.may_miss_answers || was_reset || operator.is_closed();
+            let is_closed = operator.is_closed();
+            let answers = answers - usize::from(is_closed);
+            let may_miss = operator.is_gone || is_closed || was_reset;
             let may_wait = drains && !operator.has_ended;
             let to_come = if may_wait { operator.asked_for_end } else { 0 };
             if answers + to_come < operator.asked && !may_miss || answers > operator.asked {
@@ -225,7 +238,9 @@ impl Operator {
         let heard = [&self.heard[..], &kernel(|k| k.unread_by(peer))].concat();
         let mut left = Operator { heard, questions: self.questions.clone(), ..Operator::default() };
         while left.take_report().is_some() {}
-        left.questions.len()
+        let text = String::from_utf8_lossy(&left.heard);
+        let given_up = text.lines().filter(|line| line.starts_with("ERROR a hot restart came"));
+        left.questions.len().saturating_sub(given_up.count())
     }
 
     /// Who drains hears how many clients are left.
@@ -250,6 +265,11 @@ impl Operator {
             text.truncate(begun.unwrap_or_else(|| text.rfind('\n').map_or(0, |last| last + 1)));
         }
         text
+    }
+
+    /// Whether it was closed for another one.
+    fn is_closed(&self) -> bool {
+        self.heard.ends_with(b"ERROR too many control connections\n")
     }
 
     fn restarts_told(&self) -> usize {

@@ -42,6 +42,8 @@ pub(crate) struct Play {
     /// Turns in which nothing was done, one after the other.
     pub(crate) idle_turns: usize,
     pub(crate) last_turn_ns: u64,
+    /// So many places for connections there were at most.
+    pub(crate) places_max: usize,
     /// Since then memory could be returned to the system.
     pub(crate) spare_since_ns: Option<u64>,
     /// When memory was returned to it.
@@ -94,6 +96,7 @@ impl Play {
             asleep_until: None,
             idle_turns: 0,
             last_turn_ns: 0,
+            places_max: 0,
             spare_since_ns: None,
             returned_ns: None,
             turns: 0,

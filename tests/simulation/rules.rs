@@ -147,17 +147,19 @@ fn check_accepting() -> Result<(), Violation> {
 
 /// HTTP clients are few, admitted, and have a bounded time.
 /// Who asks over HTTP or the control socket has a report after those of a house full of
-/// them, whatever clients ask for, and two surveys.
-fn turns_max(serving: &Serving) -> usize {
-    let survey = serving.clients.slots() / CONNECTIONS_PER_TURN + 2;
+/// them, whatever clients ask for, and two surveys, of as many places as there ever were.
+fn turns_max(play: &mut Play) -> usize {
+    let server = play.server.as_ref().expect("it runs");
+    play.places_max = play.places_max.max(server.serving.clients.slots());
+    let survey = play.places_max / CONNECTIONS_PER_TURN + 2;
     CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * survey
 }
 
 pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {
-    let serving = &play.server.as_ref().expect("it runs").serving;
-    let Serving { listeners, reporting, .. } = serving;
-    let turns_max = turns_max(serving);
-    play.operators.check_waiting(turns_max)?;
+    let turns_max = turns_max(play);
+    let Serving { listeners, reporting, .. } = &play.server.as_ref().expect("it runs").serving;
+    let is_operator = |peer| !play.connections.was_client(peer);
+    play.operators.check_waiting(turns_max, is_operator)?;
     let options = &play.server.as_ref().expect("it runs").options;
     let allow = if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
     let may_be_served = |peer: u32| {

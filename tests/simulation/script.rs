@@ -191,7 +191,7 @@ pub(crate) struct Script {
 
 /// What [`Step::AskTooLong`] sends: as it is refused, nothing in it is obeyed.
 pub(crate) fn too_long_request() -> Vec<u8> {
-    [&[b'x'; 1_000_000], &b"\nDRAIN\n"[..], &[b'x'; 200_000]].concat()
+    [&[b'x'; 1_200_000], &b"\nDRAIN\n"[..]].concat()
 }
 
 pub(crate) const CONTROL: &str = "/run/control.sock";

@@ -148,6 +148,12 @@ pub(in crate::server) mod mio {
                     || self.1.contains(EventFlags::IN | EventFlags::RDHUP)
             }
 
+            pub(in crate::server) fn is_write_closed(&self) -> bool {
+                self.1.contains(EventFlags::HUP)
+                    || self.1.contains(EventFlags::OUT | EventFlags::ERR)
+                    || self.1 == EventFlags::ERR
+            }
+
             pub(in crate::server) fn is_priority(&self) -> bool {
                 self.1.contains(EventFlags::PRI)
             }

@@ -91,9 +91,12 @@ pub(in crate::server) mod net {
     pub(in crate::server) fn recv(
         fd: impl AsFd,
         buffer: &mut [u8],
-        _flags: RecvFlags,
+        flags: RecvFlags,
     ) -> Result<(usize, usize), Errno> {
         let fd = number(fd);
+        if flags.contains(RecvFlags::PEEK) {
+            return kernel(|k| k.peek(fd, buffer)).map(|len| (len, len));
+        }
         // Without room for descriptors, the kernel closes them.
         let (len, passed) = kernel(|k| k.receive(fd, buffer))?;
         kernel(|k| passed.into_iter().for_each(|file| k.release(file)));

@@ -182,6 +182,13 @@ impl Stream {
         Ok(len)
     }
 
+    /// Copies what the next receive gives, if there is something.
+    pub(super) fn peek(&self, buffer: &mut [u8]) -> usize {
+        let len = self.receivable(buffer.len());
+        buffer.iter_mut().zip(self.arrived.iter().take(len)).for_each(|(to, from)| *to = *from);
+        len
+    }
+
     /// How many bytes one receive would give, with room for `max`.
     pub(super) fn receivable(&self, max: usize) -> usize {
         let len = max.min(self.arrived.len()).min(self.mark.unwrap_or(usize::MAX));

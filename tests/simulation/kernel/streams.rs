@@ -150,6 +150,14 @@ impl Kernel {
         Ok(())
     }
 
+    /// recv(2) with MSG_PEEK. An end or an error is seen, as if it were received.
+    pub(crate) fn peek(&mut self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match self.stream_of(fd)?.peek(buffer) {
+            0 => self.receive(fd, buffer).map(|(len, _)| len),
+            len => Ok(len),
+        }
+    }
+
     fn receive_failed(&mut self, fd: RawFd, errno: Errno) -> Result<usize, Errno> {
         if errno != Errno::INTR {
             self.break_connection(fd);
