@@ -116,7 +116,6 @@ pub fn start_logging(options: &Options) {
     logging::start(options.log.as_deref());
 }
 
-/// Start.
 impl Server {
     /// Opens the sockets and prepares to serve them.
     ///
