@@ -290,7 +290,7 @@ fn a_hot_restart_that_fails_late_leaves_no_new_socket() {
     let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
     let port = daemon.server.address().port();
     let group = if mode_and_group(daemon.place.directory()).1 == 0 { "0" } else { "" };
-    daemon.place.install_script("$REAL \"$@\"; chmod a-x $0");
+    daemon.place.install_script("chmod a-x $0; exec $REAL \"$@\"");
     let fine = daemon.text("fine.sock");
     let mut arguments =
         vec!["-l", "0.0.0.0", "-p", "0", "--listen-unix", &fine, "--control-group", group];

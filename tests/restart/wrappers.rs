@@ -2,7 +2,7 @@
 //! One that would lose what is handed over is refused, whatever it does.
 
 use crate::support::random::{Random, number_from_environment};
-use crate::support::restart::{Place, refused_restart, wait_until};
+use crate::support::restart::{Place, Surroundings, refused_restart, wait_until};
 use crate::support::{Client, Server};
 use std::fs;
 
@@ -55,13 +55,12 @@ impl Daemon {
 const CLOSES_ALL: &str = "for n in $(ls /proc/$$/fd); do\n\
                           case $n in 0|1|2|255) ;; *) eval \"exec $n>&-\";; esac; done";
 
-/// As [`CLOSES_ALL`], for the sockets of the daemon alone.
-const CLOSES_THE_LAST: &str = "n=$(ls /proc/$$/fd | grep -v 255 | sort -n | tail -n 1)\n\
-                               eval \"exec $((n - 1))>&-\"";
-
 #[test]
 fn what_would_lose_the_locks_is_refused() {
     let mut daemon = Daemon::start();
+    let descriptors = Surroundings::of(daemon.server.pid()).descriptors;
+    let sockets = descriptors.iter().filter(|(_, (what, _))| what.starts_with("socket:"));
+    let (a_socket, _) = sockets.last().expect("the holder's");
     for script in [
         "$REAL \"$@\"",
         "timeout 600 $REAL \"$@\"",
@@ -69,7 +68,7 @@ fn what_would_lose_the_locks_is_refused() {
         "exec env -i $REAL \"$@\"",
         "unset POOLCOUNTERD_HANDOFF; exec $REAL \"$@\"",
         &format!("{CLOSES_ALL}; exec $REAL \"$@\""),
-        &format!("{CLOSES_THE_LAST}; exec $REAL \"$@\""),
+        &format!("exec {a_socket}>&-; exec $REAL \"$@\""),
         "exec ${POOLCOUNTERD_HANDOFF#*:}>&-; exec $REAL \"$@\"",
         "eval \"exec ${POOLCOUNTERD_HANDOFF#*:}</dev/null\"; exec $REAL \"$@\"",
         "ulimit -s 128; exec $REAL \"$@\"",

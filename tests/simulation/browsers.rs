@@ -255,10 +255,13 @@ impl Browsers {
         for browser in self.all.values_mut().filter(|b| b.question.is_some()) {
             browser.drained.get_or_insert(self.was_draining);
         }
+        // An order to drain accepts once more, when answers have been given.
+        let begins_to_drain = is_draining && !self.was_draining;
         self.was_draining = is_draining;
         for &peer in self.open.difference(&open) {
             let browser = self.all.get_mut(&peer).expect("it has connected");
-            let may_lose = is_disturbed || was_full && !browser.is_prompt(now_ns);
+            let is_prompt = browser.is_prompt(now_ns) && !begins_to_drain;
+            let may_lose = is_disturbed || was_full && !is_prompt;
             browser
                 .check_closed(may_lose, kernel(|k| k.peers[&peer].has_ended), now_ns)
                 .map_err(|why| format!("HTTP client {peer} is closed: {why}"))?;

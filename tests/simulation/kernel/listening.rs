@@ -16,8 +16,10 @@ const ACCEPT_RETRY_NS: u64 = 1_000_000_000;
 pub(crate) struct Queue {
     pub(crate) waiting: VecDeque<FileId>,
     pub(crate) backlog: usize,
-    /// So many of them waited when it began to close: only these are to be accepted.
-    due: Option<usize>,
+    /// It begins to close: who comes now may be refused.
+    closes: bool,
+    /// So many, the last, have come since.
+    late: usize,
     /// Of a Unix socket: newcomers are refused, and who waits is only to be closed.
     pub(super) is_shut: bool,
 }
@@ -35,13 +37,18 @@ impl Queue {
     /// Takes the one who has waited longest. Returns also whether it is to be accepted.
     fn take(&mut self) -> Option<(FileId, bool)> {
         let file = self.waiting.pop_front()?;
-        let is_due = self.due != Some(0);
-        self.due = self.due.map(|due| due.saturating_sub(1));
+        let is_due = self.waiting.len() >= self.late;
+        self.late -= usize::from(!is_due);
         Some((file, is_due))
     }
 
+    fn add(&mut self, file: FileId) {
+        self.waiting.push_back(file);
+        self.late = if self.closes { self.late + 1 } else { 0 };
+    }
+
     fn set_backlog(&mut self, backlog: usize) {
-        self.due = (backlog == 0).then(|| self.due.unwrap_or(self.waiting.len()));
+        self.closes = backlog == 0;
         self.backlog = backlog;
     }
 }
@@ -303,7 +310,7 @@ impl Kernel {
         let file = self.files.insert(File::Socket(accepted));
         if let File::Socket(Socket { role: Role::Listening(queue), .. }) = &mut self.files[listener]
         {
-            queue.waiting.push_back(file);
+            queue.add(file);
         }
         self.peers.insert(peer, Peer { socket: Some(file), ..Peer::default() });
         self.wake(listener, EventFlags::IN);
