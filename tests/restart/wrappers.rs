@@ -59,8 +59,8 @@ const CLOSES_ALL: &str = "for n in $(ls /proc/$$/fd); do\n\
 fn what_would_lose_the_locks_is_refused() {
     let mut daemon = Daemon::start();
     let descriptors = Surroundings::of(daemon.server.pid()).descriptors;
-    let sockets = descriptors.iter().filter(|(_, (what, _))| what.starts_with("socket:"));
-    let (a_socket, _) = sockets.last().expect("the holder's");
+    let mut sockets = descriptors.iter().filter(|(_, (what, _))| what.starts_with("socket:"));
+    let (a_socket, _) = sockets.next_back().expect("the holder's");
     for script in [
         "$REAL \"$@\"",
         "timeout 600 $REAL \"$@\"",
