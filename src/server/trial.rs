@@ -4,9 +4,9 @@
 //! executes the new binary as the second phase does: with the same environment, and with
 //! the same descriptor numbers open, so that a wrapper that would lose any of it is found
 //! out. Behind the numbers is the snapshot itself: while the child held the sockets,
-//! closing one would not be final. A second file, for the answer, is standard output. So the loop
-//! pauses only for the fork, regardless of the size of the state, and there is no pipe on
-//! which either side could block. [`super::rehearsal`] is what the new binary does.
+//! closing one would not be final. A second file, for the answer, is standard output. So
+//! the loop pauses only for the fork, regardless of the size of the state, and there is no
+//! pipe on which either side could block. [`super::rehearsal`] is what the new binary does.
 
 use super::addresses::Wanted;
 use super::clock;
