@@ -155,15 +155,19 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 MEDIAWIKI_FLAGS ?=
 TORTURE_SECONDS ?= 600
 
-.PHONY: test-all test-load test-package test-mediawiki test-browser test-fuzz simulate torture
+.PHONY: test-all test-seeds test-load test-package test-mediawiki test-browser test-fuzz simulate torture
 
 # One after the other: what measures has the machine for itself.
 test-all: ## make test and the parts below, one after the other (root)
-	@times=; for part in test test-load test-browser test-fuzz simulate test-mediawiki test-package; do \
+	@times=; for part in test test-seeds test-load test-browser test-fuzz simulate test-mediawiki test-package; do \
 		start=$$(date +%s); \
 		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
 		times="$$times$$part $$(($$(date +%s) - start)) s\n"; \
 	done; printf "$$times"
+
+test-seeds: rust tools ## more seeds of what make test tries with a few
+	WRAPPER_SCRIPTS=500 $(CARGO) test --locked --test restart wrappers
+	RELOADS_SEEDS=40 PASSED_SEEDS=150 $(CARGO) test --locked --test daemon -- reloads passed
 
 test-load: rust tools ## crowds, floods, memory, pauses: prints figures and their bounds
 	$(CARGO) test --locked --release --test load -- --test-threads=1 --nocapture

@@ -103,7 +103,7 @@ def builds_offline(world, suite):
     tree = f"/build/{world.source_tree.name}"
     quick = " ".join(f"{name}={value}" for name, value in QUICK.items())
     run(world, ["unshare", "--net", "chroot", root, "sh", "-ec",
-                f"cd {tree} && cargo --version && make dist && {quick} make run ARGS=--version"
+                f"cd {tree} && export {quick} && cargo --version && make dist && make run ARGS=--version"
                 " && dpkg-buildpackage -us -uc -b && ls -l /build"],
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"})
     again = build / world.source_tree.name / "target/dist" / world.source_tarball().name
