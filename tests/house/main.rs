@@ -8,5 +8,4 @@ mod links;
 mod map;
 mod purity;
 mod references;
-mod sizes;
 mod source;
