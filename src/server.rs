@@ -287,8 +287,7 @@ impl Server {
                 Ok(Some(format!("OK draining, connections left: {}", self.serving.clients.len())))
             }
             ControlRequest::Drained if self.serving.listeners.is_draining() => {
-                self.operator.wait_for_end(client);
-                Ok(None)
+                self.operator.wait_for_end(client).map(|()| None)
             }
             ControlRequest::Drained => Err("not draining".to_owned()),
             ControlRequest::Undrain => self

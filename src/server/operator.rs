@@ -112,10 +112,17 @@ impl Operator {
     }
 
     /// Answers `client` when the drain is over.
-    pub(super) fn wait_for_end(&mut self, client: ControlClient) {
+    ///
+    /// # Errors
+    /// It waits already: one that asks without end must not fill the memory.
+    pub(super) fn wait_for_end(&mut self, client: ControlClient) -> Result<(), String> {
+        if self.waiting.contains(&client) {
+            return Err("this connection already waits for the end of the drain".to_owned());
+        }
         let control = &self.control;
         self.waiting.retain(|waiting| control.descriptor(*waiting).is_some());
         self.waiting.push(client);
+        Ok(())
     }
 
     /// Answers all who wait for the end of the drain.
@@ -136,10 +143,10 @@ impl Operator {
 
     /// Lets `client` wait no longer: it would keep its place until the end of the drain.
     pub(super) fn note_ended(&mut self, client: ControlClient) {
-        let is_it = |waiting: &ControlClient| *waiting == client;
-        let asked = self.waiting.iter().filter(|waiting| is_it(waiting)).count();
-        self.waiting.retain(|waiting| !is_it(waiting));
-        (0..asked).for_each(|_| self.answer(client, "ERROR still draining"));
+        if let Some(place) = self.waiting.iter().position(|waiting| *waiting == client) {
+            self.waiting.remove(place);
+            self.answer(client, "ERROR still draining");
+        }
     }
 
     /// What `client` has sent meanwhile is no event.

@@ -154,6 +154,22 @@ fn who_no_longer_waits_for_the_end_of_a_drain_keeps_no_place() {
     client.settle();
 }
 
+/// One that asks without end, and reads nothing, must not fill the daemon's memory.
+#[test]
+fn a_connection_waits_for_the_end_of_a_drain_once() {
+    let place = Place::new();
+    let path = place.path("c");
+    let server = Server::start_apart(&["--control", &text(&path)]);
+    let mut client = server.connect();
+    client.settle();
+    let mut waiting = Waiting::begin(&path);
+    waiting.0.get_mut().write_all(b"DRAINED\n").expect("send");
+    let refused = waiting.hear();
+    assert_eq!(refused, "ERROR this connection already waits for the end of the drain\n");
+    drop(client);
+    assert_eq!(waiting.hear(), "OK drained\n");
+}
+
 /// An operator's connection.
 struct Waiting(BufReader<UnixStream>);
 
