@@ -82,7 +82,7 @@ STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
 TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
 	--mtime=@$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Cargo.toml; fi)
 
-.PHONY: install install-client dist-tree dist deb static
+.PHONY: install install-client install-documents dist-tree dist deb static
 
 target/release/poolcounterd: Cargo.toml Cargo.lock client/Cargo.toml $(shell find src client/src -type f)
 	$(CARGO) build --release --locked
@@ -106,6 +106,16 @@ install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(P
 	install -D -m 644 docs/completions/poolcounter.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/poolcounter
 	install -D -m 644 docs/completions/_poolcounter $(DESTDIR)$(ZSH_COMPLETIONS)/_poolcounter
 	install -D -m 644 docs/completions/poolcounter.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounter.fish
+
+# Documents, with what they link to, in the folders that they stand in here.
+DOCUMENTS = $(wildcard README.md SECURITY.md CHANGELOG.md docs/*.md docs/*.json docs/benchmarks/* docs/container/* \
+	docs/mediawiki/* docs/page/*)
+# The Debian package has these in its folder for examples.
+EXAMPLES = $(wildcard monitoring/* systemd/examples/*)
+DOC_DIR ?= $(PREFIX)/share/doc/poolcounterd
+
+install-documents: ## install documents and examples below $(DESTDIR)$(DOC_DIR)
+	for file in $(DOCUMENTS) $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOC_DIR)/$$file || exit 1; done
 
 # The sources in git, with vendor/ and the .cargo/ that makes cargo use it. An
 # unpacked tarball contains all of that already.
@@ -139,7 +149,8 @@ static: rust ## static binaries with man pages and unit, as a tarball to unpack 
 		CARGO_PROFILE_RELEASE_STRIP=true $(CARGO) build --release --locked --target $(STATIC_TARGET) -p $$package || exit 1; done
 	$(MAKE) install BINARY=target/$(STATIC_TARGET)/release/poolcounterd DESTDIR=$(CURDIR)/$(STATIC) PREFIX= UNIT_BINDIR=/usr/local/bin
 	$(MAKE) install-client CLIENT=target/$(STATIC_TARGET)/release/poolcounter DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
-	install -D -m 644 -t $(STATIC)/share/doc/poolcounterd $(wildcard README.md) LICENSE-MIT LICENSE-APACHE
+	$(MAKE) install-documents DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
+	install -D -m 644 -t $(STATIC)/share/doc/poolcounterd LICENSE-MIT LICENSE-APACHE
 	$(TAR) -C target/static -czf $(STATIC).tar.gz $(notdir $(STATIC))
 	@ls -s $(STATIC).tar.gz
 # --- end of installing and packaging -----------------------------------------

@@ -4,6 +4,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -165,6 +166,19 @@ def installs_below_prefix(world):
         expect((target / "opt/x" / name).is_file(), f"{name} is not installed")
 
 
+def installed_documents_lead_somewhere(world):
+    """The package's documents are plain text, and each link in them leads to a file of the package."""
+    links_lead_somewhere(world.unpacked / "usr/share/doc/poolcounter")
+
+
+def links_lead_somewhere(folder):
+    documents = [*folder.glob("*.md"), *folder.glob("docs/*.md")]
+    links = [(document, link) for document in documents
+             for link in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()) if "://" not in link]
+    dead = [f"{document.name}: {link}" for document, link in links if not (document.parent / link).exists()]
+    expect(len(links) > 50 and not dead, f"of {len(links)} links these lead nowhere: {dead}")
+
+
 def static_binary_and_image(world):
     """make static: files that run anywhere, in a tarball with their documents and
     units; the Dockerfile is clean, and its image serves and passes its health check."""
@@ -176,6 +190,7 @@ def static_binary_and_image(world):
                  "share/man/man1/poolcounter.1", "share/doc/poolcounterd/README.md",
                  "lib/systemd/system/poolcounter.service"]:
         expect(f"{tree.name}/{name}\n" in listing, f"the tarball lacks {name}")
+    links_lead_somewhere(tree / "share/doc/poolcounterd")
     for name in ["poolcounterd", "poolcounter"]:
         # In an empty root: it needs no library. There is no /dev/null, either, that could stand in for a
         # closed standard input.
@@ -226,7 +241,7 @@ def run_image(world, serve, check):
 
 OF_THE_SOURCES = [scripts_are_clean, copyright_is_complete]
 # Seconds each.
-OF_THE_PACKAGE = [lintian_is_silent, installs_below_prefix]
+OF_THE_PACKAGE = [lintian_is_silent, installs_below_prefix, installed_documents_lead_somewhere]
 WITH_BUILDS_OF_THEIR_OWN = [
     same_bits_from_another_path,
     builds_offline_trixie,
