@@ -83,20 +83,8 @@ impl Launcher {
     }
 
     /// The second phase: hands `descriptors` and the output of `write` to the program.
-    /// Returns only on failure, with the reason; nothing has changed then.
+    /// Returns only on failure, with the reason; then the files may still hold the snapshot.
     pub(super) fn hand_over(
-        &mut self,
-        arguments: &[OsString],
-        binary: FileIdentity,
-        descriptors: &[BorrowedFd],
-        write: impl FnOnce(&mut Out) -> io::Result<()>,
-    ) -> String {
-        let why = self.try_to_hand_over(arguments, binary, descriptors, write);
-        self.files.clear();
-        why
-    }
-
-    fn try_to_hand_over(
         &mut self,
         arguments: &[OsString],
         binary: FileIdentity,

@@ -167,6 +167,7 @@ impl Restart {
         let why = self
             .launcher
             .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, serving));
+        self.launcher.files.clear();
         serving.listeners.abandon(opened, wanted);
         why
     }
