@@ -29,7 +29,6 @@ mod memory;
 mod opening;
 mod operator;
 mod options;
-mod port_owner;
 mod print_snapshot;
 mod rehearsal;
 mod reporting;

@@ -2,7 +2,6 @@
 //! at a terminal; nothing depends on it.
 
 use super::addresses::ListenError;
-use super::port_owner::{self, Owner};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -78,7 +77,7 @@ fn right_address(list: &str) -> String {
 
 fn bindable_address(address: SocketAddr, error: &io::Error) -> Option<String> {
     match error.kind() {
-        ErrorKind::AddrInUse => Some(taken_port(port_owner::find(address))),
+        ErrorKind::AddrInUse => Some(taken_port(address.port())),
         ErrorKind::AddrNotAvailable => Some(
             "This machine does not have that address; `ip -brief address` lists its addresses."
                 .into(),
@@ -87,22 +86,12 @@ fn bindable_address(address: SocketAddr, error: &io::Error) -> Option<String> {
     }
 }
 
-fn taken_port(owner: Owner) -> String {
-    const OTHERWISE: &str = "or choose another port with -p.";
-    match owner {
-        Owner::Process(pid, name) => {
-            format!("{name} (pid {pid}) listens there. Stop it, {OTHERWISE}")
-        }
-        Owner::ProcessOf(uid) => format!(
-            "A process of user id {uid} listens there (as root, `ss -ltnp` names it). \
-             Stop it, {OTHERWISE}"
-        ),
-        Owner::OldConnections => format!(
-            "Nobody listens there, but connections of a daemon that has stopped keep the port \
-             for up to a minute. Start again then, {OTHERWISE}"
-        ),
-        Owner::Unknown => format!("Stop what is bound to it, {OTHERWISE}"),
-    }
+/// Connections that a daemon without SO_REUSEADDR has closed, as the C one, keep its port.
+fn taken_port(port: u16) -> String {
+    format!(
+        "As root, `ss -ltnp 'sport = :{port}'` shows what listens there. Stop it, or choose another \
+         port with -p. If nothing does, old connections keep the port for up to a minute."
+    )
 }
 
 fn socket_path(path: &str, error: &io::Error) -> Option<String> {

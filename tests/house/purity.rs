@@ -107,7 +107,7 @@ fn one_module_reads_the_clock() {
 /// modules here are other programs than the daemon, or run once it can't start.
 #[test]
 fn the_server_reaches_the_kernel_through_one_door() {
-    let others = ["world.rs", "sys.rs", "advice.rs", "port_owner.rs"];
+    let others = ["world.rs", "sys.rs", "advice.rs"];
     let mut files = source_files(&top().join("src/server"));
     files.retain(|file| !others.iter().any(|other| file.ends_with(other)));
     files.push(top().join("src/server.rs"));
