@@ -181,8 +181,7 @@ impl Server {
     }
 
     fn ready(options: Options, serving: Serving, operator: Operator, restart: Restart) -> Self {
-        let mut service_manager = ServiceManager::find();
-        service_manager.ready();
+        let service_manager = ServiceManager::find();
         Server { options, serving, operator, restart, service_manager }
     }
 }
@@ -203,12 +202,14 @@ impl Server {
 
     /// Ends what would outlive the loop, and disconnects the clients.
     fn stop(mut self) {
-        self.service_manager.stopping();
+        let is_told = self.service_manager.stopping();
         self.restart.abandon();
         self.serving.listeners.remove_files();
         // Clients are disconnected before anything waits for systemd or the log.
         drop(self.serving);
-        self.service_manager.flush_before_exit();
+        if !is_told {
+            self.service_manager.stopping_at_last();
+        }
         logging::flush_briefly();
     }
 
@@ -224,7 +225,7 @@ impl Server {
         }
         self.serving.finish_turn(now);
         self.serving.tidy(now);
-        self.keep_informed(now);
+        self.notify_service_manager(now);
         logging::retry(now);
         self.obey_operators(now)
     }
@@ -239,10 +240,9 @@ impl Server {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Sends the service manager the messages that are due.
-    fn keep_informed(&mut self, now: Time) {
+    fn notify_service_manager(&mut self, now: Time) {
         let Serving { clients, engine, .. } = &self.serving;
-        self.service_manager.keep_informed(clients.len(), engine, now);
+        self.service_manager.notify(clients.len(), engine, now);
     }
 }
 

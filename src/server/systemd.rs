@@ -15,124 +15,68 @@ use log::warn;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// How often to update the numbers of `systemctl status`.
-const STATUS_INTERVAL_NS: u64 = 10_000_000_000;
-
-/// How long to wait before retrying a failed message.
-const RETRY_NS: u64 = 500_000_000;
+/// How often to notify, without a watchdog that wants it more often.
+const INTERVAL_NS: u64 = 5_000_000_000;
 
 /// How long the daemon's exit may wait for systemd to read.
-const MOMENT_NS: i64 = 200_000_000;
+const EXIT_WAIT_NS: i64 = 200_000_000;
 
-/// Our side of systemd's notification protocol.
+const STOPPING: &str = "STOPPING=1\n";
+
+/// Our side of systemd's notification protocol. Every message says everything, so that the
+/// next one makes up for a lost one.
 #[derive(Debug)]
 pub(super) struct ServiceManager {
     channel: Option<Channel>,
-    /// How often to notify the watchdog: at half its timeout
-    /// (sd_watchdog_enabled(3)).
-    watchdog_interval_ns: Option<u64>,
-    next_watchdog: Time,
-    next_status: Time,
-    /// READY=1 or STOPPING=1, until it is sent.
-    owed: Option<&'static str>,
-    /// After a failed message, the earliest time of the next one.
-    next_try: Time,
+    interval_ns: u64,
+    next_message: Time,
 }
 
 impl ServiceManager {
     pub(super) fn find() -> Self {
-        let now = clock::now();
-        let watchdog = sd_notify::watchdog_enabled();
+        // Twice in the time that sd_watchdog_enabled(3) recommends, so one may be lost.
+        let watchdog_ns = sd_notify::watchdog_enabled().map(|it| it.as_nanos() as u64 / 4);
         ServiceManager {
             channel: Channel::find(),
-            watchdog_interval_ns: watchdog.map(|timeout| timeout.as_nanos() as u64 / 2),
-            next_watchdog: now,
-            next_status: now,
-            owed: None,
-            next_try: now,
+            interval_ns: watchdog_ns.map_or(INTERVAL_NS, |ns| ns.min(INTERVAL_NS)),
+            next_message: clock::now(),
         }
     }
 
-    pub(super) fn ready(&mut self) {
-        self.tell_until_told("READY=1\n");
-    }
-
-    pub(super) fn stopping(&mut self) {
-        self.tell_until_told("STOPPING=1\n");
-    }
-
-    /// Waits once, briefly, if systemd has not been told yet that the daemon stops. To be
-    /// called last of all.
-    pub(super) fn flush_before_exit(mut self) {
-        let (Some(owed), Some(channel)) = (self.owed, &mut self.channel) else {
-            return;
-        };
-        channel.wait_a_moment();
-        // There is no later attempt.
-        let _ = channel.send(owed);
-    }
-
-    fn tell_until_told(&mut self, state: &'static str) {
-        self.owed = Some(state);
-        if self.tell(state) {
-            self.owed = None;
-        }
-    }
-
-    /// When [`ServiceManager::keep_informed`] has something to send.
+    /// When [`ServiceManager::notify`] has something to send.
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        self.channel.as_ref()?;
-        let watchdog = self.watchdog_interval_ns.map(|_| self.next_watchdog);
-        let owed = self.owed.map(|_| self.next_try);
-        let next = [watchdog, owed, Some(self.next_status)].into_iter().flatten().min();
-        next.map(|time| time.max(self.next_try))
+        self.channel.as_ref().map(|_| self.next_message)
     }
 
-    /// Sends the messages due at `now`.
-    pub(super) fn keep_informed(&mut self, connections: usize, engine: &Engine, now: Time) {
-        if self.next_deadline().is_none_or(|deadline| now < deadline) {
+    /// Sends the message that is due at `now`, if any: the daemon is ready, alive, and has
+    /// this to do.
+    pub(super) fn notify(&mut self, connections: usize, engine: &Engine, now: Time) {
+        let Some(channel) = self.channel.as_mut().filter(|_| now >= self.next_message) else {
             return;
-        }
-        let mut message = self.owed.unwrap_or_default().to_owned();
-        if self.watchdog_interval_ns.is_some() && now >= self.next_watchdog {
-            message.push_str("WATCHDOG=1\n");
-        }
-        if now >= self.next_status {
-            let counters = &engine.counters;
-            message.push_str(&format!(
-                "STATUS={connections} connections, {} locks held, {} waiting, {} keys\n",
-                counters.processing_workers, counters.waiting_workers, counters.hashtable_entries,
-            ));
-        }
-        if self.tell(&message) {
-            self.note_told(now);
+        };
+        self.next_message = now.plus_ns(self.interval_ns);
+        let counters = &engine.counters;
+        let message = format!(
+            "READY=1\nWATCHDOG=1\nSTATUS={connections} connections, {} locks held, {} waiting, {} keys\n",
+            counters.processing_workers, counters.waiting_workers, counters.hashtable_entries,
+        );
+        if let Err(e) = channel.send(&message) {
+            limited!(debug, "can't notify systemd now: {e}");
         }
     }
 
-    /// Notes that everything due at `now` was sent.
-    fn note_told(&mut self, now: Time) {
-        self.owed = None;
-        if let Some(interval_ns) = self.watchdog_interval_ns.filter(|_| now >= self.next_watchdog) {
-            self.next_watchdog = now.plus_ns(interval_ns);
-        }
-        if now >= self.next_status {
-            self.next_status = now.plus_ns(STATUS_INTERVAL_NS);
-        }
+    /// Says that the daemon stops. Returns false if it must be said again.
+    pub(super) fn stopping(&mut self) -> bool {
+        self.channel.as_mut().is_none_or(|channel| channel.send(STOPPING).is_ok())
     }
 
-    /// Sends a message; returns false if it must be sent later.
-    fn tell(&mut self, message: &str) -> bool {
-        let Some(channel) = &mut self.channel else {
-            return true;
-        };
-        let Err(e) = channel.send(message) else {
-            return true;
-        };
-        // Retries in time for the watchdog.
-        let retry_ns = self.watchdog_interval_ns.map_or(RETRY_NS, |ns| RETRY_NS.min(ns / 2));
-        self.next_try = clock::now().plus_ns(retry_ns);
-        limited!(debug, "can't tell systemd {message:?} now: {e}");
-        false
+    /// Says it again, and waits for systemd a moment. To be called last of all.
+    pub(super) fn stopping_at_last(mut self) {
+        if let Some(channel) = &mut self.channel {
+            channel.wait_a_moment();
+            // There is no later attempt.
+            let _ = channel.send(STOPPING);
+        }
     }
 }
 
@@ -188,11 +132,11 @@ impl Channel {
         Ok(socket)
     }
 
-    /// Waits until systemd reads, at most [`MOMENT_NS`].
+    /// Waits until systemd reads, at most [`EXIT_WAIT_NS`].
     fn wait_a_moment(&self) {
         if let Some(socket) = &self.socket {
             let mut wanted = [PollFd::new(socket, PollFlags::OUT)];
-            let timeout = Timespec { tv_sec: 0, tv_nsec: MOMENT_NS };
+            let timeout = Timespec { tv_sec: 0, tv_nsec: EXIT_WAIT_NS };
             // The next send shows whether it does.
             let _ = poll(&mut wanted, Some(&timeout));
         }

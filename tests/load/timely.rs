@@ -136,23 +136,3 @@ fn stopping_is_told_to_a_service_manager_that_is_slow() {
     };
     assert!((0..20).any(told));
 }
-
-/// At longer intervals, a busy machine would look like a daemon that hangs.
-#[test]
-fn the_watchdog_is_told_at_half_its_interval() {
-    const WATCHDOG: Duration = Duration::from_secs(1);
-    let notified = Notified::at_path("watchdog");
-    let daemon = notified.daemon(&[("WATCHDOG_USEC", &WATCHDOG.as_micros().to_string())]);
-    let mut times = Vec::new();
-    while times.len() < 6 {
-        notified.expect("WATCHDOG=1");
-        times.push(Instant::now());
-    }
-    // A busy machine makes some gaps longer and the next one shorter, but not on the whole.
-    let mut gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    gaps.sort();
-    let ratio = gaps[gaps.len() / 2].as_secs_f64() / WATCHDOG.as_secs_f64();
-    println!("the median gap is {ratio:.2} of the interval, from 0.3 to 0.75");
-    assert!((0.3..0.75).contains(&ratio), "{gaps:?}");
-    daemon.expect_to_end();
-}

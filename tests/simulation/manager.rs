@@ -5,8 +5,6 @@ use super::oracle::Violation;
 use super::play::Play;
 use super::world::sd_notify;
 
-const SECOND_NS: u64 = 1_000_000_000;
-
 fn is_there() -> bool {
     kernel(|k| k.variables.contains_key("NOTIFY_SOCKET"))
 }
@@ -47,15 +45,16 @@ pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     let Some(timeout) = sd_notify::watchdog_enabled().filter(|_| is_there()) else {
         return Ok(());
     };
+    let again_ns = timeout.as_nanos() as u64 / 4;
     let (now_ns, told_ns, can_be_told) = kernel(|k| {
         // Where the service manager has another socket, telling it takes a descriptor.
         let failed_ns = k.last_failure_ns.max(k.last_full_ns);
-        let has_failed = k.now_ns <= failed_ns + SECOND_NS;
+        let has_failed = k.now_ns <= failed_ns + again_ns;
         (k.now_ns, k.watchdog_told_ns, k.notify.has_room() && !has_failed)
     });
     // sd_watchdog_enabled(3): "every half of the time returned here".
     let in_time_ns = told_ns + timeout.as_nanos() as u64 / 2;
-    let due_ns = if can_be_told { in_time_ns } else { in_time_ns.max(now_ns + SECOND_NS) };
+    let due_ns = if can_be_told { in_time_ns } else { in_time_ns.max(now_ns + again_ns) };
     if until_ns.is_none_or(|until_ns| until_ns > due_ns) {
         return Err(format!("it sleeps until {until_ns:?}; the watchdog waits until {due_ns}"));
     }
