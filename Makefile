@@ -108,7 +108,7 @@ install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(P
 	install -D -m 644 docs/completions/poolcounter.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounter.fish
 
 # Documents, with what they link to, in the folders that they stand in here.
-DOCUMENTS = $(wildcard README.md SECURITY.md CHANGELOG.md docs/*.md docs/*.json docs/benchmarks/* docs/container/* \
+DOCUMENTS = $(wildcard README.md SECURITY.md docs/*.md docs/*.json docs/benchmarks/* docs/container/* \
 	docs/mediawiki/* docs/page/*)
 # The Debian package has these in its folder for examples.
 EXAMPLES = $(wildcard monitoring/* systemd/examples/*)
