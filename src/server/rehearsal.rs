@@ -1,6 +1,7 @@
 //! The new binary's part in the trial of a hot restart: does what the new image will do,
 //! with a margin, and says whether it could.
 
+use super::accepting::limit_of_descriptors;
 use super::addresses;
 use super::launcher::inherited_snapshot;
 use super::listeners::Listeners;
@@ -41,7 +42,9 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
     };
     let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
     let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
-    let answer = Answer { poolcounterd, process, gist: restored.gist(), wanted };
+    sys::raise_descriptor_limit();
+    let descriptors_max = limit_of_descriptors();
+    let answer = Answer { poolcounterd, process, descriptors_max, gist: restored.gist(), wanted };
     build_the_rest(restored, options).map_err(|e| e.to_string())?;
     serde_json::to_string(&answer).map_err(|e| e.to_string())
 }

@@ -8,6 +8,7 @@
 //! the loop pauses only for the fork, regardless of the size of the state, and there is no
 //! pipe on which either side could block. [`super::rehearsal`] is what the new binary does.
 
+use super::accepting::limit_of_descriptors;
 use super::addresses::Wanted;
 use super::clock;
 use super::launcher::{FileIdentity, Launcher, Out, identity_of};
@@ -46,6 +47,8 @@ pub(super) struct Answer {
     /// Its process id, if the snapshot was handed over to it: the daemon's own process
     /// has to become the new image.
     pub(super) process: Option<i32>,
+    /// How many descriptors it may have open.
+    pub(super) descriptors_max: usize,
     #[serde(flatten)]
     pub(super) gist: Gist,
     /// The listeners of the new options. The old image opens the missing ones.
@@ -140,7 +143,12 @@ impl Trial {
         let answer: Option<Answer> = serde_json::from_str(&said).ok();
         let process = Some(self.pid.as_raw_nonzero().get());
         let agrees = |answer: &Answer| answer.process == process && answer.gist == self.gist;
+        let ours = limit_of_descriptors();
         match answer.filter(|answer| status.success() && agrees(answer)) {
+            Some(answer) if answer.descriptors_max < ours => Err(format!(
+                "the new binary could have only {} descriptors open, the daemon may have {ours}",
+                answer.descriptors_max
+            )),
             Some(answer) => {
                 let arguments = std::mem::take(&mut self.arguments);
                 Ok(Consent { arguments, binary: self.binary, answer })

@@ -72,6 +72,8 @@ fn what_would_lose_the_locks_is_refused() {
         "exec ${POOLCOUNTERD_HANDOFF#*:}>&-; exec $REAL \"$@\"",
         "eval \"exec ${POOLCOUNTERD_HANDOFF#*:}</dev/null\"; exec $REAL \"$@\"",
         "ulimit -s 128; exec $REAL \"$@\"",
+        "ulimit -n 9; exec $REAL \"$@\"",
+        "ulimit -n 16; exec $REAL \"$@\"",
         "exec $REAL -p 1 --check",
         "exec $REAL",
     ] {
@@ -157,7 +159,7 @@ fn preparation(random: &mut Random) -> String {
     match random.next() % 8 {
         0 => format!("exec {descriptor}>&-"),
         1 => format!("exec {descriptor}</dev/null"),
-        2 => format!("ulimit -Sn {}", random.next() % 40),
+        2 => format!("ulimit -{}n {}", random.one_of(&["S", "H", "SH"]), random.next() % 40),
         3 => format!("ulimit -S{} {kb}", random.one_of(&["v", "s", "d", "f", "l"])),
         4 => format!("cd /; umask 777; export POOLCOUNTERD_HANDOFF=$$:{descriptor}"),
         5 => "exec 8<$0 9>&1".to_owned(),
