@@ -62,7 +62,8 @@ pub struct Options {
     pub backlog: i32,
 
     /// Also serve a Unix socket at this path.
-    #[arg(long, value_name = "PATH", overrides_with = "listen_unix")]
+    #[arg(long, value_name = "PATH", overrides_with = "listen_unix",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub listen_unix: Option<String>,
 
     /// Mode of that socket's file, in octal: decides who may connect.
@@ -133,11 +134,12 @@ pub struct Options {
     pub limits: Limits,
 
     /// Unix socket for operators (send HELP to it) and for --reload.
-    #[arg(long, value_name = "PATH", overrides_with = "control")]
+    #[arg(long, value_name = "PATH", overrides_with = "control",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub control: Option<String>,
 
     /// Group whose members may also use the control socket.
-    #[arg(long, value_name = "GROUP", overrides_with = "control_group")]
+    #[arg(long, value_name = "GROUP", overrides_with = "control_group", value_parser = parse_group)]
     pub control_group: Option<String>,
 
     /// Do not serve, but ask the running daemon for a hot restart over its control
@@ -228,6 +230,14 @@ fn canonical(net: IpNet) -> IpNet {
     let prefix_len = v6.prefix_len().checked_sub(MAPPED_PREFIX_LEN);
     let v4_net = v4.zip(prefix_len).and_then(|(v4, len)| Ipv4Net::new(v4, len).ok());
     v4_net.map_or(net, IpNet::V4)
+}
+
+/// A name may belong to a group later; a number that no group can have never does.
+fn parse_group(text: &str) -> Result<String, String> {
+    let is_number = text.bytes().all(|b| b.is_ascii_digit());
+    // chown(2) takes the last number for "leave it as it is".
+    let can_be = !is_number || text.parse().is_ok_and(|id: u32| id != u32::MAX);
+    if can_be { Ok(text.to_owned()) } else { Err("no group can have this number".to_owned()) }
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {

@@ -138,7 +138,5 @@ fn group_id(group: &str) -> io::Result<u32> {
             entry.and_then(|fields| fields[2].parse().ok())
         }
     };
-    // chown(2) would take the last number for "leave it as it is".
-    id.filter(|&id| id != u32::MAX)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
+    id.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
 }
