@@ -13,6 +13,12 @@ pub(super) const AFTER_HELP: &str = "\
 Exit status of --wait: 0 the daemon has ended, 1 it still drains, 2 it takes new clients
 again.";
 
+/// How long a daemon may take to answer the order.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How soon to ask again where others have all the places.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Options of a drain.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DrainOptions {
@@ -59,18 +65,25 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
 
 fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Outcome> {
     let until = limit_s.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
-    let mut waiting = Waiting::connect(options, until)?;
+    let mut waiting = Waiting::connect(options, Some(Instant::now() + ANSWER_TIMEOUT))?;
     waiting.ask("DRAIN\nDRAINED\n");
+    let mut is_obeyed = false;
     loop {
         match waiting.hear()? {
+            Heard::Late if !is_obeyed => return Err(io::ErrorKind::TimedOut.into()),
             Heard::Late => return Ok(Outcome::Drains),
             Heard::End => return Ok(Outcome::Ended),
             Heard::Line(line) => match line.as_str() {
                 "OK drained" => return waiting.hear_end(),
                 "ERROR not draining" => return Ok(Outcome::Undrained),
                 line if line.starts_with("ERROR a hot restart") => waiting.ask("DRAINED\n"),
+                // Others wait, too. It closes this connection.
+                line if line.starts_with("ERROR too many") => waiting.pause()?,
                 line if line.starts_with("ERROR") => return Ok(Outcome::Refused(line.to_owned())),
-                line => drop(say_answer(line, options)),
+                line => {
+                    say_answer(line, options);
+                    (is_obeyed, waiting.until) = (true, until);
+                }
             },
             Heard::Closed if waiting.reconnect() => waiting.ask("DRAINED\n"),
             Heard::Closed => return waiting.hear_end(),
@@ -117,6 +130,14 @@ impl Waiting<'_> {
             self.heard.clear();
         }
         is_same
+    }
+
+    /// Lets others have their places for a while.
+    fn pause(&self) -> io::Result<()> {
+        let until = Instant::now() + PAUSE;
+        let until = self.until.map_or(until, |at| at.min(until));
+        let mut end: Vec<_> = self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
+        wait_for_any(&mut end, Some(until)).map(drop)
     }
 
     /// If the connection is closed already, that is heard.
