@@ -233,7 +233,10 @@ impl Control {
             connection.stream.push(answer.into());
             let flushed = connection.stream.flush();
             connection.is_gone = flushed != Flushed::All;
-            connection.has_ended |= flushed == Flushed::Blocked;
+            if flushed == Flushed::Blocked {
+                connection.has_ended = true;
+                limited!(warn, "an operator does not read the answers: closed its connection");
+            }
         }
         self.close_if_done(client.number);
     }
