@@ -3,7 +3,7 @@
 use crate::choice::order;
 use crate::error::Error;
 use crate::guard::{Lock, Outcome};
-use crate::link::Connection;
+use crate::link::{Canceller, Connection};
 use crate::request::LockRequest;
 use crate::route::Route;
 use crate::server_name::ServerName;
@@ -19,6 +19,9 @@ const ATTEMPTS: usize = 2;
 
 /// A busy server answers in a fraction of this.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The daemon hands the locks of a silent host on after 60 s by default.
+const KEEPALIVE: Duration = Duration::from_secs(25);
 
 /// The servers, and how long to wait for them. Each lock has a connection of its own;
 /// nested locks share it.
@@ -47,6 +50,7 @@ pub struct Client {
     servers: Vec<ServerName>,
     connect_timeout: Duration,
     answer_timeout: Duration,
+    keepalive: Option<Duration>,
 }
 
 impl Client {
@@ -57,6 +61,7 @@ impl Client {
             servers: servers.into_iter().collect(),
             connect_timeout: CONNECT_TIMEOUT,
             answer_timeout: ANSWER_TIMEOUT,
+            keepalive: Some(KEEPALIVE),
         }
     }
 
@@ -67,10 +72,23 @@ impl Client {
         self
     }
 
-    /// How long a server may take to answer, besides the time that a request allows to
-    /// wait. 5 s by default. Must not be zero.
+    /// How long a server may take to answer a release, and a request for a lock besides the
+    /// time that it allows to wait. 5 s by default. Must not be zero.
+    ///
+    /// A request without a timeout may be answered at any time, so nothing tells a daemon
+    /// that hangs from a lock that is held: only the end of the connection ends that wait, as
+    /// by [`Client::keepalive`] or a [`Canceller`].
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout;
+        self
+    }
+
+    /// How long the server's host may be silent, while we wait or hold a lock, before the
+    /// connection counts as lost: TCP keepalive and TCP_USER_TIMEOUT. 25 s by default; `None`
+    /// is for ever. In whole seconds, at least four. Keep it below the `--keepalive` of the
+    /// daemon, which hands the locks of a silent host on.
+    pub fn keepalive(mut self, silence: Option<Duration>) -> Self {
+        self.keepalive = silence;
         self
     }
 
@@ -78,8 +96,8 @@ impl Client {
     ///
     /// # Errors
     /// When no server could be connected to, or the one that was gave no answer. A
-    /// request without a timeout waits as long as the connection lasts: to notice a host
-    /// that vanished, set keepalive on the descriptor of [`Client::connect`].
+    /// request without a timeout waits as long as the connection lasts
+    /// ([`Client::answer_timeout`]).
     pub fn lock(&self, request: &LockRequest) -> Result<Outcome<Lock>, Error> {
         self.connect(request.key())?.lock(request)
     }
@@ -112,6 +130,9 @@ impl Client {
                 result = Stream::connect(server, self.connect_timeout);
             }
         }
+        if let (Ok(stream), Some(silence)) = (&result, self.keepalive) {
+            stream.watch_the_host(silence);
+        }
         result
     }
 }
@@ -127,6 +148,32 @@ impl Connected {
     /// The server.
     pub fn server(&self) -> &ServerName {
         self.route.server()
+    }
+
+    /// For another thread, to end a wait on this connection, and to give up its locks.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+    /// # fn main() -> Result<(), poolcounter::Error> {
+    /// use poolcounter::{Client, Error, LockRequest};
+    ///
+    /// # let client = Client::new([serve().parse().unwrap()]);
+    /// let request = LockRequest::new("nightly-report");
+    /// let connected = client.connect(request.key())?;
+    /// let canceller = connected.canceller();
+    /// std::thread::spawn(move || canceller.cancel()).join().unwrap();
+    /// assert!(matches!(connected.lock(&request), Err(Error::Cancelled)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn canceller(&self) -> Canceller {
+        self.connection.canceller()
+    }
+
+    /// Whether the server has closed the connection, or its host has vanished. Does not
+    /// wait.
+    pub fn is_lost(&self) -> bool {
+        self.connection.has_ended()
     }
 
     /// Asks for a lock and waits for it; its key must be one that this server guards.

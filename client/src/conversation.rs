@@ -61,6 +61,7 @@ pub enum Answer {
 
 /// Why a question is not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refusal {
     /// No line of the protocol says this: the key is empty, too long or has a line
     /// feed, or a limit is 0.

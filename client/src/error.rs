@@ -7,19 +7,22 @@ use std::io;
 
 /// No answer, or none that is understood.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// No server could be connected to: each that was tried, and why not.
     NoServer(Vec<(ServerName, io::Error)>),
     /// This can't be asked. Nothing was sent.
     Refused(Refusal),
-    /// The connection ended, or the answer did not come in time. All its locks are
-    /// gone.
+    /// The connection ended, or the answer did not come in time, or an inner guard was
+    /// dropped before. All its locks are gone.
     Lost(io::Error),
     /// The server said something else. The connection is closed.
     Unexpected(UnexpectedAnswer),
     /// The server had taken the lock away before it was released: its work may have
     /// been done twice.
     TakenAway,
+    /// By a [`Canceller`](crate::Canceller). All locks of the connection are gone.
+    Cancelled,
 }
 
 impl fmt::Display for Error {
@@ -34,6 +37,7 @@ impl fmt::Display for Error {
             Error::Lost(e) => write!(f, "the connection to the server is lost: {e}"),
             Error::Unexpected(answer) => answer.fmt(f),
             Error::TakenAway => f.write_str("the server had taken the lock away"),
+            Error::Cancelled => f.write_str("cancelled"),
         }
     }
 }
@@ -41,7 +45,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::NoServer(_) | Error::TakenAway => None,
+            Error::NoServer(_) | Error::TakenAway | Error::Cancelled => None,
             Error::Refused(e) => Some(e),
             Error::Lost(e) => Some(e),
             Error::Unexpected(e) => Some(e),

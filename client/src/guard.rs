@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// What became of a request.
 #[derive(Debug)]
-#[must_use = "a lock that is dropped is given back"]
+#[must_use = "a lock that is dropped is given up, with its work undone"]
 pub enum Outcome<G> {
-    /// The lock is ours, until the guard is dropped.
+    /// The lock is ours, until the guard is released or dropped.
     Locked(G),
     /// Another client did the work that we waited for. Only for
     /// [`LockRequest::any`].
@@ -36,18 +36,13 @@ impl<G> Outcome<G> {
     }
 }
 
-/// A lock, on a connection of its own. Dropped, it is given back, with its work done;
-/// dropped by a panic, with its work undone.
-///
-/// Dropping a guard does not wait for the server's answer. But one question is asked at a
-/// time: where an inner guard was dropped or leaked, dropping the outer one first waits for
-/// the answer to each of those, up to
-/// [`Client::answer_timeout`](crate::Client::answer_timeout).
+/// A lock, on a connection of its own. [`Lock::release`] gives it back, with its work done.
+/// Dropped, by `?`, a `return` or a panic, it is given up with its work undone: the
+/// connection is closed, nobody is told `Done`, and the next one waiting gets the lock.
 ///
 /// # Nested locks
 /// A connection has up to four locks, given back in reverse order: an inner guard
-/// borrows the outer one. (An inner one that is leaked, as by `std::mem::forget`, is given
-/// back with the outer one.) So this compiles:
+/// borrows the outer one. So this compiles:
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
 /// # fn main() -> Result<(), poolcounter::Error> {
@@ -74,10 +69,23 @@ impl<G> Outcome<G> {
 /// # Ok(())
 /// # }
 /// ```
+/// An inner guard that is dropped closes the connection, and so gives up the outer locks
+/// too: their next call returns [`Error::Lost`]. One that is leaked, as by
+/// `std::mem::forget`, keeps its lock until then, and counts as dropped when an outer guard is
+/// released: only `release` says that work is done.
 #[derive(Debug)]
-pub struct Lock {
-    /// `None` once it is released.
-    held: Option<Box<Held>>,
+#[must_use = "a lock that is dropped is given up, with its work undone"]
+pub struct Lock(Held);
+
+/// A lock on the connection of another lock, which it borrows. [`Lock`] says what becomes
+/// of both when it is dropped.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is given up, with its work undone"]
+pub struct NestedLock<'a> {
+    held: &'a mut Held,
+    /// How many locks the connection had when this one was given.
+    level: usize,
+    is_released: bool,
 }
 
 #[derive(Debug)]
@@ -89,67 +97,40 @@ struct Held {
 /// The first lock of a connection.
 const OUTERMOST: usize = 1;
 
-/// A lock on the connection of another lock, which it borrows.
-#[derive(Debug)]
-pub struct NestedLock<'a> {
-    /// `None` once it is released.
-    held: Option<&'a mut Held>,
-    /// How many locks the connection had when this one was given.
-    level: usize,
-}
-
 impl Held {
     fn nested(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
         self.route.check(request)?;
         let answer = self.connection.lock(request)?;
         let level = self.connection.locks();
-        Outcome::of(answer, || NestedLock { held: Some(self), level })
+        Outcome::of(answer, || NestedLock { held: self, level, is_released: false })
     }
 
-    /// Gives back the lock of this level. The server takes the last one, so first those
-    /// inside of it whose guards were leaked.
+    /// Gives back the lock of this level.
     fn release(&mut self, level: usize) -> Result<(), Error> {
-        let mut released = Ok(());
-        for _ in level..=self.connection.locks() {
-            if self.connection.release()? != Answer::Released {
-                released = Err(Error::TakenAway);
-            }
+        // The server takes the last one, which an inner guard that was leaked has.
+        if self.connection.locks() > level {
+            self.connection.close();
         }
-        released
-    }
-
-    /// For a guard that is dropped.
-    fn let_go(&mut self, level: usize) {
-        if std::thread::panicking() {
-            return self.connection.close();
-        }
-        for _ in level..=self.connection.locks() {
-            self.connection.release_unheard();
+        match self.connection.release()? {
+            Answer::Released => Ok(()),
+            _ => Err(Error::TakenAway),
         }
     }
 }
 
 impl Lock {
     pub(crate) fn new(connection: Connection, route: Route) -> Self {
-        Lock { held: Some(Box::new(Held { connection, route })) }
+        Lock(Held { connection, route })
     }
 
     /// Gives the lock back, with its work done, and waits for the answer. Clients that
     /// wait for anyone's work get `Done`.
     ///
     /// # Errors
-    /// [`Error::TakenAway`] or [`Error::Lost`]: then another client may have had the
-    /// lock meanwhile.
+    /// [`Error::TakenAway`], [`Error::Lost`] or [`Error::Cancelled`]: then another client
+    /// may have had the lock meanwhile.
     pub fn release(mut self) -> Result<(), Error> {
-        self.held.take().map_or(Ok(()), |mut held| held.release(OUTERMOST))
-    }
-
-    /// Gives the lock back with its work undone: nobody is told `Done`, and the next
-    /// one waiting gets the lock.
-    pub fn abandon(mut self) {
-        if let Some(mut held) = self.held.take() {
-            held.connection.close();
-        }
+        self.0.release(OUTERMOST)
     }
 
     /// Asks for an inner lock, on this connection.
@@ -159,17 +140,20 @@ impl Lock {
     /// [`Error::Refused`], and the outer lock stays. Otherwise as
     /// [`Client::lock`](crate::Client::lock), and all locks of the connection are gone.
     pub fn lock(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
-        nested_in(self.held.as_deref_mut(), request)
+        self.0.nested(request)
+    }
+
+    /// Whether the connection has ended, and with it the lock, so that another client may
+    /// have it. Asks the kernel only and does not wait: a daemon that ends is noticed at
+    /// once, a host that vanishes after [`Client::keepalive`](crate::Client::keepalive). A
+    /// lock that a daemon takes away, for being held too long, is not: `release` says so.
+    pub fn is_lost(&self) -> bool {
+        self.0.connection.has_ended()
     }
 
     /// The server that keeps it.
     pub fn server(&self) -> &ServerName {
-        self.held().route.server()
-    }
-
-    /// A guard that can be borrowed is not released: that takes it by value.
-    fn held(&self) -> &Held {
-        self.held.as_ref().expect("a guard is released by value")
+        self.0.route.server()
     }
 }
 
@@ -179,8 +163,8 @@ impl NestedLock<'_> {
     /// # Errors
     /// As [`Lock::release`].
     pub fn release(mut self) -> Result<(), Error> {
-        let level = self.level;
-        self.held.take().map_or(Ok(()), |held| held.release(level))
+        self.is_released = true;
+        self.held.release(self.level)
     }
 
     /// As [`Lock::lock`].
@@ -188,38 +172,27 @@ impl NestedLock<'_> {
     /// # Errors
     /// As [`Lock::lock`].
     pub fn lock(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
-        nested_in(self.held.as_deref_mut(), request)
+        self.held.nested(request)
     }
-}
 
-/// A guard that can be asked is not released yet.
-fn nested_in<'a>(
-    held: Option<&'a mut Held>,
-    request: &LockRequest,
-) -> Result<Outcome<NestedLock<'a>>, Error> {
-    held.ok_or(Error::TakenAway)?.nested(request)
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        if let Some(mut held) = self.held.take() {
-            held.let_go(OUTERMOST);
-        }
+    /// As [`Lock::is_lost`], of all locks of the connection.
+    pub fn is_lost(&self) -> bool {
+        self.held.connection.has_ended()
     }
 }
 
 impl Drop for NestedLock<'_> {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            held.let_go(self.level);
+        if !self.is_released {
+            self.held.connection.close();
         }
     }
 }
 
-/// The connection: for keepalive, and to notice that the server is gone. Nothing may
-/// be read from it or written to it.
+/// The connection, to wait for its end beside other things: it can be read then. Nothing
+/// may be read from it or written to it.
 impl AsFd for Lock {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.held().connection.as_fd()
+        self.0.connection.as_fd()
     }
 }

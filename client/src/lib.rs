@@ -19,8 +19,8 @@
 //! let request = LockRequest::new("nightly-report").timeout(Duration::from_secs(60));
 //! match client.lock(&request)? {
 //!     Outcome::Locked(lock) => {
-//!         // The work. The lock is ours until the guard is dropped.
-//!         lock.release()?; // or drop(lock), which does not wait for its answer
+//!         // The work. If it returns early, as by `?`, the lock is given up.
+//!         lock.release()?;
 //!     }
 //!     Outcome::TimedOut => println!("another host has it for over a minute"),
 //!     Outcome::QueueFull => println!("too many wait"),
@@ -32,8 +32,8 @@
 //!
 //! # Work that anyone may do
 //! With [`LockRequest::any`], those that wait get `Done` as soon as a holder has released
-//! the lock. A holder whose work failed says [`Lock::abandon`]: then the next one gets
-//! the lock. So does a guard that a panic drops.
+//! the lock. If its work fails, the guard is dropped, by `?` or a panic: then the next one
+//! gets the lock.
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,10 +43,8 @@
 //! # fn render() -> std::io::Result<()> { Ok(()) }
 //! let request = LockRequest::new("article:1").any().workers(2).max_queue(100);
 //! if let Outcome::Locked(lock) = client.lock(&request)? {
-//!     match render() {
-//!         Ok(()) => lock.release()?,
-//!         Err(_) => lock.abandon(),
-//!     }
+//!     render()?;
+//!     lock.release()?;
 //! }
 //! # Ok(())
 //! # }
@@ -58,12 +56,18 @@
 //! MediaWiki's client: give all clients the same list, and PHP, scripts and services
 //! agree on who guards a key. [`Lock`] says what that means for nested locks.
 //!
+//! # Waiting, and noticing a loss
+//! A wait ends when the request's timeout says so, or when a [`Canceller`] does, from
+//! another thread. A lock ends with its connection: work that takes long asks
+//! [`Lock::is_lost`] now and then, or polls the guard's descriptor. A host that vanishes is
+//! noticed after [`Client::keepalive`].
+//!
 //! # Without I/O
 //! A [`Conversation`] takes and gives bytes; `examples/tokio.rs` is an async client of
 //! thirty lines on it.
 //!
 //! # Features
-//! `client` is this library; it needs `std` and one crate for MD5. `cli`, the default,
+//! `client` is this library; it needs `std`, `md5` and `rustix`. `cli`, the default,
 //! builds the command `poolcounter` too; a program that only wants locks takes
 //! `default-features = false, features = ["client"]`. Without features, only
 //! [`protocol`] is left, which names no I/O and no clock.
@@ -111,5 +115,6 @@ pub use {
     conversation::{Answer, Conversation, LOCKS_MAX, Refusal, UnexpectedAnswer},
     error::Error,
     guard::{Lock, NestedLock, Outcome},
+    link::Canceller,
     request::LockRequest,
 };

@@ -6,21 +6,55 @@ use crate::request::LockRequest;
 use crate::transport::Stream;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// A conversation on a stream.
+/// A conversation on a stream. Dropped, it is closed.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: Stream,
+    shared: Arc<Shared>,
     conversation: Conversation,
     /// How long the server may take to answer, besides the time that a request waits.
     answer_timeout: Duration,
-    is_broken: bool,
+    is_closed: bool,
+}
+
+/// What cancellers share with the connection.
+#[derive(Debug)]
+struct Shared {
+    stream: Stream,
+    is_cancelled: AtomicBool,
+}
+
+/// Ends a wait for a lock from another thread: see
+/// [`Connected::canceller`](crate::Connected::canceller).
+#[derive(Clone, Debug)]
+pub struct Canceller(Weak<Shared>);
+
+impl Canceller {
+    /// Closes the connection. A call that waits on it returns
+    /// [`Error::Cancelled`], and so does each later one; the server forgets the wait. A
+    /// lock that was granted before is given up, with its work undone, whether or not its
+    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) says so.
+    ///
+    /// When the connection has ended already, nothing happens.
+    pub fn cancel(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.is_cancelled.store(true, Ordering::SeqCst);
+            shared.stream.shutdown();
+        }
+    }
 }
 
 impl Connection {
     pub(crate) fn new(stream: Stream, answer_timeout: Duration) -> Self {
-        Connection { stream, conversation: Conversation::new(), answer_timeout, is_broken: false }
+        let shared = Arc::new(Shared { stream, is_cancelled: AtomicBool::new(false) });
+        Connection { shared, conversation: Conversation::new(), answer_timeout, is_closed: false }
+    }
+
+    pub(crate) fn canceller(&self) -> Canceller {
+        Canceller(Arc::downgrade(&self.shared))
     }
 
     /// How many locks it has.
@@ -28,9 +62,14 @@ impl Connection {
         self.conversation.locks()
     }
 
+    /// Whether the locks are lost, as far as the connection tells.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.stream.has_ended()
+    }
+
     /// Asks for a lock and waits for the answer.
     pub(crate) fn lock(&mut self, request: &LockRequest) -> Result<Answer, Error> {
-        self.finish_release()?;
+        self.must_be_open()?;
         self.conversation.lock(request).map_err(Error::Refused)?;
         let timeout = request.wait().map(|wait| wait.saturating_add(self.answer_timeout));
         self.exchange(timeout)
@@ -38,43 +77,41 @@ impl Connection {
 
     /// Gives the last lock back and waits for the answer.
     pub(crate) fn release(&mut self) -> Result<Answer, Error> {
-        self.finish_release()?;
+        self.must_be_open()?;
         self.conversation.release().map_err(Error::Refused)?;
         self.exchange(Some(self.answer_timeout))
-    }
-
-    /// Gives the last lock back without waiting for the answer: the next question does.
-    pub(crate) fn release_unheard(&mut self) {
-        let released = self.finish_release().is_ok() && self.conversation.release().is_ok();
-        if released && self.send().is_err() {
-            self.close();
-        }
     }
 
     /// Ends the connection: the server gives all its locks to others, as of work that is
     /// not done.
     pub(crate) fn close(&mut self) {
-        self.is_broken = true;
-        self.stream.shutdown();
+        self.is_closed = true;
+        self.shared.stream.shutdown();
     }
 
-    /// Takes the answer of [`Connection::release_unheard`]. (The C daemon drops a
-    /// question that arrives together with the one before.)
-    fn finish_release(&mut self) -> Result<(), Error> {
-        if self.is_broken {
-            let closed = io::Error::new(ErrorKind::NotConnected, "the connection is closed");
-            return Err(Error::Lost(closed));
+    fn must_be_open(&self) -> Result<(), Error> {
+        if self.is_cancelled() {
+            return Err(Error::Cancelled);
         }
-        if self.conversation.is_waiting() {
-            self.exchange(Some(self.answer_timeout))?;
+        if self.is_closed {
+            let why = "it was closed when an inner lock was dropped, or a request failed";
+            return Err(Error::Lost(io::Error::new(ErrorKind::NotConnected, why)));
         }
         Ok(())
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.shared.is_cancelled.load(Ordering::SeqCst)
     }
 
     /// Sends what is to be sent and waits for the answer. After an error nothing is
     /// known of the locks, so the connection is closed.
     fn exchange(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
-        let answer = self.send().map_err(Error::Lost).and_then(|()| self.answer(timeout));
+        let mut answer = self.send().map_err(Error::Lost).and_then(|()| self.answer(timeout));
+        // A lock that was granted just before is lost, too.
+        if self.is_cancelled() && matches!(answer, Ok(Answer::Locked) | Err(_)) {
+            answer = Err(Error::Cancelled);
+        }
         if answer.is_err() {
             self.close();
         }
@@ -83,7 +120,7 @@ impl Connection {
 
     fn send(&mut self) -> io::Result<()> {
         let output = self.conversation.take_output();
-        self.stream.write_all(&output)
+        (&self.shared.stream).write_all(&output)
     }
 
     fn answer(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
@@ -95,8 +132,8 @@ impl Connection {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(too_late());
             }
-            self.stream.set_read_timeout(left).map_err(Error::Lost)?;
-            let received = match self.stream.read(&mut buffer) {
+            self.shared.stream.set_read_timeout(left).map_err(Error::Lost)?;
+            let received = match (&self.shared.stream).read(&mut buffer) {
                 Ok(0) => return Err(Error::Lost(ErrorKind::UnexpectedEof.into())),
                 Ok(received) => received,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
@@ -111,8 +148,15 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    /// Not only the descriptor is closed, of which a child of the process may have a copy.
+    fn drop(&mut self) {
+        self.shared.stream.shutdown();
+    }
+}
+
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.shared.stream.as_fd()
     }
 }

@@ -4,6 +4,8 @@
 //! engine decides whether a request is *allowed*: it also refuses a missing key and a
 //! limit of 0, which are parsed as they stand, because other refusals come before
 //! that one.
+//!
+//! The enums here follow the protocol: a minor version may add variants.
 
 mod key_text;
 pub mod lines;

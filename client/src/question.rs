@@ -91,7 +91,7 @@ impl Questions {
 
     fn answer_within(&mut self, timeout: Duration, words: &str) -> Result<String, NoAnswer> {
         let asked = Instant::now();
-        self.stream.write_all(format!("STATS {words}\n").as_bytes()).map_err(not_admitted)?;
+        (&self.stream).write_all(format!("STATS {words}\n").as_bytes()).map_err(not_admitted)?;
         let mut answer = Vec::new();
         while !is_complete(&answer, words) {
             if answer.len() > ANSWER_BYTES_MAX {
@@ -123,7 +123,7 @@ impl Questions {
         }
         self.stream.set_read_timeout(Some(left))?;
         let mut buffer = [0; 8192];
-        match self.stream.read(&mut buffer) {
+        match (&self.stream).read(&mut buffer) {
             Ok(received) => {
                 answer.extend_from_slice(&buffer[..received]);
                 Ok(received > 0)

@@ -8,6 +8,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+/// How often a silent host is asked whether it is there. The probes take three fifths of
+/// the time, the silence before them takes the rest.
+#[cfg(feature = "client")]
+const PROBES: u32 = 3;
+
+/// The kernel takes no longer intervals.
+#[cfg(feature = "client")]
+const SECONDS_MAX: u64 = 32_767;
+
 /// A stream of either kind.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -42,8 +51,35 @@ impl Stream {
         }
     }
 
+    /// Lets the kernel end the connection when the server's host is silent for this long.
+    /// A kernel that can't do so goes without; a Unix socket needs none.
     #[cfg(feature = "client")]
+    pub(crate) fn watch_the_host(&self, silence: Duration) {
+        use rustix::net::sockopt;
+        let Stream::Tcp(stream) = self else { return };
+        let interval_s = (silence.as_secs() / (u64::from(PROBES) + 2)).clamp(1, SECONDS_MAX);
+        let probes_s = interval_s * u64::from(PROBES);
+        let idle_s = silence.as_secs().saturating_sub(probes_s).clamp(1, SECONDS_MAX);
+        let _ = sockopt::set_socket_keepalive(stream, true);
+        let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(idle_s));
+        let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(interval_s));
+        let _ = sockopt::set_tcp_keepcnt(stream, PROBES);
+        // The kernel does not probe a host that owes it an acknowledgement, as of our request.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let _ = sockopt::set_tcp_user_timeout(stream, ((idle_s + probes_s) * 1000) as u32);
+    }
+
+    /// Whether it was closed, by either end. A server says nothing unasked: whatever there
+    /// is to read is the end.
+    #[cfg(feature = "client")]
+    pub(crate) fn has_ended(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut wanted = [PollFd::new(self, PollFlags::IN)];
+        poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+    }
+
     /// As [`TcpStream::shutdown`], for both ways.
+    #[cfg(feature = "client")]
     pub(crate) fn shutdown(&self) {
         // It fails if the peer has closed it already.
         let _ = match self {
@@ -54,7 +90,6 @@ impl Stream {
 }
 
 /// A Unix socket takes no time, unless more connect to it than are accepted from it.
-#[cfg(feature = "check")]
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     use rustix::io::Errno;
     use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -74,26 +109,20 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// The standard library can't bound this.
-#[cfg(not(feature = "check"))]
-fn connect_unix(path: &Path, _timeout: Duration) -> io::Result<UnixStream> {
-    UnixStream::connect(path)
-}
-
-impl Read for Stream {
+impl Read for &Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => (&*stream).read(buffer),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => (&*stream).write(bytes),
+            Stream::Unix(stream) => (&*stream).write(bytes),
         }
     }
 

@@ -2,7 +2,11 @@
 
 use crate::command::servers;
 use crate::support::{PATIENCE, Server, eventually, queued};
-use poolcounter::{Client, Error, Lock, LockRequest, Outcome, Refusal, ServerName, order};
+use poolcounter::{
+    Client, Error, Lock, LockRequest, NestedLock, Outcome, Refusal, ServerName, order,
+};
+use rustix::net::sockopt;
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -47,7 +51,6 @@ fn a_guard_gives_its_lock_back() {
         lock.release().expect("released");
         drop(locked(client.lock(&at_once("k"))));
         held(&server, 0);
-        assert!(eventually(|| server.counter("total_releases") == 2), "a drop releases");
     }
 }
 
@@ -63,13 +66,19 @@ fn waiter(server: &Server) -> thread::JoinHandle<&'static str> {
     waiter
 }
 
+/// The documents' example, whose work fails.
+fn failing_job(lock: Lock) -> Result<(), Box<dyn std::error::Error>> {
+    Err(std::io::Error::other("no disk"))?;
+    Ok(lock.release()?)
+}
+
 #[test]
 fn only_finished_work_is_told_as_done() {
     type End = fn(Lock);
     let ends: [(End, &str); 4] = [
         (|lock| lock.release().expect("released"), "done"),
-        (drop, "done"),
-        (Lock::abandon, "locked"),
+        (drop, "locked"),
+        (|lock| assert!(failing_job(lock).is_err()), "locked"),
         (
             |lock| {
                 let panicked = thread::spawn(move || {
@@ -97,17 +106,16 @@ fn only_finished_work_is_told_as_done() {
 fn nested_locks_share_a_connection() {
     for server in servers() {
         let mut outer = locked(client(&server).lock(&at_once("outer")));
-        {
-            let mut second = locked(outer.lock(&at_once("second")));
-            let mut third = locked(second.lock(&at_once("third")));
-            let mut fourth = locked(third.lock(&at_once("fourth")));
-            held(&server, 4);
-            let fifth = fourth.lock(&at_once("fifth"));
-            assert!(matches!(fifth, Err(Error::Refused(Refusal::TooManyLocks))), "{fifth:?}");
-            // Dropped in reverse order, here.
-        }
-        // The answers to those drops are taken first: the C daemon takes one command at
-        // a time.
+        let mut second = locked(outer.lock(&at_once("second")));
+        let mut third = locked(second.lock(&at_once("third")));
+        let mut fourth = locked(third.lock(&at_once("fourth")));
+        held(&server, 4);
+        let fifth = fourth.lock(&at_once("fifth"));
+        assert!(matches!(fifth, Err(Error::Refused(Refusal::TooManyLocks))), "{fifth:?}");
+        drop(fifth);
+        fourth.release().expect("released");
+        third.release().expect("released");
+        second.release().expect("released");
         assert!(matches!(outer.lock(&at_once("outer")), Ok(Outcome::TimedOut)));
         locked(outer.lock(&at_once("second"))).release().expect("released");
         held(&server, 1);
@@ -117,25 +125,27 @@ fn nested_locks_share_a_connection() {
 }
 
 #[test]
-fn an_inner_guard_that_is_leaked_does_not_stand_for_the_outer_one() {
+fn an_inner_guard_that_is_dropped_or_leaked_takes_the_outer_one_with_it() {
+    type End = fn(NestedLock);
+    let ends: [End; 2] = [|inner| drop(inner), |inner| std::mem::forget(inner)];
     for server in servers() {
-        let client = client(&server);
-        let mut outer = locked(client.lock(&at_once("k").any()));
-        let mut second = locked(outer.lock(&at_once("second")));
-        std::mem::forget(locked(second.lock(&at_once("third"))));
-        second.release().expect("released");
-        held(&server, 1);
-        std::mem::forget(locked(outer.lock(&at_once("second"))));
-        let waiter = waiter(&server);
-        outer.release().expect("released");
-        assert_eq!(waiter.join().expect("no panic"), "done");
+        for end in ends {
+            let client = client(&server);
+            let mut outer = locked(client.lock(&at_once("outer")));
+            let inner = locked(outer.lock(&at_once("k")));
+            let waiter = waiter(&server);
+            end(inner);
+            let released = outer.release();
+            assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+            assert_eq!(waiter.join().expect("no panic"), "locked");
+            held(&server, 0);
+        }
+        // Nor is there another lock on its connection.
+        let mut outer = locked(client(&server).lock(&at_once("outer")));
+        drop(locked(outer.lock(&at_once("k"))));
         held(&server, 0);
-        // Dropped, too.
-        let mut outer = locked(client.lock(&at_once("k").any()));
-        std::mem::forget(locked(outer.lock(&at_once("second"))));
-        let waiter = self::waiter(&server);
-        drop(outer);
-        assert_eq!(waiter.join().expect("no panic"), "done");
+        let inner = outer.lock(&at_once("k"));
+        assert!(matches!(inner, Err(Error::Lost(_))), "{inner:?}");
     }
 }
 
@@ -169,6 +179,89 @@ fn a_wait_ends_when_the_request_says() {
         assert!(matches!(client.lock(&request), Ok(Outcome::TimedOut)));
         assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
     }
+}
+
+#[test]
+fn a_wait_ends_when_another_thread_cancels_it() {
+    for server in servers() {
+        let client = client(&server);
+        let _lock = locked(client.lock(&at_once("k")));
+        let connected = client.connect(b"k").expect("connected");
+        let canceller = connected.canceller();
+        let waiter = thread::spawn(move || connected.lock(&LockRequest::new("k")).map(drop));
+        assert!(eventually(|| server.counter("waiting_workers") == 1));
+        canceller.clone().cancel();
+        let said = waiter.join().expect("no panic");
+        assert!(matches!(said, Err(Error::Cancelled)), "{said:?}");
+        assert!(eventually(|| server.counter("waiting_workers") == 0), "its place is kept");
+        canceller.cancel();
+    }
+}
+
+#[test]
+fn what_is_cancelled_is_not_asked_and_what_was_granted_is_given_up() {
+    for server in servers() {
+        let client = client(&server);
+        let connected = client.connect(b"k").expect("connected");
+        connected.canceller().cancel();
+        let said = connected.lock(&at_once("k"));
+        assert!(matches!(said, Err(Error::Cancelled)), "{said:?}");
+        let connected = client.connect(b"k").expect("connected");
+        let canceller = connected.canceller();
+        let lock = locked(connected.lock(&at_once("k").any()));
+        assert_eq!(server.counter("total_acquired"), 1);
+        let waiter = waiter(&server);
+        canceller.cancel();
+        assert!(lock.is_lost());
+        let said = lock.release();
+        assert!(matches!(said, Err(Error::Cancelled)), "{said:?}");
+        assert_eq!(waiter.join().expect("no panic"), "locked");
+    }
+}
+
+#[test]
+fn a_lock_whose_server_has_ended_is_lost() {
+    for server in servers() {
+        let client = client(&server);
+        let connected = client.connect(b"k").expect("connected");
+        let mut lock = locked(client.lock(&at_once("k")));
+        let inner = locked(lock.lock(&at_once("inner")));
+        assert!(!connected.is_lost() && !inner.is_lost());
+        inner.release().expect("released");
+        assert!(!lock.is_lost());
+        drop(server);
+        assert!(eventually(|| lock.is_lost() && connected.is_lost()));
+        let released = lock.release();
+        assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+    }
+}
+
+/// How long the host of a connection may be silent.
+fn silence(connection: impl AsFd) -> Option<Duration> {
+    let connection = connection.as_fd();
+    if !sockopt::socket_keepalive(connection).expect("an option") {
+        return None;
+    }
+    let idle = sockopt::tcp_keepidle(connection).expect("an option");
+    let interval = sockopt::tcp_keepintvl(connection).expect("an option");
+    let silence = idle + interval * sockopt::tcp_keepcnt(connection).expect("an option");
+    let unacknowledged = sockopt::tcp_user_timeout(connection).expect("an option");
+    assert_eq!(Duration::from_millis(unacknowledged.into()), silence);
+    Some(silence)
+}
+
+#[test]
+fn a_silent_host_counts_as_gone_when_the_client_says() {
+    let server = Server::start();
+    let client = client(&server);
+    let of = |client: &Client| silence(client.connect(b"k").expect("connected"));
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!(of(&client), seconds(25));
+    for (asked, set) in [(60, 60), (9, 9), (4, 4), (0, 4), (81_915, 81_915)] {
+        assert_eq!(of(&client.clone().keepalive(seconds(asked))), seconds(set));
+    }
+    assert!(of(&client.clone().keepalive(Some(Duration::MAX))) >= seconds(81_915));
+    assert_eq!(of(&client.keepalive(None)), None);
 }
 
 #[test]

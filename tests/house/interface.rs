@@ -93,14 +93,16 @@ impl Item {
     }
 }
 
-/// The items of a module or an implementation, with what they derive.
+/// The items of a module or an implementation, with what they derive and whether they may grow.
 fn split(tokens: TokenStream) -> Vec<Item> {
     let mut items = Vec::new();
     let mut head = Vec::new();
     let mut derived = String::new();
     for token in attributes_marked(tokens) {
         match token {
-            Token::Attribute(text) if text.starts_with("derive") => derived = format!(" [{text}]"),
+            Token::Attribute(text) if text.starts_with("derive") || text == "non_exhaustive" => {
+                derived += &format!(" [{text}]");
+            }
             Token::Attribute(_) => {}
             Token::Other(TokenTree::Group(group))
                 if group.delimiter() == Delimiter::Brace && !is_use(&head) =>
@@ -175,7 +177,7 @@ fn public_fields(tokens: TokenStream) -> String {
 fn what_is_public_is_found() {
     let source = "//! doc\nuse a::b; /// doc\npub struct Aa { /// doc\n pub a: u8, b: u8 }\n\
         impl Aa { pub fn f(&self) -> u8 { 1 } fn g() {} pub(crate) fn h() {} }\n\
-        impl Drop for Aa { fn drop(&mut self) {} }\n#[derive(Debug)] pub enum Ee { V(u8), W }\n\
+        impl Drop for Aa { fn drop(&mut self) {} }\n#[derive(Debug)] #[non_exhaustive] pub enum Ee { V(u8), W }\n\
         pub(crate) fn private() {} fn also() {} pub const N: u8 = 1;";
     assert_eq!(
         public_items(tokens_of(source)),
@@ -183,7 +185,7 @@ fn what_is_public_is_found() {
             "impl Aa: pub fn f (& self) -> u8",
             "impl Drop for Aa",
             "pub const N : u8 = 1",
-            "pub enum Ee [derive (Debug)] { V (u8) , W }",
+            "pub enum Ee [derive (Debug)] [non_exhaustive] { V (u8) , W }",
             "pub struct Aa { pub a : u8, .. }"
         ]
     );

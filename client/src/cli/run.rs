@@ -7,8 +7,7 @@ use super::status;
 use super::table::Answer;
 use super::teller::Teller;
 use crate::question::{NoAnswer, Questions};
-use crate::{Client, Connected, Error, Lock, LockRequest, Outcome, ServerName};
-use rustix::net::sockopt;
+use crate::{Client, Error, Lock, LockRequest, Outcome, ServerName};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -16,12 +15,6 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
-
-/// How long the server's host may be silent before the lock counts as lost: 10 s, and
-/// three probes. The daemon hands the locks of a silent host on after 60 s by default.
-const PROBE_AFTER: Duration = Duration::from_secs(10);
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-const PROBES: u32 = 3;
 
 /// How often a server that has closed our connection is looked at, while it closes more.
 const LOOKS: u32 = 4;
@@ -179,7 +172,6 @@ fn request(options: &RunOptions) -> Result<LockRequest, String> {
 fn acquire(client: Client, request: &LockRequest) -> Result<Outcome<Lock>, Refused> {
     let connected = client.connect(request.key())?;
     let server = connected.server().clone();
-    watch_the_host(&connected);
     let asked = Instant::now();
     match connected.lock(request) {
         Err(Error::Lost(e)) if is_closed(&e) && is_still_there(&server, asked) => {
@@ -242,24 +234,14 @@ fn is_closed(e: &io::Error) -> bool {
     matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Lets the kernel notice that the server's host is gone, also while we wait. A Unix socket needs none.
-fn watch_the_host(connected: &Connected) {
-    let socket = connected.as_fd();
-    let _ = sockopt::set_socket_keepalive(socket, true);
-    let _ = sockopt::set_tcp_keepidle(socket, PROBE_AFTER);
-    let _ = sockopt::set_tcp_keepintvl(socket, PROBE_INTERVAL);
-    let _ = sockopt::set_tcp_keepcnt(socket, PROBES);
-    // The kernel does not probe a host that owes it an acknowledgement, as of our request.
-    let silence = PROBE_AFTER + PROBE_INTERVAL * PROBES;
-    let _ = sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32);
-}
-
 fn without_server(error: &Refused, options: &RunOptions, teller: &Teller) -> End {
     let (is_down, code) = match error {
         Refused::NotAdmitted(_) => (false, status::NO_SERVER),
         Refused::Other(Error::NoServer(_) | Error::Lost(_)) => (true, status::NO_SERVER),
         Refused::Other(Error::Refused(_)) => (false, status::USAGE),
-        Refused::Other(Error::Unexpected(_) | Error::TakenAway) => (false, status::PROTOCOL),
+        Refused::Other(Error::Unexpected(_) | Error::TakenAway | Error::Cancelled) => {
+            (false, status::PROTOCOL)
+        }
     };
     if is_down && options.no_server == NoServer::Run {
         teller.tell(&format!("{error}; running {:?} without a lock", options.command[0]));
@@ -284,9 +266,6 @@ fn execute(lock: Option<Lock>, options: &RunOptions, teller: &Teller) -> End {
     let (signals, (ended, was_lost, was_stopped)) = match started {
         Ok(ended) => ended,
         Err(e) => {
-            if let Some(lock) = lock {
-                lock.abandon();
-            }
             teller.tell(&format!("can't execute {:?}: {e}", options.command[0]));
             return End::Status(status::NOT_EXECUTED);
         }
@@ -303,7 +282,7 @@ fn execute(lock: Option<Lock>, options: &RunOptions, teller: &Teller) -> End {
 fn give_back(lock: Option<Lock>, ended: Ended, was_lost: bool, teller: &Teller) {
     let Some(lock) = lock else { return };
     if was_lost || ended != Ended::Exited(0) {
-        return lock.abandon();
+        return;
     }
     if let Err(e) = lock.release() {
         teller.tell(&format!("{e} before the command ended: another one may have run meanwhile"));
