@@ -42,7 +42,10 @@ lint: rust ## check format, clippy and docs; warnings are errors
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@# --all-targets leaves out what `cargo test` leaves out.
 	$(CARGO) clippy --locked --test load --test browser -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p poolcounterd -p poolcounter --no-deps --document-private-items
+	@# As others have it: tests have the command, too.
+	$(CARGO) clippy --locked -p poolcounter -- -D warnings
+	$(CARGO) clippy --locked -p poolcounter --no-default-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p poolcounterd -p poolcounter --features poolcounter/cli --no-deps --document-private-items
 
 bench: reference ## measure beside Debian's daemon and a minimal server; writes docs/benchmarks.md
 	$(CARGO) run --release --locked -p poolcounter-bench -- suite $(BENCH_FLAGS)
@@ -98,7 +101,7 @@ install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
 	chmod 644 $(DESTDIR)$(UNIT_DIR)/poolcounter.service
 
 target/release/poolcounter: Cargo.toml Cargo.lock client/Cargo.toml $(shell find client/src -name '*.rs')
-	$(CARGO) build --release --locked -p poolcounter
+	$(CARGO) build --release --locked -p poolcounter --features cli
 
 install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(PREFIX)
 	install -D -m 755 $(CLIENT) $(DESTDIR)$(PREFIX)/bin/poolcounter
@@ -145,7 +148,7 @@ static: rust ## static binaries with man pages and unit, as a tarball to unpack 
 		command -v rustup > /dev/null && rustup -q target add $(STATIC_TARGET); } || { \
 		echo "Rust's library for $(STATIC_TARGET) is missing; rustup has it, Debian has not: https://rustup.rs" >&2; exit 1; }
 	rm -rf $(STATIC)
-	for package in poolcounterd poolcounter; do \
+	for package in poolcounterd "poolcounter --features cli"; do \
 		CARGO_PROFILE_RELEASE_STRIP=true $(CARGO) build --release --locked --target $(STATIC_TARGET) -p $$package || exit 1; done
 	$(MAKE) install BINARY=target/$(STATIC_TARGET)/release/poolcounterd DESTDIR=$(CURDIR)/$(STATIC) PREFIX= UNIT_BINDIR=/usr/local/bin
 	$(MAKE) install-client CLIENT=target/$(STATIC_TARGET)/release/poolcounter DESTDIR=$(CURDIR)/$(STATIC) PREFIX=

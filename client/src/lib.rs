@@ -67,10 +67,9 @@
 //! thirty lines on it.
 //!
 //! # Features
-//! `client` is this library; it needs `std`, `md5` and `rustix`. `cli`, the default,
-//! builds the command `poolcounter` too; a program that only wants locks takes
-//! `default-features = false, features = ["client"]`. Without features, only
-//! [`protocol`] is left, which names no I/O and no clock.
+//! `client`, the default, is this library; it needs `std`, `md5` and `rustix`. `cli` builds
+//! the command `poolcounter` too. Without features, only [`protocol`] is left, which names
+//! no I/O and no clock.
 
 pub mod protocol;
 

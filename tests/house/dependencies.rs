@@ -118,6 +118,19 @@ fn each_dependency_may_be_shipped() {
     assert_eq!(trouble_with_packages(), [""; 0]);
 }
 
+/// What a program gets that wants locks, and not the command.
+#[test]
+fn the_client_for_rust_brings_little_along() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["tree", "--locked", "-p", "poolcounter", "-e", "normal", "--depth", "1"]);
+    cargo.args(["--prefix", "none", "--format", "{p}"]);
+    let output = cargo.current_dir(folder(".")).output().expect("run cargo");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8_lossy(&output.stdout);
+    let names: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["poolcounter", "md5", "rustix"]);
+}
+
 #[test]
 fn licences_are_understood() {
     for good in [
