@@ -218,11 +218,12 @@ fn signals_that_are_sent_to_it_are_passed_on() {
     assert_eq!(wait_for_exit(&mut child).code(), Some(5));
 }
 
-/// KILL and STOP can't be passed on; by CHLD the kernel tells us of the command.
+/// By CHLD the kernel tells us of the command; those that stop a job stop us.
 #[test]
-fn each_signal_but_three_is_passed_on() {
+fn each_signal_is_passed_on_that_does_not_kill_or_stop_us() {
     let server = Server::start();
-    let not_passed_on = [Signal::KILL, Signal::STOP, Signal::CHILD];
+    let stops = [Signal::STOP, Signal::TSTP, Signal::TTIN, Signal::TTOU];
+    let not_passed_on = [&stops[..], &[Signal::KILL, Signal::CHILD]].concat();
     let all = (1..32).filter_map(Signal::from_named_raw).filter(|s| !not_passed_on.contains(s));
     // A shell can't trap what was ignored when it started, as a background job ignores INT.
     let status = std::fs::read_to_string("/proc/self/status").expect("a status");

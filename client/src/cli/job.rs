@@ -1,10 +1,9 @@
-//! A command that runs while a lock is held: signals, job control, a lost connection.
+//! A command that runs while a lock is held: signals, a lost connection.
 
-use super::child::{Arrived, Signals, send, stops_a_job};
+use super::child::{Arrived, Signals, send};
 use super::teller::Teller;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpgid, getpgrp, waitpid};
-use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, waitpid};
 use std::os::fd::BorrowedFd;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -82,34 +81,10 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// How the command ended, if it has. If it is stopped, so are we, until continued.
-    fn look_at_the_command(&mut self) -> Option<Ended> {
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-        while let Ok(Some((_, status))) = waitpid(Some(self.pid), options) {
-            if let Some(ended) = ended(status) {
-                return Some(ended);
-            }
-            if let Some(signal) = status.stopping_signal() {
-                self.stop_too(signal);
-            }
-        }
-        None
-    }
-
-    /// A shell watches us, not the command: it has to see that the job is stopped. Without
-    /// a terminal there is none, and we go on watching the connection.
-    fn stop_too(&self, signal: i32) {
-        let Ok(terminal) = std::fs::File::open("/dev/tty") else { return };
-        // A SIGSTOP of our own could not be taken back.
-        let signal = if stops_a_job(signal) { signal } else { Signal::TSTP.as_raw() };
-        let had_terminal = tcgetpgrp(&terminal).ok();
-        self.with.signals.stop_by(signal, self.pid);
-        // The shell has given us the terminal again. A command with a process group of
-        // its own, as a shell has, had it before.
-        let its_group = getpgid(Some(self.pid)).ok();
-        if its_group == had_terminal && tcgetpgrp(&terminal).ok() == Some(getpgrp()) {
-            let _ = its_group.map(|group| tcsetpgrp(&terminal, group));
-        }
+    /// How the command ended, if it has.
+    fn look_at_the_command(&self) -> Option<Ended> {
+        let (_, status) = waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
+        ended(status)
     }
 
     /// Waits for a signal. True if the connection has ended.
