@@ -1,6 +1,7 @@
 //! The command `poolcounter`: its subcommands and their exit statuses.
 
 mod child;
+mod descendants;
 mod draining;
 mod job;
 mod live;

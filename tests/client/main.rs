@@ -5,6 +5,7 @@
 mod support;
 
 mod dead_servers;
+mod descendants;
 mod hostile;
 mod library;
 mod operating;

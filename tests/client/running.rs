@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 
 /// Reads the first line that the command writes.
-fn first_line(child: &mut Child) -> String {
+pub(crate) fn first_line(child: &mut Child) -> String {
     let mut line = String::new();
     let stdout = child.stdout.as_mut().expect("a pipe");
     BufReader::new(stdout).read_line(&mut line).expect("a line");
@@ -16,27 +16,27 @@ fn first_line(child: &mut Child) -> String {
 }
 
 /// The rest of what it says on standard error; waits for its end.
-fn complaint(child: &mut Child) -> String {
+pub(crate) fn complaint(child: &mut Child) -> String {
     let mut text = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut text).expect("text");
     text
 }
 
-fn pid(text: &str) -> Pid {
+pub(crate) fn pid(text: &str) -> Pid {
     Pid::from_raw(text.parse().expect("a pid")).expect("a pid")
 }
 
 /// A command that says its pid, then lasts until its standard input ends.
 const LASTING: [&str; 4] = ["--", "sh", "-c", "echo $$; exec cat"];
 
-fn lasting(server: &Server, options: &[&str]) -> (Child, Pid) {
+pub(crate) fn lasting(server: &Server, options: &[&str]) -> (Child, Pid) {
     let mut child = start(server, &[options, &LASTING].concat());
     let command = pid(&first_line(&mut child));
     (child, command)
 }
 
 /// Lets it end by itself.
-fn end(mut child: Child) -> std::process::ExitStatus {
+pub(crate) fn end(mut child: Child) -> std::process::ExitStatus {
     drop(child.stdin.take());
     wait_for_exit(&mut child)
 }
@@ -196,11 +196,13 @@ fn a_command_that_is_killed_frees_the_lock() {
 fn what_the_command_leaves_behind_does_not_keep_the_lock() {
     let server = Server::start();
     let line = "sleep 60 > /dev/null 2>&1 < /dev/null & echo $!";
-    let mut child = start(&server, &["k", "--", "sh", "-c", line]);
-    let left = pid(&first_line(&mut child));
-    assert_eq!(wait_for_exit(&mut child).code(), Some(0));
-    assert_eq!(server.counter("processing_workers"), 0);
-    kill_process(left, Signal::KILL).expect("it is there");
+    for policy in ["warn", "kill"] {
+        let mut child = start(&server, &["--on-lost", policy, "k", "--", "sh", "-c", line]);
+        let left = pid(&first_line(&mut child));
+        assert_eq!(wait_for_exit(&mut child).code(), Some(0));
+        assert_eq!(server.counter("processing_workers"), 0);
+        kill_process(left, Signal::KILL).expect("it is there");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `poolcounter run` under parents and with commands that few think of.
 
 use crate::command::{binary, poolcounter, start, until_it_speaks};
+use crate::running::{complaint, first_line};
 use crate::support::restart::Place;
 use crate::support::{Server, eventually, launched, skip, wait_for_exit};
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,13 +12,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-
-fn first_line(child: &mut Child) -> String {
-    let mut line = String::new();
-    let stdout = child.stdout.as_mut().expect("a pipe");
-    BufReader::new(stdout).read_line(&mut line).expect("a line");
-    line.trim().to_owned()
-}
 
 /// `run` whose standard error takes nothing more, and that end of it where nobody reads.
 fn start_unheard(servers: &str, options: &[&str]) -> (Child, UnixStream) {
@@ -76,11 +70,12 @@ fn an_alarm_that_was_set_before_is_the_commands() {
     assert_eq!(wait_for_exit(&mut run).signal(), Some(Signal::ALARM.as_raw()));
 }
 
-/// As sudo(8): it runs as root, and we don't.
-#[test]
-fn a_command_that_may_not_be_stopped_is_not_said_to_be() {
+/// `poolcounter run --on-lost kill` by a user, of a command that has `$ROOT`, a setuid
+/// program. `None`, with a message, where there can't be one.
+fn with_a_setuid_program(server: &Server, script: &str) -> Option<Child> {
     if !rustix::process::geteuid().is_root() {
-        return skip("only root can become another user");
+        skip("only root can become another user");
+        return None;
     }
     let place = Place::with_daemon();
     let (run, setuid) = (place.path("poolcounter"), place.path("setpriv"));
@@ -93,19 +88,27 @@ fn a_command_that_may_not_be_stopped_is_not_said_to_be() {
     let mode = PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.directory(), mode).expect("chmod");
     let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
-    let server = Server::start();
-    let setuid = setuid.to_str().expect("text");
-    let script = "id -u; read line; exit 3";
-    let options = ["run", "--on-lost", "kill", "k", "--", setuid, "--reuid", "0"];
-    let mut command = launched(&nobody, &run, &[&options[..], &["sh", "-c", script]].concat());
+    let options = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", script];
+    let mut command = launched(&nobody, &run, &options);
     command.env("POOLCOUNTER_SERVERS", server.address().to_string());
+    command.env("ROOT", format!("{} --reuid 0", setuid.display()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("start it");
     if first_line(&mut child) != "0" {
         drop(child.stdin.take());
         wait_for_exit(&mut child);
-        return skip("no setuid programs here");
+        skip("no setuid programs here");
+        return None;
     }
+    Some(child)
+}
+
+/// As sudo(8): it runs as root, and we don't.
+#[test]
+fn a_command_that_may_not_be_stopped_is_not_said_to_be() {
+    let server = Server::start();
+    let script = "exec $ROOT sh -c 'id -u; read line; exit 3'";
+    let Some(mut child) = with_a_setuid_program(&server, script) else { return };
     drop(server);
     let mut said = String::new();
     let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
@@ -115,6 +118,20 @@ fn a_command_that_may_not_be_stopped_is_not_said_to_be() {
     assert_eq!(wait_for_exit(&mut child).code(), Some(3));
     stderr.read_to_string(&mut said).expect("text");
     assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_script_is_stopped_even_if_a_program_in_it_may_not_be() {
+    let server = Server::start();
+    let script = "$ROOT sh -c 'id -u; read line'; echo went on";
+    let Some(mut child) = with_a_setuid_program(&server, script) else { return };
+    drop(server);
+    assert_eq!(wait_for_exit(&mut child).code(), Some(74));
+    // That one ends now, too.
+    drop(child.stdin.take());
+    let said = complaint(&mut child);
+    assert!(said.contains("but for processes that we may not signal"), "{said}");
+    assert_eq!(first_line(&mut child), "");
 }
 
 /// As in a container: the kernel drops the signals that PID 1 does not handle.

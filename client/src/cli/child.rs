@@ -140,10 +140,10 @@ fn is_for_us_alone(signal: i32) -> bool {
     }
 }
 
-/// Sends a signal to a process that is our child and not reaped yet. False if we may not.
-pub(super) fn send(child: Pid, signal: i32) -> bool {
+/// Sends a signal to a process that is our child and not reaped yet, if we may.
+pub(super) fn send(child: Pid, signal: i32) {
     // SAFETY: kill(2) takes any numbers.
-    unsafe { libc::kill(child.as_raw_nonzero().get(), signal) == 0 }
+    unsafe { libc::kill(child.as_raw_nonzero().get(), signal) };
 }
 
 /// Lets this process be ended by signals if it is the first of a container: for that one

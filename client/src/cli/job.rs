@@ -1,22 +1,20 @@
-//! A command that runs while a lock is held: signals, a lost connection.
+//! A command that runs while a lock is held: signals, a lost connection, the end.
 
 use super::child::{Arrived, Signals, send};
+use super::descendants::{Descendants, Told};
 use super::teller::Teller;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use std::os::fd::BorrowedFd;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-
-/// How long a command that is told to stop may take before it is killed.
-pub(super) const KILLED_AFTER: Duration = Duration::from_secs(10);
 
 /// What happens to the command when the lock is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum OnLost {
     /// Say so; the command goes on.
     Warn,
-    /// Stop the command: SIGTERM, and SIGKILL ten seconds later.
+    /// Stop the command and all that it has started: SIGTERM, then SIGKILL.
     Kill,
 }
 
@@ -34,19 +32,23 @@ pub(super) struct Surroundings<'a> {
     /// The connection that has the lock, while it lasts.
     pub(super) connection: Option<BorrowedFd<'a>>,
     pub(super) on_lost: OnLost,
+    /// How long what is told to end may take before it is killed.
+    pub(super) kill_after: Duration,
     pub(super) teller: &'a Teller,
 }
 
 /// The running command.
 pub(super) struct Job<'a> {
     with: Surroundings<'a>,
-    pid: Pid,
+    descendants: Descendants,
+    ended: Option<Ended>,
     /// The lock was lost.
     pub(super) was_lost: bool,
     /// We have stopped the command for that.
     pub(super) was_stopped: bool,
     killed_at: Option<Instant>,
-    // Not reaped by the standard library: `wait` does.
+    is_killed: bool,
+    // Not reaped by the standard library: `reap` does.
     _child: Child,
 }
 
@@ -56,16 +58,30 @@ impl<'a> Job<'a> {
     /// # Errors
     /// When it can't be executed.
     pub(super) fn start(with: Surroundings<'a>, command: &mut Command) -> std::io::Result<Self> {
+        let may_be_stopped = with.on_lost == OnLost::Kill && with.connection.is_some();
+        let mut descendants =
+            if may_be_stopped { Descendants::adopt() } else { Descendants::default() };
         let child = with.signals.spawn(command)?;
-        let pid = Pid::from_child(&child);
-        let (was_lost, was_stopped, killed_at) = (false, false, None);
-        Ok(Job { with, pid, was_lost, was_stopped, killed_at, _child: child })
+        descendants.command = Some(Pid::from_child(&child));
+        Ok(Job {
+            with,
+            descendants,
+            ended: None,
+            was_lost: false,
+            was_stopped: false,
+            killed_at: None,
+            is_killed: false,
+            _child: child,
+        })
     }
 
     /// Waits for its end, and meanwhile passes signals on and watches the connection.
     pub(super) fn wait(&mut self) -> Ended {
         loop {
-            if let Some(ended) = self.look_at_the_command() {
+            self.reap();
+            // What it leaves behind is its own affair, unless the lock was lost.
+            let is_over = |_: &Ended| !self.was_stopped || self.descendants.are_gone();
+            if let Some(ended) = self.ended.filter(is_over) {
                 return ended;
             }
             if self.wait_for_events() {
@@ -74,17 +90,21 @@ impl<'a> Job<'a> {
             while let Some(signal) = self.with.signals.next() {
                 self.pass_on(signal);
             }
-            if self.killed_at.is_some_and(|at| Instant::now() >= at) {
-                self.killed_at = None;
-                send(self.pid, Signal::KILL.as_raw());
+            self.is_killed |= self.killed_at.take_if(|at| *at <= Instant::now()).is_some();
+            if self.is_killed {
+                self.descendants.kill();
             }
         }
     }
 
-    /// How the command ended, if it has.
-    fn look_at_the_command(&self) -> Option<Ended> {
-        let (_, status) = waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
-        ended(status)
+    /// Takes the ends of the command and of orphans.
+    fn reap(&mut self) {
+        while let Ok(Some((child, status))) = wait(WaitOptions::NOHANG) {
+            if self.descendants.command == Some(child) {
+                self.ended = ended(status);
+            }
+            self.descendants.forget(child);
+        }
     }
 
     /// Waits for a signal. True if the connection has ended.
@@ -103,30 +123,30 @@ impl<'a> Job<'a> {
     fn lose(&mut self) {
         self.with.connection = None;
         self.was_lost = true;
-        let is_kill = self.with.on_lost == OnLost::Kill;
-        let what_follows = match is_kill.then(|| self.stop_the_command()) {
-            None => "the command goes on",
-            Some(true) => "stopping the command",
-            Some(false) => "we may not signal it, so we can't stop the command",
+        let what_follows = match self.with.on_lost {
+            OnLost::Warn => "the command goes on",
+            OnLost::Kill => self.stop_the_command(),
         };
         self.with.teller.tell(&format!(
             "the connection to the server is lost, and with it the lock; {what_follows}"
         ));
     }
 
-    /// False if it has taken another user's rights.
-    fn stop_the_command(&mut self) -> bool {
-        self.was_stopped = send(self.pid, Signal::TERM.as_raw());
-        if self.was_stopped {
-            send(self.pid, Signal::CONT.as_raw());
-            self.killed_at = Some(Instant::now() + KILLED_AFTER);
+    fn stop_the_command(&mut self) -> &'static str {
+        let told = self.descendants.terminate();
+        self.was_stopped = told != Told::NotTheCommand;
+        self.killed_at = Instant::now().checked_add(self.with.kill_after);
+        match told {
+            Told::All => "stopping the command",
+            Told::Some => "stopping the command, but for processes that we may not signal",
+            Told::NotTheCommand => "we may not signal it, so we can't stop the command",
         }
-        self.was_stopped
     }
 
     fn pass_on(&self, signal: Arrived) {
-        if signal.was_sent_to_us && signal.number != Signal::CHILD.as_raw() {
-            send(self.pid, signal.number);
+        let is_for_it = signal.was_sent_to_us && signal.number != Signal::CHILD.as_raw();
+        if let Some(command) = self.descendants.command.filter(|_| is_for_it) {
+            send(command, signal.number);
         }
     }
 }

@@ -77,6 +77,12 @@ pub(super) struct RunOptions {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Warn)]
     on_lost: OnLost,
 
+    /// With --on-lost kill: how long what ignores SIGTERM goes on, while the lock is free,
+    /// before it is killed; 0 is not at all.
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds,
+          default_value = "10", allow_negative_numbers = true)]
+    kill_after: Duration,
+
     /// Lock one of N slots instead of the key, as MediaWiki's `slots`: KEY is TYPE:REST,
     /// and the lock's key is TYPE: with a number from 0 to N-1, by the hash of REST.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -256,8 +262,8 @@ fn execute(lock: Option<Lock>, options: &RunOptions, teller: &Teller) -> End {
     command.args(&options.command[1..]);
     let started = Signals::block().and_then(|signals| {
         let connection = lock.as_ref().map(AsFd::as_fd);
-        let on_lost = options.on_lost;
-        let with = Surroundings { signals: &signals, connection, on_lost, teller };
+        let &RunOptions { on_lost, kill_after, .. } = options;
+        let with = Surroundings { signals: &signals, connection, on_lost, kill_after, teller };
         let mut job = Job::start(with, &mut command)?;
         let ended = (job.wait(), job.was_lost, job.was_stopped);
         drop(job);

@@ -1,0 +1,140 @@
+//! All that a command has started, and what that has started, as /proc shows it. This
+//! process is their subreaper: what has lost its parent becomes its child, so all of them
+//! are below it.
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper,
+    test_kill_process, waitid,
+};
+use std::fs;
+
+/// How often we look for processes that were started while we stopped others. Only one
+/// that we may not stop starts more of them.
+const LOOKS_MAX: u32 = 100;
+
+/// The processes below this one, but for those that were there before the command.
+#[derive(Default)]
+pub(super) struct Descendants {
+    /// The command, until it is reaped.
+    pub(super) command: Option<Pid>,
+    others: Vec<Pid>,
+}
+
+/// Who was told to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    All,
+    /// Not those that have another user's rights.
+    Some,
+    /// The command has them.
+    NotTheCommand,
+}
+
+impl Descendants {
+    /// Adopts orphans from now on. The command is not started yet.
+    pub(super) fn adopt() -> Descendants {
+        // On a kernel that can't, they are not found.
+        let _ = set_child_subreaper(Some(getpid()));
+        // A shell that executed us in its place has left us its children. Mostly there are
+        // none, and /proc need not be read.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let processes = waitid(WaitId::All, look).ok().and_then(|_| processes());
+        let ours = processes.into_iter().flatten().filter(|p| p.parent == Some(getpid()));
+        Descendants { command: None, others: ours.map(|process| process.pid).collect() }
+    }
+
+    /// A child was reaped: another process may get its number.
+    pub(super) fn forget(&mut self, child: Pid) {
+        self.others.retain(|&other| other != child);
+        self.command = self.command.filter(|&command| command != child);
+    }
+
+    /// Sends SIGTERM to all. They are stopped before, so that none is missed that is
+    /// started meanwhile, and none is sent to what a script's trap starts to clean up.
+    pub(super) fn terminate(&self) -> Told {
+        let mut found = Vec::new();
+        for _ in 0..LOOKS_MAX {
+            let mut new = self.signalable();
+            new.retain(|process| !found.contains(process));
+            if new.is_empty() {
+                break;
+            }
+            send(&new, Signal::STOP);
+            found.append(&mut new);
+        }
+        send(&found, Signal::TERM);
+        send(&found, Signal::CONT);
+        if self.command.is_some_and(|command| test_kill_process(command).is_err()) {
+            return Told::NotTheCommand;
+        }
+        if self.running().iter().all(|process| found.contains(process)) {
+            Told::All
+        } else {
+            Told::Some
+        }
+    }
+
+    /// Sends SIGKILL to all. The end of one of them says when to look for more.
+    pub(super) fn kill(&self) {
+        send(&self.signalable(), Signal::KILL);
+    }
+
+    /// Whether none is left that we may signal.
+    pub(super) fn are_gone(&self) -> bool {
+        self.signalable().is_empty()
+    }
+
+    fn signalable(&self) -> Vec<Pid> {
+        let mut found = self.running();
+        found.retain(|&process| test_kill_process(process).is_ok());
+        found
+    }
+
+    /// Without /proc the command is the only one that is known.
+    fn running(&self) -> Vec<Pid> {
+        let Some(processes) = processes() else { return self.command.into_iter().collect() };
+        let mut found: Vec<&Process> = Vec::new();
+        let mut parent = getpid();
+        // Parents that change meanwhile could make a circle.
+        for next in 0..=processes.len() {
+            let children = processes.iter().filter(|process| process.parent == Some(parent));
+            found.extend(children.filter(|child| !self.others.contains(&child.pid)));
+            let Some(process) = found.get(next) else { break };
+            parent = process.pid;
+        }
+        found.iter().filter(|process| !process.has_ended).map(|process| process.pid).collect()
+    }
+}
+
+fn send(processes: &[Pid], signal: Signal) {
+    for &process in processes {
+        let _ = kill_process(process, signal);
+    }
+}
+
+struct Process {
+    pid: Pid,
+    parent: Option<Pid>,
+    /// It may have children yet, as long as it is in the list.
+    has_ended: bool,
+}
+
+/// All processes. `None` without /proc, or if that has the numbers of another namespace.
+fn processes() -> Option<Vec<Process>> {
+    let own = fs::read_link("/proc/self").ok()?;
+    if own.to_str()?.parse() != Ok(std::process::id()) {
+        return None;
+    }
+    let numbers = fs::read_dir("/proc").ok()?.flatten();
+    Some(numbers.filter_map(|entry| process(entry.file_name().to_str()?)).collect())
+}
+
+fn process(number: &str) -> Option<Process> {
+    let pid = Pid::from_raw(number.parse().ok()?)?;
+    let stat = fs::read(format!("/proc/{number}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // The state and the parent are behind the name, which may contain anything.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let has_ended = matches!(fields.next()?, "Z" | "X");
+    Some(Process { pid, parent: Pid::from_raw(fields.next()?.parse().ok()?), has_ended })
+}

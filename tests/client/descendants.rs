@@ -1,0 +1,154 @@
+//! What a command has started, and its end when the lock is lost.
+
+use crate::command::{binary, start};
+use crate::running::{complaint, first_line, pid};
+use crate::support::{Server, eventually, is_alive, launched, skip, wait_for_exit};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// What `run` with this shell script says first: pids, one in each line.
+fn started(server: &Server, options: &[&str], script: &str, count: usize) -> (Child, Vec<Pid>) {
+    let mut run = start(server, &[options, &["k", "--", "sh", "-c", script]].concat());
+    let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
+    let pids = lines.take(count).map(|line| pid(line.expect("a line").trim())).collect();
+    (run, pids)
+}
+
+/// A child, an orphan with a session of its own, and the command itself.
+const FAMILY: &str = "sleep 1000 & echo $!; setsid -f sh -c 'echo $$; exec sleep 1000'; \
+                      sleep 1000";
+
+#[test]
+fn a_lost_lock_stops_all_that_the_command_has_started() {
+    let server = Server::start();
+    // In our process group, as other jobs of a script.
+    let mut neighbour = launched(&[], "sleep", &["1000"]).spawn().expect("sleep");
+    let (mut run, family) = started(&server, &["--on-lost", "kill"], FAMILY, 2);
+    drop(server);
+    assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+    let living: Vec<&Pid> = family.iter().filter(|pid| is_alive(**pid)).collect();
+    assert!(living.is_empty(), "{living:?} of {family:?}");
+    assert!(complaint(&mut run).contains("stopping the command"));
+    assert!(neighbour.try_wait().expect("a child").is_none(), "we signal our own group");
+    neighbour.kill().expect("kill");
+    wait_for_exit(&mut neighbour);
+}
+
+#[test]
+fn what_ignores_its_end_is_killed_after_a_time() {
+    let server = Server::start();
+    // The command ends by SIGTERM; a child and an orphan don't.
+    let deaf = "trap '' TERM; echo $$; while :; do sleep 0.1; done";
+    let script = format!(
+        "sh -c \"{0}\" & setsid -f sh -c \"{0}\"; exec sleep 1000",
+        deaf.replace('$', "\\$")
+    );
+    let options = ["--on-lost", "kill", "--kill-after", "1"];
+    let (mut run, family) = started(&server, &options, &script, 2);
+    let lost = Instant::now();
+    drop(server);
+    assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+    assert!(lost.elapsed() >= Duration::from_secs(1), "{:?}", lost.elapsed());
+    assert!(family.iter().all(|&pid| !is_alive(pid)), "{family:?}");
+}
+
+/// A script's trap may start programs.
+#[test]
+fn what_cleans_up_is_not_stopped() {
+    let script = "trap 'sh -c \"echo cleaned\"; exit 0' TERM; sleep 1000 & echo $!; \
+                  while :; do sleep 0.01; done";
+    for _ in 0..5 {
+        let server = Server::start();
+        let (mut run, _) = started(&server, &["--on-lost", "kill", "-k", "inf"], script, 1);
+        drop(server);
+        assert_eq!(first_line(&mut run), "cleaned");
+        assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+    }
+}
+
+/// Those of a shell that has executed us in its own place.
+#[test]
+fn a_lost_lock_does_not_stop_what_was_there_before() {
+    let server = Server::start();
+    let line = "sleep 1000 > /dev/null & echo $!; exec \"$@\"";
+    let words = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", "echo up; sleep 1000"];
+    let mut run = launched(&["sh", "-c", line, "sh"], binary(), &words);
+    run.env("POOLCOUNTER_SERVERS", server.address().to_string()).stdout(Stdio::piped());
+    let mut run = run.spawn().expect("sh");
+    let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
+    let said: Vec<String> = lines.take(2).map(|line| line.expect("a line")).collect();
+    assert_eq!(said[1], "up");
+    drop(server);
+    assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+    kill_process(pid(&said[0]), Signal::KILL).expect("it is there");
+}
+
+#[test]
+fn a_signal_is_for_the_command_alone() {
+    let server = Server::start();
+    let script = "trap 'exit 5' TERM; sleep 1000 > /dev/null 2>&1 & echo $!; wait";
+    let (mut run, family) = started(&server, &["--on-lost", "kill"], script, 1);
+    kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
+    assert_eq!(wait_for_exit(&mut run).code(), Some(5));
+    assert!(is_alive(family[0]));
+    kill_process(family[0], Signal::KILL).expect("it is there");
+}
+
+/// An orphan that has ended is not left to be reaped by nobody.
+const REAPED: &str = "p=$(setsid -f sh -c 'echo $$'); \
+                      while [ -e /proc/$p ]; do sleep 0.01; done; echo reaped";
+
+#[test]
+fn orphans_that_end_are_reaped() {
+    let server = Server::start();
+    let said = crate::command::run(&server, &["--on-lost", "kill", "k", "--", "sh", "-c", REAPED]);
+    assert_eq!(said.stdout, "reaped\n");
+}
+
+/// As in a container.
+#[test]
+fn the_first_process_reaps_orphans() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("PID namespaces need root");
+    }
+    let server = Server::start();
+    let namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let mut run = launched(&namespace, binary(), &["run", "k", "--", "sh", "-c", REAPED]);
+    run.env("POOLCOUNTER_SERVERS", server.address().to_string());
+    run.stdout(Stdio::piped());
+    let mut run = run.spawn().expect("unshare, of util-linux");
+    if !eventually(|| server.counter("total_acquired") == 1) {
+        run.kill().expect("kill");
+        wait_for_exit(&mut run);
+        return skip("this kernel, or container, gives no pid namespaces");
+    }
+    assert_eq!(wait_for_exit(&mut run).code(), Some(0));
+    assert_eq!(first_line(&mut run), "reaped");
+}
+
+/// Those of a command that can't be seen are not found.
+#[test]
+fn without_proc_only_the_command_is_stopped() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("mount namespaces need root");
+    }
+    let server = Server::start();
+    // Below the one of a container there may be another.
+    let line = "while umount -l /proc 2> /dev/null; do :; done; exec \"$@\"";
+    let namespace = ["unshare", "--mount", "sh", "-c", line, "sh"];
+    let script = "sleep 1000 > /dev/null 2>&1 & echo $!; exec sleep 1000";
+    let words = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", script];
+    let mut run = launched(&namespace, binary(), &words);
+    run.env("POOLCOUNTER_SERVERS", server.address().to_string());
+    let mut run = run.stdout(Stdio::piped()).spawn().expect("unshare, of util-linux");
+    let left = first_line(&mut run);
+    if left.is_empty() {
+        wait_for_exit(&mut run);
+        return skip("this container gives no mount namespaces");
+    }
+    drop(server);
+    assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+    kill_process(pid(&left), Signal::KILL).expect("it is there");
+}
