@@ -51,6 +51,8 @@ pub struct Client {
     connect_timeout: Duration,
     answer_timeout: Duration,
     keepalive: Option<Duration>,
+    /// How many of the servers may be asked for a key.
+    tries_max: usize,
 }
 
 impl Client {
@@ -62,6 +64,7 @@ impl Client {
             connect_timeout: CONNECT_TIMEOUT,
             answer_timeout: ANSWER_TIMEOUT,
             keepalive: Some(KEEPALIVE),
+            tries_max: usize::MAX,
         }
     }
 
@@ -92,6 +95,14 @@ impl Client {
         self
     }
 
+    /// Never asks another server than the key's own, the first in [`order`]. Otherwise a
+    /// server that drains, or can't be reached for a moment, makes the next one give the
+    /// lock, while a client that got it before may still hold it.
+    pub fn no_fallback(mut self) -> Self {
+        self.tries_max = 1;
+        self
+    }
+
     /// Asks for a lock and waits for it, for as long as the request says.
     ///
     /// # Errors
@@ -103,13 +114,13 @@ impl Client {
     }
 
     /// Connects to the server that guards `key`; the next one only when connecting
-    /// fails.
+    /// fails (never, with [`Client::no_fallback`]).
     ///
     /// # Errors
     /// [`Error::NoServer`].
     pub fn connect(&self, key: &[u8]) -> Result<Connected, Error> {
         let mut failed = Vec::new();
-        for server in order(&self.servers, key) {
+        for server in order(&self.servers, key).into_iter().take(self.tries_max) {
             match self.connect_to(server) {
                 Ok(stream) => {
                     let failed = failed.into_iter().map(|(server, _)| server).collect();

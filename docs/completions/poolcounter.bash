@@ -481,7 +481,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__run)
-            opts="-n -q -t -E -k -s -h --any --workers --queue --timeout --conflict-exit-code --no-server --on-lost --kill-after --hash-slots --server --help"
+            opts="-n -q -t -E -k -s -h --any --workers --queue --timeout --conflict-exit-code --no-server --on-lost --kill-after --no-fallback --connect-timeout --hash-slots --server --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -532,6 +532,10 @@ _poolcounter() {
                     return 0
                     ;;
                 -k)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connect-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

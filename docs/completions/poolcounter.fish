@@ -49,9 +49,11 @@ fail\t'Don\'t run it'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Say so; the command goes on'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: how long what ignores SIGTERM goes on, while the lock is free, before it is killed; 0 is not at all' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long one of two tries to connect to a server may take' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work is as good as ours: when it releases the lock while we wait, exit with 0 and do not run the command'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own: rather no run than two'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l interval -d 'Seconds between two prints' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r

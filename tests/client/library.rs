@@ -170,6 +170,23 @@ fn a_key_of_another_server_is_refused_and_the_outer_lock_stays() {
 }
 
 #[test]
+fn without_a_fallback_only_the_keys_own_server_is_asked() {
+    let (one, other) = (Server::start(), Server::start());
+    let names = [name(&one), name(&other)];
+    let [key_of_one, key_of_other] =
+        [[&one, &other], [&other, &one]].map(|servers| key_of(&servers.map(name)));
+    let client = patient(names.clone()).no_fallback();
+    drop(one);
+    let said = client.lock(&at_once(&key_of_one));
+    assert!(matches!(&said, Err(Error::NoServer(tried)) if tried.len() == 1), "{said:?}");
+    let mut outer = locked(client.lock(&at_once(&key_of_other)));
+    let inner = outer.lock(&at_once(&key_of_one));
+    assert!(matches!(inner, Err(Error::Refused(Refusal::OtherServer))), "{inner:?}");
+    drop(inner);
+    held(&other, 1);
+}
+
+#[test]
 fn a_wait_ends_when_the_request_says() {
     for server in servers() {
         let client = client(&server);

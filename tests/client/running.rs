@@ -388,6 +388,56 @@ fn the_server_of_a_key_is_its_own_unless_that_is_down() {
     assert_eq!(other.counter("total_acquired"), 20 - told_one + 5);
 }
 
+/// The number of a key that the first of these servers guards.
+fn key_of(first: &Server, other: &Server) -> String {
+    let names = [first, other].map(|server| server.address().to_string().parse().expect("a name"));
+    let mut keys = (0..).map(|number| format!("key {number}"));
+    keys.find(|key| poolcounter::order(&names, key.as_bytes())[0] == &names[0]).expect("one")
+}
+
+/// A drain, or a server that can't be reached for a moment, makes no second run.
+#[test]
+fn without_a_fallback_no_other_server_is_asked() {
+    let (own, other) = (Server::start(), Server::start());
+    let list = format!("{},{}", own.address(), other.address());
+    let key = key_of(&own, &other);
+    let run = |options: &[&str]| {
+        let command = [&key, "--", "echo", "ran"];
+        finish(&mut poolcounter(&list, &[&["run", "-t", "0"], options, &command].concat()))
+    };
+    let (holder, _) = lasting(&own, &[&key]);
+    assert_eq!(run(&["--no-fallback"]).code, Some(1));
+    // It takes no new clients, and the holder goes on.
+    own.signal(Signal::QUIT);
+    assert!(eventually(|| std::net::TcpStream::connect(own.address()).is_err()));
+    let said = run(&["--no-fallback"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
+    assert!(!said.stderr.contains(&other.address().to_string()), "{}", said.stderr);
+    assert_eq!(run(&[]).stdout, "ran\n");
+    assert_eq!(run(&["--no-fallback", "--no-server", "run"]).stdout, "ran\n");
+    assert_eq!(other.counter("total_acquired"), 1);
+    end(holder);
+}
+
+#[test]
+fn the_time_to_connect_can_be_chosen() {
+    let full = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    rustix::net::listen(&full, 0).expect("a backlog");
+    let address = full.local_addr().expect("an address");
+    // The kernel queues one more than that, and then drops what comes.
+    let _queued = std::net::TcpStream::connect(address).expect("the only one");
+    assert!(eventually(|| crate::support::queued(address) == 1));
+    let options = ["run", "--connect-timeout", "0.4", "k", "--", "echo", "ran"];
+    let began = std::time::Instant::now();
+    let said = finish(&mut poolcounter(&address.to_string(), &options));
+    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
+    assert!(began.elapsed() >= std::time::Duration::from_millis(800), "two tries");
+    for wrong in ["0", "-1", "soon"] {
+        let options = ["run", "--connect-timeout", wrong, "k", "--", "true"];
+        assert_eq!(finish(&mut poolcounter("127.0.0.1:1", &options)).code, Some(64), "{wrong}");
+    }
+}
+
 #[test]
 fn slots_are_locked_instead_of_keys() {
     let server = Server::start();

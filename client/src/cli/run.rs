@@ -83,6 +83,15 @@ pub(super) struct RunOptions {
           default_value = "10", allow_negative_numbers = true)]
     kill_after: Duration,
 
+    /// Never ask another server than the key's own: rather no run than two.
+    #[arg(long)]
+    no_fallback: bool,
+
+    /// How long one of two tries to connect to a server may take.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_some_seconds,
+          default_value = "0.1", allow_negative_numbers = true)]
+    connect_timeout: Duration,
+
     /// Lock one of N slots instead of the key, as MediaWiki's `slots`: KEY is TYPE:REST,
     /// and the lock's key is TYPE: with a number from 0 to N-1, by the hash of REST.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -104,12 +113,17 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     wait.ok_or_else(|| "must be a number of seconds, such as 5".to_owned())
 }
 
+fn parse_some_seconds(text: &str) -> Result<Duration, String> {
+    let time = parse_seconds(text)?;
+    if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) }
+}
+
 /// Runs the command; returns its exit status, or that of why it did not run.
 pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
     let teller = Teller::default();
     end_as_first_process();
     let ended = request(options).map(|request| {
-        let lock = acquire(Client::new(servers), &request);
+        let lock = acquire(client(servers, options), &request);
         let key = String::from_utf8_lossy(request.key());
         under(lock, &key, options, &teller)
     });
@@ -157,6 +171,11 @@ fn under(
         Ok(Outcome::QueueFull) => conflict("the queue is full"),
         Err(e) => without_server(&e, options, teller),
     }
+}
+
+fn client(servers: Vec<ServerName>, options: &RunOptions) -> Client {
+    let client = Client::new(servers).connect_timeout(options.connect_timeout);
+    if options.no_fallback { client.no_fallback() } else { client }
 }
 
 fn request(options: &RunOptions) -> Result<LockRequest, String> {
