@@ -15,6 +15,7 @@ mod status;
 mod table;
 mod teller;
 mod terminal;
+mod waiting;
 
 use crate::check::{Limits, judge};
 use crate::health::{Level, Verdict};

@@ -16,5 +16,6 @@ mod surroundings;
 mod terminal_jobs;
 mod top;
 mod top_ends;
+mod waiting;
 
 use support::command;

@@ -6,9 +6,10 @@ use super::slots::key_in_slots;
 use super::status;
 use super::table::Answer;
 use super::teller::Teller;
+use super::waiting::{Waiting, held};
 use crate::question::{NoAnswer, Questions};
 use crate::{Client, Error, Lock, LockRequest, Outcome, ServerName};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -19,6 +20,10 @@ use std::time::{Duration, Instant};
 /// How often a server that has closed our connection is looked at, while it closes more.
 const LOOKS: u32 = 4;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// In the command's environment, while there is a lock.
+const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
+const SERVER_VARIABLE: &str = "POOLCOUNTER_SERVER";
 
 /// Below the options of `run`.
 pub(super) const AFTER_HELP: &str = "\
@@ -97,6 +102,10 @@ pub(super) struct RunOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     hash_slots: Option<u32>,
 
+    /// Say for whom we wait.
+    #[arg(short, long)]
+    verbose: bool,
+
     /// What to lock.
     #[arg(value_name = "KEY")]
     key: OsString,
@@ -123,9 +132,8 @@ pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
     let teller = Teller::default();
     end_as_first_process();
     let ended = request(options).map(|request| {
-        let lock = acquire(client(servers, options), &request);
-        let key = String::from_utf8_lossy(request.key());
-        under(lock, &key, options, &teller)
+        let given = acquire(&client(servers, options), &request, options.verbose);
+        under(given, request.key(), options, &teller)
     });
     let ended = ended.unwrap_or_else(|why| {
         teller.tell(&why);
@@ -154,21 +162,23 @@ impl End {
     }
 }
 
-fn under(
-    lock: Result<Outcome<Lock>, Refused>,
-    key: &str,
-    options: &RunOptions,
-    teller: &Teller,
-) -> End {
-    let conflict = |why: &str| {
-        teller.tell(&format!("{key}: {why}; {:?} was not run", options.command[0]));
-        End::Status(options.conflict_exit_code)
-    };
-    match lock {
-        Ok(Outcome::Locked(lock)) => execute(Some(lock), options, teller),
-        Ok(Outcome::Done) => End::Status(0),
-        Ok(Outcome::TimedOut) => conflict("timed out"),
-        Ok(Outcome::QueueFull) => conflict("the queue is full"),
+/// What a server has answered.
+enum Given {
+    Lock(Lock),
+    Done,
+    /// Why there is no lock.
+    Refusal(String),
+}
+
+fn under(given: Result<Given, Refused>, key: &[u8], options: &RunOptions, teller: &Teller) -> End {
+    match given {
+        Ok(Given::Lock(lock)) => execute(Some((lock, key)), options, teller),
+        Ok(Given::Done) => End::Status(0),
+        Ok(Given::Refusal(why)) => {
+            let key = String::from_utf8_lossy(key);
+            teller.tell(&format!("{key}: {why}; {:?} was not run", options.command[0]));
+            End::Status(options.conflict_exit_code)
+        }
         Err(e) => without_server(&e, options, teller),
     }
 }
@@ -194,15 +204,24 @@ fn request(options: &RunOptions) -> Result<LockRequest, String> {
     Ok(if options.any { request.any() } else { request })
 }
 
-fn acquire(client: Client, request: &LockRequest) -> Result<Outcome<Lock>, Refused> {
+fn acquire(client: &Client, request: &LockRequest, is_verbose: bool) -> Result<Given, Refused> {
     let connected = client.connect(request.key())?;
     let server = connected.server().clone();
     let asked = Instant::now();
-    match connected.lock(request) {
+    let waiting = is_verbose.then(|| Waiting::begin(server.clone(), request.key().to_vec()));
+    let outcome = connected.lock(request);
+    drop(waiting);
+    match outcome {
         Err(Error::Lost(e)) if is_closed(&e) && is_still_there(&server, asked) => {
             Err(Refused::NotAdmitted(server.to_string()))
         }
-        result => Ok(result?),
+        Err(e) => Err(e.into()),
+        Ok(Outcome::Locked(lock)) => Ok(Given::Lock(lock)),
+        Ok(Outcome::Done) => Ok(Given::Done),
+        Ok(Outcome::QueueFull) => Ok(Given::Refusal("the queue is full".to_owned())),
+        Ok(Outcome::TimedOut) => {
+            Ok(Given::Refusal(format!("timed out{}", held(&server, request.key()))))
+        }
     }
 }
 
@@ -276,9 +295,16 @@ fn without_server(error: &Refused, options: &RunOptions, teller: &Teller) -> End
     End::Status(code)
 }
 
-fn execute(lock: Option<Lock>, options: &RunOptions, teller: &Teller) -> End {
+fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &Teller) -> End {
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
+    // Those of a run around this one are about another lock.
+    command.env_remove(KEY_VARIABLE).env_remove(SERVER_VARIABLE);
+    if let Some((lock, key)) = &locked {
+        command.env(KEY_VARIABLE, OsStr::from_bytes(key));
+        command.env(SERVER_VARIABLE, lock.server().as_str());
+    }
+    let lock = locked.map(|(lock, _)| lock);
     let started = Signals::block().and_then(|signals| {
         let connection = lock.as_ref().map(AsFd::as_fd);
         let &RunOptions { on_lost, kill_after, .. } = options;

@@ -1,0 +1,56 @@
+//! Whom `poolcounter run` waits for, and what it says of that.
+
+use crate::command::{run, servers, start};
+use crate::running::{complaint, end, lasting};
+use crate::support::{Server, wait_for_exit};
+use std::io::{BufRead, BufReader};
+
+#[test]
+fn it_says_for_whom_it_waits() {
+    for server in servers() {
+        let can_tell = server.connect().ask("STATS KEY k").starts_with("key");
+        let (holder, _) = lasting(&server, &["k"]);
+        let mut waiter = start(&server, &["-v", "k", "--", "true"]);
+        let mut said = String::new();
+        BufReader::new(waiter.stderr.as_mut().expect("a pipe")).read_line(&mut said).expect("text");
+        let expected = "poolcounter: k: waiting";
+        match can_tell {
+            true => {
+                let held = said.strip_prefix(&format!("{expected}; held by 127.0.0.1 for "));
+                assert!(held.is_some_and(|held| held.ends_with(" s\n")), "{said}");
+            }
+            false => assert_eq!(said, format!("{expected}\n")),
+        }
+        end(holder);
+        assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
+        assert_eq!(complaint(&mut waiter), "");
+    }
+}
+
+#[test]
+fn it_says_for_whom_it_waited_in_vain() {
+    let server = Server::start();
+    let (holder, _) = lasting(&server, &["-n", "2", "k"]);
+    let (other, _) = lasting(&server, &["-n", "2", "k"]);
+    let said = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
+    assert!(said.contains("timed out; held by 127.0.0.1 for "), "{said}");
+    assert!(said.contains(" s and by another; \"true\" was not run"), "{said}");
+    end(holder);
+    end(other);
+}
+
+#[test]
+fn who_hides_its_clients_is_not_asked_to_name_them() {
+    let server = Server::start_with(&["--private"]);
+    let (holder, _) = lasting(&server, &["k"]);
+    let said = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
+    assert!(said.contains("timed out; held for "), "{said}");
+    end(holder);
+}
+
+#[test]
+fn nothing_is_said_of_a_lock_that_is_free() {
+    let server = Server::start();
+    let said = run(&server, &["-v", "k", "--", "echo", "ran"]);
+    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("ran\n", ""));
+}
