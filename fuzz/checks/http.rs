@@ -10,14 +10,15 @@ pub(crate) fn check(data: &[u8]) {
     match &head {
         HttpHead::Partial => assert!(data.len() < 8 * 1024),
         HttpHead::Refused(status) => assert!([400, 405, 431].contains(status), "{status}"),
-        HttpHead::Get { path, is_head_only } => {
+        HttpHead::Get { path, query, is_head_only } => {
             let text = String::from_utf8_lossy(data);
             let first = text.trim_start_matches(['\r', '\n']).lines().next().unwrap_or_default();
             let method = if *is_head_only { "HEAD " } else { "GET " };
             let target = first.strip_prefix(method).expect("the method").trim_start_matches(' ');
             let target = target.split(' ').next().unwrap_or_default();
-            let target = target.split(['?', '#']).next().unwrap_or_default();
-            assert!(is_path_of(path, target), "{first:?}: {path:?}");
+            let target = target.split('#').next().unwrap_or_default();
+            let (target, rest) = target.split_once('?').unwrap_or((target, ""));
+            assert!(is_path_of(path, target) && query == rest, "{first:?}: {head:?}");
         }
     }
     if head != HttpHead::Partial {

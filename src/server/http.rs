@@ -264,17 +264,17 @@ impl Exchange {
             match parse(&self.head) {
                 Head::Partial => {}
                 Head::Refused(status) => return self.answer(Answer::refused(status), now),
-                Head::Get { path, is_head_only } => {
+                Head::Get { path, query, is_head_only } => {
                     self.is_head_only = is_head_only;
-                    return self.open(&path, is_draining, now);
+                    return self.open((&path, &query), is_draining, now);
                 }
             }
         }
     }
 
-    fn open(&mut self, path: &str, is_draining: bool, now: Time) -> Next {
+    fn open(&mut self, (path, query): (&str, &str), is_draining: bool, now: Time) -> Next {
         debug!("HTTP: {} asks for {}", peer_of(self.stream.socket()), path.escape_debug());
-        match find(path, is_draining) {
+        match find(path, query, is_draining) {
             Page::Ready(answer) => self.answer(answer, now),
             Page::Report(ask) => {
                 self.stage = Stage::Waiting(ask.clone());

@@ -101,6 +101,11 @@ fn every_answer_says_what_it_is_and_ends() {
         // As proxies ask (RFC 9112, section 3.2.2).
         ("http://test:9531/-/ready", 200, "ready"),
         ("HTTP://test", 200, "<!doctype html>"),
+        ("/key?article:1", 200, "key: article:1\nholders: 0\n"),
+        ("/key?caf%C3%A9%5c", 200, "key: caf\\xc3\\xa9\\x5c\n"),
+        (r"/key?caf\xc3\xa9", 200, "key: caf\\xc3\\xa9\n"),
+        ("/key?", 400, "not a request"),
+        ("/key?100%", 400, "not a request"),
         ("/-/healthy", 200, "healthy"),
         ("/-/ready", 200, "ready"),
         ("/etc/passwd", 404, "no such page"),

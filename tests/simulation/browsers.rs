@@ -33,6 +33,8 @@ enum Due {
     Metrics,
     Exporter,
     Json,
+    /// `STATS KEY k1`.
+    Key,
     /// 503 while it drains.
     Ready,
 }
@@ -42,6 +44,8 @@ const REQUESTS: &[(&str, Due)] = &[
     ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", Due::Metrics),
     ("GET /prometheus HTTP/1.0\r\n\r\n", Due::Exporter),
     ("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n", Due::Json),
+    ("GET /key?%6B1 HTTP/1.1\r\nHost: a\r\n\r\n", Due::Key),
+    ("GET /key?k%zz HTTP/1.1\r\nHost: a\r\n\r\n", Due::Status(400)),
     ("GET / HTTP/1.1\nHost: a\n\n", Due::Status(200)),
     ("HEAD /stats.json HTTP/1.1\r\nHost: a\r\n\r\n", Due::Json),
     ("GET /-/healthy HTTP/1.1\r\n\r\n", Due::Status(200)),
@@ -179,6 +183,7 @@ impl Browsers {
         let report = match asked(&browser.received) {
             Asked::This(Due::Metrics) => Report::Metrics,
             Asked::This(Due::Exporter) => Report::Exporter,
+            Asked::This(Due::Key) => Report::Query(Query::Key(b"k1".to_vec())),
             Asked::This(_) => Report::Query(Query::Json),
             Asked::Partly | Asked::Unclear => return,
         };
@@ -367,7 +372,8 @@ impl Browser {
         if !should.contains(&status) {
             return Err(format!("{status} instead of {should:?} for {due:?}"));
         }
-        let is_report = matches!(due, Asked::This(Due::Metrics | Due::Exporter | Due::Json));
+        let is_report =
+            matches!(due, Asked::This(Due::Metrics | Due::Exporter | Due::Json | Due::Key));
         if let Some(question) = self.question.as_ref().filter(|_| is_report && len > 0) {
             moments.judge(question, body.trim_end())?;
         }

@@ -10,10 +10,12 @@ const HEADERS_MAX: usize = 64;
 pub enum Head {
     /// Its end is missing.
     Partial,
-    /// It asks for this path, without what follows a question mark.
+    /// It asks for this.
     Get {
-        /// As it was sent: nothing that is served needs escapes.
+        /// As it was sent: no path that is served needs escapes.
         path: String,
+        /// What follows the question mark, with its escapes.
+        query: String,
         /// Only the head of the answer is wanted.
         is_head_only: bool,
     },
@@ -39,12 +41,13 @@ pub fn parse(bytes: &[u8]) -> Head {
         "HEAD" => true,
         _ => return Head::Refused(405),
     };
-    Head::Get { path: path_of(target).to_owned(), is_head_only }
+    let target = target.split('#').next().unwrap_or_default();
+    let (target, query) = target.split_once('?').unwrap_or((target, ""));
+    Head::Get { path: path_of(target).to_owned(), query: query.to_owned(), is_head_only }
 }
 
 /// The path in a target, which may have scheme and host before it (RFC 9112, section 3.2.2).
 fn path_of(target: &str) -> &str {
-    let target = target.split(['?', '#']).next().unwrap_or_default();
     match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => {
             rest.find('/').map_or("/", |start| &rest[start..])
@@ -58,17 +61,19 @@ mod tests {
     use super::*;
 
     fn get(path: &str, is_head_only: bool) -> Head {
-        Head::Get { path: path.to_owned(), is_head_only }
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        Head::Get { path: path.to_owned(), query: query.to_owned(), is_head_only }
     }
 
     #[test]
     fn requests_are_understood() {
         for (bytes, head) in [
             (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], get("/", false)),
-            (b"GET /metrics?x=1 HTTP/1.0\r\n\r\nrest", get("/metrics", false)),
+            (b"GET /metrics?x=1 HTTP/1.0\r\n\r\nrest", get("/metrics?x=1", false)),
+            (b"GET /key?a?b%c3#c HTTP/1.0\r\n\r\n", get("/key?a?b%c3", false)),
             (b"HEAD /-/ready HTTP/1.1\nHost: a\n\n", get("/-/ready", true)),
-            (b"GET http://a:1?x=1 HTTP/1.1\r\nHost: a:1\r\n\r\n", get("/", false)),
-            (b"GET http://a/-/ready?x HTTP/1.1\r\nHost: a\r\n\r\n", get("/-/ready", false)),
+            (b"GET http://a:1?x=1 HTTP/1.1\r\nHost: a:1\r\n\r\n", get("/?x=1", false)),
+            (b"GET http://a/-/ready?x HTTP/1.1\r\nHost: a\r\n\r\n", get("/-/ready?x", false)),
             (b"GET /a://b HTTP/1.1\r\nHost: a\r\n\r\n", get("/a://b", false)),
             (b"", Head::Partial),
             (b"GET /metrics HTTP/1.1\r\nHost: a\r\n", Head::Partial),

@@ -1,6 +1,6 @@
 //! What is served under which path, and what an answer looks like.
 
-use crate::protocol::Query;
+use crate::protocol::{Query, key_from_text};
 use crate::server::asking::Ask;
 use std::borrow::Cow;
 
@@ -59,7 +59,8 @@ impl Answer {
     /// The answer to a request for a report.
     pub(super) fn of_report(ask: &Ask, body: Vec<u8>) -> Self {
         let content_type = match ask {
-            Ask::Query(_) => "application/json",
+            Ask::Query(Query::Json) => "application/json",
+            Ask::Query(_) => TEXT,
             Ask::Metrics | Ask::Exporter => EXPOSITION,
         };
         Answer { status: 200, content_type, body: body.into() }
@@ -99,17 +100,27 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// What `path` leads to.
-pub(super) fn find(path: &str, is_draining: bool) -> Page {
+/// What `path` leads to, with the `query` after its question mark.
+pub(super) fn find(path: &str, query: &str, is_draining: bool) -> Page {
     let ready = |answer| Page::Ready(answer);
     match path {
         "/" => ready(Answer { status: 200, content_type: HTML, body: PAGE.as_bytes().into() }),
         "/metrics" => Page::Report(Ask::Metrics),
         "/prometheus" => Page::Report(Ask::Exporter),
         "/stats.json" => Page::Report(Ask::Query(Query::Json)),
+        "/key" => match key_in(query) {
+            Some(key) => Page::Report(Ask::Query(Query::Key(key))),
+            None => ready(Answer::refused(400)),
+        },
         "/-/healthy" => ready(Answer::text(200, "healthy\n")),
         "/-/ready" if is_draining => ready(Answer::text(503, "draining\n")),
         "/-/ready" => ready(Answer::text(200, "ready\n")),
         _ => ready(Answer::refused(404)),
     }
+}
+
+/// The key that a query names. `%c3` of an URL says what `\xc3` says in the text of a key,
+/// which can also stand there as it is.
+fn key_in(query: &str) -> Option<Vec<u8>> {
+    key_from_text(query.replace('%', "\\x").as_bytes()).filter(|key| !key.is_empty())
 }
