@@ -3,7 +3,7 @@
 
 use super::exposition::seconds;
 use super::lists::{name_of, sampling_factor, word};
-use super::shown::View;
+use super::shown::{View, WallTime};
 use super::survey::Survey;
 use crate::engine::Time;
 use crate::engine::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};
@@ -27,6 +27,7 @@ const TOP_ROWS: usize = 10;
 pub struct Report {
     version: &'static str,
     time: String,
+    started: String,
     uptime_s: f64,
     draining: bool,
     connections: usize,
@@ -40,10 +41,14 @@ pub struct Report {
     process: Process,
     oldest_hold_s: Option<f64>,
     oldest_wait_s: Option<f64>,
+    keys_waited_for: u64,
     keys: Vec<Key>,
     oldest_holds: Vec<OldHold>,
+    addresses: usize,
     clients: Vec<Client>,
     top: TopLists,
+    slow_over_s: Option<f64>,
+    slow_kept: usize,
     slow: Vec<Slow>,
 }
 
@@ -195,6 +200,7 @@ pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
     Report {
         version: figures.version,
         time: view.wall(view.now).to_string(),
+        started: WallTime(figures.started_wall_ns).to_string(),
         uptime_s: age_s(engine.started()),
         draining: figures.is_draining,
         connections: figures.connections,
@@ -218,13 +224,17 @@ pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
         process: process(view),
         oldest_hold_s: survey.oldest_hold.map(age_s),
         oldest_wait_s: survey.oldest_wait.map(age_s),
+        keys_waited_for: survey.keys_waited_for,
         keys: keys(view, survey),
         oldest_holds: survey.old_holds().map(|hold| old_hold(view, hold)).collect(),
+        addresses: survey.addresses().addresses,
         clients: clients(view, survey),
         top: TopLists {
             keys: top_of(view, Subject::Keys, &tops.keys),
             clients: top_of(view, Subject::Clients, &tops.clients),
         },
+        slow_over_s: engine.slow_ns().map(seconds),
+        slow_kept: engine.slow_log().len(),
         slow: engine.slow_log().take(ROWS).map(|entry| slow(view, entry)).collect(),
     }
 }

@@ -51,6 +51,8 @@ pub struct Survey {
     /// The rows to show, the least important on top.
     keys: BinaryHeap<Reverse<Row>>,
     pub(super) keys_seen: u64,
+    /// Those of them for which somebody waits.
+    pub(super) keys_waited_for: u64,
     /// When the oldest hold and the oldest wait began.
     pub(super) oldest_hold: Option<Time>,
     pub(super) oldest_wait: Option<Time>,
@@ -148,6 +150,7 @@ impl Survey {
         self.keys_seen += 1;
         let (for_me, for_anyone) = (pool.waiters_for_me(), pool.waiters_for_anyone());
         let waiters = (for_me.len() + for_anyone.len()) as u32;
+        self.keys_waited_for += u64::from(waiters > 0);
         let holder = pool.holders().next();
         let oldest_hold = holder.map_or(Time::default(), |lock| lock.since());
         if let Some(holder) = holder {

@@ -535,6 +535,8 @@ fn json_names_who_has_held_a_key_for_longest_however_many_queues_there_are() {
         let expected: Vec<String> = (1..20).map(|n| format!("busy:{n}")).collect();
         assert_eq!(keys[1..], expected);
         assert_eq!(holds[1]["waiters"], 1);
+        // The lists say of how many they are the first.
+        assert_eq!((list("keys").len(), &report["keys_waited_for"]), (20, &30.into()));
     }
 }
 
