@@ -2,7 +2,7 @@
 
 use crate::browser::Browser;
 use crate::support::http::Daemon;
-use crate::support::{Client, PATIENCE};
+use crate::support::{Client, PATIENCE, Server};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::Signal;
 use serde_json::json;
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 const DESK: (u32, u32) = (1280, 900);
 const NARROW: (u32, u32) = (390, 844);
+const STATE: &str = "document.getElementById('state').textContent";
 
 impl Browser {
     /// Opens the page and waits for its first figures.
@@ -75,7 +76,169 @@ fn it_shows_who_holds_and_who_waits() {
     browser.wait_for("document.getElementById('state').textContent === 'draining'");
     daemon.server.signal(Signal::KILL);
     daemon.server.wait_for_exit();
-    browser.wait_for("document.getElementById('state').textContent.startsWith('no answer since ')");
+    browser.wait_for(&format!("{STATE}.startsWith('no answer since ')"));
+}
+
+/// Whether the tiles and the lines of the plots have one colour, that of what matters less.
+const IS_GREY: &str = r#"(() => {
+  const colour = (element, name) => getComputedStyle(element)[name];
+  const soft = colour(document.getElementById("about"), "color");
+  return [...document.querySelectorAll("dd, td")].every((cell) => colour(cell, "color") === soft)
+    && [...document.querySelectorAll("polyline")].every((line) => colour(line, "stroke") === soft);
+})()"#;
+
+#[test]
+fn what_a_hung_daemon_showed_last_is_grey_and_the_title_names_the_host() {
+    let daemon = Daemon::start(&[]);
+    let Some(mut browser) = Browser::start("hung") else {
+        return;
+    };
+    browser.open_page(&daemon, DESK, "light");
+    browser.wait_for("document.querySelectorAll('polyline').length > 4");
+    assert_eq!(browser.text("document.title"), format!("{}: serving", daemon.http));
+    assert_eq!(browser.value(IS_GREY), false);
+    let end = "Math.max(...[...document.querySelectorAll('polyline')].flatMap(l => [...l.points].map(p => p.x)))";
+    assert_eq!(browser.value(&format!("{end} >= 300")), true);
+    daemon.server.signal(Signal::STOP);
+    browser.wait_for(&format!("document.title === '{}: unreachable'", daemon.http));
+    assert!(browser.text(STATE).starts_with("no answer since "));
+    assert_eq!(browser.value(IS_GREY), true);
+    // The axis ends now, and the lines do not.
+    assert_eq!(browser.value(&format!("{end} < 299")), true);
+    assert!(browser.text("document.querySelector('figcaption').innerText").contains("all –"));
+    daemon.server.signal(Signal::CONT);
+    browser.wait_for(&format!("document.title === '{}: serving'", daemon.http));
+    assert_eq!(browser.value(IS_GREY), false);
+}
+
+#[test]
+fn restarts_are_marked_and_the_pointer_reads_the_plots() {
+    let mut daemon = Daemon::start(&[]);
+    let Some(mut browser) = Browser::start("marks") else {
+        return;
+    };
+    browser.open_page(&daemon, DESK, "light");
+    let marks = |name: &str| format!("document.querySelectorAll('figure svg .{name}').length");
+    let said = "[...document.querySelectorAll('#marks span')].map(s => s.textContent.replace(/[0-9:]{8}/, 'T')).join()";
+    assert_eq!(browser.text(said), "");
+    daemon.server.signal(Signal::USR1);
+    browser.wait_for(&format!("{} === 6 && {} === 0", marks("hot"), marks("cold")));
+    assert_eq!(browser.text(said), "hot restart, seen at T UTC");
+    let http = daemon.http.to_string();
+    daemon.server.signal(Signal::KILL);
+    daemon.server.wait_for_exit();
+    let _next = Daemon::of(Server::start_with(&["--http", &http]));
+    browser.wait_for(&format!("{} === 6 && {} === 6", marks("hot"), marks("cold")));
+    assert_eq!(browser.text(said), "hot restart, seen at T UTC,started anew at T UTC");
+    let look = |name: &str| {
+        format!("getComputedStyle(document.querySelector('svg .{name}')).strokeDasharray")
+    };
+    assert_ne!(browser.text(&look("hot")), browser.text(&look("cold")));
+
+    let place = "(({ x, y, width }) => [x + width / 2, y + 9])(document.querySelector('.plot').getBoundingClientRect())";
+    let place = browser.value(place);
+    let to = json!({ "type": "mouseMoved", "x": place[0], "y": place[1] });
+    browser.call("Input.dispatchMouseEvent", to);
+    let under = "[...document.querySelectorAll('figure')].filter(f => f.innerText.includes('2 min 30 s ago')).length";
+    browser.wait_for(&format!("{under} === 6 && {} === 6", marks("pointer")));
+    // The page was not open then.
+    assert!(browser.text("document.querySelector('figcaption').innerText").contains("all –"));
+    browser.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": 1, "y": 1 }));
+    browser.wait_for(&format!("{under} === 0 && {} === 0", marks("pointer")));
+    browser.wait_for("!document.querySelector('figcaption').innerText.includes('all –')");
+}
+
+#[test]
+fn keys_are_read_as_text_and_lead_to_their_holders() {
+    let daemon = Daemon::start(&[]);
+    let Some(mut browser) = Browser::start("keys") else {
+        return;
+    };
+    let long = "x".repeat(200);
+    let keys: [(&[u8], &str); 7] = [
+        (
+            "enwiki:caf\u{e9}_\u{30da}\u{30fc}\u{1f600}".as_bytes(),
+            "enwiki:caf\u{e9}_\u{30da}\u{30fc}\u{1f600}",
+        ),
+        ("\u{5d3}\u{5e3}:1".as_bytes(), "\u{5d3}\u{5e3}:1"),
+        (b"latin:caf\xe9\xc3\xa9\xc3", "latin:caf\\xe9\u{e9}\\xc3"),
+        // Overlong, a surrogate, a space, one that turns text around, one that can't be seen.
+        (
+            b"\xc0\xaf\xed\xa0\x80\xc2\xa0\xe2\x80\xae\xe2\x80\x8b",
+            r"\xc0\xaf\xed\xa0\x80\xc2\xa0\xe2\x80\xae\xe2\x80\x8b",
+        ),
+        (br"back\xc3\xa9", r"back\x5cxc3\x5cxa9"),
+        (b"50%25?a=b&c#d+e/..", "50%25?a=b&c#d+e/.."),
+        (long.as_bytes(), ""),
+    ];
+    let mut holder: Vec<Client> = Vec::new();
+    for (key, _) in keys {
+        let mut client = daemon.server.connect();
+        client.send_bytes(&[b"ACQ4ME ", key, b" 1 9 0\n"].concat());
+        client.expect("LOCKED");
+        holder.push(client);
+    }
+    browser.open_page(&daemon, DESK, "light");
+    let cells = browser.column("holders", 1);
+    let links = "[...document.querySelectorAll('#holders a')].map(a => [a.textContent, a.href])";
+    let links = browser.value(links);
+    let links = links.as_array().expect("an array").clone();
+    // What was cut leads nowhere.
+    assert_eq!((cells.len(), links.len()), (7, 6));
+    assert!(cells[6].ends_with(r"xxx\..."));
+    for ((key, shown), link) in keys.iter().zip(&links) {
+        assert_eq!(link[0], *shown);
+        browser.open(link[1].as_str().expect("a link"));
+        browser.wait_for("document.body.innerText.includes('holders: ')");
+        let text = browser.text("document.body.innerText");
+        assert!(text.contains("\nholders: 1\n") && text.contains("127.0.0.1:"), "{key:?}: {text}");
+    }
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// The page refreshes its tables every two seconds.
+#[test]
+fn a_link_keeps_the_focus_when_its_table_is_drawn_anew() {
+    let daemon = Daemon::start(&[]);
+    let Some(mut browser) = Browser::start("focus") else {
+        return;
+    };
+    let mut holder: Client = daemon.server.connect();
+    holder.exchange("ACQ4ME article:1 1 9 0", "LOCKED");
+    browser.open_page(&daemon, DESK, "light");
+    browser.value("window.before = document.querySelector('#holders a'); before.focus()");
+    browser.wait_for("!before.isConnected");
+    assert_eq!(browser.text("document.activeElement.textContent"), "article:1");
+}
+
+#[test]
+fn lists_say_of_how_many_they_are_the_first() {
+    let daemon = Daemon::start(&[]);
+    let Some(mut browser) = Browser::start("cut") else {
+        return;
+    };
+    let mut clients = Vec::new();
+    for n in 0..1_002 {
+        let mut holder: Client = daemon.server.connect();
+        holder.exchange(&format!("ACQ4ME key{n} 1 9 0"), "LOCKED");
+        clients.push(holder);
+    }
+    for n in 0..12 {
+        let mut waiter: Client = daemon.server.connect();
+        waiter.send(&format!("ACQ4ME key{n} 1 9 60"));
+        clients.push(waiter);
+    }
+    daemon.server.settle();
+    browser.open_page(&daemon, DESK, "light");
+    let note = |list: &str| format!("document.getElementById('{list}-note').textContent");
+    browser.wait_for(&format!("{} === '10 of 12'", note("keys")));
+    assert_eq!(browser.text(&note("holders")), "10 of 1,002");
+    assert_eq!(browser.text(&note("clients")), "");
+    let over = "document.getElementById('slow-over').textContent";
+    assert_eq!(browser.text(over), "--slow is off");
+    let watched = Daemon::start(&["--slow", "0.5"]);
+    browser.open_page(&watched, DESK, "light");
+    assert_eq!(browser.text(over), "last holds and waits over 500 ms (--slow)");
 }
 
 #[test]
@@ -119,8 +282,14 @@ fn keys_full_of_markup_are_text() {
         }
     }
     assert_eq!(browser.column("slow", 1), ["<b>slow</b>"]);
-    assert_eq!(browser.text("document.title"), "poolcounterd");
-    assert_eq!(browser.value("document.querySelectorAll('img, b b, td *, h1 ~ h1').length"), 0);
+    assert_eq!(browser.text("document.title"), format!("{}: serving", daemon.http));
+    let strange = "document.querySelectorAll('img, b b, td :not(a), h1 ~ h1').length";
+    assert_eq!(browser.value(strange), 0);
+    let own = format!("http://{}/key?", daemon.http);
+    let links = browser.value("[...document.querySelectorAll('td a')].map(a => a.href)");
+    let links = links.as_array().expect("an array").iter();
+    assert!(links.clone().all(|link| link.as_str().is_some_and(|link| link.starts_with(&own))));
+    assert!(links.count() > 2 * keys.len());
     assert_eq!(browser.value("document.scripts.length"), 1);
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
@@ -251,24 +420,42 @@ const CONTRASTS: &str = r#"(() => {
 
 #[test]
 fn it_can_be_read_in_dark_light_and_narrow() {
-    let daemon = Daemon::start(&[]);
+    let daemon = Daemon::start(&["--slow", "0.001"]);
     let Some(mut browser) = Browser::start("readable") else {
         return;
     };
     let mut holder: Client = daemon.server.connect();
     let long = "x".repeat(2_000);
     holder.exchange(&format!("ACQ4ME {long} 1 9 0"), "LOCKED");
+    // In the list of slow ones, too, and of requests.
+    for key in
+        ["enwiki:pcache:idhash:7360-0!canonical", "commonswiki:FileRender:Panorama_100_MP.tif"]
+    {
+        let mut waiter: Client = daemon.server.connect();
+        waiter.exchange(&format!("ACQ4ME {key} 1 9 0"), "LOCKED");
+        daemon.server.settle();
+        std::thread::sleep(Duration::from_millis(2));
+        waiter.exchange("RELEASE", "RELEASED");
+    }
+    let mut waiter: Client = daemon.server.connect();
+    waiter.send(&format!("ACQ4ANY {long} 1 9 600"));
+    daemon.server.settle();
     let mut backs = Vec::new();
-    for (size, scheme) in [(DESK, "light"), (DESK, "dark"), (NARROW, "light")] {
+    for (size, scheme) in
+        [(DESK, "light"), (DESK, "dark"), (NARROW, "light"), ((420, 844), "light")]
+    {
         browser.open_page(&daemon, size, scheme);
         let overflow = "document.documentElement.scrollWidth - innerWidth";
         assert_eq!(browser.value(overflow), 0, "{size:?}: the page scrolls sideways");
+        let cut = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth).map(s => s.firstChild.id).join()";
+        assert_eq!(browser.text(cut), "", "{size:?}: columns are cut");
         for pair in browser.value(CONTRASTS).as_array().expect("pairs") {
             assert!(pair[1].as_f64().is_some_and(|ratio| ratio >= 4.5), "{scheme}: {pair}");
         }
         backs.push(browser.text("getComputedStyle(document.body).backgroundColor"));
     }
     assert!(backs[0] != backs[1] && backs[0] == backs[2], "{backs:?}");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 /// A client on a loopback address of its own choice.
