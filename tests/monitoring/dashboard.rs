@@ -2,11 +2,14 @@
 //! scraped a daemon under load.
 
 use crate::prometheus::Prometheus;
+use crate::promtools;
 use crate::support::http::Daemon;
 use crate::support::{Client, eventually, file};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -21,6 +24,14 @@ fn array<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_else(|| panic!("no {name} in {value}"))
+}
+
+/// The unit that a target has, but not its panel.
+fn own_unit<'a>(panel: &'a Value, target: &Value) -> Option<&'a str> {
+    let overrides = panel["fieldConfig"]["overrides"].as_array()?.iter();
+    let mut own = overrides.filter(|one| one["matcher"]["options"] == target["legendFormat"]);
+    let mut properties = own.next()?["properties"].as_array()?.iter();
+    properties.find(|property| property["id"] == "unit")?["value"].as_str()
 }
 
 /// What a panel covers of the grid, which is 24 wide: each square.
@@ -57,6 +68,11 @@ fn its_panels_are_complete_and_do_not_overlap() {
         for target in targets {
             assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
             assert!(!text(target, "legendFormat").is_empty(), "{title}: no legend");
+            let shown = text(target, "expr").split(" and on").next().unwrap_or_default();
+            if crate::alerts::metrics_in(shown).iter().any(|name| name.ends_with("_seconds")) {
+                let unit = own_unit(panel, target).or(unit);
+                assert!(matches!(unit, Some("s" | "dtdurations")), "{title}: seconds in {unit:?}");
+            }
         }
     }
 }
@@ -173,12 +189,62 @@ fn each_query_finds_data_after_a_load() {
             let is_number = |(_, value): &(Value, f64)| !value.is_nan();
             let has_data = || prometheus.query(&query).iter().any(is_number);
             assert!(eventually(has_data), "{}: {query} finds nothing", panel["title"]);
+            let ours = daemon.http.to_string();
+            for (labels, _) in prometheus.query(&query) {
+                let instance = labels["instance"].as_str().unwrap_or(&ours);
+                assert_eq!(instance, ours, "{}: {query} finds others", panel["title"]);
+            }
         }
     }
     for annotation in array(&dashboard["annotations"], "list") {
         // Nothing was restarted.
         assert_eq!(prometheus.query(&filled_in(text(annotation, "expr"))).len(), 0);
     }
+}
+
+/// Marks stand where locks were lost, however long the daemon was away, and where it restarted
+/// hot: after three scrapes, `crashed` and `drained` are away for 150 s.
+#[test]
+fn its_annotations_tell_restarts_apart() {
+    let dashboard = dashboard();
+    let expression = |n: usize| filled_in(text(&dashboard["annotations"]["list"][n], "expr"));
+    let [lost, hot] = [expression(0), expression(1)].map(|query| query.replace('\'', "\""));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("annotations-{}.yml", std::process::id()));
+    let test = format!(
+        r#"
+tests:
+  - interval: 30s
+    input_series:
+      - {{ series: 'process_start_time_seconds{{job="j", instance="crashed"}}', values: '1000x2 stale _x3 1210x60' }}
+      - {{ series: 'poolcounter_unsafe_start_time_seconds{{job="j", instance="crashed"}}', values: '1000x2 stale _x3 1210x60' }}
+      - {{ series: 'poolcounter_safe_to_end{{job="j", instance="crashed"}}', values: '0x2 stale _x3 0x60' }}
+      - {{ series: 'poolcounter_hot_restarts_total{{job="j", instance="crashed", result="done"}}', values: '3x2 stale _x3 0x60' }}
+      - {{ series: 'process_start_time_seconds{{job="j", instance="drained"}}', values: '1000x2 stale _x3 1210x60' }}
+      - {{ series: 'poolcounter_unsafe_start_time_seconds{{job="j", instance="drained"}}', values: '1000 0 0 stale _x3 1210x60' }}
+      - {{ series: 'poolcounter_safe_to_end{{job="j", instance="drained"}}', values: '0 1 1 stale _x3 0x60' }}
+      - {{ series: 'process_start_time_seconds{{job="j", instance="hot"}}', values: '1000x60' }}
+      - {{ series: 'poolcounter_unsafe_start_time_seconds{{job="j", instance="hot"}}', values: '1000x60' }}
+      - {{ series: 'poolcounter_safe_to_end{{job="j", instance="hot"}}', values: '0x60' }}
+      - {{ series: 'poolcounter_hot_restarts_total{{job="j", instance="hot", result="done"}}', values: '0x6 1x60' }}
+    promql_expr_test:
+      - {{ expr: '{lost}', eval_time: 3m, exp_samples: [] }}
+      - {{ expr: '{lost}', eval_time: 4m, exp_samples: [{{ labels: '{{job="j", instance="crashed"}}', value: 1210000 }}] }}
+      - {{ expr: '{lost}', eval_time: 17m, exp_samples: [{{ labels: '{{job="j", instance="crashed"}}', value: 1210000 }}] }}
+      - {{ expr: '{lost}', eval_time: 20m, exp_samples: [] }}
+      - {{ expr: 'count by (instance) ({hot})', eval_time: 3m, exp_samples: [] }}
+      - {{ expr: 'count by (instance) ({hot})', eval_time: 4m, exp_samples: [{{ labels: '{{instance="hot"}}', value: 1 }}] }}
+      - {{ expr: 'count by (instance) ({hot})', eval_time: 20m, exp_samples: [] }}
+"#
+    );
+    std::fs::write(&path, test).expect("write");
+    for promtool in promtools() {
+        let output = Command::new(&promtool).args(["test", "rules"]).arg(&path).output();
+        let output = output.expect("promtool");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{}: {said}", promtool.display());
+    }
+    std::fs::remove_file(&path).expect("remove");
 }
 
 /// What a load does shows: the answers, and the outcomes of waits and holds.

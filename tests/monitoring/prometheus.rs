@@ -1,10 +1,11 @@
-//! Debian's Prometheus, scraping one daemon.
+//! Debian's Prometheus, scraping one daemon and, as they all do, something else.
 
 use crate::support::http::get;
 use crate::support::{Log, eventually};
 use crate::tool;
 use serde_json::Value;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -16,19 +17,21 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes `target` each second as the job `poolcounter`, with the alert rules of
-    /// monitoring/. `None`, with a message, if the machine has no Prometheus.
+    /// Scrapes `target` each second as the job `poolcounter`, and another exporter as the job
+    /// `another`, with the alert rules of monitoring/. `None`, with a message, if the machine has no Prometheus.
     pub(crate) fn start(name: &str, target: SocketAddr) -> Option<Prometheus> {
         let program = tool("bookworm", "prometheus")?;
         let pid = std::process::id();
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{pid}"));
         std::fs::create_dir_all(&folder).expect("a folder");
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/monitoring/alerts.yml");
+        let another = another_exporter();
         let config = format!(
             "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
              rule_files: ['{rules}']\n\
              scrape_configs:\n  - job_name: poolcounter\n    \
-             static_configs: [{{ targets: ['{target}'] }}]\n"
+             static_configs: [{{ targets: ['{target}'] }}]\n  - job_name: another\n    \
+             static_configs: [{{ targets: ['{another}'] }}]\n"
         );
         std::fs::write(folder.join("prometheus.yml"), config).expect("a configuration");
         let mut child = Command::new(program)
@@ -67,12 +70,33 @@ impl Prometheus {
         data["result"].as_array().expect("a vector").iter().map(sample).collect()
     }
 
-    /// Waits until `rate` over the last seconds has data.
+    /// Waits until `rate` over the last seconds has data, of both jobs.
     #[track_caller]
     pub(crate) fn wait_for_rates(&self) {
-        let query = "rate(poolcounter_acquired_total[5s]) > 0";
-        assert!(eventually(|| !self.query(query).is_empty()), "no rate");
+        for query in [
+            "rate(poolcounter_acquired_total[5s]) > 0",
+            "rate(process_cpu_seconds_total{job='another'}[5s])",
+        ] {
+            assert!(eventually(|| !self.query(query).is_empty()), "no rate: {query}");
+        }
     }
+}
+
+/// Where a process is scraped that has nothing to do with ours, until the tests end.
+fn another_exporter() -> SocketAddr {
+    const ANSWER: &str = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n\
+        process_cpu_seconds_total 1\nprocess_resident_memory_bytes 1\nprocess_open_fds 1\n\
+        process_max_fds 2\nprocess_start_time_seconds 1\n";
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // The scraper has sent its request at once.
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(ANSWER.as_bytes());
+        }
+    });
+    address
 }
 
 impl Drop for Prometheus {
