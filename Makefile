@@ -180,7 +180,7 @@ test-all: ## make test and the parts below, one after the other (root)
 	done; printf "$$times"
 
 test-seeds: rust tools ## more seeds of what make test tries with a few
-	WRAPPER_SCRIPTS=500 $(CARGO) test --locked --test restart wrappers
+	WRAPPER_SCRIPTS=200 $(CARGO) test --locked --test restart wrappers
 	RELOADS_SEEDS=40 PASSED_SEEDS=150 $(CARGO) test --locked --test daemon -- reloads passed
 
 test-load: rust tools ## crowds, floods, memory, pauses: prints figures and their bounds

@@ -94,8 +94,8 @@ QUICK = {
 
 def builds_offline(world, suite):
     """Without a network, and with the suite's own cargo: in the unpacked source
-    tarball, `make dist` makes an identical one, `make run` works, and plain
-    dpkg-buildpackage builds the package. Returns the package."""
+    tarball, `make dist` makes an identical one, and plain dpkg-buildpackage builds the
+    package. Returns the package."""
     root = world.roots / f"{suite}-build"
     make_root(root, suite, BUILD_PACKAGES[suite])
     build = root / "build"
@@ -104,7 +104,7 @@ def builds_offline(world, suite):
     tree = f"/build/{world.source_tree.name}"
     quick = " ".join(f"{name}={value}" for name, value in QUICK.items())
     run(world, ["unshare", "--net", "chroot", root, "sh", "-ec",
-                f"cd {tree} && export {quick} && cargo --version && make dist && make run ARGS=--version"
+                f"cd {tree} && export {quick} && cargo --version && make dist"
                 " && dpkg-buildpackage -us -uc -b && ls -l /build"],
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"})
     again = build / world.source_tree.name / "target/dist" / world.source_tarball().name
