@@ -65,13 +65,6 @@ enum What {
         /// As JSON, an object for each server.
         #[arg(long)]
         json: bool,
-        /// Again and again, with the change per second.
-        #[arg(long)]
-        watch: bool,
-        /// Seconds between two prints.
-        #[arg(long, value_name = "SECONDS", default_value_t = 1,
-              value_parser = clap::value_parser!(u64).range(1..=3600))]
-        interval: u64,
     },
     /// List the keys that exist now, those with the most waiters first.
     Keys(Rows),
@@ -215,10 +208,7 @@ fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
     };
     match what {
         What::Run(options) => run::run(servers, &options),
-        What::Stats { json, watch: true, interval } => {
-            showing::watch(&servers, json, Duration::from_secs(interval))
-        }
-        What::Stats { json, .. } => showing::stats(&servers, json),
+        What::Stats { json } => showing::stats(&servers, json),
         What::Keys(rows) => list("KEYS", rows),
         What::Clients(rows) => list("CLIENTS", rows),
         What::Slow(rows) => list("SLOW", rows),

@@ -581,16 +581,12 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__stats)
-            opts="-s -h --json --watch --interval --server --help"
+            opts="-s -h --json --server --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --interval)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -56,10 +56,8 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d '
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own: rather no run than two'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Say for whom we wait'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l interval -d 'Seconds between two prints' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'As JSON, an object for each server'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l watch -d 'Again and again, with the change per second'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'As JSON, an object for each server'

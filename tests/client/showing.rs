@@ -126,45 +126,11 @@ fn what_can_not_be_written_is_told() {
 
 #[test]
 fn help_that_can_not_be_written_is_told() {
-    for order in ["--help", "run --help", "stats --watch"] {
+    for order in ["--help", "run --help"] {
         let line = format!("exec \"$2\" -s {} {order} > /dev/full", scripted(lists));
         let said = finish(&mut in_shell(&line, &[binary().to_str().expect("text")]));
         assert_eq!(said.code, Some(1), "{order}: {}", said.stderr);
         assert!(said.stderr.contains("No space left on device"), "{}", said.stderr);
-    }
-}
-
-/// The rate is by the time that has passed, whatever the other server takes.
-#[test]
-fn watch_goes_on_while_a_server_is_slow_or_down() {
-    const EACH: usize = 1_000;
-    let total = AtomicUsize::new(0);
-    let growing = scripted(move |question| {
-        if !question.ends_with("FULL") {
-            return "ERROR WRONG_STAT\n".to_owned();
-        }
-        let total = total.fetch_add(EACH, Ordering::Relaxed);
-        format!("uptime: 0 days, 0h 0m 1s\ntotal_acquired: {total}\n\n")
-    });
-    let slow = scripted(|question| {
-        std::thread::sleep(Duration::from_millis(500));
-        lists(question)
-    });
-    let list = format!("{slow},127.0.0.1:1,{growing}");
-    for (options, needle, wanted) in [("", "+.*/s", 2), ("--json", r#"":{"total_acq"#, 2)] {
-        let line = format!(
-            "timeout 40 \"$2\" -s {list} stats --watch {options} | grep -m {wanted} '{needle}'"
-        );
-        let mut command = in_shell(&line, &[binary().to_str().expect("text")]);
-        let said = finish(&mut command).stdout;
-        assert_eq!(said.lines().count(), wanted, "{options}: {said}");
-        for line in said.lines().filter(|_| options.is_empty()) {
-            let rate = line.rsplit_once('+').and_then(|(_, rate)| rate.strip_suffix("/s"));
-            let rate: f64 = rate.and_then(|rate| rate.parse().ok()).expect("a rate");
-            // A second is the interval; the slow server takes another half.
-            let most = EACH as f64 / 1.5;
-            assert!(rate > 0.0 && rate <= most + 0.1, "{EACH} in 1.5 s or more, not {line}");
-        }
     }
 }
 

@@ -31,11 +31,6 @@ pub(super) fn say_json(value: &Value) -> bool {
     write(&(text + "\n"))
 }
 
-/// Clears a terminal's screen, and what has scrolled off it.
-pub(super) fn clear_screen() -> bool {
-    write("\x1b[H\x1b[2J\x1b[3J")
-}
-
 fn write(text: &str) -> bool {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
