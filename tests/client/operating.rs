@@ -1,8 +1,8 @@
 //! `drain`, `undrain`, `restart` and `control`, on the control socket.
 
-use crate::command::poolcounter;
+use crate::command::{binary, poolcounter};
 use crate::support::restart::{Place, WENT_ON, restart};
-use crate::support::{Client, Finished, Server, finish, wait_for_exit};
+use crate::support::{Client, Finished, Server, finish, in_shell, wait_for_exit};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
@@ -75,6 +75,19 @@ fn an_order_needs_no_list_of_servers() {
     }
     server.signal(Signal::TERM);
     server.wait_for_exit();
+}
+
+#[test]
+fn an_answer_that_can_not_be_written_is_a_failure() {
+    let place = Place::with_daemon();
+    let path = place.path("c").display().to_string();
+    let _server = place.start(&["--control", &path]);
+    for order in ["undrain", "control LOG", "control LOG --json", "restart", "drain --wait"] {
+        let line = format!("exec \"$2\" {order} --control-socket {path} > /dev/full");
+        let said = finish(&mut in_shell(&line, &[binary().to_str().expect("text")]));
+        assert_eq!(said.code, Some(1), "{order}: {}", said.stderr);
+        assert!(said.stderr.contains("No space left on device"), "{order}: {}", said.stderr);
+    }
 }
 
 /// As a hot restart does that came first.

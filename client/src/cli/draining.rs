@@ -59,8 +59,10 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
         Ok(Outcome::Refused(why)) => return say_unheard(&io::Error::other(why), order_options),
         Err(e) => return say_unheard(&e, order_options),
     };
-    say_answer(&answer, order_options);
-    ExitCode::from(status)
+    match say_answer(&answer, order_options) {
+        true => ExitCode::from(status),
+        false => ExitCode::FAILURE,
+    }
 }
 
 fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Outcome> {

@@ -36,7 +36,8 @@ pub(super) struct OrderOptions {
     pub(super) server: Vec<String>,
 }
 
-/// Sends one order and prints the answer. Exits with 0 if it is obeyed, 1 if not.
+/// Sends one order and prints the answer. Exits with 0 if it is obeyed, 1 if not or if the
+/// answer can't be written.
 pub(super) fn order(words: &[String], options: &OrderOptions) -> ExitCode {
     let line = words.join(" ");
     if line.contains('\n') {
@@ -44,21 +45,23 @@ pub(super) fn order(words: &[String], options: &OrderOptions) -> ExitCode {
         return ExitCode::from(status::USAGE);
     }
     match ask_again_if_closed(&line, options) {
-        Ok(answer) if say_answer(&answer, options) => ExitCode::SUCCESS,
+        Ok(answer) if say_answer(&answer, options) && is_obeyed(&answer) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(e) => say_unheard(&e, options),
     }
 }
 
-/// Prints an answer; returns whether the order is obeyed.
+fn is_obeyed(answer: &str) -> bool {
+    !answer.starts_with("ERROR")
+}
+
+/// Prints an answer. False if it can't be written.
 pub(super) fn say_answer(answer: &str, options: &OrderOptions) -> bool {
-    let is_obeyed = !answer.starts_with("ERROR");
     let text = answer.trim_end();
     match options.json {
-        true => say_json(&json!({ "ok": is_obeyed, "answer": text })),
+        true => say_json(&json!({ "ok": is_obeyed(answer), "answer": text })),
         false => say(text),
-    };
-    is_obeyed
+    }
 }
 
 /// Says why there is no answer.
