@@ -20,6 +20,7 @@ mod waiting;
 use crate::check::{Limits, judge};
 use crate::health::{Level, Verdict};
 use crate::{BadServerName, ServerName};
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -147,7 +148,8 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(e) => {
+        Err(mut e) => {
+            hint_at_hyphens(&mut e);
             let is_printed = e.print().map_err(saying::complain_of_output).is_ok();
             return match (e.use_stderr(), is_printed) {
                 (true, _) => wrong_usage(),
@@ -176,11 +178,26 @@ pub fn main() -> ExitCode {
 
 /// The status for a command line that is not valid; a plugin's is another one.
 fn wrong_usage() -> ExitCode {
-    let command = command();
-    let is_subcommand = |word: &String| command.find_subcommand(word).is_some();
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let is_plugin = words.into_iter().find(is_subcommand).is_some_and(|word| word == "check");
+    let is_plugin = subcommand().is_some_and(|word| word == "check");
     ExitCode::from(if is_plugin { Level::Unknown.status() } else { status::USAGE })
+}
+
+/// That of a command line that may not be valid.
+fn subcommand() -> Option<String> {
+    let command = command();
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    words.into_iter().find(|word| command.find_subcommand(word).is_some())
+}
+
+/// `run KEY COMMAND` is a likely slip: so flock(1) has it.
+fn hint_at_hyphens(error: &mut clap::Error) {
+    let is_word = matches!(error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(word)) if !word.starts_with('-'));
+    let has_hyphens = std::env::args_os().any(|word| word == "--");
+    if is_word && !has_hyphens && subcommand().is_some_and(|word| word == "run") {
+        let hint = vec!["put -- before the command".into()];
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hint));
+    }
 }
 
 /// Checks all servers at once, so that several take as long as one; prints one output of
@@ -207,7 +224,13 @@ fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
         showing::show(&servers, &format!("{name} {}", rows.rows), rows.json)
     };
     match what {
-        What::Run(options) => run::run(servers, &options),
+        What::Run(options) => match options.with_key() {
+            Some(options) => run::run(servers, &options),
+            None => {
+                saying::complain("no KEY: poolcounter run [OPTIONS] KEY -- COMMAND");
+                wrong_usage()
+            }
+        },
         What::Stats { json } => showing::stats(&servers, json),
         What::Keys(rows) => list("KEYS", rows),
         What::Clients(rows) => list("CLIENTS", rows),

@@ -63,9 +63,14 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No line of the protocol says this: the key is empty, too long or has a line
-    /// feed, or a limit is 0.
-    Unwritable,
+    /// There is no key.
+    EmptyKey,
+    /// No line of the protocol is so long.
+    LongKey,
+    /// The key has a line feed.
+    KeyOfTwoLines,
+    /// Of workers, or of the queue.
+    LimitOfZero,
     /// The connection has four locks already ([`LOCKS_MAX`]).
     TooManyLocks,
     /// The question before is not answered yet.
@@ -80,7 +85,10 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refusal::Unwritable => "the key is empty, too long or has a line end, or a limit is 0",
+            Refusal::EmptyKey => "the key is empty",
+            Refusal::LongKey => "the key is too long",
+            Refusal::KeyOfTwoLines => "the key has a line end",
+            Refusal::LimitOfZero => "a limit is 0",
             Refusal::TooManyLocks => "one connection has at most four locks",
             Refusal::Unanswered => "the question before is not answered yet",
             Refusal::NothingHeld => "no lock is held",
@@ -104,6 +112,16 @@ impl fmt::Display for UnexpectedAnswer {
 
 impl std::error::Error for UnexpectedAnswer {}
 
+/// Why no line says this.
+fn unwritable(request: &LockRequest) -> Refusal {
+    match request.key() {
+        [] => Refusal::EmptyKey,
+        key if key.contains(&b'\n') => Refusal::KeyOfTwoLines,
+        _ if request.has_limit_of_zero() => Refusal::LimitOfZero,
+        _ => Refusal::LongKey,
+    }
+}
+
 impl Conversation {
     /// Of a connection that was just made.
     pub fn new() -> Self {
@@ -119,7 +137,7 @@ impl Conversation {
         if self.locks >= LOCKS_MAX {
             return Err(Refusal::TooManyLocks);
         }
-        request.write(&mut self.output).ok_or(Refusal::Unwritable)?;
+        request.write(&mut self.output).ok_or_else(|| unwritable(request))?;
         self.asked = Some(Asked::Lock);
         Ok(())
     }
@@ -135,7 +153,7 @@ impl Conversation {
         if self.locks == 0 {
             return Err(Refusal::NothingHeld);
         }
-        Command::Release.write(&mut self.output).map_err(|_| Refusal::Unwritable)?;
+        Command::Release.write(&mut self.output).expect("a line");
         self.locks -= 1;
         self.asked = Some(Asked::Release);
         Ok(())

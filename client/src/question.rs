@@ -41,6 +41,9 @@ impl std::fmt::Display for NoAnswer {
         match self {
             NoAnswer::Io(e) => e.fmt(f),
             NoAnswer::Unknown => f.write_str("this server can't tell: it knows STATS FULL only"),
+            NoAnswer::Refused(answer) if answer.starts_with("HTTP/") => {
+                write!(f, "answered {:?}: that is an HTTP server", beginning(answer))
+            }
             NoAnswer::Refused(answer) => write!(f, "answered {:?}", beginning(answer)),
         }
     }
@@ -148,7 +151,8 @@ fn not_admitted(e: io::Error) -> io::Error {
     if !matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) {
         return e;
     }
-    let why = "closed the connection; its --allow or --max-connections may not admit us";
+    let why = "closed the connection; its --allow, --max-connections or \
+        --max-connections-per-ip may not admit us";
     io::Error::new(e.kind(), why)
 }
 

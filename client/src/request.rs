@@ -76,6 +76,10 @@ impl LockRequest {
     /// How long the server lets this request wait: a time in whole seconds. `None` is
     /// for ever.
     pub fn wait(&self) -> Option<Duration> {
+    pub(crate) fn has_limit_of_zero(&self) -> bool {
+        self.workers == 0 || self.max_queue == 0
+    }
+
         self.timeout.map(|_| Duration::from_secs(self.timeout_s()))
     }
 
@@ -95,7 +99,7 @@ impl LockRequest {
             max_queue: self.max_queue.min(UNLIMITED),
             timeout_s: self.timeout_s(),
         };
-        if self.workers == 0 || self.max_queue == 0 || key.is_empty() {
+        if self.has_limit_of_zero() || key.is_empty() {
             return None;
         }
         Command::Acquire(request).write(out).ok()

@@ -212,6 +212,52 @@ fn odd_keys_are_locked_or_refused() {
 }
 
 #[test]
+fn a_key_that_begins_with_a_hyphen_stands_behind_two() {
+    let server = Server::start();
+    let nested = binary().to_str().expect("text");
+    for key in ["-x", "--any", "-"] {
+        let said = run(&server, &["--", key, "--", nested, "key", "--", key]);
+        assert_eq!(said.code, Some(0), "{key}: {}", said.stderr);
+        assert!(said.stdout.starts_with(&format!("key: {key}\nholders: 1\n")), "{}", said.stdout);
+    }
+    let said = run(&server, &["--", "-x", "--", "printf", "%s,", "a", "--", "-b"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "a,--,-b,"), "{}", said.stderr);
+    for words in [&["--", "true"][..], &["--", "k", "--"], &["--", "k", "true"]] {
+        let said = run(&server, words);
+        assert_eq!(said.code, Some(64), "{words:?}");
+        assert!(said.stderr.contains("no KEY"), "{words:?}: {}", said.stderr);
+    }
+    // An empty one is no reason to take the command's first word.
+    assert_eq!(run(&server, &["", "--", "env", "--", "true"]).code, Some(64));
+}
+
+#[test]
+fn a_request_that_can_not_be_made_says_what_is_wrong_with_it() {
+    let server = Server::start();
+    for (key, why) in [
+        ("", "the key is empty"),
+        ("a\nRELEASE", "the key has a line end"),
+        (&"x".repeat(5000), "the key is too long"),
+    ] {
+        let said = run(&server, &[key, "--", "true"]);
+        assert_eq!(said.code, Some(64), "{key:?}");
+        assert!(said.stderr.contains(&format!("{why}; \"true\" was not run")), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn a_command_without_the_hyphens_before_it_gets_a_hint() {
+    let server = Server::start();
+    for words in [&["k", "true"][..], &["-t", "5", "k", "ls", "-l"]] {
+        let said = run(&server, words);
+        assert_eq!(said.code, Some(64), "{words:?}");
+        assert!(said.stderr.contains("put -- before the command"), "{}", said.stderr);
+    }
+    let said = run(&server, &["--anny", "k", "true"]);
+    assert!(said.stderr.contains("'--any'"), "{}", said.stderr);
+}
+
+#[test]
 fn limits_may_be_huge_and_not_negative() {
     for server in crate::command::servers() {
         for limits in [["-n", "4294967295"], ["-q", "4294967295"], ["-t", "1e30"], ["-t", "inf"]] {

@@ -63,6 +63,30 @@ fn lists_become_objects() {
     assert_eq!(json(&ask(&server, &["clients", "--json"]))["connections"], 9);
 }
 
+/// Who may be wrong, and in what.
+#[test]
+fn what_is_no_answer_is_told_with_its_cause() {
+    let http = Server::start_with(&["--http", "127.0.0.1:0"]);
+    let page = http.log.wait_for("HTTP on ");
+    let (_, page) = page.rsplit_once("HTTP on ").expect("an address");
+    let full = Server::start_with(&["--max-connections-per-ip", "1"]);
+    let _client = full.connect();
+    let not_admitted = "--allow, --max-connections or --max-connections-per-ip";
+    for (server, code, why) in [
+        (page, 76, "that is an HTTP server"),
+        (&full.address().to_string(), 75, not_admitted),
+        ("127.0.0.1:1", 75, "Connection refused"),
+    ] {
+        for arguments in [&["stats"][..], &["keys"], &["check"]] {
+            let said = ask(server, arguments);
+            let code = if arguments == ["check"] { 2 } else { code };
+            assert_eq!(said.code, Some(code), "{server} {arguments:?}");
+            let told = said.stdout + &said.stderr;
+            assert!(told.contains(why), "{server} {arguments:?}: {told}");
+        }
+    }
+}
+
 #[test]
 fn check_judges_as_a_plugin() {
     let server = scripted(lists);
@@ -227,6 +251,7 @@ fn our_daemon_tells_who_holds_what() {
         let said = ask(&address, &["key", key]);
         assert_eq!(said.code, Some(code), "{key:?}: {}", said.stderr);
     }
+    assert_eq!(json(&ask(&address, &["key", "--json", "--", "-x"]))["key"], "-x");
     assert_eq!(json(&ask(&address, &["clients", "--json"]))["rows"][0]["holds"], 1);
     let odd = crate::command::run(
         &server,

@@ -106,13 +106,25 @@ pub(super) struct RunOptions {
     #[arg(short, long)]
     verbose: bool,
 
-    /// What to lock.
-    #[arg(value_name = "KEY")]
-    key: OsString,
+    /// What to lock. For one that begins with a hyphen: run [OPTIONS] -- KEY -- COMMAND
+    #[arg(value_name = "KEY", required_unless_present = "command")]
+    key: Option<OsString>,
 
     /// The command and its arguments.
     #[arg(value_name = "COMMAND", required = true, last = true)]
     command: Vec<OsString>,
+}
+
+impl RunOptions {
+    /// With the key of `-- KEY -- COMMAND`, all of which clap takes for the command. `None`
+    /// if there is no key.
+    pub(super) fn with_key(mut self) -> Option<RunOptions> {
+        if self.key.is_none() && self.command.len() > 2 && self.command[1] == "--" {
+            self.key = Some(self.command.remove(0));
+            self.command.remove(0);
+        }
+        self.key.is_some().then_some(self)
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -189,7 +201,7 @@ fn client(servers: Vec<ServerName>, options: &RunOptions) -> Client {
 }
 
 fn request(options: &RunOptions) -> Result<LockRequest, String> {
-    let key = options.key.as_bytes();
+    let key = options.key.as_deref().unwrap_or_default().as_bytes();
     let key = match options.hash_slots {
         Some(slots) => key_in_slots(key, slots).ok_or("with --hash-slots, KEY is TYPE:REST")?,
         None => key.to_vec(),
