@@ -67,7 +67,8 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// List the keys that exist now, those with the most waiters first.
+    /// List the keys that exist now, those with the most waiters first, then those that are
+    /// held for longest.
     Keys(Rows),
     /// Show who holds a key and who waits for it.
     Key {
@@ -119,7 +120,7 @@ enum What {
 /// Options of lists.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Rows {
-    /// How many rows.
+    /// How many rows. A server lists 200 at most, and says how many there are.
     #[arg(value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     /// As JSON, an object for each server.
@@ -220,9 +221,7 @@ fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
 }
 
 fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
-    let list = |name: &str, rows: Rows| {
-        showing::show(&servers, &format!("{name} {}", rows.rows), rows.json)
-    };
+    let list = |name: &str, rows: Rows| showing::list(&servers, name, rows.rows, rows.json);
     match what {
         What::Run(options) => match options.with_key() {
             Some(options) => run::run(servers, &options),

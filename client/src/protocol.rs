@@ -21,6 +21,10 @@ use lines::{Line, Lines};
 use numbers::{parse_number, saturating_u32};
 use std::fmt;
 
+/// The largest number that every server understands, which stands for none; the C daemon
+/// counts in 32 bits.
+pub const UNLIMITED: u32 = i32::MAX as u32;
+
 /// Whose work a waiter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

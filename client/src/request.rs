@@ -1,10 +1,7 @@
 //! What a client asks for: a key and its limits.
 
-use crate::protocol::{Acquire, Command, Mode};
+use crate::protocol::{Acquire, Command, Mode, UNLIMITED};
 use std::time::Duration;
-
-/// The largest limit that every server understands; the C daemon counts in 32 bits.
-const UNLIMITED: u32 = i32::MAX as u32;
 
 /// A request for a lock: its key, and the limits under which it is granted.
 ///
@@ -76,11 +73,11 @@ impl LockRequest {
     /// How long the server lets this request wait: a time in whole seconds. `None` is
     /// for ever.
     pub fn wait(&self) -> Option<Duration> {
-    pub(crate) fn has_limit_of_zero(&self) -> bool {
-        self.workers == 0 || self.max_queue == 0
+        self.timeout.map(|_| Duration::from_secs(self.timeout_s()))
     }
 
-        self.timeout.map(|_| Duration::from_secs(self.timeout_s()))
+    pub(crate) fn has_limit_of_zero(&self) -> bool {
+        self.workers == 0 || self.max_queue == 0
     }
 
     fn timeout_s(&self) -> u64 {

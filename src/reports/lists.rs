@@ -4,10 +4,11 @@
 
 use super::shown::{Brief, ROWS_MAX, View, brief_or_dash};
 use super::survey::Survey;
+use crate::engine::Time;
 use crate::engine::summary::{Ranked, Ranking};
 use crate::engine::view::{LockView, PoolView};
 use crate::engine::windows::Closed;
-use crate::protocol::{Mode, Span, Subject, key_text};
+use crate::protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 use std::fmt::Write as _;
 
 /// How many holders, and how many waiters of each kind, `STATS KEY` lists: so many that the
@@ -18,6 +19,9 @@ const LOCKS_MAX: usize = 120;
 const TOP_ROWS: usize = 20;
 
 const NS_PER_S: f64 = 1e9;
+
+/// A client that waits for so long means for ever.
+const UNLIMITED_NS: u64 = UNLIMITED as u64 * 1_000_000_000;
 
 /// Appends a line. Writing to a `String` never fails.
 macro_rules! line {
@@ -63,16 +67,16 @@ pub(super) fn key(view: &View, key: &[u8]) -> String {
     line!(text, "key: {}", key_text(key));
     let max_hold_ns = view.engine.hold_s_max(key).map(|s| u64::from(s) * 1_000_000_000);
     let max_hold = brief_or_dash(max_hold_ns);
-    let Some(pool) = view.engine.pool(key) else {
-        line!(text, "holders: 0\nfor_me: 0\nfor_anyone: 0\nmax_hold: {max_hold}");
-        return text;
-    };
-    line!(text, "holders: {}", pool.holders().len());
-    line!(text, "for_me: {}", pool.waiters_for_me().len());
-    line!(text, "for_anyone: {}", pool.waiters_for_anyone().len());
+    let pool = view.engine.pool(key);
+    let (holders, for_me, for_anyone) = pool.map_or((0, 0, 0), |pool| {
+        (pool.holders().len(), pool.waiters_for_me().len(), pool.waiters_for_anyone().len())
+    });
+    line!(text, "holders: {holders}\nfor_me: {for_me}\nfor_anyone: {for_anyone}");
     line!(text, "max_hold: {max_hold}");
     line!(text, "what   mode   since                    for         left        client  address");
-    list_locks(&mut text, view, pool);
+    if let Some(pool) = pool {
+        list_locks(&mut text, view, pool);
+    }
     text
 }
 
@@ -94,7 +98,11 @@ fn list_locks(text: &mut String, view: &View, pool: PoolView) {
 fn described(view: &View, lock: LockView) -> String {
     let mode = word(lock.mode());
     let (since, age) = (view.wall(lock.since()), Brief(view.age_ns(lock.since())));
-    let left = brief_or_dash(lock.deadline().map(|deadline| deadline.ns_since(view.now)));
+    let is_endless = |deadline: &Time| deadline.ns_since(lock.since()) >= UNLIMITED_NS;
+    let left = match lock.deadline() {
+        Some(deadline) if is_endless(&deadline) => "unlimited".to_owned(),
+        deadline => brief_or_dash(deadline.map(|deadline| deadline.ns_since(view.now))),
+    };
     let client = format!("#{}", lock.client().serial);
     format!("{mode:6} {since} {age:11} {left:11} {client:7} {}", view.peer(lock.client()))
 }
@@ -178,9 +186,11 @@ fn list_top(
     let not_listed = ranking.not_listed(TOP_ROWS, sampled_unit);
     line!(text, "not_listed: none above {}", bound(not_listed));
     let name = if subject == Subject::Keys { "key" } else { "address" };
+    // Another column is of requests, too: those since the entry got its place.
+    let first = if by == "requests" { "count" } else { by };
     line!(
         text,
-        "{by:>9}   error requests acquired     done  refused timed_out      waited        held {name}"
+        "{first:>9}   error requests acquired     done  refused timed_out      waited        held {name}"
     );
     for ranked in ranking.rows.iter().take(TOP_ROWS) {
         let columns = &ranked.columns;

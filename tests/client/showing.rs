@@ -63,6 +63,27 @@ fn lists_become_objects() {
     assert_eq!(json(&ask(&server, &["clients", "--json"]))["connections"], 9);
 }
 
+#[test]
+fn a_list_that_is_shorter_than_asked_for_says_so() {
+    let server = scripted(|question| match question {
+        "STATS KEYS 1000" => "keys: 2 of 5002\nholders key\n1 a\n1 b\n\n".to_owned(),
+        question => lists(question),
+    });
+    for options in [&["keys", "1000"][..], &["keys", "1000", "--json"]] {
+        let said = ask(&server, options);
+        assert_eq!(said.code, Some(0));
+        assert!(
+            said.stderr.contains("2 of 5002: no list of this server has more"),
+            "{}",
+            said.stderr
+        );
+    }
+    // Neither is one with all rows, nor one with as many as were asked for.
+    for options in [&["keys", "2"][..], &["clients", "7"]] {
+        assert_eq!(ask(&server, options).stderr, "");
+    }
+}
+
 /// Who may be wrong, and in what.
 #[test]
 fn what_is_no_answer_is_told_with_its_cause() {
@@ -238,6 +259,23 @@ fn help_is_sensible_without_a_terminal() {
 }
 
 #[test]
+fn a_wait_without_an_end_has_no_number_of_seconds_left() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    for (timeout, is_endless) in [("600", false), ("2147483647", true), ("99999999999", true)] {
+        let [mut holder, mut waiter] = [server.connect(), server.connect()];
+        assert_eq!(holder.ask(&format!("ACQ4ME for{timeout} 1 1 0")), "LOCKED");
+        waiter.send(&format!("ACQ4ME for{timeout} 1 9 {timeout}"));
+        waiter.settle();
+        let key = format!("for{timeout}");
+        let text = ask(&address, &["key", &key]).stdout;
+        assert_eq!(text.contains(" unlimited "), is_endless, "{text}");
+        let row = json(&ask(&address, &["key", &key, "--json"]))["rows"][1].take();
+        assert_eq!(row["left"].is_null(), is_endless, "{row}");
+    }
+}
+
+#[test]
 fn our_daemon_tells_who_holds_what() {
     let server = Server::start();
     let address = server.address().to_string();
@@ -251,6 +289,7 @@ fn our_daemon_tells_who_holds_what() {
         let said = ask(&address, &["key", key]);
         assert_eq!(said.code, Some(code), "{key:?}: {}", said.stderr);
     }
+    assert_eq!(json(&ask(&address, &["key", "nosuch", "--json"]))["rows"], Value::Array(vec![]));
     assert_eq!(json(&ask(&address, &["key", "--json", "--", "-x"]))["key"], "-x");
     assert_eq!(json(&ask(&address, &["clients", "--json"]))["rows"][0]["holds"], 1);
     let odd = crate::command::run(

@@ -194,6 +194,70 @@ fn a_silent_server_keeps_neither_the_next_one_nor_its_own_lists_secret() {
     assert!(is_so, "the second is asked only when the first one has no question");
 }
 
+/// As many rows as a server lists, of more.
+fn crowded(question: &str) -> String {
+    let row = format!("{:4} 0 1 2 3 4 5 6.000s 7.000s {LONG_KEY}\n", 12);
+    match question {
+        "STATS KEYS 200" => format!("keys: 1 of 5002\nholders key\n1 {LONG_KEY}\n\n"),
+        "STATS TOP minute keys" => format!(
+            "by_requests: 1 of 612\ntoo_low_by: at most 0\n\
+             count error requests acquired done refused timed_out waited held key\n{row}\n"
+        ),
+        question => lists(question),
+    }
+}
+
+/// 40 characters: half of a terminal.
+const LONG_KEY: &str = "enwiki:pcache:idhash:1234567-0!canonical";
+
+#[test]
+fn a_key_keeps_half_of_the_width() {
+    let Some(terminal) = top(&scripted(crowded)) else { return };
+    terminal.press(&["h"]);
+    terminal.resize(80, 24);
+    let names = |screen: &str| -> Vec<String> {
+        let names = screen.lines().find(|line| line.ends_with(" key")).unwrap_or_default();
+        names.split_whitespace().map(str::to_owned).collect()
+    };
+    terminal.shows(|screen| screen.contains(LONG_KEY) && names(screen).contains(&"refused".into()));
+    terminal.resize(60, 24);
+    terminal.shows(|screen| screen.contains(&LONG_KEY[..30]) && !screen.contains(LONG_KEY));
+    // What is sorted by is shown.
+    assert!(!names(&terminal.screen()).iter().any(|name| name.starts_with("error")));
+    terminal.press(&[">", ">"]);
+    terminal.shows(|screen| screen.contains(&LONG_KEY[..30]) && screen.contains(" errorv "));
+    terminal.resize(140, 24);
+    terminal.shows(|screen| names(screen).len() == 10);
+}
+
+#[test]
+fn it_says_how_many_a_list_leaves_out() {
+    let Some(terminal) = top(&scripted(crowded)) else { return };
+    terminal.shows(|screen| screen.contains("[k keys now: 1 of 5002]"));
+    terminal.press(&["h"]);
+    terminal.shows(|screen| screen.contains("[h hot keys: 1 of 612]"));
+    terminal.press(&["o"]);
+    terminal.shows(|screen| screen.contains("[o oldest holders: 1 of 2]"));
+    terminal.resize(40, 24);
+    terminal.shows(|screen| screen.contains("[o oldest holders: 1 of 2]"));
+}
+
+/// They stay where they are, with their age.
+#[test]
+fn numbers_of_a_daemon_that_hangs_are_old() {
+    let server = Server::start();
+    let mut client = server.connect();
+    assert_eq!(client.ask("ACQ4ME article:hot 1 9 0"), "LOCKED");
+    let Some(terminal) = top(&server.address().to_string()) else { return };
+    let is_there = |screen: &str| screen.contains("article:hot") && screen.contains("keys 1 ");
+    terminal.shows(is_there);
+    server.signal(Signal::STOP);
+    terminal.shows(|screen| is_there(screen) && screen.contains(" s ago: up 0 days"));
+    terminal.shows(|screen| is_there(screen) && screen.contains("no answer within 5 seconds"));
+    server.signal(Signal::CONT);
+    terminal.shows(|screen| is_there(screen) && !screen.contains(" s ago"));
+}
+
 #[test]
 fn of_the_c_daemon_it_shows_what_that_tells() {
     let Some(reference) = Server::reference() else { return };

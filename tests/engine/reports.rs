@@ -149,7 +149,9 @@ fn one_key_shows_each_holder_and_waiter() {
     let text = asked(&mut engine(), "KEY b\\x5c\\xff", at_ms(1_000), false);
     assert!(text.starts_with("key: b\\x5c\\xff\nholders: 1\n"), "{text}");
     let text = asked(&mut engine(), "KEY A", at_ms(1_000), false);
-    assert_eq!(text, "key: A\nholders: 0\nfor_me: 0\nfor_anyone: 0\nmax_hold: -\n\n");
+    let expected = "key: A\nholders: 0\nfor_me: 0\nfor_anyone: 0\nmax_hold: -\n\
+        what   mode   since                    for         left        client  address\n\n";
+    assert_eq!(text, expected);
 }
 
 /// So an operator learns which limit a key has before somebody holds it.

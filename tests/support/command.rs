@@ -111,7 +111,7 @@ pub(crate) fn lists(question: &str) -> String {
             "{\"uptime_s\":190.5,\"oldest_hold_s\":12.5,\
              \"oldest_holds\":[{\"key\":\"article:stuck\",\"held_s\":12.5,\"kind\":\"me\",\
              \"waiters\":2,\"client\":7,\"address\":\"10.0.0.9:4711\"}],\
-             \"counters\":{\"waiting_workers\":7,\"full_queues\":4,\"processing_workers\":3}}\n\n"
+             \"counters\":{\"waiting_workers\":7,\"full_queues\":4,\"processing_workers\":3,\"hashtable_entries\":2}}\n\n"
         }
         _ => "ERROR WRONG_STAT\n",
     }

@@ -22,7 +22,12 @@ pub(super) const AFTER_HELP: &str = "\
 Keys: k keys that exist now, h hot keys of the last minute, o oldest holders, c clients,
 s slow holds and waits; < and > choose the column to sort by, r reverses; arrows, Page Up
 and Page Down scroll; n next server; q quits. Without a terminal, prints one screen and
-ends.";
+ends.
+
+A server lists the 200 keys with the most waiters, of equally many those that are held
+for longest; 200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` says that there
+are more, which are not sorted either. Columns that have no room are left out, but not
+the one to sort by.";
 
 /// How soon a key or a new size is noticed at the latest, and news are shown.
 const TICK: Duration = Duration::from_millis(100);
@@ -125,6 +130,7 @@ struct Looking<'a> {
     askers: Vec<Option<Asker>>,
     server: usize,
     told: Told,
+    told_at: Instant,
     interval: Duration,
     /// When to ask again; `None` while an answer is awaited.
     due: Option<Instant>,
@@ -134,7 +140,9 @@ impl<'a> Looking<'a> {
     fn at_first_of(servers: &'a [ServerName], list: List, interval: Duration) -> Self {
         let askers = servers.iter().map(|_| None).collect();
         let told = Told::nothing_yet(servers[0].as_str(), list);
-        let mut looking = Looking { servers, askers, server: 0, told, interval, due: None };
+        let told_at = Instant::now();
+        let mut looking =
+            Looking { servers, askers, server: 0, told, told_at, interval, due: None };
         looking.ask(list);
         looking
     }
@@ -162,16 +170,27 @@ impl<'a> Looking<'a> {
         self.ask(list);
     }
 
+    /// What was told before a trouble stays, and gets older.
+    fn take(&mut self, told: Told) {
+        if told.trouble.is_some() && self.told.full.is_some() {
+            self.told.trouble = told.trouble;
+        } else {
+            (self.told, self.told_at) = (told, Instant::now());
+        }
+    }
+
     /// Asks when it is time. True if there is something new to show.
     fn hear(&mut self) -> bool {
         let list = self.told.list_asked;
         // An answer that was asked for before another list was chosen is none.
         let news = self.asker().answers.try_iter().filter(|told| told.list_asked == list).last();
-        let is_new = news.is_some();
+        let mut is_new = news.is_some();
         if let Some(told) = news {
-            self.told = told;
             self.due = Some(Instant::now() + self.interval);
+            self.take(told);
         }
+        let age_s = self.told_at.elapsed().as_secs();
+        is_new |= std::mem::replace(&mut self.told.age_s, age_s) != age_s;
         if self.due.is_some_and(|due| Instant::now() >= due) {
             self.ask(list);
         }

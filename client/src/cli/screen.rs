@@ -38,15 +38,15 @@ impl List {
         }
     }
 
-    /// What to ask, after `STATS `.
+    /// What to ask, after `STATS `. No list has more than 200 rows.
     pub(super) fn question(self) -> &'static str {
         match self {
-            List::Keys => "KEYS 500",
+            List::Keys => "KEYS 200",
             List::Hot => "TOP minute keys",
             // `KEYS` has those with the most waiters, and not who holds them.
             List::Holders => "JSON",
-            List::Clients => "CLIENTS 500",
-            List::Slow => "SLOW 500",
+            List::Clients => "CLIENTS 200",
+            List::Slow => "SLOW 200",
         }
     }
 }
@@ -65,12 +65,22 @@ pub(super) struct Told {
     pub(super) has_lists: bool,
     /// Why there is nothing newer.
     pub(super) trouble: Option<String>,
+    /// How old all this is.
+    pub(super) age_s: u64,
 }
 
 impl Told {
     pub(super) fn nothing_yet(server: &str, list_asked: List) -> Told {
-        let (server, has_lists) = (server.to_owned(), true);
-        Told { server, full: None, before: None, list_asked, list: None, has_lists, trouble: None }
+        Told {
+            server: server.to_owned(),
+            full: None,
+            before: None,
+            list_asked,
+            list: None,
+            has_lists: true,
+            trouble: None,
+            age_s: 0,
+        }
     }
 
     fn table(&self) -> Option<&Table> {
@@ -100,6 +110,13 @@ pub(super) enum Look {
 
 const COLUMN_WIDTH_MAX: usize = 40;
 
+/// From what age on it is shown: between two looks, numbers are a second old.
+const AGE_S_MIN: u64 = 2;
+
+/// The columns of all lists; where not all fit, those that stand first here are shown.
+const COLUMNS: &str = "took when what ended count refused timed_out waited held waiters acquired done \
+    for_anyone for_me oldest_hold holders oldest_wait connections waits holds address client";
+
 const HELP: &str = "q quit  k h o c s lists  < > sort  r reverse  arrows scroll  n next server";
 
 /// The lines of the screen, at most `height` of them, each at most `width` wide.
@@ -109,9 +126,9 @@ pub(super) fn screen(
     width: usize,
     height: usize,
 ) -> Vec<(Look, String)> {
-    let mut lines = head(told, chosen.list);
+    let mut lines = head(told, chosen.list, width);
     match told.table() {
-        Some(table) => lines.extend(list(table, chosen)),
+        Some(table) => lines.extend(list(table, chosen, width)),
         None if told.has_lists => {}
         None => lines.extend(all_of(told)),
     }
@@ -125,20 +142,20 @@ pub(super) fn screen(
 }
 
 /// What stands above the list.
-fn head(told: &Told, list: List) -> Vec<(Look, String)> {
+fn head(told: &Told, list: List, width: usize) -> Vec<(Look, String)> {
     let mut lines = vec![(Look::Bold, title(told)), (Look::Plain, state(told))];
     lines.push((Look::Plain, rates(told)));
     if let Some(trouble) = &told.trouble {
         lines.push((Look::Alarming, trouble.clone()));
     }
-    lines.push((Look::Plain, tabs(list)));
+    lines.push((Look::Plain, tabs(told, list, width)));
     lines
 }
 
 /// How many rows of a list a screen of this height shows, besides the names of columns
 /// and the help; at least one, so that each key moves something.
 pub(super) fn rows_that_fit(told: &Told, height: usize) -> usize {
-    height.saturating_sub(head(told, told.list_asked).len() + 2).max(1)
+    height.saturating_sub(head(told, told.list_asked, 0).len() + 2).max(1)
 }
 
 /// How many rows can be scrolled off before the last one is shown.
@@ -149,7 +166,11 @@ pub(super) fn rows_beyond(told: &Told, height: usize) -> usize {
 
 fn title(told: &Told) -> String {
     let uptime = told.full.as_ref().and_then(|full| full.value("uptime")).unwrap_or("-");
-    format!("poolcounter top  {}  up {uptime}", told.server)
+    let age = match told.age_s {
+        age_s if age_s >= AGE_S_MIN && told.full.is_some() => format!("{age_s} s ago: "),
+        _ => String::new(),
+    };
+    format!("poolcounter top  {}  {age}up {uptime}", told.server)
 }
 
 fn state(told: &Told) -> String {
@@ -179,15 +200,23 @@ fn rates(told: &Told) -> String {
     )
 }
 
-fn tabs(chosen: List) -> String {
-    let tab = |list: &List| match *list == chosen {
-        true => format!("[{} {}]", list.key(), list.title()),
-        false => format!(" {} {} ", list.key(), list.title()),
+/// The lists. Where there is no room for all titles, only that of the chosen one.
+fn tabs(told: &Told, chosen: List, width: usize) -> String {
+    let listed = told.list.as_ref().and_then(Answer::listed).filter(|(listed, all)| listed < all);
+    let count = listed.map_or(String::new(), |(listed, all)| format!(": {listed} of {all}"));
+    let tabs = |has_titles: bool| -> String {
+        let tab = |list: &List| match *list == chosen {
+            true => format!("[{} {}{count}]", list.key(), list.title()),
+            false if has_titles => format!(" {} {} ", list.key(), list.title()),
+            false => format!(" {} ", list.key()),
+        };
+        List::ALL.iter().map(tab).collect()
     };
-    List::ALL.iter().map(tab).collect::<Vec<_>>().join("  ")
+    let all = tabs(true);
+    if all.trim_end().len() <= width { all } else { tabs(false) }
 }
 
-fn list(table: &Table, chosen: &Chosen) -> Vec<(Look, String)> {
+fn list(table: &Table, chosen: &Chosen, width: usize) -> Vec<(Look, String)> {
     let mut rows: Vec<&Vec<String>> = table.rows.iter().collect();
     let column = chosen.column.filter(|&column| column < table.columns.len());
     if let Some(column) = column {
@@ -196,35 +225,59 @@ fn list(table: &Table, chosen: &Chosen) -> Vec<(Look, String)> {
     if chosen.is_reversed {
         rows.reverse();
     }
-    let widths: Vec<usize> = (0..table.columns.len()).map(|n| width_of(table, n)).collect();
-    let heads = table.columns.iter().enumerate().map(|(number, name)| match column {
-        Some(column) if column == number && chosen.is_reversed => format!("{name}^"),
-        Some(column) if column == number => format!("{name}v"),
+    let mark = if chosen.is_reversed { "^" } else { "v" };
+    let names = table.columns.iter().enumerate().map(|(number, name)| match column {
+        Some(column) if column == number => format!("{name}{mark}"),
         _ => name.clone(),
     });
-    let mut lines = vec![(Look::Reversed, aligned(heads, &widths))];
-    let shown = rows.iter().skip(chosen.skipped);
-    lines.extend(shown.map(|row| (Look::Plain, aligned(row.iter().cloned(), &widths))));
+    let names: Vec<String> = names.collect();
+    let width_of = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0).max(names[column].len()).min(COLUMN_WIDTH_MAX)
+    };
+    let widths: Vec<usize> = (0..names.len()).map(width_of).collect();
+    let shown = columns_that_fit(table, column, &widths, width);
+    let mut lines = vec![(Look::Reversed, aligned(&names, &shown, &widths))];
+    let rows = rows.into_iter().skip(chosen.skipped);
+    lines.extend(rows.map(|row| (Look::Plain, aligned(row, &shown, &widths))));
     lines
 }
 
-/// One more than the name, for the mark of the order. What is longer than any server's
-/// numbers are is not aligned.
-fn width_of(table: &Table, column: usize) -> usize {
-    let cells = table.rows.iter().map(|row| row[column].chars().count());
-    let widest = cells.max().unwrap_or(0).max(table.columns[column].len() + 1);
-    widest.min(COLUMN_WIDTH_MAX)
+/// The last column, which has half of the width at least, and of the others the chosen one
+/// and the most important ones.
+fn columns_that_fit(
+    table: &Table,
+    chosen: Option<usize>,
+    widths: &[usize],
+    width: usize,
+) -> Vec<usize> {
+    let importance = |&number: &usize| {
+        let place = COLUMNS.split(' ').position(|name| name == table.columns[number]);
+        (chosen != Some(number), place.unwrap_or(usize::MAX))
+    };
+    let last = widths.len().saturating_sub(1);
+    let mut columns: Vec<usize> = (0..last).collect();
+    columns.sort_by_key(importance);
+    let mut room = width / 2;
+    columns.retain(|&number| {
+        let left = room.checked_sub(widths[number] + 1);
+        room = left.unwrap_or(room);
+        left.is_some()
+    });
+    columns.extend((last < widths.len()).then_some(last));
+    columns.sort_unstable();
+    columns
 }
 
-/// Numbers to the right, the name in the last column to the left.
-fn aligned(cells: impl Iterator<Item = String>, widths: &[usize]) -> String {
-    let cells: Vec<String> = cells.collect();
+/// Numbers to the right, the name in the last column to the left. What is longer than any
+/// server's numbers are is not aligned.
+fn aligned(cells: &[String], shown: &[usize], widths: &[usize]) -> String {
     let last = widths.len().saturating_sub(1);
-    let cell = |(number, text): (usize, &String)| match number == last {
-        true => text.clone(),
-        false => format!("{text:>width$}", width = widths[number]),
+    let cell = |&number: &usize| match (number == last, &cells[number]) {
+        (true, text) => text.clone(),
+        (false, text) => format!("{text:>width$}", width = widths[number]),
     };
-    cells.iter().enumerate().map(cell).collect::<Vec<_>>().join(" ")
+    shown.iter().map(cell).collect::<Vec<_>>().join(" ")
 }
 
 /// Large numbers and long times first, then names by the alphabet.
@@ -285,6 +338,32 @@ mod tests {
         assert!(last(Some(1), false).ends_with(" a"), "the longest time comes first");
         assert!(last(Some(1), true).ends_with(" b"));
         assert!(last(Some(2), false).ends_with(" b"), "names by the alphabet");
+    }
+
+    #[test]
+    fn the_most_important_columns_have_half_of_the_width() {
+        let table = "mode held waiters other key\nme 1.000s 12 3 abc\n";
+        let told = Told { list: Some(Answer::read(table)), ..told() };
+        let names = |column, width| {
+            let chosen = Chosen { list: List::Keys, column, is_reversed: false, skipped: 0 };
+            let lines = screen(&told, &chosen, width, 20);
+            let (_, names) = lines[lines.len() - 3].clone();
+            names.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names(None, 52), "mode held waiters other key");
+        assert_eq!(names(None, 51), "mode held waiters key", "an unknown one goes first");
+        assert_eq!(names(None, 16), "held key");
+        assert_eq!(names(Some(3), 16), "otherv key", "the one to sort by stays");
+        assert_eq!(names(None, 1), "k");
+    }
+
+    #[test]
+    fn the_age_is_that_of_numbers() {
+        let title = |told: Told| shown(&told, None, false).remove(0);
+        let old = title(Told { age_s: 12, ..told() });
+        assert_eq!(old, "poolcounter top  wiki1  12 s ago: up 0 days, 0h 3m 10s");
+        assert!(!title(Told { age_s: 1, ..told() }).contains("ago"));
+        assert!(!title(Told { age_s: 12, full: None, ..told() }).contains("ago"));
     }
 
     #[test]

@@ -22,11 +22,16 @@ const TIMES: [(&str, &str); 8] = [
     ("wasted timeout time", "wasted_timeout"),
 ];
 
-/// Prints each server's answer to `STATS words`.
-pub(super) fn show(servers: &[ServerName], words: &str, as_json: bool) -> ExitCode {
+/// Prints each server's list of this name; says so if it has fewer rows than are wanted and
+/// than there are.
+pub(super) fn list(servers: &[ServerName], name: &str, rows: u32, as_json: bool) -> ExitCode {
     print_each(servers, |questions| {
-        let text = questions.ask(words)?;
-        Ok(if as_json { Shown::Json(Answer::read(&text).json()) } else { Shown::Text(text) })
+        let text = questions.ask(&format!("{name} {rows}"))?;
+        let answer = Answer::read(&text);
+        let listed = answer.listed().filter(|&(listed, all)| listed < all.min(rows.into()));
+        let note = listed.map(|(n, all)| format!("{n} of {all}: no list of this server has more"));
+        let shown = if as_json { Shown::Json(answer.json()) } else { Shown::Text(text) };
+        Ok((shown, note))
     })
 }
 
@@ -40,16 +45,24 @@ pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> Exi
     let key = key_on_the_wire(key);
     let key = key_from_text(&key).unwrap_or(key);
     // As text: a carriage return would be taken for a part of the line's end.
-    show(servers, &format!("KEY {}", key_text(&key)), as_json)
+    let words = format!("KEY {}", key_text(&key));
+    print_each(servers, |questions| {
+        let text = questions.ask(&words)?;
+        let json = || Answer::read(&text).json();
+        Ok((if as_json { Shown::Json(json()) } else { Shown::Text(text) }, None))
+    })
 }
 
 /// Prints the statistics of each server. As JSON: all that the server tells, and of an
 /// older one what `STATS FULL` has, under the same names.
 pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
-    if !as_json {
-        return show(servers, "FULL", false);
-    }
-    print_each(servers, |questions| everything(questions).map(Shown::Json))
+    print_each(servers, |questions| {
+        let shown = match as_json {
+            true => Shown::Json(everything(questions)?),
+            false => Shown::Text(questions.ask("FULL")?),
+        };
+        Ok((shown, None))
+    })
 }
 
 /// `STATS JSON`, or the part of it that an older server tells.
@@ -76,24 +89,20 @@ enum Shown {
     Json(Value),
 }
 
+/// What a server answers, and what there is to say about it.
+type Said = (Shown, Option<String>);
+
 /// Prints what each server answers; of several, with its name, until it can't be written.
 /// The status is that of the last failure.
 fn print_each(
     servers: &[ServerName],
-    ask: impl Fn(&mut Questions) -> Result<Shown, NoAnswer>,
+    ask: impl Fn(&mut Questions) -> Result<Said, NoAnswer>,
 ) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for server in servers {
         let connected = Questions::connect(server).map_err(NoAnswer::Io);
-        let is_said = match connected.and_then(|mut questions| ask(&mut questions)) {
-            Ok(Shown::Text(text)) if servers.len() == 1 => say(&text),
-            Ok(Shown::Text(text)) => say(&format!("{server}\n{text}\n")),
-            Ok(Shown::Json(mut value)) => {
-                if let Value::Object(object) = &mut value {
-                    object.insert("server".to_owned(), server.as_str().into());
-                }
-                say_json(&value)
-            }
+        let (shown, note) = match connected.and_then(|mut questions| ask(&mut questions)) {
+            Ok(said) => said,
             Err(e) => {
                 complain(&format!("{server}: {e}"));
                 let is_down = matches!(e, NoAnswer::Io(_));
@@ -101,6 +110,17 @@ fn print_each(
                 continue;
             }
         };
+        let is_said = match shown {
+            Shown::Text(text) if servers.len() == 1 => say(&text),
+            Shown::Text(text) => say(&format!("{server}\n{text}\n")),
+            Shown::Json(mut value) => {
+                if let Value::Object(object) = &mut value {
+                    object.insert("server".to_owned(), server.as_str().into());
+                }
+                say_json(&value)
+            }
+        };
+        note.iter().for_each(|note| complain(&format!("{server}: {note}")));
         if !is_said {
             return ExitCode::FAILURE;
         }

@@ -50,9 +50,11 @@ impl Answer {
             let client = format!("#{}", text("client"));
             vec![held, text("kind"), text("waiters"), client, text("address"), text("key")]
         };
-        let rows = told["oldest_holds"].as_array().into_iter().flatten().map(row).collect();
+        let rows: Vec<_> = told["oldest_holds"].as_array().into_iter().flatten().map(row).collect();
+        let keys = &told["counters"]["hashtable_entries"];
+        let values = vec![("keys".to_owned(), format!("{} of {keys}", rows.len()))];
         let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
-        Answer { values: Vec::new(), tables: vec![table] }
+        Answer { values, tables: vec![table] }
     }
 
     pub(super) fn value(&self, name: &str) -> Option<&str> {
@@ -64,13 +66,19 @@ impl Answer {
         seconds(self.value(name)?)
     }
 
+    /// How many rows are listed, and of how many.
+    pub(super) fn listed(&self) -> Option<(u64, u64)> {
+        self.values.iter().find_map(|(_, value)| counts(value))
+    }
+
     /// As an object: the values by their names, and the rows of each table as a list of
     /// objects. Of `3 of 12` remains the 12: the rows tell how many are listed.
     pub(super) fn json(&self) -> Value {
         // Any text may be the name of a key, also one that looks like a number.
-        let json_of = |name: &str, value: &str| match name {
-            "key" => value.into(),
-            _ => json_of(all_of(value)),
+        let json_of = |name: &str, value: &str| match counts(value) {
+            _ if name == "key" => value.into(),
+            Some((_, all)) => all.into(),
+            None => json_of(value),
         };
         let values = self.values.iter().map(|(name, value)| (name.clone(), json_of(name, value)));
         let mut object: Map<String, Value> = values.collect();
@@ -119,21 +127,18 @@ fn named_value(line: &str) -> Option<(&str, &str)> {
     (is_name && !name.is_empty()).then_some((name, value))
 }
 
-/// Of `3 of 12`, the 12.
-fn all_of(value: &str) -> &str {
-    let is_count = |text: &str| text.parse::<u64>().is_ok();
-    match value.split_once(" of ") {
-        Some((listed, all)) if is_count(listed) && is_count(all) => all,
-        _ => value,
-    }
+/// The two of `3 of 12`.
+fn counts(value: &str) -> Option<(u64, u64)> {
+    let (listed, all) = value.split_once(" of ")?;
+    Some((listed.parse().ok()?, all.parse().ok()?))
 }
 
-/// Whole numbers and times become numbers; `-` is nothing.
+/// Whole numbers and times become numbers; `-` is nothing, and so is a time without an end.
 fn json_of(text: &str) -> Value {
     match (text.parse::<u64>(), seconds(text)) {
         (Ok(number), _) => number.into(),
         (Err(_), Some(seconds)) => seconds.into(),
-        (Err(_), None) if text == "-" => Value::Null,
+        (Err(_), None) if text == "-" || text == "unlimited" => Value::Null,
         (Err(_), None) => text.into(),
     }
 }
