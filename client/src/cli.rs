@@ -59,7 +59,9 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Run a command while holding a lock.
-    #[command(after_help = run::AFTER_HELP)]
+    // KEY is not optional, but behind `--` it is not apart from COMMAND.
+    #[command(after_help = run::AFTER_HELP,
+              override_usage = "poolcounter run [OPTIONS] <KEY> -- <COMMAND>...")]
     Run(run::RunOptions),
     /// Print the statistics of the servers.
     Stats {
