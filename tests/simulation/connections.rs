@@ -266,10 +266,10 @@ fn is_for_clients(peer: u32, to: &Local, options: &Options, then: &[Seen]) -> bo
             let then = then.split(|one| *one == Seen::Executed).next().unwrap_or_default();
             let is_closed = then.contains(&Seen::Closed(peer));
             let is_told = then.contains(&Seen::Output(peer));
-            let is_lost = [Seen::WatchFailed(peer), Seen::ReceiveFailed(peer)]
-                .iter()
-                .any(|it| then.contains(it));
-            is_closed && !is_told && !is_lost
+            // An operator may have the number of one that had more to say, and is read at once.
+            let is_other =
+                [Seen::WatchFailed(peer), Seen::ReceiveFailed(peer), Seen::EndReceived(peer)];
+            is_closed && !is_told && !is_other.iter().any(|it| then.contains(it))
         }
         Local::Path(_) => true,
     }
