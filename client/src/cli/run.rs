@@ -106,7 +106,7 @@ pub(super) struct RunOptions {
     #[arg(short, long)]
     verbose: bool,
 
-    /// What to lock. For one that begins with a hyphen: run [OPTIONS] -- KEY -- COMMAND
+    /// What to lock. For one that begins with a hyphen: `run -- KEY -- COMMAND`
     #[arg(value_name = "KEY", required_unless_present = "command")]
     key: Option<OsString>,
 
