@@ -4,6 +4,7 @@ use super::kernel::kernel;
 use super::oracle::Violation;
 use super::play::Play;
 use super::rules::ANSWER_BYTES_MAX;
+use super::sockets::reserved;
 use crate::engine::Time;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ pub(crate) struct Before {
     /// How many clients there were, and listeners.
     pub(super) clients: usize,
     pub(super) listeners: usize,
+    /// How many descriptors were reserved.
+    pub(super) reserved: usize,
     waiting: BTreeMap<u32, Waiting>,
 }
 
@@ -57,7 +60,8 @@ impl Before {
             }
         }
         let began = Time::from_ns(kernel(|k| k.now_ns));
-        Before { began, clients, listeners, waiting }
+        let reserved = play.server.as_ref().map_or(0, |server| reserved(&server.options));
+        Before { began, clients, listeners, reserved, waiting }
     }
 }
 

@@ -215,7 +215,7 @@ pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
 
 /// Descriptors that clients leave to hot restarts and operators, and to HTTP, if that is
 /// served, and to what clients of a Unix socket may pass.
-fn reserved(options: &Options) -> usize {
+pub(super) fn reserved(options: &Options) -> usize {
     let http = listening(|socket| match &socket.local {
         Some(Local::Tcp(address)) => address.port() == HTTP_PORT,
         _ => false,
@@ -231,7 +231,9 @@ pub(crate) fn check_reserve(play: &Play, before: &Before) -> Result<(), Violatio
     let Server { serving, options, .. } = play.server.as_ref().expect("it runs");
     let (clients, listeners) = (serving.clients.len(), serving.listeners.all().len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
-    let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved(options);
+    // An order may open listeners after newcomers were accepted.
+    let reserved = reserved(options).min(before.reserved);
+    let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved;
     // One client is served in any case.
     if clients > before.clients && clients > limit.saturating_sub(others).max(1) {
         return Err(format!("{clients} clients, with {others} other descriptors of {limit}"));
