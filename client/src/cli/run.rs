@@ -106,8 +106,12 @@ pub(super) struct RunOptions {
     #[arg(short, long)]
     verbose: bool,
 
-    /// What to lock. For one that begins with a hyphen: `run -- KEY -- COMMAND`
-    #[arg(value_name = "KEY", required_unless_present = "command")]
+    /// What to lock.
+    #[arg(
+        value_name = "KEY",
+        required_unless_present = "command",
+        help = "What to lock. For one that begins with a hyphen: run [OPTIONS] -- KEY -- COMMAND"
+    )]
     key: Option<OsString>,
 
     /// The command and its arguments.
