@@ -66,6 +66,7 @@ fn what_cleans_up_is_not_stopped() {
         drop(server);
         assert_eq!(first_line(&mut run), "cleaned");
         assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+        assert!(!complaint(&mut run).contains("may not"));
     }
 }
 
@@ -84,6 +85,49 @@ fn a_lost_lock_does_not_stop_what_was_there_before() {
     drop(server);
     assert_eq!(wait_for_exit(&mut run).code(), Some(74));
     kill_process(pid(&said[0]), Signal::KILL).expect("it is there");
+}
+
+/// What a program that was there before has left behind is not the command's.
+#[test]
+fn a_lost_lock_does_not_stop_orphans_of_what_was_there_before() {
+    let server = Server::start();
+    let mark = std::env::temp_dir().join(format!("pool-before-{}", std::process::id()));
+    let line = "sh -c 'sleep 1000 > /dev/null & echo $!; echo $$; : > \"$MARK\"; exec sleep 1000' & \
+                until [ -e \"$MARK\" ]; do sleep 0.01; done; exec \"$@\"";
+    let words = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", "echo up; sleep 1000"];
+    let mut run = launched(&["sh", "-c", line, "sh"], binary(), &words);
+    run.env("POOLCOUNTER_SERVERS", server.address().to_string()).env("MARK", &mark);
+    run.stdout(Stdio::piped());
+    let mut run = run.spawn().expect("sh");
+    let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
+    let said: Vec<String> = lines.take(3).map(|line| line.expect("a line")).collect();
+    std::fs::remove_file(&mark).expect("remove");
+    assert_eq!(said[2], "up");
+    kill_process(pid(&said[1]), Signal::KILL).expect("it is there");
+    let parent = format!("PPid:\t{}\n", run.id());
+    let status = || std::fs::read_to_string(format!("/proc/{}/status", said[0]));
+    assert!(eventually(|| status().is_ok_and(|status| status.contains(&parent))), "no orphan");
+    drop(server);
+    assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+    kill_process(pid(&said[0]), Signal::KILL).expect("it is there");
+}
+
+/// It waits for what the command has left, but not against a signal.
+#[test]
+fn a_signal_ends_what_the_command_has_left() {
+    let server = Server::start();
+    let script = "echo $$; sh -c \"trap '' TERM; echo \\$\\$; while :; do sleep 0.1; done\" & \
+                  exec sleep 1000";
+    let options = ["--on-lost", "kill", "--kill-after", "inf"];
+    let (mut run, family) = started(&server, &options, script, 2);
+    let [command, orphan] = family[..] else { panic!("{family:?}") };
+    drop(server);
+    // Reaped: while it is not, signals are for it.
+    let process = format!("/proc/{}", command.as_raw_nonzero());
+    assert!(eventually(|| !std::path::Path::new(&process).exists()), "the command lives on");
+    kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
+    assert_eq!(wait_for_exit(&mut run).code(), Some(74));
+    assert!(!is_alive(orphan));
 }
 
 #[test]

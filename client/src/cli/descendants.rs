@@ -2,6 +2,7 @@
 //! process is their subreaper: what has lost its parent becomes its child, so all of them
 //! are below it.
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper,
     test_kill_process, waitid,
@@ -38,9 +39,12 @@ impl Descendants {
         // A shell that executed us in its place has left us its children. Mostly there are
         // none, and /proc need not be read.
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let processes = waitid(WaitId::All, look).ok().and_then(|_| processes());
-        let ours = processes.into_iter().flatten().filter(|p| p.parent == Some(getpid()));
-        Descendants { command: None, others: ours.map(|process| process.pid).collect() }
+        let before = Descendants { command: None, others: Vec::new() };
+        match waitid(WaitId::All, look) {
+            // With what they have started: its parent may end.
+            Ok(_) => Descendants { others: before.running(), ..before },
+            Err(_) => before,
+        }
     }
 
     /// A child was reaped: another process may get its number.
@@ -67,11 +71,9 @@ impl Descendants {
         if self.command.is_some_and(|command| test_kill_process(command).is_err()) {
             return Told::NotTheCommand;
         }
-        if self.running().iter().all(|process| found.contains(process)) {
-            Told::All
-        } else {
-            Told::Some
-        }
+        // Others may have been started meanwhile, to clean up.
+        let may_not = |process: &Pid| test_kill_process(*process) == Err(Errno::PERM);
+        if self.running().iter().any(may_not) { Told::Some } else { Told::All }
     }
 
     /// Sends SIGKILL to all. The end of one of them says when to look for more.
@@ -132,9 +134,35 @@ fn processes() -> Option<Vec<Process>> {
 fn process(number: &str) -> Option<Process> {
     let pid = Pid::from_raw(number.parse().ok()?)?;
     let stat = fs::read(format!("/proc/{number}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    // The state and the parent are behind the name, which may contain anything.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let has_ended = matches!(fields.next()?, "Z" | "X");
-    Some(Process { pid, parent: Pid::from_raw(fields.next()?.parse().ok()?), has_ended })
+    parse(pid, &String::from_utf8_lossy(&stat))
+}
+
+/// Parses proc_pid_stat(5).
+fn parse(pid: Pid, stat: &str) -> Option<Process> {
+    // The name may contain anything.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let (state, parent, threads) = (fields[0], fields.get(1)?, fields.get(17)?);
+    // Of a process whose first thread has ended, others may go on.
+    let has_ended = matches!(state, "Z" | "X") && matches!(*threads, "0" | "1");
+    Some(Process { pid, parent: Pid::from_raw(parent.parse().ok()?), has_ended })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_ended_with_its_last_thread() {
+        for (state, threads, has_ended) in
+            [("S", 1, false), ("Z", 1, true), ("Z", 2, false), ("Z", 10, false), ("X", 0, true)]
+        {
+            let stat =
+                format!("7 (a) b) {state} 5 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 {threads} 0 9 0");
+            let pid = Pid::from_raw(7).expect("a number");
+            let process = parse(pid, &stat).expect("a process");
+            assert_eq!(process.has_ended, has_ended, "{stat}");
+            assert_eq!(process.parent, Pid::from_raw(5));
+        }
+        assert!(parse(getpid(), "7 (a) Z 5").is_none());
+    }
 }

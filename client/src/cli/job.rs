@@ -143,12 +143,19 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn pass_on(&self, signal: Arrived) {
+    fn pass_on(&mut self, signal: Arrived) {
         let is_for_it = signal.was_sent_to_us && signal.number != Signal::CHILD.as_raw();
-        if let Some(command) = self.descendants.command.filter(|_| is_for_it) {
-            send(command, signal.number);
+        match self.descendants.command {
+            Some(command) if is_for_it => send(command, signal.number),
+            Some(_) => {}
+            // What it has left behind keeps us.
+            None => self.is_killed |= is_for_it && ends_a_process(signal.number),
         }
     }
+}
+
+fn ends_a_process(signal: i32) -> bool {
+    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].iter().any(|it| it.as_raw() == signal)
 }
 
 fn ended(status: WaitStatus) -> Option<Ended> {
