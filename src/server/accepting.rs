@@ -75,6 +75,8 @@ impl Accepting {
 
     pub(super) fn start_turn(&mut self, listeners: &mut [Listener], now: Time) {
         self.left = ACCEPTS_PER_TURN;
+        // Its listener may have closed since.
+        self.in_episode &= listeners.iter().any(|l| l.may_have_more);
         for listener in listeners {
             listener.paused_until = listener.paused_until.filter(|&until| until > now);
         }
