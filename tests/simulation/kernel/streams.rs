@@ -98,6 +98,14 @@ impl Kernel {
             return discarded;
         }
         self.let_arrive();
+        self.receive_arrived(fd, buffer)
+    }
+
+    fn receive_arrived(
+        &mut self,
+        fd: RawFd,
+        buffer: &mut [u8],
+    ) -> Result<(usize, Vec<FileId>), Errno> {
         self.calls.receives += 1;
         if let Err(errno) = self.fault(Call::Receive) {
             return self.receive_failed(fd, errno).map(|len| (len, Vec::new()));
@@ -152,8 +160,11 @@ impl Kernel {
 
     /// recv(2) with MSG_PEEK. An end or an error is seen, as if it were received.
     pub(crate) fn peek(&mut self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        if self.stream_of(fd)?.arrived.is_empty() {
+            self.let_arrive();
+        }
         match self.stream_of(fd)?.peek(buffer) {
-            0 => self.receive(fd, buffer).map(|(len, _)| len),
+            0 => self.receive_arrived(fd, buffer).map(|(len, _)| len),
             len => Ok(len),
         }
     }
