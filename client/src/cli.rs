@@ -228,7 +228,7 @@ fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
         What::Run(options) => match options.with_key() {
             Some(options) => run::run(servers, &options),
             None => {
-                saying::complain("no KEY: poolcounter run [OPTIONS] KEY -- COMMAND");
+                saying::complain("no KEY: poolcounter run [OPTIONS] -- KEY -- COMMAND");
                 wrong_usage()
             }
         },

@@ -5,10 +5,8 @@ use super::listener::{Accepted, Life, Listener};
 use super::logging::limited;
 use super::socket::{PASSED_MAX, Socket};
 use super::world::event::{PollFd, PollFlags, Timespec, poll};
-use super::world::fs::{metadata, read_dir};
 use super::world::io::Errno;
-use super::world::process::{Resource, getrlimit};
-use super::{clock, control, http};
+use super::{clock, control, http, usage};
 use crate::engine::Time;
 use crate::engine::statistics::Counters;
 
@@ -58,9 +56,9 @@ impl Accepting {
     /// nobody else is connected: HTTP and operators have descriptors in reserve anyway.
     pub(super) fn count_descriptors(&mut self, listeners: &[Listener], open: usize) {
         // Without /proc: standard streams, epoll, signals, a few listeners.
-        let all = descriptors_open().unwrap_or(16 + open);
+        let all = usage::descriptors_open().unwrap_or(16 + open);
         self.others = all.saturating_sub(open + listeners.len());
-        self.limit = limit_of_descriptors();
+        self.limit = usage::descriptors_max();
     }
 
     /// How many clients there are descriptors for.
@@ -165,7 +163,7 @@ impl Accepting {
             self.note_empty(listeners);
             return;
         }
-        let limit = limit_of_descriptors();
+        let limit = usage::descriptors_max();
         if std::mem::replace(&mut self.limit, limit) != limit {
             return;
         }
@@ -188,20 +186,4 @@ impl Accepting {
         // If even poll fails, pausing is safe.
         poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0)
     }
-}
-
-pub(super) fn limit_of_descriptors() -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit).unwrap_or(usize::MAX)
-}
-
-/// Reads the count from the directory's size (Linux 6.2, proc_pid_fd(5)), because
-/// listing the entries would add milliseconds to a hot restart.
-pub(super) fn descriptors_open() -> Option<usize> {
-    const DIRECTORY: &str = "/proc/self/fd";
-    let size = metadata(DIRECTORY).ok()?.len();
-    if size > 0 {
-        return usize::try_from(size).ok();
-    }
-    Some(read_dir(DIRECTORY).ok()?.count())
 }

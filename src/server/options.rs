@@ -234,6 +234,9 @@ fn canonical(net: IpNet) -> IpNet {
 
 /// A name may belong to a group later; a number that no group can have never does.
 fn parse_group(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("an empty name is no group".to_owned());
+    }
     let is_number = text.bytes().all(|b| b.is_ascii_digit());
     // chown(2) takes the last number for "leave it as it is".
     let can_be = !is_number || text.parse().is_ok_and(|id: u32| id != u32::MAX);

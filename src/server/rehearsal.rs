@@ -1,7 +1,6 @@
 //! The new binary's part in the trial of a hot restart: does what the new image will do,
 //! with a margin, and says whether it could.
 
-use super::accepting::limit_of_descriptors;
 use super::addresses;
 use super::launcher::inherited_snapshot;
 use super::listeners::Listeners;
@@ -13,6 +12,7 @@ use super::snapshot::ServerState;
 use super::socket::Socket;
 use super::sys::{self, inherited_descriptor};
 use super::trial::Answer;
+use super::usage;
 use super::world::fd::{OwnedFd, RawFd};
 use super::world::fs::is_same_file;
 use super::world::io::fcntl_dupfd_cloexec;
@@ -43,7 +43,7 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
     let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
     let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
     sys::raise_descriptor_limit();
-    let descriptors_max = limit_of_descriptors();
+    let descriptors_max = usage::descriptors_max();
     let answer = Answer { poolcounterd, process, descriptors_max, gist: restored.gist(), wanted };
     build_the_rest(restored, options).map_err(|e| e.to_string())?;
     serde_json::to_string(&answer).map_err(|e| e.to_string())

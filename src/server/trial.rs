@@ -8,12 +8,12 @@
 //! the loop pauses only for the fork, regardless of the size of the state, and there is no
 //! pipe on which either side could block. [`super::rehearsal`] is what the new binary does.
 
-use super::accepting::limit_of_descriptors;
 use super::addresses::Wanted;
 use super::clock;
 use super::launcher::{FileIdentity, Launcher, Out, identity_of};
 use super::snapshot::Gist;
 use super::sys;
+use super::usage;
 use super::world::fd::{OwnedFd, RawFd};
 use super::world::fs::{OFlags, open, write as write_file};
 use super::world::io::pwrite;
@@ -143,7 +143,7 @@ impl Trial {
         let answer: Option<Answer> = serde_json::from_str(&said).ok();
         let process = Some(self.pid.as_raw_nonzero().get());
         let agrees = |answer: &Answer| answer.process == process && answer.gist == self.gist;
-        let ours = limit_of_descriptors();
+        let ours = usage::descriptors_max();
         match answer.filter(|answer| status.success() && agrees(answer)) {
             Some(answer) if answer.descriptors_max < ours => Err(format!(
                 "the new binary could have only {} descriptors open, the daemon may have {ours}",

@@ -1,8 +1,8 @@
 //! What the process uses, as the kernel counts it.
 
-use super::accepting::{descriptors_open, limit_of_descriptors};
 use super::clock;
-use super::world::fs::read_to_string;
+use super::world::fs::{metadata, read_dir, read_to_string};
+use super::world::process::{Resource, getrlimit};
 use crate::reports::figures::Process;
 
 /// Reads it, which takes some microseconds. A figure that the kernel does not give is 0.
@@ -13,7 +13,7 @@ pub(super) fn read() -> Process {
         resident_bytes: bytes_of("VmRSS:", &status),
         virtual_bytes: bytes_of("VmSize:", &status),
         open_descriptors: descriptors_open().unwrap_or(0) as u64,
-        descriptors_max: limit_of_descriptors() as u64,
+        descriptors_max: descriptors_max() as u64,
     }
 }
 
@@ -22,6 +22,23 @@ fn bytes_of(name: &str, status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
     kib.unwrap_or(0_u64) * 1024
+}
+
+/// How many descriptors may be open. An administrator may change it (prlimit(1)).
+pub(super) fn descriptors_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// Reads the count from the directory's size (Linux 6.2, proc_pid_fd(5)), because
+/// listing the entries would add milliseconds to a hot restart.
+pub(super) fn descriptors_open() -> Option<usize> {
+    const DIRECTORY: &str = "/proc/self/fd";
+    let size = metadata(DIRECTORY).ok()?.len();
+    if size > 0 {
+        return usize::try_from(size).ok();
+    }
+    Some(read_dir(DIRECTORY).ok()?.count())
 }
 
 #[cfg(test)]

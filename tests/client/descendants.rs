@@ -11,9 +11,14 @@ use std::time::{Duration, Instant};
 /// What `run` with this shell script says first: pids, one in each line.
 fn started(server: &Server, options: &[&str], script: &str, count: usize) -> (Child, Vec<Pid>) {
     let mut run = start(server, &[options, &["k", "--", "sh", "-c", script]].concat());
-    let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
-    let pids = lines.take(count).map(|line| pid(line.expect("a line").trim())).collect();
+    let pids = said_pids(&mut run, count);
     (run, pids)
+}
+
+/// The next lines, each with a pid.
+fn said_pids(run: &mut Child, count: usize) -> Vec<Pid> {
+    let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
+    lines.take(count).map(|line| pid(line.expect("a line").trim())).collect()
 }
 
 /// A child, an orphan with a session of its own, and the command itself.
@@ -70,21 +75,25 @@ fn what_cleans_up_is_not_stopped() {
     }
 }
 
+/// The same of `run` in the place of a shell that has done `before`, and then executed it.
+fn started_in_place(server: &Server, before: &str, count: usize) -> (Child, Vec<Pid>) {
+    let words = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", "echo $$; sleep 1000"];
+    let line = format!("{before} exec \"$@\"");
+    let mut run = launched(&["sh", "-c", &line, "sh"], binary(), &words);
+    run.env("POOLCOUNTER_SERVERS", server.address().to_string()).stdout(Stdio::piped());
+    let mut run = run.spawn().expect("sh");
+    let pids = said_pids(&mut run, count);
+    (run, pids)
+}
+
 /// Those of a shell that has executed us in its own place.
 #[test]
 fn a_lost_lock_does_not_stop_what_was_there_before() {
     let server = Server::start();
-    let line = "sleep 1000 > /dev/null & echo $!; exec \"$@\"";
-    let words = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", "echo up; sleep 1000"];
-    let mut run = launched(&["sh", "-c", line, "sh"], binary(), &words);
-    run.env("POOLCOUNTER_SERVERS", server.address().to_string()).stdout(Stdio::piped());
-    let mut run = run.spawn().expect("sh");
-    let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
-    let said: Vec<String> = lines.take(2).map(|line| line.expect("a line")).collect();
-    assert_eq!(said[1], "up");
+    let (mut run, pids) = started_in_place(&server, "sleep 1000 > /dev/null & echo $!;", 2);
     drop(server);
     assert_eq!(wait_for_exit(&mut run).code(), Some(74));
-    kill_process(pid(&said[0]), Signal::KILL).expect("it is there");
+    kill_process(pids[0], Signal::KILL).expect("it is there");
 }
 
 /// What a program that was there before has left behind is not the command's.
@@ -92,24 +101,20 @@ fn a_lost_lock_does_not_stop_what_was_there_before() {
 fn a_lost_lock_does_not_stop_orphans_of_what_was_there_before() {
     let server = Server::start();
     let mark = std::env::temp_dir().join(format!("pool-before-{}", std::process::id()));
-    let line = "sh -c 'sleep 1000 > /dev/null & echo $!; echo $$; : > \"$MARK\"; exec sleep 1000' & \
-                until [ -e \"$MARK\" ]; do sleep 0.01; done; exec \"$@\"";
-    let words = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", "echo up; sleep 1000"];
-    let mut run = launched(&["sh", "-c", line, "sh"], binary(), &words);
-    run.env("POOLCOUNTER_SERVERS", server.address().to_string()).env("MARK", &mark);
-    run.stdout(Stdio::piped());
-    let mut run = run.spawn().expect("sh");
-    let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
-    let said: Vec<String> = lines.take(3).map(|line| line.expect("a line")).collect();
+    let before = format!(
+        "sh -c 'sleep 1000 > /dev/null & echo $!; echo $$; : > {0}; exec sleep 1000' & \
+         until [ -e {0} ]; do sleep 0.01; done;",
+        mark.display()
+    );
+    let (mut run, pids) = started_in_place(&server, &before, 3);
     std::fs::remove_file(&mark).expect("remove");
-    assert_eq!(said[2], "up");
-    kill_process(pid(&said[1]), Signal::KILL).expect("it is there");
+    kill_process(pids[1], Signal::KILL).expect("it is there");
     let parent = format!("PPid:\t{}\n", run.id());
-    let status = || std::fs::read_to_string(format!("/proc/{}/status", said[0]));
+    let status = || std::fs::read_to_string(format!("/proc/{}/status", pids[0].as_raw_nonzero()));
     assert!(eventually(|| status().is_ok_and(|status| status.contains(&parent))), "no orphan");
     drop(server);
     assert_eq!(wait_for_exit(&mut run).code(), Some(74));
-    kill_process(pid(&said[0]), Signal::KILL).expect("it is there");
+    kill_process(pids[0], Signal::KILL).expect("it is there");
 }
 
 /// It waits for what the command has left, but not against a signal.

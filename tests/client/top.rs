@@ -252,7 +252,7 @@ fn numbers_of_a_daemon_that_hangs_are_old() {
     let is_there = |screen: &str| screen.contains("article:hot") && screen.contains("keys 1 ");
     terminal.shows(is_there);
     server.signal(Signal::STOP);
-    terminal.shows(|screen| is_there(screen) && screen.contains(" s ago: up 0 days"));
+    terminal.shows(|screen| is_there(screen) && screen.contains(" s ago: "));
     terminal.shows(|screen| is_there(screen) && screen.contains("no answer within 5 seconds"));
     server.signal(Signal::CONT);
     terminal.shows(|screen| is_there(screen) && !screen.contains(" s ago"));

@@ -170,7 +170,8 @@ fn title(told: &Told) -> String {
         age_s if age_s >= AGE_S_MIN && told.full.is_some() => format!("{age_s} s ago: "),
         _ => String::new(),
     };
-    format!("poolcounter top  {}  {age}up {uptime}", told.server)
+    // The age comes first: a long name must not push it out of a narrow terminal.
+    format!("poolcounter top  {age}{}  up {uptime}", told.server)
 }
 
 fn state(told: &Told) -> String {
@@ -361,7 +362,7 @@ mod tests {
     fn the_age_is_that_of_numbers() {
         let title = |told: Told| shown(&told, None, false).remove(0);
         let old = title(Told { age_s: 12, ..told() });
-        assert_eq!(old, "poolcounter top  wiki1  12 s ago: up 0 days, 0h 3m 10s");
+        assert_eq!(old, "poolcounter top  12 s ago: wiki1  up 0 days, 0h 3m 10s");
         assert!(!title(Told { age_s: 1, ..told() }).contains("ago"));
         assert!(!title(Told { age_s: 12, full: None, ..told() }).contains("ago"));
     }
