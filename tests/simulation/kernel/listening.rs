@@ -236,7 +236,10 @@ impl Kernel {
             let Some((lost, _)) = queue.take() else {
                 return Err(Errno::AGAIN);
             };
+            // No daemon can receive what the kernel itself throws away.
+            let lingers = self.calls.lingers;
             self.release(lost);
+            self.calls.lingers = lingers;
             if [Errno::INVAL, Errno::FAULT].contains(&errno) {
                 let listener = self.descriptor(fd)?.file;
                 self.left_alone.insert(listener, self.now_ns + ACCEPT_RETRY_NS);
