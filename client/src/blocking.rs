@@ -68,8 +68,9 @@ impl Client {
         }
     }
 
-    /// How long one attempt to connect may take; each server gets two. 0.1 s by
-    /// default, as MediaWiki's.
+    /// How long one attempt to connect to an address may take; each server gets two
+    /// attempts, at each of its addresses. 0.1 s by default, as MediaWiki's. Must not be
+    /// zero. Finding the addresses of a name takes as long as the resolver does.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -128,7 +128,8 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::TakenAway`], [`Error::Lost`] or [`Error::Cancelled`]: then another client
-    /// may have had the lock meanwhile.
+    /// may have had the lock meanwhile. Of the last two, those who wait may get `Done` all
+    /// the same.
     pub fn release(mut self) -> Result<(), Error> {
         self.0.release(OUTERMOST)
     }

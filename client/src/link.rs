@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+/// How long to read when no time is left: 0 would be for ever.
+const SHORTEST_READ: Duration = Duration::from_millis(1);
+
 /// A conversation on a stream. Dropped, it is closed.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -36,7 +39,9 @@ impl Canceller {
     /// Closes the connection. A call that waits on it returns
     /// [`Error::Cancelled`], and so does each later one; the server forgets the wait. A
     /// lock that was granted before is given up, with its work undone, whether or not its
-    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) says so.
+    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) says so. Only a
+    /// release that was sent before may still have its effect, though its call returns
+    /// [`Error::Cancelled`]: the work was done.
     ///
     /// When the connection has ended already, nothing happens.
     pub fn cancel(&self) {
@@ -129,23 +134,30 @@ impl Connection {
         let mut buffer = [0; 512];
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(asked.elapsed()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Err(too_late());
-            }
-            self.shared.stream.set_read_timeout(left).map_err(Error::Lost)?;
+            // An answer that came in time counts, though our process was suspended.
+            let is_last = left.is_some_and(|left| left.is_zero());
+            let read_timeout = left.map(|left| left.max(SHORTEST_READ));
+            self.shared.stream.set_read_timeout(read_timeout).map_err(Error::Lost)?;
             let received = match (&self.shared.stream).read(&mut buffer) {
                 Ok(0) => return Err(Error::Lost(ErrorKind::UnexpectedEof.into())),
                 Ok(received) => received,
-                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(too_late()),
+                Err(e) if e.kind() == ErrorKind::Interrupted && !is_last => continue,
+                Err(e) if is_timeout(&e) => return Err(too_late()),
                 Err(e) => return Err(Error::Lost(e)),
             };
             let answer = self.conversation.receive(&buffer[..received]);
             if let Some(answer) = answer.map_err(Error::Unexpected)? {
                 return Ok(answer);
             }
+            if is_last {
+                return Err(too_late());
+            }
         }
     }
+}
+
+fn is_timeout(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 impl Drop for Connection {
@@ -158,5 +170,23 @@ impl Drop for Connection {
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn an_answer_that_is_there_is_not_too_late() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut connection = Connection::new(Stream::Unix(ours), Duration::ZERO);
+        (&theirs).write_all(b"LOCKED\n").expect("room");
+        let request = LockRequest::new("k").timeout(Duration::ZERO);
+        assert!(matches!(connection.lock(&request), Ok(Answer::Locked)));
+        (&theirs).write_all(b"RELE").expect("room");
+        let error = connection.release().expect_err("half an answer");
+        assert!(matches!(&error, Error::Lost(e) if e.kind() == ErrorKind::TimedOut), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a silent host is asked whether it is there. The probes take three fifths of
 /// the time, the silence before them takes the rest.
@@ -100,10 +100,19 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
-    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
-        Err(Errno::AGAIN) => return Err(ErrorKind::TimedOut.into()),
-        result => result?,
+    let (address, began) = (SocketAddrUnix::new(path)?, Instant::now());
+    loop {
+        let left = timeout.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        set_socket_timeout(&socket, Timeout::Send, Some(left))?;
+        match rustix::net::connect(&socket, &address) {
+            // A signal, which may be none of our business.
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(ErrorKind::TimedOut.into()),
+            result => break result?,
+        }
     }
     set_socket_timeout(&socket, Timeout::Send, None)?;
     Ok(socket.into())
