@@ -315,11 +315,14 @@ fn a_hot_restart_takes_three_times_the_memory_at_most() {
     }
     server.settle();
     let after = bytes_in_all(&server);
+    // The daemon, the snapshot and what the new binary makes of it: each has all keys. And
+    // a second process takes something without any.
+    let bound = before * 3 + 4_000_000;
     println!(
-        "{before} bytes before a hot restart, {peak} at its peak (at most 3 times), \
+        "{before} bytes before a hot restart, {peak} at its peak (at most {bound}), \
          {after} after it (at most 1.1 times)"
     );
     assert!(peak > before * 3 / 2, "{peak} bytes: nothing was seen");
-    assert!(peak <= before * 3, "{peak} bytes");
+    assert!(peak <= bound, "{peak} bytes");
     assert!(after * 10 <= before * 11, "{after} bytes");
 }
