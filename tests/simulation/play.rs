@@ -377,7 +377,7 @@ impl Play {
         rules::check_turn(self, &before)?;
         match end {
             Some(end) => self.end(end),
-            None => self.told.check_going_on(),
+            None => self.told.check_going_on(self.server.as_ref().expect("it runs")),
         }
     }
 

@@ -8,7 +8,8 @@ use super::operators::REQUESTS_BYTES_MAX;
 use super::oracle::Violation;
 use super::sockets::serves_clients;
 use crate::server::addresses::{Purpose, Wanted};
-use crate::server::listener::Listener;
+use crate::server::listener::{Life, Listener};
+use crate::server::serving::Serving;
 use crate::server::{Ended, Options, Server, logging};
 use clap::Parser;
 use std::collections::{BTreeMap, BTreeSet};
@@ -294,9 +295,17 @@ impl Told {
         }
     }
 
-    /// It goes on: it was not told to stop.
-    pub(crate) fn check_going_on(&self) -> Result<(), Violation> {
-        if self.stops { Err("it was told to stop, and goes on".to_owned()) } else { Ok(()) }
+    /// It goes on: it was not told to stop, and does not drain without clients.
+    pub(crate) fn check_going_on(&self, server: &Server) -> Result<(), Violation> {
+        if self.stops {
+            return Err("it was told to stop, and goes on".to_owned());
+        }
+        let Serving { listeners, clients, .. } = &server.serving;
+        let is_closing = listeners.all().iter().any(|listener| listener.life != Life::Open);
+        if listeners.is_draining() && clients.len() == 0 && !is_closing {
+            return Err("the last client of a drain has left, and it goes on".to_owned());
+        }
+        Ok(())
     }
 
     /// It sleeps until then: not longer than a trial may take.
