@@ -36,7 +36,7 @@ const IMPURE_IN_STD: &[&str] = &["net", "fs", "io", "env", "process", "thread", 
 const MAY_BE_UNSAFE: [&str; 2] = ["src/server/sys.rs", "client/src/cli/child.rs"];
 /// The client's parts that wait for a time, or show rates. What a jump of the wall clock
 /// would change holds for them too.
-const CLIENTS_WITH_CLOCK: [&str; 8] = [
+const CLIENTS_WITH_CLOCK: [&str; 9] = [
     "client/src/cli/draining.rs",
     "client/src/cli/job.rs",
     "client/src/cli/live.rs",
@@ -45,6 +45,7 @@ const CLIENTS_WITH_CLOCK: [&str; 8] = [
     "client/src/cli/terminal.rs",
     "client/src/link.rs",
     "client/src/question.rs",
+    "client/src/transport.rs",
 ];
 const THE_CLOCK: &str = "src/server/clock.rs";
 const SHOWS_THE_WALL_CLOCK: &str = "src/server/reporting.rs";
