@@ -47,7 +47,7 @@
 //! | `http` | the same over HTTP |
 //! | `listeners`, `listener`, `accepting`, `addresses`, `opening`, `bound`, `inherited`, `unix_socket` | what clients and operators connect to: what is wanted, how it opens, drains and closes |
 //! | `logging`, `systemd` | what the daemon tells others; none of it blocks |
-//! | `options`, `advice`, `print_snapshot` | the command line, and what else it can ask for |
+//! | `options`, `advice` | the command line, and what else it can ask for |
 //! | `tokens`, `socket`, `sys`, `clock`, `memory` | the small things, all `unsafe` in `sys` |
 //! | `world` | the names of the kernel's calls; the tests put a simulated kernel in its place |
 //!

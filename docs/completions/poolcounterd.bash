@@ -23,7 +23,7 @@ _poolcounterd() {
 
     case "${cmd}" in
         poolcounterd)
-            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections-per-ip --keepalive --max-hold --http --http-allow --http-keys --slow --private --max-connections --check --waiting --oldest-hold --full-queues --for --control --control-group --reload --log --print-snapshot --help --version"
+            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections-per-ip --keepalive --max-hold --http --http-allow --http-keys --slow --private --max-connections --check --waiting --oldest-hold --full-queues --for --control --control-group --reload --log --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -22,6 +22,5 @@ complete -c poolcounterd -l control-group -d 'Group whose members may also use t
 complete -c poolcounterd -l log -d 'What to log: error, warn, info, debug, trace or off. Overrides RUST_LOG' -r
 complete -c poolcounterd -l private -d 'Hide keys and addresses on the port and over HTTP; the control socket and the log show them'
 complete -c poolcounterd -l reload -d 'Do not serve, but ask the running daemon for a hot restart over its control socket, and wait until it is done. The other options replace the daemon\'s; without any it keeps its own. Exit with 1 if the restart is refused'
-complete -c poolcounterd -l print-snapshot -d 'Do not serve, but print the snapshot of a hot restart on standard input as lines of JSON'
 complete -c poolcounterd -s h -l help -d 'Print help'
 complete -c poolcounterd -s V -l version -d 'Print version'

@@ -5,7 +5,7 @@ use poolcounter::ServerName;
 use poolcounter::check::{judge, places, uptime};
 use poolcounter::health::{Level, Verdict};
 use poolcounterd::server::{self, Ended, Options, Server};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -40,8 +40,6 @@ fn main() -> ExitCode {
     };
     if options.read_snapshot {
         read_snapshot(&options)
-    } else if options.print_snapshot {
-        print_snapshot()
     } else if let Some(server) = &options.check {
         check(server.as_deref(), &options)
     } else if options.limits.are_given() {
@@ -98,16 +96,6 @@ fn read_snapshot(options: &Options) -> ExitCode {
             print(&why);
             ExitCode::FAILURE
         }
-    }
-}
-
-fn print_snapshot() -> ExitCode {
-    let out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut bytes = Vec::new();
-    let read = std::io::stdin().lock().read_to_end(&mut bytes);
-    match read.and_then(|_| server::print_snapshot(&bytes, out)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => fail(&format!("Can't print it: {e}")),
     }
 }
 

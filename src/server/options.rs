@@ -157,11 +157,6 @@ pub struct Options {
     #[arg(long, hide = true)]
     pub read_snapshot: bool,
 
-    /// Do not serve, but print the snapshot of a hot restart on standard input as
-    /// lines of JSON.
-    #[arg(long)]
-    pub print_snapshot: bool,
-
     /// Words that are not options. The C daemon ignores them, so an old
     /// /etc/default/poolcounter with such words must not prevent the start.
     #[arg(hide = true)]
@@ -172,8 +167,7 @@ impl Options {
     /// Whether a daemon starts with these. With others the program asks or prints
     /// something and ends: as a hot restart, that would lose every lock.
     pub(super) fn are_for_serving(&self) -> bool {
-        let is_other = self.reload || self.check.is_some() || self.print_snapshot;
-        !is_other && !self.limits.are_given()
+        !self.reload && self.check.is_none() && !self.limits.are_given()
     }
 
     pub(super) fn warn_of_ignored(&self) {

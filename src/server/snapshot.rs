@@ -286,7 +286,7 @@ impl ServerState {
     }
 }
 
-/// A complete snapshot, for printing and for tests.
+/// A complete snapshot, for tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Everything except the connections and pools.

@@ -1,7 +1,6 @@
 use super::*;
 use crate::engine::Weight;
 use crate::engine::state::LockState;
-use crate::server::print_snapshot;
 
 fn sample() -> Snapshot {
     let client = |slot| ClientId { slot, serial: slot + 100 };
@@ -178,19 +177,4 @@ fn a_length_is_not_believed() {
         let huge = [&header[..], &launcher, &[marker, 255, 255, 255, 255]].concat();
         assert!(Snapshot::read(&huge).is_err());
     }
-}
-
-#[test]
-fn printed_it_is_json_with_every_byte_in_a_form_that_can_be_read_back() {
-    let mut out = Vec::new();
-    print_snapshot(&sample().write(), &mut out).expect("printed");
-    let text = String::from_utf8(out).expect("text");
-    let lines: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(lines.len(), 4, "{text}");
-    assert_eq!(lines[0]["server"]["launcher"]["program"], r"/usr/bin/\xff");
-    assert_eq!(lines[1]["connection"]["unfinished_line"], r"ACQ4ME \xff\x00");
-    let key: Vec<u8> = (0..=255).collect();
-    assert_eq!(lines[3]["pool"]["key"], key.escape_ascii().to_string());
-    assert_eq!(lines[3]["pool"]["holders"][0]["client"]["serial"], 100);
 }
