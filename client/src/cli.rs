@@ -1,8 +1,10 @@
 //! The command `poolcounter`: its subcommands and their exit statuses.
 
+mod check;
 mod child;
 mod descendants;
 mod draining;
+mod health;
 mod job;
 mod live;
 mod orders;
@@ -17,15 +19,12 @@ mod teller;
 mod terminal;
 mod waiting;
 
-use crate::check::{Limits, judge};
-use crate::health::{Level, Verdict};
 use crate::{BadServerName, ServerName};
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
 
 /// Where a server is when nothing is said.
@@ -95,7 +94,7 @@ enum What {
     },
     /// Check the servers, as a plugin of Nagios and Icinga.
     #[command(after_help = CHECK_AFTER_HELP)]
-    Check(Limits),
+    Check(check::Limits),
     /// Let the daemon of this host take no new clients, and exit when the last has left.
     #[command(after_help = draining::AFTER_HELP)]
     Drain(draining::DrainOptions),
@@ -182,7 +181,7 @@ pub fn main() -> ExitCode {
 /// The status for a command line that is not valid; a plugin's is another one.
 fn wrong_usage() -> ExitCode {
     let is_plugin = subcommand().is_some_and(|word| word == "check");
-    ExitCode::from(if is_plugin { Level::Unknown.status() } else { status::USAGE })
+    ExitCode::from(if is_plugin { health::Level::Unknown.status() } else { status::USAGE })
 }
 
 /// That of a command line that may not be valid.
@@ -203,25 +202,6 @@ fn hint_at_hyphens(error: &mut clap::Error) {
     }
 }
 
-/// Checks all servers at once, so that several take as long as one; prints one output of
-/// a plugin, and exits with the worst level.
-fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
-    let is_first = |&(n, server): &(usize, &ServerName)| {
-        !servers[..n].iter().any(|other| other.as_str() == server.as_str())
-    };
-    let each = servers.iter().enumerate().filter(is_first);
-    let verdicts: Vec<Verdict> = thread::scope(|scope| {
-        let judges = each.map(|(_, server)| scope.spawn(|| judge(server, limits)));
-        // All are started before the first is waited for.
-        let judges: Vec<_> = judges.collect();
-        judges.into_iter().map(|judge| judge.join().expect("a verdict")).collect()
-    });
-    let (worst, output) = Verdict::report(verdicts);
-    // A plugin that can't say anything knows nothing.
-    let level = if saying::say(&output) { worst } else { worst.max(Level::Unknown) };
-    ExitCode::from(level.status())
-}
-
 fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
     let list = |name: &str, rows: Rows| showing::list(&servers, name, rows.rows, rows.json);
     match what {
@@ -238,7 +218,7 @@ fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
         What::Slow(rows) => list("SLOW", rows),
         What::Key { key, json } => showing::show_key(&servers, key.as_bytes(), json),
         What::Top { interval } => live::top(&servers, Duration::from_secs(interval)),
-        What::Check(options) => check(&servers, &options),
+        What::Check(options) => check::check(&servers, &options),
         What::Drain(options) => draining::drain(&options),
         What::Undrain(options) => orders::order(&["UNDRAIN".to_owned()], &options),
         What::Restart { options, arguments } => {

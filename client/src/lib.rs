@@ -75,9 +75,6 @@ pub mod protocol;
 
 #[cfg(feature = "client")]
 mod blocking;
-#[cfg(feature = "check")]
-#[doc(hidden)]
-pub mod check;
 #[cfg(feature = "client")]
 mod choice;
 #[cfg(feature = "cli")]
@@ -89,23 +86,23 @@ mod conversation;
 mod error;
 #[cfg(feature = "client")]
 mod guard;
-#[cfg(feature = "check")]
-#[doc(hidden)]
-pub mod health;
 #[cfg(feature = "client")]
 mod link;
-#[cfg(feature = "check")]
+#[cfg(feature = "operate")]
 mod question;
 #[cfg(feature = "client")]
 mod request;
 #[cfg(feature = "client")]
 mod route;
-#[cfg(any(feature = "client", feature = "check"))]
+#[cfg(any(feature = "client", feature = "operate"))]
 mod server_name;
-#[cfg(any(feature = "client", feature = "check"))]
+#[cfg(any(feature = "client", feature = "operate"))]
 mod transport;
+#[cfg(feature = "operate")]
+#[doc(hidden)]
+pub mod uptime;
 
-#[cfg(any(feature = "client", feature = "check"))]
+#[cfg(any(feature = "client", feature = "operate"))]
 pub use server_name::{BadServerName, PORT, ServerName};
 #[cfg(feature = "client")]
 pub use {

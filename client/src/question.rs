@@ -74,6 +74,7 @@ impl Questions {
     ///
     /// # Errors
     /// When it can't be reached.
+    #[cfg(feature = "cli")]
     pub(crate) fn connect_in_haste(server: &ServerName) -> io::Result<Questions> {
         let began = Instant::now();
         let stream = Stream::connect(server, TIMEOUT)?;

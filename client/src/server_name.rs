@@ -55,7 +55,7 @@ impl ServerName {
     }
 
     /// For a server of which only the host may be named: `port` unless it is.
-    #[cfg(feature = "check")]
+    #[cfg(feature = "operate")]
     pub(crate) fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
         let server: ServerName = name.parse()?;
         match server.place() {
@@ -73,7 +73,7 @@ impl ServerName {
 }
 
 /// Of a name that is valid.
-#[cfg(feature = "check")]
+#[cfg(feature = "operate")]
 fn has_port(name: &str) -> bool {
     name.contains("]:") || name.matches(':').count() == 1
 }
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "check")]
+    #[cfg(feature = "operate")]
     #[test]
     fn a_port_that_is_named_stays() {
         for (name, expected) in [

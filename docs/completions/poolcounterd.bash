@@ -23,7 +23,7 @@ _poolcounterd() {
 
     case "${cmd}" in
         poolcounterd)
-            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections-per-ip --keepalive --max-hold --http --http-allow --http-keys --slow --private --max-connections --check --waiting --oldest-hold --full-queues --for --control --control-group --reload --log --help --version"
+            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections-per-ip --keepalive --max-hold --http --http-allow --http-keys --slow --private --max-connections --check --control --control-group --reload --log --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -94,22 +94,6 @@ _poolcounterd() {
                     return 0
                     ;;
                 --check)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --waiting)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --oldest-hold)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --full-queues)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --for)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

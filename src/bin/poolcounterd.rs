@@ -2,8 +2,7 @@
 
 use clap::Parser;
 use poolcounter::ServerName;
-use poolcounter::check::{judge, places, uptime};
-use poolcounter::health::{Level, Verdict};
+use poolcounter::uptime::{places, uptime};
 use poolcounterd::server::{self, Ended, Options, Server};
 use std::io::Write;
 use std::path::Path;
@@ -41,9 +40,7 @@ fn main() -> ExitCode {
     if options.read_snapshot {
         read_snapshot(&options)
     } else if let Some(server) = &options.check {
-        check(server.as_deref(), &options)
-    } else if options.limits.are_given() {
-        refuse("--waiting, --oldest-hold and --full-queues are for --check")
+        check(server.as_deref(), options.port)
     } else if options.reload {
         reload(&options)
     } else {
@@ -99,27 +96,16 @@ fn read_snapshot(options: &Options) -> ExitCode {
     }
 }
 
-/// As `poolcounter check` where there are thresholds; else the uptime is enough.
-fn check(server: Option<&str>, options: &Options) -> ExitCode {
-    let answer = places(server, options.port).and_then(first_uptime);
-    match answer {
-        Ok((place, _)) if options.limits.are_given() => {
-            let (level, output) = Verdict::report(vec![judge(&place, &options.limits)]);
-            print(&output);
-            ExitCode::from(level.status())
-        }
-        Ok((_, answer)) => print(answer.trim_end()),
-        Err(e) if options.limits.are_given() => {
-            print(&format!("POOLCOUNTER {} - {e}", Level::Critical));
-            ExitCode::from(Level::Critical.status())
-        }
+fn check(server: Option<&str>, port: u16) -> ExitCode {
+    match places(server, port).and_then(first_uptime) {
+        Ok(answer) => print(answer.trim_end()),
         Err(e) => fail(&format!("Check failed: {e}")),
     }
 }
 
-/// The first place where a daemon answers, and its answer. In a thread, because nothing
+/// The answer of the first place where a daemon is. In a thread, because nothing
 /// else bounds all steps together: looking up a name, and asking at each place.
-fn first_uptime(places: Vec<ServerName>) -> Result<(ServerName, String), String> {
+fn first_uptime(places: Vec<ServerName>) -> Result<String, String> {
     let late = format!("{}: timed out, no answer within {ANSWER_S} seconds", places[0]);
     let (tell, told) = mpsc::channel();
     let asking = thread::Builder::new().spawn(move || {
@@ -131,11 +117,11 @@ fn first_uptime(places: Vec<ServerName>) -> Result<(ServerName, String), String>
 }
 
 /// If nobody answers, the first place tells most: ::1 is tried after 127.0.0.1.
-fn ask_in_turn(places: &[ServerName]) -> Result<(ServerName, String), String> {
+fn ask_in_turn(places: &[ServerName]) -> Result<String, String> {
     let mut first = None;
     for place in places {
         match uptime(place) {
-            Ok(answer) => return Ok((place.clone(), answer)),
+            Ok(answer) => return Ok(answer),
             Err(e) => drop(first.get_or_insert(e)),
         }
     }

@@ -5,7 +5,6 @@ use crate::engine::HoldLimit;
 use clap::Parser;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;
-use poolcounter::check::Limits;
 use std::net::{IpAddr, SocketAddr};
 
 /// The port that PoolCounter clients use by default.
@@ -129,10 +128,6 @@ pub struct Options {
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1)]
     pub check: Option<Option<String>>,
 
-    /// What --check judges.
-    #[command(flatten)]
-    pub limits: Limits,
-
     /// Unix socket for operators (send HELP to it) and for --reload.
     #[arg(long, value_name = "PATH", overrides_with = "control",
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -167,7 +162,7 @@ impl Options {
     /// Whether a daemon starts with these. With others the program asks or prints
     /// something and ends: as a hot restart, that would lose every lock.
     pub(super) fn are_for_serving(&self) -> bool {
-        !self.reload && self.check.is_none() && !self.limits.are_given()
+        !self.reload && self.check.is_none()
     }
 
     pub(super) fn warn_of_ignored(&self) {

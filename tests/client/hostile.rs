@@ -285,6 +285,7 @@ fn a_list_of_servers_that_means_nothing_is_not_localhost() {
     assert_eq!(ask(&odd, &["run", "k", "--", "true"]).code, Some(0));
     // A status of a plugin is for `check` alone, wherever the word stands.
     assert_eq!(ask("", &["check", "--for", "0"]).code, Some(3));
+    assert_eq!(ask("", &["check", "--for", "5"]).code, Some(3), "without --full-queues");
     assert_eq!(ask("a:b", &["check"]).code, Some(3));
     assert_eq!(ask("", &["run", "-n", "0", "check", "--", "true"]).code, Some(64));
 }

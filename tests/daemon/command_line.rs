@@ -256,23 +256,6 @@ fn options_that_contradict_each_other_are_wrong_options() {
     }
 }
 
-#[test]
-fn thresholds_are_for_check() {
-    for (arguments, missing) in [
-        (&["--waiting", "1,2"][..], "--check"),
-        (&["--for", "5", "--full-queues", "1,2"], "--check"),
-        (&["--for", "5"], "--full-queues"),
-    ] {
-        let refused = run(arguments);
-        assert_eq!(
-            (refused.code, refused.stdout.as_str()),
-            (Some(WRONG_OPTIONS), ""),
-            "{arguments:?}"
-        );
-        assert!(refused.stderr.contains(missing), "{}", refused.stderr);
-    }
-}
-
 /// So does the reference, and some unit's ARGS may have one.
 #[test]
 fn words_that_are_no_options_are_ignored() {
@@ -324,34 +307,6 @@ fn check_asks_the_reference_too() {
     let Some(reference) = Server::reference() else { return };
     let well = run(&["--check", &reference.address().to_string()]);
     assert_eq!(well.code, Some(0), "{}", well.stderr);
-}
-
-#[test]
-fn check_judges_as_the_command_poolcounter_does() {
-    let server = Server::start();
-    let address = server.address().to_string();
-    let mut holder = server.connect();
-    assert_eq!(holder.ask("ACQ4ME k 1 9 0"), "LOCKED");
-    for (limits, code, level) in [
-        (["--waiting", "1,2"], 0, "OK"),
-        (["--waiting", "0,2"], 1, "WARNING"),
-        (["--oldest-hold", "0,0"], 2, "CRITICAL"),
-    ] {
-        let said = run(&[&["--check", &address], &limits[..]].concat());
-        assert_eq!(said.code, Some(code), "{limits:?}: {}", said.stdout);
-        let start = format!("POOLCOUNTER {level} - {address}: up 0 days, 0h 0m ");
-        assert!(said.stdout.starts_with(&start), "{}", said.stdout);
-        assert!(said.stdout.contains(" | waiting=0;"), "{}", said.stdout);
-    }
-    let quiet = run(&["--check", &address, "--full-queues", "1,2", "--for", "1"]);
-    assert_eq!(quiet.code, Some(0), "{}", quiet.stdout);
-    assert!(quiet.stdout.contains("full_queues_rate=0;1;2;0"), "{}", quiet.stdout);
-    drop(server);
-    let down = run(&["--check", &address, "--waiting", "1,2"]);
-    assert_eq!(down.code, Some(2), "{}", down.stdout);
-    assert!(down.stdout.starts_with("POOLCOUNTER CRITICAL - "), "{}", down.stdout);
-    let alone = run(&["-p", "0", "--waiting", "1,2"]);
-    assert_eq!(alone.code, Some(WRONG_OPTIONS), "thresholds without --check: {}", alone.stderr);
 }
 
 #[test]

@@ -663,9 +663,7 @@ fn options_that_are_not_for_serving_are_refused() {
     let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     let path = daemon.path();
-    for option in
-        ["--reload", "--check", "--waiting=1,2", "--help", "--version", "-V", "--read-snapshot"]
-    {
+    for option in ["--reload", "--check", "--help", "--version", "-V", "--read-snapshot"] {
         let request = format!("RESTART [\"{option}\", \"--control\", \"{path}\"]");
         let answer = daemon.operator().ask(&request);
         assert!(answer.starts_with("ERROR refused: "), "{option}: {answer:?}");

@@ -58,7 +58,7 @@ fn what_decides_does_no_input_and_output() {
         "client/src/protocol",
         "client/src/conversation",
         "client/src/request",
-        "client/src/health",
+        "client/src/cli/health",
         "client/src/cli/screen",
     ];
     assert_none(&rooms, impurities);

@@ -57,6 +57,8 @@ def check_for_monitoring(world, machine):
     """The command line in the example for Icinga and NRPE: 0 while the daemon
     serves, 2 (CRITICAL) when it does not. What Prometheus and Grafana need is there."""
     install_ours(machine)
+    machine.copy_in(world.client_deb, "/root/client.deb")
+    machine.run(f"{INSTALL} /root/client.deb")
     machine.run(f"cd {EXAMPLES} && test -s alerts.yml && test -s alerts.test.yml && test -s dashboard.json")
     text = machine.run(f"cat {EXAMPLES}/icinga2.conf")
     command = re.search(r"command\[check_poolcounter\]=(.*)", text)[1]

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// How a server is, from well to worst; [`Level::status`] is the plugin's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(super) enum Level {
     /// All is within its thresholds.
     Ok,
     /// A figure that was asked for is not known.
@@ -18,7 +18,7 @@ pub enum Level {
 
 impl Level {
     /// The exit status that stands for it.
-    pub fn status(self) -> u8 {
+    pub(super) fn status(self) -> u8 {
         match self {
             Level::Ok => 0,
             Level::Warning => 1,
@@ -41,7 +41,7 @@ impl fmt::Display for Level {
 
 /// From which values on a figure is [`Level::Warning`] and [`Level::Critical`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Thresholds {
+pub(super) struct Thresholds {
     warning: f64,
     critical: f64,
 }
@@ -65,7 +65,7 @@ impl std::str::FromStr for Thresholds {
 
 /// One number that tells of a server's health.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub(super) struct Figure {
     name: &'static str,
     unit: &'static str,
     value: Option<f64>,
@@ -75,7 +75,7 @@ pub struct Figure {
 impl Figure {
     /// A figure in a unit of performance data: none, `s`, or `c` for a counter. `None`
     /// as its value means that the server does not tell.
-    pub fn new(
+    pub(super) fn new(
         name: &'static str,
         unit: &'static str,
         value: Option<f64>,
@@ -119,16 +119,16 @@ fn rounded(value: f64) -> f64 {
 
 /// A server that answers, and its figures.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Health {
+pub(super) struct Health {
     /// How long it has been running, as it says.
-    pub uptime: String,
+    pub(super) uptime: String,
     /// What is judged, and what is only shown.
-    pub figures: Vec<Figure>,
+    pub(super) figures: Vec<Figure>,
 }
 
 impl Health {
     /// The worst level of the figures, and what to say of them.
-    pub fn verdict(&self, server: &str) -> Verdict {
+    pub(super) fn verdict(&self, server: &str) -> Verdict {
         let level = self.figures.iter().map(Figure::level).max().unwrap_or(Level::Ok);
         let words: Vec<String> = self.figures.iter().map(Figure::words).collect();
         let text = format!("up {}, {}", self.uptime, words.join(", "));
@@ -140,9 +140,9 @@ impl Health {
 
 /// What a plugin says of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub(super) struct Verdict {
     /// Its name.
-    pub server: String,
+    pub(super) server: String,
     level: Level,
     text: String,
     /// Labels and what follows their equals signs.
@@ -151,14 +151,14 @@ pub struct Verdict {
 
 impl Verdict {
     /// Of a server that does not answer, or wrongly.
-    pub fn critical(server: &str, why: &str) -> Verdict {
+    pub(super) fn critical(server: &str, why: &str) -> Verdict {
         let (server, text) = (server.to_owned(), why.to_owned());
         Verdict { server, level: Level::Critical, text, performance: Vec::new() }
     }
 
     /// The worst level, and the plugin's output: the worst server's line first, behind
     /// it the figures of all. Of several, a label has the server's name.
-    pub fn report(mut verdicts: Vec<Verdict>) -> (Level, String) {
+    pub(super) fn report(mut verdicts: Vec<Verdict>) -> (Level, String) {
         verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.level));
         let worst = verdicts.first().map_or(Level::Ok, |verdict| verdict.level);
         let mut lines: Vec<String> = verdicts.iter().map(Verdict::line).collect();

@@ -1,14 +1,16 @@
-//! Checks of servers, as a plugin of Nagios and Icinga: `poolcounter check`, and the
-//! daemon's `--check`.
+//! Checks of servers, as a plugin of Nagios and Icinga: `check`.
 
-use crate::health::{Figure, Health, Thresholds, Verdict};
-use crate::question::{NoAnswer, Questions, beginning};
-use crate::server_name::ServerName;
+use super::health::{Figure, Health, Level, Thresholds, Verdict};
+use super::saying::say;
+use crate::ServerName;
+use crate::question::{NoAnswer, Questions};
+use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 /// Options with thresholds.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Limits {
+pub(super) struct Limits {
     /// Clients that wait now: from how many on it is WARNING and CRITICAL.
     #[arg(long, value_name = "WARN,CRIT")]
     waiting: Option<Thresholds>,
@@ -27,44 +29,31 @@ pub struct Limits {
     seconds: u64,
 }
 
-impl Limits {
-    /// Whether anything is judged besides that the server answers.
-    pub fn are_given(&self) -> bool {
-        [self.waiting, self.oldest_hold, self.full_queues].iter().any(Option::is_some)
-    }
+/// Checks all servers at once, so that several take as long as one; prints one output of
+/// a plugin, and exits with the worst level.
+pub(super) fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
+    let is_first = |&(n, server): &(usize, &ServerName)| {
+        !servers[..n].iter().any(|other| other.as_str() == server.as_str())
+    };
+    let each = servers.iter().enumerate().filter(is_first);
+    let verdicts: Vec<Verdict> = thread::scope(|scope| {
+        let judges = each.map(|(_, server)| scope.spawn(|| judge(server, limits)));
+        // All are started before the first is waited for.
+        let judges: Vec<_> = judges.collect();
+        judges.into_iter().map(|judge| judge.join().expect("a verdict")).collect()
+    });
+    let (worst, output) = Verdict::report(verdicts);
+    // A plugin that can't say anything knows nothing.
+    let level = if say(&output) { worst } else { worst.max(Level::Unknown) };
+    ExitCode::from(level.status())
 }
 
 /// Judges a server.
-pub fn judge(server: &ServerName, limits: &Limits) -> Verdict {
+fn judge(server: &ServerName, limits: &Limits) -> Verdict {
     match health(server, limits) {
         Ok(health) => health.verdict(server.as_str()),
         Err(e) => Verdict::critical(server.as_str(), &e.to_string()),
     }
-}
-
-/// Asks for the uptime: the cheapest question.
-///
-/// # Errors
-/// Why the server is unreachable, or what it answered instead.
-pub fn uptime(server: &ServerName) -> Result<String, String> {
-    let answer = Questions::connect(server).map_err(NoAnswer::Io).and_then(|mut q| q.ask("UPTIME"));
-    match answer {
-        Ok(line) if line.starts_with("uptime: ") => Ok(line),
-        Ok(line) => Err(format!("{server}: answered {:?}, not its uptime", beginning(&line))),
-        Err(e) => Err(format!("{server}: {e}")),
-    }
-}
-
-/// Where a daemon may be that is named `HOST:PORT`, or `HOST` on `port`; not named, it is
-/// on this host.
-///
-/// # Errors
-/// When the name means nothing.
-pub fn places(name: Option<&str>, port: u16) -> Result<Vec<ServerName>, String> {
-    // Not by name: a container built from scratch has no /etc/hosts.
-    let names = name.map_or(vec!["127.0.0.1", "::1"], |name| vec![name]);
-    let server = |name: &&str| ServerName::on_port(name, port).map_err(|e| e.to_string());
-    names.iter().map(server).collect()
 }
 
 fn health(server: &ServerName, limits: &Limits) -> Result<Health, NoAnswer> {
@@ -80,7 +69,7 @@ fn health(server: &ServerName, limits: &Limits) -> Result<Health, NoAnswer> {
         Figure::new("oldest_hold", "s", oldest_hold, limits.oldest_hold),
     ];
     if limits.full_queues.is_some() {
-        std::thread::sleep(Duration::from_secs(limits.seconds));
+        thread::sleep(Duration::from_secs(limits.seconds));
         let later = number(&questions.ask("FULL")?, "full_queues");
         let rate =
             queues.zip(later).map(|(queues, later)| (later - queues) / limits.seconds as f64);

@@ -1,0 +1,29 @@
+//! The cheapest question to a server: the daemon's `--check`.
+
+use crate::question::{NoAnswer, Questions, beginning};
+use crate::server_name::ServerName;
+
+/// Asks for the uptime.
+///
+/// # Errors
+/// Why the server is unreachable, or what it answered instead.
+pub fn uptime(server: &ServerName) -> Result<String, String> {
+    let answer = Questions::connect(server).map_err(NoAnswer::Io).and_then(|mut q| q.ask("UPTIME"));
+    match answer {
+        Ok(line) if line.starts_with("uptime: ") => Ok(line),
+        Ok(line) => Err(format!("{server}: answered {:?}, not its uptime", beginning(&line))),
+        Err(e) => Err(format!("{server}: {e}")),
+    }
+}
+
+/// Where a daemon may be that is named `HOST:PORT`, or `HOST` on `port`; not named, it is
+/// on this host.
+///
+/// # Errors
+/// When the name means nothing.
+pub fn places(name: Option<&str>, port: u16) -> Result<Vec<ServerName>, String> {
+    // Not by name: a container built from scratch has no /etc/hosts.
+    let names = name.map_or(vec!["127.0.0.1", "::1"], |name| vec![name]);
+    let server = |name: &&str| ServerName::on_port(name, port).map_err(|e| e.to_string());
+    names.iter().map(server).collect()
+}
