@@ -62,10 +62,7 @@ pub use advice::StartError;
 use asking::{Ask, Asker};
 use clients::Clients;
 use control::ControlClient;
-pub use control::{
-    DEFAULT_PATH as DEFAULT_CONTROL_PATH, Request as ControlRequest,
-    parse as parse_control_request, reload,
-};
+pub use control::{Request as ControlRequest, parse as parse_control_request};
 pub use http::head::{Head as HttpHead, parse as parse_http_head};
 use launcher::{Launcher, inherited_snapshot};
 use listeners::Listeners;

@@ -19,7 +19,7 @@ mod teller;
 mod terminal;
 mod waiting;
 
-use crate::{BadServerName, ServerName};
+use crate::{BadServerName, ServerName, control_socket};
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -220,11 +220,11 @@ fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
         What::Top { interval } => live::top(&servers, Duration::from_secs(interval)),
         What::Check(options) => check::check(&servers, &options),
         What::Drain(options) => draining::drain(&options),
-        What::Undrain(options) => orders::order(&["UNDRAIN".to_owned()], &options),
+        What::Undrain(options) => orders::order("UNDRAIN", &options),
         What::Restart { options, arguments } => {
-            orders::order(&orders::restart_with(&arguments), &options)
+            orders::order(&control_socket::restart_with(&arguments), &options)
         }
-        What::Control { options, words } => orders::order(&words, &options),
+        What::Control { options, words } => orders::order(&words.join(" "), &options),
     }
 }
 

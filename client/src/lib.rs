@@ -80,6 +80,9 @@ mod choice;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
+#[cfg(feature = "operate")]
+#[doc(hidden)]
+pub mod control_socket;
 #[cfg(feature = "client")]
 mod conversation;
 #[cfg(feature = "client")]

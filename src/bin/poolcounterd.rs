@@ -1,8 +1,8 @@
 //! The daemon's executable: reads the command line and serves.
 
 use clap::Parser;
-use poolcounter::ServerName;
 use poolcounter::uptime::{places, uptime};
+use poolcounter::{ServerName, control_socket};
 use poolcounterd::server::{self, Ended, Options, Server};
 use std::io::Write;
 use std::path::Path;
@@ -67,15 +67,17 @@ fn serve(options: Options) -> ExitCode {
 }
 
 fn reload(options: &Options) -> ExitCode {
-    let path = options.control.as_deref().unwrap_or(server::DEFAULT_CONTROL_PATH);
+    let path = options.control.as_deref().unwrap_or(control_socket::DEFAULT_PATH);
     // As it is if there is no working directory any more.
     let absolute = std::path::absolute(path).ok();
     let path = absolute.as_deref().and_then(Path::to_str).unwrap_or(path);
     let ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    match server::reload(path, &server::arguments_after_reload(&ours, path)) {
-        Ok(answer) => print(&answer),
-        Err(e) => fail(&format!("Not reloaded: {e}")),
+    let line = control_socket::restart_with(&server::arguments_after_reload(&ours, path));
+    match control_socket::order(Path::new(path), &line) {
+        Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
+        Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
+        Err(e) => fail(&format!("Not reloaded: {path}: {e}")),
     }
 }
 

@@ -21,12 +21,7 @@ pub(super) use requests::help;
 use requests::printable;
 pub use requests::{Request, parse};
 use slab::Slab;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
-
-/// Where the package puts the socket, and where `--reload` looks for it.
-pub const DEFAULT_PATH: &str = "/run/poolcounter/control.sock";
+use std::io;
 
 /// Operators are few: beyond this, the one that is silent for longest was forgotten.
 pub(super) const CONNECTIONS_MAX: usize = 16;
@@ -39,9 +34,6 @@ const REQUESTS_LOGGED: u32 = 100;
 
 /// What an operator hears whose connection is closed for another one.
 const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
-
-/// Longer than the longest trial of a new binary.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A control connection. Numbers are reused, serial numbers are not: an answer to a
 /// closed connection must not reach its successor.
@@ -311,58 +303,4 @@ fn credentials_of(socket: &OwnedFd) -> String {
         Ok(Peer { uid, pid: None }) => format!("uid {uid}, outside of this container"),
         Err(e) => format!("an unknown process ({e})"),
     }
-}
-
-/// `--reload`: asks the daemon at `path` for a hot restart and waits until it is
-/// done. Without `arguments` the daemon keeps its command line.
-///
-/// # Errors
-/// Why the restart was refused, or why the daemon is unreachable.
-pub fn reload(path: &str, arguments: &[String]) -> Result<String, String> {
-    let failed = |e: io::Error| format!("{path}: {e}");
-    let request = match arguments {
-        [] => "RESTART\n".to_owned(),
-        _ => format!("RESTART {}\n", serde_json::json!(arguments)),
-    };
-    let stream = UnixStream::connect(path).map_err(failed)?;
-    let daemon = process_of(&stream);
-    let mut answer = ask(stream, &request).map_err(failed)?;
-    if answer.is_empty() {
-        // Another hot restart may have come first, which closes our connection. In a new
-        // process there was none: its locks are lost.
-        let is_same = |stream: &UnixStream| daemon.is_some() && process_of(stream) == daemon;
-        if let Some(stream) = UnixStream::connect(path).ok().filter(is_same) {
-            answer = ask(stream, &request).map_err(failed)?;
-        }
-    }
-    match answer.trim_end() {
-        "" => Err("the daemon ended without an answer".to_owned()),
-        answer if answer.starts_with("OK ") => Ok(answer.to_owned()),
-        answer => Err(answer.to_owned()),
-    }
-}
-
-fn process_of(daemon: &UnixStream) -> Option<i32> {
-    sys::peer_of(daemon).ok()?.pid
-}
-
-/// Sends `request` and waits for the answer. That is empty if the daemon has closed the
-/// connection.
-///
-/// # Errors
-/// Any other error of the kernel, or that no answer came in time.
-fn ask(mut stream: UnixStream, request: &str) -> io::Result<String> {
-    stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
-    // A daemon may close the connection for another one before we ask, and says so.
-    let sent = stream.write_all(request.as_bytes());
-    let mut answer = String::new();
-    let read = BufReader::new(stream).read_line(&mut answer);
-    match sent.and(read) {
-        Err(e) if answer.is_empty() && !is_closed(&e) => Err(e),
-        _ => Ok(answer),
-    }
-}
-
-fn is_closed(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }

@@ -109,6 +109,26 @@ fn an_order_whose_connection_is_closed_is_given_again() {
     assert_eq!(daemon.join().expect("no panic"), "LOG info\n");
 }
 
+/// It was meant for the one that has ended.
+#[test]
+fn an_order_is_not_given_to_another_daemon_that_was_started_meanwhile() {
+    let place = Place::with_daemon();
+    let [path, next] = ["c", "next"].map(|name| place.path(name));
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let there = path.clone();
+    let daemons = std::thread::spawn(move || {
+        let client = listener.accept().expect("a client");
+        let newer = UnixListener::bind(&next).expect("a socket");
+        std::fs::rename(&next, &there).expect("in its place");
+        drop(client);
+        newer
+    });
+    let said = order(&path.display().to_string(), &["undrain"]);
+    assert_eq!(said.code, Some(75), "{}", said.stdout);
+    assert!(said.stderr.contains("ended without an answer"), "{}", said.stderr);
+    drop(daemons.join().expect("no panic"));
+}
+
 /// `drain --wait` with a daemon that has a client, and the client.
 struct Wait {
     place: Place,

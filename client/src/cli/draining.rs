@@ -1,7 +1,8 @@
 //! `drain`, and `--wait` for its end.
 
-use super::orders::{OrderOptions, order, process_of, say_answer, say_unheard};
+use super::orders::{OrderOptions, order, say_answer, say_unheard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -50,7 +51,7 @@ enum Outcome {
 pub(super) fn drain(options: &DrainOptions) -> ExitCode {
     let order_options = options.order();
     let Some(limit_s) = options.wait else {
-        return order(&["DRAIN".to_owned()], order_options);
+        return order("DRAIN", order_options);
     };
     let (answer, status) = match drain_and_wait(limit_s, order_options) {
         Ok(Outcome::Ended) => ("OK ended".to_owned(), 0),
@@ -179,6 +180,10 @@ impl Waiting<'_> {
         let has_ended = wait_for_any(&mut [PollFd::new(end, PollFlags::IN)], self.until)?;
         Ok(if has_ended { Outcome::Ended } else { Outcome::Drains })
     }
+}
+
+fn process_of(daemon: &UnixStream) -> Option<Pid> {
+    socket_peercred(daemon).ok().map(|peer| peer.pid)
 }
 
 /// Whether one of them is ready before the time is over.
