@@ -118,11 +118,6 @@ impl Histogram {
     pub fn sum(&self) -> u128 {
         self.sum
     }
-
-    /// Whether nothing could have come to these sums.
-    pub(super) fn is_impossible(&self) -> bool {
-        self.counts.iter().any(|&count| count > u64::MAX / 64) || self.sum > u128::MAX / 2
-    }
 }
 
 /// A histogram as a hot restart hands it over: a list may get longer in a later

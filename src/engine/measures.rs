@@ -170,16 +170,6 @@ impl Measures {
         };
         histogram.add(&LOCK_TIMES, ns);
     }
-
-    /// Whether nothing could have come to these sums.
-    pub(super) fn is_impossible(&self) -> bool {
-        let histograms = Measures::ALL.iter().any(|measure| (measure.get)(self).is_impossible());
-        let turns = self.turns.times.is_impossible() || self.turns.events.is_impossible();
-        let Restarts { done, refused, pause_ns, last_pause_ns } = self.restarts;
-        let restarts = done.max(refused).max(pause_ns).max(last_pause_ns) > u64::MAX / 2;
-        let replies = self.replies.iter().any(|(_, _, count)| count > u64::MAX / 2);
-        histograms || turns || restarts || replies
-    }
 }
 
 /// A command, as answers are counted.

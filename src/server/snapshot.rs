@@ -6,8 +6,8 @@
 //! Keys are stored verbatim. Each part of the daemon derives its own state; this module
 //! composes them and checks what spans several parts.
 //!
-//! A snapshot is checked like hostile input: the trial refuses what no daemon can have
-//! written, and the old image continues to serve.
+//! A snapshot is checked like hostile input, but for statistics: the trial refuses what no
+//! daemon can have written, and the old image continues to serve.
 
 pub use super::connection::ConnectionState;
 use super::input::SHARE_BYTES;
