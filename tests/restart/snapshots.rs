@@ -178,7 +178,7 @@ fn record() {
         (server.counter("hashtable_entries") == 6).then_some(())
     });
     server.settle();
-    place.install_script("cat > $HERE/recorded; exit 1");
+    place.install_script("cat /proc/self/fd/${POOLCOUNTERD_HANDOFF#*:} > $HERE/recorded; exit 1");
     refused_restart(&server);
     fs::copy(place.path("recorded"), target).expect("copy");
 }
