@@ -6,7 +6,7 @@ mod stderr;
 
 use super::world::env;
 use crate::engine::Time;
-pub(super) use limit::limited;
+pub(super) use limit::{limited, say_suppressed};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -80,23 +80,19 @@ pub struct State {
     rest: Vec<u8>,
     /// Dropped lines that are not reported yet.
     dropped: u64,
-    /// And those that were too many of a kind.
-    #[serde(default)]
-    suppressed: Vec<limit::Suppressed>,
 }
 
 /// The state to hand over.
 pub(super) fn state() -> State {
     let (rest, dropped) = stderr::left();
     let filter = LOGGER.get().and_then(Logger::filter_set_at_run_time);
-    State { filter, rest, dropped, suppressed: limit::suppressed() }
+    State { filter, rest, dropped }
 }
 
 /// Continues from the old image's state. `option` is this image's `--log`. To be
 /// called before the first line is logged.
 pub(super) fn resume(state: State, option: Option<&str>) {
     stderr::resume(state.rest, state.dropped);
-    limit::inherit(state.suppressed);
     if let (Some(filter), None) = (state.filter, option) {
         // The old image has checked it. If it accepted other words than this one, the
         // default applies.
@@ -139,7 +135,7 @@ fn say_what_is_left() {
 #[cfg(test)]
 pub(super) fn forget() {
     stderr::resume(Vec::new(), 0);
-    limit::inherit(Vec::new());
+    limit::forget();
     if let Some(logger) = LOGGER.get() {
         logger.replace_filter(Filter::default());
     }

@@ -1,8 +1,6 @@
 //! `--max-hold`: a lock held for too long is taken away from its holder.
 
-use crate::support::restart::{Place, WENT_ON};
 use crate::support::{Client, Server};
-use rustix::process::Signal;
 use std::time::Instant;
 
 /// Keys that begin with `short:` may be held for a second.
@@ -56,23 +54,4 @@ fn locks_taken_away_from_a_crowd_are_logged_at_a_limited_rate() {
     let lines = server.log.lines();
     let mut lines = lines.iter().filter(|line| line.contains("taken away"));
     assert!(lines.all(|line| line.len() < 400), "{:?}", server.log.lines());
-}
-
-/// Of many log lines of a kind the next one says how many were left out: also if a hot
-/// restart comes between.
-#[test]
-fn a_hot_restart_remembers_how_many_log_lines_were_left_out() {
-    let place = Place::with_daemon();
-    let server = place.start(&["--max-hold", "*=1"]);
-    let (mut client, mut later) = (server.connect(), server.connect());
-    // In one packet, so that the three are taken away in one turn.
-    client.send_bytes(b"ACQ4ME k0 1 9 0\nACQ4ME k1 1 9 0\nACQ4ME k2 1 9 0\n");
-    (0..3).for_each(|_| client.expect("LOCKED"));
-    wait_for_expired(&server, 3);
-    server.signal(Signal::USR1);
-    server.log.wait_for(WENT_ON);
-    later.exchange("ACQ4ME k3 1 9 0", "LOCKED");
-    wait_for_expired(&server, 4);
-    let line = server.log.wait_for("lock on k3 taken away");
-    assert!(line.ends_with(" (2 more like this were not logged)"), "{line}");
 }

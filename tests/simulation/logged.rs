@@ -70,6 +70,13 @@ impl Logged {
         } else if let Some(dropped) = number_before(text, " log lines could not be written") {
             self.dropped += dropped;
             (self.slow.due, self.taken_away.due) = (None, None);
+        } else if let Some((count, kind)) = text.split_once(" more like this were not logged: ") {
+            let count = count.parse().map_err(|_| "no number")?;
+            match kind {
+                kind if kind.starts_with("slow: ") => self.slow.hear(count, is_old)?,
+                kind if kind.starts_with("--max-hold: ") => self.taken_away.hear(count, is_old)?,
+                _ => {}
+            }
         } else if text.starts_with("slow: ") {
             self.slow.check(text, is_old)?;
         } else if let Some(text) = text.strip_prefix("--max-hold: lock on ") {
@@ -101,7 +108,11 @@ impl Rare {
     /// One of them is logged, and says how many others were not.
     fn check(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
         let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
-        let left_out = left_out.unwrap_or(0) as usize;
+        self.hear(left_out.unwrap_or(0) as usize, is_old)
+    }
+
+    /// So many were not logged: the old image says so before a hot restart.
+    fn hear(&mut self, left_out: usize, is_old: bool) -> Result<(), Violation> {
         self.is_said = true;
         match self.due.replace(0) {
             Some(due) if left_out < due && !is_old => Err(format!("{due} others are due")),

@@ -39,71 +39,48 @@ impl RateLimit {
     }
 }
 
-/// How many lines of a kind were dropped and not reported yet. The kind is the text of
-/// its line, before arguments are put in.
-pub(in crate::server) type Suppressed = (String, u64);
+/// The limits that were used.
+static KNOWN: Mutex<Vec<&'static Limit>> = Mutex::new(Vec::new());
 
-/// The limits that this image has used, and the counts that the old image left to the
-/// others.
-struct Known {
-    limits: Vec<&'static Limit>,
-    inherited: Vec<Suppressed>,
-}
-
-static KNOWN: Mutex<Known> = Mutex::new(Known { limits: Vec::new(), inherited: Vec::new() });
-
-fn known() -> MutexGuard<'static, Known> {
+fn known() -> MutexGuard<'static, Vec<&'static Limit>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a hot restart carries over.
-pub(super) fn suppressed() -> Vec<Suppressed> {
-    let (limits, inherited) = {
-        let known = known();
-        (known.limits.clone(), known.inherited.clone())
-    };
-    let own = limits.into_iter().map(|limit| (limit.kind.to_owned(), limit.lock().suppressed));
-    own.chain(inherited).filter(|(_, count)| *count > 0).collect()
+/// Logs how many lines were dropped and not reported yet, and lets all limits begin anew.
+pub(in crate::server) fn say_suppressed() {
+    for limit in known().iter() {
+        match std::mem::take(&mut *limit.lock()).suppressed {
+            0 => {}
+            n => (limit.say)(n),
+        }
+    }
 }
 
-/// Leaves these counts to the limits, each of which takes its own at its first use.
-pub(super) fn inherit(suppressed: Vec<Suppressed>) {
-    let mut known = known();
-    // A simulated image has the limits of the one before it.
-    for limit in known.limits.drain(..) {
-        *limit.lock() = RateLimit::new();
-        limit.is_known.store(false, Ordering::Relaxed);
-    }
-    known.inherited = suppressed;
+/// As in a new process.
+#[cfg(test)]
+pub(super) fn forget() {
+    known().iter().for_each(|limit| *limit.lock() = RateLimit::new());
 }
 
 /// The limit of one place in the source, made by [`limited`].
 pub(in crate::server) struct Limit {
-    kind: &'static str,
+    /// Logs how many lines were dropped.
+    say: fn(u64),
     is_known: AtomicBool,
     limit: Mutex<RateLimit>,
 }
 
 impl Limit {
-    pub(in crate::server) const fn new(kind: &'static str) -> Self {
-        Limit { kind, is_known: AtomicBool::new(false), limit: Mutex::new(RateLimit::new()) }
+    pub(in crate::server) const fn new(say: fn(u64)) -> Self {
+        Limit { say, is_known: AtomicBool::new(false), limit: Mutex::new(RateLimit::new()) }
     }
 
     /// See [`RateLimit::admit`].
     pub(in crate::server) fn admit(&'static self) -> Option<String> {
         if !self.is_known.swap(true, Ordering::Relaxed) {
-            let inherited = self.register();
-            self.lock().suppressed += inherited;
+            known().push(self);
         }
         self.lock().admit()
-    }
-
-    /// Returns how many lines the old image dropped and did not report.
-    fn register(&'static self) -> u64 {
-        let mut known = known();
-        known.limits.push(self);
-        let at = known.inherited.iter().position(|(kind, _)| kind == self.kind);
-        at.map_or(0, |at| known.inherited.swap_remove(at).1)
     }
 
     fn lock(&self) -> MutexGuard<'_, RateLimit> {
@@ -112,7 +89,7 @@ impl Limit {
 }
 
 /// Logs like `warn!` or `error!`, but at most one line every ten seconds for each
-/// place of use; the next line says how many were omitted, also after a hot restart.
+/// place of use; the next line says how many were omitted, or a line before a hot restart.
 /// Arguments are evaluated only for a written line.
 ///
 /// ```text
@@ -121,7 +98,9 @@ impl Limit {
 macro_rules! limited {
     ($level:ident, $format:literal $($arguments:tt)*) => {{
         static LIMIT: $crate::server::logging::limit::Limit =
-            $crate::server::logging::limit::Limit::new($format);
+            $crate::server::logging::limit::Limit::new(|count| {
+                log::$level!("{count} more like this were not logged: {}", $format)
+            });
         if let Some(suppressed) = LIMIT.admit() {
             log::$level!("{}{suppressed}", format_args!($format $($arguments)*));
         }
@@ -132,6 +111,7 @@ pub(in crate::server) use limited;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn one_line_every_ten_seconds_and_the_number_of_the_rest() {
@@ -147,11 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_handed_over() {
+    fn what_was_dropped_is_said_once_before_a_restart() {
         let _alone = crate::server::simulation::alone();
-        static LIMIT: Limit = Limit::new("a line");
+        static SAID: AtomicU64 = AtomicU64::new(0);
+        static LIMIT: Limit = Limit::new(|count| _ = SAID.fetch_add(count, Ordering::Relaxed));
         (0..4).for_each(|_| drop(LIMIT.admit()));
-        assert!(suppressed().contains(&("a line".to_owned(), 3)));
+        (0..2).for_each(|_| say_suppressed());
+        assert_eq!(SAID.load(Ordering::Relaxed), 3);
+        assert_eq!(LIMIT.admit().as_deref(), Some(""));
     }
 
     #[test]
