@@ -27,14 +27,13 @@ pub mod summary;
 mod time;
 pub mod view;
 pub mod watch;
-mod watching;
 mod wheel;
 pub mod windows;
 
 pub use bookkeeping::Engine;
 pub use client::ClientId;
 pub use hold_limits::{ExpiredLock, HoldLimit};
-pub use sampler::Weight;
+pub use sampler::Followed;
 pub use spare::Spare;
 pub use stack::LOCKS_PER_CLIENT_MAX;
 pub use time::Time;

@@ -15,7 +15,7 @@ mod shown;
 pub mod survey;
 
 use crate::engine::statistics::{COUNTERS_IN_FULL, Counters, Times};
-use crate::engine::windows::Closed;
+use crate::engine::windows::Counted;
 use crate::engine::{Engine, Time};
 use crate::protocol::Query;
 pub use shown::{Peers, ROWS_MAX, View};
@@ -64,7 +64,7 @@ pub fn wants_of(query: &Query) -> Wants {
 
 /// Answers a `query` other than `JSON` ([`json::report`]). `survey` has what
 /// [`wants_of`] names, `top` is that of [`Query::Top`]. A blank line ends it.
-pub fn report(query: &Query, view: &View, survey: &Survey, top: Option<&Closed>) -> String {
+pub fn report(query: &Query, view: &View, survey: &Survey, top: Option<&Counted>) -> String {
     let mut text = match query {
         Query::Keys(rows) => lists::keys(view, survey, *rows),
         Query::Key(key) => lists::key(view, key),

@@ -14,7 +14,7 @@ use super::watch::Watch;
 use super::wheel::{Wheel, tick_after};
 use crate::protocol::Reply;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::RandomState;
 
 /// Everything that the daemon knows about locks, without the connections.
 #[derive(Clone, Debug)]
@@ -37,7 +37,8 @@ pub struct Engine {
     /// Histograms, and answers by command. The caller also counts here the answers that
     /// only it gives.
     pub measures: Measures,
-    pub(super) watch: Watch,
+    /// What is observed of single keys and clients.
+    pub watch: Watch,
     pub(super) started: Time,
     /// The same moment in nanoseconds since 1970, only shown. The caller sets it once; hot
     /// restarts keep it.
@@ -47,7 +48,7 @@ pub struct Engine {
 impl Engine {
     /// An engine without locks, started at `now`.
     pub fn new(hasher: RandomState, now: Time) -> Self {
-        let watch = Watch::new(hasher.build_hasher().finish(), now);
+        let watch = Watch::new(hasher.clone(), now);
         Engine {
             pools: Pools::new(hasher),
             locks: Locks::new(),
@@ -103,6 +104,7 @@ impl Engine {
         self.pools.shrink();
         self.locks.shrink_to_fit();
         self.outbox.shrink_to_fit();
+        self.watch.samples.shrink_to_fit();
         let used = self.stacks.iter().rposition(|stack| stack.top().is_some());
         self.stacks.truncate(used.map_or(0, |slot| slot + 1));
         self.stacks.shrink_to_fit();

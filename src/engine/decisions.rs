@@ -6,7 +6,7 @@ use super::client::ClientId;
 use super::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
 use super::lock::{Lock, LockId, NO_POOL, Phase};
 use super::measures::{Asked, Outcome};
-use super::sampler::Weight;
+use super::sampler::Followed;
 use super::stack::Stack;
 use super::statistics::Event;
 use super::time::Time;
@@ -51,10 +51,10 @@ impl Engine {
             return Some(Reply::BadSyntax);
         }
         let hash = self.pools.hash(request.key);
-        let weight = self.watch.sampler.next(now);
-        let answer = self.decide((client, weight), request, hash, now);
-        if !weight.is_none() {
-            self.observe_request((client, weight), (request.key, hash), answer, now);
+        let answer = self.decide(client, request, hash, now);
+        let followed = self.watch.sampler.next(now);
+        if !followed.is_no() {
+            self.follow((client, followed), (request.key, hash), answer, now);
         }
         answer
     }
@@ -62,7 +62,7 @@ impl Engine {
     #[inline(always)]
     fn decide(
         &mut self,
-        (client, weight): (ClientId, Weight),
+        client: ClientId,
         request: &Acquire,
         hash: u64,
         now: Time,
@@ -87,7 +87,7 @@ impl Engine {
         };
         let sequence = self.next_sequence();
         let kind = (phase, request.mode);
-        let lock = self.add_lock(Lock::new((client, weight), pool, kind, now, sequence));
+        let lock = self.add_lock(Lock::new(client, pool, kind, now, sequence));
         if phase == Phase::Holding {
             self.limit_hold(lock);
             self.record(Event::Locked);
@@ -96,6 +96,35 @@ impl Engine {
         self.record(Event::WaitBegan);
         self.wheel.start(&mut self.locks, lock, now.plus_seconds(request.timeout_s));
         None
+    }
+
+    /// Follows a request, and the lock that it got or waits for.
+    #[cold]
+    #[inline(never)]
+    fn follow(
+        &mut self,
+        (client, followed): (ClientId, Followed),
+        key: (&[u8], u64),
+        answer: Option<Reply>,
+        now: Time,
+    ) {
+        if matches!(answer, None | Some(Reply::Locked)) {
+            if let Some(lock) = self.stacks[client.slot as usize].top() {
+                self.locks[lock as usize].followed = followed;
+            }
+        }
+        self.watch.note_request((client, followed), key, answer, now);
+    }
+
+    /// A hold or a wait has ended after `ns` nanoseconds. Its pool must still be there.
+    #[inline(always)]
+    fn observe_end(&mut self, lock: &Lock, outcome: Outcome, ns: u64, now: Time) {
+        if lock.followed.is_no() {
+            self.watch.sampler.left_out = now;
+        }
+        if !lock.followed.is_no() || ns > self.watch.slow_ns {
+            self.watch.note_end(lock, self.pools.get(lock.pool), (outcome, ns), now);
+        }
     }
 
     /// `RELEASE`: gives back the client's last lock, or cancels its wait.

@@ -1,7 +1,7 @@
 //! Locks, held or waited for, and the queues that link them.
 
 use super::client::ClientId;
-use super::sampler::Weight;
+use super::sampler::Followed;
 use super::time::Time;
 use super::wheel::{Timer, Timers};
 use crate::protocol::Mode;
@@ -43,8 +43,8 @@ pub(super) struct Lock {
     pub(super) phase: Phase,
     /// How it was asked for.
     pub(super) mode: Mode,
-    /// Whether it is sampled, for [`super::watch`].
-    pub(super) weight: Weight,
+    /// For [`super::watch`].
+    pub(super) followed: Followed,
     /// When the hold or the wait began.
     pub(super) since: Time,
     /// Its number in the order in which holds and waits began.
@@ -58,15 +58,15 @@ pub(super) struct Lock {
 impl Lock {
     #[inline(always)]
     pub(super) fn new(
-        (client, weight): (ClientId, Weight),
+        client: ClientId,
         pool: u32,
         (phase, mode): (Phase, Mode),
         since: Time,
         sequence: u64,
     ) -> Self {
-        let timer = Timer::default();
+        let (followed, timer) = (Followed::No, Timer::default());
         let (next, previous) = (NONE, NONE);
-        Lock { client, pool, phase, mode, weight, since, sequence, timer, next, previous }
+        Lock { client, pool, phase, mode, followed, since, sequence, timer, next, previous }
     }
 
     /// The next lock in its queue.

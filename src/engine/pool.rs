@@ -5,7 +5,7 @@ use super::lock::{Locks, Phase, Queue};
 use super::spare::Spare;
 use hashbrown::HashTable;
 use slab::Slab;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 /// One key. A pool exists only while a client holds the key: waiters always have a
 /// holder to wait for.
@@ -64,6 +64,16 @@ pub(super) struct Pools {
     hasher: RandomState,
 }
 
+/// The hash of a key or another name, where it does not matter how long it takes.
+#[cold]
+#[inline(never)]
+#[expect(clippy::manual_hash_one, reason = "so it has one caller, which has it inlined")]
+pub(super) fn hash_aside(hasher: &RandomState, name: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
 impl Pools {
     pub(super) fn new(hasher: RandomState) -> Self {
         Pools { slots: Slab::new(), by_key: HashTable::new(), hasher }
@@ -81,10 +91,8 @@ impl Pools {
     }
 
     /// As [`Pools::hash`], where it does not matter how long it takes.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn hash_aside(&self, name: &[u8]) -> u64 {
-        self.hash(name)
+    pub(super) fn hash_aside(&self, key: &[u8]) -> u64 {
+        hash_aside(&self.hasher, key)
     }
 
     #[inline(always)]

@@ -13,7 +13,7 @@ use super::client::ClientId;
 use super::hold_limits::HoldLimit;
 use super::lock::{Lock, LockId, NO_POOL, Phase};
 use super::measures::Measures;
-use super::sampler::Weight;
+use super::sampler::Followed;
 use super::statistics::{Counters, Times};
 use super::time::Time;
 use super::view::LockView;
@@ -91,9 +91,9 @@ pub struct LockState {
     /// A holder asked by `ACQ4ANY`. A waiter's queue says what it asked by.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_anyone: bool,
-    /// Whether it is sampled.
-    #[serde(default, skip_serializing_if = "Weight::is_none")]
-    pub weight: Weight,
+    /// Whether its request is followed.
+    #[serde(default, skip_serializing_if = "Followed::is_no")]
+    pub followed: Followed,
 }
 
 /// The kernel allows a process a million descriptors (fs.nr_open); a slot far
@@ -156,8 +156,10 @@ impl Engine {
         hasher: RandomState,
         now: Time,
     ) -> Result<Self, E> {
-        check_counting(&state, now)?;
-        let mut engine = Engine::new(hasher, now);
+        if state.last_sequence > u64::MAX / 2 {
+            return Err(BadState("a sequence number that nothing could have come to").into());
+        }
+        let mut engine = Engine::new(hasher.clone(), now);
         engine.hold_limits = state.hold_limits;
         engine.last_sequence = state.last_sequence;
         let mut resumed = Resumed {
@@ -179,7 +181,7 @@ impl Engine {
         engine.started_wall_ns = state.started_wall_ns;
         engine.times = state.times;
         engine.measures = state.measures;
-        engine.watch = Watch::resume(state.watch, now, |name| engine.pools.hash_aside(name));
+        engine.watch = Watch::resume(state.watch, hasher, now);
         engine.counters = Counters {
             hashtable_entries: engine.counters.hashtable_entries,
             processing_workers: engine.counters.processing_workers,
@@ -269,7 +271,7 @@ impl LockState {
             since: lock.since(),
             deadline: lock.deadline().filter(|_| lock.phase().waits()),
             for_anyone: lock.phase() == Phase::Holding && lock.mode() == Mode::ForAnyone,
-            weight: lock.weight(),
+            followed: lock.followed(),
         }
     }
 
@@ -279,8 +281,9 @@ impl LockState {
             Phase::Holding if self.for_anyone => Mode::ForAnyone,
             _ => Mode::ForMe,
         };
-        let whose = (self.client, self.weight);
-        Lock::new(whose, pool, (phase, mode), self.since, self.sequence)
+        let mut lock = Lock::new(self.client, pool, (phase, mode), self.since, self.sequence);
+        lock.followed = self.followed;
+        lock
     }
 }
 
@@ -302,17 +305,6 @@ impl PoolState<'_> {
         let waiters = self.waiters_for_me.iter().chain(&self.waiters_for_anyone);
         self.holders.iter().chain(waiters).map(|lock| lock.client)
     }
-}
-
-/// Refuses what the daemon could not continue to count.
-fn check_counting(state: &EngineState, now: Time) -> Result<(), BadState> {
-    if state.watch.is_impossible(now) {
-        return Err(BadState("a sum that nothing could have come to"));
-    }
-    if state.last_sequence > u64::MAX / 2 {
-        return Err(BadState("a sequence number that nothing could have come to"));
-    }
-    Ok(())
 }
 
 fn check_pool(state: &PoolState) -> Result<(), BadState> {
@@ -339,9 +331,6 @@ fn check_lock(lock: &LockState, phase: Phase, now: Time) -> Result<(), BadState>
     }
     if lock.since > now {
         return Err(BadState("a lock from the future"));
-    }
-    if lock.weight.is_impossible() {
-        return Err(BadState("a sample that stands for too many requests"));
     }
     match (lock.deadline, phase.waits()) {
         (Some(deadline), true) => check_wait(lock.since, deadline),

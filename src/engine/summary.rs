@@ -13,7 +13,7 @@ pub(super) const CAPACITY: usize = 1_000;
 /// A longer key is counted under its start and a digest of the whole.
 pub const NAME_BYTES_MAX: usize = 128;
 
-/// What a sampled request or its end adds.
+/// What a followed request or its end adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Columns {
@@ -96,32 +96,31 @@ pub(super) struct Summary {
     /// Its type differs from that of the table of pools, so that the compiler inlines the
     /// functions of both.
     by_name: HashTable<u16>,
-    /// By how much a count may be too low: lost by merged summaries, or never seen.
-    too_low: u64,
 }
 
 impl Summary {
-    /// Adds to the count and the columns of `name`. With a `weight` of 0 it takes no
-    /// place.
-    pub(super) fn add(&mut self, name: &[u8], hash: u64, weight: u64, columns: &Columns) {
-        self.add_inexact(name, hash, weight, 0, columns);
-    }
-
-    fn add_inexact(&mut self, name: &[u8], hash: u64, weight: u64, error: u64, columns: &Columns) {
+    /// Adds to the count and the columns of `name`, and returns its entry. With a `weight`
+    /// of 0 it takes no place.
+    pub(super) fn add(
+        &mut self,
+        name: &[u8],
+        hash: u64,
+        weight: u64,
+        columns: &Columns,
+    ) -> Option<&mut Ranked> {
         let id = match self.find(name, hash) {
             Some(id) => id,
-            None if weight == 0 => return,
+            None if weight == 0 => return None,
             None if self.entries.len() < CAPACITY => {
                 self.insert(Ranked { name: name.to_vec(), ..Ranked::default() }, hash)
             }
             None => self.replace_least(name, hash),
         };
-        let Ranked { count, error: errors, columns: sums, .. } =
-            &mut self.entries[id as usize].ranked;
+        let Ranked { count, columns: sums, .. } = &mut self.entries[id as usize].ranked;
         *count = count.saturating_add(weight);
-        *errors = errors.saturating_add(error);
         sums.add(columns);
         self.sink(id);
+        Some(&mut self.entries[id as usize].ranked)
     }
 
     fn find(&self, name: &[u8], hash: u64) -> Option<u32> {
@@ -199,34 +198,25 @@ impl Summary {
         }
     }
 
-    /// Notes that somebody's count lacks so much.
-    pub(super) fn note_missed(&mut self, weight: u64) {
-        self.too_low = self.too_low.saturating_add(weight);
-    }
-
-    /// The most that a name which has no place may have come to.
-    fn lost_max(&self) -> u64 {
-        if self.entries.len() < CAPACITY { 0 } else { self.count_at(0) }
-    }
-
-    /// Adds the counts of `other`, whose hashes must come from the same hasher.
+    /// Adds the counts of `other`, whose hashes must come from the same hasher. What a name
+    /// had there before it lost its place is missing.
     pub(super) fn merge(&mut self, other: &Summary) {
         for &id in &other.heap {
             let Entry { hash, ranked, .. } = &other.entries[id as usize];
-            let Ranked { name, count, error, columns } = ranked;
-            self.add_inexact(name, *hash, *count, *error, columns);
+            let sum = self.add(&ranked.name, *hash, ranked.count, &ranked.columns);
+            if let Some(sum) = sum {
+                sum.error = sum.error.saturating_add(ranked.error);
+            }
         }
-        self.too_low = self.too_low.saturating_add(other.lost_max()).saturating_add(other.too_low);
     }
 
     /// The most frequent names, first, at most `rows`. `other` ranks the same events by
     /// something else: a name may have its place there for longer.
-    pub(super) fn ranking(&self, rows: usize, other: &Summary) -> Ranking {
+    pub(super) fn ranking(&self, rows: usize, other: &Summary) -> Vec<Ranked> {
         let mut entries: Vec<&Entry> = self.entries.iter().collect();
         let order =
             |a: &Ranked, b: &Ranked| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name));
         entries.sort_unstable_by(|a, b| order(&a.ranked, &b.ranked));
-        let lost = entries.get(rows).map_or(self.lost_max(), |next| next.ranked.count);
         let row = |entry: &Entry| {
             let mut ranked = entry.ranked.clone();
             if let Some(id) = other.find(&ranked.name, entry.hash) {
@@ -234,21 +224,14 @@ impl Summary {
             }
             ranked
         };
-        let rows = entries.into_iter().take(rows).map(row).collect();
-        Ranking { rows, too_low: self.too_low, lost: lost.saturating_add(self.too_low) }
+        entries.into_iter().take(rows).map(row).collect()
     }
 
-    /// Everything, in the order of the heap.
-    pub(super) fn state(&self) -> SummaryState {
-        let ranked = self.heap.iter().map(|&id| self.entries[id as usize].ranked.clone());
-        SummaryState { entries: ranked.collect(), too_low: self.too_low }
-    }
-
-    /// Continues from the state of another summary. Never fails: it leaves out surplus
-    /// entries and makes a heap of any order.
-    pub(super) fn resume(state: SummaryState, hash: impl Fn(&[u8]) -> u64) -> Self {
-        let mut summary = Summary { too_low: state.too_low, ..Summary::default() };
-        for ranked in state.entries.into_iter().take(CAPACITY) {
+    /// Goes on from the ranking of another summary. Never fails: it leaves out surplus
+    /// entries.
+    pub(super) fn resume(ranking: Vec<Ranked>, hash: impl Fn(&[u8]) -> u64) -> Self {
+        let mut summary = Summary::default();
+        for ranked in ranking.into_iter().take(CAPACITY) {
             let hash = hash(&ranked.name);
             if summary.find(&ranked.name, hash).is_none() {
                 summary.insert(ranked, hash);
@@ -256,45 +239,6 @@ impl Summary {
         }
         summary
     }
-}
-
-/// The most frequent names of some time, first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Ranking {
-    /// With their counts.
-    pub rows: Vec<Ranked>,
-    /// By how much a count may be too low.
-    pub too_low: u64,
-    /// The most that a name which is not listed may have come to.
-    pub lost: u64,
-}
-
-impl Ranking {
-    /// The most that a name may have come to which is not among the first `shown` rows.
-    /// `sampled_unit` is what a sample adds ([`super::windows::Closed::sampled_units`]):
-    /// then a list in a hundred may have missed more.
-    pub fn not_listed(&self, shown: usize, sampled_unit: u64) -> u64 {
-        let next = self.rows.get(shown).map_or(0, |next| next.count.saturating_add(self.too_low));
-        let seen = next.max(self.lost);
-        if sampled_unit == 0 {
-            return seen;
-        }
-        // By the Chernoff bound, the probability that a name with a larger count was
-        // sampled so rarely is below exp(-16): never, even among a million names.
-        let (seen, unit) = (seen as f64, sampled_unit as f64);
-        (seen + 16.0 * unit + (32.0 * unit * seen).sqrt()) as u64
-    }
-}
-
-/// What a hot restart carries over of a summary.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SummaryState {
-    /// In the order of the heap.
-    pub entries: Vec<Ranked>,
-    /// By how much a count may be too low.
-    pub too_low: u64,
 }
 
 #[cfg(test)]
@@ -324,16 +268,14 @@ mod tests {
         })
     }
 
-    fn check(ranking: &Ranking, truth: &HashMap<String, u64>) {
-        for ranked in &ranking.rows {
-            let name = String::from_utf8(ranked.name.clone()).expect("text");
-            let true_count = truth.get(&name).copied().unwrap_or(0);
-            assert!(ranked.count + ranking.too_low >= true_count, "{ranked:?}: {true_count}");
-            assert!(ranked.count - ranked.error <= true_count, "{ranked:?}: {true_count}");
+    /// The first twenty are the first twenty in truth, and their counts are almost right.
+    fn check_first(ranking: &[Ranked], truth: &HashMap<String, u64>) {
+        let mut most: Vec<_> = truth.iter().collect();
+        most.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for (ranked, (name, count)) in ranking.iter().zip(&most[..20]) {
+            assert_eq!(ranked.name, name.as_bytes());
+            assert!(ranked.count.abs_diff(**count) * 1_000 <= **count, "{ranked:?}, not {count}");
         }
-        let listed = |name: &str| ranking.rows.iter().any(|r| r.name == name.as_bytes());
-        let lost = truth.iter().filter(|(name, _)| !listed(name)).map(|(_, &count)| count).max();
-        assert!(lost.unwrap_or(0) <= ranking.lost, "{lost:?} of {}", ranking.lost);
     }
 
     #[test]
@@ -344,21 +286,21 @@ mod tests {
             *truth.entry(name).or_default() += weight;
         }
         let ranking = summary.ranking(250, &Summary::default());
-        assert_eq!(ranking.rows.len(), 250);
-        check(&ranking, &truth);
-        let mut most: Vec<_> = truth.iter().collect();
-        most.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(**count));
-        for (ranked, (name, count)) in ranking.rows.iter().zip(&most[..20]) {
-            assert_eq!(ranked.name, name.as_bytes());
-            assert!(ranked.count.abs_diff(**count) * 1_000 <= **count, "{ranked:?}, not {count}");
+        assert_eq!(ranking.len(), 250);
+        for ranked in &ranking {
+            let name = String::from_utf8(ranked.name.clone()).expect("text");
+            let true_count = truth.get(&name).copied().unwrap_or(0);
+            assert!(ranked.count >= true_count, "{ranked:?}: {true_count}");
+            assert!(ranked.count - ranked.error <= true_count, "{ranked:?}: {true_count}");
         }
+        check_first(&ranking, &truth);
         // A name without weight takes no place, but its columns count.
         summary.add(b"idle", 1, 0, &Columns { held_ns: 5, ..Columns::default() });
         assert_eq!(summary.find(b"idle", 1), None);
     }
 
     #[test]
-    fn merged_summaries_bound_what_they_lost() {
+    fn merged_summaries_rank_as_the_whole() {
         let mut truth: HashMap<String, u64> = HashMap::new();
         let mut whole = Summary::default();
         for part in stream().collect::<Vec<_>>().chunks(40_000) {
@@ -369,32 +311,33 @@ mod tests {
             }
             whole.merge(&minute);
         }
-        check(&whole.ranking(250, &Summary::default()), &truth);
+        check_first(&whole.ranking(250, &Summary::default()), &truth);
     }
 
     #[test]
-    fn a_summary_that_was_handed_over_goes_on_the_same() {
-        let (mut summary, mut stream) = (Summary::default(), stream());
-        for (name, weight) in stream.by_ref().take(100_000) {
+    fn a_summary_that_was_handed_over_has_all_its_counts() {
+        let mut summary = Summary::default();
+        for (name, weight) in stream().take(100_000) {
             add(&mut summary, &name, weight);
         }
-        let mut other = Summary::resume(summary.state(), hash);
-        assert_eq!(other.state(), summary.state());
-        for (name, weight) in stream {
-            add(&mut summary, &name, weight);
-            add(&mut other, &name, weight);
-        }
-        assert_eq!(other.state(), summary.state());
+        let ranking = |summary: &Summary| summary.ranking(CAPACITY, &Summary::default());
+        let mut other = Summary::resume(ranking(&summary), hash);
+        assert_eq!(ranking(&other), ranking(&summary));
+        // The least frequent one still gives its place away.
+        let least = ranking(&summary)[CAPACITY - 1].count;
+        add(&mut other, "new", 1);
+        let new = ranking(&other).into_iter().find(|ranked| ranked.name == b"new");
+        assert_eq!(new.map(|ranked| (ranked.count, ranked.error)), Some((least + 1, least)));
     }
 
     #[test]
-    fn a_state_that_is_no_summary_becomes_one() {
+    fn a_ranking_that_is_none_becomes_a_summary() {
         let ranked = |name: &str, count| Ranked { name: name.into(), count, ..Ranked::default() };
         let mut entries = vec![ranked("a", 9), ranked("b", 1), ranked("a", 3)];
         entries.extend((0..2_000).map(|n| ranked(&format!("{n}"), n)));
-        let summary = Summary::resume(SummaryState { entries, too_low: 0 }, hash);
+        let summary = Summary::resume(entries, hash);
         assert_eq!(summary.entries.len(), CAPACITY - 1);
-        assert_eq!(summary.lost_max(), 0);
-        assert_eq!(summary.ranking(1, &Summary::default()).rows[0].count, 996);
+        assert_eq!(summary.count_at(0), 0);
+        assert_eq!(summary.ranking(1, &Summary::default())[0].count, 996);
     }
 }

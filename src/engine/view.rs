@@ -5,7 +5,7 @@ use super::bookkeeping::Engine;
 use super::client::ClientId;
 use super::lock::{Lock, LockId, Locks};
 use super::pool::{Pool, Pools};
-use super::sampler::Weight;
+use super::sampler::Followed;
 use super::stack::Stack;
 use super::time::Time;
 use crate::protocol::Mode;
@@ -131,9 +131,9 @@ impl<'a> LockView<'a> {
         self.lock.mode
     }
 
-    /// Whether it is sampled.
-    pub(super) fn weight(self) -> Weight {
-        self.lock.weight
+    /// Whether its request is followed.
+    pub(super) fn followed(self) -> Followed {
+        self.lock.followed
     }
 
     /// Its number in the order in which all holds and waits of the engine began.

@@ -2,39 +2,38 @@
 //! for most, and which holds and waits took long. Nothing here decides anything.
 
 use super::client::ClientId;
+use super::lock::Lock;
 use super::measures::Outcome;
-use super::sampler::{LongEnds, Sampler, Weight};
+use super::pool::{Pool, hash_aside};
+use super::sampler::{Followed, Sampler};
 use super::summary::{Columns, NAME_BYTES_MAX};
 use super::time::Time;
-use super::windows::{InForce, Windows, WindowsState};
-use crate::protocol::Mode;
+use super::windows::{Counted, Windows, WindowsState};
+use crate::protocol::{Mode, Reply, Span, Subject};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// How many slow holds and waits are remembered.
 pub const SLOW_MAX: usize = 128;
 
-/// How many samples may wait for the caller. Only one answer to a crowd makes so many.
-const SAMPLES_MAX: usize = 8_192;
-
 /// Everything that is observed.
 #[derive(Clone, Debug)]
-pub(super) struct Watch {
+pub struct Watch {
     pub(super) sampler: Sampler,
-    pub(super) long: LongEnds,
-    /// An end that took so long is looked at even if its request is not sampled: it is
-    /// long or slow.
-    pub(super) notable_ns: u64,
-    pub(super) keys: Windows,
+    /// The one of the pools: a key has the same hash here.
+    hasher: RandomState,
+    keys: Windows,
     /// By address: the caller knows whose [`Sample`] it is.
-    pub(super) clients: Windows,
+    clients: Windows,
     pub(super) samples: Vec<Sample>,
     /// Holds and waits that take longer are slow; in nanoseconds.
     pub(super) slow_ns: u64,
     /// Slow ones that the caller has not been told of.
-    pub(super) slow: VecDeque<Slow>,
+    slow: VecDeque<Slow>,
     /// The newest last.
-    pub(super) slow_log: VecDeque<SlowEntry>,
+    slow_log: VecDeque<SlowEntry>,
 }
 
 /// What a client did, to be counted for its address.
@@ -42,8 +41,7 @@ pub(super) struct Watch {
 pub struct Sample {
     /// Who.
     pub client: ClientId,
-    pub(super) columns: Columns,
-    pub(super) weight: Weight,
+    columns: Columns,
 }
 
 /// A hold or a wait that took long.
@@ -74,29 +72,61 @@ pub struct SlowEntry {
     pub peer: String,
 }
 
-/// What a hot restart carries over.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WatchState {
-    pub(super) sampler: Sampler,
-    keys: Option<WindowsState>,
-    clients: Option<WindowsState>,
-    slow_log: Vec<SlowEntry>,
-}
+/// For the caller.
+impl Watch {
+    /// What was asked for most in the last minute or hour.
+    pub fn top(&mut self, span: Span, subject: Subject, now: Time) -> Counted {
+        let windows = match subject {
+            Subject::Keys => &mut self.keys,
+            Subject::Clients => &mut self.clients,
+        };
+        windows.roll(now, self.sampler.left_out);
+        windows.shown(span, now)
+    }
 
-impl WatchState {
-    /// Whether no watch can have come to this.
-    pub(super) fn is_impossible(&self, now: Time) -> bool {
-        self.sampler.is_impossible(now)
+    /// Removes and returns something that a client has done, for [`Watch::note_sample`].
+    pub fn take_sample(&mut self) -> Option<Sample> {
+        self.samples.pop()
+    }
+
+    /// Counts what a client did for its address.
+    pub fn note_sample(&mut self, sample: &Sample, address: &[u8], now: Time) {
+        self.clients.roll(now, self.sampler.left_out);
+        self.clients.add(address, hash_aside(&self.hasher, address), &sample.columns);
+    }
+
+    /// Holds and waits that take longer than this many nanoseconds are slow.
+    pub fn set_slow(&mut self, slow_ns: Option<u64>) {
+        self.slow_ns = slow_ns.unwrap_or(u64::MAX);
+    }
+
+    /// From how many nanoseconds on a hold or a wait is slow, if any is.
+    pub fn slow_ns(&self) -> Option<u64> {
+        Some(self.slow_ns).filter(|&ns| ns < u64::MAX)
+    }
+
+    /// The next slow hold or wait that the caller has not been told of.
+    pub fn take_slow(&mut self) -> Option<Slow> {
+        self.slow.pop_front()
+    }
+
+    /// Remembers a slow hold or wait.
+    pub fn log_slow(&mut self, slow: Slow, peer: String) {
+        push_bounded(&mut self.slow_log, SlowEntry { slow, peer });
+    }
+
+    /// The last slow holds and waits, the newest first.
+    pub fn slow_log(&self) -> impl ExactSizeIterator<Item = &SlowEntry> {
+        self.slow_log.iter().rev()
     }
 }
 
+/// For the engine.
 impl Watch {
-    pub(super) fn new(seed: u64, now: Time) -> Self {
+    pub(super) fn new(hasher: RandomState, now: Time) -> Self {
         Watch {
-            sampler: Sampler::new(seed),
-            long: LongEnds::new(),
-            notable_ns: LongEnds::new().from_ns,
+            sampler: Sampler::new(hasher.build_hasher().finish()),
+            hasher,
             keys: Windows::new(now),
             clients: Windows::new(now),
             samples: Vec::new(),
@@ -106,125 +136,88 @@ impl Watch {
         }
     }
 
-    /// What a hot restart carries over. The caller has taken all samples.
-    pub(super) fn state(&self) -> WatchState {
-        WatchState {
-            sampler: self.sampler.clone(),
-            keys: Some(self.keys.state()),
-            clients: Some(self.clients.state()),
-            slow_log: self.slow_log.iter().cloned().collect(),
+    /// A followed request for a key that has this hash was decided; no answer means that it
+    /// waits.
+    pub(super) fn note_request(
+        &mut self,
+        (client, followed): (ClientId, Followed),
+        (key, hash): (&[u8], u64),
+        answer: Option<Reply>,
+        now: Time,
+    ) {
+        let mut columns = Columns { requests: followed.requests(), ..Columns::default() };
+        match answer {
+            Some(Reply::Locked) => columns.acquired = columns.requests,
+            Some(Reply::QueueFull) => columns.refused = columns.requests,
+            Some(Reply::Timeout) => columns.timed_out = columns.requests,
+            _ => {}
+        }
+        self.note(Sample { client, columns }, (key, hash), now);
+    }
+
+    /// A hold or a wait has ended: that of a followed request, or a slow one.
+    pub(super) fn note_end(
+        &mut self,
+        lock: &Lock,
+        pool: &Pool,
+        (outcome, ns): (Outcome, u64),
+        now: Time,
+    ) {
+        let Lock { client, mode, followed, .. } = *lock;
+        if ns > self.slow_ns {
+            let key = pool.key();
+            let key = key[..key.len().min(NAME_BYTES_MAX + 1)].to_vec();
+            let for_anyone = mode == Mode::ForAnyone;
+            push_bounded(
+                &mut self.slow,
+                Slow { at: now, client, key, for_anyone, outcome, took_ns: ns },
+            );
+        }
+        if !followed.is_no() {
+            let columns = columns_of_end(outcome, followed.requests(), ns);
+            self.note(Sample { client, columns }, (pool.key(), pool.hash()), now);
         }
     }
 
-    /// Goes on from the state of another watch. `hash` is that of keys.
-    pub(super) fn resume(state: WatchState, now: Time, hash: impl Fn(&[u8]) -> u64) -> Self {
-        let resumed = |windows: Option<WindowsState>| match windows {
-            Some(windows) => Windows::resume(windows, now, |name| hash_of_name(name, &hash)),
-            None => Windows::new(now),
-        };
-        let mut slow_log: VecDeque<SlowEntry> = state.slow_log.into();
-        slow_log.truncate(SLOW_MAX);
-        Watch {
-            sampler: state.sampler,
-            keys: resumed(state.keys),
-            clients: resumed(state.clients),
-            slow_log,
-            ..Watch::new(1, now)
+    fn note(&mut self, sample: Sample, (key, hash): (&[u8], u64), now: Time) {
+        self.keys.roll(now, self.sampler.left_out);
+        match short_name(key) {
+            Cow::Borrowed(key) => self.keys.add(key, hash, &sample.columns),
+            Cow::Owned(name) => {
+                self.keys.add(&name, hash_aside(&self.hasher, &name), &sample.columns);
+            }
         }
-    }
-
-    /// Counts what a client did with a key that has this name and hash.
-    pub(super) fn note(&mut self, sample: Sample, name: &[u8], hash: u64, now: Time) {
-        self.long.roll(now);
-        self.set_slow(self.slow_ns);
-        let in_force = self.in_force(sample.weight);
-        self.keys.add(now, (name, hash), &sample.columns, in_force);
-        if self.samples.len() < SAMPLES_MAX {
-            self.samples.push(sample);
-        } else {
-            self.clients.note_missed(now, &sample.columns);
-        }
-    }
-
-    /// How exact counts are now, if they include a sample of this weight.
-    pub(super) fn in_force(&self, weight: Weight) -> InForce {
-        let (weight_in_force, second_ends) = self.sampler.in_force();
-        let long_ns = self.long.from_ns;
-        // For so long, a request that is not sampled may wait and hold unseen.
-        let until = second_ends.plus_ns(long_ns.saturating_mul(2));
-        InForce { weight: weight.requests().max(weight_in_force), long_ns, until }
-    }
-
-    pub(super) fn set_slow(&mut self, slow_ns: u64) {
-        self.slow_ns = slow_ns;
-        self.notable_ns = slow_ns.saturating_add(1).min(self.long.from_ns);
-    }
-
-    pub(super) fn note_slow(&mut self, slow: Slow) {
-        if self.slow.len() == SLOW_MAX {
-            self.slow.pop_front();
-        }
-        self.slow.push_back(slow);
-    }
-
-    pub(super) fn log_slow(&mut self, entry: SlowEntry) {
-        if self.slow_log.len() == SLOW_MAX {
-            self.slow_log.pop_front();
-        }
-        self.slow_log.push_back(entry);
+        self.samples.push(sample);
     }
 }
 
-impl Slow {
-    pub(super) fn new(
-        (at, took_ns): (Time, u64),
-        client: ClientId,
-        key: &[u8],
-        mode: Mode,
-        outcome: Outcome,
-    ) -> Self {
-        let key = key[..key.len().min(NAME_BYTES_MAX + 1)].to_vec();
-        Slow { at, client, key, for_anyone: mode == Mode::ForAnyone, outcome, took_ns }
+fn push_bounded<T>(queue: &mut VecDeque<T>, newest: T) {
+    if queue.len() == SLOW_MAX {
+        queue.pop_front();
     }
+    queue.push_back(newest);
 }
 
-/// The name under which a long key is counted, and its hash: the key's start and a
-/// digest, so that memory is bounded. `None` if a key is counted under itself. The digest
-/// is the same after a hot restart.
-pub(super) fn short_name(key: &[u8]) -> Option<(Vec<u8>, u64)> {
+/// The name under which a key is counted. That of a long one is its start and a digest, so
+/// that memory is bounded.
+fn short_name(key: &[u8]) -> Cow<'_, [u8]> {
     if key.len() <= NAME_BYTES_MAX {
-        return None;
+        return Cow::Borrowed(key);
     }
     // FNV-1a: a client that makes two keys collide only sees them counted as one.
     let mix = |digest: u64, byte: &u8| (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     let digest = key.iter().fold(0xcbf2_9ce4_8422_2325, mix);
-    let mut name = key[..NAME_BYTES_MAX].to_vec();
-    name.extend_from_slice(&digest.to_be_bytes());
-    Some((name, digest))
+    Cow::Owned([&key[..NAME_BYTES_MAX], &digest.to_be_bytes()].concat())
 }
 
-/// The hash of the name of a key; `hash` is that of a key.
-pub(super) fn hash_of_name(name: &[u8], hash: impl Fn(&[u8]) -> u64) -> u64 {
-    match name.split_last_chunk() {
-        Some((_, digest)) if name.len() > NAME_BYTES_MAX => u64::from_be_bytes(*digest),
-        _ => hash(name),
-    }
-}
-
-/// What an end adds to the columns. A long one stands for itself, whether its request was
-/// sampled or not.
-pub(super) fn columns_of_end(
-    outcome: Outcome,
-    weight: Weight,
-    (ns, is_long): (u64, bool),
-) -> Columns {
-    let weight = weight.requests();
-    let time_ns = if is_long { ns } else { ns.saturating_mul(weight) };
+/// What an end adds to the columns, for so many requests.
+fn columns_of_end(outcome: Outcome, requests: u64, ns: u64) -> Columns {
+    let time_ns = ns.saturating_mul(requests);
     let mut columns = Columns::default();
     match outcome {
-        Outcome::Locked => columns.acquired = weight,
-        Outcome::Done => columns.done = weight,
-        Outcome::Timeout => columns.timed_out = weight,
+        Outcome::Locked => columns.acquired = requests,
+        Outcome::Done => columns.done = requests,
+        Outcome::Timeout => columns.timed_out = requests,
         Outcome::Cancelled | Outcome::Released | Outcome::Disconnected | Outcome::Expired => {}
     }
     if outcome.is_of_hold() {
@@ -233,4 +226,39 @@ pub(super) fn columns_of_end(
         columns.waited_ns = time_ns;
     }
     columns
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WatchState {
+    #[serde(rename = "left_out_ns")]
+    left_out: Time,
+    keys: WindowsState,
+    clients: WindowsState,
+    slow_log: Vec<SlowEntry>,
+}
+
+impl Watch {
+    /// What a hot restart carries over. The caller has taken all samples.
+    pub(super) fn state(&self) -> WatchState {
+        WatchState {
+            left_out: self.sampler.left_out,
+            keys: self.keys.state(),
+            clients: self.clients.state(),
+            slow_log: self.slow_log.iter().cloned().collect(),
+        }
+    }
+
+    /// Goes on from the state of another watch.
+    pub(super) fn resume(state: WatchState, hasher: RandomState, now: Time) -> Self {
+        let hash = |name: &[u8]| hash_aside(&hasher, name);
+        let keys = Windows::resume(state.keys, now, hash);
+        let clients = Windows::resume(state.clients, now, hash);
+        let mut slow_log: VecDeque<SlowEntry> = state.slow_log.into();
+        slow_log.truncate(SLOW_MAX);
+        let mut watch = Watch { keys, clients, slow_log, ..Watch::new(hasher, now) };
+        watch.sampler.left_out = state.left_out;
+        watch
+    }
 }

@@ -1,291 +1,198 @@
-//! What was most frequent in the last full minute and in the last full hour: tumbling
-//! windows of a minute, which are merged into windows of ten minutes.
+//! What was most frequent in the last minute and in the last hour: each minute is counted
+//! on its own, and added to its hour when it ends.
 
-use super::summary::{Columns, Ranked, Ranking, Summary, SummaryState};
+use super::sampler::ONE_IN;
+use super::summary::{CAPACITY, Columns, Ranked, Summary};
 use super::time::Time;
 use crate::protocol::Span;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
 
 const MINUTE_NS: u64 = 60_000_000_000;
-const MINUTES_PER_TEN: u8 = 10;
-const TENS_PER_HOUR: usize = 6;
+const HOUR_NS: u64 = 60 * MINUTE_NS;
 
-/// How many rows of a closed window are kept.
-const ROWS_KEPT: usize = 250;
+/// From this age on the running hour is shown.
+const HOUR_SHOWN_FROM_NS: u64 = 10 * MINUTE_NS;
+
+/// How many rows of a window are shown, at most, and kept once it has ended.
+const ROWS_MAX: usize = 100;
 
 /// Without requests for so long nothing of the past is left.
-const FORGOTTEN_AFTER_NS: u64 = 80 * MINUTE_NS;
+const FORGOTTEN_AFTER_NS: u64 = 2 * HOUR_NS;
 
 /// The windows of keys, or of addresses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Windows {
     minute: Window,
-    ten_minutes: Window,
-    /// How many minutes `ten_minutes` has.
-    minutes: u8,
-    last_minute: Option<Closed>,
-    /// The newest last.
-    last_tens: VecDeque<Closed>,
-    in_force: InForce,
-}
-
-/// How exactly things are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct InForce {
-    /// How many requests a sampled one stands for.
-    pub(super) weight: u64,
-    /// Times from so many nanoseconds on are counted whether sampled or not.
-    pub(super) long_ns: u64,
-    /// Until when, if nothing is counted before.
-    #[serde(rename = "until_ns")]
-    pub(super) until: Time,
+    last_minute: Option<Counted>,
+    /// Without the running minute.
+    hour: Window,
+    last_hour: Option<Counted>,
 }
 
 /// What is being counted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Window {
     began: Time,
+    is_sampled: bool,
     by_requests: Summary,
     by_time: Summary,
-    /// The highest that was in force.
-    weight: u64,
-    long_ns: u64,
 }
 
 /// What was counted in some time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Closed {
+pub struct Counted {
     /// Its first moment.
     #[serde(rename = "began_ns")]
     pub began: Time,
     /// The moment after it.
     #[serde(rename = "ended_ns")]
     pub ended: Time,
-    /// Counts are requests.
-    pub by_requests: Ranking,
-    /// Counts are nanoseconds waited and held.
-    pub by_time: Ranking,
-    /// How many requests a sampled one stood for, at most; 1 if all were counted.
-    pub weight: u64,
-    /// Holds and waits of at least so many nanoseconds were all counted. Of shorter
-    /// ones, those of sampled requests.
-    pub long_ns: u64,
+    /// Whether some requests stood for others.
+    is_sampled: bool,
+    /// The most frequent first; counts are requests.
+    pub by_requests: Vec<Ranked>,
+    /// The same; counts are nanoseconds waited and held.
+    pub by_time: Vec<Ranked>,
 }
 
-impl Closed {
-    /// The most that one sample adds to a count of requests, and to a count of short
-    /// times; 0 if nothing was sampled.
-    pub fn sampled_units(&self) -> (u64, u64) {
-        match self.weight {
-            0 | 1 => (0, 0),
-            weight => (weight, weight.saturating_mul(self.long_ns)),
-        }
+impl Counted {
+    /// One request in so many was followed, at times; 1 if all were.
+    pub fn sampled_one_in(&self) -> u64 {
+        if self.is_sampled { ONE_IN } else { 1 }
     }
 }
 
 impl Windows {
     pub(super) fn new(now: Time) -> Self {
-        let window = || Window { began: now, ..Window::default() };
-        Windows { minute: window(), ten_minutes: window(), ..Windows::default() }
+        let (minute, hour) = (Window::new(now), Window::new(now));
+        Windows { minute, last_minute: None, hour, last_hour: None }
     }
 
-    /// Counts for a name, which has this hash.
-    pub(super) fn add(
-        &mut self,
-        now: Time,
-        (name, hash): (&[u8], u64),
-        columns: &Columns,
-        in_force: InForce,
-    ) {
-        self.roll(now);
-        self.in_force = in_force;
-        self.minute.note(in_force);
+    /// Counts for a name, which has this hash, in the running minute ([`Windows::roll`]).
+    pub(super) fn add(&mut self, name: &[u8], hash: u64, columns: &Columns) {
         self.minute.by_requests.add(name, hash, columns.requests, columns);
         self.minute.by_time.add(name, hash, columns.time_ns(), columns);
     }
 
-    /// Notes that something can't be counted.
-    #[cold]
-    pub(super) fn note_missed(&mut self, now: Time, columns: &Columns) {
-        self.roll(now);
-        self.minute.by_requests.note_missed(columns.requests);
-        self.minute.by_time.note_missed(columns.time_ns());
+    /// Ends the windows that have ended by `now`. At `left_out` something was last not
+    /// counted, because other requests stood for it.
+    pub(super) fn roll(&mut self, now: Time, left_out: Time) {
+        self.minute.is_sampled |= left_out >= self.minute.began;
+        if now.ns_since(self.minute.began) >= MINUTE_NS {
+            self.end_minutes(now, left_out);
+        }
     }
 
-    /// Closes the windows that have ended by `now`.
-    pub(super) fn roll(&mut self, now: Time) {
+    #[cold]
+    fn end_minutes(&mut self, now: Time, left_out: Time) {
         if now.ns_since(self.minute.began) >= FORGOTTEN_AFTER_NS {
             *self = Windows::new(now);
         }
         while now.ns_since(self.minute.began) >= MINUTE_NS {
-            self.close_minute();
+            self.end_minute();
+            self.minute.is_sampled = left_out >= self.minute.began;
         }
     }
 
-    #[cold]
-    fn close_minute(&mut self) {
+    fn end_minute(&mut self) {
         let ended = self.minute.began.plus_ns(MINUTE_NS);
-        let mut next = Window { began: ended, ..Window::default() };
-        if self.in_force.until > ended {
-            next.note(self.in_force);
-        }
-        let minute = std::mem::replace(&mut self.minute, next);
-        self.ten_minutes.merge(&minute);
-        self.last_minute = Some(minute.closed(ended));
-        self.minutes += 1;
-        if self.minutes >= MINUTES_PER_TEN {
-            let next = Window { began: ended, ..Window::default() };
-            let ten_minutes = std::mem::replace(&mut self.ten_minutes, next);
-            self.minutes = 0;
-            self.last_tens.push_back(ten_minutes.closed(ended));
-            if self.last_tens.len() > TENS_PER_HOUR {
-                self.last_tens.pop_front();
-            }
+        let minute = std::mem::replace(&mut self.minute, Window::new(ended));
+        self.hour.merge(&minute);
+        self.last_minute = Some(minute.counted(ended));
+        if ended.ns_since(self.hour.began) >= HOUR_NS {
+            let hour = std::mem::replace(&mut self.hour, Window::new(ended));
+            self.last_hour = Some(hour.counted(ended));
         }
     }
 
-    /// The last full minute or hour. Before there is one, what has been counted so far.
-    pub(super) fn closed(&self, span: Span, now: Time) -> Closed {
-        match (span, &self.last_minute) {
-            (Span::Minute, Some(minute)) => minute.clone(),
-            (Span::Minute, None) => self.minute.closed(now),
-            (Span::Hour, _) if !self.last_tens.is_empty() => sum(&self.last_tens),
-            (Span::Hour, Some(minute)) => self.ten_minutes.closed(minute.ended),
-            (Span::Hour, None) => self.minute.closed(now),
+    /// The last full minute; the running hour, or the last full one while that is young.
+    /// Before there is one, what has been counted so far.
+    pub(super) fn shown(&self, span: Span, now: Time) -> Counted {
+        let minutes_end = self.minute.began;
+        let is_young = minutes_end.ns_since(self.hour.began) < HOUR_SHOWN_FROM_NS;
+        match (span, &self.last_minute, &self.last_hour) {
+            (_, None, _) => self.minute.counted(now),
+            (Span::Minute, Some(minute), _) => minute.clone(),
+            (Span::Hour, _, Some(hour)) if is_young => hour.clone(),
+            (Span::Hour, ..) => self.hour.counted(minutes_end),
         }
     }
 }
 
 impl Window {
-    fn note(&mut self, in_force: InForce) {
-        self.weight = self.weight.max(in_force.weight);
-        self.long_ns = self.long_ns.max(in_force.long_ns);
+    fn new(began: Time) -> Self {
+        let (by_requests, by_time) = (Summary::default(), Summary::default());
+        Window { began, is_sampled: false, by_requests, by_time }
     }
 
     fn merge(&mut self, other: &Window) {
+        self.is_sampled |= other.is_sampled;
         self.by_requests.merge(&other.by_requests);
         self.by_time.merge(&other.by_time);
-        self.weight = self.weight.max(other.weight);
-        self.long_ns = self.long_ns.max(other.long_ns);
     }
 
-    fn closed(&self, ended: Time) -> Closed {
-        Closed {
+    fn counted(&self, ended: Time) -> Counted {
+        Counted {
             began: self.began,
             ended,
-            by_requests: self.by_requests.ranking(ROWS_KEPT, &self.by_time),
-            by_time: self.by_time.ranking(ROWS_KEPT, &self.by_requests),
-            weight: self.weight,
-            long_ns: self.long_ns,
+            is_sampled: self.is_sampled,
+            by_requests: self.by_requests.ranking(ROWS_MAX, &self.by_time),
+            by_time: self.by_time.ranking(ROWS_MAX, &self.by_requests),
+        }
+    }
+
+    /// All rows, as they are.
+    fn state(&self) -> Counted {
+        let nothing = Summary::default();
+        Counted {
+            began: self.began,
+            ended: self.began,
+            is_sampled: self.is_sampled,
+            by_requests: self.by_requests.ranking(CAPACITY, &nothing),
+            by_time: self.by_time.ranking(CAPACITY, &nothing),
+        }
+    }
+
+    fn resume(state: Counted, hash: impl Fn(&[u8]) -> u64) -> Self {
+        Window {
+            began: state.began,
+            is_sampled: state.is_sampled,
+            by_requests: Summary::resume(state.by_requests, &hash),
+            by_time: Summary::resume(state.by_time, &hash),
         }
     }
 }
 
-/// The sum of windows that follow each other.
-fn sum(windows: &VecDeque<Closed>) -> Closed {
-    let rankings = |of: fn(&Closed) -> &Ranking| sum_of_rankings(windows.iter().map(of));
-    Closed {
-        began: windows.front().map_or_else(Time::default, |first| first.began),
-        ended: windows.back().map_or_else(Time::default, |last| last.ended),
-        by_requests: rankings(|window| &window.by_requests),
-        by_time: rankings(|window| &window.by_time),
-        weight: windows.iter().map(|window| window.weight).max().unwrap_or(0),
-        long_ns: windows.iter().map(|window| window.long_ns).max().unwrap_or(0),
-    }
-}
-
-/// A name may be missing in some of them, although it was frequent there: by as much
-/// its sum may be too low.
-fn sum_of_rankings<'a>(rankings: impl Iterator<Item = &'a Ranking>) -> Ranking {
-    let mut sums: HashMap<&[u8], Ranked> = HashMap::new();
-    let mut lost: u64 = 0;
-    for ranking in rankings {
-        lost = lost.saturating_add(ranking.lost);
-        for row in &ranking.rows {
-            let sum = sums.entry(&row.name).or_default();
-            sum.count = sum.count.saturating_add(row.count);
-            sum.error = sum.error.saturating_add(row.error);
-            sum.columns.add(&row.columns);
-        }
-    }
-    let named = |(name, row): (&[u8], Ranked)| Ranked { name: name.to_vec(), ..row };
-    let mut rows: Vec<Ranked> = sums.into_iter().map(named).collect();
-    rows.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
-    // A row that is cut off may stand for its count and all that may be missing.
-    let cut = rows.get(ROWS_KEPT).map_or(0, |next| next.count);
-    rows.truncate(ROWS_KEPT);
-    Ranking { rows, too_low: lost, lost: lost.saturating_add(cut) }
-}
-
-/// What a hot restart carries over.
+/// What a hot restart carries over. The windows that are running have all their rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WindowsState {
-    minute: WindowState,
-    ten_minutes: WindowState,
-    minutes: u8,
-    last_minute: Option<Closed>,
-    last_tens: Vec<Closed>,
-    in_force: InForce,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-struct WindowState {
-    #[serde(rename = "began_ns")]
-    began: Time,
-    by_requests: SummaryState,
-    by_time: SummaryState,
-    weight: u64,
-    long_ns: u64,
+    minute: Counted,
+    last_minute: Option<Counted>,
+    hour: Counted,
+    last_hour: Option<Counted>,
 }
 
 impl Windows {
     pub(super) fn state(&self) -> WindowsState {
-        let state = |window: &Window| WindowState {
-            began: window.began,
-            by_requests: window.by_requests.state(),
-            by_time: window.by_time.state(),
-            weight: window.weight,
-            long_ns: window.long_ns,
-        };
         WindowsState {
-            minute: state(&self.minute),
-            ten_minutes: state(&self.ten_minutes),
-            minutes: self.minutes,
+            minute: self.minute.state(),
             last_minute: self.last_minute.clone(),
-            last_tens: self.last_tens.iter().cloned().collect(),
-            in_force: self.in_force,
+            hour: self.hour.state(),
+            last_hour: self.last_hour.clone(),
         }
     }
 
     /// Goes on from the state of other windows. Never fails: times that can't be make
     /// empty windows.
     pub(super) fn resume(state: WindowsState, now: Time, hash: impl Fn(&[u8]) -> u64) -> Self {
-        let is_possible = state.minute.began <= now && state.ten_minutes.began <= now;
-        if !is_possible {
+        let WindowsState { minute, last_minute, hour, last_hour } = state;
+        if minute.began > now || hour.began > minute.began {
             return Windows::new(now);
         }
-        let window = |state: WindowState| Window {
-            began: state.began,
-            by_requests: Summary::resume(state.by_requests, &hash),
-            by_time: Summary::resume(state.by_time, &hash),
-            weight: state.weight,
-            long_ns: state.long_ns,
-        };
-        let mut last_tens: VecDeque<Closed> = state.last_tens.into();
-        last_tens.truncate(TENS_PER_HOUR);
-        Windows {
-            minute: window(state.minute),
-            ten_minutes: window(state.ten_minutes),
-            minutes: state.minutes.min(MINUTES_PER_TEN),
-            last_minute: state.last_minute,
-            last_tens,
-            in_force: state.in_force,
-        }
+        let (minute, hour) = (Window::resume(minute, &hash), Window::resume(hour, &hash));
+        Windows { minute, last_minute, hour, last_hour }
     }
 }
 
@@ -301,86 +208,104 @@ mod tests {
         Time::from_ns(1_000 + minute * MINUTE_NS)
     }
 
+    fn roll(windows: &mut Windows, minute: u64) {
+        windows.roll(at_minute(minute), Time::default());
+    }
+
     fn add(windows: &mut Windows, minute: u64, name: &str, requests: u64) {
         let columns = Columns { requests, held_ns: 10, ..Columns::default() };
-        let (name, now) = (name.as_bytes(), at_minute(minute).plus_ns(5));
-        windows.add(now, (name, hash(name)), &columns, InForce::default());
+        roll(windows, minute);
+        windows.add(name.as_bytes(), hash(name.as_bytes()), &columns);
     }
 
-    fn rows(closed: &Closed) -> Vec<(String, u64)> {
-        let row = |r: &Ranked| (String::from_utf8(r.name.clone()).expect("text"), r.count);
-        closed.by_requests.rows.iter().map(row).collect()
+    fn rows(counted: &Counted) -> Vec<(&str, u64)> {
+        let rows = counted.by_requests.iter();
+        rows.map(|row| (std::str::from_utf8(&row.name).expect("text"), row.count)).collect()
     }
 
-    fn row(name: &str, count: u64) -> (String, u64) {
-        (name.to_owned(), count)
+    fn minutes(counted: &Counted) -> (u64, u64) {
+        let minute = |time: Time| (time.as_ns() - 1_000) / MINUTE_NS;
+        (minute(counted.began), minute(counted.ended))
     }
 
     #[test]
     fn the_last_full_minute_is_shown_until_the_next_one_is_full() {
         let mut windows = Windows::new(at_minute(0));
         add(&mut windows, 0, "a", 3);
-        let so_far = windows.closed(Span::Minute, at_minute(0).plus_ns(7));
-        assert_eq!((rows(&so_far), so_far.ended), (vec![row("a", 3)], at_minute(0).plus_ns(7)));
+        let so_far = windows.shown(Span::Minute, at_minute(0).plus_ns(7));
+        assert_eq!((rows(&so_far), so_far.ended), (vec![("a", 3)], at_minute(0).plus_ns(7)));
         add(&mut windows, 1, "b", 1);
         add(&mut windows, 1, "b", 1);
-        let full = windows.closed(Span::Minute, at_minute(1));
-        assert_eq!((rows(&full), full.began), (vec![row("a", 3)], at_minute(0)));
-        assert_eq!(full.by_time.rows[0].count, 10);
-        windows.roll(at_minute(2));
-        assert_eq!(rows(&windows.closed(Span::Minute, at_minute(2))), [row("b", 2)]);
-        windows.roll(at_minute(3));
-        assert_eq!(rows(&windows.closed(Span::Minute, at_minute(3))), []);
+        let full = windows.shown(Span::Minute, at_minute(1));
+        assert_eq!((rows(&full), minutes(&full)), (vec![("a", 3)], (0, 1)));
+        assert_eq!(full.by_time[0].count, 10);
+        roll(&mut windows, 2);
+        assert_eq!(rows(&windows.shown(Span::Minute, at_minute(2))), [("b", 2)]);
+        roll(&mut windows, 3);
+        assert_eq!(rows(&windows.shown(Span::Minute, at_minute(3))), []);
     }
 
     #[test]
-    fn an_hour_is_the_sum_of_its_minutes() {
+    fn the_running_hour_is_shown_once_it_is_ten_minutes_old() {
         let mut windows = Windows::new(at_minute(0));
-        for minute in 0..75 {
+        let mut shown = Vec::new();
+        for minute in 0..=131 {
             add(&mut windows, minute, "always", 1);
             add(&mut windows, minute, &format!("in the {minute}th"), 2);
+            let hour = windows.shown(Span::Hour, at_minute(minute));
+            let always = hour.by_requests.iter().find(|row| row.name == b"always");
+            shown.push((minutes(&hour), always.map_or(0, |row| row.count)));
         }
-        let hour = windows.closed(Span::Hour, at_minute(75));
-        assert_eq!((hour.began, hour.ended), (at_minute(10), at_minute(70)));
-        assert_eq!(rows(&hour)[0], row("always", 60));
-        assert_eq!(rows(&hour).len(), 61);
-        assert_eq!((hour.by_requests.lost, hour.by_requests.too_low), (0, 0));
+        // In the first minute, what there is.
+        assert_eq!(shown[0], ((0, 0), 1));
+        for (minute, window) in [
+            (1, (0, 1)),
+            (59, (0, 59)),
+            (60, (0, 60)),
+            (69, (0, 60)),
+            (70, (60, 70)),
+            (119, (60, 119)),
+            (129, (60, 120)),
+            (131, (120, 131)),
+        ] {
+            assert_eq!(shown[minute], (window, window.1 - window.0), "in minute {minute}");
+        }
     }
 
     #[test]
-    fn before_an_hour_is_full_its_beginning_is_shown() {
+    fn a_window_tells_whether_something_was_left_out() {
         let mut windows = Windows::new(at_minute(0));
-        add(&mut windows, 0, "a", 1);
-        assert_eq!(rows(&windows.closed(Span::Hour, at_minute(0))), [row("a", 1)]);
-        windows.roll(at_minute(2));
-        let hour = windows.closed(Span::Hour, at_minute(2));
-        assert_eq!((rows(&hour), hour.ended), (vec![row("a", 1)], at_minute(2)));
-        windows.roll(at_minute(11));
-        assert_eq!(windows.closed(Span::Hour, at_minute(11)).ended, at_minute(10));
+        for minute in 0..=3 {
+            let left_out = if minute < 2 { Time::default() } else { at_minute(1).plus_ns(5) };
+            windows.roll(at_minute(minute), left_out);
+            let shown = windows.shown(Span::Minute, at_minute(minute));
+            assert_eq!(shown.sampled_one_in() > 1, minute == 2, "{minute}");
+        }
+        assert_eq!(windows.shown(Span::Hour, at_minute(3)).sampled_one_in(), ONE_IN);
     }
 
     #[test]
     fn after_a_long_silence_nothing_is_left() {
         let mut windows = Windows::new(at_minute(0));
-        for minute in 0..20 {
+        for minute in 0..80 {
             add(&mut windows, minute, "a", 1);
         }
-        windows.roll(at_minute(1_000_000));
-        assert_eq!(rows(&windows.closed(Span::Hour, at_minute(1_000_000))), []);
-        assert_eq!(rows(&windows.closed(Span::Minute, at_minute(1_000_000))), []);
+        roll(&mut windows, 1_000_000);
+        assert_eq!(rows(&windows.shown(Span::Hour, at_minute(1_000_000))), []);
+        assert_eq!(rows(&windows.shown(Span::Minute, at_minute(1_000_000))), []);
     }
 
     #[test]
     fn windows_survive_a_restart() {
         let mut windows = Windows::new(at_minute(0));
-        for minute in 0..25 {
+        for minute in 0..75 {
             add(&mut windows, minute, &format!("{minute}"), 1 + minute);
         }
         let bytes = rmp_serde::to_vec_named(&windows.state()).expect("bytes");
         let state = rmp_serde::from_slice(&bytes).expect("a state");
-        let resumed = Windows::resume(state, at_minute(25), hash);
+        let resumed = Windows::resume(state, at_minute(75), hash);
         assert_eq!(resumed.state(), windows.state());
         let future = Windows::resume(windows.state(), at_minute(1), hash);
-        assert_eq!(rows(&future.closed(Span::Hour, at_minute(1))), []);
+        assert_eq!(rows(&future.shown(Span::Hour, at_minute(1))), []);
     }
 }

@@ -2,16 +2,16 @@
 //! describes it. The types derive serde; the server writes them.
 
 use super::exposition::seconds;
-use super::lists::{name_of, sampling_factor, word};
+use super::lists::{name_of, word};
 use super::shown::{View, WallTime};
 use super::survey::Survey;
 use crate::engine::Time;
 use crate::engine::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};
 use crate::engine::measures::{Measured, Measures};
 use crate::engine::statistics::{Counters, Times};
-use crate::engine::summary::{Ranked, Ranking};
+use crate::engine::summary::Ranked;
 use crate::engine::watch::SlowEntry;
-use crate::engine::windows::Closed;
+use crate::engine::windows::Counted;
 use crate::protocol::{Mode, Subject};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -144,16 +144,8 @@ struct Top {
     from: String,
     to: String,
     sampled_one_in: u64,
-    by_requests: TopRows,
-    by_time: TopRows,
-}
-
-#[derive(Debug, Serialize)]
-struct TopRows {
-    too_low_by: f64,
-    not_listed_max: f64,
-    sampling_error_factor: f64,
-    rows: Vec<TopRow>,
+    by_requests: Vec<TopRow>,
+    by_time: Vec<TopRow>,
 }
 
 #[derive(Debug, Serialize)]
@@ -185,9 +177,9 @@ struct Slow {
 /// What was asked for most, of keys and of clients: the last minute and the last hour.
 pub struct Tops {
     /// Of keys.
-    pub keys: [Closed; 2],
+    pub keys: [Counted; 2],
     /// Of addresses.
-    pub clients: [Closed; 2],
+    pub clients: [Counted; 2],
 }
 
 /// Makes the report.
@@ -233,9 +225,9 @@ pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
             keys: top_of(view, Subject::Keys, &tops.keys),
             clients: top_of(view, Subject::Clients, &tops.clients),
         },
-        slow_over_s: engine.slow_ns().map(seconds),
-        slow_kept: engine.slow_log().len(),
-        slow: engine.slow_log().take(ROWS).map(|entry| slow(view, entry)).collect(),
+        slow_over_s: engine.watch.slow_ns().map(seconds),
+        slow_kept: engine.watch.slow_log().len(),
+        slow: engine.watch.slow_log().take(ROWS).map(|entry| slow(view, entry)).collect(),
     }
 }
 
@@ -322,27 +314,22 @@ fn clients(view: &View, survey: &Survey) -> Vec<Client> {
     rows.chain(all.others.iter().map(|row| client("others".to_owned(), row))).collect()
 }
 
-fn top_of(view: &View, subject: Subject, [minute, hour]: &[Closed; 2]) -> TopOf {
+fn top_of(view: &View, subject: Subject, [minute, hour]: &[Counted; 2]) -> TopOf {
     TopOf { minute: top(view, subject, minute), hour: top(view, subject, hour) }
 }
 
-fn top(view: &View, subject: Subject, closed: &Closed) -> Top {
-    let units = closed.sampled_units();
+fn top(view: &View, subject: Subject, counted: &Counted) -> Top {
     Top {
-        from: view.wall(closed.began).to_string(),
-        to: view.wall(closed.ended).to_string(),
-        sampled_one_in: closed.weight.max(1),
-        by_requests: top_rows(view, subject, &closed.by_requests, (1.0, units.0)),
-        by_time: top_rows(view, subject, &closed.by_time, (1e9, units.1)),
+        from: view.wall(counted.began).to_string(),
+        to: view.wall(counted.ended).to_string(),
+        sampled_one_in: counted.sampled_one_in(),
+        by_requests: top_rows(view, subject, &counted.by_requests, 1.0),
+        by_time: top_rows(view, subject, &counted.by_time, 1e9),
     }
 }
 
-fn top_rows(
-    view: &View,
-    subject: Subject,
-    ranking: &Ranking,
-    (per_unit, sampled_unit): (f64, u64),
-) -> TopRows {
+/// `per_unit`: how much of a count makes one of the report's.
+fn top_rows(view: &View, subject: Subject, ranking: &[Ranked], per_unit: f64) -> Vec<TopRow> {
     let number = |count: u64| count as f64 / per_unit;
     let row = |ranked: &Ranked| TopRow {
         name: name_of(view, subject, &ranked.name),
@@ -356,12 +343,7 @@ fn top_rows(
         waited_s: seconds(ranked.columns.waited_ns),
         held_s: seconds(ranked.columns.held_ns),
     };
-    TopRows {
-        too_low_by: number(ranking.too_low),
-        not_listed_max: number(ranking.not_listed(TOP_ROWS, sampled_unit)),
-        sampling_error_factor: sampling_factor(sampled_unit) / per_unit.sqrt(),
-        rows: ranking.rows.iter().take(TOP_ROWS).map(row).collect(),
-    }
+    ranking.iter().take(TOP_ROWS).map(row).collect()
 }
 
 fn slow(view: &View, entry: &SlowEntry) -> Slow {

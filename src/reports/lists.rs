@@ -5,9 +5,9 @@
 use super::shown::{Brief, ROWS_MAX, View, brief_or_dash};
 use super::survey::Survey;
 use crate::engine::Time;
-use crate::engine::summary::{Ranked, Ranking};
+use crate::engine::summary::Ranked;
 use crate::engine::view::{LockView, PoolView};
-use crate::engine::windows::Closed;
+use crate::engine::windows::Counted;
 use crate::protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 use std::fmt::Write as _;
 
@@ -17,8 +17,6 @@ const LOCKS_MAX: usize = 120;
 
 /// How many rows each of the two lists of `STATS TOP` has.
 const TOP_ROWS: usize = 20;
-
-const NS_PER_S: f64 = 1e9;
 
 /// A client that waits for so long means for ever.
 const UNLIMITED_NS: u64 = UNLIMITED as u64 * 1_000_000_000;
@@ -135,56 +133,30 @@ pub(super) fn clients(view: &View, survey: &Survey, rows: u32) -> String {
 }
 
 /// `STATS TOP`.
-pub(super) fn top(view: &View, top: &Closed, span: Span, subject: Subject) -> String {
+pub(super) fn top(view: &View, top: &Counted, span: Span, subject: Subject) -> String {
     let mut text = String::new();
     line!(text, "top: {} of the last {}", subject.word(), span.word());
     line!(text, "from: {}", view.wall(top.began));
     line!(text, "to: {}", view.wall(top.ended));
-    let weight = top.weight.max(1);
-    line!(text, "sampled: 1 request in {weight}");
-    let units = top.sampled_units();
-    if weight > 1 {
-        let (requests, time) =
-            (sampling_factor(units.0), sampling_factor(units.1) / NS_PER_S.sqrt());
-        line!(text, "sampling_error: a count n is within {requests:.1} * sqrt(n), 19 times in 20");
-        line!(
-            text,
-            "sampling_error_of_time: a time of n s is within {time:.2} * sqrt(n) s, as often"
-        );
-    }
-    let by_requests = (subject, "requests", units.0);
-    list_top(&mut text, view, &top.by_requests, by_requests, |ranked| {
+    line!(text, "sampled: 1 request in {}", top.sampled_one_in());
+    list_top(&mut text, view, &top.by_requests, (subject, "requests"), |ranked| {
         format!("{:9} {:7}", ranked.count, ranked.error)
     });
-    let by_time = (subject, "time", units.1);
-    list_top(&mut text, view, &top.by_time, by_time, |ranked| {
+    list_top(&mut text, view, &top.by_time, (subject, "time"), |ranked| {
         format!("{:>9} {:>7}", Brief(ranked.count), Brief(ranked.error))
     });
     text
 }
 
-/// The factor by which two standard deviations of a count n exceed sqrt(n). `unit` is the
-/// most that a sample adds.
-pub(super) fn sampling_factor(unit: u64) -> f64 {
-    2.0 * (unit as f64).sqrt()
-}
-
 fn list_top(
     text: &mut String,
     view: &View,
-    ranking: &Ranking,
-    (subject, by, sampled_unit): (Subject, &str, u64),
+    ranking: &[Ranked],
+    (subject, by): (Subject, &str),
     count: impl Fn(&Ranked) -> String,
 ) {
-    // Rounded up, because it would not be a bound if rounded down.
-    let bound = |n: u64| {
-        if by == "time" { Brief(n.saturating_add(999_999)).to_string() } else { n.to_string() }
-    };
-    let shown = ranking.rows.len().min(TOP_ROWS);
-    line!(text, "by_{by}: {shown} of {}", ranking.rows.len());
-    line!(text, "too_low_by: at most {}", bound(ranking.too_low));
-    let not_listed = ranking.not_listed(TOP_ROWS, sampled_unit);
-    line!(text, "not_listed: none above {}", bound(not_listed));
+    let shown = ranking.len().min(TOP_ROWS);
+    line!(text, "by_{by}: {shown} of {}", ranking.len());
     let name = if subject == Subject::Keys { "key" } else { "address" };
     // Another column is of requests, too: those since the entry got its place.
     let first = if by == "requests" { "count" } else { by };
@@ -192,7 +164,7 @@ fn list_top(
         text,
         "{first:>9}   error requests acquired     done  refused timed_out      waited        held {name}"
     );
-    for ranked in ranking.rows.iter().take(TOP_ROWS) {
+    for ranked in ranking.iter().take(TOP_ROWS) {
         let columns = &ranked.columns;
         line!(
             text,
@@ -221,10 +193,10 @@ pub(super) fn name_of(view: &View, subject: Subject, name: &[u8]) -> String {
 /// `STATS SLOW`.
 pub(super) fn slow(view: &View, rows: u32) -> String {
     let mut text = String::new();
-    let all = view.engine.slow_log();
+    let all = view.engine.watch.slow_log();
     let rows = all.len().min(limited(rows));
     line!(text, "slow: {rows} of {}", all.len());
-    line!(text, "over: {}", brief_or_dash(view.engine.slow_ns()));
+    line!(text, "over: {}", brief_or_dash(view.engine.watch.slow_ns()));
     line!(
         text,
         "when                     what mode   ended        took        client  address key"

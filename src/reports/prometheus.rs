@@ -8,7 +8,7 @@ use crate::engine::histogram::{LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use crate::engine::measures::{Measured, Measures};
 use crate::engine::statistics::{Counter, Counters, Kind, Times};
 use crate::engine::summary::Ranked;
-use crate::engine::windows::Closed;
+use crate::engine::windows::Counted;
 
 const NS_PER_S: f64 = 1e9;
 
@@ -23,7 +23,7 @@ const FATES: [(&str, &str); 6] = [
 ];
 
 /// The text. With `top`, the keys that were asked for most, at most so many.
-pub fn metrics(view: &View, survey: &Survey, top: Option<(&Closed, usize)>) -> String {
+pub fn metrics(view: &View, survey: &Survey, top: Option<(&Counted, usize)>) -> String {
     let mut text = Exposition::default();
     write_counters(&mut text, view);
     write_measures(&mut text, view);
@@ -207,26 +207,25 @@ fn write_process(text: &mut Exposition, view: &View) {
 }
 
 /// Nothing if keys are not shown: all would be one series.
-fn write_top(text: &mut Exposition, view: &View, top: &Closed, rows: usize) {
+fn write_top(text: &mut Exposition, view: &View, top: &Counted, rows: usize) {
     if view.is_private {
         return;
     }
     let name = "poolcounter_hot_key_sampled_one_in";
-    let help = "One request in so many was looked at, at times of the last full minute; 1 if all were. \
-        Counts n of hot_key_requests are within 2 * sqrt(this * n), 19 times in 20. Of the times, \
-        only short ones are sampled.";
-    text.single(name, Type::Gauge, help, top.weight.max(1));
+    let help =
+        "One request in so many was followed, at times of the last full minute; 1 if all were.";
+    text.single(name, Type::Gauge, help, top.sampled_one_in());
     let name = "poolcounter_hot_key_requests";
     let help = "Requests in the last full minute, of the keys that had most; of sampled ones, an estimate.";
     text.metric(name, Type::Gauge, help);
-    for (key, count) in by_label(view, &top.by_requests.rows, rows) {
+    for (key, count) in by_label(view, &top.by_requests, rows) {
         text.sample(name, &[("key", &key)], count);
     }
     let name = "poolcounter_hot_key_seconds";
     let help = "Time waited and held that ended in the last full minute, of the keys that had most; of \
         sampled requests, an estimate.";
     text.metric(name, Type::Gauge, help);
-    for (key, count) in by_label(view, &top.by_time.rows, rows) {
+    for (key, count) in by_label(view, &top.by_time, rows) {
         text.sample(name, &[("key", &key)], seconds(count));
     }
 }

@@ -171,16 +171,16 @@ impl Dispatch<'_> {
         self.owe(client, text.into());
     }
 
-    /// Tells the engine the addresses of the clients that it sampled, and logs slow
+    /// Tells the engine the addresses of the clients that it follows, and logs slow
     /// holds and waits.
     pub(super) fn note_observed(&mut self) {
         let mut address = String::new();
-        while let Some(sample) = self.engine.take_sample() {
+        while let Some(sample) = self.engine.watch.take_sample() {
             if self.clients.write_address(sample.client, &mut address) {
-                self.engine.note_sample(&sample, address.as_bytes(), self.now);
+                self.engine.watch.note_sample(&sample, address.as_bytes(), self.now);
             }
         }
-        while let Some(slow) = self.engine.take_slow() {
+        while let Some(slow) = self.engine.watch.take_slow() {
             // A row without it would be a column short.
             let peer = self.clients.peer_name(slow.client).unwrap_or_else(|| "unknown".to_owned());
             limited!(
@@ -191,7 +191,7 @@ impl Dispatch<'_> {
                 slow.took_ns as f64 / 1e9,
                 slow.outcome.word(),
             );
-            self.engine.log_slow(slow, peer);
+            self.engine.watch.log_slow(slow, peer);
         }
     }
 

@@ -271,14 +271,15 @@ impl Maker<'_> {
             Ask::Query(Query::Json) => return self.json(engine, is_private, survey),
             Ask::Query(query) => {
                 let top = match query {
-                    Query::Top(span, subject) => Some(engine.top(*span, *subject, self.now)),
+                    Query::Top(span, subject) => Some(engine.watch.top(*span, *subject, self.now)),
                     _ => None,
                 };
                 reports::report(query, &self.view(engine, is_private), survey, top.as_ref())
             }
             Ask::Metrics => {
                 let rows = self.hot_keys;
-                let top = (rows > 0).then(|| engine.top(Span::Minute, Subject::Keys, self.now));
+                let top =
+                    (rows > 0).then(|| engine.watch.top(Span::Minute, Subject::Keys, self.now));
                 let top = top.as_ref().map(|top| (top, rows));
                 prometheus::metrics(&self.view(engine, is_private), survey, top)
             }
@@ -288,8 +289,9 @@ impl Maker<'_> {
     }
 
     fn json(&self, engine: &mut Engine, is_private: bool, survey: &Survey) -> Vec<u8> {
-        let mut both =
-            |subject| [Span::Minute, Span::Hour].map(|span| engine.top(span, subject, self.now));
+        let mut both = |subject| {
+            [Span::Minute, Span::Hour].map(|span| engine.watch.top(span, subject, self.now))
+        };
         let tops = Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) };
         // Can't fail: plain data with text keys and finite numbers, written to memory.
         let report = json::report(&self.view(engine, is_private), survey, &tops);

@@ -50,7 +50,7 @@ impl Serving {
         mut engine: Engine,
         options: &Options,
     ) -> Self {
-        engine.set_slow(options.slow);
+        engine.watch.set_slow(options.slow);
         Serving {
             poll,
             listeners,

@@ -1,6 +1,6 @@
 //! What `STATS TOP` shows of keys and of clients' hosts: how often each has asked or was
 //! asked for, and how long it has held and waited, in the last full minute, or in the
-//! last full hour in steps of ten minutes; before there is one, so far.
+//! running hour, until its last full minute; in the last one while that is young.
 
 use super::model::End;
 use super::observed::Asked;
@@ -16,8 +16,8 @@ const MINUTE_NS: u64 = 60_000_000_000;
 /// When the daemon starts.
 pub(super) const START_NS: u64 = 1_000_000_000;
 
-/// After a silence of eighty minutes it begins anew, some time.
-const SILENCE_NS: u64 = 79 * MINUTE_NS;
+/// After a silence of two hours it begins anew, some time.
+const SILENCE_NS: u64 = 119 * MINUTE_NS;
 
 /// How many rows are shown, and how many in JSON.
 const ROWS: usize = 20;
@@ -133,7 +133,7 @@ impl Requests {
                     let name = row["name"].as_str().unwrap_or_default();
                     (format!("{count}"), name.to_owned())
                 };
-                let rows = list["by_requests"]["rows"].as_array();
+                let rows = list["by_requests"].as_array();
                 let rows = rows.into_iter().flatten().map(row).collect();
                 lists.push(List { span, subject, by_time: false, rows_max: ROWS_OF_JSON, rows });
             }
@@ -206,8 +206,8 @@ fn window_at(span: Span, minute: u64) -> Range<u64> {
     match (span, minute) {
         (_, 0) => 0..1,
         (Span::Minute, _) => minute - 1..minute,
-        (Span::Hour, 1..10) => 0..minute,
-        (Span::Hour, _) => (minute / 10).saturating_sub(6) * 10..minute / 10 * 10,
+        (Span::Hour, 60..) if minute % 60 < 10 => minute / 60 * 60 - 60..minute / 60 * 60,
+        (Span::Hour, _) => minute / 60 * 60..minute,
     }
 }
 
@@ -216,7 +216,7 @@ fn rows_of(text: &str, by_time: bool) -> Vec<(String, String)> {
     let begin = if by_time { "\nby_time: " } else { "\nby_requests: " };
     let list = text.split(begin).nth(1).unwrap_or_default();
     let list = list.split("\nby_time: ").next().unwrap_or_default();
-    let rows = list.lines().skip(4).map(|line| {
+    let rows = list.lines().skip(2).map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |n: usize| words.get(n).and_then(|word| word.parse::<u64>().ok());
         let less = number(0).zip(number(1)).map(|(count, error)| (count - error).to_string());

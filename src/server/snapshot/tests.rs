@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::Weight;
+use crate::engine::Followed;
 use crate::engine::state::LockState;
 
 fn sample() -> Snapshot {
@@ -10,7 +10,7 @@ fn sample() -> Snapshot {
         since: Time::from_ns(5),
         deadline: None,
         for_anyone: true,
-        weight: Weight::default(),
+        followed: Followed::Alone,
     };
     let waiter = LockState {
         client: client(1),

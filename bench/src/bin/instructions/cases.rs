@@ -80,7 +80,7 @@ fn pairs(mut engine: Engine, keys: Range<u32>, now: Time, ns_between: u64) -> Wo
             expect(&mut engine, n, Reply::Locked);
             engine.release(client(n), now);
             expect(&mut engine, n, Reply::Released);
-            while engine.take_sample().is_some() {}
+            while engine.watch.take_sample().is_some() {}
         }
     })
 }
@@ -239,7 +239,7 @@ fn warmed_up(until: Time) -> Engine {
         expect(&mut engine, 0, Reply::Locked);
         engine.release(client(0), now);
         expect(&mut engine, 0, Reply::Released);
-        while engine.take_sample().is_some() {}
+        while engine.watch.take_sample().is_some() {}
     }
     engine
 }
