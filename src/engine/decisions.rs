@@ -293,12 +293,17 @@ impl Engine {
     }
 
     /// Gives a free slot to the oldest waiter of the first phase in `heirs` that has
-    /// waiters.
+    /// waiters. Most often there is none, so the search is inlined.
+    #[inline(always)]
     fn hand_on(&mut self, pool: u32, heirs: &[Phase], now: Time) {
-        let pool = self.pools.get_mut(pool);
-        let Some(id) = heirs.iter().find_map(|&phase| pool.queue(phase).first()) else {
-            return;
-        };
+        let pool = self.pools.get(pool);
+        if let Some(id) = heirs.iter().find_map(|&phase| pool.queue(phase).first()) {
+            self.hand_to(id, now);
+        }
+    }
+
+    #[inline(never)]
+    fn hand_to(&mut self, id: LockId, now: Time) {
         self.wheel.stop(&mut self.locks, id);
         let lock = &mut self.locks[id as usize];
         let waiter = lock.clone();
@@ -306,6 +311,7 @@ impl Engine {
         lock.since = now;
         self.last_sequence += 1;
         lock.sequence = self.last_sequence;
+        let pool = self.pools.get_mut(waiter.pool);
         pool.queue_mut(waiter.phase).leave(&mut self.locks, id);
         pool.holders.join(&mut self.locks, id);
         self.limit_hold(id);
