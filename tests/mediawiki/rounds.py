@@ -208,9 +208,10 @@ def answered(count):
     return lambda crowd, _: crowd.answered() == count
 
 
-def queue_is_full(_, counters):
-    """One reader renders, nine wait, and the daemon has refused the others."""
-    return counters["waiting_workers"] == 9 and counters["full_queues"] == READERS - 10
+def queue_is_full(crowd, counters):
+    """One reader renders, nine wait, and the others have been told that the queue is full.
+    That the daemon has refused them is not enough: MediaWiki then looks for a copy once more."""
+    return counters["waiting_workers"] == 9 and crowd.answered() == READERS - 10
 
 
 def wait(stage):
@@ -307,7 +308,7 @@ def thumbnails_with(stage, **settings):
             with stage.wiki.held():
                 crowd = crowds.enter_context(stage.crowd(path=stage.wiki.new_thumbnail()))
                 stage.until("the queue was full for the others",
-                            lambda: daemon.counters()["full_queues"] == READERS - 10)
+                            lambda: crowd.answered() == READERS - 10)
         return stage.outcome(crowd, counters=final_counters(daemon))
 
 
