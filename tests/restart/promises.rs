@@ -14,78 +14,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
-fn locks_waits_and_their_order_survive() {
-    let server = Server::start();
-    let mut clients: Vec<Client> = (0..5).map(|_| server.connect()).collect();
-    clients[0].exchange("ACQ4ME k 1 10 60", "LOCKED");
-    for client in &mut clients[1..] {
-        client.send("ACQ4ME k 1 10 60");
-        server.settle();
-    }
-    let pid = server.pid();
-    restart(&server);
-    assert_eq!(server.pid(), pid);
-    for holder in 0..4 {
-        clients[holder].exchange("RELEASE", "RELEASED");
-        clients[holder + 1].expect("LOCKED");
-        server.settle();
-        for later in &mut clients[holder + 2..] {
-            later.expect_nothing();
-        }
-    }
-}
-
-#[test]
-fn waiters_for_anyone_are_told_of_work_that_was_done_after_a_restart() {
-    let server = Server::start();
-    let [mut holder, mut any, mut me] = [(); 3].map(|()| server.connect());
-    holder.exchange("ACQ4ANY k 1 10 60", "LOCKED");
-    any.send("ACQ4ANY k 1 10 60");
-    me.send("ACQ4ME k 1 10 60");
-    server.settle();
-    restart(&server);
-    holder.exchange("RELEASE", "RELEASED");
-    any.expect("DONE");
-    me.expect("LOCKED");
-}
-
-#[test]
-fn a_disconnect_after_a_restart_frees_the_lock() {
-    let server = Server::start();
-    let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
-    holder.exchange("ACQ4ME k 1 10 60", "LOCKED");
-    waiter.send("ACQ4ME k 1 10 60");
-    server.settle();
-    restart(&server);
-    drop(holder);
-    waiter.expect("LOCKED");
-}
-
-/// It should not happen; if it does, nobody waits for a lost holder.
-#[test]
-fn the_lock_of_a_connection_that_was_lost_goes_to_the_next_at_once() {
-    let place = Place::with_daemon();
-    let server = place.start(&[]);
-    let mut waiter = server.connect();
-    waiter.settle();
-    let before = Surroundings::of(server.pid()).descriptors;
-    let mut holder = server.connect();
-    holder.exchange("ACQ4ME k 1 10 60", "LOCKED");
-    let mut after = Surroundings::of(server.pid()).descriptors;
-    after.retain(|number, _| !before.contains_key(number));
-    let (holders, _) = after.pop_first().expect("the holder's connection");
-    waiter.send("ACQ4ME k 1 10 60");
-    server.settle();
-    place.install_script(&format!(
-        "[ \"$1\" = --read-snapshot ] || exec {holders}>&-\nexec $REAL \"$@\""
-    ));
-    restart(&server);
-    assert_eq!(server.log.count("was lost in the hot restart"), 1);
-    waiter.expect("LOCKED");
-    waiter.exchange("RELEASE", "RELEASED");
-}
-
-#[test]
 fn a_disconnect_while_the_new_image_is_on_its_way_frees_the_lock() {
     let gap = Gap::new();
     let server = gap.place.start(&[]);
@@ -110,32 +38,6 @@ fn a_disconnect_while_the_new_image_is_on_its_way_frees_the_lock() {
     wait_until("both have gone", || (server.counter("processed_count") >= 2).then_some(()));
     assert_eq!(server.counter("processing_workers"), 2);
     assert_eq!(server.counter("waiting_workers"), 0);
-}
-
-#[test]
-fn a_stack_of_four_survives() {
-    let server = Server::start();
-    let mut client = server.connect();
-    let mut others: Vec<Client> = (0..4).map(|_| server.connect()).collect();
-    others[3].exchange("ACQ4ME d 1 9 60", "LOCKED");
-    for key in ["a", "b", "c"] {
-        client.exchange(&format!("ACQ4ME {key} 1 9 60"), "LOCKED");
-    }
-    client.send("ACQ4ME d 1 9 60");
-    server.settle();
-    restart(&server);
-    client.exchange("ACQ4ME e 1 9 60", "LOCK_HELD");
-    others[3].exchange("RELEASE", "RELEASED");
-    client.expect("LOCKED");
-    client.exchange("ACQ4ME e 1 9 60", "LOCK_HELD");
-    restart(&server);
-    // Last taken, first released.
-    for (key, other) in ["d", "c", "b", "a"].iter().zip(&mut others) {
-        other.exchange(&format!("ACQ4ME {key} 1 9 0"), "TIMEOUT");
-        client.exchange("RELEASE", "RELEASED");
-        other.exchange(&format!("ACQ4ME {key} 1 9 0"), "LOCKED");
-    }
-    client.exchange("RELEASE", "NOT_LOCKED");
 }
 
 #[test]
@@ -271,29 +173,6 @@ fn counters_uptime_and_times_continue() {
     assert!((1.0..PATIENCE.as_secs_f64()).contains(&held_s), "{held_s} s");
 }
 
-#[test]
-fn output_that_nobody_has_read_yet_is_delivered_whole() {
-    let server = Passed::start();
-    let mut slow = SlowReader::new(&server);
-    restart(&server);
-    slow.stream.write_all(b"RELEASE\n").expect("send");
-    let expected = slow.expected() + "NOT_LOCKED\n";
-    assert!(slow.read_all() == expected, "an answer is missing or cut");
-    assert_eq!(server.counter("failed_sends"), 0);
-}
-
-#[test]
-fn a_client_whose_input_has_ended_still_gets_all_it_asked_for() {
-    let server = Passed::start();
-    let slow = SlowReader::new(&server);
-    slow.stream.shutdown(Shutdown::Write).expect("shutdown");
-    server.settle();
-    restart(&server);
-    let expected = slow.expected();
-    assert!(std::io::read_to_string(slow.stream).expect("answers") == expected);
-    assert_eq!(server.counter("failed_sends"), 0);
-}
-
 /// A connection that the daemon closes while its fork has a copy would stay open, and its
 /// events would be taken for those of the next client in its slot. strace stops the fork
 /// behind the only close_range(2) of the daemon, before it writes the snapshot.
@@ -416,17 +295,6 @@ fn signals_that_were_ignored_at_the_start_do_not_matter() {
     assert!(!crate::support::restart::ignores(server.pid(), Signal::CHILD));
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_exit().code(), Some(0));
-}
-
-/// Otherwise the log would give two clients the same number.
-#[test]
-fn numbers_of_clients_continue() {
-    let server = Server::start_with(&["--log", "debug"]);
-    let _first = server.connect();
-    server.log.wait_for("#1 connected");
-    restart(&server);
-    server.connect().settle();
-    assert_eq!(server.log.count("#1 connected"), 1);
 }
 
 /// Without a terminal; the tests themselves may run under nohup(1).
@@ -593,48 +461,6 @@ impl Drop for Orphan {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
     }
-}
-
-/// A client that asks for more than the kernel buffers, so that a part of its answers
-/// waits in the daemon. It uses a Unix socket, where the kernel reports how much it
-/// buffers, and buffers less than for TCP.
-struct SlowReader {
-    stream: UnixStream,
-    answers_owed: usize,
-}
-
-impl SlowReader {
-    const ANSWER: &str = "ERROR WRONG_STAT\n";
-
-    fn new(server: &Passed) -> Self {
-        let mut stream = UnixStream::connect(&server.path).expect("connect");
-        let mut answers_owed = 0;
-        // Beyond 64 KiB more than the kernel takes, the daemon disconnects a client.
-        while bytes_in_daemon(&stream, answers_owed) < 10_000 {
-            stream.write_all("STATS x\n".repeat(500).as_bytes()).expect("send");
-            answers_owed += 500;
-            server.settle();
-            assert!(answers_owed < 1_000_000, "the kernel takes everything");
-        }
-        assert_eq!(server.counter("failed_sends"), 0);
-        SlowReader { stream, answers_owed }
-    }
-
-    fn read_all(self) -> String {
-        self.stream.shutdown(Shutdown::Write).expect("shutdown");
-        self.stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        std::io::read_to_string(self.stream).expect("answers")
-    }
-
-    fn expected(&self) -> String {
-        SlowReader::ANSWER.repeat(self.answers_owed)
-    }
-}
-
-/// How many bytes of the owed answers the kernel does not have yet.
-fn bytes_in_daemon(stream: &UnixStream, answers_owed: usize) -> u64 {
-    let owed = (answers_owed * SlowReader::ANSWER.len()) as u64;
-    owed - rustix::io::ioctl_fionread(stream).expect("FIONREAD")
 }
 
 /// A daemon with two listeners from a service manager: TCP and Unix.
