@@ -22,14 +22,14 @@ pub fn restart_with(arguments: &[String]) -> String {
     }
 }
 
-/// Sends one order, a line, to the daemon at `path` and returns all that it answers.
+/// Sends an order, a single line, to the daemon at `path` and returns its whole answer.
 ///
-/// A hot restart closes our connection, and the same process goes on: it is asked again.
-/// A daemon that was started meanwhile is none that this order was meant for.
+/// A hot restart closes the connection but keeps the process, so the order is sent again.
+/// It is not sent to a daemon that was started in the meantime.
 ///
 /// # Errors
 /// Why the daemon is unreachable, or that it ended or was silent for too long.
-pub fn order(path: &Path, line: &str) -> io::Result<String> {
+pub fn send_order(path: &Path, line: &str) -> io::Result<String> {
     let file = file_at(path);
     let answer = ask(line, UnixStream::connect(path)?);
     if !answer.as_ref().is_err_and(is_closed) {
@@ -46,18 +46,19 @@ pub fn order(path: &Path, line: &str) -> io::Result<String> {
     })
 }
 
-/// What a hot restart keeps, while a new process makes another file.
+/// Identifies the socket's file: a hot restart keeps it, a new process creates another.
 fn file_at(path: &Path) -> Option<impl PartialEq + use<>> {
     let meta = metadata(path).ok()?;
-    // A number of a file that is gone may be given again.
+    // The inode number of a deleted file may be reused.
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
 fn ask(line: &str, mut stream: UnixStream) -> io::Result<String> {
     stream.set_read_timeout(Some(TIMEOUT))?;
-    // A daemon may close the connection for another one before we ask, and says so.
+    // The daemon may close the connection before it reads the order, to make room for
+    // another operator. The reason that it has sent can still be read.
     let sent = stream.write_all(format!("{line}\n").as_bytes());
-    // It answers what it has got, then closes.
+    // The daemon answers the order, then closes.
     let sent = sent.and_then(|()| stream.shutdown(Shutdown::Write));
     let mut answer = String::new();
     let read = stream.read_to_string(&mut answer);

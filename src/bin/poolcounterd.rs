@@ -74,7 +74,7 @@ fn reload(options: &Options) -> ExitCode {
     let ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let line = control_socket::restart_with(&server::arguments_after_reload(&ours, path));
-    match control_socket::order(Path::new(path), &line) {
+    match control_socket::send_order(Path::new(path), &line) {
         Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
         Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
         Err(e) => fail(&format!("Not reloaded: {path}: {e}")),

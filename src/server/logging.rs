@@ -6,7 +6,7 @@ mod stderr;
 
 use super::world::env;
 use crate::engine::Time;
-pub(super) use limit::{limited, say_suppressed};
+pub(super) use limit::{limited, report_suppressed};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 use std::backtrace::{Backtrace, BacktraceStatus};

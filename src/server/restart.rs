@@ -161,7 +161,7 @@ impl Restart {
             Err(e) => return e.to_string(),
         };
         let handover = Handover { opened: &opened, ..handover };
-        logging::say_suppressed();
+        logging::report_suppressed();
         let descriptors = descriptors(serving, &handover);
         let state = self.state_of(serving, handover);
         let Consent { arguments, binary, .. } = consent;

@@ -36,7 +36,7 @@ pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
         complain("an order is one line");
         return ExitCode::from(status::USAGE);
     }
-    match control_socket::order(&options.socket, line) {
+    match control_socket::send_order(&options.socket, line) {
         Ok(answer) if say_answer(&answer, options) && is_obeyed(&answer) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(e) => say_unheard(&e, options),

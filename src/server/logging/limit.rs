@@ -46,12 +46,12 @@ fn known() -> MutexGuard<'static, Vec<&'static Limit>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Logs how many lines were dropped and not reported yet, and lets all limits begin anew.
-pub(in crate::server) fn say_suppressed() {
+/// Logs how many lines were dropped and not reported yet, and resets all limits.
+pub(in crate::server) fn report_suppressed() {
     for limit in known().iter() {
         match std::mem::take(&mut *limit.lock()).suppressed {
             0 => {}
-            n => (limit.say)(n),
+            n => (limit.report)(n),
         }
     }
 }
@@ -65,14 +65,14 @@ pub(super) fn forget() {
 /// The limit of one place in the source, made by [`limited`].
 pub(in crate::server) struct Limit {
     /// Logs how many lines were dropped.
-    say: fn(u64),
+    report: fn(u64),
     is_known: AtomicBool,
     limit: Mutex<RateLimit>,
 }
 
 impl Limit {
-    pub(in crate::server) const fn new(say: fn(u64)) -> Self {
-        Limit { say, is_known: AtomicBool::new(false), limit: Mutex::new(RateLimit::new()) }
+    pub(in crate::server) const fn new(report: fn(u64)) -> Self {
+        Limit { report, is_known: AtomicBool::new(false), limit: Mutex::new(RateLimit::new()) }
     }
 
     /// See [`RateLimit::admit`].
@@ -89,7 +89,7 @@ impl Limit {
 }
 
 /// Logs like `warn!` or `error!`, but at most one line every ten seconds for each
-/// place of use; the next line says how many were omitted, or a line before a hot restart.
+/// place of use. The next line, or a line before a hot restart, reports how many were omitted.
 /// Arguments are evaluated only for a written line.
 ///
 /// ```text
@@ -127,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_said_once_before_a_restart() {
+    fn what_was_dropped_is_reported_once_before_a_restart() {
         let _alone = crate::server::simulation::alone();
         static SAID: AtomicU64 = AtomicU64::new(0);
         static LIMIT: Limit = Limit::new(|count| _ = SAID.fetch_add(count, Ordering::Relaxed));
         (0..4).for_each(|_| drop(LIMIT.admit()));
-        (0..2).for_each(|_| say_suppressed());
+        (0..2).for_each(|_| report_suppressed());
         assert_eq!(SAID.load(Ordering::Relaxed), 3);
         assert_eq!(LIMIT.admit().as_deref(), Some(""));
     }
