@@ -128,8 +128,8 @@ impl Lock {
     ///
     /// # Errors
     /// [`Error::TakenAway`], [`Error::Lost`] or [`Error::Cancelled`]: then another client
-    /// may have had the lock meanwhile. Of the last two, those who wait may get `Done` all
-    /// the same.
+    /// may have had the lock meanwhile. After the last two, waiting clients may still
+    /// get `Done`.
     pub fn release(mut self) -> Result<(), Error> {
         self.0.release(OUTERMOST)
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long to read when no time is left: 0 would be for ever.
+/// The read timeout when no time is left; zero would mean no timeout.
 const SHORTEST_READ: Duration = Duration::from_millis(1);
 
 /// A conversation on a stream. Dropped, it is closed.
@@ -39,9 +39,9 @@ impl Canceller {
     /// Closes the connection. A call that waits on it returns
     /// [`Error::Cancelled`], and so does each later one; the server forgets the wait. A
     /// lock that was granted before is given up, with its work undone, whether or not its
-    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) says so. Only a
-    /// release that was sent before may still have its effect, though its call returns
-    /// [`Error::Cancelled`]: the work was done.
+    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) says so. A
+    /// release that was sent before may still take effect, although its call returns
+    /// [`Error::Cancelled`].
     ///
     /// When the connection has ended already, nothing happens.
     pub fn cancel(&self) {
@@ -134,7 +134,7 @@ impl Connection {
         let mut buffer = [0; 512];
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(asked.elapsed()));
-            // An answer that came in time counts, though our process was suspended.
+            // Reads once more: the answer may have arrived while this process was suspended.
             let is_last = left.is_some_and(|left| left.is_zero());
             let read_timeout = left.map(|left| left.max(SHORTEST_READ));
             self.shared.stream.set_read_timeout(read_timeout).map_err(Error::Lost)?;

@@ -108,7 +108,7 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
         }
         set_socket_timeout(&socket, Timeout::Send, Some(left))?;
         match rustix::net::connect(&socket, &address) {
-            // A signal, which may be none of our business.
+            // A signal of the program: it does not end the attempt.
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Err(ErrorKind::TimedOut.into()),
             result => break result?,

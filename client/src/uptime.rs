@@ -16,11 +16,11 @@ pub fn uptime(server: &ServerName) -> Result<String, String> {
     }
 }
 
-/// Where a daemon may be that is named `HOST:PORT`, or `HOST` on `port`; not named, it is
-/// on this host.
+/// The servers to try for a daemon given as `HOST:PORT`, or as `HOST` with this `port`.
+/// Without a name, the loopback addresses of this host.
 ///
 /// # Errors
-/// When the name means nothing.
+/// The name is invalid.
 pub fn places(name: Option<&str>, port: u16) -> Result<Vec<ServerName>, String> {
     // Not by name: a container built from scratch has no /etc/hosts.
     let names = name.map_or(vec!["127.0.0.1", "::1"], |name| vec![name]);

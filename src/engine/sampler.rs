@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// So many requests of each second are all followed. Each costs some 1,200 instructions
+/// This many requests in each second are all followed. Each costs some 1,200 instructions
 /// (`make bench-instructions`).
 const ALL_PER_SECOND: u32 = 2_500;
 
-/// And of the others one in so many.
+/// Of the other requests, one in this many is followed.
 pub(super) const ONE_IN: u64 = 64;
 
 /// Whether a request is followed, and the lock that it got or waits for.
@@ -21,7 +21,7 @@ pub enum Followed {
     No,
     /// It counts once.
     Alone,
-    /// It stands for those that are not followed, too.
+    /// It also stands for requests that are not followed.
     ForMany,
 }
 
@@ -32,7 +32,7 @@ impl Followed {
         *self == Followed::No
     }
 
-    /// For how many requests it stands.
+    /// The number of requests that it stands for.
     pub(super) fn requests(self) -> u64 {
         match self {
             Followed::No => 0,
@@ -49,11 +49,11 @@ pub(super) struct Sampler {
     second_ends: Time,
     /// How many more requests of this second are all followed.
     all_left: u32,
-    /// How many of the others come until one is followed, with that one.
+    /// How many other requests to count until one is followed, that one included.
     gap: u32,
-    /// Of the gaps; never 0.
+    /// The state of the random gaps; never 0.
     seed: u64,
-    /// When a request was last left out, or the hold or wait of such a one has ended.
+    /// When a request was last left out, or the hold or wait of such a request last ended.
     pub(super) left_out: Time,
 }
 
@@ -84,7 +84,7 @@ impl Sampler {
         Followed::No
     }
 
-    /// From 1 to twice the average, less one.
+    /// Draws a gap from 1 to `2 * ONE_IN - 1`: on average, `ONE_IN`.
     #[cold]
     fn begin_gap(&mut self) {
         // xorshift64 (G. Marsaglia, "Xorshift RNGs", 2003).

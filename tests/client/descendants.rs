@@ -15,7 +15,7 @@ fn started(server: &Server, options: &[&str], script: &str, count: usize) -> (Ch
     (run, pids)
 }
 
-/// The next lines, each with a pid.
+/// Reads the next `count` lines, each a pid.
 fn said_pids(run: &mut Child, count: usize) -> Vec<Pid> {
     let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
     lines.take(count).map(|line| pid(line.expect("a line").trim())).collect()
@@ -75,7 +75,8 @@ fn what_cleans_up_is_not_stopped() {
     }
 }
 
-/// The same of `run` in the place of a shell that has done `before`, and then executed it.
+/// Starts a shell that runs `before` and then executes `run` in its own place; returns the
+/// pids that they print.
 fn started_in_place(server: &Server, before: &str, count: usize) -> (Child, Vec<Pid>) {
     let words = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", "echo $$; sleep 1000"];
     let line = format!("{before} exec \"$@\"");

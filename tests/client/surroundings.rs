@@ -71,7 +71,7 @@ fn an_alarm_that_was_set_before_is_the_commands() {
     assert_eq!(wait_for_exit(&mut run).signal(), Some(Signal::ALARM.as_raw()));
 }
 
-/// With a timeout of its own, connect(2) is interrupted even by a stop (signal(7)).
+/// A timeout of the socket makes even a stop interrupt connect(2) (signal(7)).
 #[test]
 fn signals_end_no_try_to_connect() {
     let place = Place::with_daemon();

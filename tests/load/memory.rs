@@ -315,8 +315,8 @@ fn a_hot_restart_takes_three_times_the_memory_at_most() {
     }
     server.settle();
     let after = bytes_in_all(&server);
-    // The daemon, the snapshot and what the new binary makes of it: each has all keys. And
-    // a second process takes something without any.
+    // The daemon, the snapshot and the new binary each hold all keys. The second process
+    // also needs some memory of its own.
     let bound = before * 3 + 4_000_000;
     println!(
         "{before} bytes before a hot restart, {peak} at its peak (at most {bound}), \

@@ -295,7 +295,7 @@ impl Told {
         }
     }
 
-    /// It goes on: it was not told to stop, and does not drain without clients.
+    /// The daemon keeps running: nobody has ordered it to stop, and no drain is over.
     pub(crate) fn check_going_on(&self, server: &Server) -> Result<(), Violation> {
         if self.stops {
             return Err("it was told to stop, and goes on".to_owned());

@@ -170,7 +170,7 @@ fn title(told: &Told) -> String {
         age_s if age_s >= AGE_S_MIN && told.full.is_some() => format!("{age_s} s ago: "),
         _ => String::new(),
     };
-    // The age comes first: a long name must not push it out of a narrow terminal.
+    // The age precedes the name, which may be too long for a narrow terminal.
     format!("poolcounter top  {age}{}  up {uptime}", told.server)
 }
 
