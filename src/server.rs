@@ -34,6 +34,7 @@ mod reporting;
 mod restart;
 mod resume;
 mod serving;
+mod slots;
 pub mod snapshot;
 mod socket;
 mod stream;

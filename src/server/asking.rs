@@ -14,12 +14,8 @@ pub(super) enum Asker {
     Http(HttpClient),
 }
 
-/// An HTTP connection. Numbers are used again, serial numbers are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HttpClient {
-    pub(super) number: usize,
-    pub(super) serial: u32,
-}
+/// An HTTP connection's id.
+pub(super) type HttpClient = ClientId;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

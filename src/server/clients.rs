@@ -1,12 +1,12 @@
 //! The clients' connections: which are ready to read, are owed output, or have
 //! gone. Knows sockets, not the protocol.
 
-use super::addresses::peer_of;
 use super::admission::Admission;
 use super::connection::{Connection, ConnectionState, Life};
 use super::input::{Input, SHARE_BYTES};
 use super::logging::limited;
 use super::options::Options;
+use super::slots::Slots;
 use super::socket::Socket;
 use super::stream::Flushed;
 use super::tokens::Source;
@@ -18,7 +18,6 @@ use super::world::mio::{Interest, Registry};
 use crate::engine::statistics::Counters;
 use crate::engine::{ClientId, Spare};
 use log::debug;
-use slab::Slab;
 use std::borrow::Cow;
 use std::io;
 
@@ -28,9 +27,8 @@ const READABLE: Interest = Interest::READABLE.add(Interest::PRIORITY);
 
 /// All clients, by slot.
 pub(super) struct Clients {
-    pub(super) slab: Slab<Connection>,
+    pub(super) slots: Slots<Connection>,
     admission: Admission,
-    last_serial: u32,
     /// Clients to receive from in this turn, and how many have had their share.
     ready: Vec<ClientId>,
     ready_done: usize,
@@ -57,9 +55,8 @@ impl Clients {
     /// Starts without clients; `options` say which may connect.
     pub(super) fn new(options: &Options) -> Self {
         Clients {
-            slab: Slab::new(),
+            slots: Slots::new(Source::Client, READABLE),
             admission: Admission::new(options),
-            last_serial: 0,
             ready: Vec::new(),
             ready_done: 0,
             unread: Vec::new(),
@@ -70,40 +67,35 @@ impl Clients {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slab.len()
+        self.slots.len()
     }
 
-    /// The connections and their slots.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Connection)> {
-        self.slab.iter()
+    /// The connections and their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ClientId, &Connection)> {
+        self.slots.iter()
     }
 
     /// Serves a new connection, or closes it if it is not admitted.
     pub(super) fn admit(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
-        if !self.admission.admits(&socket, self.slab.len(), counters) {
+        if !self.admission.admits(&socket, self.len(), counters) {
             return;
         }
-        let entry = self.slab.vacant_entry();
-        let slot = entry.key();
-        let fd = socket.as_raw_fd();
-        if let Err(e) = registry.register(&mut SourceFd(&fd), Source::Client(slot).into(), READABLE)
-        {
-            counters.connect_errors += 1;
-            limited!(error, "a connection could not be watched and is closed: {e}");
-            return;
+        match self.slots.insert(socket, registry, Connection::new) {
+            Ok((client, connection)) => {
+                debug!("#{} connected: {}", client.serial, connection.peer());
+                counters.accepted_connections += 1;
+                self.admission.note_opened(client.slot as usize, connection);
+            }
+            Err(e) => {
+                counters.connect_errors += 1;
+                limited!(error, "a connection could not be watched and is closed: {e}");
+            }
         }
-        self.last_serial = self.last_serial.wrapping_add(1);
-        debug!("#{} connected: {}", self.last_serial, peer_of(&socket));
-        counters.accepted_connections += 1;
-        let connection = entry.insert(Connection::new(socket, self.last_serial));
-        self.admission.note_opened(slot, connection);
     }
 
     /// The connection of `client`, unless it is closing or the slot has a new owner.
     fn get_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
-        let connection = self.slab.get_mut(client.slot as usize)?;
-        let is_it = connection.stream.serial() == client.serial && connection.life != Life::Closing;
-        is_it.then_some(connection)
+        self.slots.get_mut(client).filter(|connection| connection.life != Life::Closing)
     }
 
     /// The connection of `client`, until its input ends.
@@ -113,18 +105,16 @@ impl Clients {
 
     /// The address of `client`, as logs show it. `None` if it has gone.
     pub(super) fn peer_name(&self, client: ClientId) -> Option<String> {
-        let connection = self.slab.get(client.slot as usize)?;
-        (connection.stream.serial() == client.serial).then(|| connection.peer())
+        self.slots.get(client).map(Connection::peer)
     }
 
     /// Notes an event that epoll reported for `slot`.
     pub(super) fn note_event(&mut self, slot: usize, event: &Event) {
-        let Some(connection) = self.slab.get_mut(slot) else {
+        let Some((client, connection)) = self.slots.at(slot) else {
             return;
         };
         connection.reads_to_end |=
             event.is_read_closed() || event.is_error() || event.is_priority();
-        let client = connection.client(slot);
         let has_output = !connection.stream.unsent().is_empty();
         // An unread client gets its share of this turn anyway.
         let is_ready = event.is_readable() || connection.reads_to_end;
@@ -342,21 +332,20 @@ impl Clients {
     pub(super) fn close_scheduled(&mut self) -> bool {
         let any = !self.closing.is_empty();
         for client in self.closing.drain(..) {
-            let slot = client.slot as usize;
-            self.slab.remove(slot);
-            self.admission.note_closed(slot);
+            self.slots.remove(client);
+            self.admission.note_closed(client.slot as usize);
         }
         any
     }
 
     /// What [`Clients::shrink`] would free.
     pub(super) fn spare(&self) -> Spare {
-        Spare::of(&self.slab)
+        self.slots.spare()
     }
 
     /// Frees memory after many clients have left.
     pub(super) fn shrink(&mut self) {
-        self.slab.shrink_to_fit();
+        self.slots.shrink();
         self.admission.shrink();
         for list in [&mut self.ready, &mut self.unread, &mut self.owed, &mut self.closing] {
             list.shrink_to_fit();
@@ -365,27 +354,26 @@ impl Clients {
 
     /// The serial number of the newest client.
     pub(super) fn last_serial(&self) -> u32 {
-        self.last_serial
+        self.slots.last_serial()
     }
 
     /// What a hot restart carries over.
     pub(super) fn states(&self) -> impl Iterator<Item = ConnectionState> {
-        self.slab.iter().map(|(slot, connection)| connection.state(slot as u32))
+        self.slots.iter().map(|(client, connection)| connection.state(client))
     }
 
     /// Continues with the old image's connections, each with its slot.
     pub(super) fn resume(
-        mut connections: Vec<(usize, Connection)>,
+        mut connections: Vec<(ClientId, Connection)>,
         last_serial: u32,
         options: &Options,
     ) -> Self {
-        let mut clients = Clients { last_serial, ..Clients::new(options) };
-        for (slot, connection) in &mut connections {
-            let client = connection.client(*slot);
-            clients.unread.extend(connection.is_unread.then_some(client));
-            clients.admission.note_opened(*slot, connection);
+        let mut clients = Clients::new(options);
+        for (client, connection) in &mut connections {
+            clients.unread.extend(connection.is_unread.then_some(*client));
+            clients.admission.note_opened(client.slot as usize, connection);
         }
-        clients.slab = connections.into_iter().collect();
+        clients.slots.resume(connections, last_serial);
         clients
     }
 }

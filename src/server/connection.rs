@@ -51,18 +51,10 @@ pub(super) struct Connection {
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     NotAsked,
-    Unix,
-    /// It has left already.
+    /// It has left already, or has none.
     Unknown,
     /// Smaller than a `SocketAddr`.
     Tcp(IpAddr, u16),
-}
-
-impl Origin {
-    /// What is known without asking.
-    fn first(is_unix: bool) -> Self {
-        if is_unix { Origin::Unix } else { Origin::NotAsked }
-    }
 }
 
 /// What a hot restart carries over.
@@ -110,10 +102,9 @@ impl ConnectionState {
 }
 
 impl Connection {
-    pub(super) fn new(socket: Socket, serial: u32) -> Self {
-        let origin = Origin::first(socket.is_unix());
+    pub(super) fn new(socket: Socket) -> Self {
         Connection {
-            stream: Stream::new(socket, serial),
+            stream: Stream::new(socket),
             lines: Lines::default(),
             life: Life::Open,
             reads_to_end: false,
@@ -122,18 +113,13 @@ impl Connection {
             watches_writable: false,
             is_parked: false,
             is_deaf: false,
-            origin,
+            origin: Origin::NotAsked,
         }
     }
 
     /// Whether it came by a Unix socket.
     pub(super) fn is_unix(&self) -> bool {
-        matches!(self.origin, Origin::Unix)
-    }
-
-    /// The engine's id of this client, which is in `slot`.
-    pub(super) fn client(&self, slot: usize) -> ClientId {
-        ClientId { slot: slot as u32, serial: self.stream.serial() }
+        self.stream.is_unix()
     }
 
     /// Asks for its address, unless that is known: it costs a system call, and the
@@ -142,8 +128,7 @@ impl Connection {
         if let Origin::NotAsked = self.origin {
             self.origin = match address_of(self.stream.socket()) {
                 Ok(Some(address)) => Origin::Tcp(address.ip(), address.port()),
-                Ok(None) => Origin::Unix,
-                Err(_) => Origin::Unknown,
+                Ok(None) | Err(_) => Origin::Unknown,
             };
         }
     }
@@ -155,7 +140,7 @@ impl Connection {
         match self.origin {
             // A String takes everything.
             Origin::Tcp(ip, _) => drop(write!(address, "{ip}")),
-            Origin::Unix => address.push_str("unix"),
+            _ if self.is_unix() => address.push_str("unix"),
             Origin::NotAsked | Origin::Unknown => address.push_str("unknown"),
         }
     }
@@ -168,11 +153,11 @@ impl Connection {
         }
     }
 
-    /// What a hot restart carries over of the connection in `slot`.
-    pub(super) fn state(&self, slot: u32) -> ConnectionState {
+    /// What a hot restart carries over of this connection, which has the id `client`.
+    pub(super) fn state(&self, client: ClientId) -> ConnectionState {
         ConnectionState {
-            slot,
-            serial: self.stream.serial(),
+            slot: client.slot,
+            serial: client.serial,
             fd: self.stream.socket().as_raw_fd(),
             unfinished_line: self.lines.unfinished().to_vec(),
             skipping: self.lines.is_skipping(),
@@ -190,7 +175,7 @@ impl Connection {
         let mut lines = Lines::resume(state.unfinished_line, state.skipping);
         lines.put_back(&state.unhandled);
         Connection {
-            stream: Stream::resume(socket, state.serial, state.unsent),
+            stream: Stream::resume(socket, state.unsent),
             lines,
             life: if state.finishing { Life::Finishing } else { Life::Open },
             // The event for its end may have come before the restart.
@@ -202,7 +187,7 @@ impl Connection {
             watches_writable: false,
             is_parked: false,
             is_deaf: false,
-            origin: Origin::first(state.unix),
+            origin: Origin::NotAsked,
         }
     }
 }

@@ -7,21 +7,20 @@
 mod requests;
 
 use super::logging::limited;
+use super::slots::Slots;
 use super::socket::Socket;
 use super::stream::{Flushed, Stream};
 use super::sys::{self, Peer};
 use super::tokens::Source;
-use super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use super::world::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::world::io::Errno;
-use super::world::mio::unix::SourceFd;
 use super::world::mio::{Interest, Registry};
 use super::world::net::{SendFlags, send};
+use crate::engine::ClientId;
 use log::{info, warn};
 pub(super) use requests::help;
 use requests::printable;
 pub use requests::{Request, parse};
-use slab::Slab;
-use std::io;
 
 /// Operators are few: beyond this, the one that is silent for longest was forgotten.
 pub(super) const CONNECTIONS_MAX: usize = 16;
@@ -35,24 +34,12 @@ const REQUESTS_LOGGED: u32 = 100;
 /// What an operator hears whose connection is closed for another one.
 const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
 
-/// A control connection. Numbers are reused, serial numbers are not: an answer to a
-/// closed connection must not reach its successor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ControlClient {
-    number: usize,
-    serial: u32,
-}
-
-impl ControlClient {
-    pub(super) fn number(self) -> usize {
-        self.number
-    }
-}
+/// A control connection's id.
+pub(super) type ControlClient = ClientId;
 
 /// All control connections.
 pub(super) struct Control {
-    connections: Slab<Conversation>,
-    last_serial: u32,
+    connections: Slots<Conversation>,
     /// Counts what operators do.
     uses: u64,
 }
@@ -78,7 +65,7 @@ struct Conversation {
 
 impl Control {
     pub(super) fn new() -> Self {
-        Control { connections: Slab::new(), last_serial: 0, uses: 0 }
+        Control { connections: Slots::new(Source::Operator, Interest::READABLE), uses: 0 }
     }
 
     /// Serves a new connection. If there are too many, another one goes: forgotten ones
@@ -87,7 +74,18 @@ impl Control {
         if self.connections.len() >= CONNECTIONS_MAX {
             self.make_room();
         }
-        if let Err(e) = self.add(socket, registry) {
+        self.uses += 1;
+        let open = |socket| Conversation {
+            stream: Stream::new(socket),
+            input: Vec::new(),
+            requests: 0,
+            unanswered: 0,
+            awaits_report: false,
+            has_ended: false,
+            is_gone: false,
+            last_use: self.uses,
+        };
+        if let Err(e) = self.connections.insert(socket, registry, open) {
             warn!("a control connection could not be watched: {e}");
         }
     }
@@ -95,13 +93,14 @@ impl Control {
     /// Closes the connection that was silent for longest; if it can be, one that has no
     /// answer to wait for, also to what was not read yet.
     fn make_room(&mut self) {
-        let rank = |(number, it): (usize, &mut Conversation)| {
-            (it.has_input() || it.unanswered > 0, it.last_use, number)
-        };
-        let Some((_, _, number)) = self.connections.iter_mut().map(rank).min() else {
+        let ranks = self.connections.iter_mut().map(|(client, it)| {
+            let waits = it.has_input() || it.unanswered > 0;
+            ((waits, it.last_use), client)
+        });
+        let longest = ranks.min_by_key(|(rank, _)| *rank).map(|(_, client)| client);
+        let Some(connection) = longest.and_then(|client| self.connections.remove(client)) else {
             return;
         };
-        let connection = self.connections.remove(number);
         limited!(
             warn,
             "more than {CONNECTIONS_MAX} connections to the control socket: \
@@ -110,48 +109,17 @@ impl Control {
         // Fails if the operator has gone.
         let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
         // Looking at a lost one has taken its error, and there is no other event.
-        self.connections.retain(|_, it| !(it.is_gone && it.has_ended));
-    }
-
-    /// Serves a control connection.
-    fn add(&mut self, socket: Socket, registry: &Registry) -> io::Result<()> {
-        let entry = self.connections.vacant_entry();
-        let fd = socket.as_raw_fd();
-        let token = Source::Operator(entry.key()).into();
-        registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
-        self.last_serial = self.last_serial.wrapping_add(1);
-        self.uses += 1;
-        entry.insert(Conversation {
-            stream: Stream::new(socket, self.last_serial),
-            input: Vec::new(),
-            requests: 0,
-            unanswered: 0,
-            awaits_report: false,
-            has_ended: false,
-            is_gone: false,
-            last_use: self.uses,
-        });
-        Ok(())
-    }
-
-    fn find(&self, client: ControlClient) -> Option<&Conversation> {
-        let connection = self.connections.get(client.number)?;
-        (connection.stream.serial() == client.serial).then_some(connection)
-    }
-
-    fn find_mut(&mut self, client: ControlClient) -> Option<&mut Conversation> {
-        let connection = self.connections.get_mut(client.number)?;
-        (connection.stream.serial() == client.serial).then_some(connection)
+        self.connections.retain(|it| !(it.is_gone && it.has_ended));
     }
 
     /// The descriptor of `client`, while it is connected.
     pub(super) fn descriptor(&self, client: ControlClient) -> Option<BorrowedFd<'_>> {
-        self.find(client).map(|connection| connection.stream.socket().as_fd())
+        self.connections.get(client).map(|connection| connection.stream.socket().as_fd())
     }
 
-    /// Notes that whoever has connection `number` has closed it.
-    pub(super) fn note_gone(&mut self, number: usize) {
-        if let Some(connection) = self.connections.get_mut(number) {
+    /// Notes that whoever has the connection in `slot` has closed it.
+    pub(super) fn note_gone(&mut self, slot: usize) {
+        if let Some((_, connection)) = self.connections.at(slot) {
             connection.is_gone = true;
             connection.awaits_report = false;
         }
@@ -159,29 +127,25 @@ impl Control {
 
     /// Whether `client` waits for a report.
     pub(super) fn awaits_report(&self, client: ControlClient) -> bool {
-        self.find(client).is_some_and(|connection| connection.awaits_report)
+        self.connections.get(client).is_some_and(|connection| connection.awaits_report)
     }
 
     /// Notes that `client` is answered by a report. Returns false if it has gone.
     pub(super) fn await_report(&mut self, client: ControlClient) -> bool {
-        let connection = self.find_mut(client).filter(|connection| !connection.is_gone);
+        let connection = self.connections.get_mut(client).filter(|connection| !connection.is_gone);
         connection.map(|connection| connection.awaits_report = true).is_some()
     }
 
-    /// Reads the next request from connection `number`: one in a turn, so that nobody waits
+    /// Reads the next request from the connection in `slot`: one in a turn, so that nobody waits
     /// for a crowd of them. Returns it, or why the line is not one, with the client to
     /// answer. A connection whose input has ended is closed once it has all its answers.
-    pub(super) fn read(
-        &mut self,
-        number: usize,
-    ) -> Option<(ControlClient, Result<Request, String>)> {
-        let connection = self.connections.get_mut(number)?;
+    pub(super) fn read(&mut self, slot: usize) -> Option<(ControlClient, Result<Request, String>)> {
+        let (client, connection) = self.connections.at(slot)?;
         if connection.awaits_report {
             return None;
         }
         self.uses += 1;
         connection.last_use = self.uses;
-        let client = ControlClient { number, serial: connection.stream.serial() };
         let line = connection.read_line();
         let request = line.map(|line| {
             connection.unanswered += 1;
@@ -190,15 +154,15 @@ impl Control {
             parse(&line)
         });
         if request.is_none() {
-            self.close_if_done(number);
+            self.close_if_done(client);
         }
         Some((client, request?))
     }
 
-    /// The client of connection `number`, if it says no more and waits for an answer.
-    pub(super) fn ended(&self, number: usize) -> Option<ControlClient> {
-        let connection = self.connections.get(number).filter(|it| it.has_ended)?;
-        Some(ControlClient { number, serial: connection.stream.serial() })
+    /// The client in `slot`, if it says no more and waits for an answer.
+    pub(super) fn ended(&mut self, slot: usize) -> Option<ControlClient> {
+        let (client, connection) = self.connections.at(slot)?;
+        connection.has_ended.then_some(client)
     }
 
     /// Sends `answer` to `client`, if it is still connected. Answers are short: if the
@@ -209,7 +173,7 @@ impl Control {
 
     /// Answers `client` with a report, or with why there is none.
     pub(super) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
-        if let Some(connection) = self.find_mut(client) {
+        if let Some(connection) = self.connections.get_mut(client) {
             connection.awaits_report = false;
         }
         self.send(client, text);
@@ -217,7 +181,7 @@ impl Control {
 
     /// Sends an answer of whole lines.
     fn send(&mut self, client: ControlClient, answer: Vec<u8>) {
-        let Some(connection) = self.find_mut(client) else {
+        let Some(connection) = self.connections.get_mut(client) else {
             return;
         };
         connection.unanswered -= 1;
@@ -230,12 +194,12 @@ impl Control {
                 limited!(warn, "an operator does not read the answers: closed its connection");
             }
         }
-        self.close_if_done(client.number);
+        self.close_if_done(client);
     }
 
-    fn close_if_done(&mut self, number: usize) {
-        if self.connections.get_mut(number).is_some_and(Conversation::is_done) {
-            self.connections.remove(number);
+    fn close_if_done(&mut self, client: ControlClient) {
+        if self.connections.get_mut(client).is_some_and(Conversation::is_done) {
+            self.connections.remove(client);
         }
     }
 }

@@ -34,7 +34,7 @@ impl Clients {
 
     /// How many slots there are, with and without a connection.
     pub(super) fn slots(&self) -> usize {
-        self.slab.capacity()
+        self.slots.capacity()
     }
 
     /// Calls `look` with each connection in `slots` and its address without the port.
@@ -45,9 +45,9 @@ impl Clients {
     ) {
         let mut address = String::new();
         for slot in slots {
-            if let Some(connection) = self.slab.get_mut(slot) {
+            if let Some((client, connection)) = self.slots.at(slot) {
                 connection.write_address(&mut address);
-                look(connection.client(slot), &address);
+                look(client, &address);
             }
         }
     }
@@ -55,8 +55,7 @@ impl Clients {
     /// Replaces `address` by that of `client`, without the port. Returns false if it
     /// has gone.
     pub(super) fn write_address(&mut self, client: ClientId, address: &mut String) -> bool {
-        let connection = self.slab.get_mut(client.slot as usize);
-        let connection = connection.filter(|it| it.stream.serial() == client.serial);
+        let connection = self.slots.get_mut(client);
         connection.map(|connection| connection.write_address(address)).is_some()
     }
 }

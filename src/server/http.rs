@@ -8,12 +8,11 @@ mod pages;
 use super::addresses::{ip_of, peer_of};
 use super::asking::{Ask, HttpClient};
 use super::options::Options;
+use super::slots::Slots;
 use super::socket::Socket;
 use super::stream::{Flushed, Stream};
 use super::tokens::Source;
-use super::world::fd::AsRawFd;
 use super::world::io::Errno;
-use super::world::mio::unix::SourceFd;
 use super::world::mio::{Interest, Registry};
 use super::world::net::{Shutdown, shutdown};
 use crate::engine::Time;
@@ -21,7 +20,6 @@ use head::{Head, parse};
 use ipnet::IpNet;
 use log::debug;
 use pages::{Answer, Page, find};
-use slab::Slab;
 use std::net::IpAddr;
 
 /// Enough for Prometheus and a few browsers. Each has a descriptor in reserve.
@@ -40,12 +38,11 @@ const REPORT_S: u64 = 60;
 
 /// All HTTP connections.
 pub(super) struct Http {
-    exchanges: Slab<Exchange>,
+    exchanges: Slots<Exchange>,
     /// Those that had an event in this turn.
     ready: Vec<usize>,
     /// The reports requested in this turn.
     asked: Vec<(HttpClient, Ask)>,
-    last_serial: u32,
     allowed: Vec<IpNet>,
     /// There was no room for newcomers, who may wait in the backlog since then.
     newcomers_wait: bool,
@@ -82,10 +79,9 @@ impl Http {
             if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
         let allowed = allowed.clone();
         Http {
-            exchanges: Slab::new(),
+            exchanges: Slots::new(Source::Http, Interest::READABLE.add(Interest::WRITABLE)),
             ready: Vec::new(),
             asked: Vec::new(),
-            last_serial: 0,
             allowed,
             newcomers_wait: false,
         }
@@ -111,27 +107,20 @@ impl Http {
         if self.exchanges.len() >= CONNECTIONS_MAX && !self.make_room(now) {
             return;
         }
-        let entry = self.exchanges.vacant_entry();
-        let number = entry.key();
-        let fd = socket.as_raw_fd();
-        let interest = Interest::READABLE.add(Interest::WRITABLE);
-        if let Err(e) = registry.register(&mut SourceFd(&fd), Source::Http(number).into(), interest)
-        {
-            debug!("an HTTP connection could not be watched: {e}");
-            return;
-        }
-        self.last_serial = self.last_serial.wrapping_add(1);
-        entry.insert(Exchange {
-            stream: Stream::new(socket, self.last_serial),
+        let open = |socket| Exchange {
+            stream: Stream::new(socket),
             head: Vec::new(),
             stage: Stage::Receiving,
             deadline: now.plus_seconds(REQUEST_S),
             ip,
             is_head_only: false,
-        });
-        // Reads at once: a connection whose request is here does not make room for the
-        // next newcomer.
-        self.go_on(number, is_draining, now);
+        };
+        match self.exchanges.insert(socket, registry, open).map(|(client, _)| client.slot) {
+            // Reads at once: a connection whose request is here does not make room for the
+            // next newcomer.
+            Ok(slot) => self.go_on(slot as usize, is_draining, now),
+            Err(e) => debug!("an HTTP connection could not be watched: {e}"),
+        }
     }
 
     /// Whether a newcomer can be served now. If not, it waits in the backlog until
@@ -160,13 +149,13 @@ impl Http {
             let is_answered = exchange.stage == Stage::Closing;
             (is_answered, same(exchange.ip), std::cmp::Reverse(exchange.deadline))
         });
-        let number = most.map(|(number, _)| number);
-        number.map(|number| self.exchanges.remove(number)).is_some()
+        let most = most.map(|(client, _)| client);
+        most.and_then(|client| self.exchanges.remove(client)).is_some()
     }
 
-    /// Notes an event of the connection with this number.
-    pub(super) fn note_event(&mut self, number: usize) {
-        self.ready.push(number);
+    /// Notes an event of the connection in this slot.
+    pub(super) fn note_event(&mut self, slot: usize) {
+        self.ready.push(slot);
     }
 
     /// When [`Http::handle`] has work without an event.
@@ -177,48 +166,43 @@ impl Http {
     /// Continues the ready connections and ends those that took too long. Returns the
     /// requested reports.
     pub(super) fn handle(&mut self, is_draining: bool, now: Time) -> Vec<(HttpClient, Ask)> {
-        for number in std::mem::take(&mut self.ready) {
-            self.go_on(number, is_draining, now);
+        for slot in std::mem::take(&mut self.ready) {
+            self.go_on(slot, is_draining, now);
         }
         if self.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.exchanges.retain(|_, exchange| exchange.has_time(now));
+            self.exchanges.retain(|exchange| exchange.has_time(now));
         }
         std::mem::take(&mut self.asked)
     }
 
-    fn go_on(&mut self, number: usize, is_draining: bool, now: Time) {
-        let Some(exchange) = self.exchanges.get_mut(number) else {
+    fn go_on(&mut self, slot: usize, is_draining: bool, now: Time) {
+        let Some((client, exchange)) = self.exchanges.at(slot) else {
             return;
         };
-        let client = HttpClient { number, serial: exchange.stream.serial() };
         match exchange.go_on(is_draining, now) {
             Next::Ask(ask) => self.asked.push((client, ask)),
             Next::GoesOn => {}
-            Next::Ends => drop(self.exchanges.remove(number)),
+            Next::Ends => drop(self.exchanges.remove(client)),
         }
     }
 
     /// Whether `client` still waits for the report that it has asked for.
     pub(super) fn waits(&self, client: HttpClient) -> bool {
-        self.exchanges.get(client.number).is_some_and(|exchange| {
-            exchange.stream.serial() == client.serial && matches!(exchange.stage, Stage::Waiting(_))
-        })
+        let exchange = self.exchanges.get(client);
+        exchange.is_some_and(|exchange| matches!(exchange.stage, Stage::Waiting(_)))
     }
 
     /// Sends the report that `client` has asked for, if it is still connected.
     pub(super) fn answer(&mut self, client: HttpClient, report: Vec<u8>, now: Time) {
-        let Some(exchange) = self.exchanges.get_mut(client.number) else {
+        let Some(exchange) = self.exchanges.get_mut(client) else {
             return;
         };
-        if exchange.stream.serial() != client.serial {
-            return;
-        }
         let Stage::Waiting(ask) = &exchange.stage else {
             return;
         };
         let answer = Answer::of_report(ask, report);
         if exchange.answer(answer, now) == Next::Ends {
-            self.exchanges.remove(client.number);
+            self.exchanges.remove(client);
         }
     }
 }

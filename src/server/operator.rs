@@ -151,7 +151,7 @@ impl Operator {
 
     /// What `client` has sent meanwhile is no event.
     fn go_on(&mut self, client: ControlClient) {
-        self.note_ready(Source::Operator(client.number()));
+        self.note_ready(Source::Operator(client.slot as usize));
     }
 
     /// Answers a request for statistics with a text of whole lines, and goes on with what

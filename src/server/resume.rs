@@ -79,9 +79,7 @@ pub(super) fn restore(
     for state in reader.connections() {
         let state = state?;
         match adopt(state.fd, state.unix) {
-            Ok(socket) => {
-                connections.push((state.slot as usize, Connection::resume(socket, state)));
-            }
+            Ok(socket) => connections.push((state.client(), Connection::resume(socket, state))),
             Err(e) => lost.push((state.client(), e)),
         }
     }

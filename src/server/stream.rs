@@ -18,7 +18,6 @@ const OUTPUT_STEP_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: Socket,
-    serial: u32,
     /// A single reply is borrowed, so the usual case allocates nothing.
     output: Cow<'static, [u8]>,
 }
@@ -35,18 +34,18 @@ pub(super) enum Flushed {
 }
 
 impl Stream {
-    pub(super) fn new(socket: Socket, serial: u32) -> Self {
-        Stream { socket, serial, output: Cow::Borrowed(b"") }
+    pub(super) fn new(socket: Socket) -> Self {
+        Stream { socket, output: Cow::Borrowed(b"") }
     }
 
     /// Continues a stream of the old image, with its unsent output.
-    pub(super) fn resume(socket: Socket, serial: u32, unsent: Vec<u8>) -> Self {
-        Stream { socket, serial, output: unsent.into() }
+    pub(super) fn resume(socket: Socket, unsent: Vec<u8>) -> Self {
+        Stream { socket, output: unsent.into() }
     }
 
-    /// The number of its connection, which is never used again.
-    pub(super) fn serial(&self) -> u32 {
-        self.serial
+    /// Whether it is a Unix socket.
+    pub(super) fn is_unix(&self) -> bool {
+        self.socket.is_unix()
     }
 
     pub(super) fn socket(&self) -> &OwnedFd {

@@ -18,10 +18,10 @@ const PLACES_MIN: usize = 100;
 /// A connection uses memory for answers only while some are unsent, and never too much.
 pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    for (slot, connection) in server.serving.clients.iter() {
+    for (client, connection) in server.serving.clients.iter() {
         let (unsent, kept) = (connection.stream.unsent().len(), connection.stream.output_bytes());
         if kept > OUTPUT_BYTES_MAX || unsent == 0 && kept > 0 {
-            return Err(format!("slot {slot} keeps {kept} bytes for {unsent} bytes to send"));
+            return Err(format!("{client:?} keeps {kept} bytes for {unsent} bytes to send"));
         }
     }
     check_pauses(play)?;
@@ -63,7 +63,7 @@ fn has_spare(server: &Server) -> bool {
         let has_free_end = last.is_none_or(|last| last + 1 < places);
         places >= PLACES_MIN && used <= places / 4 && has_free_end
     };
-    let last_client = clients.iter().map(|(slot, _)| slot).last();
+    let last_client = clients.iter().map(|(client, _)| client.slot as usize).last();
     let keys = engine.pool_places();
     let last_key = (0..keys).rfind(|&place| engine.pools_in(place, place + 1).next().is_some());
     is_spare(clients.slots(), clients.len(), last_client)

@@ -387,8 +387,7 @@ impl Play {
         let server = self.server.as_mut().expect("it runs");
         let mut newcomers = Vec::new();
         let mut present = Vec::new();
-        for (slot, connection) in server.serving.clients.iter() {
-            let client = connection.client(slot);
+        for (client, connection) in server.serving.clients.iter() {
             present.push(client.serial);
             let Oracle { peers, moments, .. } = &mut self.oracle;
             peers.entry(client).or_insert_with(|| {
@@ -413,8 +412,8 @@ impl Play {
         let options = server.options.clone();
         self.logged.begin(&self.oracle);
         self.oracle.follow(&asked, self.browsers.wait() || self.operators.wait())?;
-        for (slot, connection) in server.serving.clients.iter() {
-            self.oracle.settle(connection.client(slot), connection.lines.unhandled())?;
+        for (client, connection) in server.serving.clients.iter() {
+            self.oracle.settle(client, connection.lines.unhandled())?;
         }
         if self.logs {
             self.logged.follow(&self.oracle)?;

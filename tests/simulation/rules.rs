@@ -81,7 +81,7 @@ pub(crate) fn check_lingering() -> Result<(), Violation> {
 /// What a client may cost.
 fn check_bounds(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    for (slot, connection) in server.serving.clients.iter() {
+    for (client, connection) in server.serving.clients.iter() {
         let unsent = connection.stream.unsent().len();
         let (half, kept) =
             (connection.lines.unfinished().len(), connection.lines.unhandled().len());
@@ -89,7 +89,7 @@ fn check_bounds(play: &Play) -> Result<(), Violation> {
             || half >= LINE_BYTES_MAX
             || kept > SHARE_BYTES + LINE_BYTES_MAX
         {
-            return Err(format!("slot {slot} keeps {unsent}, {half} and {kept} bytes"));
+            return Err(format!("{client:?} keeps {unsent}, {half} and {kept} bytes"));
         }
     }
     Ok(())
@@ -231,8 +231,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     }
     lost::check_dead_hosts(play)?;
     let server = play.server.as_ref().expect("it runs");
-    for (slot, connection) in server.serving.clients.iter() {
-        let client = connection.client(slot);
+    for (client, connection) in server.serving.clients.iter() {
         let is_stuck = !connection.stream.unsent().is_empty();
         let (arrived, ends) = kernel(|k| {
             let peer = k.peer_behind(connection.stream.socket());
