@@ -1,8 +1,8 @@
 //! `poolcounter run`: runs a command while it holds a lock.
 
 use super::child::{Signals, end_as_first_process};
+use super::hash_slots::key_in_slots;
 use super::job::{Ended, Job, OnLost, Surroundings};
-use super::slots::key_in_slots;
 use super::status;
 use super::table::Answer;
 use super::teller::Teller;
