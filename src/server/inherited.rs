@@ -2,8 +2,8 @@
 //! or as standard input.
 
 use super::addresses::{ListenError, UNIX_PREFIX};
-use super::bound::bind_tcp;
 use super::listener::{Listener, Settings};
+use super::opening::bind_tcp;
 use super::world::io::fcntl_dupfd_cloexec;
 use super::world::net::sockopt;
 use super::world::{fs, sd_notify, stdio};
@@ -14,9 +14,6 @@ use std::net::SocketAddr;
 
 /// Takes the sockets passed to this process: standard input if it is a socket, else
 /// those of the service manager.
-///
-/// # Errors
-/// Which one can't be served, and why.
 pub(super) fn take(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
     match from_standard_input(settings)? {
         Some(listener) => Ok(vec![listener]),

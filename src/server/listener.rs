@@ -1,7 +1,6 @@
 //! One listening socket: our own, or an inherited one.
 
 use super::addresses::{Purpose, Wanted, name_of};
-use super::bound::Bound;
 use super::options::Options;
 use super::socket::{Socket, is_unix, set_options};
 use super::sys::{self, inherited_descriptor};
@@ -140,21 +139,7 @@ impl Listener {
         }
     }
 
-    /// Listens on a bound socket.
-    pub(super) fn listen(
-        bound: Bound,
-        wanted: &Wanted,
-        settings: &Settings,
-    ) -> io::Result<Listener> {
-        let listener = Self::new(bound.socket, Some(wanted.clone()), bound.file)?;
-        listener.apply(settings).inspect_err(|_| listener.remove_file())?;
-        Ok(listener)
-    }
-
     /// Takes over a listening socket that another process bound.
-    ///
-    /// # Errors
-    /// The kernel's error, or that it is not a listening stream socket.
     pub(super) fn inherit(socket: OwnedFd, settings: &Settings) -> io::Result<Self> {
         if sockopt::socket_type(&socket)? != SocketType::STREAM
             || !sockopt::socket_acceptconn(&socket)?
@@ -168,7 +153,8 @@ impl Listener {
         Ok(listener)
     }
 
-    fn new(
+    /// A bound socket, which listens after [`Listener::apply`].
+    pub(super) fn new(
         socket: OwnedFd,
         wanted: Option<Wanted>,
         file: Option<FileIdentity>,
@@ -178,9 +164,6 @@ impl Listener {
     }
 
     /// Continues a listener of the old image.
-    ///
-    /// # Errors
-    /// The descriptor was not handed over.
     pub(super) fn resume(state: ListenerState) -> io::Result<Self> {
         let socket = inherited_descriptor(state.fd)?;
         let ListenerState { name, wanted, file, life, may_hold_clients, left, .. } = state;
@@ -350,7 +333,7 @@ impl Listener {
         }
     }
 
-    /// Sets the options that accepted connections inherit. An inherited socket may lack one,
+    /// Listens, and sets the options that accepted connections inherit. An inherited socket may lack one,
     /// as those of Multipath TCP do, and is served without it.
     pub(super) fn apply(&self, settings: &Settings) -> io::Result<()> {
         match set_options(&self.socket, settings.keepalive_s) {

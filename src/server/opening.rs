@@ -1,13 +1,14 @@
 //! Opens listeners for a cold start, a reload and UNDRAIN: all or none.
 
 use super::addresses::{ListenError, Wanted, overlap};
-use super::bound::Bound;
 use super::listener::{Listener, Settings};
 use super::unix_socket;
+use super::world::fd::OwnedFd;
 use super::world::io::Errno;
-use super::world::net::sockopt;
+use super::world::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use log::error;
 use std::io;
+use std::net::SocketAddr;
 
 /// Opens the `wanted` listeners that are not among `existing`, and sets the wanted
 /// mode and group of existing Unix sockets. `port` is what clients' port 0 got before.
@@ -24,7 +25,10 @@ pub(super) fn open_missing(
     let opened = {
         let reuse = ReusePort { existing };
         let bound = bind_missing(wanted, &reuse, port, &mut errors);
-        if errors.is_empty() { listen_on_all(bound, settings, &mut errors) } else { discard(bound) }
+        if errors.is_empty() {
+            listen_on_all(&bound, settings, &mut errors);
+        }
+        bound
     };
     if errors.is_empty() {
         let readmitted = changed(wanted, existing).map(|(now, _)| (now, admit(now)));
@@ -57,21 +61,21 @@ fn exists(wanted: &Wanted, existing: &[Listener]) -> bool {
     existing.iter().any(|listener| listener.is(wanted) && listener.can_be_found())
 }
 
-fn bind_missing<'a>(
-    wanted: &'a [Wanted],
+fn bind_missing(
+    wanted: &[Wanted],
     reuse: &ReusePort,
     port: Option<u16>,
     errors: &mut Vec<ListenError>,
-) -> Vec<(&'a Wanted, Bound)> {
-    let mut bound: Vec<(&Wanted, Bound)> = Vec::new();
+) -> Vec<Listener> {
+    let mut bound = Vec::new();
     // With port 0, all addresses get the same port.
     let mut free_port = port;
     for wanted in wanted.iter().filter(|wanted| !exists(wanted, reuse.existing)) {
         let wanted_there = wanted.on_port(free_port.unwrap_or(0));
-        match bind_one(&wanted_there, reuse) {
-            Ok(one) => {
-                free_port = free_port.or_else(|| one.port());
-                bound.push((wanted, one));
+        match bind_one(wanted, &wanted_there, reuse) {
+            Ok(listener) => {
+                free_port = free_port.or_else(|| Some(listener.tcp_address()?.port()));
+                bound.push(listener);
             }
             Err(e) if is_excused(wanted, &e) => {}
             Err(e) => errors.push(wanted_there.failed(e)),
@@ -80,14 +84,42 @@ fn bind_missing<'a>(
     bound
 }
 
-fn bind_one(wanted: &Wanted, reuse: &ReusePort) -> io::Result<Bound> {
-    match Bound::new(wanted, false) {
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse && reuse.covers(wanted) => {
-            reuse.set(true)?;
-            Bound::new(wanted, true)
+/// Binds a listener as `wanted`, which is to be found `there`.
+fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Listener> {
+    let (socket, file) = match there {
+        // An IPv6 address other than `::` never serves IPv4.
+        Wanted::Tcp { address, .. } => match bind_tcp(*address, false, false) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && reuse.covers(*address) => {
+                reuse.set(true)?;
+                (bind_tcp(*address, false, true)?, None)
+            }
+            socket => (socket?, None),
+        },
+        Wanted::Unix { path, mode, group, .. } => {
+            let (socket, file) = unix_socket::bind(path, *mode, group.as_deref())?;
+            (socket, Some(file))
         }
-        result => result,
+    };
+    Listener::new(socket, Some(wanted.clone()), file)
+}
+
+/// A TCP socket bound to `address`.
+pub(super) fn bind_tcp(
+    address: SocketAddr,
+    v6_only: bool,
+    reuse_port: bool,
+) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    // A restart must not wait for old connections to leave TIME_WAIT.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, reuse_port)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, v6_only)?;
     }
+    bind(&socket, &address)?;
+    Ok(socket)
 }
 
 /// Whether the error only means that the machine lacks an address that was not given
@@ -98,30 +130,20 @@ fn is_excused(wanted: &Wanted, error: &io::Error) -> bool {
     lacks_it && matches!(wanted, Wanted::Tcp { optional: true, .. })
 }
 
-fn listen_on_all(
-    bound: Vec<(&Wanted, Bound)>,
-    settings: &Settings,
-    errors: &mut Vec<ListenError>,
-) -> Vec<Listener> {
-    let mut opened = Vec::new();
-    for (wanted, one) in bound {
-        match Listener::listen(one, wanted, settings) {
-            Ok(listener) => opened.push(listener),
-            Err(e) => errors.push(wanted.failed(e)),
+fn listen_on_all(bound: &[Listener], settings: &Settings, errors: &mut Vec<ListenError>) {
+    let failed = |l: &Listener, e| l.wanted.as_ref().map(|wanted| wanted.failed(e));
+    for listener in bound {
+        if let Err(e) = listener.apply(settings) {
+            errors.extend(failed(listener, e));
         }
     }
-    for listener in opened.iter().filter(|l| l.tcp_address().is_some()) {
+    // Comes when all listen: listen(2) looks for conflicts once more.
+    for listener in bound.iter().filter(|l| l.tcp_address().is_some()) {
         // Otherwise a second daemon could start on the same port by mistake.
         if let Err(e) = sockopt::set_socket_reuseport(&listener.socket, false) {
-            errors.extend(listener.wanted.as_ref().map(|wanted| wanted.failed(e.into())));
+            errors.extend(failed(listener, e.into()));
         }
     }
-    opened
-}
-
-fn discard(bound: Vec<(&Wanted, Bound)>) -> Vec<Listener> {
-    bound.into_iter().for_each(|(wanted, one)| one.discard(wanted));
-    Vec::new()
 }
 
 /// While it exists, our sockets may overlap in their addresses, such as a wildcard and
@@ -138,12 +160,9 @@ impl ReusePort<'_> {
         Ok(())
     }
 
-    /// Whether one of our own sockets overlaps with the `wanted` address.
-    fn covers(&self, wanted: &Wanted) -> bool {
-        let Wanted::Tcp { address, .. } = wanted else {
-            return false;
-        };
-        self.existing.iter().filter_map(Listener::tcp_address).any(|ours| overlap(ours, *address))
+    /// Whether one of our own sockets overlaps with `address`.
+    fn covers(&self, address: SocketAddr) -> bool {
+        self.existing.iter().filter_map(Listener::tcp_address).any(|ours| overlap(ours, address))
     }
 }
 

@@ -21,20 +21,17 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
-/// A socket and the file that it made.
-#[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) socket: OwnedFd,
-    pub(super) file: FileIdentity,
-}
-
-/// A non-blocking stream socket bound to `path`. Mode and group decide who may connect;
+/// A non-blocking stream socket bound to `path`, and the file that it made. Mode and group decide who may connect;
 /// nobody can before it listens.
 ///
 /// # Errors
 /// The kernel's error, or that the group does not exist; `AddrInUse` if another daemon
 /// listens, or the file there is not a socket. No file is left behind then.
-pub(super) fn bind(path: &str, mode: u32, group: Option<&str>) -> io::Result<Bound> {
+pub(super) fn bind(
+    path: &str,
+    mode: u32,
+    group: Option<&str>,
+) -> io::Result<(OwnedFd, FileIdentity)> {
     let address = SocketAddrUnix::new(path)?;
     remove_stale(path, &address)?;
     let socket = new_socket()?;
@@ -44,13 +41,10 @@ pub(super) fn bind(path: &str, mode: u32, group: Option<&str>) -> io::Result<Bou
         remove(path, file);
         return Err(e);
     }
-    Ok(Bound { socket, file })
+    Ok((socket, file))
 }
 
 /// Sets mode and group of the socket at `path`: they decide who may connect.
-///
-/// # Errors
-/// The kernel's error, or that the group does not exist.
 pub(super) fn admit(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
     let group = group.map(group_id).transpose()?;
     // Sets the group before the mode, which gives it permissions.
@@ -114,9 +108,6 @@ fn remove_stale(path: &str, address: &SocketAddrUnix) -> io::Result<()> {
 }
 
 /// Whether a process listens at `path`, according to the kernel's list (proc_net(5)).
-///
-/// # Errors
-/// The list can't be read.
 pub(super) fn is_listened_on(path: &str) -> io::Result<bool> {
     const ACCEPTS_CONNECTIONS: &str = "00010000";
     let list = read_to_string("/proc/self/net/unix")?;
