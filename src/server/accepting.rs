@@ -1,7 +1,8 @@
 //! When to accept: in fair batches, and not while descriptors are scarce.
 
 use super::addresses::Purpose;
-use super::listener::{Accepted, Life, Listener};
+use super::listener::{Accepted, Life};
+use super::listeners::Listeners;
 use super::logging::limited;
 use super::socket::{PASSED_MAX, Socket};
 use super::world::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,48 +35,34 @@ pub(super) struct Newcomer {
     pub(super) purpose: Purpose,
 }
 
-/// Which listener's turn it is, and how many connections may be accepted.
-#[derive(Default)]
-pub(super) struct Accepting {
-    /// The listener that had the last turn, so that a crowd at one does not block
-    /// another.
-    current: usize,
-    /// Connections that may still be accepted before clients are served again.
-    left: usize,
-    /// How many descriptors may be open. An administrator may change it (prlimit(1)).
-    limit: usize,
-    /// Descriptors that are neither listeners' nor connections'.
-    others: usize,
-    /// Since descriptors ran out, the backlog has not been empty: that is one
-    /// episode, however many attempts fail.
-    in_episode: bool,
-}
-
-impl Accepting {
+impl Listeners {
     /// Counts the descriptors of the daemon itself, while `open` clients are served, and
     /// nobody else is connected: HTTP and operators have descriptors in reserve anyway.
-    pub(super) fn count_descriptors(&mut self, listeners: &[Listener], open: usize) {
+    pub(super) fn count_descriptors(&mut self, open: usize) {
         // Without /proc: standard streams, epoll, signals, a few listeners.
         let all = usage::descriptors_open().unwrap_or(16 + open);
-        self.others = all.saturating_sub(open + listeners.len());
-        self.limit = usage::descriptors_max();
+        self.accepting.others = all.saturating_sub(open + self.all.len());
+        self.accepting.limit = usage::descriptors_max();
     }
 
     /// How many clients there are descriptors for.
-    fn capacity(&self, listeners: &[Listener]) -> usize {
-        let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
-        let has_unix = listeners.iter().any(|l| l.is_unix && l.purpose() == Purpose::Clients);
+    fn capacity(&self) -> usize {
+        let has_http = self.all.iter().any(|l| l.purpose() == Purpose::Http);
+        let has_unix = self.all.iter().any(|l| l.is_unix && l.purpose() == Purpose::Clients);
         let reserved = DESCRIPTORS_RESERVED
             + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 }
             + if has_unix { DESCRIPTORS_FOR_PASSED } else { 0 };
-        self.limit.saturating_sub(self.others + listeners.len() + reserved).max(1)
+        self.accepting
+            .limit
+            .saturating_sub(self.accepting.others + self.all.len() + reserved)
+            .max(1)
     }
 
-    pub(super) fn start_turn(&mut self, listeners: &mut [Listener], now: Time) {
-        self.left = ACCEPTS_PER_TURN;
+    pub(super) fn start_turn(&mut self, now: Time) {
+        self.accepting.left = ACCEPTS_PER_TURN;
         // Its listener may have closed since.
-        self.in_episode &= listeners.iter().any(|l| l.may_have_more);
-        for listener in listeners {
+        self.accepting.in_episode &= self.all.iter().any(|l| l.may_have_more);
+        for listener in &mut self.all {
             listener.paused_until = listener.paused_until.filter(|&until| until > now);
         }
     }
@@ -84,39 +71,36 @@ impl Accepting {
     /// `None` if there is none, or none that can be served now.
     pub(super) fn next(
         &mut self,
-        listeners: &mut [Listener],
         open: usize,
         has_room_for_http: bool,
         counters: &mut Counters,
     ) -> Option<Newcomer> {
-        while self.left > 0 {
-            self.current = self.next_ready(listeners)?;
-            let listener = &listeners[self.current];
+        while self.accepting.left > 0 {
+            self.accepting.current = self.next_ready()?;
+            let listener = &self.all[self.accepting.current];
             let purpose = listener.purpose_of_next();
             // Operators and HTTP have descriptors in reserve.
-            if purpose == Purpose::Clients && open >= self.capacity(listeners) {
-                self.wait_for_descriptor(listeners, Errno::MFILE, open, counters);
+            if purpose == Purpose::Clients && open >= self.capacity() {
+                self.wait_for_descriptor(Errno::MFILE, open, counters);
                 continue;
             }
             if purpose == Purpose::Http && !has_room_for_http {
-                self.give_up_for_now(listeners);
+                self.give_up_for_now();
                 continue;
             }
-            self.left -= 1;
-            match listeners[self.current].accept() {
+            self.accepting.left -= 1;
+            match self.all[self.accepting.current].accept() {
                 Accepted::Connection(socket) => {
-                    listeners[self.current].note_accepted();
+                    self.all[self.accepting.current].note_accepted();
                     return Some(Newcomer { socket, purpose });
                 }
                 Accepted::Aborted => {}
-                Accepted::Nobody => self.note_empty(listeners),
-                Accepted::OutOfDescriptors(e) => {
-                    self.wait_for_descriptor(listeners, e, open, counters)
-                }
+                Accepted::Nobody => self.note_empty(),
+                Accepted::OutOfDescriptors(e) => self.wait_for_descriptor(e, open, counters),
                 Accepted::Failed(e) => {
                     counters.connect_errors += 1;
                     limited!(error, "accepting a connection failed: {e}");
-                    self.give_up_for_now(listeners);
+                    self.give_up_for_now();
                 }
             }
         }
@@ -124,51 +108,45 @@ impl Accepting {
     }
 
     /// The next listener in turn that may have a newcomer.
-    fn next_ready(&self, listeners: &[Listener]) -> Option<usize> {
-        let n = listeners.len();
-        (1..=n).map(|i| (self.current + i) % n).find(|&i| listeners[i].is_ready())
+    fn next_ready(&self) -> Option<usize> {
+        let n = self.all.len();
+        (1..=n).map(|i| (self.accepting.current + i) % n).find(|&i| self.all[i].is_ready())
     }
 
     /// Notes that the current listener's queue is empty.
-    fn note_empty(&mut self, listeners: &mut [Listener]) {
-        listeners[self.current].note_empty();
-        if !listeners.iter().any(|l| l.may_have_more) {
-            self.in_episode = false;
+    fn note_empty(&mut self) {
+        self.all[self.accepting.current].note_empty();
+        if !self.all.iter().any(|l| l.may_have_more) {
+            self.accepting.in_episode = false;
         }
     }
 
     /// Pauses the current listener. One that fails while it closes counts as empty.
-    fn give_up_for_now(&mut self, listeners: &mut [Listener]) {
-        match listeners[self.current].life {
-            Life::Closing => self.note_empty(listeners),
-            _ => self.pause(listeners),
+    fn give_up_for_now(&mut self) {
+        match self.all[self.accepting.current].life {
+            Life::Closing => self.note_empty(),
+            _ => self.pause(),
         }
     }
 
-    fn pause(&self, listeners: &mut [Listener]) {
+    fn pause(&mut self) {
         let until = clock::now().plus_ns(RETRY_MS * 1_000_000);
-        listeners[self.current].paused_until = Some(until);
+        self.all[self.accepting.current].paused_until = Some(until);
     }
 
     /// Pauses accepting; newcomers stay in the queue. Clients are still served, and
     /// the first to leave makes room.
-    fn wait_for_descriptor(
-        &mut self,
-        listeners: &mut [Listener],
-        errno: Errno,
-        open: usize,
-        counters: &mut Counters,
-    ) {
-        if !self.somebody_waits(listeners) {
-            self.note_empty(listeners);
+    fn wait_for_descriptor(&mut self, errno: Errno, open: usize, counters: &mut Counters) {
+        if !self.somebody_waits() {
+            self.note_empty();
             return;
         }
         let limit = usage::descriptors_max();
-        if std::mem::replace(&mut self.limit, limit) != limit {
+        if std::mem::replace(&mut self.accepting.limit, limit) != limit {
             return;
         }
-        self.pause(listeners);
-        if std::mem::replace(&mut self.in_episode, true) {
+        self.pause();
+        if std::mem::replace(&mut self.accepting.in_episode, true) {
             return;
         }
         counters.connect_errors += 1;
@@ -180,8 +158,8 @@ impl Accepting {
     }
 
     /// Whether the current listener has a newcomer, without accepting.
-    fn somebody_waits(&self, listeners: &[Listener]) -> bool {
-        let mut fds = [PollFd::new(&listeners[self.current].socket, PollFlags::IN)];
+    fn somebody_waits(&self) -> bool {
+        let mut fds = [PollFd::new(&self.all[self.accepting.current].socket, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // If even poll fails, pausing is safe.
         poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0)

@@ -1,6 +1,5 @@
 //! All listeners: accepts from them, opens, closes and drains them.
 
-use super::accepting::{Accepting, Newcomer};
 use super::addresses::{ListenError, Purpose, Wanted, check_purposes, wanted};
 use super::clock;
 use super::inherited;
@@ -12,7 +11,6 @@ use super::world::fd::AsRawFd;
 use super::world::mio::Registry;
 use super::world::mio::unix::SourceFd;
 use crate::engine::Time;
-use crate::engine::statistics::Counters;
 use log::{debug, error, info};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -23,12 +21,29 @@ const DRAIN_LOG_INTERVAL_NS: u64 = 10_000_000_000;
 /// The listeners, and the state of accepting and draining.
 pub(super) struct Listeners {
     settings: Settings,
-    all: Vec<Listener>,
+    pub(super) all: Vec<Listener>,
     last_number: usize,
-    accepting: Accepting,
+    pub(super) accepting: Accepting,
     drain: Drain,
     /// The port that `-p 0` got: UNDRAIN reuses it.
     free_port: Option<u16>,
+}
+
+/// Which listener's turn it is, and how many connections may be accepted.
+#[derive(Default)]
+pub(super) struct Accepting {
+    /// The listener that had the last turn, so that a crowd at one does not block
+    /// another.
+    pub(super) current: usize,
+    /// Connections that may still be accepted before clients are served again.
+    pub(super) left: usize,
+    /// How many descriptors may be open. An administrator may change it (prlimit(1)).
+    pub(super) limit: usize,
+    /// Descriptors that are neither listeners' nor connections'.
+    pub(super) others: usize,
+    /// Since descriptors ran out, the backlog has not been empty: that is one
+    /// episode, however many attempts fail.
+    pub(super) in_episode: bool,
 }
 
 /// The state of a drain.
@@ -59,9 +74,6 @@ pub struct ListenersState {
 
 impl Listeners {
     /// Opens those of a cold start: inherited ones, and those the options ask for.
-    ///
-    /// # Errors
-    /// All that could not be opened.
     pub(super) fn open(options: &Options) -> Result<Self, ListenError> {
         let settings = Settings::new(options);
         let wanted = wanted(options)?;
@@ -127,22 +139,15 @@ impl Listeners {
         }
     }
 
-    pub(super) fn all(&self) -> &[Listener] {
-        &self.all
-    }
-
     /// Makes the loop watch all of them. To be called once the daemon has opened all
     /// its own descriptors and serves `open` connections.
-    ///
-    /// # Errors
-    /// The error of epoll_ctl(2).
     pub(super) fn watch(&mut self, registry: &Registry, open: usize) -> io::Result<()> {
         for listener in &mut self.all {
             self.last_number += 1;
             listener.number = self.last_number;
             watch(registry, &listener.socket, Source::Listener(listener.number))?;
         }
-        self.accepting.count_descriptors(&self.all, open);
+        self.count_descriptors(open);
         Ok(())
     }
 
@@ -192,21 +197,6 @@ impl Listeners {
     /// Notes that a connection or a listener was closed, which freed descriptors.
     pub(super) fn note_closed(&mut self) {
         self.all.iter_mut().for_each(|listener| listener.paused_until = None);
-    }
-
-    pub(super) fn start_turn(&mut self, now: Time) {
-        self.accepting.start_turn(&mut self.all, now);
-    }
-
-    /// Accepts the next newcomer of this turn, while `open` clients are served.
-    /// `None` if there is none, or none that can be served now.
-    pub(super) fn next(
-        &mut self,
-        open: usize,
-        has_room_for_http: bool,
-        counters: &mut Counters,
-    ) -> Option<Newcomer> {
-        self.accepting.next(&mut self.all, open, has_room_for_http, counters)
     }
 
     /// Notes that there is room for an HTTP connection again.

@@ -241,7 +241,7 @@ impl Play {
     /// Whether who connects there now will be a client.
     fn is_for_clients(&self, there: &Local) -> bool {
         let listener = kernel(|k| k.listener_at(there));
-        let listeners = self.server.iter().flat_map(|server| server.serving.listeners.all());
+        let listeners = self.server.iter().flat_map(|server| &server.serving.listeners.all);
         let is_it =
             |socket| kernel(|k| k.descriptor(number(socket)).ok().map(|d| d.file)) == listener;
         let found = listeners.into_iter().find(|l| listener.is_some() && is_it(&l.socket));

@@ -119,7 +119,7 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     if clients < tcp || clients > tcp + unix || tcp + unix - clients > CONNECTIONS_MAX {
         return Err(format!("{tcp} + {unix} connections are open, and {clients} clients"));
     }
-    if listeners != server.serving.listeners.all().len() {
+    if listeners != server.serving.listeners.all.len() {
         return Err(format!("{listeners} listening sockets are open"));
     }
     let others = all - tcp - unix - listeners;

@@ -46,7 +46,7 @@ impl Before {
         let mut waiting = BTreeMap::new();
         let serving = play.server.as_ref().map(|server| &server.serving);
         let clients = serving.map_or(0, |serving| serving.clients.len());
-        let listeners = serving.map_or(0, |serving| serving.listeners.all().len());
+        let listeners = serving.map_or(0, |serving| serving.listeners.all.len());
         if let Some(server) = &play.server {
             for (_, connection) in server.serving.clients.iter() {
                 let kept = connection.lines.unhandled().len();

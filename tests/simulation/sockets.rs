@@ -93,11 +93,11 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     let may_lack = kernel(|k| k.ever_failed.contains(&Call::Bind));
     let is_due = |one: &&Wanted| !(may_lack && matches!(one, Wanted::Tcp { optional: true, .. }));
     for one in wanted.iter().filter(is_due) {
-        if !listeners.all().iter().any(|listener| listener.is(one)) {
+        if !listeners.all.iter().any(|listener| listener.is(one)) {
             return Err(format!("{one:?} is not served"));
         }
     }
-    for listener in listeners.all().iter().filter(|listener| !listener.is_inherited()) {
+    for listener in listeners.all.iter().filter(|listener| !listener.is_inherited()) {
         // A wildcard on the same port serves it too.
         let is_covered = |w: &Wanted| match (w, listener.tcp_address()) {
             (Wanted::Tcp { address, .. }, Some(ours)) => {
@@ -115,7 +115,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
 
 /// The addresses that newcomers find clients' own sockets at.
 pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
-    let listeners = server.serving.listeners.all().iter();
+    let listeners = server.serving.listeners.all.iter();
     let serves = |l: &&Listener| l.purpose() == Purpose::Clients && l.life == Life::Open;
     listeners.filter(serves).filter_map(Listener::tcp_address).collect()
 }
@@ -198,7 +198,7 @@ pub(crate) fn check_alone() -> Result<(), Violation> {
 /// Only the queue of a socket that closes has no room: others have that of the options,
 /// also the socket of a service manager, which keeps it for the next daemon.
 pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
-    for listener in server.serving.listeners.all() {
+    for listener in &server.serving.listeners.all {
         let file = kernel(|k| k.descriptor(number(&listener.socket)).expect("it is open").file);
         let backlog = kernel(|k| k.backlog(file));
         let is_open = listener.life == Life::Open;
@@ -229,7 +229,7 @@ pub(super) fn reserved(options: &Options) -> usize {
 /// image has had: a limit that was lowered is noticed once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &Before) -> Result<(), Violation> {
     let Server { serving, options, .. } = play.server.as_ref().expect("it runs");
-    let (clients, listeners) = (serving.clients.len(), serving.listeners.all().len());
+    let (clients, listeners) = (serving.clients.len(), serving.listeners.all.len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
     // An order may open listeners after newcomers were accepted.
     let reserved = reserved(options).min(before.reserved);
@@ -253,7 +253,7 @@ pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
     });
-    let is_paused = server.serving.listeners.all().iter().any(|l| l.paused_until.is_some());
+    let is_paused = server.serving.listeners.all.iter().any(|l| l.paused_until.is_some());
     let nobody_waits = kernel(|k| k.waiting()) == 0 && !is_paused;
     play.connections.check_sleep(waiting > 0 && !is_recent, nobody_waits)?;
     if waiting > 0 && used < limit && !is_recent {
@@ -288,7 +288,7 @@ pub(crate) fn check_browsers_waiting() -> Result<(), Violation> {
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
         let closes = |l: &Listener| l.life != Life::Open && l.is(&one);
-        if server.serving.listeners.all().iter().any(closes) {
+        if server.serving.listeners.all.iter().any(closes) {
             continue;
         }
         let Wanted::Unix { path, mode, group, .. } = one else { continue };

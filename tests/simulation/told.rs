@@ -240,8 +240,8 @@ impl Told {
                 return Err("it can't undrain, and drains no more".to_owned());
             }
         }
-        self.note_inherited(listeners.all());
-        self.check_port(listeners.all())?;
+        self.note_inherited(&listeners.all);
+        self.check_port(&listeners.all)?;
         if is_draining != self.drains {
             return Err(format!("does it drain? {is_draining}, but should: {}", self.drains));
         }
@@ -301,7 +301,7 @@ impl Told {
             return Err("it was told to stop, and goes on".to_owned());
         }
         let Serving { listeners, clients, .. } = &server.serving;
-        let is_closing = listeners.all().iter().any(|listener| listener.life != Life::Open);
+        let is_closing = listeners.all.iter().any(|listener| listener.life != Life::Open);
         if listeners.is_draining() && clients.len() == 0 && !is_closing {
             return Err("the last client of a drain has left, and it goes on".to_owned());
         }
