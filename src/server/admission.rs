@@ -19,7 +19,6 @@ pub(super) struct Admission {
     per_ip_max: Option<usize>,
     /// Maintained only if there is a limit per address.
     connections_by_ip: HashMap<IpAddr, usize>,
-    ip_by_slot: HashMap<usize, IpAddr>,
     /// Each client's address is noted at once, so that `--slow` can name a client whose
     /// connection has broken.
     notes_addresses: bool,
@@ -32,7 +31,6 @@ impl Admission {
             allowed: options.allow.clone(),
             per_ip_max: options.max_connections_per_ip,
             connections_by_ip: HashMap::new(),
-            ip_by_slot: HashMap::new(),
             notes_addresses: options.slow.is_some(),
         }
     }
@@ -77,23 +75,19 @@ impl Admission {
         true
     }
 
-    /// Counts the new connection in `slot`.
-    pub(super) fn note_opened(&mut self, slot: usize, connection: &mut Connection) {
-        if self.notes_addresses {
+    /// Counts a new connection.
+    pub(super) fn note_opened(&mut self, connection: &mut Connection) {
+        if self.notes_addresses || self.per_ip_max.is_some() {
             connection.note_origin();
         }
-        if self.per_ip_max.is_none() {
-            return;
-        }
-        if let Ok(Some(ip)) = ip_of(connection.stream.socket()) {
+        if let (Some(ip), Some(_)) = (connection.ip(), self.per_ip_max) {
             *self.connections_by_ip.entry(ip).or_default() += 1;
-            self.ip_by_slot.insert(slot, ip);
         }
     }
 
-    /// Uncounts the connection in `slot`, which is closed.
-    pub(super) fn note_closed(&mut self, slot: usize) {
-        let Some(ip) = self.ip_by_slot.remove(&slot) else {
+    /// Uncounts a connection that is closed.
+    pub(super) fn note_closed(&mut self, connection: &Connection) {
+        let Some(ip) = connection.ip() else {
             return;
         };
         if let Some(connections) = self.connections_by_ip.get_mut(&ip) {
@@ -107,6 +101,5 @@ impl Admission {
     /// Frees memory after many clients have left.
     pub(super) fn shrink(&mut self) {
         self.connections_by_ip.shrink_to_fit();
-        self.ip_by_slot.shrink_to_fit();
     }
 }

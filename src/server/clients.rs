@@ -84,7 +84,7 @@ impl Clients {
             Ok((client, connection)) => {
                 debug!("#{} connected: {}", client.serial, connection.peer());
                 counters.accepted_connections += 1;
-                self.admission.note_opened(client.slot as usize, connection);
+                self.admission.note_opened(connection);
             }
             Err(e) => {
                 counters.connect_errors += 1;
@@ -332,8 +332,9 @@ impl Clients {
     pub(super) fn close_scheduled(&mut self) -> bool {
         let any = !self.closing.is_empty();
         for client in self.closing.drain(..) {
-            self.slots.remove(client);
-            self.admission.note_closed(client.slot as usize);
+            if let Some(connection) = self.slots.remove(client) {
+                self.admission.note_closed(&connection);
+            }
         }
         any
     }
@@ -371,7 +372,7 @@ impl Clients {
         let mut clients = Clients::new(options);
         for (client, connection) in &mut connections {
             clients.unread.extend(connection.is_unread.then_some(*client));
-            clients.admission.note_opened(client.slot as usize, connection);
+            clients.admission.note_opened(connection);
         }
         clients.slots.resume(connections, last_serial);
         clients

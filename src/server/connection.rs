@@ -133,6 +133,14 @@ impl Connection {
         }
     }
 
+    /// The address of its host, if that was asked for and is known.
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        match self.origin {
+            Origin::Tcp(ip, _) => Some(ip),
+            Origin::NotAsked | Origin::Unknown => None,
+        }
+    }
+
     /// Replaces `address` by that of its host, without the port.
     pub(super) fn write_address(&mut self, address: &mut String) {
         self.note_origin();
