@@ -10,7 +10,6 @@ mod addresses;
 mod admission;
 mod advice;
 mod asking;
-mod bound;
 mod clients;
 mod clock;
 mod connection;
@@ -92,7 +91,6 @@ const EVENTS_PER_TURN: usize = 1024;
 pub struct Server {
     options: Options,
     serving: Serving,
-    operator: Operator,
     restart: Restart,
     service_manager: ServiceManager,
 }
@@ -139,8 +137,8 @@ impl Server {
         listeners.watch(poll.registry(), 0)?;
         info!("poolcounterd {VERSION} listening on {}", listeners.names());
         listeners.log_http();
-        let serving = Serving::new(poll, listeners, clients, engine, &options);
-        Ok(Self::ready(options, serving, operator, restart))
+        let serving = Serving::new(poll, listeners, clients, engine, operator, &options);
+        Ok(Self::ready(options, serving, restart))
     }
 
     /// Takes over everything that the old image of this process left in `snapshot`;
@@ -158,7 +156,7 @@ impl Server {
         sys::raise_descriptor_limit();
         let launcher = Launcher::resume(state.launcher, snapshot)?;
         let restart = Restart::resume(launcher, settings.hold_limits_were_set);
-        let mut operator = Operator::new(insist("reading signals", sys::take_over_signals)?);
+        let operator = Operator::new(insist("reading signals", sys::take_over_signals)?);
         let poll = insist("an epoll instance", Poll::new)?;
         sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
         let mut listeners = Listeners::resume(state.listening, &options);
@@ -166,19 +164,17 @@ impl Server {
             operator.watch(poll.registry())?;
             listeners.watch(poll.registry(), clients.len())
         })?;
-        let mut serving = Serving::new(poll, listeners, clients, engine, &options);
+        let mut serving = Serving::new(poll, listeners, clients, engine, operator, &options);
         serving.disconnect_lost(lost);
-        serving.accept(|socket, registry| operator.admit(socket, registry));
+        serving.accept();
         serving.finish_turn(clock::now());
         serving.note_resumed(VERSION, clock::now().ns_since(state.taken));
-        let server = Self::ready(options, serving, operator, restart);
         restart::answer_requester(state.requester_fd, VERSION);
-        Ok(server)
+        Ok(Self::ready(options, serving, restart))
     }
 
-    fn ready(options: Options, serving: Serving, operator: Operator, restart: Restart) -> Self {
-        let service_manager = ServiceManager::find();
-        Server { options, serving, operator, restart, service_manager }
+    fn ready(options: Options, serving: Serving, restart: Restart) -> Self {
+        Server { options, serving, restart, service_manager: ServiceManager::find() }
     }
 }
 
@@ -213,12 +209,10 @@ impl Server {
     /// finds no work half done.
     fn turn(&mut self, events: &mut Events) -> Option<Ended> {
         self.serving.wait(events, self.next_deadline());
-        self.serving.note_events(events, |source, event| self.operator.note_event(source, event));
-        self.serving.accept(|socket, registry| self.operator.admit(socket, registry));
+        self.serving.note_events(events);
+        self.serving.accept();
         let now = self.serving.handle_input();
-        for (client, text) in self.serving.report(now, |who| self.operator.awaits_report(who)) {
-            self.operator.report(client, text);
-        }
+        self.serving.report(now);
         self.serving.finish_turn(now);
         self.serving.tidy(now);
         self.notify_service_manager(now);
@@ -228,7 +222,6 @@ impl Server {
 
     fn next_deadline(&self) -> Option<Time> {
         let deadlines = [
-            self.operator.next_deadline(),
             self.service_manager.next_deadline(),
             self.restart.deadline(),
             logging::next_deadline(),
@@ -246,7 +239,7 @@ impl Server {
 impl Server {
     /// Obeys the orders of this turn; returns why the daemon ends, if it does.
     fn obey_operators(&mut self, now: Time) -> Option<Ended> {
-        for order in self.operator.take_orders() {
+        for order in self.serving.operator.take_orders() {
             match order {
                 Order::Stop(why) => {
                     info!("{why}; {} connections are closed", self.serving.clients.len());
@@ -259,16 +252,16 @@ impl Server {
                 Order::ToggleDrain if self.serving.listeners.is_draining() => drop(self.undrain()),
                 Order::ToggleDrain => self.drain(),
                 Order::Asked(client, request) => self.serve_request(client, request),
-                Order::Ended(client) => self.operator.note_ended(client),
+                Order::Ended(client) => self.serving.operator.note_ended(client),
             }
         }
         // Comes last: the new image does not know what operators have asked.
         if self.restart.is_due(|| self.serving.reporting.has_operators(), now) {
             self.finish_restart();
         }
-        let Serving { listeners, clients, .. } = &mut self.serving;
+        let Serving { listeners, clients, operator, .. } = &mut self.serving;
         let has_drained = listeners.has_drained(clients.len(), now);
-        has_drained.then(|| self.operator.tell_waiting("OK drained")).map(|()| Ended::Drained)
+        has_drained.then(|| operator.tell_waiting("OK drained")).map(|()| Ended::Drained)
     }
 
     fn serve_request(&mut self, client: ControlClient, request: Result<ControlRequest, String>) {
@@ -282,7 +275,7 @@ impl Server {
                 Ok(Some(format!("OK draining, connections left: {}", self.serving.clients.len())))
             }
             ControlRequest::Drained if self.serving.listeners.is_draining() => {
-                self.operator.wait_for_end(client).map(|()| None)
+                self.serving.operator.wait_for_end(client).map(|()| None)
             }
             ControlRequest::Drained => Err("not draining".to_owned()),
             ControlRequest::Undrain => self
@@ -297,19 +290,19 @@ impl Server {
             ControlRequest::Help => Ok(Some(control::help())),
         });
         match result {
-            Ok(Some(answer)) => self.operator.answer(client, &answer),
+            Ok(Some(answer)) => self.serving.operator.answer(client, &answer),
             // The answer comes when the restart is done.
             Ok(None) => {}
-            Err(why) => self.operator.answer(client, &format!("ERROR {why}")),
+            Err(why) => self.serving.operator.answer(client, &format!("ERROR {why}")),
         }
     }
 
     /// Answers at once if that is possible; otherwise in one of the next turns.
     fn report(&mut self, client: ControlClient, query: Query) -> Result<Option<String>, String> {
         match stats(&query, &self.serving.engine, clock::now()) {
-            Answer::Text(text) => self.operator.report(client, text),
+            Answer::Text(text) => self.serving.operator.report(client, text),
             Answer::Unknown => return Err("no such statistic".to_owned()),
-            Answer::Report if self.operator.await_report(client) => {
+            Answer::Report if self.serving.operator.control.await_report(client) => {
                 self.serving.reporting.ask(Asker::Operator(client), Ask::Query(query));
             }
             Answer::Report => {}
@@ -345,9 +338,9 @@ impl Server {
 
     /// Returns only if the new binary can't take over.
     fn finish_restart(&mut self) {
-        self.operator.put_off(self.serving.reporting.give_up_operators());
-        let descriptor = |client| self.operator.descriptor(client);
-        if let Some((why, requester)) = self.restart.finish(&self.serving, descriptor) {
+        let Serving { operator, reporting, .. } = &mut self.serving;
+        operator.put_off(reporting.give_up_operators());
+        if let Some((why, requester)) = self.restart.finish(&self.serving) {
             self.refuse_restart(&why, requester);
         }
     }
@@ -361,7 +354,7 @@ impl Server {
     /// Answers the operator on the control socket, if one made the request.
     fn answer(&mut self, requester: Option<ControlClient>, answer: &str) {
         if let Some(client) = requester {
-            self.operator.answer(client, answer);
+            self.serving.operator.answer(client, answer);
         }
     }
 
@@ -372,7 +365,7 @@ impl Server {
         }
         self.serving.listeners.drain();
         // If few are in the queues, who comes after the answer is refused.
-        self.serving.accept(|socket, registry| self.operator.admit(socket, registry));
+        self.serving.accept();
         info!("draining: no new clients; connections left: {}", self.serving.clients.len());
     }
 
@@ -385,7 +378,7 @@ impl Server {
         match &result {
             Ok(()) => {
                 info!("no longer draining: listening on {}", listeners.names());
-                self.operator.tell_waiting("ERROR not draining");
+                self.serving.operator.tell_waiting("ERROR not draining");
             }
             Err(why) => error!("still draining: {why}"),
         }

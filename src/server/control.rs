@@ -130,7 +130,8 @@ impl Control {
         self.connections.get(client).is_some_and(|connection| connection.awaits_report)
     }
 
-    /// Notes that `client` is answered by a report. Returns false if it has gone.
+    /// Notes that `client` is answered by a report, and reads no more from it until then.
+    /// Returns false if it has gone.
     pub(super) fn await_report(&mut self, client: ControlClient) -> bool {
         let connection = self.connections.get_mut(client).filter(|connection| !connection.is_gone);
         connection.map(|connection| connection.awaits_report = true).is_some()

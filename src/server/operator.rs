@@ -2,10 +2,9 @@
 
 use super::control::{Control, ControlClient, Request};
 use super::hangup;
-use super::socket::Socket;
 use super::sys;
 use super::tokens::{Source, watch};
-use super::world::fd::{BorrowedFd, OwnedFd};
+use super::world::fd::OwnedFd;
 use super::world::mio::Registry;
 use super::world::mio::event::Event;
 use crate::engine::Time;
@@ -14,7 +13,7 @@ use std::io;
 /// The sources of orders.
 pub(super) struct Operator {
     signals: OwnedFd,
-    control: Control,
+    pub(super) control: Control,
     /// Who waits for the end of the drain.
     waiting: Vec<ControlClient>,
     /// Sources that had an event in this turn, or may have more requests.
@@ -46,16 +45,8 @@ impl Operator {
     }
 
     /// Makes the loop watch the signals.
-    ///
-    /// # Errors
-    /// The error of epoll_ctl(2).
     pub(super) fn watch(&self, registry: &Registry) -> io::Result<()> {
         watch(registry, &self.signals, Source::Signals)
-    }
-
-    /// Serves a new control connection.
-    pub(super) fn admit(&mut self, socket: Socket, registry: &Registry) {
-        self.control.admit(socket, registry);
     }
 
     /// Notes an event of `source`.
@@ -159,22 +150,6 @@ impl Operator {
     pub(super) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
         self.control.report(client, text);
         self.go_on(client);
-    }
-
-    /// Notes that `client` is answered by [`Operator::report`], and reads no more from it
-    /// until then. Returns false if it has gone.
-    pub(super) fn await_report(&mut self, client: ControlClient) -> bool {
-        self.control.await_report(client)
-    }
-
-    /// Whether `client` waits for a report.
-    pub(super) fn awaits_report(&self, client: ControlClient) -> bool {
-        self.control.awaits_report(client)
-    }
-
-    /// The descriptor of `client`, while it is connected.
-    pub(super) fn descriptor(&self, client: ControlClient) -> Option<BorrowedFd<'_>> {
-        self.control.descriptor(client)
     }
 }
 

@@ -99,7 +99,7 @@ fn build_the_rest(restored: Restored, options: &Options) -> io::Result<()> {
     let poll = Poll::new()?;
     operator.watch(poll.registry())?;
     let listeners = Listeners::none(options);
-    let serving = Serving::new(poll, listeners, clients, engine, options);
+    let serving = Serving::new(poll, listeners, clients, engine, operator, options);
     black_box(vec![1_u8; HEAP_MARGIN_BYTES]);
     touch_stack();
     drop(serving);

@@ -86,9 +86,6 @@ impl Restart {
 
     /// The first phase: asks the new binary, with new `arguments` or the same. Must not
     /// be called during another restart.
-    ///
-    /// # Errors
-    /// Why the binary can't be asked.
     pub(super) fn begin(
         &mut self,
         arguments: Option<Vec<OsString>>,
@@ -132,18 +129,14 @@ impl Restart {
 
     /// The second phase, once the trial has ended. Returns only if the new binary can't
     /// take over: why, and the operator to tell. `None` if that is decided later.
-    /// `descriptor` finds an operator's connection.
-    pub(super) fn finish<'a>(
-        &mut self,
-        serving: &Serving,
-        descriptor: impl FnOnce(ControlClient) -> Option<BorrowedFd<'a>>,
-    ) -> Option<(String, Option<ControlClient>)> {
+    pub(super) fn finish(&mut self, serving: &Serving) -> Option<(String, Option<ControlClient>)> {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
         let UnderWay { requester, options_are_new, .. } = self.under_way.take()?;
         let why = match verdict {
             Ok(consent) => {
-                let requester = requester.and_then(descriptor);
+                let control = &serving.operator.control;
+                let requester = requester.and_then(|client| control.descriptor(client));
                 let handover = Handover { opened: &[], requester, options_are_new };
                 self.execute(&consent, serving, handover)
             }
@@ -219,7 +212,7 @@ fn write(out: &mut Out, state: &ServerState, serving: &Serving) -> io::Result<()
 /// All descriptors that the state and the connections name, except the launcher's.
 fn descriptors<'a>(serving: &'a Serving, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
     let Serving { poll, listeners, clients, .. } = serving;
-    let listeners = listeners.all().iter().chain(handover.opened).map(|l| l.socket.as_fd());
+    let listeners = listeners.all.iter().chain(handover.opened).map(|l| l.socket.as_fd());
     let connections = clients.iter().map(|(_, c)| c.stream.socket().as_fd());
     let single = handover.requester.into_iter().chain([sys::epoll_of(poll)]);
     listeners.chain(connections).chain(single).collect()

@@ -1,24 +1,22 @@
-//! Serves clients, one turn at a time: listeners, connections and the engine.
+//! Serves clients and operators, one turn at a time: listeners, connections, the engine.
 
 use super::accepting::Newcomer;
 use super::addresses::Purpose;
 use super::asking::Asker;
 use super::clients::Clients;
 use super::clock;
-use super::control::ControlClient;
 use super::dispatch::Dispatch;
 use super::http::Http;
 use super::input::Input;
 use super::listeners::Listeners;
 use super::logging::limited;
 use super::memory::Tidier;
+use super::operator::Operator;
 use super::options::Options;
 use super::reporting::Reporting;
-use super::socket::Socket;
 use super::sys;
 use super::tokens::Source;
-use super::world::mio::event::Event;
-use super::world::mio::{Events, Poll, Registry};
+use super::world::mio::{Events, Poll};
 use super::world::{Engine, thread};
 use crate::engine::{ClientId, Time};
 use log::{debug, error, info};
@@ -32,6 +30,7 @@ pub(super) struct Serving {
     pub(super) clients: Clients,
     pub(super) engine: Engine,
     pub(super) reporting: Reporting,
+    pub(super) operator: Operator,
     http: Http,
     input: Input,
     tidier: Tidier,
@@ -48,6 +47,7 @@ impl Serving {
         listeners: Listeners,
         clients: Clients,
         mut engine: Engine,
+        operator: Operator,
         options: &Options,
     ) -> Self {
         engine.watch.set_slow(options.slow);
@@ -57,6 +57,7 @@ impl Serving {
             clients,
             engine,
             reporting: Reporting::new(options),
+            operator,
             http: Http::new(options),
             input: Input::new(),
             tidier: Tidier::default(),
@@ -93,14 +94,15 @@ impl Serving {
             self.listeners.next_deadline(),
             self.tidier.next_deadline(),
             self.http.next_deadline(),
+            self.operator.next_deadline(),
             deadline,
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(next.ns_since(now)))
     }
 
-    /// Walks the events once; passes on those of `others`.
-    pub(super) fn note_events(&mut self, events: &Events, mut others: impl FnMut(Source, &Event)) {
+    /// Walks the events once.
+    pub(super) fn note_events(&mut self, events: &Events) {
         self.clients.begin_turn();
         self.listeners.start_turn(self.turn_began);
         self.events = 0;
@@ -110,14 +112,14 @@ impl Serving {
                 Source::Client(slot) => self.clients.note_event(slot, event),
                 Source::Listener(number) => self.listeners.note_ready(number),
                 Source::Http(number) => self.http.note_event(number),
-                source => others(source, event),
+                source => self.operator.note_event(source, event),
             }
         }
     }
 
     /// Accepts new connections, as many as are left for this turn, and closes listeners
-    /// whose time is over; passes on the connections of operators.
-    pub(super) fn accept(&mut self, mut operators: impl FnMut(Socket, &Registry)) {
+    /// whose time is over.
+    pub(super) fn accept(&mut self) {
         let counters = &mut self.engine.counters;
         let registry = self.poll.registry();
         let is_draining = self.listeners.is_draining();
@@ -130,7 +132,7 @@ impl Serving {
             let Newcomer { socket, purpose } = newcomer;
             match purpose {
                 Purpose::Clients => self.clients.admit(socket, registry, counters),
-                Purpose::Control => operators(socket, registry),
+                Purpose::Control => self.operator.control.admit(socket, registry),
                 Purpose::Http => self.http.admit(socket, registry, is_draining, self.turn_began),
             }
         }
@@ -158,31 +160,25 @@ impl Serving {
         }
     }
 
-    /// Continues reports and HTTP exchanges. Returns the reports for operators.
-    pub(super) fn report(
-        &mut self,
-        now: Time,
-        awaits_report: impl Fn(ControlClient) -> bool,
-    ) -> Vec<(ControlClient, Vec<u8>)> {
+    /// Continues reports and HTTP exchanges.
+    pub(super) fn report(&mut self, now: Time) {
         let is_draining = self.listeners.is_draining();
         for (client, ask) in self.http.handle(is_draining, now) {
             self.reporting.ask(Asker::Http(client), ask);
         }
-        let mut for_operators = Vec::new();
         let (engine, clients) = (&mut self.engine, &mut self.clients);
         let waits = |asker| match asker {
             Asker::Client(_) => true,
             Asker::Http(client) => self.http.waits(client),
-            Asker::Operator(client) => awaits_report(client),
+            Asker::Operator(client) => self.operator.control.awaits_report(client),
         };
         for (asker, text) in self.reporting.step(engine, clients, is_draining, now, waits) {
             match asker {
                 Asker::Client(client) => self.dispatch(now).deliver_report(client, text),
                 Asker::Http(client) => self.http.answer(client, text, now),
-                Asker::Operator(client) => for_operators.push((client, text)),
+                Asker::Operator(client) => self.operator.report(client, text),
             }
         }
-        for_operators
     }
 
     fn dispatch(&mut self, now: Time) -> Dispatch<'_> {
