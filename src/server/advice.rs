@@ -114,23 +114,3 @@ fn socket_path(path: &str, error: &io::Error) -> Option<String> {
         None
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_address_is_told_as_it_should_be() {
-        for (list, right) in [
-            ("10.1.2.3:7532", "The port is an option: -l 10.1.2.3 -p 7532"),
-            ("[2001:db8::1]:7532", "The port is an option: -l 2001:db8::1 -p 7532"),
-            ("[::1]", "Leave out the brackets: -l ::1"),
-            ("127.0.0.1,[::1]", "Leave out the brackets: -l ::1"),
-            ("wiki1", "-l takes IP addresses, such as 10.1.2.3 or ::, not names."),
-            ("::1,", "-l takes IP addresses, such as 10.1.2.3 or ::, not names."),
-            ("", "-l takes IP addresses, such as 10.1.2.3 or ::, not names."),
-        ] {
-            assert_eq!(right_address(list), right, "{list:?}");
-        }
-    }
-}

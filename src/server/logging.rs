@@ -45,9 +45,6 @@ pub(super) fn start(filter: Option<&str>) {
 }
 
 /// Checks the argument of `--log`.
-///
-/// # Errors
-/// What is expected.
 pub(super) fn check_filter(text: &str) -> Result<String, String> {
     Filter::parse(text).map(|filter| filter.text)
 }
@@ -285,8 +282,6 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// # Errors
-    /// What is expected.
     fn parse(text: &str) -> Result<Filter, String> {
         let refuse = |word: &str| {
             Err(format!(
@@ -346,20 +341,5 @@ mod tests {
             let why = check_filter(wrong).expect_err(wrong);
             assert!(why.contains("error, warn, info, debug"), "{wrong}: {why}");
         }
-    }
-
-    #[test]
-    fn a_filter_can_be_replaced() {
-        let logger = Logger::new();
-        let logs = |target: &str, level| {
-            logger.enabled(&Metadata::builder().target(target).level(level).build())
-        };
-        assert!(logs("poolcounterd::server", Level::Info));
-        assert!(!logs("poolcounterd::server", Level::Debug));
-        let wanted = "error,poolcounterd::server::control=debug";
-        logger.replace_filter(Filter::parse(wanted).expect("a filter"));
-        assert_eq!(logger.read_filter().text, wanted);
-        assert!(logs("poolcounterd::server::control", Level::Debug));
-        assert!(!logs("poolcounterd::server", Level::Warn));
     }
 }

@@ -5,9 +5,9 @@ use super::world::mio::unix::SourceFd;
 use super::world::mio::{Interest, Registry, Token};
 use std::io;
 
-/// A client's token is its slot; all other tokens are above any slot
-/// ([`crate::engine::state::SLOTS_MAX`]).
+/// A client's token is its slot; all other tokens are above any slot.
 const FIRST_LISTENER: usize = 1 << 24;
+const _: () = assert!(crate::engine::state::SLOTS_MAX as usize <= FIRST_LISTENER);
 const FIRST_OPERATOR: usize = 1 << 25;
 const SIGNALS: usize = 1 << 26;
 const TRIAL: usize = SIGNALS + 1;
@@ -57,9 +57,6 @@ impl From<Token> for Source {
 }
 
 /// Watches a socket that the old image may have watched already.
-///
-/// # Errors
-/// The error of epoll_ctl(2).
 pub(super) fn watch(registry: &Registry, socket: &OwnedFd, source: Source) -> io::Result<()> {
     let token = source.into();
     let fd = socket.as_raw_fd();
@@ -68,30 +65,5 @@ pub(super) fn watch(registry: &Registry, socket: &OwnedFd, source: Source) -> io
             registry.reregister(&mut SourceFd(&fd), token, Interest::READABLE)
         }
         result => result,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::state::SLOTS_MAX;
-
-    #[test]
-    fn every_source_has_a_token_of_its_own() {
-        let last_slot = SLOTS_MAX as usize - 1;
-        for source in [
-            Source::Client(0),
-            Source::Client(last_slot),
-            Source::Listener(0),
-            Source::Listener(99),
-            Source::Operator(0),
-            Source::Operator(99),
-            Source::Http(0),
-            Source::Http(99),
-            Source::Signals,
-            Source::Trial,
-        ] {
-            assert_eq!(Source::from(Token::from(source)), source);
-        }
     }
 }

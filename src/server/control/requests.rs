@@ -162,8 +162,6 @@ pub(super) fn printable(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::key_text;
-    use proptest::prelude::*;
 
     #[test]
     fn requests_are_read_exactly() {
@@ -187,6 +185,7 @@ mod tests {
             assert!(parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }
+
     #[test]
     fn only_spaces_and_a_carriage_return_at_the_end_are_ignored() {
         for (end, request) in [
@@ -203,40 +202,6 @@ mod tests {
         ] {
             let line = [b"DRAIN", end].concat();
             assert_eq!(parse(&line).ok(), request, "{}", line.escape_ascii());
-        }
-    }
-
-    fn key() -> impl Strategy<Value = Vec<u8>> {
-        // No key has a space or a line feed.
-        let byte = any::<u8>().prop_map(|b| if [b' ', b'\n'].contains(&b) { b'\\' } else { b });
-        prop::collection::vec(byte, 1..20)
-    }
-
-    proptest! {
-        /// What a list prints is understood, and the key as it is, unless it has a
-        /// backslash, or ends in what ends a line.
-        #[test]
-        fn stats_key_means_the_key_that_a_list_prints(key in key()) {
-            let printed = key_text(&key);
-            let asked = Ok(Request::Stats(Query::Key(key.clone())));
-            prop_assert_eq!(&parse(format!("STATS KEY {printed}").as_bytes()), &asked);
-            prop_assert_eq!(&parse(format!("STATS KEY {printed} \r").as_bytes()), &asked);
-            if !key.contains(&b'\\') && !key.ends_with(b"\r") {
-                prop_assert_eq!(&parse(&[b"STATS KEY ", &key[..]].concat()), &asked);
-            }
-        }
-
-        /// A star in a key has to be given by its number.
-        #[test]
-        fn max_hold_means_the_key_that_a_list_prints(key in key(), other in key()) {
-            let printed = key_text(&key).replace('*', "\\x2a");
-            let set = format!("MAX-HOLD *:x=9 {printed}=7");
-            let Ok(Request::MaxHold(Some(limits))) = parse(set.as_bytes()) else {
-                panic!("{set}")
-            };
-            prop_assert!(limits[1].matches(&key));
-            prop_assert_eq!(limits[1].matches(&other), key == other);
-            prop_assert_eq!(limits[1].to_string(), format!("{printed}=7"));
         }
     }
 }

@@ -3,41 +3,7 @@
 
 use crate::engine::Time;
 use crate::server::clock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Admits one log line of a kind every ten seconds and counts the rest.
-#[derive(Debug, Default)]
-pub(in crate::server) struct RateLimit {
-    last: Option<Time>,
-    suppressed: u64,
-}
-
-impl RateLimit {
-    const INTERVAL_NS: u64 = 10_000_000_000;
-
-    const fn new() -> Self {
-        RateLimit { last: None, suppressed: 0 }
-    }
-
-    /// `None` if the line must be dropped; otherwise what to append to it about
-    /// earlier dropped lines.
-    pub(in crate::server) fn admit(&mut self) -> Option<String> {
-        self.admit_at(clock::now())
-    }
-
-    fn admit_at(&mut self, now: Time) -> Option<String> {
-        if self.last.is_some_and(|last| now.ns_since(last) < Self::INTERVAL_NS) {
-            self.suppressed += 1;
-            return None;
-        }
-        self.last = Some(now);
-        Some(match std::mem::take(&mut self.suppressed) {
-            0 => String::new(),
-            n => format!(" ({n} more like this were not logged)"),
-        })
-    }
-}
 
 /// The limits that were used.
 static KNOWN: Mutex<Vec<&'static Limit>> = Mutex::new(Vec::new());
@@ -49,7 +15,7 @@ fn known() -> MutexGuard<'static, Vec<&'static Limit>> {
 /// Logs how many lines were dropped and not reported yet, and resets all limits.
 pub(in crate::server) fn report_suppressed() {
     for limit in known().iter() {
-        match std::mem::take(&mut *limit.lock()).suppressed {
+        match limit.reset() {
             0 => {}
             n => (limit.report)(n),
         }
@@ -59,32 +25,60 @@ pub(in crate::server) fn report_suppressed() {
 /// As in a new process.
 #[cfg(test)]
 pub(super) fn forget() {
-    known().iter().for_each(|limit| *limit.lock() = RateLimit::new());
+    known().iter().for_each(|limit| _ = limit.reset());
 }
 
-/// The limit of one place in the source, made by [`limited`].
+/// The limit of one place in the source, made by [`limited`]: admits a line every ten
+/// seconds, and counts the rest.
 pub(in crate::server) struct Limit {
     /// Logs how many lines were dropped.
     report: fn(u64),
-    is_known: AtomicBool,
-    limit: Mutex<RateLimit>,
+    state: Mutex<State>,
+}
+
+struct State {
+    is_known: bool,
+    last: Option<Time>,
+    suppressed: u64,
 }
 
 impl Limit {
+    const INTERVAL_NS: u64 = 10_000_000_000;
+
     pub(in crate::server) const fn new(report: fn(u64)) -> Self {
-        Limit { report, is_known: AtomicBool::new(false), limit: Mutex::new(RateLimit::new()) }
+        let state = State { is_known: false, last: None, suppressed: 0 };
+        Limit { report, state: Mutex::new(state) }
     }
 
-    /// See [`RateLimit::admit`].
+    /// `None` if the line must be dropped; otherwise what to append to it about
+    /// earlier dropped lines.
     pub(in crate::server) fn admit(&'static self) -> Option<String> {
-        if !self.is_known.swap(true, Ordering::Relaxed) {
+        let was_known = std::mem::replace(&mut self.lock().is_known, true);
+        if !was_known {
             known().push(self);
         }
-        self.lock().admit()
+        let now = clock::now();
+        let mut state = self.lock();
+        if state.last.is_some_and(|last| now.ns_since(last) < Self::INTERVAL_NS) {
+            state.suppressed += 1;
+            return None;
+        }
+        state.last = Some(now);
+        Some(match std::mem::take(&mut state.suppressed) {
+            0 => String::new(),
+            n => format!(" ({n} more like this were not logged)"),
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, RateLimit> {
-        self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Admits the next line again. Returns how many were dropped.
+    fn reset(&self) -> u64 {
+        let mut state = self.lock();
+        state.last = None;
+        std::mem::take(&mut state.suppressed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -111,20 +105,7 @@ pub(in crate::server) use limited;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
-
-    #[test]
-    fn one_line_every_ten_seconds_and_the_number_of_the_rest() {
-        let mut limit = RateLimit::new();
-        let at = |seconds: u64| Time::from_ns(seconds * 1_000_000_000);
-        assert_eq!(limit.admit_at(at(100)).as_deref(), Some(""));
-        for second in 100..110 {
-            assert_eq!(limit.admit_at(at(second)), None);
-        }
-        let next = limit.admit_at(at(110));
-        assert_eq!(next.as_deref(), Some(" (10 more like this were not logged)"));
-        assert_eq!(limit.admit_at(at(120)).as_deref(), Some(""));
-    }
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn what_was_dropped_is_reported_once_before_a_restart() {

@@ -207,39 +207,3 @@ fn reopen() -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     dup2_stderr(open("/proc/self/fd/2", flags, Mode::empty())?)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::server::simulation::kernel::{boot, kernel};
-
-    fn unread() -> Vec<u8> {
-        kernel(|k| k.log.take().concat())
-    }
-
-    /// No other line follows half a line, not even one of the next image after a hot
-    /// restart.
-    #[test]
-    fn the_rest_of_a_line_comes_before_anything_else() {
-        boot(1);
-        kernel(|k| k.log.is_reading = false);
-        let mut line = vec![b'x'; 100_000];
-        line.push(b'\n');
-        let mut old = Stderr::new();
-        assert_eq!(old.write_line(&line), Outcome::Taken);
-        assert_eq!(old.write_line(b"another\n"), Outcome::Refused);
-        let (rest, dropped) = old.left();
-        assert!(rest.len() > 1 && rest.len() < line.len(), "{}", rest.len());
-
-        let mut new = Stderr::new();
-        new.resume(rest, dropped + 1);
-        let mut read = Vec::new();
-        while new.write_line(b"last\n") == Outcome::Refused {
-            read.append(&mut unread());
-        }
-        read.append(&mut unread());
-        line.extend_from_slice(b"last\n");
-        assert!(read == line, "{} bytes, not {}", read.len(), line.len());
-        assert_eq!(new.left(), (Vec::new(), 1));
-    }
-}
