@@ -45,7 +45,7 @@
 //! | `clients`, `connection`, `input`, `stream`, `admission` | the clients' connections, and who may have one |
 //! | `reporting`, `asking`, `for_reports`, `usage` | reports: who asks, what for, and what the server adds |
 //! | `http` | the same over HTTP |
-//! | `listeners`, `listener`, `accepting`, `addresses`, `opening`, `bound`, `inherited`, `unix_socket` | what clients and operators connect to: what is wanted, how it opens, drains and closes |
+//! | `listeners`, `listener`, `accepting`, `addresses`, `opening`, `inherited`, `unix_socket` | what clients and operators connect to: what is wanted, how it opens, drains and closes |
 //! | `logging`, `systemd` | what the daemon tells others; none of it blocks |
 //! | `options`, `advice` | the command line, and what else it can ask for |
 //! | `tokens`, `socket`, `sys`, `clock`, `memory` | the small things, all `unsafe` in `sys` |

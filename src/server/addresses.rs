@@ -181,10 +181,6 @@ impl Wanted {
 
 /// All listeners that `options` ask for: the only source for a cold start, a reload
 /// and UNDRAIN.
-///
-/// # Errors
-/// `-l` names something that is not an address, or two purposes are to have the same
-/// address or path.
 pub(super) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
     let mut tcp = clients_addresses(options.listen.as_deref(), options.port)?;
     tcp.extend(options.http.iter().map(|&address| Wanted::Tcp {
@@ -212,9 +208,6 @@ pub(super) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
 }
 
 /// Checks that no TCP address is to serve two purposes.
-///
-/// # Errors
-/// Which one is.
 pub(super) fn check_purposes(wanted: &[Wanted]) -> Result<(), ListenError> {
     let addresses_for = |which: Purpose| {
         let tcp = wanted.iter().filter(move |one| one.is_tcp() && one.purpose() == which);
@@ -299,17 +292,11 @@ pub(super) fn peer_of(socket: &OwnedFd) -> String {
 }
 
 /// The peer's address; `None` for a Unix socket.
-///
-/// # Errors
-/// The peer is no longer connected.
 pub(super) fn address_of(socket: &OwnedFd) -> Result<Option<SocketAddr>, Errno> {
     Ok(getpeername(socket)?.as_ref().and_then(tcp_address))
 }
 
 /// As [`address_of`], without the port.
-///
-/// # Errors
-/// The peer is no longer connected.
 pub(super) fn ip_of(socket: &OwnedFd) -> Result<Option<IpAddr>, Errno> {
     Ok(address_of(socket)?.map(|address| address.ip()))
 }

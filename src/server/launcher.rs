@@ -54,9 +54,6 @@ pub struct LauncherState {
 
 impl Launcher {
     /// The launcher of a cold start.
-    ///
-    /// # Errors
-    /// The working directory or our own executable is unknown, or no descriptor is free.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Launcher { files: TrialFiles::reserve()?, program: program_path()? })
     }
@@ -68,9 +65,6 @@ impl Launcher {
     }
 
     /// Continues with the old image's launcher, whose `snapshot` is read.
-    ///
-    /// # Errors
-    /// The other file was not handed over, and no descriptor is free for a new one.
     pub(super) fn resume(state: LauncherState, snapshot: OwnedFd) -> io::Result<Self> {
         let [_, answer] = state.trial_fds;
         let answer = match sys::inherited_descriptor(answer) {
@@ -254,9 +248,6 @@ fn set_descriptor_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Resul
 }
 
 /// The snapshot that an old image of this process left, if any.
-///
-/// # Errors
-/// The variable names an invalid descriptor.
 pub(super) fn inherited_snapshot() -> io::Result<Option<OwnedFd>> {
     let Ok(handoff) = env::var(HANDOFF_VARIABLE) else {
         return Ok(None);

@@ -56,18 +56,12 @@ pub(super) struct Restored {
 }
 
 /// Takes over the socket of a connection that the old image has left.
-///
-/// # Errors
-/// It has not.
 pub(super) fn adopt(fd: RawFd, is_unix: bool) -> io::Result<Socket> {
     Ok(Socket::new(inherited_descriptor(fd)?, is_unix))
 }
 
 /// Reads a snapshot, in a trial as in the restart itself. `adopt` takes over
 /// the socket of a connection, and whether it is a Unix socket.
-///
-/// # Errors
-/// Why no daemon can have written it.
 pub(super) fn restore(
     bytes: &[u8],
     options: &Options,
@@ -104,9 +98,6 @@ impl Restored {
 
 /// Retries for some seconds if the machine lacks memory or descriptors: giving up would
 /// lose every lock.
-///
-/// # Errors
-/// That of the last attempt.
 pub(super) fn insist<T>(what: &str, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     const ATTEMPTS: usize = 1_000;
     const PAUSE: Duration = Duration::from_millis(10);

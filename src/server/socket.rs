@@ -61,9 +61,6 @@ impl Socket {
 
     /// Looks at what the next [`Socket::receive`] gives; 0 means the end of input. What is
     /// passed stays where it is.
-    ///
-    /// # Errors
-    /// As [`Socket::receive`].
     pub(super) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
             match recv(&self.fd, &mut *buffer, RecvFlags::PEEK) {

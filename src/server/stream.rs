@@ -80,9 +80,6 @@ impl Stream {
     }
 
     /// Receives once, as [`Stream::receive`] does, but nothing behind a line feed.
-    ///
-    /// # Errors
-    /// As [`Stream::receive`].
     pub(super) fn receive_line(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let len = self.peek(buffer)?;
         match buffer[..len].iter().position(|&b| b == b'\n').map_or(len, |end| end + 1) {
@@ -92,9 +89,6 @@ impl Stream {
     }
 
     /// Looks at what the next [`Stream::receive`] gives; 0 means the end of input.
-    ///
-    /// # Errors
-    /// As [`Stream::receive`].
     pub(super) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         self.socket.peek(buffer)
     }

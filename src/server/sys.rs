@@ -96,9 +96,6 @@ pub(super) struct Peer {
 }
 
 /// The process that connected, or that listens, at the other end.
-///
-/// # Errors
-/// The error of getsockopt(2).
 pub(super) fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -204,9 +201,6 @@ fn unshare_descriptors(kept: [RawFd; 2]) -> bool {
 
 /// Makes `number` another descriptor of `file`, which an exec keeps, whatever it was.
 /// Only for a process that owns no descriptors any more: the forked child.
-///
-/// # Errors
-/// The error of dup3(2).
 pub(super) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
     // SAFETY: the caller guarantees that no owner relies on `number`.
     match unsafe { libc::dup3(file.as_fd().as_raw_fd(), number, 0) } {
@@ -257,9 +251,6 @@ pub(super) struct MappedFile {
 impl MappedFile {
     /// Maps a whole file for reading. The file must not shrink meanwhile: reading beyond
     /// its end raises SIGBUS (mmap(2)).
-    ///
-    /// # Errors
-    /// The error of mmap(2), for instance for an empty file or a pipe.
     pub(super) fn new(file: impl AsFd) -> io::Result<Self> {
         let size = rustix::fs::fstat(&file)?.st_size;
         let len = usize::try_from(size).map_err(io::Error::other)?;
@@ -342,9 +333,6 @@ pub(super) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
 
 /// Takes over a descriptor that the service manager passed, and makes it close-on-exec.
 /// To be called once for each, before anything else could own its number.
-///
-/// # Errors
-/// EBADF if it is not open.
 pub(super) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl(F_SETFD) sets a flag and accepts any number.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
@@ -362,9 +350,6 @@ pub(super) fn epoll_of(poll: &Poll) -> BorrowedFd<'_> {
 
 /// Makes `poll` watch everything that the epoll instance `old` watches. (mio keeps no
 /// list of what it watches; the kernel does.)
-///
-/// # Errors
-/// The error of dup3(2).
 pub(super) fn take_over_epoll(poll: &Poll, old: OwnedFd) -> io::Result<()> {
     // SAFETY: mio remains the owner: this second owner is never dropped, and dup3
     // replaces the descriptor's meaning atomically.

@@ -81,9 +81,6 @@ pub(super) struct Trial {
 impl Trial {
     /// Starts a trial. The child calls `write`, and `kept`, which returns the numbers of
     /// the descriptors that the new image will have.
-    ///
-    /// # Errors
-    /// Why the new binary can't be asked.
     pub(super) fn start(
         launcher: &mut Launcher,
         arguments: Vec<OsString>,
