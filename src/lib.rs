@@ -37,10 +37,9 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `server.rs` | start, one turn of the loop, what operators' orders do |
-//! | `operator`, `control`, `hangup` | signals and the control socket → orders |
+//! | `event_loop`, `start` | the daemon's parts, and one turn of the loop; a cold start |
+//! | `operator`, `control`, `hangup`, `obeying` | signals and the control socket → orders, and what these do |
 //! | `restart`, `trial`, `launcher`, `resume`, `snapshot` | hot restart: its two phases, what it starts, how the new image continues, what is handed over |
-//! | `serving` | what serves clients, a step a function |
 //! | `dispatch` | line → engine → answers |
 //! | `clients`, `connection`, `input`, `stream`, `admission` | the clients' connections, and who may have one |
 //! | `reporting`, `asking`, `for_reports`, `usage` | reports: who asks, what for, and what the server adds |
@@ -52,7 +51,7 @@
 //! | `world` | the names of the kernel's calls; the tests put a simulated kernel in its place |
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
-//! `LOCKED`). Each turn of the loop in `server` ends by sending each client all
+//! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all
 //! that it is owed at once.
 
 pub use poolcounter::protocol;

@@ -2,12 +2,13 @@
 //! with a margin, and says whether it could.
 
 use super::addresses;
+use super::http::Http;
 use super::launcher::inherited_snapshot;
 use super::listeners::Listeners;
 use super::operator::Operator;
 use super::options::Options;
+use super::reporting::Reporting;
 use super::resume::{Restored, restore};
-use super::serving::Serving;
 use super::snapshot::ServerState;
 use super::socket::Socket;
 use super::sys::{self, inherited_descriptor};
@@ -94,15 +95,13 @@ fn read_standard_input(options: &Options) -> Result<Restored, String> {
 /// Builds what the new image builds beside the restored state, and touches a margin of
 /// memory.
 fn build_the_rest(restored: Restored, options: &Options) -> io::Result<()> {
-    let Restored { clients, engine, .. } = restored;
     let operator = Operator::new(sys::take_over_signals()?);
     let poll = Poll::new()?;
     operator.watch(poll.registry())?;
-    let listeners = Listeners::none(options);
-    let serving = Serving::new(poll, listeners, clients, engine, operator, options);
+    let others = (Listeners::none(options), Reporting::new(options), Http::new(options));
     black_box(vec![1_u8; HEAP_MARGIN_BYTES]);
     touch_stack();
-    drop(serving);
+    drop((restored, poll, operator, others));
     Ok(())
 }
 

@@ -1,26 +1,28 @@
 //! Hot restart: the daemon hands everything to a new binary in the same process.
 //!
-//! There are two phases. First, while the loop keeps serving, a forked child writes its
+//! There are two phases. First, while the loop keeps parts, a forked child writes its
 //! copy of the state as a trial snapshot and executes the new binary, which says whether
 //! it could take over ([`Trial`]). Only if it can, the second phase writes the final
 //! snapshot, clears close-on-exec and executes it ([`Launcher::hand_over`]). If anything
 //! fails, the old image continues unchanged. [`super::resume`] shows what the new image
 //! does, and why none of it can fail.
 
+use super::clients::Clients;
 use super::clock;
-use super::control::ControlClient;
+use super::control::{Control, ControlClient};
 use super::launcher::{Launcher, Out};
 use super::listener::Listener;
+use super::listeners::Listeners;
 use super::logging;
-use super::serving::Serving;
 use super::snapshot::{self, Gist, ServerState, Settings};
 use super::socket::Socket;
 use super::sys;
 use super::tokens::{Source, watch};
 use super::trial::{Consent, Trial};
-use super::world::env;
 use super::world::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use super::world::mio::Poll;
 use super::world::net::{SendFlags, send};
+use super::world::{Engine, env};
 use crate::engine::Time;
 use log::{info, warn};
 use std::ffi::OsString;
@@ -32,6 +34,16 @@ pub(super) struct Restart {
     under_way: Option<UnderWay>,
     /// An operator has set the hold limits: they stay until options replace them.
     hold_limits_were_set: bool,
+}
+
+/// What a hot restart hands over.
+#[derive(Clone, Copy)]
+pub(super) struct Parts<'a> {
+    pub(super) poll: &'a Poll,
+    pub(super) listeners: &'a Listeners,
+    pub(super) clients: &'a Clients,
+    pub(super) engine: &'a Engine,
+    pub(super) control: &'a Control,
 }
 
 /// A hot restart in its first phase.
@@ -90,14 +102,14 @@ impl Restart {
         &mut self,
         arguments: Option<Vec<OsString>>,
         requester: Option<ControlClient>,
-        serving: &Serving,
+        parts: Parts,
     ) -> Result<(), String> {
         let options_are_new = arguments.is_some();
         let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
         let begin = clock::now();
         let program = self.launcher.program.display().to_string();
         let trial = self
-            .start_trial(arguments, serving)
+            .start_trial(arguments, parts)
             .map_err(|e| format!("{program} can't be asked: {e}"))?;
         let pause_us = clock::now().ns_since(begin) / 1_000;
         info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
@@ -105,20 +117,20 @@ impl Restart {
         Ok(())
     }
 
-    fn start_trial(&mut self, arguments: Vec<OsString>, serving: &Serving) -> io::Result<Trial> {
-        let state = self.state_of(serving, Handover::default());
+    fn start_trial(&mut self, arguments: Vec<OsString>, parts: Parts) -> io::Result<Trial> {
+        let state = self.state_of(parts, Handover::default());
         let gist = Gist {
             taken: state.taken,
-            connections: serving.clients.len(),
-            locks: serving.engine.len(),
+            connections: parts.clients.len(),
+            locks: parts.engine.len(),
         };
-        let write = |out: &mut Out| write(out, &state, serving);
+        let write = |out: &mut Out| write(out, &state, parts);
         let kept = || {
-            let descriptors = descriptors(serving, &Handover::default());
+            let descriptors = descriptors(parts, &Handover::default());
             descriptors.iter().map(AsRawFd::as_raw_fd).collect()
         };
         let trial = Trial::start(&mut self.launcher, arguments, gist, write, kept)?;
-        match watch(serving.poll.registry(), &trial.pidfd, Source::Trial) {
+        match watch(parts.poll.registry(), &trial.pidfd, Source::Trial) {
             Ok(()) => Ok(trial),
             Err(e) => {
                 trial.abandon(&self.launcher);
@@ -129,16 +141,15 @@ impl Restart {
 
     /// The second phase, once the trial has ended. Returns only if the new binary can't
     /// take over: why, and the operator to tell. `None` if that is decided later.
-    pub(super) fn finish(&mut self, serving: &Serving) -> Option<(String, Option<ControlClient>)> {
+    pub(super) fn finish(&mut self, parts: Parts) -> Option<(String, Option<ControlClient>)> {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
         let UnderWay { requester, options_are_new, .. } = self.under_way.take()?;
         let why = match verdict {
             Ok(consent) => {
-                let control = &serving.operator.control;
-                let requester = requester.and_then(|client| control.descriptor(client));
+                let requester = requester.and_then(|client| parts.control.descriptor(client));
                 let handover = Handover { opened: &[], requester, options_are_new };
-                self.execute(&consent, serving, handover)
+                self.execute(&consent, parts, handover)
             }
             Err(why) => why,
         };
@@ -147,28 +158,28 @@ impl Restart {
 
     /// Opens the new image's missing listeners and hands over to it. Returns only on
     /// failure, with the reason.
-    fn execute(&mut self, consent: &Consent, serving: &Serving, handover: Handover) -> String {
+    fn execute(&mut self, consent: &Consent, parts: Parts, handover: Handover) -> String {
         let wanted = &consent.answer.wanted;
-        let opened = match serving.listeners.open_missing(wanted) {
+        let opened = match parts.listeners.open_missing(wanted) {
             Ok(opened) => opened,
             Err(e) => return e.to_string(),
         };
         let handover = Handover { opened: &opened, ..handover };
         logging::report_suppressed();
-        let descriptors = descriptors(serving, &handover);
-        let state = self.state_of(serving, handover);
+        let descriptors = descriptors(parts, &handover);
+        let state = self.state_of(parts, handover);
         let Consent { arguments, binary, .. } = consent;
         let why = self
             .launcher
-            .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, serving));
+            .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, parts));
         self.launcher.files.clear();
-        serving.listeners.abandon(opened, wanted);
+        parts.listeners.abandon(opened, wanted);
         why
     }
 
     /// Everything that the new image needs, except connections and pools.
-    fn state_of(&self, serving: &Serving, handover: Handover) -> ServerState {
-        let Serving { poll, listeners, clients, engine, .. } = serving;
+    fn state_of(&self, parts: Parts, handover: Handover) -> ServerState {
+        let Parts { poll, listeners, clients, engine, .. } = parts;
         ServerState {
             taken: clock::now(),
             last_serial: clients.last_serial(),
@@ -195,7 +206,7 @@ impl Restart {
     }
 }
 
-/// What is handed over besides the serving parts.
+/// What is handed over besides the [`Parts`].
 #[derive(Clone, Copy, Default)]
 struct Handover<'a> {
     /// Listeners opened for the new image.
@@ -205,13 +216,13 @@ struct Handover<'a> {
 }
 
 /// Writes the daemon's whole state record by record, without copying it first.
-fn write(out: &mut Out, state: &ServerState, serving: &Serving) -> io::Result<()> {
-    snapshot::write(out, state, serving.clients.states(), serving.engine.pool_states())
+fn write(out: &mut Out, state: &ServerState, parts: Parts) -> io::Result<()> {
+    snapshot::write(out, state, parts.clients.states(), parts.engine.pool_states())
 }
 
 /// All descriptors that the state and the connections name, except the launcher's.
-fn descriptors<'a>(serving: &'a Serving, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
-    let Serving { poll, listeners, clients, .. } = serving;
+fn descriptors<'a>(parts: Parts<'a>, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
+    let Parts { poll, listeners, clients, .. } = parts;
     let listeners = listeners.all.iter().chain(handover.opened).map(|l| l.socket.as_fd());
     let connections = clients.iter().map(|(_, c)| c.stream.socket().as_fd());
     let single = handover.requester.into_iter().chain([sys::epoll_of(poll)]);

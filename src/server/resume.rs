@@ -29,21 +29,89 @@
 //! unhandled input. That is at most a share and a line, as [`restore`] demands, because
 //! nothing is received from a client that waits.
 
+use super::advice::StartError;
 use super::clients::Clients;
-use super::clock;
 use super::connection::Connection;
+use super::event_loop::{Server, VERSION};
+use super::launcher::Launcher;
+use super::listeners::Listeners;
+use super::operator::Operator;
 use super::options::Options;
+use super::restart::{Restart, answer_requester};
 use super::snapshot::{Gist, Reader, ServerState, SnapshotError};
 use super::socket::Socket;
 use super::sys::inherited_descriptor;
-use super::world::fd::RawFd;
+use super::world::fd::{OwnedFd, RawFd};
 use super::world::io::Errno;
+use super::world::mio::Poll;
 use super::world::{Engine, thread};
+use super::{clock, logging, sys};
 use crate::engine::ClientId;
-use log::error;
+use log::{error, info};
 use std::hash::RandomState;
 use std::io;
 use std::time::Duration;
+
+impl Server {
+    /// Takes over everything that the old image of this process left in `snapshot`.
+    pub(super) fn resume(options: Options, snapshot: OwnedFd) -> Result<Self, StartError> {
+        let bytes = insist("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
+        let restored =
+            restore(&bytes, &options, adopt).map_err(|e| io::Error::other(e.to_string()))?;
+        drop(bytes);
+        let Restored { server: state, clients, engine, lost } = restored;
+        let settings = state.settings;
+        let log_option = options.log.as_deref().filter(|_| settings.options_are_new);
+        logging::resume(settings.logging, log_option);
+        options.warn_of_ignored();
+        sys::raise_descriptor_limit();
+        let launcher = Launcher::resume(state.launcher, snapshot)?;
+        let restart = Restart::resume(launcher, settings.hold_limits_were_set);
+        let operator = Operator::new(insist("reading signals", sys::take_over_signals)?);
+        let poll = insist("an epoll instance", Poll::new)?;
+        sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
+        let mut listeners = Listeners::resume(state.listening, &options);
+        insist("watching sockets", || {
+            operator.watch(poll.registry())?;
+            listeners.watch(poll.registry(), clients.len())
+        })?;
+        let mut server =
+            Self::assemble(options, poll, listeners, clients, engine, operator, restart);
+        server.disconnect_lost(lost);
+        server.accept();
+        server.finish_turn(clock::now());
+        server.note_resumed(clock::now().ns_since(state.taken));
+        answer_requester(state.requester_fd, VERSION);
+        Ok(server)
+    }
+
+    /// Disconnects the clients whose connections a hot restart has lost.
+    fn disconnect_lost(&mut self, lost: Vec<(ClientId, io::Error)>) {
+        for (client, e) in lost {
+            error!("#{} was lost in the hot restart: {e}", client.serial);
+            self.engine.disconnect(client, clock::now());
+        }
+    }
+
+    /// Counts and logs that the daemon continues after a hot restart.
+    fn note_resumed(&mut self, pause_ns: u64) {
+        let restarts = &mut self.engine.measures.restarts;
+        restarts.done += 1;
+        restarts.pause_ns += pause_ns;
+        restarts.last_pause_ns = pause_ns;
+        let pause_us = pause_ns / 1_000;
+        let counters = &self.engine.counters;
+        info!(
+            "poolcounterd {VERSION} continued after a pause of {pause_us} µs with {} connections, \
+             {} locks and {} waits; listening on {}",
+            self.clients.len(),
+            counters.processing_workers,
+            counters.waiting_workers,
+            self.listeners.names(),
+        );
+        self.listeners.log_http();
+    }
+}
 
 /// What a snapshot restores, including descriptors.
 pub(super) struct Restored {

@@ -35,7 +35,7 @@ impl Play {
     /// The old image is replaced by what was executed.
     pub(super) fn exec(&mut self) -> Result<(), Violation> {
         let mut seen = self.follow()?;
-        let clients = self.server.as_ref().expect("it ran").serving.clients.len();
+        let clients = self.server.as_ref().expect("it ran").clients.len();
         self.operators.note_clients(&seen, clients);
         let arguments = kernel(|k| k.arguments.clone());
         let is_operator = |peer| !self.connections.was_client(peer);
@@ -74,7 +74,7 @@ impl Play {
 
     fn check_connections(&mut self) -> Result<(), Violation> {
         let server = self.server.as_ref().expect("it runs");
-        self.connections.check(&server.serving.engine.counters)
+        self.connections.check(&server.engine.counters)
     }
 
     /// The daemon ends by itself.

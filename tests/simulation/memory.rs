@@ -18,7 +18,7 @@ const PLACES_MIN: usize = 100;
 /// A connection uses memory for answers only while some are unsent, and never too much.
 pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    for (client, connection) in server.serving.clients.iter() {
+    for (client, connection) in server.clients.iter() {
         let (unsent, kept) = (connection.stream.unsent().len(), connection.stream.output_bytes());
         if kept > OUTPUT_BYTES_MAX || unsent == 0 && kept > 0 {
             return Err(format!("{client:?} keeps {kept} bytes for {unsent} bytes to send"));
@@ -58,7 +58,7 @@ fn check_returned(play: &mut Play) -> Result<(), Violation> {
 }
 
 fn has_spare(server: &Server) -> bool {
-    let (clients, engine) = (&server.serving.clients, &server.serving.engine);
+    let (clients, engine) = (&server.clients, &server.engine);
     let is_spare = |places: usize, used: usize, last: Option<usize>| {
         let has_free_end = last.is_none_or(|last| last + 1 < places);
         places >= PLACES_MIN && used <= places / 4 && has_free_end

@@ -17,8 +17,9 @@ use super::shares::Before;
 use super::told::Told;
 use super::world::fd::number;
 use super::world::mio::Events;
+use crate::server::Server;
 use crate::server::addresses::Purpose;
-use crate::server::{EVENTS_PER_TURN, Server};
+use crate::server::event_loop::EVENTS_PER_TURN;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -241,7 +242,7 @@ impl Play {
     /// Whether who connects there now will be a client.
     fn is_for_clients(&self, there: &Local) -> bool {
         let listener = kernel(|k| k.listener_at(there));
-        let listeners = self.server.iter().flat_map(|server| &server.serving.listeners.all);
+        let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
         let is_it =
             |socket| kernel(|k| k.descriptor(number(socket)).ok().map(|d| d.file)) == listener;
         let found = listeners.into_iter().find(|l| listener.is_some() && is_it(&l.socket));
@@ -360,7 +361,7 @@ impl Play {
         let seen = self.follow()?;
         let server = self.server.as_ref().expect("it runs");
         let is_operator = |peer| !self.connections.was_client(peer);
-        let is_making = server.serving.reporting.has_work();
+        let is_making = server.reporting.has_work();
         // Where paths have changed their purpose, a client may have become an operator.
         let is_stray = |&peer: &u32| is_operator(peer) && is_connected(peer);
         let operators_wait = || {
@@ -370,9 +371,9 @@ impl Play {
         self.told.follow(&seen, is_operator, operators_wait, server)?;
         let figures = &mut self.oracle.moments.figures;
         figures.note_refused(self.told.restarts_refused);
-        figures.note_draining(server.serving.listeners.is_draining());
+        figures.note_draining(server.listeners.is_draining());
         self.operators.check_failed(&seen, is_operator)?;
-        self.operators.note_clients(&seen, server.serving.clients.len());
+        self.operators.note_clients(&seen, server.clients.len());
         self.browsers.check_newcomers(&seen, &server.options)?;
         rules::check_turn(self, &before)?;
         match end {
@@ -387,7 +388,7 @@ impl Play {
         let server = self.server.as_mut().expect("it runs");
         let mut newcomers = Vec::new();
         let mut present = Vec::new();
-        for (client, connection) in server.serving.clients.iter() {
+        for (client, connection) in server.clients.iter() {
             present.push(client.serial);
             let Oracle { peers, moments, .. } = &mut self.oracle;
             peers.entry(client).or_insert_with(|| {
@@ -408,11 +409,11 @@ impl Play {
             self.browsers.receive(peer, &bytes, moments);
         }
         moments.note_asked(model);
-        let asked = std::mem::take(&mut server.serving.engine.asked);
+        let asked = std::mem::take(&mut server.engine.asked);
         let options = server.options.clone();
         self.logged.begin(&self.oracle);
         self.oracle.follow(&asked, self.browsers.wait() || self.operators.wait())?;
-        for (client, connection) in server.serving.clients.iter() {
+        for (client, connection) in server.clients.iter() {
             self.oracle.settle(client, connection.lines.unhandled())?;
         }
         if self.logs {

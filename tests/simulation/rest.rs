@@ -8,7 +8,7 @@ use super::rules;
 impl Play {
     /// Accepting is paused, because descriptors were scarce.
     fn is_paused(&self) -> bool {
-        let listeners = self.server.iter().flat_map(|server| &server.serving.listeners.all);
+        let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
         listeners.into_iter().any(|listener| listener.paused_until.is_some())
     }
 

@@ -15,10 +15,10 @@ use super::sockets::{
 use super::world::CONNECTIONS_PER_TURN;
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
+use crate::server::Server;
 use crate::server::control::CONNECTIONS_MAX;
 use crate::server::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
 use crate::server::input::SHARE_BYTES;
-use crate::server::serving::Serving;
 use crate::server::stream::OUTPUT_BYTES_MAX;
 
 /// Newcomers accepted in a turn.
@@ -81,7 +81,7 @@ pub(crate) fn check_lingering() -> Result<(), Violation> {
 /// What a client may cost.
 fn check_bounds(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    for (client, connection) in server.serving.clients.iter() {
+    for (client, connection) in server.clients.iter() {
         let unsent = connection.stream.unsent().len();
         let (half, kept) =
             (connection.lines.unfinished().len(), connection.lines.unhandled().len());
@@ -98,7 +98,7 @@ fn check_bounds(play: &Play) -> Result<(), Violation> {
 /// The engine's counters are the model's.
 fn check_counters(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
-    let engine = &server.serving.engine;
+    let engine = &server.engine;
     engine.check_invariants();
     let counters = engine.counters;
     play.connections.check(&counters)?;
@@ -115,11 +115,11 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     let [all, tcp, unix, listeners] = kernel(|k| k.count_descriptors());
     let http = kernel(|k| k.connections_to(HTTP)).len();
     let (all, tcp) = (all - http, tcp - http);
-    let clients = server.serving.clients.len();
+    let clients = server.clients.len();
     if clients < tcp || clients > tcp + unix || tcp + unix - clients > CONNECTIONS_MAX {
         return Err(format!("{tcp} + {unix} connections are open, and {clients} clients"));
     }
-    if listeners != server.serving.listeners.all.len() {
+    if listeners != server.listeners.all.len() {
         return Err(format!("{listeners} listening sockets are open"));
     }
     let others = all - tcp - unix - listeners;
@@ -150,14 +150,14 @@ fn check_accepting() -> Result<(), Violation> {
 /// them, whatever clients ask for, and two surveys, of as many places as there ever were.
 fn turns_max(play: &mut Play) -> usize {
     let server = play.server.as_ref().expect("it runs");
-    play.places_max = play.places_max.max(server.serving.clients.slots());
+    play.places_max = play.places_max.max(server.clients.slots());
     let survey = play.places_max / CONNECTIONS_PER_TURN + 2;
     CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * survey
 }
 
 pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {
     let turns_max = turns_max(play);
-    let Serving { listeners, reporting, .. } = &play.server.as_ref().expect("it runs").serving;
+    let Server { listeners, reporting, .. } = play.server.as_ref().expect("it runs");
     let is_operator = |peer| !play.connections.was_client(peer);
     play.operators.check_waiting(turns_max, is_operator)?;
     let options = &play.server.as_ref().expect("it runs").options;
@@ -201,7 +201,7 @@ fn check_idleness(play: &mut Play) -> Result<(), Violation> {
     // After a while, a deadline may have come.
     let now_ns = kernel(|k| k.now_ns);
     let has_time_passed = std::mem::replace(&mut play.last_turn_ns, now_ns) != now_ns;
-    let has_reports = play.server.as_ref().is_some_and(|s| s.serving.reporting.has_work());
+    let has_reports = play.server.as_ref().is_some_and(|s| s.reporting.has_work());
     let is_excused = is_busy || has_time_passed || has_reports || shares::keep_something(play);
     play.idle_turns = if is_excused { 0 } else { play.idle_turns + 1 };
     if play.idle_turns > IDLE_TURNS_MAX {
@@ -231,7 +231,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     }
     lost::check_dead_hosts(play)?;
     let server = play.server.as_ref().expect("it runs");
-    for (client, connection) in server.serving.clients.iter() {
+    for (client, connection) in server.clients.iter() {
         let is_stuck = !connection.stream.unsent().is_empty();
         let (arrived, ends) = kernel(|k| {
             let peer = k.peer_behind(connection.stream.socket());

@@ -44,11 +44,11 @@ struct Waiting {
 impl Before {
     pub(crate) fn of(play: &Play) -> Self {
         let mut waiting = BTreeMap::new();
-        let serving = play.server.as_ref().map(|server| &server.serving);
-        let clients = serving.map_or(0, |serving| serving.clients.len());
-        let listeners = serving.map_or(0, |serving| serving.listeners.all.len());
+        let server = play.server.as_ref();
+        let clients = server.map_or(0, |server| server.clients.len());
+        let listeners = server.map_or(0, |server| server.listeners.all.len());
         if let Some(server) = &play.server {
-            for (_, connection) in server.serving.clients.iter() {
+            for (_, connection) in server.clients.iter() {
                 let kept = connection.lines.unhandled().len();
                 let is_parked = connection.is_parked;
                 kernel(|k| {
@@ -119,7 +119,7 @@ pub(super) fn keep_something(play: &Play) -> bool {
 fn kept_by_peer(play: &Play) -> BTreeMap<u32, usize> {
     let server = play.server.as_ref().expect("it runs");
     // What waits for a report is handled after it.
-    let connections = server.serving.clients.iter().filter(|(_, one)| !one.is_parked);
+    let connections = server.clients.iter().filter(|(_, one)| !one.is_parked);
     let kept = connections.map(|(_, connection)| {
         let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
         (peer, connection.lines.unhandled().len())
@@ -130,6 +130,6 @@ fn kept_by_peer(play: &Play) -> BTreeMap<u32, usize> {
 /// Whether a client waits for a report.
 fn is_parked(play: &Play, peer: u32) -> bool {
     let server = play.server.as_ref().expect("it runs");
-    let mut parked = server.serving.clients.iter().filter(|(_, one)| one.is_parked);
+    let mut parked = server.clients.iter().filter(|(_, one)| one.is_parked);
     parked.any(|(_, one)| kernel(|k| k.peer_behind(one.stream.socket())) == peer)
 }

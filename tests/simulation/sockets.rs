@@ -71,7 +71,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let options = &server.options;
     let drains = play.told.drains;
-    let listeners = &server.serving.listeners;
+    let listeners = &server.listeners;
     let inherits = kernel(|k| k.was_passed);
     let mut wanted = wanted(options).map_err(|e| e.to_string())?;
     for ip in options.listen.iter().flat_map(|list| list.split(',')) {
@@ -115,7 +115,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
 
 /// The addresses that newcomers find clients' own sockets at.
 pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
-    let listeners = server.serving.listeners.all.iter();
+    let listeners = server.listeners.all.iter();
     let serves = |l: &&Listener| l.purpose() == Purpose::Clients && l.life == Life::Open;
     listeners.filter(serves).filter_map(Listener::tcp_address).collect()
 }
@@ -140,7 +140,7 @@ pub(crate) fn check_kept(server: &Server, before: &[SocketAddr]) -> Result<(), V
 /// After a hot restart, clients and operators find each Unix socket at its path: if the
 /// file had vanished, there is a new one.
 pub(crate) fn check_found(server: &Server) -> Result<(), Violation> {
-    let is_draining = server.serving.listeners.is_draining();
+    let is_draining = server.listeners.is_draining();
     let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
     for one in &wanted {
         let Wanted::Unix { path, purpose, .. } = one else { continue };
@@ -198,7 +198,7 @@ pub(crate) fn check_alone() -> Result<(), Violation> {
 /// Only the queue of a socket that closes has no room: others have that of the options,
 /// also the socket of a service manager, which keeps it for the next daemon.
 pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
-    for listener in &server.serving.listeners.all {
+    for listener in &server.listeners.all {
         let file = kernel(|k| k.descriptor(number(&listener.socket)).expect("it is open").file);
         let backlog = kernel(|k| k.backlog(file));
         let is_open = listener.life == Life::Open;
@@ -228,8 +228,8 @@ pub(super) fn reserved(options: &Options) -> usize {
 /// Newcomers leave free what docs/operations.md names, of the highest limit that this
 /// image has had: a limit that was lowered is noticed once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &Before) -> Result<(), Violation> {
-    let Server { serving, options, .. } = play.server.as_ref().expect("it runs");
-    let (clients, listeners) = (serving.clients.len(), serving.listeners.all.len());
+    let Server { clients, listeners, options, .. } = play.server.as_ref().expect("it runs");
+    let (clients, listeners) = (clients.len(), listeners.all.len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
     // An order may open listeners after newcomers were accepted.
     let reserved = reserved(options).min(before.reserved);
@@ -248,12 +248,12 @@ pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
     let waiting = clients_waiting(&server.options);
     let listeners = listening(|_| ()).len();
     let others = listeners + OTHER_DESCRIPTORS_MAX + reserved(&server.options);
-    let used = server.serving.clients.len() + others;
+    let used = server.clients.len() + others;
     let (limit, is_recent) = kernel(|k| {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
     });
-    let is_paused = server.serving.listeners.all.iter().any(|l| l.paused_until.is_some());
+    let is_paused = server.listeners.all.iter().any(|l| l.paused_until.is_some());
     let nobody_waits = kernel(|k| k.waiting()) == 0 && !is_paused;
     play.connections.check_sleep(waiting > 0 && !is_recent, nobody_waits)?;
     if waiting > 0 && used < limit && !is_recent {
@@ -288,7 +288,7 @@ pub(crate) fn check_browsers_waiting() -> Result<(), Violation> {
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
         let closes = |l: &Listener| l.life != Life::Open && l.is(&one);
-        if server.serving.listeners.all.iter().any(closes) {
+        if server.listeners.all.iter().any(closes) {
             continue;
         }
         let Wanted::Unix { path, mode, group, .. } = one else { continue };

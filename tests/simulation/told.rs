@@ -9,7 +9,6 @@ use super::oracle::Violation;
 use super::sockets::serves_clients;
 use crate::server::addresses::{Purpose, Wanted};
 use crate::server::listener::{Life, Listener};
-use crate::server::serving::Serving;
 use crate::server::{Ended, Options, Server, logging};
 use clap::Parser;
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,7 +219,7 @@ impl Told {
         server: &Server,
     ) -> Result<(), Violation> {
         let before = self.restarts_refused;
-        self.restarts_refused = server.serving.engine.measures.restarts.refused;
+        self.restarts_refused = server.engine.measures.restarts.refused;
         if should.contains(&self.restarts_refused.wrapping_sub(before)) {
             return Ok(());
         }
@@ -232,7 +231,7 @@ impl Told {
 
     /// At the end of a turn: what was said has its effect.
     fn check(&mut self, server: &Server) -> Result<(), Violation> {
-        let listeners = &server.serving.listeners;
+        let listeners = &server.listeners;
         let is_draining = listeners.is_draining();
         if std::mem::take(&mut self.may_drain) {
             self.drains = is_draining;
@@ -246,7 +245,7 @@ impl Told {
             return Err(format!("does it drain? {is_draining}, but should: {}", self.drains));
         }
         let limits: Vec<String> =
-            server.serving.engine.hold_limits().iter().map(ToString::to_string).collect();
+            server.engine.hold_limits().iter().map(ToString::to_string).collect();
         if limits != self.limits {
             return Err(format!("hold limits are {limits:?}, not {:?}", self.limits));
         }
@@ -300,7 +299,7 @@ impl Told {
         if self.stops {
             return Err("it was told to stop, and goes on".to_owned());
         }
-        let Serving { listeners, clients, .. } = &server.serving;
+        let Server { listeners, clients, .. } = server;
         let is_closing = listeners.all.iter().any(|listener| listener.life != Life::Open);
         if listeners.is_draining() && clients.len() == 0 && !is_closing {
             return Err("the last client of a drain has left, and it goes on".to_owned());

@@ -1,76 +1,143 @@
-//! Serves clients and operators, one turn at a time: listeners, connections, the engine.
+//! The daemon's parts, and one turn of the loop around them. Decides nothing about locks.
 
 use super::accepting::Newcomer;
 use super::addresses::Purpose;
 use super::asking::Asker;
 use super::clients::Clients;
-use super::clock;
 use super::dispatch::Dispatch;
 use super::http::Http;
 use super::input::Input;
 use super::listeners::Listeners;
-use super::logging::limited;
+use super::logging::{self, limited};
 use super::memory::Tidier;
 use super::operator::Operator;
 use super::options::Options;
 use super::reporting::Reporting;
-use super::sys;
+use super::restart::Restart;
+use super::systemd::ServiceManager;
 use super::tokens::Source;
 use super::world::mio::{Events, Poll};
 use super::world::{Engine, thread};
-use crate::engine::{ClientId, Time};
-use log::{debug, error, info};
+use super::{clock, sys};
+use crate::engine::Time;
+use log::debug;
 use std::io;
 use std::time::Duration;
 
-/// The serving parts, all of which a hot restart hands over.
-pub(super) struct Serving {
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub(super) const EVENTS_PER_TURN: usize = 1024;
+
+/// The daemon: one thread, one event loop.
+pub struct Server {
+    pub(super) options: Options,
     pub(super) poll: Poll,
     pub(super) listeners: Listeners,
     pub(super) clients: Clients,
     pub(super) engine: Engine,
     pub(super) reporting: Reporting,
     pub(super) operator: Operator,
+    pub(super) restart: Restart,
     http: Http,
     input: Input,
     tidier: Tidier,
+    service_manager: ServiceManager,
     /// When this turn began: the loop has stopped waiting for events.
     turn_began: Time,
     /// Events of this turn.
     events: usize,
 }
 
-impl Serving {
+/// Why the daemon ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// The last client of a drain has left.
+    Drained,
+}
+
+impl Server {
     /// Assembles the parts. `poll` must watch all of them already.
-    pub(super) fn new(
+    pub(super) fn assemble(
+        options: Options,
         poll: Poll,
         listeners: Listeners,
         clients: Clients,
         mut engine: Engine,
         operator: Operator,
-        options: &Options,
+        restart: Restart,
     ) -> Self {
         engine.watch.set_slow(options.slow);
-        Serving {
+        Server {
             poll,
             listeners,
             clients,
             engine,
-            reporting: Reporting::new(options),
+            reporting: Reporting::new(&options),
             operator,
-            http: Http::new(options),
+            restart,
+            http: Http::new(&options),
             input: Input::new(),
             tidier: Tidier::default(),
+            service_manager: ServiceManager::find(),
             turn_began: clock::now(),
             events: 0,
+            options,
         }
     }
 
-    /// Waits for events, at most until `deadline`.
-    pub(super) fn wait(&mut self, events: &mut Events, deadline: Option<Time>) {
+    /// Serves until the daemon ends; returns why it ended.
+    pub fn run(mut self) -> Ended {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        let ended = loop {
+            if let Some(ended) = self.turn(&mut events) {
+                break ended;
+            }
+        };
+        self.stop();
+        ended
+    }
+
+    /// Ends what would outlive the loop, and disconnects the clients.
+    pub(super) fn stop(self) {
+        let Server {
+            mut service_manager, restart, listeners, clients, http, operator, poll, ..
+        } = self;
+        let is_told = service_manager.stopping();
+        restart.abandon();
+        listeners.remove_files();
+        // Clients are disconnected before anything waits for systemd or the log.
+        drop((poll, listeners, clients, http, operator));
+        if !is_told {
+            service_manager.stopping_at_last();
+        }
+        logging::flush_briefly();
+    }
+
+    /// Runs one turn of the loop. Operators' orders come last, so that a hot restart
+    /// finds no work half done.
+    pub(super) fn turn(&mut self, events: &mut Events) -> Option<Ended> {
+        self.wait(events);
+        self.note_events(events);
+        self.accept();
+        let now = self.handle_input();
+        self.make_reports(now);
+        self.finish_turn(now);
+        self.tidy(now);
+        self.service_manager.notify(self.clients.len(), &self.engine, now);
+        logging::retry(now);
+        self.obey_operators(now)
+    }
+}
+
+/// The steps of a turn.
+impl Server {
+    /// Waits for events, or until there is work without one.
+    fn wait(&mut self, events: &mut Events) {
         let now = clock::now();
         self.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
-        let timeout = self.time_until_next_work(deadline, now);
+        let timeout = self.time_until_next_work(now);
         if let Err(e) = self.poll.poll(events, timeout) {
             // Those of the last turn would remain.
             events.clear();
@@ -83,7 +150,7 @@ impl Serving {
         self.turn_began = clock::now();
     }
 
-    fn time_until_next_work(&self, deadline: Option<Time>, now: Time) -> Option<Duration> {
+    fn time_until_next_work(&self, now: Time) -> Option<Duration> {
         let has_work =
             self.clients.has_work() || self.listeners.has_work() || self.reporting.has_work();
         if has_work {
@@ -95,14 +162,16 @@ impl Serving {
             self.tidier.next_deadline(),
             self.http.next_deadline(),
             self.operator.next_deadline(),
-            deadline,
+            self.service_manager.next_deadline(),
+            self.restart.deadline(),
+            logging::next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(next.ns_since(now)))
     }
 
     /// Walks the events once.
-    pub(super) fn note_events(&mut self, events: &Events) {
+    fn note_events(&mut self, events: &Events) {
         self.clients.begin_turn();
         self.listeners.start_turn(self.turn_began);
         self.events = 0;
@@ -141,7 +210,7 @@ impl Serving {
 
     /// Receives from all ready clients, handles their input, and ends waits that have
     /// timed out. Returns the time used for that.
-    pub(super) fn handle_input(&mut self) -> Time {
+    fn handle_input(&mut self) -> Time {
         loop {
             let has_more = self.clients.receive(&mut self.input);
             let now = clock::now();
@@ -161,7 +230,7 @@ impl Serving {
     }
 
     /// Continues reports and HTTP exchanges.
-    pub(super) fn report(&mut self, now: Time) {
+    fn make_reports(&mut self, now: Time) {
         let is_draining = self.listeners.is_draining();
         for (client, ask) in self.http.handle(is_draining, now) {
             self.reporting.ask(Asker::Http(client), ask);
@@ -206,7 +275,7 @@ impl Serving {
     }
 
     /// Returns memory to the system after many clients have left.
-    pub(super) fn tidy(&mut self, now: Time) {
+    fn tidy(&mut self, now: Time) {
         if !self.tidier.is_due(self.clients.spare().max(self.engine.spare()), now) {
             return;
         }
@@ -215,32 +284,5 @@ impl Serving {
         self.input.shrink();
         sys::give_memory_back();
         debug!("returned unused memory");
-    }
-
-    /// Disconnects the clients whose connections a hot restart has lost.
-    pub(super) fn disconnect_lost(&mut self, lost: Vec<(ClientId, io::Error)>) {
-        for (client, e) in lost {
-            error!("#{} was lost in the hot restart: {e}", client.serial);
-            self.engine.disconnect(client, clock::now());
-        }
-    }
-
-    /// Counts and logs that the daemon continues after a hot restart.
-    pub(super) fn note_resumed(&mut self, version: &str, pause_ns: u64) {
-        let restarts = &mut self.engine.measures.restarts;
-        restarts.done += 1;
-        restarts.pause_ns += pause_ns;
-        restarts.last_pause_ns = pause_ns;
-        let pause_us = pause_ns / 1_000;
-        let counters = &self.engine.counters;
-        info!(
-            "poolcounterd {version} continued after a pause of {pause_us} µs with {} connections, \
-             {} locks and {} waits; listening on {}",
-            self.clients.len(),
-            counters.processing_workers,
-            counters.waiting_workers,
-            self.listeners.names(),
-        );
-        self.listeners.log_http();
     }
 }
