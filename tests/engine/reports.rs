@@ -8,7 +8,6 @@ use poolcounterd::reports::figures::{Figures, Process};
 use poolcounterd::reports::json::{self, Tops};
 use poolcounterd::reports::survey::Survey;
 use poolcounterd::reports::{Answer, Peers, View, exporter, prometheus, report, stats};
-use std::collections::BTreeMap;
 use std::hash::RandomState;
 
 /// What a client may leave unread (docs/operations.md).
@@ -44,6 +43,18 @@ pub(crate) fn new_engine() -> Engine {
     Engine::new(RandomState::new(), START)
 }
 
+/// As the server does: tells whose address a client is, and logs what is slow.
+fn note_observed(engine: &mut Engine, now: Time) {
+    while let Some(sample) = engine.watch.take_sample() {
+        let address = format!("10.0.0.{}", sample.client.slot);
+        engine.watch.note_sample(&sample, address.as_bytes(), now);
+    }
+    while let Some(slow) = engine.watch.take_slow() {
+        let peer = Addresses.peer(slow.client).expect("a peer");
+        engine.watch.log_slow(slow, peer);
+    }
+}
+
 /// Three keys: `a` with two waiters, `b` held for longest, `c` with a waiter.
 fn engine() -> Engine {
     let mut engine = new_engine();
@@ -56,19 +67,22 @@ fn engine() -> Engine {
     engine
 }
 
-pub(crate) fn figures() -> Figures {
-    let process = Process { cpu_ns: 1, ..Process::default() };
-    let version = "1.2.3";
-    Figures { version, connections: 7, is_draining: false, started_wall_ns: WALL_NS, process }
-}
+static FIGURES: Figures = Figures {
+    version: "1.2.3",
+    connections: 7,
+    is_draining: false,
+    started_wall_ns: WALL_NS,
+    process: Process {
+        cpu_ns: 1_500_000_000,
+        resident_bytes: 4_096,
+        virtual_bytes: 8_192,
+        open_descriptors: 9,
+        descriptors_max: 1_024,
+    },
+};
 
-pub(crate) fn view<'a>(
-    engine: &'a Engine,
-    figures: &'a Figures,
-    now: Time,
-    is_private: bool,
-) -> View<'a> {
-    View { engine, now, wall_ns: WALL_NS, figures, peers: &Addresses, is_private }
+pub(crate) fn view(engine: &Engine, now: Time, is_private: bool) -> View<'_> {
+    View { engine, now, wall_ns: WALL_NS, figures: &FIGURES, peers: &Addresses, is_private }
 }
 
 fn survey(engine: &Engine, now: Time, places_per_turn: usize) -> Survey {
@@ -81,6 +95,16 @@ fn survey(engine: &Engine, now: Time, places_per_turn: usize) -> Survey {
     }
 }
 
+/// With six clients of two addresses.
+fn surveyed(engine: &Engine, now: Time) -> Survey {
+    let mut survey = survey(engine, now, usize::MAX / 2);
+    for slot in 0..6 {
+        let address = format!("10.0.0.{}", slot % 2);
+        survey.add_connection(&address, u64::from(slot < 2), u64::from(slot == 2));
+    }
+    survey
+}
+
 pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: bool) -> String {
     let line = format!("STATS {words}");
     let Command::Stats(query) = Command::parse(line.as_bytes()) else { panic!("{words}") };
@@ -88,27 +112,64 @@ pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: boo
         Query::Top(span, subject) => Some(engine.watch.top(span, subject, now)),
         _ => None,
     };
-    let mut survey = survey(engine, now, usize::MAX / 2);
-    for slot in 0..6 {
-        let address = format!("10.0.0.{}", slot % 2);
-        survey.add_connection(&address, u64::from(slot < 2), u64::from(slot == 2));
-    }
-    let figures = figures();
-    report(&query, &view(engine, &figures, now, is_private), &survey, top.as_ref())
+    let survey = surveyed(engine, now);
+    report(&query, &view(engine, now, is_private), &survey, top.as_ref())
 }
 
+/// All that operators see of an engine in which something of everything has ended: waits
+/// of both kinds with a lock, a result shared, and one in vain. One histogram
+/// stands for all.
 #[test]
-fn keys_are_listed_by_waiters_then_by_age() {
-    let text = asked(&mut engine(), "KEYS", at_ms(1_000), false);
-    let expected = "keys: 3 of 3\n\
-        seen: in 1 turn of the loop\n\
-        holders for_me for_anyone oldest_hold oldest_wait key\n      \
-        1      1          1      0.900s      0.800s a\n      \
-        1      0          1      0.600s      0.500s c\n      \
-        1      0          0      1.000s           - b\\x5c\\xff\n\n";
-    assert_eq!(text, expected);
-    let text = asked(&mut engine(), "KEYS 1", at_ms(1_000), false);
-    assert!(text.starts_with("keys: 1 of 3\n") && text.ends_with(" a\n\n"), "{text}");
+fn reports_are_as_recorded() {
+    let mut engine = engine();
+    engine.watch.set_slow(Some(500_000_000));
+    engine.release(client(1), at_ms(1_100));
+    engine.release(client(2), at_ms(31_100));
+    engine.disconnect(client(4), at_ms(40_000));
+    let request = Acquire { mode: Mode::ForMe, key: b"c", workers: 1, max_queue: 9, timeout_s: 1 };
+    engine.acquire(client(6), &request, at_ms(40_000));
+    engine.expire(at_ms(42_000));
+    acquire(&mut engine, 7, Mode::ForMe, b"c", at_ms(43_000));
+    acquire(&mut engine, 8, Mode::ForAnyone, b"c", at_ms(44_000));
+    engine.set_hold_limits(vec!["c=60".parse().unwrap(), "D*=5".parse().unwrap()]);
+    engine.measures.turns.count(2_000_000, 3);
+    note_observed(&mut engine, at_ms(50_000));
+    let now = at_ms(62_000);
+    let Answer::Text(full) = stats(&Query::Full, &engine, now) else { panic!("no text") };
+    let mut text = String::from_utf8(full).expect("UTF-8");
+    for words in [
+        "KEYS",
+        "KEYS 1",
+        "KEY c",
+        "KEY b\\x5c\\xff",
+        "KEY Da",
+        "CLIENTS",
+        "TOP",
+        "TOP hour clients",
+        "SLOW",
+        "SLOW 1",
+    ] {
+        text += &format!("== {words}\n{}", asked(&mut engine, words, now, false));
+    }
+    let (tops, top) = (tops(&mut engine, now), engine.watch.top(Span::Minute, Subject::Keys, now));
+    let (view, survey) = (view(&engine, now, false), surveyed(&engine, now));
+    let json = serde_json::to_string(&json::report(&view, &survey, &tops)).expect("JSON");
+    text += &format!("== JSON\n{json}\n");
+    let metrics = prometheus::metrics(&view, &survey, Some((&top, 9)));
+    for (page, metrics) in [("metrics", metrics), ("prometheus", exporter::metrics(&view))] {
+        text += &format!("== /{page}\n");
+        let is_left_out = |line: &str| {
+            line.starts_with("# HELP") || line.contains("_bucket{") && !line.contains("done")
+        };
+        let lines = metrics.lines().filter(|line| !is_left_out(line));
+        lines.for_each(|line| text += &format!("{line}\n"));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engine/reports.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &text).expect("write");
+    }
+    let recorded = std::fs::read_to_string(path).expect("what is recorded");
+    assert!(text == recorded, "UPDATE=1 cargo test --test engine recorded writes it as\n\n{text}");
 }
 
 #[test]
@@ -121,8 +182,7 @@ fn a_survey_in_steps_finds_what_one_step_finds_and_says_so() {
         let key = format!("key{}", (n - 1_000) * 77);
         acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms(n.into()));
     }
-    let figures = figures();
-    let view = view(&engine, &figures, at_ms(2_000), false);
+    let view = view(&engine, at_ms(2_000), false);
     let list = |survey: &Survey| report(&Query::Keys(200), &view, survey, None);
     let (whole, steps) = (survey(&engine, START, 9_999), survey(&engine, at_ms(1_500), 33));
     let rows = |text: &str| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
@@ -135,117 +195,18 @@ fn a_survey_in_steps_finds_what_one_step_finds_and_says_so() {
 }
 
 #[test]
-fn one_key_shows_each_holder_and_waiter() {
-    let text = asked(&mut engine(), "KEY a", at_ms(1_000), false);
-    let expected = "key: a\nholders: 1\nfor_me: 1\nfor_anyone: 1\nmax_hold: -\n\
-        what   mode   since                    for         left        client  address\n\
-        holder me     2026-11-21T17:59:59.100Z 0.900s      -           #101    \
-        [2001:db8:1234:5678:9abc:def0:1234:5678]:10001\n\
-        waiter me     2026-11-21T17:59:59.200Z 0.800s      99.200s     #102    \
-        [2001:db8:1234:5678:9abc:def0:1234:5678]:10002\n\
-        waiter anyone 2026-11-21T17:59:59.300Z 0.700s      99.300s     #103    \
-        [2001:db8:1234:5678:9abc:def0:1234:5678]:10003\n\n";
-    assert_eq!(text, expected);
-    let text = asked(&mut engine(), "KEY b\\x5c\\xff", at_ms(1_000), false);
-    assert!(text.starts_with("key: b\\x5c\\xff\nholders: 1\n"), "{text}");
-    let text = asked(&mut engine(), "KEY A", at_ms(1_000), false);
-    let expected = "key: A\nholders: 0\nfor_me: 0\nfor_anyone: 0\nmax_hold: -\n\
-        what   mode   since                    for         left        client  address\n\n";
-    assert_eq!(text, expected);
-}
-
-/// So an operator learns which limit a key has before somebody holds it.
-#[test]
-fn the_limit_of_a_key_is_shown_whether_it_is_held_or_not() {
-    let mut engine = engine();
-    engine.set_hold_limits(vec!["a=30".parse().unwrap(), "A*=5".parse().unwrap()]);
-    for (key, shown) in
-        [("a", "max_hold: 30.000s"), ("Ab", "max_hold: 5.000s"), ("c", "max_hold: -")]
-    {
-        let text = asked(&mut engine, &format!("KEY {key}"), at_ms(1_000), false);
-        assert_eq!(text.lines().nth(4), Some(shown), "{text}");
-    }
-}
-
-#[test]
-fn clients_are_listed_by_address() {
-    let text = asked(&mut engine(), "CLIENTS", at_ms(1_000), false);
-    let expected = "addresses: 2 of 2\nconnections: 6\nseen: in 1 turn of the loop\n\
-        connections holds waits address\n          \
-        3     1     1 10.0.0.0\n          \
-        3     1     0 10.0.0.1\n\n";
-    assert_eq!(text, expected);
-}
-
-#[test]
-fn the_top_shows_requests_and_times() {
-    let mut engine = engine();
-    engine.release(client(0), at_ms(2_000));
-    while let Some(sample) = engine.watch.take_sample() {
-        let address = format!("10.0.0.{}", sample.client.slot);
-        engine.watch.note_sample(&sample, address.as_bytes(), at_ms(2_000));
-    }
-    let row = |text: &str, key: &str| -> Vec<Vec<String>> {
-        let rows = text.lines().filter(|line| line.split(' ').next_back() == Some(key));
-        rows.map(|row| row.split_whitespace().map(str::to_owned).collect()).collect()
-    };
-    let text = asked(&mut engine, "TOP", at_ms(3_000), false);
-    assert!(text.starts_with("top: keys of the last minute\nfrom: 2026-11-21T17:59:57.000Z\n"));
-    assert!(text.contains("\nsampled: 1 request in 1\nby_requests: 3 of 3\n    count   error "));
-    assert_eq!(row(&text, "a"), [["3", "0", "3", "1", "0", "0", "0", "0.000s", "0.000s", "a"]]);
-    let (b, held) = ("b\\x5c\\xff", "2.000s");
-    let by_requests = ["1", "0", "1", "1", "0", "0", "0", "0.000s", held, b];
-    // The place by time was taken when the hold ended; the requests are known all the same.
-    let by_time = [held, "0.000s", "1", "1", "0", "0", "0", "0.000s", held, b];
-    assert_eq!(row(&text, b), [by_requests, by_time]);
-    // A full minute later that minute is shown, and nothing of this one.
-    acquire(&mut engine, 7, Mode::ForMe, b"new", at_ms(61_000));
-    let text = asked(&mut engine, "TOP minute keys", at_ms(62_000), false);
-    assert_eq!((row(&text, "a").len(), row(&text, "new").len()), (1, 0));
-    let text = asked(&mut engine, "TOP clients", at_ms(62_000), false);
-    assert_eq!(row(&text, "10.0.0.0").len(), 2, "{text}");
-}
-
-#[test]
-fn slow_holds_and_waits_are_listed_the_newest_first() {
-    let mut engine = new_engine();
-    engine.watch.set_slow(Some(1_000_000_000));
-    acquire(&mut engine, 0, Mode::ForMe, b"k", at_ms(0));
-    acquire(&mut engine, 1, Mode::ForAnyone, b"k", at_ms(500));
-    acquire(&mut engine, 2, Mode::ForMe, b"quick", at_ms(500));
-    engine.release(client(2), at_ms(600));
-    engine.release(client(0), at_ms(2_500));
-    while let Some(slow) = engine.watch.take_slow() {
-        engine.watch.log_slow(slow, "10.0.0.7:1".to_owned());
-    }
-    let text = asked(&mut engine, "SLOW", at_ms(3_000), false);
-    let expected = "slow: 2 of 2\nover: 1.000s\n\
-        when                     what mode   ended        took        client  address key\n\
-        2026-11-21T17:59:59.500Z wait anyone done         2.000s      #101    10.0.0.7:1 k\n\
-        2026-11-21T17:59:59.500Z hold me     released     2.500s      #100    10.0.0.7:1 k\n\n";
-    assert_eq!(text, expected);
-    assert!(asked(&mut engine, "SLOW 1", at_ms(3_000), false).starts_with("slow: 1 of 2\n"));
-}
-
-#[test]
 fn private_reports_name_nobody() {
     let mut engine = engine();
     engine.watch.set_slow(Some(1));
     engine.release(client(1), at_ms(900));
-    while let Some(slow) = engine.watch.take_slow() {
-        engine.watch.log_slow(slow, "10.0.0.7:1".to_owned());
-    }
-    while let Some(sample) = engine.watch.take_sample() {
-        engine.watch.note_sample(&sample, b"10.0.0.7", at_ms(900));
-    }
+    note_observed(&mut engine, at_ms(900));
     let mut texts: Vec<String> = ["KEYS", "KEY c", "CLIENTS", "TOP", "TOP hour clients", "SLOW"]
         .into_iter()
         .map(|words| asked(&mut engine, words, at_ms(1_000), true))
         .collect();
-    let figures = figures();
     let tops = tops(&mut engine, at_ms(1_000));
     let top = engine.watch.top(Span::Minute, Subject::Keys, at_ms(1_000));
-    let view = view(&engine, &figures, at_ms(1_000), true);
+    let view = view(&engine, at_ms(1_000), true);
     let mut survey = survey(&engine, at_ms(1_000), 100);
     survey.add_connection("10.0.0.7", 1, 0);
     texts.push(serde_json::to_string(&json::report(&view, &survey, &tops)).expect("JSON"));
@@ -294,9 +255,7 @@ fn crowded() -> (Engine, Survey) {
     for n in 0..slot {
         engine.disconnect(client(n), now);
     }
-    while let Some(slow) = engine.watch.take_slow() {
-        engine.watch.log_slow(slow, "[2001:db8:1234:5678:9abc:def0:1234:5678]:10000".to_owned());
-    }
+    note_observed(&mut engine, now);
     let mut survey = Survey::new(START);
     survey.note_turn();
     survey.step(&engine, 100_000);
@@ -317,8 +276,7 @@ fn the_address_with_most_connections_is_seen_among_many() {
             survey.add_connection("10.9.9.9", 1, 0);
         }
     }
-    let figures = figures();
-    let view = view(&engine, &figures, START, false);
+    let view = view(&engine, START, false);
     let text = report(&Query::Clients(1), &view, &survey, None);
     let rows: Vec<Vec<&str>> =
         text.lines().skip(4).map(|line| line.split_whitespace().collect()).collect();
@@ -335,12 +293,11 @@ fn the_address_with_most_connections_is_seen_among_many() {
 #[test]
 fn no_report_exceeds_what_a_client_may_leave_unread() {
     let (mut engine, survey) = crowded();
-    let figures = figures();
     for seconds in [1, 8_000_000] {
         let now = START.plus_seconds(seconds);
         let tops = tops(&mut engine, now);
         let tops_of_keys = tops.keys[0].clone();
-        let view = view(&engine, &figures, now, false);
+        let view = view(&engine, now, false);
         let key = engine.pools().max_by_key(|pool| pool.holders().len()).expect("a key").key();
         for query in [
             Query::Keys(u32::MAX),
@@ -370,8 +327,8 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
         let request = Acquire { mode, key: &key, workers, max_queue: 900, timeout_s };
         engine.acquire(ClientId { slot: n, serial: u32::MAX - n }, &request, START);
     }
-    let (figures, now) = (figures(), START.plus_seconds(9_999_000));
-    let view = view(&engine, &figures, now, false);
+    let now = START.plus_seconds(9_999_000);
+    let view = view(&engine, now, false);
     let text = report(&Query::Key(key), &view, &Survey::default(), None);
     assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
     assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
@@ -399,7 +356,6 @@ fn long_keys_are_counted_apart_and_shown_cut() {
 #[test]
 fn json_is_as_its_schema_says() {
     let schema = schema::read("docs/stats.schema.json");
-    let figures = figures();
     let (mut crowded, survey_of_crowd) = crowded();
     let mut busy = engine();
     busy.watch.set_slow(Some(1));
@@ -412,102 +368,10 @@ fn json_is_as_its_schema_says() {
     ] {
         let now = START.plus_seconds(9_000_000);
         let tops = tops(engine, now);
-        let report = json::report(&view(engine, &figures, now, false), &survey, &tops);
+        let report = json::report(&view(engine, now, false), &survey, &tops);
         let text = serde_json::to_string(&report).expect("JSON");
         schema.check(&serde_json::from_str(&text).expect("JSON"));
     }
-}
-
-/// `STATS FULL` of an engine in which something of everything has ended, by name; times
-/// in seconds.
-fn full(engine: &Engine, now: Time) -> BTreeMap<String, f64> {
-    let Answer::Text(text) = stats(&Query::Full, engine, now) else { panic!("no text") };
-    let text = String::from_utf8(text).expect("UTF-8");
-    let lines = text.lines().filter_map(|line| line.split_once(": "));
-    lines
-        .filter(|(name, _)| *name != "uptime")
-        .map(|(name, value)| {
-            let number = value.strip_suffix('s').unwrap_or(value);
-            (name.to_owned(), number.parse().expect("less than a minute"))
-        })
-        .collect()
-}
-
-/// Waits of both kinds that ended with a lock, a result shared, and one in vain.
-fn worn() -> Engine {
-    let mut engine = engine();
-    engine.release(client(1), at_ms(1_100));
-    engine.release(client(2), at_ms(1_500));
-    engine.disconnect(client(4), at_ms(2_000));
-    let request = Acquire { mode: Mode::ForMe, key: b"c", workers: 1, max_queue: 9, timeout_s: 1 };
-    engine.acquire(client(6), &request, at_ms(2_000));
-    engine.expire(at_ms(4_000));
-    engine
-}
-
-#[test]
-fn json_has_all_that_full_has() {
-    let now = at_ms(4_000);
-    let mut engine = worn();
-    let (figures, tops) = (figures(), tops(&mut engine, now));
-    let report = json::report(&view(&engine, &figures, now, false), &Survey::new(now), &tops);
-    let report = serde_json::to_value(&report).expect("JSON");
-    for (name, value) in full(&engine, now) {
-        let key = name.trim_start_matches("total ").trim_end_matches(" time").replace(' ', "_");
-        let key = key.replace("waiting_time_", "waiting_");
-        let there = match name.contains(' ') {
-            true => &report["times_s"][&key],
-            false => &report["counters"][&name],
-        };
-        let there = there.as_f64().unwrap_or_else(|| panic!("no {key}"));
-        // Microseconds are all that FULL shows.
-        assert!((there - value).abs() < 1e-6, "{name}: {there}, not {value}");
-        assert!(value > 0.0 || !name.contains("time"), "{name} shows nothing");
-    }
-}
-
-/// What the exporters give that read `STATS FULL`: these names and types, its values.
-#[test]
-fn old_names_have_the_values_of_full() {
-    let now = at_ms(4_000);
-    let engine = worn();
-    let figures = figures();
-    let text = exporter::metrics(&view(&engine, &figures, now, false));
-    let mut types: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut values: BTreeMap<&str, f64> = BTreeMap::new();
-    for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            types.extend(rest.split_once(' '));
-        } else if let Some((name, value)) = line.split_once(' ').filter(|(name, _)| *name != "#") {
-            values.insert(name, value.parse().expect("a number"));
-        }
-    }
-    let full = full(&engine, now);
-    let expected = [
-        ("total_processing_time_seconds", "total processing time", "counter"),
-        ("total_gained_time_seconds", "gained time", "counter"),
-        ("total_excl_wait_time_seconds", "waiting time for me", "counter"),
-        ("total_shared_wait_time_seconds", "waiting time for anyone", "counter"),
-        ("total_acquired", "total_acquired", "counter"),
-        ("total_releases", "total_releases", "counter"),
-        ("connect_errors", "connect_errors", "counter"),
-        ("full_queues", "full_queues", "counter"),
-        ("lock_mismatch", "lock_mismatch", "counter"),
-        ("release_mismatch", "release_mismatch", "counter"),
-        ("processed_count", "processed_count", "counter"),
-        ("avg_processing_time_seconds", "average processing time", "gauge"),
-        ("hashtable_entries", "hashtable_entries", "gauge"),
-        ("processing_workers", "processing_workers", "gauge"),
-        ("waiting_workers", "waiting_workers", "gauge"),
-    ];
-    for (name, line, kind) in expected {
-        let name = format!("poolcounter_{name}");
-        assert_eq!(types.get(&*name), Some(&kind), "{name}");
-        let (value, shown) = (values[&*name], full[line]);
-        assert!((value - shown).abs() < 1e-6, "{name}: {value}, not {shown}");
-    }
-    assert_eq!((types["poolcounter_up"], values["poolcounter_up"]), ("gauge", 1.0));
-    assert_eq!((types.len(), values.len()), (expected.len() + 1, expected.len() + 1), "{text}");
 }
 
 #[test]
@@ -519,10 +383,10 @@ fn json_names_who_has_held_a_key_for_longest_however_many_queues_there_are() {
         acquire(&mut engine, 2 * n, Mode::ForAnyone, key.as_bytes(), at_ms(u64::from(n)));
         acquire(&mut engine, 2 * n + 1, Mode::ForAnyone, key.as_bytes(), at_ms(100));
     }
-    let (figures, tops) = (figures(), tops(&mut engine, at_ms(1_000)));
+    let tops = tops(&mut engine, at_ms(1_000));
     for places_per_turn in [1, 7, 100] {
         let survey = survey(&engine, at_ms(1_000), places_per_turn);
-        let report = json::report(&view(&engine, &figures, at_ms(1_000), false), &survey, &tops);
+        let report = json::report(&view(&engine, at_ms(1_000), false), &survey, &tops);
         let report = serde_json::to_value(&report).expect("JSON");
         let list = |name: &str| report[name].as_array().expect("a list").clone();
         assert!(list("keys").iter().all(|row| row["key"] != "stuck"));
@@ -552,13 +416,11 @@ fn hot_keys_that_look_the_same_are_one_series_and_private_ones_none() {
         acquire(&mut engine, slot as u32, Mode::ForMe, key.as_bytes(), at_ms(0));
         engine.release(client(slot as u32), at_ms(500));
     }
-    while let Some(sample) = engine.watch.take_sample() {
-        engine.watch.note_sample(&sample, b"10.0.0.7", at_ms(500));
-    }
+    note_observed(&mut engine, at_ms(500));
     let top = engine.watch.top(Span::Minute, Subject::Keys, at_ms(1_000));
-    let (figures, survey) = (figures(), Survey::new(START));
+    let survey = Survey::new(START);
     let text = |is_private| {
-        let view = view(&engine, &figures, at_ms(1_000), is_private);
+        let view = view(&engine, at_ms(1_000), is_private);
         prometheus::metrics(&view, &survey, Some((&top, 9)))
     };
     let shown = text(false);
@@ -569,64 +431,13 @@ fn hot_keys_that_look_the_same_are_one_series_and_private_ones_none() {
     assert!(!text(true).contains("hot_key"));
 }
 
-#[test]
-fn histograms_count_by_kind_and_outcome() {
-    let mut engine = engine();
-    engine.release(client(1), at_ms(1_100));
-    engine.release(client(2), at_ms(31_100));
-    engine.disconnect(client(4), at_ms(40_000));
-    engine.expire(START.plus_seconds(3_600));
-    let figures = figures();
-    let now = START.plus_seconds(3_600);
-    let view = view(&engine, &figures, now, false);
-    let text = prometheus::metrics(&view, &survey(&engine, now, 99), None);
-    let value = |sample: &str| -> f64 {
-        let mut lines =
-            text.lines().filter_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
-        lines.next().unwrap_or_else(|| panic!("no {sample} in {text}")).parse().expect("a number")
-    };
-    let wait = "poolcounter_wait_seconds";
-    assert_eq!(value(&format!("{wait}_count{{kind=\"anyone\",outcome=\"done\"}}")), 1.0);
-    assert_eq!(value(&format!("{wait}_sum{{kind=\"anyone\",outcome=\"done\"}}")), 0.8);
-    let bucket =
-        |le: &str| format!("{wait}_bucket{{kind=\"anyone\",outcome=\"done\",le=\"{le}\"}}");
-    assert_eq!(
-        (value(&bucket("0.5")), value(&bucket("1")), value(&bucket("+Inf"))),
-        (0.0, 1.0, 1.0)
-    );
-    assert_eq!(value(&format!("{wait}_count{{kind=\"me\",outcome=\"locked\"}}")), 1.0);
-    assert_eq!(value(&format!("{wait}_sum{{kind=\"anyone\",outcome=\"locked\"}}")), 39.5);
-    let hold = "poolcounter_hold_seconds";
-    assert_eq!(value(&format!("{hold}_sum{{kind=\"me\",outcome=\"released\"}}")), 31.0);
-    assert_eq!(value(&format!("{hold}_count{{kind=\"anyone\",outcome=\"disconnected\"}}")), 1.0);
-    let replies = "poolcounter_replies_total";
-    assert_eq!(value(&format!("{replies}{{command=\"ACQ4ANY\",answer=\"DONE\"}}")), 1.0);
-    assert_eq!(value(&format!("{replies}{{command=\"RELEASE\",answer=\"RELEASED\"}}")), 2.0);
-    assert_eq!(value("poolcounter_acquired_total"), 5.0);
-    assert_eq!(value("poolcounter_oldest_hold_seconds"), 3_600.0);
-    assert_eq!(value("poolcounter_build_info{version=\"1.2.3\"}"), 1.0);
-    // In the exporter's names, the same.
-    let text = exporter::metrics(&view);
-    for line in [
-        "poolcounter_total_acquired 5",
-        "poolcounter_total_excl_wait_time_seconds 0.9",
-        "poolcounter_total_shared_wait_time_seconds 39.5",
-        "poolcounter_avg_processing_time_seconds 23.533333333",
-        "poolcounter_processing_workers 2",
-        "poolcounter_up 1",
-    ] {
-        assert!(text.lines().any(|other| other == line), "{line} in {text}");
-    }
-}
-
 /// What PoolCounterLostLocks needs (monitoring/alerts.yml).
 #[test]
 fn a_drain_is_safe_to_end_once_no_lock_is_held() {
     let metrics = |engine: &Engine, is_draining: bool| {
-        let figures = Figures { is_draining, started_wall_ns: 2_500_000_000, ..figures() };
-        let now = at_ms(600);
-        let view = view(engine, &figures, now, false);
-        let text = prometheus::metrics(&view, &survey(engine, now, 99), None);
+        let figures = Figures { is_draining, ..FIGURES.clone() };
+        let view = View { figures: &figures, ..view(engine, at_ms(600), false) };
+        let text = prometheus::metrics(&view, &Survey::default(), None);
         let names =
             ["process_start_time", "poolcounter_safe_to_end", "poolcounter_unsafe_start_time"];
         names.map(|name| {
@@ -634,10 +445,11 @@ fn a_drain_is_safe_to_end_once_no_lock_is_held() {
             line.rsplit(' ').next().expect("a value").to_owned()
         })
     };
+    const WALL_S: &str = "1795284000";
     let mut engine = engine();
-    assert_eq!(metrics(&engine, false), ["2.5", "0", "2.5"]);
-    assert_eq!(metrics(&engine, true), ["2.5", "0", "2.5"]);
+    assert_eq!(metrics(&engine, false), [WALL_S, "0", WALL_S]);
+    assert_eq!(metrics(&engine, true), [WALL_S, "0", WALL_S]);
     (0..6).for_each(|slot| engine.disconnect(client(slot), at_ms(550)));
-    assert_eq!(metrics(&engine, true), ["2.5", "1", "0"]);
-    assert_eq!(metrics(&engine, false), ["2.5", "0", "2.5"]);
+    assert_eq!(metrics(&engine, true), [WALL_S, "1", "0"]);
+    assert_eq!(metrics(&engine, false), [WALL_S, "0", WALL_S]);
 }

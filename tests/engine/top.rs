@@ -1,6 +1,6 @@
 //! `STATS TOP` under load: what it counts is right, and it says when it estimates.
 
-use crate::reports::{START, client, figures, new_engine, view};
+use crate::reports::{START, client, new_engine, view};
 use crate::support::random::Random;
 use poolcounterd::engine::windows::Counted;
 use poolcounterd::engine::{Engine, Time};
@@ -178,8 +178,8 @@ fn metrics_say_whether_the_hot_keys_are_sampled() {
     let mut engine = new_engine();
     pair(&mut engine, 1, "k", at_s(1));
     let sampled = |engine: &mut Engine, now: Time| {
-        let (top, figures) = (minute(engine, now), figures());
-        let view = view(engine, &figures, now, false);
+        let top = minute(engine, now);
+        let view = view(engine, now, false);
         let text = prometheus::metrics(&view, &Survey::new(now), Some((&top, 5)));
         let name = "poolcounter_hot_key_sampled_one_in ";
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
