@@ -5,6 +5,13 @@
 //! The others are [`report`]s: the server gives them a [`View`], and some a [`Survey`],
 //! which walks all keys or all connections in steps.
 
+/// Appends a line. Writing to a `String` never fails.
+macro_rules! line {
+    ($text:expr, $($format:tt)+) => {
+        writeln!($text, $($format)+).expect("a String")
+    };
+}
+
 pub mod exporter;
 mod exposition;
 pub mod figures;
@@ -20,7 +27,7 @@ use crate::engine::{Engine, Time};
 use crate::protocol::Query;
 pub use shown::{Peers, ROWS_MAX, View};
 use shown::{Seconds, Uptime};
-use std::fmt::{self, Display, Formatter};
+use std::fmt::Write as _;
 use survey::{Survey, Wants};
 
 /// The answer to `STATS`, if it needs no view.
@@ -38,7 +45,7 @@ pub enum Answer {
 pub fn stats(query: &Query, engine: &Engine, now: Time) -> Answer {
     let uptime = Uptime(now.ns_since(engine.started()));
     let text = match query {
-        Query::Full => Full { engine, uptime }.to_string(),
+        Query::Full => full(engine, uptime),
         Query::Uptime => format!("uptime: {uptime}\n"),
         Query::Counter(name) => match Counters::ALL.iter().find(|counter| counter.name == name) {
             Some(counter) => format!("{name}: {}\n", (counter.get)(&engine.counters)),
@@ -80,23 +87,15 @@ pub fn report(query: &Query, view: &View, survey: &Survey, top: Option<&Counted>
     text
 }
 
-struct Full<'a> {
-    engine: &'a Engine,
-    uptime: Uptime,
-}
-
-impl Display for Full<'_> {
-    /// Existing scrapers expect this order and wording, and wait for the blank line
-    /// at the end.
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "uptime: {}", self.uptime)?;
-        let (counters, times) = (&self.engine.counters, self.engine.times());
-        for line in Times::LINES {
-            writeln!(f, "{}: {}", line.label, Seconds((line.ns)(counters, times)))?;
-        }
-        for counter in &Counters::ALL[..COUNTERS_IN_FULL] {
-            writeln!(f, "{}: {}", counter.name, (counter.get)(counters))?;
-        }
-        writeln!(f)
+/// Existing scrapers expect this order and wording, and wait for the blank line at the end.
+fn full(engine: &Engine, uptime: Uptime) -> String {
+    let mut text = format!("uptime: {uptime}\n");
+    let (counters, times) = (&engine.counters, engine.times());
+    for line in Times::LINES {
+        line!(text, "{}: {}", line.label, Seconds((line.ns)(counters, times)));
     }
+    for counter in &Counters::ALL[..COUNTERS_IN_FULL] {
+        line!(text, "{}: {}", counter.name, (counter.get)(counters));
+    }
+    text + "\n"
 }

@@ -2,54 +2,38 @@
 //! of the C daemon, so that their dashboards and alerts keep working. Prometheus
 //! advises against such names today: [`super::prometheus`] has others.
 
-use super::exposition::{Exposition, Type, seconds};
+use super::exposition::{COUNTER, Exposition, GAUGE, seconds, type_of};
 use super::shown::View;
-use crate::engine::statistics::{Counters, Times};
+use crate::engine::statistics::{COUNTERS_IN_FULL, Counters, Kind};
 
-/// A sum of time, and its sentence.
-type TimeOf = (&'static str, &'static str, fn(&Times) -> u128);
-
-const TIMES: [TimeOf; 4] = [
-    ("total_processing_time_seconds", "Time for which locks were held.", |t| t.processing_ns),
-    ("total_gained_time_seconds", "Work saved by waiting for another client's.", |t| t.gained_ns),
-    ("total_excl_wait_time_seconds", "Waits of ACQ4ME for locks.", |t| t.waiting_for_me_ns),
-    ("total_shared_wait_time_seconds", "Waits of ACQ4ANY for locks.", |t| t.waiting_for_anyone_ns),
-];
-
-/// Under the names of `STATS FULL`.
-const COUNTERS: [&str; 7] = [
-    "total_acquired",
-    "total_releases",
-    "connect_errors",
-    "full_queues",
-    "lock_mismatch",
-    "release_mismatch",
-    "processed_count",
-];
-
-const GAUGES: [&str; 3] = ["hashtable_entries", "processing_workers", "waiting_workers"];
+/// What `STATS FULL` counts and the exporters do not have.
+const LEFT_OUT: [&str; 2] = ["failed_sends", "lock_while_waiting"];
 
 /// The text.
 pub fn metrics(view: &View) -> String {
     let mut text = Exposition::default();
     let (counters, times) = (&view.engine.counters, view.engine.times());
-    for (name, help, ns) in TIMES {
-        let name = format!("poolcounter_{name}");
-        text.single(&name, Type::Counter, help, seconds(ns(times)));
+    for (name, ns, help) in [
+        ("processing", times.processing_ns, "Time for which locks were held."),
+        ("gained", times.gained_ns, "Work saved by waiting for another client's."),
+        ("excl_wait", times.waiting_for_me_ns, "Waits of ACQ4ME for locks."),
+        ("shared_wait", times.waiting_for_anyone_ns, "Waits of ACQ4ANY for locks."),
+    ] {
+        let name = format!("poolcounter_total_{name}_time_seconds");
+        text.single(&name, COUNTER, help, seconds(ns));
     }
-    for (names, kind) in [(&COUNTERS[..], Type::Counter), (&GAUGES, Type::Gauge)] {
-        for counter in Counters::ALL.iter().filter(|counter| names.contains(&counter.name)) {
-            let name = format!("poolcounter_{}", counter.name);
-            text.single(&name, kind, counter.help, (counter.get)(counters));
+    for kind in [Kind::Total, Kind::Gauge] {
+        for counter in &Counters::ALL[..COUNTERS_IN_FULL] {
+            if counter.kind == kind && !LEFT_OUT.contains(&counter.name) {
+                let name = format!("poolcounter_{}", counter.name);
+                text.single(&name, type_of(kind), counter.help, (counter.get)(counters));
+            }
         }
     }
     let average_ns = times.processing_ns.checked_div(counters.processed_count.into());
-    text.single(
-        "poolcounter_avg_processing_time_seconds",
-        Type::Gauge,
-        "Time for which a lock was held, on average.",
-        seconds(average_ns.unwrap_or(0)),
-    );
-    text.single("poolcounter_up", Type::Gauge, "Whether the daemon answers.", 1);
+    let name = "poolcounter_avg_processing_time_seconds";
+    let help = "Time for which a lock was held, on average.";
+    text.single(name, GAUGE, help, seconds(average_ns.unwrap_or(0)));
+    text.single("poolcounter_up", GAUGE, "Whether the daemon answers.", 1);
     text.into_text()
 }

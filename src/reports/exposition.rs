@@ -2,18 +2,20 @@
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use crate::engine::histogram::{Histogram, Scale};
+use crate::engine::statistics::Kind;
 use std::fmt::{Display, Write as _};
 
 /// The text so far.
 #[derive(Debug, Default)]
 pub(super) struct Exposition(String);
 
-/// The type of a metric.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Type {
-    Counter,
-    Gauge,
-    Histogram,
+/// The types of metrics.
+pub(super) const COUNTER: &str = "counter";
+pub(super) const GAUGE: &str = "gauge";
+pub(super) const HISTOGRAM: &str = "histogram";
+
+pub(super) fn type_of(kind: Kind) -> &'static str {
+    if kind == Kind::Total { COUNTER } else { GAUGE }
 }
 
 impl Exposition {
@@ -22,18 +24,13 @@ impl Exposition {
     }
 
     /// Begins a metric; its samples follow.
-    pub(super) fn metric(&mut self, name: &str, kind: Type, help: &str) {
-        let kind = match kind {
-            Type::Counter => "counter",
-            Type::Gauge => "gauge",
-            Type::Histogram => "histogram",
-        };
+    pub(super) fn metric(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
     /// A metric with one sample.
-    pub(super) fn single(&mut self, name: &str, kind: Type, help: &str, value: impl Display) {
+    pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.metric(name, kind, help);
         self.sample(name, &[], value);
     }

@@ -1,5 +1,7 @@
 //! What the server knows and reports show: plain data, which the server fills.
 
+use serde::Serialize;
+
 /// What the server knows.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
@@ -15,11 +17,11 @@ pub struct Figures {
     pub process: Process,
 }
 
-/// The process, as the kernel knows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The process, as the kernel knows it; 0 if it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Process {
-    /// User and system time, in nanoseconds.
-    pub cpu_ns: u64,
+    /// User and system time.
+    pub cpu_s: f64,
     /// Memory in use.
     pub resident_bytes: u64,
     /// Address space.

@@ -2,9 +2,10 @@
 //! describes it. The types derive serde; the server writes them.
 
 use super::exposition::seconds;
+use super::figures::Process;
 use super::lists::{name_of, word};
-use super::shown::{View, WallTime};
-use super::survey::Survey;
+use super::shown::{View, iso_8601};
+use super::survey::{Address, Survey};
 use crate::engine::Time;
 use crate::engine::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};
 use crate::engine::measures::{Measured, Measures};
@@ -22,56 +23,89 @@ const ROWS: usize = 20;
 /// How many rows each ranking of [`Top`] has: there are eight.
 const TOP_ROWS: usize = 10;
 
-/// Everything. Times are in seconds.
+/// Times are in seconds; moments are in ISO 8601 on the wall clock (UTC).
+///
+/// A `kind` is `me` (`ACQ4ME`) or `anyone` (`ACQ4ANY`). In a `key`, other bytes than printable
+/// ASCII, and the backslash, are `\xNN`; it is cut at 128 bytes, which `\...` at its end shows. An
+/// `address` is an IP address, with a port if it is of one connection; `unix`; `others`, for those
+/// that are not counted apart; or `unknown`, if the client had left before anybody asked. Under
+/// `--private` both are `hidden`.
+///
+/// Later versions may add members; they do not change or remove any.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// Of the daemon.
     version: &'static str,
     time: String,
+    /// When the daemon was started. Hot restarts keep it, and so does a wall clock that is set.
     started: String,
+    /// Since the daemon was started, hot restarts included.
     uptime_s: f64,
+    /// New clients are refused.
     draining: bool,
+    /// Clients that are connected.
     connections: usize,
+    /// The whole-number statistics, under the names of `STATS`.
     counters: BTreeMap<&'static str, u64>,
+    /// The times of `STATS FULL`: sums, and the average of processing.
     times_s: BTreeMap<&'static str, f64>,
+    /// How long clients waited, without those that got an answer at once.
     waits: Vec<Measurement>,
+    /// How long locks were held, without those that are held now.
     holds: Vec<Measurement>,
+    /// Answers by command.
     replies: Vec<Replies>,
     hot_restarts: Restarts,
+    /// Turns of the loop.
     turns: Turns,
     process: Process,
     oldest_hold_s: Option<f64>,
     oldest_wait_s: Option<f64>,
+    /// For how many keys somebody waits.
     keys_waited_for: u64,
+    /// The keys with the most waiters, at most 20.
     keys: Vec<Key>,
+    /// The oldest hold of each key, those of the keys held for longest first, at most 20.
     oldest_holds: Vec<OldHold>,
+    /// From how many addresses clients are connected; of more than 10,000, one may count twice.
     addresses: usize,
+    /// The addresses with the most connections, at most 20; then `others`, if there are more
+    /// than 10,000.
     clients: Vec<Client>,
+    /// What was asked for most.
     top: TopLists,
+    /// What `--slow` says; null without it.
     slow_over_s: Option<f64>,
+    /// How many holds and waits `STATS SLOW` has.
     slow_kept: usize,
+    /// The last holds and waits over `--slow`, the newest first, at most 20.
     slow: Vec<Slow>,
 }
 
 #[derive(Debug, Serialize)]
 struct Measurement {
     kind: &'static str,
+    /// `locked`, `done`, `timeout`, `cancelled`, `released`, `disconnected` or `expired`.
     outcome: &'static str,
     #[serde(flatten)]
     values: Values,
 }
 
-/// A histogram. `buckets` has a count more than `bounds`, for larger values.
 #[derive(Debug, Serialize)]
 struct Values {
     count: u64,
     sum: f64,
+    /// The largest value of each bucket; the last bucket has none.
     bounds: Vec<f64>,
+    /// One more than bounds; not cumulative.
     buckets: Vec<u64>,
 }
 
 #[derive(Debug, Serialize)]
 struct Replies {
+    /// `ACQ4ME`, `ACQ4ANY`, `RELEASE`, `STATS` or `other`.
     command: &'static str,
+    /// The line, or `text` for statistics.
     answer: &'static str,
     count: u64,
 }
@@ -80,6 +114,7 @@ struct Replies {
 struct Restarts {
     done: u64,
     refused: u64,
+    /// All of them together.
     pause_s: f64,
     last_pause_s: f64,
 }
@@ -91,19 +126,12 @@ struct Turns {
 }
 
 #[derive(Debug, Serialize)]
-struct Process {
-    cpu_s: f64,
-    resident_bytes: u64,
-    virtual_bytes: u64,
-    open_descriptors: u64,
-    descriptors_max: u64,
-}
-
-#[derive(Debug, Serialize)]
 struct Key {
     key: String,
     holders: usize,
+    /// Clients that wait after `ACQ4ME`.
     for_me: usize,
+    /// Clients that wait after `ACQ4ANY`.
     for_anyone: usize,
     oldest_hold_s: f64,
     oldest_wait_s: Option<f64>,
@@ -114,7 +142,9 @@ struct OldHold {
     key: String,
     held_s: f64,
     kind: &'static str,
+    /// How many wait for the key.
     waiters: usize,
+    /// The number of the holder's connection in the log.
     client: u32,
     address: String,
 }
@@ -122,9 +152,8 @@ struct OldHold {
 #[derive(Debug, Serialize)]
 struct Client {
     address: String,
-    connections: u64,
-    holds: u64,
-    waits: u64,
+    #[serde(flatten)]
+    row: Address,
 }
 
 #[derive(Debug, Serialize)]
@@ -139,19 +168,27 @@ struct TopOf {
     hour: Top,
 }
 
+/// The last full minute. For an hour, the full minutes of the current hour once it has ten, and
+/// the previous hour until then. Before the first is full, the time so far.
 #[derive(Debug, Serialize)]
 struct Top {
     from: String,
     to: String,
+    /// At times, only one request in this many was followed; 1 if every request was.
     sampled_one_in: u64,
+    /// At most 10.
     by_requests: Vec<TopRow>,
+    /// At most 10.
     by_time: Vec<TopRow>,
 }
 
 #[derive(Debug, Serialize)]
 struct TopRow {
+    /// A key or an address.
     name: String,
+    /// Requests, or seconds waited and held.
     count: f64,
+    /// By how much the count may be too high.
     error: f64,
     requests: u64,
     acquired: u64,
@@ -165,10 +202,12 @@ struct TopRow {
 #[derive(Debug, Serialize)]
 struct Slow {
     time: String,
+    /// `hold` or `wait`.
     what: &'static str,
     kind: &'static str,
     outcome: &'static str,
     took_s: f64,
+    /// The number of its connection in the log.
     client: u32,
     address: String,
     key: String,
@@ -189,10 +228,14 @@ pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
     let counters = Counters::ALL.iter().map(|c| (c.name, (c.get)(&engine.counters)));
     let replies = engine.measures.replies.iter();
     let restarts = &engine.measures.restarts;
+    let top_of = |subject, [minute, hour]: &[Counted; 2]| TopOf {
+        minute: top(view, subject, minute),
+        hour: top(view, subject, hour),
+    };
     Report {
         version: figures.version,
-        time: view.wall(view.now).to_string(),
-        started: WallTime(figures.started_wall_ns).to_string(),
+        time: view.wall(view.now),
+        started: iso_8601(figures.started_wall_ns),
         uptime_s: age_s(engine.started()),
         draining: figures.is_draining,
         connections: figures.connections,
@@ -213,7 +256,7 @@ pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
             seconds: values(&engine.measures.turns.times, &TURN_TIMES, 1e9),
             events: values(&engine.measures.turns.events, &TURN_EVENTS, 1.0),
         },
-        process: process(view),
+        process: figures.process,
         oldest_hold_s: survey.oldest_hold.map(age_s),
         oldest_wait_s: survey.oldest_wait.map(age_s),
         keys_waited_for: survey.keys_waited_for,
@@ -222,8 +265,8 @@ pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
         addresses: survey.addresses().addresses,
         clients: clients(view, survey),
         top: TopLists {
-            keys: top_of(view, Subject::Keys, &tops.keys),
-            clients: top_of(view, Subject::Clients, &tops.clients),
+            keys: top_of(Subject::Keys, &tops.keys),
+            clients: top_of(Subject::Clients, &tops.clients),
         },
         slow_over_s: engine.watch.slow_ns().map(seconds),
         slow_kept: engine.watch.slow_log().len(),
@@ -266,17 +309,6 @@ fn values(histogram: &Histogram, scale: &Scale, per_unit: f64) -> Values {
     }
 }
 
-fn process(view: &View) -> Process {
-    let process = &view.figures.process;
-    Process {
-        cpu_s: seconds(process.cpu_ns),
-        resident_bytes: process.resident_bytes,
-        virtual_bytes: process.virtual_bytes,
-        open_descriptors: process.open_descriptors,
-        descriptors_max: process.descriptors_max,
-    }
-}
-
 fn keys(view: &View, survey: &Survey) -> Vec<Key> {
     let rows = survey.keys().into_iter().take(ROWS);
     let key = |row: &super::survey::Row| Key {
@@ -303,25 +335,16 @@ fn old_hold(view: &View, hold: &super::survey::OldHold) -> OldHold {
 
 fn clients(view: &View, survey: &Survey) -> Vec<Client> {
     let all = survey.addresses();
-    let client = |address: String, row: &super::survey::Address| Client {
-        address,
-        connections: row.connections,
-        holds: row.holds,
-        waits: row.waits,
-    };
     let rows = all.rows.iter().take(ROWS);
-    let rows = rows.map(|(address, row)| client(view.address(address), row));
-    rows.chain(all.others.iter().map(|row| client("others".to_owned(), row))).collect()
-}
-
-fn top_of(view: &View, subject: Subject, [minute, hour]: &[Counted; 2]) -> TopOf {
-    TopOf { minute: top(view, subject, minute), hour: top(view, subject, hour) }
+    let rows = rows.map(|(address, row)| Client { address: view.address(address), row: *row });
+    let others = all.others.map(|row| Client { address: "others".to_owned(), row });
+    rows.chain(others).collect()
 }
 
 fn top(view: &View, subject: Subject, counted: &Counted) -> Top {
     Top {
-        from: view.wall(counted.began).to_string(),
-        to: view.wall(counted.ended).to_string(),
+        from: view.wall(counted.began),
+        to: view.wall(counted.ended),
         sampled_one_in: counted.sampled_one_in(),
         by_requests: top_rows(view, subject, &counted.by_requests, 1.0),
         by_time: top_rows(view, subject, &counted.by_time, 1e9),
@@ -349,7 +372,7 @@ fn top_rows(view: &View, subject: Subject, ranking: &[Ranked], per_unit: f64) ->
 fn slow(view: &View, entry: &SlowEntry) -> Slow {
     let slow = &entry.slow;
     Slow {
-        time: view.wall(slow.at).to_string(),
+        time: view.wall(slow.at),
         what: if slow.outcome.is_of_hold() { "hold" } else { "wait" },
         kind: word(if slow.for_anyone { Mode::ForAnyone } else { Mode::ForMe }),
         outcome: slow.outcome.word(),

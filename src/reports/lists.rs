@@ -21,13 +21,6 @@ const TOP_ROWS: usize = 20;
 /// A client that waits for so long means for ever.
 const UNLIMITED_NS: u64 = UNLIMITED as u64 * 1_000_000_000;
 
-/// Appends a line. Writing to a `String` never fails.
-macro_rules! line {
-    ($text:expr, $($format:tt)+) => {
-        writeln!($text, $($format)+).expect("a String")
-    };
-}
-
 fn limited(rows: u32) -> usize {
     (rows as usize).min(ROWS_MAX)
 }

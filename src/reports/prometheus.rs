@@ -1,12 +1,12 @@
 //! `/metrics`: everything for Prometheus, under names as it advises them today.
 //! <https://prometheus.io/docs/practices/naming/>
 
-use super::exposition::{Exposition, Type, seconds};
+use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM, seconds, type_of};
 use super::shown::View;
 use super::survey::Survey;
 use crate::engine::histogram::{LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use crate::engine::measures::{Measured, Measures};
-use crate::engine::statistics::{Counter, Counters, Kind, Times};
+use crate::engine::statistics::{Counter, Counters, Times};
 use crate::engine::summary::Ranked;
 use crate::engine::windows::Counted;
 
@@ -49,41 +49,30 @@ fn write_counters(text: &mut Exposition, view: &View) {
             "processed_count" => "poolcounter_processed_total".to_owned(),
             name => format!("poolcounter_{}_total", name.strip_prefix("total_").unwrap_or(name)),
         };
-        let kind = match counter.kind {
-            Kind::Total => Type::Counter,
-            Kind::Gauge => Type::Gauge,
-        };
-        text.single(&name, kind, counter.help, (counter.get)(&view.engine.counters));
+        let value = (counter.get)(&view.engine.counters);
+        text.single(&name, type_of(counter.kind), counter.help, value);
     }
     for time in Times::ALL {
         let name = time.name.strip_suffix("_ns").unwrap_or(time.name);
         let name = format!("poolcounter_{name}_seconds_total");
-        text.single(&name, Type::Counter, time.help, seconds((time.get)(view.engine.times())));
+        text.single(&name, COUNTER, time.help, seconds((time.get)(view.engine.times())));
     }
 }
 
 fn write_measures(text: &mut Exposition, view: &View) {
     let measures = &view.engine.measures;
-    for (name, of, help) in [
-        (
-            "poolcounter_wait_seconds",
-            Measured::Wait,
-            "Waits, by what was asked and how they ended.",
-        ),
-        (
-            "poolcounter_hold_seconds",
-            Measured::Hold,
-            "Holds, by what was asked and how they ended.",
-        ),
+    for (name, of, what) in [
+        ("poolcounter_wait_seconds", Measured::Wait, "Waits"),
+        ("poolcounter_hold_seconds", Measured::Hold, "Holds"),
     ] {
-        text.metric(name, Type::Histogram, help);
+        text.metric(name, HISTOGRAM, &format!("{what}, by what was asked and how they ended."));
         for measure in Measures::ALL.iter().filter(|measure| measure.of == of) {
             let labels = [("kind", measure.kind), ("outcome", measure.outcome)];
             text.histogram(name, &labels, ((measure.get)(measures), &LOCK_TIMES), NS_PER_S);
         }
     }
     let name = "poolcounter_replies_total";
-    text.metric(name, Type::Counter, "Answers to clients, by command.");
+    text.metric(name, COUNTER, "Answers to clients, by command.");
     for (command, answer, count) in measures.replies.iter() {
         text.sample(name, &[("command", command), ("answer", answer)], count);
     }
@@ -95,15 +84,15 @@ fn write_ages(text: &mut Exposition, view: &View, survey: &Survey) {
         ("poolcounter_oldest_hold_seconds", survey.oldest_hold, "Age of the oldest lock."),
         ("poolcounter_oldest_wait_seconds", survey.oldest_wait, "Age of the oldest wait."),
     ] {
-        text.single(name, Type::Gauge, help, since.map_or(0.0, age_s));
+        text.single(name, GAUGE, help, since.map_or(0.0, age_s));
     }
 }
 
 fn write_connections(text: &mut Exposition, view: &View) {
     let open = view.figures.connections;
-    text.single("poolcounter_connections", Type::Gauge, "Connections that are open.", open);
+    text.single("poolcounter_connections", GAUGE, "Connections that are open.", open);
     let name = "poolcounter_ended_connections_total";
-    text.metric(name, Type::Counter, "Connections that are no longer open, by fate.");
+    text.metric(name, COUNTER, "Connections that are no longer open, by fate.");
     for (counter, fate) in FATES {
         let counter = Counters::ALL.iter().find(|other| other.name == counter);
         let count = counter.map_or(0, |counter| (counter.get)(&view.engine.counters));
@@ -115,39 +104,29 @@ fn write_daemon(text: &mut Exposition, view: &View) {
     let figures = view.figures;
     let uptime_s = seconds(view.age_ns(view.engine.started()));
     let help = "Since the daemon was started, hot restarts included.";
-    text.single("poolcounter_uptime_seconds", Type::Gauge, help, uptime_s);
+    text.single("poolcounter_uptime_seconds", GAUGE, help, uptime_s);
     let help = "Whether new clients are refused.";
-    text.single("poolcounter_draining", Type::Gauge, help, u8::from(figures.is_draining));
+    text.single("poolcounter_draining", GAUGE, help, u8::from(figures.is_draining));
     let restarts = &view.engine.measures.restarts;
     let name = "poolcounter_hot_restarts_total";
-    text.metric(name, Type::Counter, "Hot restarts, by result.");
+    text.metric(name, COUNTER, "Hot restarts, by result.");
     text.sample(name, &[("result", "done")], restarts.done);
     text.sample(name, &[("result", "refused")], restarts.refused);
-    for (name, kind, ns, help) in [
-        (
-            "poolcounter_hot_restart_pause_seconds_total",
-            Type::Counter,
-            restarts.pause_ns,
-            "For how long hot restarts stopped the daemon.",
-        ),
-        (
-            "poolcounter_last_hot_restart_pause_seconds",
-            Type::Gauge,
-            restarts.last_pause_ns,
-            "For how long the last hot restart stopped the daemon.",
-        ),
-    ] {
-        text.single(name, kind, help, seconds(ns));
-    }
+    let name = "poolcounter_hot_restart_pause_seconds_total";
+    let help = "For how long hot restarts stopped the daemon.";
+    text.single(name, COUNTER, help, seconds(restarts.pause_ns));
+    let name = "poolcounter_last_hot_restart_pause_seconds";
+    let help = "For how long the last hot restart stopped the daemon.";
+    text.single(name, GAUGE, help, seconds(restarts.last_pause_ns));
     let turns = &view.engine.measures.turns;
     let name = "poolcounter_turn_seconds";
-    text.metric(name, Type::Histogram, "Turns of the loop, without the wait for events.");
+    text.metric(name, HISTOGRAM, "Turns of the loop, without the wait for events.");
     text.histogram(name, &[], (&turns.times, &TURN_TIMES), NS_PER_S);
     let name = "poolcounter_turn_events";
-    text.metric(name, Type::Histogram, "Events that a turn of the loop handled.");
+    text.metric(name, HISTOGRAM, "Events that a turn of the loop handled.");
     text.histogram(name, &[], (&turns.events, &TURN_EVENTS), 1.0);
     let name = "poolcounter_build_info";
-    text.metric(name, Type::Gauge, "The version of the daemon; the value is 1.");
+    text.metric(name, GAUGE, "The version of the daemon; the value is 1.");
     text.sample(name, &[("version", figures.version)], 1);
 }
 
@@ -156,10 +135,10 @@ fn write_daemon(text: &mut Exposition, view: &View) {
 fn write_safety(text: &mut Exposition, view: &View) {
     let is_safe = view.figures.is_draining && view.engine.counters.processing_workers == 0;
     let help = "Whether it drains and no lock is held: its end loses none.";
-    text.single("poolcounter_safe_to_end", Type::Gauge, help, u8::from(is_safe));
+    text.single("poolcounter_safe_to_end", GAUGE, help, u8::from(is_safe));
     let help = "process_start_time_seconds, but 0 while poolcounter_safe_to_end is 1.";
     let start_s = if is_safe { 0.0 } else { started_s(view) };
-    text.single("poolcounter_unsafe_start_time_seconds", Type::Gauge, help, start_s);
+    text.single("poolcounter_unsafe_start_time_seconds", GAUGE, help, start_s);
 }
 
 fn started_s(view: &View) -> f64 {
@@ -169,41 +148,16 @@ fn started_s(view: &View) -> f64 {
 /// Under the names that all exporters use.
 fn write_process(text: &mut Exposition, view: &View) {
     let process = &view.figures.process;
-    for (name, kind, value, help) in [
-        (
-            "process_cpu_seconds_total",
-            Type::Counter,
-            seconds(process.cpu_ns),
-            "User and system time.",
-        ),
-        (
-            "process_resident_memory_bytes",
-            Type::Gauge,
-            process.resident_bytes as f64,
-            "Memory in use.",
-        ),
-        (
-            "process_virtual_memory_bytes",
-            Type::Gauge,
-            process.virtual_bytes as f64,
-            "Address space.",
-        ),
-        ("process_open_fds", Type::Gauge, process.open_descriptors as f64, "Open descriptors."),
-        (
-            "process_max_fds",
-            Type::Gauge,
-            process.descriptors_max as f64,
-            "How many descriptors the process may have.",
-        ),
-        (
-            "process_start_time_seconds",
-            Type::Gauge,
-            started_s(view),
-            "When the daemon was started, in seconds since 1970.",
-        ),
-    ] {
-        text.single(name, kind, help, value);
-    }
+    let help = "User and system time.";
+    text.single("process_cpu_seconds_total", COUNTER, help, process.cpu_s);
+    let mut gauge = |name, help, value: f64| text.single(name, GAUGE, help, value);
+    gauge("process_resident_memory_bytes", "Memory in use.", process.resident_bytes as f64);
+    gauge("process_virtual_memory_bytes", "Address space.", process.virtual_bytes as f64);
+    gauge("process_open_fds", "Open descriptors.", process.open_descriptors as f64);
+    let help = "How many descriptors the process may have.";
+    gauge("process_max_fds", help, process.descriptors_max as f64);
+    let help = "When the daemon was started, in seconds since 1970.";
+    gauge("process_start_time_seconds", help, started_s(view));
 }
 
 /// Nothing if keys are not shown: all would be one series.
@@ -214,17 +168,17 @@ fn write_top(text: &mut Exposition, view: &View, top: &Counted, rows: usize) {
     let name = "poolcounter_hot_key_sampled_one_in";
     let help =
         "One request in so many was followed, at times of the last full minute; 1 if all were.";
-    text.single(name, Type::Gauge, help, top.sampled_one_in());
+    text.single(name, GAUGE, help, top.sampled_one_in());
     let name = "poolcounter_hot_key_requests";
     let help = "Requests in the last full minute, of the keys that had most; of sampled ones, an estimate.";
-    text.metric(name, Type::Gauge, help);
+    text.metric(name, GAUGE, help);
     for (key, count) in by_label(view, &top.by_requests, rows) {
         text.sample(name, &[("key", &key)], count);
     }
     let name = "poolcounter_hot_key_seconds";
     let help = "Time waited and held that ended in the last full minute, of the keys that had most; of \
         sampled requests, an estimate.";
-    text.metric(name, Type::Gauge, help);
+    text.metric(name, GAUGE, help);
     for (key, count) in by_label(view, &top.by_time, rows) {
         text.sample(name, &[("key", &key)], seconds(count));
     }

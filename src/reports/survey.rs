@@ -6,6 +6,7 @@ use super::shown::{KEY_BYTES_MAX, ROWS_MAX};
 use crate::engine::view::{LockView, PoolView};
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::Mode;
+use serde::Serialize;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -110,7 +111,7 @@ pub(super) struct OldHold {
 }
 
 /// The connections from one address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Address {
     pub(super) connections: u64,
     pub(super) holds: u64,

@@ -9,7 +9,7 @@ use crate::reports::figures::Process;
 pub(super) fn read() -> Process {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
     Process {
-        cpu_ns: clock::cpu_ns(),
+        cpu_s: clock::cpu_ns() as f64 / 1e9,
         resident_bytes: bytes_of("VmRSS:", &status),
         virtual_bytes: bytes_of("VmSize:", &status),
         open_descriptors: descriptors_open().unwrap_or(0) as u64,

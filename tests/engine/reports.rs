@@ -73,7 +73,7 @@ static FIGURES: Figures = Figures {
     is_draining: false,
     started_wall_ns: WALL_NS,
     process: Process {
-        cpu_ns: 1_500_000_000,
+        cpu_s: 1.5,
         resident_bytes: 4_096,
         virtual_bytes: 8_192,
         open_descriptors: 9,
