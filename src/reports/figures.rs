@@ -19,6 +19,7 @@ pub struct Figures {
 
 /// The process, as the kernel knows it; 0 if it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Process {
     /// User and system time.
     pub cpu_s: f64,

@@ -1,5 +1,5 @@
 //! `STATS JSON` and `/stats.json`: everything, for machines. `docs/stats.schema.json`
-//! describes it. The types derive serde; the server writes them.
+//! derives from these types, comments included. The server writes them.
 
 use super::exposition::seconds;
 use super::figures::Process;
@@ -33,6 +33,8 @@ const TOP_ROWS: usize = 10;
 ///
 /// Later versions may add members; they do not change or remove any.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(title = "poolcounterd: STATS JSON and /stats.json"))]
 pub struct Report {
     /// Of the daemon.
     version: &'static str,
@@ -83,6 +85,7 @@ pub struct Report {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Measurement {
     kind: &'static str,
     /// `locked`, `done`, `timeout`, `cancelled`, `released`, `disconnected` or `expired`.
@@ -92,6 +95,7 @@ struct Measurement {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Values {
     count: u64,
     sum: f64,
@@ -102,6 +106,7 @@ struct Values {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Replies {
     /// `ACQ4ME`, `ACQ4ANY`, `RELEASE`, `STATS` or `other`.
     command: &'static str,
@@ -111,6 +116,7 @@ struct Replies {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Restarts {
     done: u64,
     refused: u64,
@@ -120,12 +126,14 @@ struct Restarts {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Turns {
     seconds: Values,
     events: Values,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Key {
     key: String,
     holders: usize,
@@ -138,6 +146,7 @@ struct Key {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct OldHold {
     key: String,
     held_s: f64,
@@ -150,6 +159,7 @@ struct OldHold {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Client {
     address: String,
     #[serde(flatten)]
@@ -157,12 +167,14 @@ struct Client {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct TopLists {
     keys: TopOf,
     clients: TopOf,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct TopOf {
     minute: Top,
     hour: Top,
@@ -171,6 +183,7 @@ struct TopOf {
 /// The last full minute. For an hour, the full minutes of the current hour once it has ten, and
 /// the previous hour until then. Before the first is full, the time so far.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Top {
     from: String,
     to: String,
@@ -183,6 +196,7 @@ struct Top {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct TopRow {
     /// A key or an address.
     name: String,
@@ -200,6 +214,7 @@ struct TopRow {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Slow {
     time: String,
     /// `hold` or `wait`.
@@ -381,4 +396,17 @@ fn slow(view: &View, entry: &SlowEntry) -> Slow {
         address: view.address(&entry.peer),
         key: view.key(&slow.key),
     }
+}
+
+#[cfg(test)]
+#[test]
+fn the_schema_is_that_of_the_types() {
+    let schema = schemars::schema_for!(Report);
+    let schema = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/stats.schema.json");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &schema).expect("write the schema");
+    }
+    let committed = std::fs::read_to_string(path).expect("docs/stats.schema.json");
+    assert!(committed == schema, "UPDATE=1 cargo test --lib the_schema");
 }

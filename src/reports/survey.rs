@@ -112,6 +112,7 @@ pub(super) struct OldHold {
 
 /// The connections from one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Address {
     pub(super) connections: u64,
     pub(super) holds: u64,

@@ -5,7 +5,6 @@ mod against_model;
 mod explore;
 mod fuzz_seeds;
 mod reports;
-mod schema;
 mod shrink;
 mod simulation;
 mod snapshot_property;

@@ -1,6 +1,5 @@
 //! Reports as pure functions of an engine: no socket, no clock.
 
-use crate::schema;
 use poolcounterd::engine::summary::NAME_BYTES_MAX;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
@@ -351,27 +350,6 @@ fn long_keys_are_counted_apart_and_shown_cut() {
     // Two by requests, two by time.
     assert_eq!(rows.count(), 4, "{text}");
     assert!(key_text(&[b'k'; 129]).len() == 129);
-}
-
-#[test]
-fn json_is_as_its_schema_says() {
-    let schema = schema::read("docs/stats.schema.json");
-    let (mut crowded, survey_of_crowd) = crowded();
-    let mut busy = engine();
-    busy.watch.set_slow(Some(1));
-    busy.release(client(0), at_ms(2_000));
-    let empty = new_engine();
-    for (engine, survey) in [
-        (&mut crowded, survey_of_crowd),
-        (&mut busy, Survey::new(START)),
-        (&mut empty.clone(), Survey::new(START)),
-    ] {
-        let now = START.plus_seconds(9_000_000);
-        let tops = tops(engine, now);
-        let report = json::report(&view(engine, now, false), &survey, &tops);
-        let text = serde_json::to_string(&report).expect("JSON");
-        schema.check(&serde_json::from_str(&text).expect("JSON"));
-    }
 }
 
 #[test]
