@@ -54,6 +54,8 @@
 //! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all
 //! that it is owed at once.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
 pub use poolcounter::protocol;
 
 pub mod engine;

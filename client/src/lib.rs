@@ -71,6 +71,8 @@
 //! the command `poolcounter` too. Without features, only [`protocol`] is left, which names
 //! no I/O and no clock.
 
+#![warn(clippy::disallowed_types)]
+
 pub mod protocol;
 
 #[cfg(feature = "client")]

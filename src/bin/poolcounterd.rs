@@ -1,5 +1,7 @@
 //! The daemon's executable: reads the command line and serves.
 
+#![warn(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use clap::Parser;
 use poolcounter::uptime::{places, uptime};
 use poolcounter::{ServerName, control_socket};

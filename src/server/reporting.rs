@@ -2,6 +2,7 @@
 //! each turn of the loop does a few steps, so that neither many keys nor many requests
 //! hold it up. Requests that come during a survey wait for the next one, which serves
 //! all of them. Operators and HTTP have a queue of their own, which comes first.
+#![allow(clippy::disallowed_methods)]
 
 use super::asking::{Ask, Asker};
 use super::clients::Clients;

@@ -2,7 +2,7 @@
 //! stands above those it names, so there is no circle; an arrow that goes up would be
 //! marked with `^`. `UPDATE=1 cargo test --test house map` draws it again.
 
-use crate::source::{NamePath, SOURCES, all_source_files, paths_of, tokens_of, top, without_tests};
+use crate::source::{NamePath, SOURCES, all_source_files, paths_in, top};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -46,8 +46,7 @@ fn graph_of_sources() -> Graph {
         let Some(module) = module_of(file) else {
             continue;
         };
-        let tokens = tokens_of(&fs::read_to_string(file).expect("the source can be read"));
-        let paths = paths_of(without_tests(tokens));
+        let paths = paths_in(&fs::read_to_string(file).expect("the source can be read"));
         let mut named: BTreeSet<String> =
             paths.iter().filter_map(|path| resolve(path, &module, &modules)).collect();
         named.remove(&module);
@@ -172,7 +171,7 @@ fn what_a_module_names_is_found() {
         ["engine", "engine::time", "server", "server::sys", "server::snapshot", "protocol"];
     let modules: BTreeSet<String> = modules.map(str::to_owned).into();
     let named = |from: &str, source: &str| -> Vec<String> {
-        let paths = paths_of(without_tests(tokens_of(source)));
+        let paths = paths_in(source);
         paths.iter().filter_map(|path| resolve(path, from, &modules)).collect()
     };
     for (from, source, expected) in [

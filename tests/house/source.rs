@@ -34,21 +34,16 @@ pub(crate) fn source_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// All names in Rust source, with `a::{b, c::d}` as `a::b` and `a::c::d`. Comments and
-/// literals do not count.
+/// All names in Rust source, with `a::{b, c::d}` as `a::b` and `a::c::d`. Comments, literals
+/// and tests do not count.
 pub(crate) fn paths_in(source: &str) -> Vec<NamePath> {
-    paths_of(tokens_of(source))
+    let mut paths = Vec::new();
+    collect_paths(without_tests(tokens_of(source)), &[], &mut paths);
+    paths
 }
 
 pub(crate) fn tokens_of(source: &str) -> TokenStream {
     source.parse().expect("the compiler has accepted it")
-}
-
-/// Like [`paths_in`], for tokens.
-pub(crate) fn paths_of(tokens: TokenStream) -> Vec<NamePath> {
-    let mut paths = Vec::new();
-    collect_paths(tokens, &[], &mut paths);
-    paths
 }
 
 /// `prefix` precedes all of them: the path in front of a list in braces.
