@@ -1,11 +1,30 @@
 //! What the log says: whole lines, who it is about, and how much was left out.
 
-use super::kernel::kernel;
+use super::kernel::{Seen, kernel};
 use super::oracle::{Oracle, Violation};
 use crate::server::logging;
+use std::collections::BTreeMap;
 
 /// So many slow holds and waits of a turn can be logged.
 const SLOW_MAX: usize = 128;
+
+/// Parts of lines that come at most once in ten seconds, unless a hot restart comes between.
+const RARE: [&str; 11] = [
+    "slow: ",
+    "--max-hold: lock on ",
+    "accepting a connection failed: ",
+    "out of descriptors (",
+    "waiting for events failed: ",
+    "a connection could not be watched ",
+    " can't be watched any more ",
+    " does not read its answers ",
+    " is not in --allow",
+    "--max-connections is reached",
+    "--max-connections-per-ip is reached",
+];
+
+/// Ten seconds, less what a turn may take.
+const RARE_NS: u64 = 9_000_000_000;
 
 /// What the log has said so far.
 #[derive(Debug, Default)]
@@ -24,6 +43,12 @@ pub(crate) struct Logged {
     taken_away: Rare,
     /// How many there were of both before this turn.
     before: [usize; 2],
+    /// When it has said something of [`RARE`].
+    said_ns: BTreeMap<&'static str, u64>,
+    /// How many hot restarts there were, and were refused.
+    restarts: u64,
+    /// When it has said last how many clients are left of a drain, at least.
+    left_ns: Option<u64>,
 }
 
 /// Lines of a kind that is logged rarely.
@@ -44,12 +69,39 @@ impl Logged {
     ///
     /// # Errors
     /// It does not.
-    pub(crate) fn follow(&mut self, oracle: &Oracle) -> Result<(), Violation> {
+    pub(crate) fn follow(
+        &mut self,
+        oracle: &Oracle,
+        restarts: u64,
+        draining: Option<usize>,
+    ) -> Result<(), Violation> {
+        let has_restarted = std::mem::replace(&mut self.restarts, restarts) != restarts;
+        if has_restarted {
+            self.said_ns.clear();
+        }
         self.unfinished.extend(kernel(|k| std::mem::take(&mut k.calls.logged)));
+        let now_ns = kernel(|k| k.now_ns);
+        let since_ns = self.left_ns.filter(|_| !has_restarted);
+        self.left_ns = draining.map(|_| since_ns.unwrap_or(now_ns));
         while let Some(end) = self.unfinished.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = self.unfinished.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
-            self.check_line(line.trim_end(), oracle).map_err(|why| format!("{line:?}: {why}"))?;
+            let clients = draining.filter(|_| !self.is_old);
+            let checked = self.check_line(line.trim_end(), oracle);
+            checked
+                .and_then(|()| self.check_left(&line, clients))
+                .map_err(|why| format!("{line:?}: {why}"))?;
+        }
+        // The next image says it at once.
+        let is_excused =
+            kernel(|k| !k.calls.failures.is_empty() || k.calls.seen.contains(&Seen::Executed))
+                || logging::next_deadline().is_some();
+        let stays = draining.is_some_and(|clients| clients > 0) && !is_excused;
+        if stays && self.left_ns.is_some_and(|left_ns| now_ns >= left_ns + 10_000_000_000) {
+            return Err("for ten seconds the log does not say how many are left".to_owned());
+        }
+        if has_restarted {
+            self.said_ns.clear();
         }
         self.is_old = !self.unfinished.is_empty();
         let [slow, taken_away] = self.before;
@@ -72,17 +124,43 @@ impl Logged {
             (self.slow.due, self.taken_away.due) = (None, None);
         } else if let Some((count, kind)) = text.split_once(" more like this were not logged: ") {
             let count = count.parse().map_err(|_| "no number")?;
-            match kind {
-                kind if kind.starts_with("slow: ") => self.slow.hear(count, is_old)?,
-                kind if kind.starts_with("--max-hold: ") => self.taken_away.hear(count, is_old)?,
-                _ => {}
-            }
+            return match kind {
+                kind if kind.starts_with("slow: ") => self.slow.hear(count, is_old),
+                kind if kind.starts_with("--max-hold: ") => self.taken_away.hear(count, is_old),
+                _ => Ok(()),
+            };
         } else if text.starts_with("slow: ") {
             self.slow.check(text, is_old)?;
         } else if let Some(text) = text.strip_prefix("--max-hold: lock on ") {
             self.taken_away.check(text, is_old)?;
             if !is_taken_away(text, oracle) {
                 return Err(format!("nobody lost it, but {:?}", oracle.taken_away));
+            }
+        }
+        // What clients say, and hear, may be like it.
+        if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_rare(line) }
+    }
+
+    /// A drain says how many clients are left, at the end of a turn.
+    fn check_left(&mut self, line: &str, clients: Option<usize>) -> Result<(), Violation> {
+        let left = line.trim_end().split_once(" connections left: ");
+        if left.is_some() || line.contains(" log lines could not be written") {
+            self.left_ns = self.left_ns.map(|_| kernel(|k| k.now_ns));
+        }
+        match (left, clients) {
+            (Some((_, left)), Some(clients)) if left != clients.to_string() => {
+                Err(format!("there are {clients}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_rare(&mut self, line: &str) -> Result<(), Violation> {
+        let now_ns = kernel(|k| k.now_ns);
+        for kind in RARE.into_iter().filter(|kind| line.contains(kind)) {
+            let last_ns = self.said_ns.insert(kind, now_ns);
+            if last_ns.is_some_and(|last_ns| now_ns < last_ns + RARE_NS) {
+                return Err("that was said less than ten seconds ago".to_owned());
             }
         }
         Ok(())

@@ -417,7 +417,10 @@ impl Play {
             self.oracle.settle(client, connection.lines.unhandled())?;
         }
         if self.logs {
-            self.logged.follow(&self.oracle)?;
+            let Server { listeners, clients, engine, .. } = server;
+            let restarts = &engine.measures.restarts;
+            let draining = listeners.is_draining().then(|| clients.len());
+            self.logged.follow(&self.oracle, restarts.done + restarts.refused, draining)?;
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
         let gone = self.oracle.gone(&asked);
