@@ -1,13 +1,9 @@
 //! What the daemon listens on: a cold start, a reload and UNDRAIN agree, and each opens
 //! all wanted listeners or changes nothing.
 
-use crate::support::crowd::full_daemon;
-use crate::support::restart::{
-    ConnectingLoop, Place, Surroundings, refused_restart, restart, wait_until,
-};
+use crate::support::restart::Place;
 use crate::support::{
     Client, DAEMON, PATIENCE, Server, daemon_command, eventually, finish, launched,
-    leave_stale_socket, skip,
 };
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with, sockopt,
@@ -18,7 +14,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A daemon with a control socket, and what it asks.
@@ -105,39 +101,6 @@ pub(crate) fn has_ipv6() -> bool {
     TcpListener::bind("[::1]:0").is_ok()
 }
 
-#[test]
-fn an_address_that_another_one_covers_is_no_error() {
-    for list in ["0.0.0.0,127.0.0.1", "127.0.0.1,127.0.0.1", "127.0.0.1,::ffff:127.0.0.1"] {
-        let daemon = Daemon::start(&["-l", list, "-p", "0"]);
-        let port = daemon.server.address().port().to_string();
-        let answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port]);
-        assert!(answer.starts_with("OK restarted"), "{list}: {answer:?}");
-        let answer = daemon.reload(&["-l", list, "-p", &port]);
-        assert!(answer.starts_with("OK restarted"), "{list}: {answer:?}");
-        Client::connect(([127, 0, 0, 1], daemon.server.address().port()).into()).settle();
-    }
-}
-
-/// As for clients, so for HTTP.
-#[test]
-fn a_wildcard_serves_http_on_a_single_address_too() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
-    let tcp = ["-l", "127.0.0.1", "-p", &daemon.server.address().port().to_string()];
-    let port = quiet_port();
-    let [all, one] = ["0.0.0.0", "127.0.0.1"].map(|ip| format!("{ip}:{port}"));
-    for http in [[&all, &one], [&one, &all]] {
-        let http = ["--http", http[0], "--http", http[1]];
-        let answer = daemon.reload(&[&tcp[..], &http].concat());
-        assert!(answer.starts_with("OK restarted"), "{http:?}: {answer:?}");
-        assert!(is_served(([127, 0, 0, 2], port).into()));
-        assert!(daemon.reload(&tcp).starts_with("OK restarted"));
-        let cold = [&["-l", "127.0.0.1", "-p", "0"][..], &http].concat();
-        let cold = Server::spawn(&mut daemon_command(&cold));
-        assert!(is_served(([127, 0, 0, 2], port).into()));
-        drop(cold);
-    }
-}
-
 /// A cold start would get another port from the kernel.
 #[test]
 fn http_does_not_get_the_port_that_clients_have_by_p_0() {
@@ -149,112 +112,9 @@ fn http_does_not_get_the_port_that_clients_have_by_p_0() {
     daemon.server.connect().settle();
 }
 
-#[test]
-fn ipv4_and_ipv6_are_served_on_however_the_sockets_share_them() {
-    if !has_ipv6() {
-        skip("no IPv6 here");
-        return;
-    }
-    let port = quiet_port();
-    let port_text = port.to_string();
-    let daemon = Daemon::start(&["-l", "::,0.0.0.0", "-p", &port_text]);
-    let addresses: [SocketAddr; 2] =
-        [([127, 0, 0, 1], port).into(), ([0, 0, 0, 0, 0, 0, 0, 1], port).into()];
-    let connecting = addresses.map(ConnectingLoop::start);
-    for list in ["::", "0.0.0.0,::1", "::", "127.0.0.1,::1", "0.0.0.0,::1", "::,0.0.0.0"] {
-        let answer = daemon.reload(&["-l", list, "-p", &port_text]);
-        assert!(answer.starts_with("OK restarted"), "{list}: {answer:?}");
-        addresses.iter().for_each(|&address| Client::connect(address).settle());
-    }
-    connecting.into_iter().for_each(|connecting| assert!(connecting.stop() > 0));
-}
-
-/// The kernel prefers it to a wildcard: closing it would reset the newest clients.
-#[test]
-fn a_socket_whose_address_is_served_still_is_not_closed() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1,127.0.0.2", "-p", "0"]);
-    let port = daemon.server.address().port().to_string();
-    let answer = daemon.reload(&["-l", "0.0.0.0", "-p", &port]);
-    assert!(answer.starts_with("OK restarted"), "{answer:?}");
-    assert_eq!(daemon.server.log.count("no longer listening"), 0);
-    let answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port]);
-    assert!(answer.starts_with("OK restarted"), "{answer:?}");
-    daemon.server.log.wait_for("no longer listening on 127.0.0.2:");
-    daemon.server.log.wait_for("no longer listening on 0.0.0.0:");
-    assert_eq!(daemon.server.log.count("no longer listening"), 2);
-    daemon.server.connect().settle();
-}
-
-/// SO_REUSEPORT, which lets a reload bind beside existing sockets, is off after every
-/// reload: otherwise two daemons could share a port.
-#[test]
-fn no_other_daemon_gets_a_part_of_the_port() {
-    let daemon = Daemon::start(&["-l", "0.0.0.0", "-p", "0"]);
-    let port = daemon.server.address().port().to_string();
-    // Refused: only the first could be bound beside it.
-    let answer = daemon.reload(&["-l", "127.0.0.1,192.0.2.1", "-p", &port]);
-    assert!(answer.starts_with("ERROR refused"), "{answer:?}");
-    let answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port]);
-    assert!(answer.starts_with("OK restarted"), "{answer:?}");
-    let other = Daemon::start(&["-l", "127.0.0.2", "-p", &port]);
-    let answer = other.reload(&["-l", "0.0.0.0", "-p", &port]);
-    assert!(answer.starts_with("ERROR refused: Couldn't bind to 0.0.0.0:"), "{answer:?}");
-    // The old socket too, after a reload that was refused.
-    let answer = daemon.reload(&["-l", "0.0.0.0,192.0.2.1", "-p", &port]);
-    assert!(answer.starts_with("ERROR refused"), "{answer:?}");
-    let answer = other.reload(&["-l", "0.0.0.0", "-p", &port]);
-    assert!(answer.starts_with("ERROR refused: Couldn't bind to 0.0.0.0:"), "{answer:?}");
-}
-
 fn mode_and_group(path: &Path) -> (u32, u32) {
     let meta = std::fs::metadata(path).expect("the socket's file");
     (meta.permissions().mode() & 0o7777, meta.gid())
-}
-
-#[test]
-fn unix_sockets_that_can_not_be_opened_refuse_a_reload() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
-    let port = daemon.server.address().port().to_string();
-    let before = Surroundings::of(daemon.server.pid());
-    let nowhere = daemon.text("missing/x.sock");
-    let long = daemon.text(&"x".repeat(120));
-    let file = daemon.text("file");
-    daemon.place.touch("file");
-    let theirs = daemon.text("theirs.sock");
-    let _theirs = UnixListener::bind(&theirs).expect("bind");
-    let fine = daemon.text("fine.sock");
-    let control = daemon.text("control.sock");
-    let unix_and_port = ["-l", "127.0.0.1,127.0.0.2", "-p", &port];
-    for bad in [
-        ["--listen-unix", &nowhere, "--control", &control],
-        ["--listen-unix", &long, "--control", &control],
-        ["--listen-unix", &file, "--control", &control],
-        ["--listen-unix", &theirs, "--control", &control],
-        ["--listen-unix", &fine, "--control", &nowhere],
-        ["--listen-unix", &fine, "--control", &long],
-        ["--listen-unix", &fine, "--control", &file],
-        ["--listen-unix", &fine, "--control", &theirs],
-        ["--listen-unix", &fine, "--control-group", "no-such-group"],
-    ] {
-        // A second --control overrides the first.
-        let answer = daemon.reload(&[&unix_and_port[..], &bad].concat());
-        assert!(answer.starts_with("ERROR refused: C"), "{bad:?}: {answer:?}");
-        // Nothing that could be opened remains.
-        assert!(!Path::new(&fine).exists(), "{bad:?}");
-        assert!(!is_served(([127, 0, 0, 2], daemon.server.address().port()).into()));
-        // A cold start says the same.
-        let cold = [&["-l", "127.0.0.1", "-p", "0"], &bad[..]].concat();
-        let mut cold = daemon_command(&cold);
-        if bad.contains(&control.as_str()) || bad.contains(&"--control-group") {
-            cold.args(["--control", &daemon.text("another.sock")]);
-        }
-        let status = if bad.contains(&long.as_str()) { 78 } else { 1 };
-        assert_eq!(finish(&mut cold).code, Some(status), "{bad:?}");
-        assert!(!Path::new(&fine).exists(), "{bad:?}");
-    }
-    assert_eq!(mode_and_group(Path::new(&control)).0, 0o600);
-    let quiet = || (Surroundings::of(daemon.server.pid()) == before).then_some(());
-    wait_until("all is as before", quiet);
 }
 
 /// The second would replace the first one's file, and clients would find nobody.
@@ -303,73 +163,6 @@ fn a_hot_restart_that_fails_late_leaves_no_new_socket() {
     daemon.server.connect().settle();
 }
 
-#[test]
-fn a_file_that_vanished_or_was_replaced_is_made_again() {
-    let place = Place::with_daemon();
-    let paths = ["clients.sock", "control.sock"].map(|name| place.path(name));
-    let texts = paths.each_ref().map(|path| path.display().to_string());
-    let server = place.start(&["--listen-unix", &texts[0], "--control", &texts[1]]);
-    let mut early = UnixStream::connect(&paths[0]).expect("connect");
-    server.settle();
-    let is_ours = |path: &PathBuf| UnixStream::connect(path).is_ok();
-    for replaced in [false, true] {
-        for path in &paths {
-            std::fs::remove_file(path).expect("remove");
-            if replaced {
-                // A stale file: no process listens there.
-                leave_stale_socket(path);
-            }
-        }
-        assert!(!paths.iter().any(is_ours));
-        // With the same options.
-        restart(&server);
-        assert!(paths.iter().all(is_ours));
-        assert!(ask(&paths[1], "UNDRAIN").starts_with("OK listening on 127.0.0.1:"));
-        assert_eq!(paths.each_ref().map(|path| mode_and_group(path).0), [0o660, 0o600]);
-    }
-    // Another process's socket must not be replaced.
-    std::fs::remove_file(&paths[0]).expect("remove");
-    let _theirs = UnixListener::bind(&paths[0]).expect("bind");
-    assert!(refused_restart(&server).contains("Couldn't listen on"));
-    // Clients from before the files vanished are served.
-    early.write_all(b"STATS UPTIME\n").expect("send");
-    let mut answer = String::new();
-    BufReader::new(early).read_line(&mut answer).expect("an answer");
-    assert!(answer.starts_with("uptime: "), "{answer:?}");
-}
-
-#[test]
-fn a_closed_unix_socket_leaves_no_file() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
-    let port = daemon.server.address().port().to_string();
-    let path = daemon.text("clients.sock");
-    let tcp = ["-l", "127.0.0.1", "-p", &port];
-    for _ in 0..2 {
-        let answer = daemon.reload(&[&tcp[..], &["--listen-unix", &path]].concat());
-        assert!(answer.starts_with("OK restarted"), "{answer:?}");
-        UnixStream::connect(&path).expect("it listens");
-        let answer = daemon.reload(&tcp);
-        assert!(answer.starts_with("OK restarted"), "{answer:?}");
-        assert!(!Path::new(&path).exists());
-    }
-}
-
-#[test]
-fn unix_sockets_can_change_places() {
-    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
-    let port = daemon.server.address().port().to_string();
-    let [one, other] = ["control.sock", "other.sock"].map(|name| daemon.text(name));
-    let options =
-        ["-l", "127.0.0.1", "-p", &port, "--listen-unix", &other, "--listen-unix-mode", "666"];
-    assert!(daemon.reload(&options).starts_with("OK restarted"));
-    let options = ["-l", "127.0.0.1", "-p", &port, "--listen-unix", &one, "--control", &other];
-    assert!(daemon.reload(&options).starts_with("OK restarted"));
-    assert!(ask(Path::new(&other), "UNDRAIN").starts_with("OK listening on "));
-    assert!(ask(Path::new(&one), "STATS UPTIME").starts_with("uptime: "));
-    let modes = [&other, &one].map(|path| mode_and_group(Path::new(path)).0);
-    assert_eq!(modes, [0o600, 0o660]);
-}
-
 /// Fills a listener's queue, so that a blocking connect would wait forever.
 fn full_queue(path: &str) -> (UnixListener, Vec<OwnedFd>) {
     let listener = UnixListener::bind(path).expect("bind");
@@ -399,27 +192,6 @@ fn an_owner_that_does_not_accept_is_an_owner() {
     assert_eq!(finish(&mut daemon_command(&cold)).code, Some(1));
     daemon.server.connect().settle();
     assert!(Path::new(&path).exists());
-}
-
-/// Descriptors are reserved for operators, idle ones too, and for a hot restart.
-#[test]
-fn without_descriptors_for_clients_operators_are_served() {
-    let place = Place::new();
-    let (server, mut crowd) = full_daemon(&place);
-    let control = place.path("control.sock");
-    let idle: Vec<UnixStream> =
-        (0..15).map(|_| UnixStream::connect(&control).expect("connect")).collect();
-    for _ in 0..3 {
-        let answer = ask(&control, "RESTART");
-        assert!(answer.starts_with("OK restarted"), "{answer:?}");
-    }
-    drop(idle);
-    crowd[0].settle();
-    // Clients outside are served when there is room.
-    for mut client in crowd {
-        client.settle();
-    }
-    assert!(server.log.count("hot restart refused") == 0);
 }
 
 /// prlimit(1) counts at once, in both directions.
