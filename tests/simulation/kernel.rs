@@ -204,8 +204,8 @@ impl Kernel {
         (self.random.next() % bound.max(1) as u64) as usize
     }
 
-    /// Whether this call fails, and how: with the errors of
-    /// tests/daemon/faults_from_below.rs, but for EAGAIN where Linux would take the bytes.
+    /// Whether this call fails, and how: with the errors of its man page, but for EAGAIN where
+    /// Linux would take the bytes.
     pub(crate) fn fault(&mut self, call: Call) -> Result<(), Errno> {
         if self.only_watching_fails && call != Call::Watch || !self.one_in(self.one_fails_in) {
             return Ok(());
