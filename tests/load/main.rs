@@ -6,12 +6,10 @@
 mod command;
 mod crowds;
 mod memory;
-mod overload;
 mod page;
 mod reports;
 mod restart_memory;
 mod restart_pauses;
-mod restart_waits;
 mod restarts;
 mod shares;
 #[path = "../support/mod.rs"]
