@@ -7,7 +7,6 @@ use crate::support::{Client, DAEMON, Log, PATIENCE, eventually, launched, skip, 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fstat, open};
 use rustix::net::{SendFlags, send};
-use rustix::process::Signal;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::TcpStream;
@@ -173,37 +172,6 @@ fn another_users_pipe_or_terminal_does_not_block_it() {
     }
 }
 
-/// Every line that is neither in the log nor counted was never logged.
-#[test]
-fn the_number_of_lines_dropped_is_right() {
-    let path = temporary("complete.log");
-    let file = File::create(&path).expect("a file");
-    let daemon = Daemon::logging_all(&file.into(), &["env"]);
-    drop(daemon.converse("key"));
-    let read = || std::fs::read_to_string(&path).expect("read");
-    assert!(eventually(|| read().contains(" closed")), "{}", read());
-    daemon.expect_to_end();
-    let complete = read().lines().count();
-    std::fs::remove_file(&path).expect("remove");
-
-    let (reader, writer) = pipe().expect("pipe");
-    let daemon = Daemon::logging_all(&writer, &["env"]);
-    drop(writer);
-    let client = daemon.converse("key");
-    let log = Log::read_from(File::from(reader));
-    log.wait_for("were dropped");
-    drop(client);
-    log.wait_for(" closed");
-    daemon.expect_to_end();
-    log.wait_for("told to stop");
-    let (notices, lines): (Vec<_>, Vec<_>) =
-        log.lines().into_iter().partition(|line| line.contains("were dropped"));
-    let number = |line: &String| line.split("] ").nth(1)?.split(' ').next()?.parse::<usize>().ok();
-    let dropped: usize = notices.iter().filter_map(number).sum();
-    assert!(dropped > 0, "{notices:?}");
-    assert_eq!(lines.len() + dropped, complete, "{notices:?}");
-}
-
 /// A shared file: what others wrote before stays, and what they write later follows.
 #[test]
 fn a_file_gets_every_line_at_its_place() {
@@ -315,16 +283,6 @@ fn pipe() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 }
 
 #[test]
-fn a_notify_socket_that_nobody_reads_does_not_block_it() {
-    for notified in [Notified::at_path("unread"), Notified::abstract_name("unread")] {
-        notified.fill();
-        let daemon = notified.daemon(&[("WATCHDOG_USEC", "100000")]);
-        daemon.converse("key");
-        daemon.expect_to_end();
-    }
-}
-
-#[test]
 fn ready_and_stopping_are_told_as_soon_as_somebody_reads() {
     for notified in [Notified::at_path("late"), Notified::abstract_name("late")] {
         notified.fill();
@@ -336,22 +294,4 @@ fn ready_and_stopping_are_told_as_soon_as_somebody_reads() {
             daemon.expect_to_end();
         });
     }
-}
-
-/// The new image sends READY if the old one could not, and again after each restart.
-#[test]
-fn ready_survives_a_hot_restart() {
-    let notified = Notified::at_path("restart");
-    notified.fill();
-    let log = temporary("restart.log");
-    let file = File::create(&log).expect("a file");
-    let daemon = Daemon::start(file.into(), &[], &[("NOTIFY_SOCKET", &notified.name)]);
-    daemon.converse("key");
-    daemon.signal(Signal::USR1);
-    let restarted =
-        || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("continued after"));
-    assert!(eventually(restarted), "{:?}", std::fs::read_to_string(&log));
-    std::fs::remove_file(&log).expect("remove");
-    notified.expect("READY=1");
-    daemon.expect_to_end();
 }
