@@ -3,13 +3,11 @@
 
 use crate::support::{PATIENCE, Server, daemon_command, finish, leave_stale_socket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// A connection from an address of our choice.
 struct From(TcpStream);
@@ -60,23 +58,6 @@ fn an_ipv4_network_may_be_written_as_a_mapped_one() {
     assert!(!is_served_from("127.9.0.1", server.address()));
 }
 
-#[test]
-fn addresses_outside_of_allow_are_closed_and_counted_apart() {
-    let began = Instant::now();
-    let server =
-        Server::start_with(&["--allow", "127.0.0.1", "--allow", "127.8.0.0/16", "--allow", "::1"]);
-    assert!(is_served_from("127.0.0.1", server.address()));
-    assert!(is_served_from("127.8.9.10", server.address()));
-    for _ in 0..50 {
-        assert!(!is_served_from("127.0.0.2", server.address()));
-    }
-    assert!(!is_served_from("127.9.0.1", server.address()));
-    assert_eq!(server.counter("denied_connections"), 51);
-    assert_eq!(server.counter("connect_errors"), 0);
-    server.log.wait_for("127.0.0.2 is not in --allow");
-    server.log.expect_rarely("--allow", began);
-}
-
 /// An unused path.
 fn socket_path(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("pool-{}-{name}.sock", std::process::id()));
@@ -123,33 +104,10 @@ fn the_unix_socket_of_a_daemon_that_runs_is_left_alone() {
     assert!(is_served(&mut unix_connect(&path)));
 }
 
-#[test]
-fn a_file_that_is_no_socket_is_left_alone() {
-    let path = socket_path("file");
-    std::fs::write(&path, "precious").expect("write");
-    refuses_to_start_at(&path);
-    assert_eq!(std::fs::read_to_string(&path).expect("read"), "precious");
-    std::fs::remove_file(&path).expect("remove");
-}
-
 fn refuses_to_start_at(path: &std::path::Path) {
     let path = path.to_str().expect("path");
     let arguments = ["-l", "127.0.0.1", "-p", "0", "--listen-unix", path];
     let finished = finish(&mut daemon_command(&arguments));
     assert_eq!(finished.code, Some(1));
     assert!(finished.stderr.contains(path), "{}", finished.stderr);
-}
-
-#[test]
-fn the_unix_socket_and_its_clients_survive_a_hot_restart() {
-    let path = socket_path("restart");
-    let server = start_at(&path, &[]);
-    let mut before = unix_connect(&path);
-    assert!(is_served(&mut before));
-    server.signal(Signal::USR1);
-    server.log.wait_for("continued after a pause");
-    let mut rest = [0; 256];
-    let _ = before.read(&mut rest).expect("the rest of the first answer");
-    assert!(is_served(&mut before));
-    assert!(is_served(&mut unix_connect(&path)));
 }
