@@ -1,9 +1,8 @@
 //! Drain (docs/restart.md): no new clients, and exit when the last has left.
 
-use crate::support::restart::{Place, WENT_ON, restart, wait_until};
+use crate::support::restart::{Place, restart};
 use crate::support::{
-    Client, DAEMON, PATIENCE, Server, backlog, backlog_granted, daemon_command, eventually,
-    launched,
+    Client, DAEMON, PATIENCE, Server, backlog, backlog_granted, daemon_command, launched,
 };
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -11,7 +10,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Instant;
 
 /// The exit status of a daemon that was drained.
 const DRAINED: i32 = 75;
@@ -41,26 +39,6 @@ fn ask(path: &Path, request: &str) -> String {
 
 fn text(path: &Path) -> String {
     path.display().to_string()
-}
-
-#[test]
-fn newcomers_are_refused_and_clients_are_served_to_their_end() {
-    let mut server = Server::start_apart(&[]);
-    let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
-    holder.exchange("ACQ4ME k 1 9 60", "LOCKED");
-    waiter.send("ACQ4ME k 1 9 60");
-    server.settle();
-    drain(&server);
-    expect_refused(server.address());
-    holder.exchange("RELEASE", "RELEASED");
-    waiter.expect("LOCKED");
-    holder.exchange("ACQ4ME other 1 1 0", "LOCKED");
-    drop(holder);
-    waiter.exchange("ACQ4ME other 1 9 60", "LOCKED");
-    assert!(server.is_running());
-    drop(waiter);
-    server.log.wait_for("drained: the last client has left");
-    assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
 }
 
 #[test]
@@ -195,52 +173,6 @@ fn an_inherited_unix_socket_is_held_elsewhere_and_that_is_said() {
     drop(unix);
 }
 
-#[test]
-fn how_many_are_left_is_logged_now_and_then() {
-    let server = Server::start_apart(&[]);
-    let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
-    clients.iter_mut().for_each(Client::settle);
-    let before = server.descriptors();
-    clients.pop();
-    assert!(eventually(|| server.descriptors() < before));
-    let begin = Instant::now();
-    drain(&server);
-    let line = server.log.wait_for("draining: connections left");
-    assert!(line.contains("draining: connections left: 2"), "{line:?}");
-    // After ten seconds, though no client stirred.
-    assert!(begin.elapsed().as_secs() >= 9);
-}
-
-#[test]
-fn the_control_socket_drains_as_well() {
-    let place = Place::new();
-    let path = place.path("control.sock");
-    let path_text = path.display().to_string();
-    let mut server = Server::start_apart(&["--control", &path_text]);
-    let mut client = server.connect();
-    client.settle();
-    wait_until("the control socket is there", || path.exists().then_some(()));
-    let ask = |request: &str| ask(&path, request);
-    // UNDRAIN without a drain: nothing happens, nothing is logged.
-    assert_eq!(ask("UNDRAIN\n"), format!("OK listening on {}\n", server.address()));
-    assert_eq!(ask("DRAIN\n"), "OK draining, connections left: 1\n");
-    expect_refused(server.address());
-    // Twice is once.
-    assert_eq!(ask("DRAIN\n"), "OK draining, connections left: 1\n");
-    assert_eq!(ask("UNDRAIN\n"), format!("OK listening on {}\n", server.address()));
-    server.connect().settle();
-    wait_until("that one has left", || {
-        (ask("DRAIN\n") == "OK draining, connections left: 1\n").then_some(())
-    });
-    drop(client);
-    assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
-    server.log.wait_for("drained: the last client has left");
-    assert_eq!(server.log.count("no longer draining"), 1);
-    let [asked, began] = ["asks: DRAIN", "draining: no new clients"].map(|t| server.log.count(t));
-    assert!(began < asked, "began to drain {began} times, asked {asked} times");
-    assert!(!path.exists());
-}
-
 /// Another holder has shut it down: accept(2) always fails.
 #[test]
 fn a_socket_that_was_shut_does_not_keep_the_daemon_from_its_end() {
@@ -255,6 +187,23 @@ fn a_socket_that_was_shut_does_not_keep_the_daemon_from_its_end() {
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     drop(client);
     assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
+}
+
+#[test]
+fn an_undrain_that_fails_says_why() {
+    let place = Place::new();
+    let control = place.path("control.sock");
+    let options = ["-l", "127.0.0.1,127.0.0.2", "-p", "0", "--control", &text(&control)];
+    let server = Server::spawn(&mut daemon_command(&options));
+    let mut client = server.connect();
+    client.settle();
+    assert_eq!(ask(&control, "DRAIN\n"), "OK draining, connections left: 1\n");
+    let taken = server.addresses()[1];
+    let _theirs = TcpListener::bind(taken).expect("it is free");
+    let answer = ask(&control, "UNDRAIN\n");
+    assert!(answer.starts_with("ERROR ") && answer.contains(&taken.to_string()), "{answer:?}");
+    // All or nothing.
+    expect_refused(server.address());
 }
 
 /// By then, the file at the path is another daemon's.
@@ -276,38 +225,4 @@ fn a_successor_keeps_its_unix_sockets() {
     assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
     UnixStream::connect(&clients).expect("the successor's");
     assert!(ask(&control, "UNDRAIN\n").starts_with("OK "));
-}
-
-#[test]
-fn listeners_that_can_not_be_reopened_are_named_and_the_drain_continues() {
-    let place = Place::new();
-    let [clients, control] = ["clients.sock", "control.sock"].map(|name| place.path(name));
-    let options = ["--listen-unix", &text(&clients), "--control", &text(&control)];
-    let arguments = [&["-l", "127.0.0.1,127.0.0.2,127.0.0.3", "-p", "0"], &options[..]].concat();
-    let server = Server::spawn(&mut daemon_command(&arguments));
-    let mut client = server.connect();
-    client.settle();
-    drain(&server);
-    let taken: Vec<TcpListener> = server.addresses()[1..]
-        .iter()
-        .map(|address| TcpListener::bind(address).expect("it is free"))
-        .collect();
-    let their_unix = UnixListener::bind(&clients).expect("it is free");
-    let answer = ask(&control, "UNDRAIN\n");
-    assert!(answer.starts_with("ERROR "), "{answer:?}");
-    for name in server.addresses()[1..].iter().map(SocketAddr::to_string).chain([text(&clients)]) {
-        assert!(answer.contains(&name), "{name}: {answer:?}");
-    }
-    // All or nothing.
-    expect_refused(server.address());
-    assert!(ask(&control, "DRAIN\n").starts_with("OK draining, connections left: 1"));
-    restart(&server);
-    assert_eq!(server.log.count(WENT_ON), 1);
-    client.settle();
-    drop((taken, their_unix));
-    // A child that another test starts may have a copy of them for a moment.
-    let is_open = || ask(&control, "UNDRAIN\n").starts_with("OK listening on 127.0.0.1:");
-    assert!(eventually(is_open), "{:?}", ask(&control, "UNDRAIN\n"));
-    server.addresses().iter().for_each(|&address| Client::connect(address).settle());
-    UnixStream::connect(&clients).expect("it listens again");
 }
