@@ -2,13 +2,11 @@
 //! (docs/restart.md).
 
 use crate::support::restart::{
-    Place, REFUSED, Surroundings, WENT_ON, children, ignores, refused_restart, restart, stop,
-    wait_until,
+    Place, REFUSED, Surroundings, WENT_ON, children, ignores, refused_restart, restart, wait_until,
 };
 use crate::support::{Client, DAEMON, Server, is_alive, skip};
 use rustix::process::{Resource, Rlimit, Signal};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
 
 /// A daemon with a holder, a waiter and half a line, and its state before its binary
@@ -86,58 +84,36 @@ fn the_binary_is_missing() {
     daemon.refuses("can't be asked: No such file or directory");
 }
 
+/// What the binary does, and why it is refused.
 #[test]
-fn the_binary_is_not_executable() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("exec $REAL \"$@\"");
-    fs::set_permissions(daemon.place.binary(), Permissions::from_mode(0o644)).expect("chmod");
-    daemon.refuses("can't be asked: Permission denied");
-}
-
-#[test]
-fn the_binary_is_no_program() {
-    let daemon = Daemon::start();
-    fs::write(daemon.place.path("text"), "\x7fELF, or so they say\n").expect("write");
-    fs::set_permissions(daemon.place.path("text"), Permissions::from_mode(0o755)).expect("chmod");
-    daemon.place.install(&daemon.place.path("text"));
-    daemon.refuses("can't be asked: Exec format error");
-}
-
-#[test]
-fn the_binary_exits_with_0_and_says_nothing() {
-    let daemon = Daemon::start();
-    daemon.place.install(Path::new("/bin/true"));
-    daemon.refuses("exit status: 0, it said nothing");
-}
-
-#[test]
-fn the_binary_answers_for_another_snapshot() {
-    let daemon = Daemon::start();
-    daemon.place.install_script(
-        "echo '{\"poolcounterd\":\"2.0.0\",\"process\":'$$',\"taken\":1,\"connections\":3,\"locks\":2,\"wanted\":[]}'",
-    );
-    daemon.refuses("exit status: 0, it said \"{\\\"poolcounterd\\\":");
-}
-
-#[test]
-fn the_binary_repeats_what_it_is_given() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("exec cat /proc/self/fd/${POOLCOUNTERD_HANDOFF#*:}");
-    daemon.refuses("poolcounterd_snapshot");
-}
-
-#[test]
-fn the_binary_says_no() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("echo 'not today'; exit 1");
-    daemon.refuses("exit status: 1, it said \"not today\"");
-}
-
-#[test]
-fn the_binary_crashes() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("kill -SEGV $$");
-    daemon.refuses("signal: 11 (SIGSEGV)");
+fn the_binary_is_another_one() {
+    for (script, reason) in [
+        ("exit 0", "exit status: 0, it said nothing"),
+        ("echo 'not today'; exit 1", "exit status: 1, it said \"not today\""),
+        ("kill -SEGV $$", "signal: 11 (SIGSEGV)"),
+        // For another snapshot.
+        (
+            "echo '{\"poolcounterd\":\"2.0.0\",\"process\":'$$',\"taken\":1,\"connections\":3,\"locks\":2,\"wanted\":[]}'",
+            "exit status: 0, it said \"{\\\"poolcounterd\\\":",
+        ),
+        ("exec cat /proc/self/fd/${POOLCOUNTERD_HANDOFF#*:}", "poolcounterd_snapshot"),
+        // The room for an answer is limited.
+        ("exec yes", "exit status: 1, it said \"y\\ny\\n"),
+        // What an older binary would see: a version above its newest.
+        (
+            "file=/proc/self/fd/${POOLCOUNTERD_HANDOFF#*:}\n\
+             at=$(LC_ALL=C grep -abo poolcounterd_snapshot $file | head -n 1 | cut -d: -f1)\n\
+             printf '\\x09' | dd of=$file bs=1 seek=$((at + 21)) conv=notrunc 2> /dev/null\n\
+             exec $REAL \"$@\"",
+            "it said \"snapshot version 9 is newer than 1, the newest known here\"",
+        ),
+        ("cp $0 $0.new; mv $0.new $0; exec $REAL \"$@\"", "was replaced while it was being asked"),
+        ("chmod a-x $0; exec $REAL \"$@\"", "can't be executed: Permission denied"),
+    ] {
+        let daemon = Daemon::start();
+        daemon.place.install_script(script);
+        daemon.refuses(reason);
+    }
 }
 
 /// Waits until the process whose id the script has written has ended.
@@ -165,41 +141,6 @@ fn the_binary_leaves_a_child_with_its_output_behind() {
     assert!(said.contains("it said nothing"), "{said:?}");
     expect_ended(&daemon.place, "child");
     daemon.serves_on();
-}
-
-#[test]
-fn the_binary_talks_without_end() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("exec yes");
-    // The room for an answer is limited.
-    daemon.refuses("exit status: 1, it said \"y\\ny\\n");
-}
-
-#[test]
-fn the_binary_is_too_old_for_the_snapshot() {
-    let daemon = Daemon::start();
-    // What an older binary would see: a version above its newest.
-    daemon.place.install_script(
-        "file=/proc/self/fd/${POOLCOUNTERD_HANDOFF#*:}\n\
-         at=$(LC_ALL=C grep -abo poolcounterd_snapshot $file | head -n 1 | cut -d: -f1)\n\
-         printf '\\x09' | dd of=$file bs=1 seek=$((at + 21)) conv=notrunc 2> /dev/null\n\
-         exec $REAL \"$@\"",
-    );
-    daemon.refuses("it said \"snapshot version 9 is newer than 1, the newest known here\"");
-}
-
-#[test]
-fn the_binary_is_replaced_while_it_is_asked() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("cp $0 $0.new; mv $0.new $0; exec $REAL \"$@\"");
-    daemon.refuses("was replaced while it was being asked");
-}
-
-#[test]
-fn the_binary_can_be_asked_but_not_executed_in_earnest() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("chmod a-x $0; exec $REAL \"$@\"");
-    daemon.refuses("can't be executed: Permission denied");
 }
 
 /// As prlimit(1) does. The new image would have no descriptor for its signals.
@@ -278,60 +219,6 @@ fn the_reference_is_back_in_our_place() {
     let said = refused_restart(&daemon.server);
     assert!(said.starts_with("the new binary"), "{said:?}");
     daemon.serves_on();
-}
-
-#[test]
-fn told_to_stop_while_the_new_binary_is_asked() {
-    let mut daemon = Daemon::start();
-    daemon.place.install_script("echo $$ > $HERE/asked; exec sleep 600");
-    daemon.server.signal(Signal::USR1);
-    let child = daemon.place.wait_for_file("asked");
-    daemon.server.signal(Signal::TERM);
-    assert_eq!(daemon.server.wait_for_exit().code(), Some(0));
-    let child = format!("/proc/{}", child.trim());
-    assert!(!Path::new(&child).exists(), "the child is left behind");
-    daemon.holder.expect_end();
-}
-
-#[test]
-fn told_to_stop_when_the_new_binary_has_answered() {
-    let mut daemon = Daemon::start();
-    daemon.place.install_script(
-        "case $1 in --read-snapshot)\n\
-         echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done;;\n\
-         esac\n\
-         exec $REAL \"$@\"",
-    );
-    daemon.server.signal(Signal::USR1);
-    let child = daemon.place.wait_for_file("asked");
-    // Sends both at once, the signal first. The daemon must have stopped before, or the
-    // signal alone would wake it.
-    stop(&daemon.server);
-    daemon.server.signal(Signal::TERM);
-    daemon.place.touch("go");
-    wait_until("the new binary has answered", || {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim())).ok()?;
-        stat.contains(") Z ").then_some(())
-    });
-    daemon.server.signal(Signal::CONT);
-    assert_eq!(daemon.server.wait_for_exit().code(), Some(0));
-    assert_eq!(daemon.server.log.count(WENT_ON), 0);
-}
-
-#[test]
-fn the_daemon_serves_while_the_new_binary_is_asked() {
-    let daemon = Daemon::start();
-    daemon.place.install_script("echo $$ > $HERE/asked; exec sleep 600");
-    daemon.server.signal(Signal::USR1);
-    daemon.place.wait_for_file("asked");
-    let mut client = daemon.server.connect();
-    let before = daemon.server.counter("total_acquired");
-    for _ in 0..100 {
-        client.exchange("ACQ4ME busy 1 1 0", "LOCKED");
-        client.exchange("RELEASE", "RELEASED");
-    }
-    assert_eq!(daemon.server.counter("total_acquired"), before + 100);
-    assert_eq!(daemon.server.log.count(REFUSED), 0);
 }
 
 /// The trial differs from the restart only in what it must not have: the sockets, and a

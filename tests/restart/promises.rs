@@ -2,66 +2,12 @@
 
 use crate::support::restart::{
     ConnectingLoop, Gap, Place, Surroundings, WENT_ON, can_inject, children, executable, restart,
-    stop, wait_until,
+    wait_until,
 };
-use crate::support::{COUNTERS, Client, DAEMON, PATIENCE, Server, daemon_command, launched};
+use crate::support::{Client, DAEMON, Server, launched};
 use rustix::process::Signal;
-use std::io::Write;
-use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-#[test]
-fn a_disconnect_while_the_new_image_is_on_its_way_frees_the_lock() {
-    let gap = Gap::new();
-    let server = gap.place.start(&[]);
-    let [mut closed, mut reset, mut closing_waiter] = [(); 3].map(|()| server.connect());
-    let [mut heir_of_closed, mut heir_of_reset] = [(); 2].map(|()| server.connect());
-    closed.exchange("ACQ4ME a 1 10 60", "LOCKED");
-    reset.exchange("ACQ4ME b 1 10 60", "LOCKED");
-    closing_waiter.send("ACQ4ME a 1 10 60");
-    server.settle();
-    heir_of_closed.send("ACQ4ME a 1 10 60");
-    heir_of_reset.send("ACQ4ME b 1 10 60");
-    server.settle();
-    gap.open(&server);
-    drop(closing_waiter);
-    drop(closed);
-    reset.reset();
-    gap.close(&server);
-    heir_of_closed.expect("LOCKED");
-    heir_of_reset.expect("LOCKED");
-    // The closes may be seen in either order: the departed waiter may briefly have held
-    // the lock.
-    wait_until("both have gone", || (server.counter("processed_count") >= 2).then_some(()));
-    assert_eq!(server.counter("processing_workers"), 2);
-    assert_eq!(server.counter("waiting_workers"), 0);
-}
-
-#[test]
-fn half_a_line_survives() {
-    let server = Server::start();
-    let [mut plain, mut long, mut waiter] = [(); 3].map(|()| server.connect());
-    plain.send_bytes(b"ACQ4ME \xff\0 1 ");
-    // Already answered; the rest of the line is skipped.
-    long.send_bytes(&[b'x'; 5000]);
-    long.expect("ERROR LINE_TOO_LONG a line has at most 4096 bytes");
-    waiter.send("ACQ4ME w 1 9 60");
-    waiter.expect("LOCKED");
-    waiter.send_bytes(b"RELE");
-    server.settle();
-    restart(&server);
-    plain.send_bytes(b"10 0\n");
-    plain.expect("LOCKED");
-    long.send_bytes(b"RELEASE\nRELEASE\n");
-    long.expect("NOT_LOCKED");
-    waiter.send_bytes(b"ASE\n");
-    waiter.expect("RELEASED");
-    server.settle();
-    long.expect_nothing();
-}
 
 #[test]
 fn a_line_of_any_length_survives_being_cut() {
@@ -144,35 +90,6 @@ fn signals_sent_while_the_new_image_is_on_its_way_are_obeyed() {
     assert_eq!(server.wait_for_exit().code(), Some(0));
 }
 
-#[test]
-fn counters_uptime_and_times_continue() {
-    let server = Server::start();
-    let mut client = server.connect();
-    client.exchange("ACQ4ME a 1 1 0", "LOCKED");
-    client.exchange("RELEASE", "RELEASED");
-    client.exchange("RELEASE", "NOT_LOCKED");
-    client.exchange("ACQ4ME a 1 1 0", "LOCKED");
-    let [mut full, mut waiter] = [(); 2].map(|()| server.connect());
-    full.exchange("ACQ4ME a 1 1 0", "QUEUE_FULL");
-    waiter.send("ACQ4ME a 1 5 60");
-    waiter.exchange("ACQ4ME a 1 5 60", "ERROR WAIT_FOR_RESPONSE");
-    let locked_s = uptime_s(&server);
-    wait_until("a second has passed", || (uptime_s(&server) > locked_s).then_some(()));
-    let before: Vec<u64> = COUNTERS.iter().map(|name| server.counter(name)).collect();
-    let uptime_before_s = uptime_s(&server);
-    let processing_s = server.connect().seconds("total processing time");
-    restart(&server);
-    let after: Vec<u64> = COUNTERS.iter().map(|name| server.counter(name)).collect();
-    assert_eq!(after, before);
-    assert!(uptime_s(&server) >= uptime_before_s);
-    assert_eq!(server.connect().seconds("total processing time"), processing_s);
-    // A lock held across a restart counts without a gap.
-    wait_until("two seconds have passed", || (uptime_s(&server) >= locked_s + 2).then_some(()));
-    client.exchange("RELEASE", "RELEASED");
-    let held_s = server.connect().seconds("total processing time") - processing_s;
-    assert!((1.0..PATIENCE.as_secs_f64()).contains(&held_s), "{held_s} s");
-}
-
 /// A connection that the daemon closes while its fork has a copy would stay open, and its
 /// events would be taken for those of the next client in its slot. strace stops the fork
 /// behind the only close_range(2) of the daemon, before it writes the snapshot.
@@ -237,17 +154,6 @@ fn a_bare_name_is_looked_up_in_the_path_as_at_the_start() {
     restart(&server);
 }
 
-#[test]
-fn a_relative_path_is_seen_from_where_the_daemon_was_started() {
-    let place = Place::with_daemon();
-    let mut command = launched(&[], "./poolcounterd", &["-l", "127.0.0.1", "-p", "0"]);
-    let server = Server::spawn(command.current_dir(place.directory()));
-    place.install(Path::new(DAEMON));
-    restart(&server);
-    assert_eq!(executable(server.pid()), place.binary());
-    restart(&server);
-}
-
 /// A parent may call it what it likes (`exec -a`).
 #[test]
 fn a_name_that_is_no_file_does_not_matter() {
@@ -281,6 +187,7 @@ fn the_working_directory_may_be_replaced() {
         std::fs::remove_dir_all(&directory).expect("remove");
         install();
         restart(&server);
+        assert_eq!(executable(server.pid()), directory.join("poolcounterd"));
     }
     client.exchange("RELEASE", "RELEASED");
 }
@@ -309,47 +216,6 @@ fn sighup_restarts_as_well_without_a_terminal() {
 }
 
 #[test]
-fn two_signals_at_once_make_one_restart_at_a_time() {
-    let arguments = ["-l", "127.0.0.1", "-p", "0"];
-    let server = Server::spawn(&mut launched(&LEADER, DAEMON, &arguments));
-    stop(&server);
-    server.signal(Signal::USR1);
-    // A second SIGUSR1 would be merged into the first.
-    server.signal(Signal::HUP);
-    server.signal(Signal::CONT);
-    server.log.wait_for("a hot restart is already under way");
-    server.log.wait_for(WENT_ON);
-    server.settle();
-    server.log.wait_for(WENT_ON);
-    assert_eq!(server.log.count(WENT_ON), 1);
-}
-
-#[test]
-fn a_signal_during_a_restart_changes_nothing() {
-    let place = Place::with_daemon();
-    let server = place.start(&[]);
-    place.install_script(
-        "case $1 in --read-snapshot)\n\
-         echo begun > $HERE/begun; while [ ! -e $HERE/go ]; do sleep 0.01; done;;\n\
-         esac\n\
-         exec $REAL \"$@\"",
-    );
-    server.signal(Signal::USR1);
-    place.wait_for_file("begun");
-    // It keeps serving meanwhile.
-    let mut client = server.connect();
-    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    server.signal(Signal::USR1);
-    server.log.wait_for("a hot restart is already under way");
-    place.touch("go");
-    server.log.wait_for(WENT_ON);
-    client.exchange("RELEASE", "RELEASED");
-    server.log.wait_for(WENT_ON);
-    assert_eq!(server.log.count(WENT_ON), 1);
-    assert_eq!(children(server.pid()), [0; 0]);
-}
-
-#[test]
 fn a_hundred_restarts_leave_nothing_behind() {
     let server = Server::start_with(&["--log", "warn,poolcounterd=info"]);
     let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
@@ -368,40 +234,6 @@ fn a_hundred_restarts_leave_nothing_behind() {
     assert_eq!((after.signals, after.children), (before.signals, before.children));
     holder.exchange("RELEASE", "RELEASED");
     waiter.expect("LOCKED");
-}
-
-#[test]
-fn a_listener_from_standard_input_survives() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-    let address = listener.local_addr().expect("address");
-    let mut command = daemon_command(&["-l", "127.0.0.2"]);
-    let server = Server::spawn(command.stdin(OwnedFd::from(listener)));
-    drop(command);
-    serves_across_restarts(&server, address);
-}
-
-#[test]
-fn listeners_from_the_service_manager_survive() {
-    let server = Passed::start();
-    serves_across_restarts(&server, server.address());
-    let mut client = UnixStream::connect(&server.path).expect("connect");
-    client.write_all(b"ACQ4ME unix 1 1 0\n").expect("send");
-    restart(&server);
-    client.write_all(b"RELEASE\n").expect("send");
-    client.shutdown(Shutdown::Write).expect("shutdown");
-    assert_eq!(std::io::read_to_string(client).expect("answers"), "LOCKED\nRELEASED\n");
-}
-
-fn serves_across_restarts(server: &Server, address: SocketAddr) {
-    let mut old = Client::connect(address);
-    old.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    for n in 0..3 {
-        let line = restart(server);
-        assert!(line.contains(&address.to_string()), "{line:?}");
-        Client::connect(address).exchange("ACQ4ME k 1 1 0", "QUEUE_FULL");
-        Client::connect(address).exchange(&format!("ACQ4ME {n} 1 1 0"), "LOCKED");
-    }
-    old.exchange("RELEASE", "RELEASED");
 }
 
 /// On SIGUSR1, a running reference executes the file at its path with its listener as
@@ -463,44 +295,7 @@ impl Drop for Orphan {
     }
 }
 
-/// A daemon with two listeners from a service manager: TCP and Unix.
-struct Passed {
-    server: Server,
-    path: PathBuf,
-    _place: Place,
-}
-
-impl Passed {
-    fn start() -> Self {
-        let place = Place::new();
-        let tcp = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let path = place.path("clients.sock");
-        let unix = UnixListener::bind(&path).expect("bind");
-        // The shell's standard input and output become descriptors 3 and 4.
-        let shell = "exec 3<&0 4>&1 0</dev/null 1>/dev/null; \
-                     LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
-        let mut command = launched(&["sh", "-c", shell, "sh"], DAEMON, &["-l", "127.0.0.2"]);
-        command.stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(unix));
-        Passed { server: Server::spawn(&mut command), path, _place: place }
-    }
-}
-
-impl std::ops::Deref for Passed {
-    type Target = Server;
-
-    fn deref(&self) -> &Server {
-        &self.server
-    }
-}
-
 fn process_name(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("comm");
     name.trim_end().to_owned()
-}
-
-/// Of a daemon that is younger than a minute.
-fn uptime_s(server: &Server) -> u64 {
-    let line = server.connect().ask("STATS UPTIME");
-    let seconds = line.strip_prefix("uptime: 0 days, 0h 0m ").and_then(|s| s.strip_suffix('s'));
-    seconds.and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("{line:?}"))
 }

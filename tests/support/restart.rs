@@ -170,17 +170,6 @@ pub(crate) fn refused_restart(server: &Server) -> String {
     line.split_once(REFUSED).expect("the reason").1.to_owned()
 }
 
-/// Stops the daemon, and returns when it has stopped: signals sent from now on reach it
-/// together, once it continues.
-#[track_caller]
-pub(crate) fn stop(server: &Server) {
-    server.signal(Signal::STOP);
-    wait_until("the daemon has stopped", || {
-        let state = status_lines(server.pid(), &["State:"]).remove(0);
-        state.contains("T (stopped)").then_some(())
-    });
-}
-
 /// What is visible of a process from outside and must not change when a hot restart
 /// is refused.
 #[derive(Debug, PartialEq, Eq)]
