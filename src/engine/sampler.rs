@@ -112,18 +112,6 @@ mod tests {
     }
 
     #[test]
-    fn up_to_2500_in_a_second_each_request_is_followed() {
-        let mut sampler = Sampler::new(7);
-        for second in 1..5 {
-            let now = Time::from_ns(second * SECOND_NS);
-            // All at once is as good as spread.
-            assert!((0..2_500).all(|_| sampler.next(now) == Followed::Alone));
-        }
-        assert_eq!(followed(&mut sampler, 9, 2_500, 3), (7_500, 7_500));
-        assert_eq!(sampler.left_out, Time::default());
-    }
-
-    #[test]
     fn above_it_some_stand_for_all() {
         for per_second in [2_600_u64, 5_000, 40_000, 200_000] {
             let mut sampler = Sampler::new(per_second);

@@ -159,18 +159,6 @@ fn refused(why: &'static str, change: impl Fn(&mut EngineState, &mut Vec<PoolSta
 }
 
 #[test]
-fn what_an_engine_wrote_is_resumed() {
-    let (state, pools) = sample();
-    let resumed = Engine::resume(
-        state,
-        pools.into_iter().map(Ok::<_, BadState>),
-        RandomState::new(),
-        at_ms(5),
-    );
-    resumed.expect("an engine").check_invariants();
-}
-
-#[test]
 fn impossible_pools_are_refused() {
     refused("a key without a holder", |_, pools| pools[1].holders.clear());
     refused("a key without a holder", |_, pools| {
