@@ -182,24 +182,6 @@ impl Server {
         Client::connect(self.address())
     }
 
-    /// A connection that the kernel completes at once, without a second SYN.
-    #[track_caller]
-    pub(crate) fn connect_at_once(&self) -> Client {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
-        let socket = socket.expect("socket");
-        // On loopback the handshake, if it is possible, is done when this returns.
-        let _ = connect(&socket, &self.address());
-        let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
-        let half_a_second = Duration::from_millis(500).try_into().expect("a timeout");
-        let connected = poll(&mut wanted, Some(&half_a_second)).expect("poll");
-        assert_eq!(connected, 1, "no place in the backlog");
-        let stream = TcpStream::from(socket);
-        stream.set_nonblocking(false).expect("blocking again");
-        Client::of(stream)
-    }
-
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -515,18 +497,6 @@ impl Log {
     /// How many lines so far contain this text.
     pub(crate) fn count(&self, text: &str) -> usize {
         self.lines().iter().filter(|l| l.contains(text)).count()
-    }
-
-    /// Waits for a line of a kind of which one is logged in ten seconds, and expects no
-    /// more of them. `since` is before the first of them: the more time has passed, the
-    /// more there may be.
-    #[track_caller]
-    pub(crate) fn expect_rarely(&self, text: &str, since: Instant) {
-        self.wait_for(text);
-        // Counted first: while this thread does not run, more may come.
-        let count = self.count(text);
-        let most = 1 + since.elapsed().as_secs() as usize / 10;
-        assert!(count <= most, "{count} lines, not {most}: {:#?}", self.lines());
     }
 
     /// Waits for the first line that contains this text.
