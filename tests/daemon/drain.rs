@@ -205,24 +205,3 @@ fn an_undrain_that_fails_says_why() {
     // All or nothing.
     expect_refused(server.address());
 }
-
-/// By then, the file at the path is another daemon's.
-#[test]
-fn a_successor_keeps_its_unix_sockets() {
-    let place = Place::new();
-    let [clients, control] = ["clients.sock", "control.sock"].map(|name| place.path(name));
-    let options =
-        ["--listen-unix", &text(&clients), "--control", &text(&control)].map(str::to_owned);
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let mut server = Server::start_with(&options);
-    let client = server.connect();
-    server.settle();
-    drain(&server);
-    // It asks the operator for this: the control socket stays open.
-    std::fs::remove_file(&control).expect("the control socket's file");
-    let _successor = Server::start_with(&options);
-    drop(client);
-    assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
-    UnixStream::connect(&clients).expect("the successor's");
-    assert!(ask(&control, "UNDRAIN\n").starts_with("OK "));
-}
