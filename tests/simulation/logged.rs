@@ -87,7 +87,7 @@ impl Logged {
             let line: Vec<u8> = self.unfinished.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
             let clients = draining.filter(|_| !self.is_old);
-            let checked = self.check_line(line.trim_end(), oracle);
+            let checked = self.check_line(line.trim_end_matches('\n'), oracle);
             checked
                 .and_then(|()| self.check_left(&line, clients))
                 .map_err(|why| format!("{line:?}: {why}"))?;
@@ -115,6 +115,9 @@ impl Logged {
 
     fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
         let text = text_of(line).ok_or("not one line of the log")?;
+        if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
+            return Err("not plain text".to_owned());
+        }
         let is_old = std::mem::take(&mut self.is_old);
         let client = text.strip_prefix('#').and_then(|it| number_before(it, " connected: "));
         if let Some(client) = client {
