@@ -49,8 +49,6 @@ const GIVE_UP: [&str; 7] = [
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/server/usage.rs", "VmRSS", "a line that the test itself has written"),
     ("tests/daemon/command_line.rs", "from_millis (500)", "how often a server says something"),
-    ("tests/daemon/http.rs", "SystemTime", "what is shown lies between two readings of the clock"),
-    ("tests/daemon/http.rs", "UNIX_EPOCH", "the same"),
     ("tests/simulation/explore.rs", "seed_of_the_day", "only with SERVER_SIM_SEEDS"),
     ("tests/simulation/world_files.rs", "VmRSS", "a file of the simulated kernel"),
     ("tests/support/crowd.rs", "smaps", "tests/load measures"),
