@@ -2,13 +2,11 @@
 //! reference hands its own over, and those of systemd.
 
 use std::fs;
-use std::io::{BufRead, BufReader, IoSlice, Write};
-use std::mem::MaybeUninit;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::support::restart::restart;
 use crate::support::{
@@ -16,8 +14,7 @@ use crate::support::{
 };
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::net::{
-    AddressFamily, Protocol, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, bind, listen, sendmsg, socket_with, sockopt,
+    AddressFamily, Protocol, SocketFlags, SocketType, bind, listen, socket_with, sockopt,
 };
 use rustix::process::Signal;
 
@@ -43,25 +40,23 @@ fn ask_unix(path: &Path, line: &str) -> String {
     answer
 }
 
+/// Also who is in its queue already.
 #[test]
 fn a_listening_standard_input_is_served_instead_of_l() {
     let (listener, address) = tcp_listener();
+    let mut early = Client::connect(address);
+    early.send("ACQ4ME k 1 1 0");
     let ours = listener.try_clone().expect("a copy");
     let mut command = daemon_command(&["-l", "192.0.2.1", "-p", "1"]);
     let server = Server::spawn(command.stdin(OwnedFd::from(listener)));
     assert_eq!(server.addresses(), [address]);
-    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
-    assert_set_up(&ours, address);
-}
-
-/// It was passed blocking, with another backlog and without options, which accepted
-/// sockets inherit.
-#[track_caller]
-fn assert_set_up(listener: &TcpListener, address: SocketAddr) {
+    early.expect("LOCKED");
+    // It was passed blocking, with another backlog and without options, which accepted
+    // sockets inherit.
     assert_eq!(backlog(address), backlog_granted(4096));
-    assert!(fcntl_getfl(listener).expect("flags").contains(OFlags::NONBLOCK));
-    assert!(sockopt::tcp_nodelay(listener).expect("TCP_NODELAY"));
-    assert!(sockopt::socket_keepalive(listener).expect("SO_KEEPALIVE"));
+    assert!(fcntl_getfl(&ours).expect("flags").contains(OFlags::NONBLOCK));
+    assert!(sockopt::tcp_nodelay(&ours).expect("TCP_NODELAY"));
+    assert!(sockopt::socket_keepalive(&ours).expect("SO_KEEPALIVE"));
 }
 
 /// The reference's listener lacks SO_REUSEADDR, and so would every connection
@@ -85,17 +80,6 @@ fn after_an_inherited_listener_the_next_start_is_at_once() {
     next.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
 }
 
-/// Clients already in its queue are served, and a bad `-l` is ignored.
-#[test]
-fn who_already_waits_in_a_listening_standard_input_is_served() {
-    let (listener, address) = tcp_listener();
-    let mut early = Client::connect(address);
-    early.send("ACQ4ME k 1 1 0");
-    let mut command = daemon_command(&[]);
-    let _server = Server::spawn(command.stdin(OwnedFd::from(listener)));
-    early.expect("LOCKED");
-}
-
 #[test]
 fn a_unix_socket_as_standard_input_is_served() {
     let path = socket_path("standard-input.sock");
@@ -106,33 +90,6 @@ fn a_unix_socket_as_standard_input_is_served() {
     assert!(ask_unix(&path, "STATS UPTIME").starts_with("uptime: "));
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_exit().code(), Some(0));
-}
-
-/// A message with descriptors ends a read of a Unix socket (unix(7)): what follows it
-/// must not wait until something more arrives.
-#[test]
-fn lines_behind_a_passed_descriptor_are_answered() {
-    let path = socket_path("passed-descriptor.sock");
-    let listener = UnixListener::bind(&path).expect("a socket");
-    let mut client = UnixStream::connect(&path).expect("connect");
-    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // Both have arrived when the daemon first looks.
-    send_with_descriptor(&client, b"ACQ4ME k 1 1 0\n");
-    client.write_all(b"RELEASE\n").expect("send");
-    let mut command = daemon_command(&[]);
-    let _server = Server::spawn_anywhere(command.stdin(OwnedFd::from(listener)));
-    let answers: Vec<String> =
-        BufReader::new(client).lines().take(2).map(|line| line.expect("an answer")).collect();
-    assert_eq!(answers, ["LOCKED", "RELEASED"]);
-}
-
-fn send_with_descriptor(socket: &UnixStream, bytes: &[u8]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [socket.as_fd()];
-    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    let bytes = [IoSlice::new(bytes)];
-    sendmsg(socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL).expect("sendmsg");
 }
 
 #[test]
@@ -155,39 +112,11 @@ fn another_kind_of_socket_as_standard_input_is_an_error() {
     }
 }
 
-#[test]
-fn a_standard_input_that_is_no_socket_is_left_alone() {
-    let (read_end, _write_end) = pipe();
-    let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
-    let server = Server::spawn(command.stdin(read_end));
-    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
-}
-
-/// `cat` lends its pipe: the standard library of Rust 1.85 makes none.
-fn pipe() -> (std::process::ChildStdout, std::process::Child) {
-    let mut cat = Command::new("cat");
-    let cat = cat.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-    let mut child = cat.spawn().expect("cat");
-    (child.stdout.take().expect("its pipe"), child)
-}
-
 /// The descriptors come in as 0 and 1 and are moved to where systemd puts them.
 /// Only the process that becomes the daemon knows the pid for LISTEN_PID.
 const AS_SYSTEMD: &str = r#"export LISTEN_PID=$$; exec "$@" 3<&0 </dev/null"#;
 const AS_SYSTEMD_WITH_TWO: &str =
     r#"export LISTEN_PID=$$; exec "$@" 3<&0 4<&1 </dev/null >/dev/null"#;
-
-#[test]
-fn a_socket_of_systemd_is_served() {
-    let (listener, address) = tcp_listener();
-    let ours = listener.try_clone().expect("a copy");
-    let mut command = in_shell(AS_SYSTEMD, &["-l", "192.0.2.1"]);
-    command.stdin(OwnedFd::from(listener)).env("LISTEN_FDS", "1");
-    let server = Server::spawn(&mut command);
-    assert_eq!(server.addresses(), [address]);
-    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
-    assert_set_up(&ours, address);
-}
 
 /// Such a socket has no TCP_USER_TIMEOUT; systemd opens one where the unit says so.
 #[test]
@@ -216,14 +145,14 @@ fn a_socket_of_multipath_tcp_is_served() {
 }
 
 #[test]
-fn several_sockets_of_systemd_are_served() {
+fn sockets_of_systemd_are_served_instead_of_l() {
     let (listener, address) = tcp_listener();
     let path = socket_path("systemd.sock");
     let unix_listener = UnixListener::bind(&path).expect("a socket");
-    let mut command = in_shell(AS_SYSTEMD_WITH_TWO, &[]);
+    let mut command = in_shell(AS_SYSTEMD_WITH_TWO, &["-l", "192.0.2.1"]);
     command.stdin(OwnedFd::from(listener)).stdout(OwnedFd::from(unix_listener));
     let server = Server::spawn(command.env("LISTEN_FDS", "2"));
-    assert_eq!(server.address(), address);
+    assert_eq!(server.addresses(), [address]);
     // They are one server.
     server.connect().exchange("ACQ4ME k 1 9 0", "LOCKED");
     let mut holder = server.connect();
