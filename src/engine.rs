@@ -33,7 +33,6 @@ pub mod windows;
 pub use bookkeeping::Engine;
 pub use client::ClientId;
 pub use hold_limits::{ExpiredLock, HoldLimit};
-pub use sampler::Followed;
 pub use spare::Spare;
 pub use stack::LOCKS_PER_CLIENT_MAX;
 pub use time::Time;

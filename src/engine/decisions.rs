@@ -6,7 +6,6 @@ use super::client::ClientId;
 use super::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
 use super::lock::{Lock, LockId, NO_POOL, Phase};
 use super::measures::{Asked, Outcome};
-use super::sampler::Followed;
 use super::stack::Stack;
 use super::statistics::Event;
 use super::time::Time;
@@ -52,9 +51,9 @@ impl Engine {
         }
         let hash = self.pools.hash(request.key);
         let answer = self.decide(client, request, hash, now);
-        let followed = self.watch.sampler.next(now);
-        if !followed.is_no() {
-            self.follow((client, followed), (request.key, hash), answer, now);
+        match self.watch.sampler.next(now) {
+            0 => self.watch.left_out = now,
+            requests => self.follow((client, requests), (request.key, hash), answer, now),
         }
         answer
     }
@@ -98,31 +97,31 @@ impl Engine {
         None
     }
 
-    /// Follows a request, and the lock that it got or waits for.
+    /// Follows a request that counts as so many, and the lock that it got or waits for.
     #[cold]
     #[inline(never)]
     fn follow(
         &mut self,
-        (client, followed): (ClientId, Followed),
+        (client, requests): (ClientId, u8),
         key: (&[u8], u64),
         answer: Option<Reply>,
         now: Time,
     ) {
         if matches!(answer, None | Some(Reply::Locked)) {
             if let Some(lock) = self.stacks[client.slot as usize].top() {
-                self.locks[lock as usize].followed = followed;
+                self.locks[lock as usize].requests = requests;
             }
         }
-        self.watch.note_request((client, followed), key, answer, now);
+        self.watch.note_request((client, requests), key, answer, now);
     }
 
     /// A hold or a wait has ended after `ns` nanoseconds. Its pool must still be there.
     #[inline(always)]
     fn observe_end(&mut self, lock: &Lock, outcome: Outcome, ns: u64, now: Time) {
-        if lock.followed.is_no() {
-            self.watch.sampler.left_out = now;
+        if lock.requests == 0 {
+            self.watch.left_out = now;
         }
-        if !lock.followed.is_no() || ns > self.watch.slow_ns {
+        if lock.requests > 0 || ns > self.watch.slow_ns {
             self.watch.note_end(lock, self.pools.get(lock.pool), (outcome, ns), now);
         }
     }

@@ -1,7 +1,6 @@
 //! Locks, held or waited for, and the queues that link them.
 
 use super::client::ClientId;
-use super::sampler::Followed;
 use super::time::Time;
 use super::wheel::{Timer, Timers};
 use crate::protocol::Mode;
@@ -43,8 +42,8 @@ pub(super) struct Lock {
     pub(super) phase: Phase,
     /// How it was asked for.
     pub(super) mode: Mode,
-    /// For [`super::watch`].
-    pub(super) followed: Followed,
+    /// As how many requests its own counts in [`super::watch`]; 0 if it is not followed.
+    pub(super) requests: u8,
     /// When the hold or the wait began.
     pub(super) since: Time,
     /// Its number in the order in which holds and waits began.
@@ -64,9 +63,8 @@ impl Lock {
         since: Time,
         sequence: u64,
     ) -> Self {
-        let (followed, timer) = (Followed::No, Timer::default());
-        let (next, previous) = (NONE, NONE);
-        Lock { client, pool, phase, mode, followed, since, sequence, timer, next, previous }
+        let (timer, next, previous) = (Timer::default(), NONE, NONE);
+        Lock { client, pool, phase, mode, requests: 0, since, sequence, timer, next, previous }
     }
 
     /// The next lock in its queue.

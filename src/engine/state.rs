@@ -13,7 +13,6 @@ use super::client::ClientId;
 use super::hold_limits::HoldLimit;
 use super::lock::{Lock, LockId, NO_POOL, Phase};
 use super::measures::Measures;
-use super::sampler::Followed;
 use super::statistics::{Counters, Times};
 use super::time::Time;
 use super::view::LockView;
@@ -91,9 +90,9 @@ pub struct LockState {
     /// A holder asked by `ACQ4ANY`. A waiter's queue says what it asked by.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_anyone: bool,
-    /// Whether its request is followed.
-    #[serde(default, skip_serializing_if = "Followed::is_no")]
-    pub followed: Followed,
+    /// As how many requests its own counts in `STATS TOP`; 0 if it is not followed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub requests: u8,
 }
 
 /// The kernel allows a process a million descriptors (fs.nr_open); a slot far
@@ -271,7 +270,7 @@ impl LockState {
             since: lock.since(),
             deadline: lock.deadline().filter(|_| lock.phase().waits()),
             for_anyone: lock.phase() == Phase::Holding && lock.mode() == Mode::ForAnyone,
-            followed: lock.followed(),
+            requests: lock.requests(),
         }
     }
 
@@ -282,7 +281,7 @@ impl LockState {
             _ => Mode::ForMe,
         };
         let mut lock = Lock::new(self.client, pool, (phase, mode), self.since, self.sequence);
-        lock.followed = self.followed;
+        lock.requests = self.requests;
         lock
     }
 }
@@ -305,6 +304,10 @@ impl PoolState<'_> {
         let waiters = self.waiters_for_me.iter().chain(&self.waiters_for_anyone);
         self.holders.iter().chain(waiters).map(|lock| lock.client)
     }
+}
+
+fn is_zero(requests: &u8) -> bool {
+    *requests == 0
 }
 
 fn check_pool(state: &PoolState) -> Result<(), BadState> {

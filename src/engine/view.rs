@@ -5,7 +5,6 @@ use super::bookkeeping::Engine;
 use super::client::ClientId;
 use super::lock::{Lock, LockId, Locks};
 use super::pool::{Pool, Pools};
-use super::sampler::Followed;
 use super::stack::Stack;
 use super::time::Time;
 use crate::protocol::Mode;
@@ -131,9 +130,9 @@ impl<'a> LockView<'a> {
         self.lock.mode
     }
 
-    /// Whether its request is followed.
-    pub(super) fn followed(self) -> Followed {
-        self.lock.followed
+    /// As how many requests its own counts in `STATS TOP`; 0 if it is not followed.
+    pub(super) fn requests(self) -> u8 {
+        self.lock.requests
     }
 
     /// Its number in the order in which all holds and waits of the engine began.

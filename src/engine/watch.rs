@@ -5,10 +5,10 @@ use super::client::ClientId;
 use super::lock::Lock;
 use super::measures::Outcome;
 use super::pool::{Pool, hash_aside};
-use super::sampler::{Followed, Sampler};
+use super::sampler::Sampler;
 use super::summary::{Columns, NAME_BYTES_MAX};
 use super::time::Time;
-use super::windows::{Counted, Windows, WindowsState};
+use super::windows::{Counted, WindowState, Windows};
 use crate::protocol::{Mode, Reply, Span, Subject};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -22,6 +22,8 @@ pub const SLOW_MAX: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Watch {
     pub(super) sampler: Sampler,
+    /// When a request was last left out, or the hold or wait of such a request last ended.
+    pub(super) left_out: Time,
     /// The one of the pools: a key has the same hash here.
     hasher: RandomState,
     keys: Windows,
@@ -33,6 +35,17 @@ pub struct Watch {
     /// Slow ones that the caller has not been told of.
     slow: VecDeque<Slow>,
     /// The newest last.
+    slow_log: VecDeque<SlowEntry>,
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WatchState {
+    #[serde(rename = "left_out_ns")]
+    left_out: Time,
+    keys: [WindowState; 2],
+    clients: [WindowState; 2],
     slow_log: VecDeque<SlowEntry>,
 }
 
@@ -80,8 +93,8 @@ impl Watch {
             Subject::Keys => &mut self.keys,
             Subject::Clients => &mut self.clients,
         };
-        windows.roll(now, self.sampler.left_out);
-        windows.shown(span, now)
+        windows.roll(now, self.left_out);
+        windows.shown(span, now, self.left_out)
     }
 
     /// Removes and returns something that a client has done, for [`Watch::note_sample`].
@@ -91,7 +104,7 @@ impl Watch {
 
     /// Counts what a client did for its address.
     pub fn note_sample(&mut self, sample: &Sample, address: &[u8], now: Time) {
-        self.clients.roll(now, self.sampler.left_out);
+        self.clients.roll(now, self.left_out);
         self.clients.add(address, hash_aside(&self.hasher, address), &sample.columns);
     }
 
@@ -126,6 +139,7 @@ impl Watch {
     pub(super) fn new(hasher: RandomState, now: Time) -> Self {
         Watch {
             sampler: Sampler::new(hasher.build_hasher().finish()),
+            left_out: Time::default(),
             hasher,
             keys: Windows::new(now),
             clients: Windows::new(now),
@@ -136,23 +150,41 @@ impl Watch {
         }
     }
 
-    /// A followed request for a key that has this hash was decided; no answer means that it
-    /// waits.
+    /// What a hot restart carries over. The caller has taken all samples.
+    pub(super) fn state(&self) -> WatchState {
+        WatchState {
+            left_out: self.left_out,
+            keys: self.keys.state(),
+            clients: self.clients.state(),
+            slow_log: self.slow_log.clone(),
+        }
+    }
+
+    pub(super) fn resume(state: WatchState, hasher: RandomState, now: Time) -> Self {
+        let WatchState { left_out, keys, clients, slow_log } = state;
+        let [keys, clients] =
+            [keys, clients].map(|state| Windows::resume(state, |name| hash_aside(&hasher, name)));
+        Watch { left_out, keys, clients, slow_log, ..Watch::new(hasher, now) }
+    }
+
+    /// A request that counts as so many was decided, for a key that has this hash; no answer
+    /// means that it waits.
     pub(super) fn note_request(
         &mut self,
-        (client, followed): (ClientId, Followed),
-        (key, hash): (&[u8], u64),
+        (client, requests): (ClientId, u8),
+        key: (&[u8], u64),
         answer: Option<Reply>,
         now: Time,
     ) {
-        let mut columns = Columns { requests: followed.requests(), ..Columns::default() };
+        let requests = requests.into();
+        let mut columns = Columns { requests, ..Columns::default() };
         match answer {
-            Some(Reply::Locked) => columns.acquired = columns.requests,
-            Some(Reply::QueueFull) => columns.refused = columns.requests,
-            Some(Reply::Timeout) => columns.timed_out = columns.requests,
+            Some(Reply::Locked) => columns.acquired = requests,
+            Some(Reply::QueueFull) => columns.refused = requests,
+            Some(Reply::Timeout) => columns.timed_out = requests,
             _ => {}
         }
-        self.note(Sample { client, columns }, (key, hash), now);
+        self.note(Sample { client, columns }, key, now);
     }
 
     /// A hold or a wait has ended: that of a followed request, or a slow one.
@@ -163,7 +195,7 @@ impl Watch {
         (outcome, ns): (Outcome, u64),
         now: Time,
     ) {
-        let Lock { client, mode, followed, .. } = *lock;
+        let Lock { client, mode, requests, .. } = *lock;
         if ns > self.slow_ns {
             let key = pool.key();
             let key = key[..key.len().min(NAME_BYTES_MAX + 1)].to_vec();
@@ -173,14 +205,14 @@ impl Watch {
                 Slow { at: now, client, key, for_anyone, outcome, took_ns: ns },
             );
         }
-        if !followed.is_no() {
-            let columns = columns_of_end(outcome, followed.requests(), ns);
+        if requests > 0 {
+            let columns = columns_of_end(outcome, requests.into(), ns);
             self.note(Sample { client, columns }, (pool.key(), pool.hash()), now);
         }
     }
 
     fn note(&mut self, sample: Sample, (key, hash): (&[u8], u64), now: Time) {
-        self.keys.roll(now, self.sampler.left_out);
+        self.keys.roll(now, self.left_out);
         match short_name(key) {
             Cow::Borrowed(key) => self.keys.add(key, hash, &sample.columns),
             Cow::Owned(name) => {
@@ -192,14 +224,13 @@ impl Watch {
 }
 
 fn push_bounded<T>(queue: &mut VecDeque<T>, newest: T) {
-    if queue.len() == SLOW_MAX {
+    while queue.len() >= SLOW_MAX {
         queue.pop_front();
     }
     queue.push_back(newest);
 }
 
-/// The name under which a key is counted. That of a long one is its start and a digest, so
-/// that memory is bounded.
+/// The name under which a key is counted. Names are bounded, so that memory is.
 fn short_name(key: &[u8]) -> Cow<'_, [u8]> {
     if key.len() <= NAME_BYTES_MAX {
         return Cow::Borrowed(key);
@@ -226,39 +257,4 @@ fn columns_of_end(outcome: Outcome, requests: u64, ns: u64) -> Columns {
         columns.waited_ns = time_ns;
     }
     columns
-}
-
-/// What a hot restart carries over.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WatchState {
-    #[serde(rename = "left_out_ns")]
-    left_out: Time,
-    keys: WindowsState,
-    clients: WindowsState,
-    slow_log: Vec<SlowEntry>,
-}
-
-impl Watch {
-    /// What a hot restart carries over. The caller has taken all samples.
-    pub(super) fn state(&self) -> WatchState {
-        WatchState {
-            left_out: self.sampler.left_out,
-            keys: self.keys.state(),
-            clients: self.clients.state(),
-            slow_log: self.slow_log.iter().cloned().collect(),
-        }
-    }
-
-    /// Goes on from the state of another watch.
-    pub(super) fn resume(state: WatchState, hasher: RandomState, now: Time) -> Self {
-        let hash = |name: &[u8]| hash_aside(&hasher, name);
-        let keys = Windows::resume(state.keys, now, hash);
-        let clients = Windows::resume(state.clients, now, hash);
-        let mut slow_log: VecDeque<SlowEntry> = state.slow_log.into();
-        slow_log.truncate(SLOW_MAX);
-        let mut watch = Watch { keys, clients, slow_log, ..Watch::new(hasher, now) };
-        watch.sampler.left_out = state.left_out;
-        watch
-    }
 }

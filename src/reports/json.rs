@@ -360,7 +360,7 @@ fn top(view: &View, subject: Subject, counted: &Counted) -> Top {
     Top {
         from: view.wall(counted.began),
         to: view.wall(counted.ended),
-        sampled_one_in: counted.sampled_one_in(),
+        sampled_one_in: counted.sampled_one_in,
         by_requests: top_rows(view, subject, &counted.by_requests, 1.0),
         by_time: top_rows(view, subject, &counted.by_time, 1e9),
     }

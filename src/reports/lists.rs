@@ -131,7 +131,7 @@ pub(super) fn top(view: &View, top: &Counted, span: Span, subject: Subject) -> S
     line!(text, "top: {} of the last {}", subject.word(), span.word());
     line!(text, "from: {}", view.wall(top.began));
     line!(text, "to: {}", view.wall(top.ended));
-    line!(text, "sampled: 1 request in {}", top.sampled_one_in());
+    line!(text, "sampled: 1 request in {}", top.sampled_one_in);
     list_top(&mut text, view, &top.by_requests, (subject, "requests"), |ranked| {
         format!("{:9} {:7}", ranked.count, ranked.error)
     });

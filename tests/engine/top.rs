@@ -2,10 +2,13 @@
 
 use crate::reports::{START, client, new_engine, view};
 use crate::support::random::Random;
+use poolcounterd::engine::state::BadState;
 use poolcounterd::engine::windows::Counted;
 use poolcounterd::engine::{Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Span, Subject};
 use poolcounterd::reports::{prometheus, survey::Survey};
+use std::collections::HashMap;
+use std::hash::RandomState;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -80,11 +83,11 @@ fn after_a_burst_a_slow_rate_is_counted_exactly() {
             pair(&mut engine, 1, "quiet", now);
         }
         let calm = minute(&mut engine, at_s(121));
-        assert_eq!((requests(&calm, "quiet"), calm.sampled_one_in()), (60 * per_second, 1));
+        assert_eq!((requests(&calm, "quiet"), calm.sampled_one_in), (60 * per_second, 1));
         assert_eq!(requests(&calm, "burst"), 0);
         let hour = engine.watch.top(Span::Hour, Subject::Keys, at_s(121));
-        assert_eq!(hour.sampled_one_in(), 64);
-        assert_eq!(requests(&hour, "quiet"), 119 * per_second);
+        assert_eq!(hour.sampled_one_in, 64);
+        assert_eq!(requests(&hour, "quiet"), 125 * per_second);
         assert_near(requests(&hour, "burst"), burst, 64);
     }
 }
@@ -98,7 +101,26 @@ fn what_is_left_out_is_said_in_the_minute_in_which_it_is() {
     (0..40).for_each(|n| acquire(&mut engine, n, "held", at_s(58)));
     (0..40).for_each(|n| release(&mut engine, n, at_s(61)));
     for (asked_at_s, one_in) in [(59, 64), (61, 64), (121, 64), (181, 1)] {
-        assert_eq!(minute(&mut engine, at_s(asked_at_s)).sampled_one_in(), one_in);
+        assert_eq!(minute(&mut engine, at_s(asked_at_s)).sampled_one_in, one_in);
+    }
+}
+
+#[test]
+fn the_running_hour_is_shown_once_it_is_ten_minutes_old() {
+    let mut engine = new_engine();
+    for minute in 0..=131 {
+        let now = at_s(60 * minute);
+        pair(&mut engine, 1, "k", now);
+        let (from, to, counted) = match minute {
+            0..60 => (0, minute, minute + 1),
+            60..70 => (0, 60, 60),
+            70..120 => (60, minute, minute - 59),
+            120..130 => (60, 120, 60),
+            _ => (120, minute, minute - 119),
+        };
+        let top = engine.watch.top(Span::Hour, Subject::Keys, now);
+        assert_eq!((top.began, top.ended), (at_s(60 * from), at_s(60 * to)));
+        assert_eq!(requests(&top, "k"), counted, "in minute {minute}");
     }
 }
 
@@ -113,8 +135,63 @@ fn up_to_2500_requests_a_second_each_is_counted_however_they_come() {
             }
         }
         let counted = minute(&mut engine, at_s(61));
-        assert_eq!((requests(&counted, "k"), counted.sampled_one_in()), (150_000, 1), "{pieces}");
+        assert_eq!((requests(&counted, "k"), counted.sampled_one_in), (150_000, 1), "{pieces}");
     }
+}
+
+/// Clients may ask for one key at each second, tenth or 64th request.
+#[test]
+fn no_rhythm_escapes() {
+    for period in [2, 10, 64, 100, 127, 128] {
+        let mut engine = new_engine();
+        for n in 0..period * 2_000 {
+            let key = if n % period == 0 { "k" } else { "other" };
+            pair(&mut engine, 1, key, at_us(n));
+        }
+        assert_near(requests(&minute(&mut engine, at_s(1)), "k"), 2_000, 64);
+    }
+}
+
+/// More keys than places, and a hot restart.
+#[test]
+fn counts_are_as_exact_as_they_say() {
+    let (mut engine, mut random) = (new_engine(), Random(3));
+    let mut truth: HashMap<Vec<u8>, u64> = HashMap::new();
+    acquire(&mut engine, 2, "long", at_s(0));
+    for n in 0..100_000 {
+        // The smaller its number, the more often a key is asked for.
+        let uniform = (random.next() >> 40) as f64 / (1_u64 << 24) as f64;
+        let key = format!("key:{}", 50_000_f64.powf(uniform) as u64);
+        let now = at_us(n * 500);
+        acquire(&mut engine, 1, &key, now);
+        release(&mut engine, 1, now.plus_ns(100_000));
+        *truth.entry(key.into_bytes()).or_default() += 1;
+        if n == 50_000 {
+            engine = restarted(&engine, now.plus_ns(100_000));
+            release(&mut engine, 2, now.plus_ns(100_000));
+        }
+    }
+    let top = minute(&mut engine, at_s(50));
+    assert_eq!((top.by_requests.len(), top.sampled_one_in), (100, 1));
+    for row in &top.by_requests {
+        let (most, exact) = (row.count, truth[&row.name]);
+        assert!(row.error <= 100 && (most - row.error..=most).contains(&exact), "{row:?}, {exact}");
+    }
+    let mut counts: Vec<u64> = truth.into_values().collect();
+    counts.sort_unstable_by(|one, other| other.cmp(one));
+    for (row, exact) in top.by_requests.iter().zip(&counts[..20]) {
+        assert_eq!((row.count, row.error), (*exact, 0));
+    }
+    // Asked for only once, it has its place by time.
+    let long = &top.by_time[0];
+    assert_eq!((&long.name[..], long.count - long.error), (&b"long"[..], 25_000_100_000));
+}
+
+fn restarted(engine: &Engine, now: Time) -> Engine {
+    let state = rmp_serde::to_vec_named(&engine.state()).expect("bytes");
+    let state = rmp_serde::from_slice(&state).expect("a state");
+    let pools = engine.pool_states().map(Ok::<_, BadState>);
+    Engine::resume(state, pools, RandomState::new(), now).expect("an engine")
 }
 
 /// A hold counts for as many requests as the one that began it.
@@ -130,7 +207,7 @@ fn times_are_estimated_as_requests_are() {
         truth_ns += held_ns;
     }
     let top = minute(&mut engine, at_s(5));
-    assert_eq!(top.sampled_one_in(), 64);
+    assert_eq!(top.sampled_one_in, 64);
     assert_near(time_ns(&top, "k"), truth_ns, 64 * 1_000_000);
     assert_near(requests(&top, "k"), 200_000, 64);
     assert_eq!(top.by_requests[0].columns.held_ns, time_ns(&top, "k"));

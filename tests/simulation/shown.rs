@@ -134,7 +134,6 @@ impl Moments {
 
     pub(crate) fn note(&mut self, model: &Model) {
         let now_ns = kernel(|k| k.now_ns);
-        self.requests.note_time(now_ns);
         let (counters, keys) = (model.counters(), model.queues());
         let (slow, requests) = (self.slow.len(), self.requests.len());
         let locks = self.asks_for_locks.then(|| model.locks.clone());

@@ -1,6 +1,6 @@
 //! What `STATS TOP` shows of keys and of clients' hosts: how often each has asked or was
 //! asked for, and how long it has held and waited, in the last full minute, or in the
-//! running hour, until its last full minute; in the last one while that is young.
+//! running hour; in the last one while that is young.
 
 use super::model::End;
 use super::observed::Asked;
@@ -15,9 +15,6 @@ const MINUTE_NS: u64 = 60_000_000_000;
 
 /// When the daemon starts.
 pub(super) const START_NS: u64 = 1_000_000_000;
-
-/// After a silence of two hours it begins anew, some time.
-const SILENCE_NS: u64 = 119 * MINUTE_NS;
 
 /// How many rows are shown, and how many in JSON.
 const ROWS: usize = 20;
@@ -37,7 +34,6 @@ struct Event {
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     all: Vec<Event>,
-    last_ns: u64,
     is_unclear: bool,
 }
 
@@ -77,12 +73,6 @@ impl Requests {
             let (key, host) = (request.key.clone(), origins.host(client.serial));
             self.all.push(Event { minute, key, host, requests: 1, time_ns: 0 });
         }
-    }
-
-    /// Time has come to this.
-    pub(crate) fn note_time(&mut self, now_ns: u64) {
-        self.is_unclear |= now_ns > self.last_ns.max(START_NS) + SILENCE_NS;
-        self.last_ns = now_ns;
     }
 
     /// A hot restart has lost a client, whose host is not known any more.
@@ -207,7 +197,7 @@ fn window_at(span: Span, minute: u64) -> Range<u64> {
         (_, 0) => 0..1,
         (Span::Minute, _) => minute - 1..minute,
         (Span::Hour, 60..) if minute % 60 < 10 => minute / 60 * 60 - 60..minute / 60 * 60,
-        (Span::Hour, _) => minute / 60 * 60..minute,
+        (Span::Hour, _) => minute / 60 * 60..minute + 1,
     }
 }
 

@@ -124,7 +124,7 @@ fn sample() -> (EngineState, Vec<PoolState<'static>>) {
         since: at_ms(sequence),
         deadline: timeout_s.map(|seconds| at_ms(sequence).plus_seconds(seconds)),
         for_anyone: false,
-        followed: Followed::No,
+        requests: 0,
     };
     let pools = vec![
         PoolState {

@@ -1,5 +1,4 @@
 use super::*;
-use crate::engine::Followed;
 use crate::engine::state::LockState;
 
 fn sample() -> Snapshot {
@@ -10,7 +9,7 @@ fn sample() -> Snapshot {
         since: Time::from_ns(5),
         deadline: None,
         for_anyone: true,
-        followed: Followed::Alone,
+        requests: 1,
     };
     let waiter = LockState {
         client: client(1),
