@@ -6,73 +6,65 @@ use super::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use crate::protocol::{Mode, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Declares the histograms of waits and holds: each becomes a field and an entry of
-/// [`Measures::ALL`].
-macro_rules! histograms {
-    ($($name:ident: $of:ident, $kind:literal, $outcome:literal;)*) => {
-        /// How long waits and holds took.
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(default)]
-        pub struct Measures {
-            $(#[doc = concat!($kind, ", ", $outcome, ".")] pub $name: Histogram,)*
-            /// Answers by command.
-            pub replies: Replies,
-            /// The turns of the caller's loop.
-            pub turns: Turns,
-            /// Hot restarts.
-            pub restarts: Restarts,
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measures {
+    /// How long waits and holds took.
+    pub locks: LockMeasures,
+    /// Answers by command.
+    pub replies: Replies,
+    /// The turns of the caller's loop.
+    pub turns: Turns,
+    /// Hot restarts.
+    pub restarts: Restarts,
+}
+
+/// How long waits and holds took, by kind and outcome: nanoseconds, on the scale
+/// [`LOCK_TIMES`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockMeasures([[Histogram; Outcome::ALL.len()]; 2]);
+
+impl LockMeasures {
+    /// Counts a hold or a wait of `ns` nanoseconds.
+    #[inline(always)]
+    pub(super) fn count(&mut self, mode: Mode, outcome: Outcome, ns: u64) {
+        self.0[mode as usize][outcome as usize].add(&LOCK_TIMES, ns);
+    }
+
+    /// Each kind and outcome that there can be: `DONE` is no answer to `ACQ4ME`.
+    pub fn iter(&self) -> impl Iterator<Item = (Mode, Outcome, &Histogram)> {
+        let of = |mode| {
+            let own = Outcome::ALL.iter().zip(&self.0[mode as usize]);
+            own.map(move |(&outcome, histogram)| (mode, outcome, histogram))
+        };
+        let all = of(Mode::ForMe).chain(of(Mode::ForAnyone));
+        all.filter(|&(mode, outcome, _)| (mode, outcome) != (Mode::ForMe, Outcome::Done))
+    }
+}
+
+/// As `(for anyone, outcome, histogram)`, so that an outcome added later moves no other.
+impl Serialize for LockMeasures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(
+            self.iter().map(|(mode, outcome, histogram)| {
+                (mode == Mode::ForAnyone, outcome.word(), histogram)
+            }),
+        )
+    }
+}
+
+impl<'de> Deserialize<'de> for LockMeasures {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut measures = LockMeasures::default();
+        let all = Vec::<(bool, String, Histogram)>::deserialize(deserializer)?;
+        for (for_anyone, word, histogram) in all {
+            if let Some(n) = Outcome::ALL.iter().position(|outcome| outcome.word() == word) {
+                measures.0[usize::from(for_anyone)][n] = histogram;
+            }
         }
-
-        impl Measures {
-            /// Every histogram.
-            pub const ALL: &[Measure] = &[
-                $(Measure {
-                    of: Measured::$of,
-                    kind: $kind,
-                    outcome: $outcome,
-                    get: |measures| &measures.$name,
-                },)*
-            ];
-        }
-    };
-}
-
-/// One histogram of [`Measures`].
-#[derive(Clone, Copy, Debug)]
-pub struct Measure {
-    /// What it measures.
-    pub of: Measured,
-    /// Who waited or held: `me` after `ACQ4ME`, `anyone` after `ACQ4ANY`.
-    pub kind: &'static str,
-    /// How it ended.
-    pub outcome: &'static str,
-    /// Reads it. In nanoseconds, on the scale [`LOCK_TIMES`].
-    pub get: fn(&Measures) -> &Histogram,
-}
-
-/// What a histogram is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measured {
-    /// From a request that had to wait to the end of the wait.
-    Wait,
-    /// From `LOCKED` to the end of the hold.
-    Hold,
-}
-
-histograms! {
-    waits_for_me_locked: Wait, "me", "locked";
-    waits_for_me_timed_out: Wait, "me", "timeout";
-    waits_for_me_cancelled: Wait, "me", "cancelled";
-    waits_for_anyone_locked: Wait, "anyone", "locked";
-    waits_for_anyone_done: Wait, "anyone", "done";
-    waits_for_anyone_timed_out: Wait, "anyone", "timeout";
-    waits_for_anyone_cancelled: Wait, "anyone", "cancelled";
-    holds_for_me_released: Hold, "me", "released";
-    holds_for_me_disconnected: Hold, "me", "disconnected";
-    holds_for_me_expired: Hold, "me", "expired";
-    holds_for_anyone_released: Hold, "anyone", "released";
-    holds_for_anyone_disconnected: Hold, "anyone", "disconnected";
-    holds_for_anyone_expired: Hold, "anyone", "expired";
+        Ok(measures)
+    }
 }
 
 /// The turns of the loop, which the caller counts.
@@ -129,6 +121,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    const ALL: [Outcome; 7] = [
+        Outcome::Locked,
+        Outcome::Done,
+        Outcome::Timeout,
+        Outcome::Cancelled,
+        Outcome::Released,
+        Outcome::Disconnected,
+        Outcome::Expired,
+    ];
+
     /// As reports spell it.
     pub fn word(self) -> &'static str {
         match self {
@@ -145,30 +147,6 @@ impl Outcome {
     /// Whether a hold ended like this, not a wait.
     pub fn is_of_hold(self) -> bool {
         matches!(self, Outcome::Released | Outcome::Disconnected | Outcome::Expired)
-    }
-}
-
-impl Measures {
-    /// Counts a hold or a wait of `ns` nanoseconds.
-    #[inline(always)]
-    pub(super) fn count(&mut self, mode: Mode, outcome: Outcome, ns: u64) {
-        let histogram = match (mode, outcome) {
-            (Mode::ForMe, Outcome::Locked) => &mut self.waits_for_me_locked,
-            (Mode::ForMe, Outcome::Timeout) => &mut self.waits_for_me_timed_out,
-            (Mode::ForMe, Outcome::Cancelled) => &mut self.waits_for_me_cancelled,
-            (Mode::ForAnyone, Outcome::Locked) => &mut self.waits_for_anyone_locked,
-            // `DONE` is no answer to ACQ4ME.
-            (_, Outcome::Done) => &mut self.waits_for_anyone_done,
-            (Mode::ForAnyone, Outcome::Timeout) => &mut self.waits_for_anyone_timed_out,
-            (Mode::ForAnyone, Outcome::Cancelled) => &mut self.waits_for_anyone_cancelled,
-            (Mode::ForMe, Outcome::Released) => &mut self.holds_for_me_released,
-            (Mode::ForMe, Outcome::Disconnected) => &mut self.holds_for_me_disconnected,
-            (Mode::ForMe, Outcome::Expired) => &mut self.holds_for_me_expired,
-            (Mode::ForAnyone, Outcome::Released) => &mut self.holds_for_anyone_released,
-            (Mode::ForAnyone, Outcome::Disconnected) => &mut self.holds_for_anyone_disconnected,
-            (Mode::ForAnyone, Outcome::Expired) => &mut self.holds_for_anyone_expired,
-        };
-        histogram.add(&LOCK_TIMES, ns);
     }
 }
 
@@ -286,23 +264,5 @@ mod tests {
         assert!(counted.contains(&("STATS", "text", 1)));
         assert!(counted.contains(&("RELEASE", "ERROR WRONG_STAT", 1)));
         assert!(counted.contains(&("other", "ERROR LINE_TOO_LONG", 1)));
-    }
-
-    #[test]
-    fn each_outcome_has_its_histogram() {
-        let mut measures = Measures::default();
-        for mode in [Mode::ForMe, Mode::ForAnyone] {
-            for outcome in [Outcome::Locked, Outcome::Timeout, Outcome::Cancelled] {
-                measures.count(mode, outcome, 1);
-            }
-            for outcome in [Outcome::Released, Outcome::Disconnected, Outcome::Expired] {
-                measures.count(mode, outcome, 1);
-            }
-        }
-        measures.count(Mode::ForAnyone, Outcome::Done, 1);
-        for measure in Measures::ALL {
-            let what = (measure.of, measure.kind, measure.outcome);
-            assert_eq!((measure.get)(&measures).count(), 1, "{what:?}");
-        }
     }
 }

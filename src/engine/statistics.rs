@@ -103,10 +103,8 @@ macro_rules! times {
             pub const ALL: &[SumOfTime] = &[
                 $(SumOfTime {
                     name: stringify!($name),
-                    kind: Kind::Total,
                     help: $help,
                     get: |times| times.$name,
-                    get_mut: |times| &mut times.$name,
                 },)*
             ];
 
@@ -126,14 +124,10 @@ macro_rules! times {
 pub struct SumOfTime {
     /// With its unit.
     pub name: &'static str,
-    /// Whether it only increases: all of them do.
-    pub kind: Kind,
     /// Its meaning, in one sentence.
     pub help: &'static str,
     /// Reads it.
     pub get: fn(&Times) -> u128,
-    /// Gives access to it.
-    pub get_mut: fn(&mut Times) -> &mut u128,
 }
 
 /// A line of `STATS FULL` that shows a time.
@@ -227,29 +221,29 @@ impl Event {
             Event::HandedOn { mode, waited_ns } => {
                 counters.waiting_workers -= 1;
                 counters.hold_began();
-                measures.count(mode, Outcome::Locked, waited_ns);
+                measures.locks.count(mode, Outcome::Locked, waited_ns);
                 *times.of_waits(mode) += u128::from(waited_ns);
             }
             Event::WaitDone { waited_ns, held_ns } => {
                 counters.waiting_workers -= 1;
-                measures.count(Mode::ForAnyone, Outcome::Done, waited_ns);
+                measures.locks.count(Mode::ForAnyone, Outcome::Done, waited_ns);
                 times.waiting_for_good_ns += u128::from(waited_ns);
                 times.gained_ns += u128::from(held_ns);
             }
             Event::WaitTimedOut { mode, waited_ns } => {
                 counters.waiting_workers -= 1;
-                measures.count(mode, Outcome::Timeout, waited_ns);
+                measures.locks.count(mode, Outcome::Timeout, waited_ns);
                 times.wasted_timeout_ns += u128::from(waited_ns);
             }
             Event::WaitCancelled { mode, waited_ns } => {
                 counters.waiting_workers -= 1;
-                measures.count(mode, Outcome::Cancelled, waited_ns);
+                measures.locks.count(mode, Outcome::Cancelled, waited_ns);
             }
             Event::Released => counters.total_releases += 1,
             Event::HoldEnded { mode, outcome, held_ns } => {
                 counters.hold_ended();
                 counters.expired_locks += u64::from(outcome == Outcome::Expired);
-                measures.count(mode, outcome, held_ns);
+                measures.locks.count(mode, outcome, held_ns);
                 times.processing_ns += u128::from(held_ns);
             }
             Event::Answered(asked, reply) => measures.replies.count(asked, Some(reply)),
@@ -306,29 +300,5 @@ mod seconds_and_ns {
     ) -> Result<u128, D::Error> {
         let (seconds, ns) = <(u64, u32)>::deserialize(deserializer)?;
         Ok(u128::from(seconds) * SECOND_NS + u128::from(ns))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_entry_reads_and_writes_its_own_field() {
-        let mut counters = Counters::default();
-        for (value, counter) in (1..).zip(Counters::ALL) {
-            *(counter.get_mut)(&mut counters) = value;
-        }
-        for (value, counter) in (1..).zip(Counters::ALL) {
-            assert_eq!((counter.get)(&counters), value, "{}", counter.name);
-        }
-        assert_eq!(counters.processed_count, COUNTERS_IN_FULL as u64);
-        let mut times = Times::default();
-        for (value, sum) in (1..).zip(Times::ALL) {
-            *(sum.get_mut)(&mut times) = value;
-        }
-        for (value, sum) in (1..).zip(Times::ALL) {
-            assert_eq!((sum.get)(&times), value, "{}", sum.name);
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::shown::{View, iso_8601};
 use super::survey::{Address, Survey};
 use crate::engine::Time;
 use crate::engine::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};
-use crate::engine::measures::{Measured, Measures};
+use crate::engine::measures::Outcome;
 use crate::engine::statistics::{Counters, Times};
 use crate::engine::summary::Ranked;
 use crate::engine::watch::SlowEntry;
@@ -256,8 +256,8 @@ pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
         connections: figures.connections,
         counters: counters.collect(),
         times_s: times_s(&engine.counters, engine.times()),
-        waits: measurements(view, Measured::Wait),
-        holds: measurements(view, Measured::Hold),
+        waits: measurements(view, false),
+        holds: measurements(view, true),
         replies: replies
             .map(|(command, answer, count)| Replies { command, answer, count })
             .collect(),
@@ -304,12 +304,14 @@ fn times_s(counters: &Counters, times: &Times) -> BTreeMap<&'static str, f64> {
     sums.chain(computed).map(|(name, ns)| (name, seconds(ns))).collect()
 }
 
-fn measurements(view: &View, of: Measured) -> Vec<Measurement> {
-    let measures = Measures::ALL.iter().filter(|measure| measure.of == of);
-    let measurement = |measure: &crate::engine::measures::Measure| Measurement {
-        kind: measure.kind,
-        outcome: measure.outcome,
-        values: values((measure.get)(&view.engine.measures), &LOCK_TIMES, 1e9),
+/// Of holds, or of waits.
+fn measurements(view: &View, of_holds: bool) -> Vec<Measurement> {
+    let measures = view.engine.measures.locks.iter();
+    let measures = measures.filter(|(_, outcome, _)| outcome.is_of_hold() == of_holds);
+    let measurement = |(mode, outcome, histogram): (Mode, Outcome, &Histogram)| Measurement {
+        kind: word(mode),
+        outcome: outcome.word(),
+        values: values(histogram, &LOCK_TIMES, 1e9),
     };
     measures.map(measurement).collect()
 }

@@ -2,10 +2,10 @@
 //! <https://prometheus.io/docs/practices/naming/>
 
 use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM, seconds, type_of};
+use super::lists::word;
 use super::shown::View;
 use super::survey::Survey;
 use crate::engine::histogram::{LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
-use crate::engine::measures::{Measured, Measures};
 use crate::engine::statistics::{Counter, Counters, Times};
 use crate::engine::summary::Ranked;
 use crate::engine::windows::Counted;
@@ -61,14 +61,16 @@ fn write_counters(text: &mut Exposition, view: &View) {
 
 fn write_measures(text: &mut Exposition, view: &View) {
     let measures = &view.engine.measures;
-    for (name, of, what) in [
-        ("poolcounter_wait_seconds", Measured::Wait, "Waits"),
-        ("poolcounter_hold_seconds", Measured::Hold, "Holds"),
+    for (name, of_holds, what) in [
+        ("poolcounter_wait_seconds", false, "Waits"),
+        ("poolcounter_hold_seconds", true, "Holds"),
     ] {
         text.metric(name, HISTOGRAM, &format!("{what}, by what was asked and how they ended."));
-        for measure in Measures::ALL.iter().filter(|measure| measure.of == of) {
-            let labels = [("kind", measure.kind), ("outcome", measure.outcome)];
-            text.histogram(name, &labels, ((measure.get)(measures), &LOCK_TIMES), NS_PER_S);
+        for (mode, outcome, histogram) in measures.locks.iter() {
+            if outcome.is_of_hold() == of_holds {
+                let labels = [("kind", word(mode)), ("outcome", outcome.word())];
+                text.histogram(name, &labels, (histogram, &LOCK_TIMES), NS_PER_S);
+            }
         }
     }
     let name = "poolcounter_replies_total";
