@@ -48,7 +48,7 @@ impl Engine {
             assert!(stack.as_slice().is_sorted_by_key(sequence), "a stack is not in order");
         }
         for (_, pool) in self.pools.iter() {
-            for phase in [Phase::Holding, Phase::WaitingForMe, Phase::WaitingForAnyone] {
+            for phase in Phase::QUEUED {
                 let queue = pool.queue(phase).iter(&self.locks);
                 let sequences = queue.map(|(_, lock)| lock.sequence);
                 assert!(sequences.is_sorted(), "a queue is not in order");

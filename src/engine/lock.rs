@@ -28,6 +28,9 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Those that have a queue in each pool.
+    pub const QUEUED: [Phase; 3] = [Phase::Holding, Phase::WaitingForMe, Phase::WaitingForAnyone];
+
     /// Whether its client waits for it.
     pub fn waits(self) -> bool {
         matches!(self, Phase::WaitingForMe | Phase::WaitingForAnyone)

@@ -174,12 +174,8 @@ impl Pools {
         for (id, pool) in self.iter() {
             assert_eq!(self.find(&pool.key, self.hash_aside(&pool.key)), Some(id));
             assert!(pool.holders.len() > 0, "a pool without a holder was kept");
-            for (phase, queue) in [
-                (Phase::Holding, &pool.holders),
-                (Phase::WaitingForMe, &pool.waiters_for_me),
-                (Phase::WaitingForAnyone, &pool.waiters_for_anyone),
-            ] {
-                let mut len = 0;
+            for phase in Phase::QUEUED {
+                let (queue, mut len) = (pool.queue(phase), 0);
                 for (_, lock) in queue.iter(locks) {
                     assert_eq!((lock.pool, lock.phase), (id, phase));
                     len += 1;

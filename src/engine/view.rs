@@ -3,7 +3,7 @@
 
 use super::bookkeeping::Engine;
 use super::client::ClientId;
-use super::lock::{Lock, LockId, Locks};
+use super::lock::Lock;
 use super::pool::{Pool, Pools};
 use super::stack::Stack;
 use super::time::Time;
@@ -59,31 +59,15 @@ impl<'a> PoolView<'a> {
         self.pool.key()
     }
 
-    /// The locks in one phase, oldest first. No pool has spent locks.
-    pub fn locks(self, phase: Phase) -> impl ExactSizeIterator<Item = LockView<'a>> {
-        let queue = (phase != Phase::Spent).then(|| self.pool.queue(phase));
+    /// How many locks hold the key or wait for it, in one phase.
+    pub fn count(self, phase: Phase) -> usize {
+        self.pool.queue(phase).len() as usize
+    }
+
+    /// The locks in one phase, oldest first.
+    pub fn locks(self, phase: Phase) -> impl Iterator<Item = LockView<'a>> {
         let Engine { locks, pools, .. } = self.engine;
-        Members {
-            next: queue.and_then(|queue| queue.first()),
-            left: queue.map_or(0, |queue| queue.len() as usize),
-            locks,
-            pools,
-        }
-    }
-
-    /// Oldest first.
-    pub fn holders(self) -> impl ExactSizeIterator<Item = LockView<'a>> {
-        self.locks(Phase::Holding)
-    }
-
-    /// Clients that wait after `ACQ4ME`, oldest first.
-    pub fn waiters_for_me(self) -> impl ExactSizeIterator<Item = LockView<'a>> {
-        self.locks(Phase::WaitingForMe)
-    }
-
-    /// Clients that wait after `ACQ4ANY`, oldest first.
-    pub fn waiters_for_anyone(self) -> impl ExactSizeIterator<Item = LockView<'a>> {
-        self.locks(Phase::WaitingForAnyone)
+        self.pool.queue(phase).iter(locks).map(|(_, lock)| LockView { lock, pools })
     }
 }
 
@@ -166,28 +150,3 @@ impl<'a> ClientView<'a> {
         self.stack.as_slice().iter().map(|&id| LockView { lock: &locks[id as usize], pools })
     }
 }
-
-/// Iterates over a queue.
-struct Members<'a> {
-    next: Option<LockId>,
-    left: usize,
-    locks: &'a Locks,
-    pools: &'a Pools,
-}
-
-impl<'a> Iterator for Members<'a> {
-    type Item = LockView<'a>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let lock = &self.locks[self.next? as usize];
-        self.next = lock.next();
-        self.left -= 1;
-        Some(LockView { lock, pools: self.pools })
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-impl ExactSizeIterator for Members<'_> {}

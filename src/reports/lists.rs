@@ -6,7 +6,7 @@ use super::shown::{Brief, ROWS_MAX, View, brief_or_dash};
 use super::survey::Survey;
 use crate::engine::Time;
 use crate::engine::summary::Ranked;
-use crate::engine::view::{LockView, PoolView};
+use crate::engine::view::{LockView, Phase, PoolView};
 use crate::engine::windows::Counted;
 use crate::protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 use std::fmt::Write as _;
@@ -59,9 +59,8 @@ pub(super) fn key(view: &View, key: &[u8]) -> String {
     let max_hold_ns = view.engine.hold_s_max(key).map(|s| u64::from(s) * 1_000_000_000);
     let max_hold = brief_or_dash(max_hold_ns);
     let pool = view.engine.pool(key);
-    let (holders, for_me, for_anyone) = pool.map_or((0, 0, 0), |pool| {
-        (pool.holders().len(), pool.waiters_for_me().len(), pool.waiters_for_anyone().len())
-    });
+    let [holders, for_me, for_anyone] =
+        pool.map_or([0; 3], |pool| Phase::QUEUED.map(|phase| pool.count(phase)));
     line!(text, "holders: {holders}\nfor_me: {for_me}\nfor_anyone: {for_anyone}");
     line!(text, "max_hold: {max_hold}");
     line!(text, "what   mode   since                    for         left        client  address");
@@ -72,18 +71,16 @@ pub(super) fn key(view: &View, key: &[u8]) -> String {
 }
 
 fn list_locks(text: &mut String, view: &View, pool: PoolView) {
-    let mut list = |what: &str, locks: &mut dyn ExactSizeIterator<Item = LockView>| {
-        let hidden = locks.len().saturating_sub(LOCKS_MAX);
-        for lock in locks.take(LOCKS_MAX) {
+    for phase in Phase::QUEUED {
+        let what = if phase.waits() { "waiter" } else { "holder" };
+        for lock in pool.locks(phase).take(LOCKS_MAX) {
             line!(text, "{what} {}", described(view, lock));
         }
+        let hidden = pool.count(phase).saturating_sub(LOCKS_MAX);
         if hidden > 0 {
             line!(text, "{what} and {hidden} more");
         }
-    };
-    list("holder", &mut pool.holders());
-    list("waiter", &mut pool.waiters_for_me());
-    list("waiter", &mut pool.waiters_for_anyone());
+    }
 }
 
 fn described(view: &View, lock: LockView) -> String {

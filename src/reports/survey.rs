@@ -3,7 +3,7 @@
 //! seen shows as it was then.
 
 use super::shown::{KEY_BYTES_MAX, ROWS_MAX};
-use crate::engine::view::{LockView, PoolView};
+use crate::engine::view::{LockView, Phase, PoolView};
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::Mode;
 use serde::Serialize;
@@ -150,20 +150,16 @@ impl Survey {
 
     fn add_key(&mut self, pool: PoolView) {
         self.keys_seen += 1;
-        let (for_me, for_anyone) = (pool.waiters_for_me(), pool.waiters_for_anyone());
-        let waiters = (for_me.len() + for_anyone.len()) as u32;
+        let [for_me, for_anyone] = [Phase::WaitingForMe, Phase::WaitingForAnyone];
+        let waiters = (pool.count(for_me) + pool.count(for_anyone)) as u32;
         self.keys_waited_for += u64::from(waiters > 0);
-        let holder = pool.holders().next();
+        let holder = pool.locks(Phase::Holding).next();
         let oldest_hold = holder.map_or(Time::default(), |lock| lock.since());
         if let Some(holder) = holder {
             self.add_holder(holder, pool.key(), waiters as usize);
         }
-        let (for_me_len, for_anyone_len) = (for_me.len(), for_anyone.len());
-        let oldest_wait = if waiters == 0 {
-            None
-        } else {
-            for_me.take(1).chain(for_anyone.take(1)).map(|lock| lock.since()).min()
-        };
+        let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
+        let oldest_wait = earlier(oldest_of(for_me), oldest_of(for_anyone));
         self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
         self.oldest_wait = earlier(self.oldest_wait, oldest_wait);
         let importance = (waiters, Reverse(oldest_hold));
@@ -179,9 +175,9 @@ impl Survey {
             waiters,
             oldest_hold_inverse: Reverse(oldest_hold),
             key: key[..key.len().min(KEY_BYTES_KEPT)].to_vec(),
-            holders: pool.holders().len(),
-            for_me: for_me_len,
-            for_anyone: for_anyone_len,
+            holders: pool.count(Phase::Holding),
+            for_me: pool.count(for_me),
+            for_anyone: pool.count(for_anyone),
             oldest_wait,
         }));
     }

@@ -1,6 +1,7 @@
 //! Reports as pure functions of an engine: no socket, no clock.
 
 use poolcounterd::engine::summary::NAME_BYTES_MAX;
+use poolcounterd::engine::view::Phase;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
 use poolcounterd::reports::figures::{Figures, Process};
@@ -297,7 +298,8 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
         let tops = tops(&mut engine, now);
         let tops_of_keys = tops.keys[0].clone();
         let view = view(&engine, now, false);
-        let key = engine.pools().max_by_key(|pool| pool.holders().len()).expect("a key").key();
+        let key = engine.pools().max_by_key(|pool| pool.count(Phase::Holding));
+        let key = key.expect("a key").key();
         for query in [
             Query::Keys(u32::MAX),
             Query::Key(key.to_vec()),

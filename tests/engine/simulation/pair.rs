@@ -105,6 +105,7 @@ impl Pair {
             return;
         }
         let former = ClientId { slot, serial };
+        assert!(self.engine.client(former).is_none(), "a former client has locks");
         let key = key(1);
         let mode = Mode::ForMe;
         let request = Acquire { mode, key: &key, workers: 9, max_queue: 99, timeout_s: 9 };
