@@ -11,28 +11,14 @@ use std::str::FromStr;
 /// A limit for the keys that match a pattern. Each `*` in it stands for any bytes, and
 /// `\xNN` for one, as lists print keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Text", into = "Text")]
+#[serde(try_from = "String", into = "String")]
 pub struct HoldLimit {
     /// The bytes before the first star, between two, and behind the last one.
     pieces: Vec<Vec<u8>>,
     seconds: NonZeroU32,
 }
 
-/// As a snapshot has it.
-#[derive(Serialize, Deserialize)]
-struct Text {
-    pattern: String,
-    seconds: NonZeroU32,
-}
-
 impl HoldLimit {
-    fn new(pattern: &[u8], seconds: NonZeroU32) -> Result<Self, &'static str> {
-        let pieces = pattern.split(|&b| b == b'*').map(key_from_text).collect::<Option<_>>();
-        let pieces =
-            pieces.ok_or("a backslash begins \\xNN, a byte of the key; itself is \\x5c")?;
-        Ok(HoldLimit { pieces, seconds })
-    }
-
     /// Reads `PATTERN=SECONDS`. The last `=` separates them: the pattern may contain `=`
     /// too.
     ///
@@ -45,12 +31,10 @@ impl HoldLimit {
             IntErrorKind::PosOverflow => "more than 4294967295 seconds",
             _ => "not a whole number of seconds over 0",
         })?;
-        HoldLimit::new(&text[..end], seconds)
-    }
-
-    fn pattern(&self) -> String {
-        let text = |piece: &Vec<u8>| key_text(piece).replace('*', "\\x2a");
-        self.pieces.iter().map(text).collect::<Vec<_>>().join("*")
+        let pieces = text[..end].split(|&b| b == b'*').map(key_from_text).collect::<Option<_>>();
+        let pieces =
+            pieces.ok_or("a backslash begins \\xNN, a byte of the key; itself is \\x5c")?;
+        Ok(HoldLimit { pieces, seconds })
     }
 
     /// Whether this limits `key`. Finds each piece between stars at its first place after the
@@ -84,23 +68,25 @@ impl FromStr for HoldLimit {
     }
 }
 
-impl TryFrom<Text> for HoldLimit {
+impl TryFrom<String> for HoldLimit {
     type Error = &'static str;
 
-    fn try_from(text: Text) -> Result<Self, Self::Error> {
-        HoldLimit::new(text.pattern.as_bytes(), text.seconds)
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
     }
 }
 
-impl From<HoldLimit> for Text {
+impl From<HoldLimit> for String {
     fn from(limit: HoldLimit) -> Self {
-        Text { pattern: limit.pattern(), seconds: limit.seconds }
+        limit.to_string()
     }
 }
 
 impl fmt::Display for HoldLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.pattern(), self.seconds)
+        let text = |piece: &Vec<u8>| key_text(piece).replace('*', "\\x2a");
+        let pieces: Vec<String> = self.pieces.iter().map(text).collect();
+        write!(f, "{}={}", pieces.join("*"), self.seconds)
     }
 }
 
