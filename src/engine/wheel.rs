@@ -220,4 +220,36 @@ pub(super) fn tick_after(deadline: Time) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    impl Timers for Timer {
+        fn timer(&mut self, _: u32) -> &mut Timer {
+            self
+        }
+    }
+
+    /// Checks only at `next_deadline()`, as the server's loop does, and counts the checks.
+    fn looks_until_expired(seconds: u64) -> usize {
+        let start = Time::from_ns(123_456_789);
+        let deadline = start.plus_seconds(seconds);
+        let (mut wheel, mut timer) = (Wheel::new(start), Timer::default());
+        wheel.start(&mut timer, 0, deadline);
+        for looks in 1.. {
+            let now = wheel.next_deadline().expect("a timer is started");
+            if wheel.pop_expired(&mut timer, now).is_some() {
+                assert!(now >= deadline && now.ns_since(deadline) <= 1 << TICK_BITS);
+                return looks;
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn a_deadline_months_ahead_costs_at_most_a_look_a_level() {
+        const DAY_S: u64 = 24 * 3600;
+        for seconds in [0, 1, 60, DAY_S, 200 * DAY_S, 100 * 365 * DAY_S] {
+            assert!(looks_until_expired(seconds) <= LEVELS, "{seconds} s");
+        }
+    }
+}
