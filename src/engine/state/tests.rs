@@ -22,80 +22,28 @@ fn answers(engine: &mut Engine) -> Vec<(u32, Reply)> {
         .collect()
 }
 
-fn restarted(engine: &Engine, now: Time) -> Engine {
-    let pools = engine.pool_states().map(Ok::<_, BadState>);
-    let engine = Engine::resume(engine.state(), pools, RandomState::new(), now);
-    let engine = engine.expect("an engine's state");
-    engine.check_invariants();
-    engine
-}
-
-/// `engine` gives the same answers at `now` with and without a restart before.
-#[track_caller]
-fn expect_at(engine: &Engine, now: Time, expected: &[(u32, Reply)]) {
-    for mut engine in [engine.clone(), restarted(engine, now)] {
-        answers(&mut engine);
-        engine.expire(now);
-        assert_eq!(answers(&mut engine), expected);
-    }
-}
-
-fn limits(limits: &[&str]) -> Vec<HoldLimit> {
-    limits.iter().map(|limit| limit.parse().expect("a limit")).collect()
-}
-
+/// A limit counts from when the lock was given: the hold and the waits end in one tick, and
+/// the hold began first.
 #[test]
-fn a_hold_that_expired_before_a_wait_still_does_after_a_restart() {
+fn setting_hold_limits_again_changes_no_order() {
     let mut engine = Engine::new(RandomState::new(), START);
-    engine.set_hold_limits(limits(&["a=1"]));
-    acquire(&mut engine, client(0), b"a", 0, at_ms(0));
-    acquire(&mut engine, client(1), b"a", 1, at_ms(10));
-    expect_at(&engine, at_ms(1_100), &[(1, Reply::Locked)]);
-}
-
-#[test]
-fn a_wait_that_expired_before_a_hold_still_does_after_a_restart() {
-    let mut engine = Engine::new(RandomState::new(), START);
-    engine.set_hold_limits(limits(&["a=2"]));
-    acquire(&mut engine, client(0), b"a", 0, at_ms(0));
-    acquire(&mut engine, client(1), b"a", 1, at_ms(10));
-    expect_at(&engine, at_ms(2_100), &[(1, Reply::Timeout)]);
-}
-
-/// Many keys, so that the order of pools or slots can't be right by accident.
-#[test]
-fn waits_of_the_same_age_time_out_in_the_order_in_which_they_began() {
-    let mut engine = Engine::new(RandomState::new(), START);
-    let order: Vec<u32> = (0..50).map(|n| n * 7 % 50).collect();
-    for &n in &order {
-        acquire(&mut engine, client(100 + n), &[b'k', b'a' + n as u8], 0, at_ms(0));
+    for (slot, key, timeout_s) in [(0, b"a", 0), (1, b"b", 0), (2, b"a", 1), (3, b"b", 1)] {
+        acquire(&mut engine, client(slot), key, timeout_s, at_ms(0));
     }
-    for &n in order.iter().rev() {
-        acquire(&mut engine, client(n), &[b'k', b'a' + n as u8], 1, at_ms(0));
+    answers(&mut engine);
+    for (limits, answer) in [
+        (&["a=1"][..], Reply::Locked),
+        (&["x=5", "a=1"], Reply::Locked),
+        (&["a=9"], Reply::Timeout),
+        (&["a=1"], Reply::Locked),
+        (&[], Reply::Timeout),
+    ] {
+        let limits = limits.iter().map(|limit| limit.parse().expect("a limit"));
+        engine.set_hold_limits(limits.collect());
+        let mut engine = engine.clone();
+        engine.expire(at_ms(1_500));
+        assert_eq!(answers(&mut engine), [(2, answer), (3, Reply::Timeout)]);
     }
-    let expected: Vec<_> = order.iter().rev().map(|&n| (n, Reply::Timeout)).collect();
-    expect_at(&engine, at_ms(1_500), &expected);
-    expect_at(&restarted(&engine, at_ms(500)), at_ms(1_500), &expected);
-}
-
-#[test]
-fn hold_limits_survive_and_setting_them_again_changes_no_order() {
-    let mut engine = Engine::new(RandomState::new(), START);
-    engine.set_hold_limits(limits(&["a=9"]));
-    acquire(&mut engine, client(0), b"a", 0, at_ms(0));
-    acquire(&mut engine, client(1), b"b", 0, at_ms(0));
-    acquire(&mut engine, client(2), b"a", 1, at_ms(0));
-    acquire(&mut engine, client(3), b"b", 1, at_ms(0));
-    // The limit starts when the lock is given, so both expire in one tick, and the
-    // hold began first.
-    for limits in [limits(&["a=1"]), limits(&["x=5", "a=1"]), limits(&["a=1"])] {
-        engine.set_hold_limits(limits);
-        expect_at(&engine, at_ms(1_500), &[(2, Reply::Locked), (3, Reply::Timeout)]);
-    }
-    let mut resumed = restarted(&engine, at_ms(1));
-    assert_eq!(resumed.state().hold_limits, limits(&["a=1"]));
-    resumed.set_hold_limits(Vec::new());
-    expect_at(&resumed, at_ms(1_500), &[(2, Reply::Timeout), (3, Reply::Timeout)]);
 }
 
 #[test]
@@ -214,22 +162,4 @@ fn impossible_order_and_times_are_refused() {
             pools[1].waiters_for_me[0].deadline = Some(deadline);
         });
     }
-}
-
-#[test]
-fn an_error_among_the_pools_is_passed_on() {
-    let (state, pools) = sample();
-    let pools = pools.into_iter().map(Ok).chain([Err(BadState("unreadable"))]);
-    let refusal = Engine::resume(state, pools, RandomState::new(), at_ms(1_000));
-    assert_eq!(refusal.map(|_| ()), Err(BadState("unreadable")));
-}
-
-#[test]
-fn keys_are_borrowed_and_owned_ones_move() {
-    let (state, pools) = sample();
-    let pools = pools.into_iter().map(|pool| Ok::<_, BadState>(pool.into_owned()));
-    let engine = Engine::resume(state, pools, RandomState::new(), at_ms(5)).expect("an engine");
-    let shown = engine.pool(b"l").expect("the pool");
-    let borrowed = engine.pool_states().find(|pool| *pool.key == *b"l").expect("the pool");
-    assert!(std::ptr::eq(shown.key(), &*borrowed.key));
 }
