@@ -61,10 +61,9 @@ fn write_counters(text: &mut Exposition, view: &View) {
 
 fn write_measures(text: &mut Exposition, view: &View) {
     let measures = &view.engine.measures;
-    for (name, of_holds, what) in [
-        ("poolcounter_wait_seconds", false, "Waits"),
-        ("poolcounter_hold_seconds", true, "Holds"),
-    ] {
+    for (name, of_holds, what) in
+        [("poolcounter_wait_seconds", false, "Waits"), ("poolcounter_hold_seconds", true, "Holds")]
+    {
         text.metric(name, HISTOGRAM, &format!("{what}, by what was asked and how they ended."));
         for (mode, outcome, histogram) in measures.locks.iter() {
             if outcome.is_of_hold() == of_holds {
