@@ -1,8 +1,8 @@
 //! The client without I/O: bytes to send and bytes received, for any runtime.
 
+use crate::protocol::Reply;
 use crate::protocol::lines::{Line, Lines};
-use crate::protocol::{Command, Reply};
-use crate::request::LockRequest;
+use crate::request::{LockRequest, Refusal};
 use std::fmt;
 
 /// A connection holds and waits for at most this many locks.
@@ -59,46 +59,6 @@ pub enum Answer {
     NotLocked,
 }
 
-/// Why a question is not asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// There is no key.
-    EmptyKey,
-    /// No line of the protocol is so long.
-    LongKey,
-    /// The key has a line feed.
-    KeyOfTwoLines,
-    /// Of workers, or of the queue.
-    LimitOfZero,
-    /// The connection has four locks already ([`LOCKS_MAX`]).
-    TooManyLocks,
-    /// The question before is not answered yet.
-    Unanswered,
-    /// There is no lock to release.
-    NothingHeld,
-    /// A nested lock belongs on the connection of the outer one, and its key belongs to
-    /// another server.
-    OtherServer,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refusal::EmptyKey => "the key is empty",
-            Refusal::LongKey => "the key is too long",
-            Refusal::KeyOfTwoLines => "the key has a line end",
-            Refusal::LimitOfZero => "a limit is 0",
-            Refusal::TooManyLocks => "one connection has at most four locks",
-            Refusal::Unanswered => "the question before is not answered yet",
-            Refusal::NothingHeld => "no lock is held",
-            Refusal::OtherServer => "another server guards the key of the inner lock",
-        })
-    }
-}
-
-impl std::error::Error for Refusal {}
-
 /// The server said something that is no answer to what was asked. Nothing is known of
 /// the locks any more: close the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,16 +71,6 @@ impl fmt::Display for UnexpectedAnswer {
 }
 
 impl std::error::Error for UnexpectedAnswer {}
-
-/// Why no line says this.
-fn unwritable(request: &LockRequest) -> Refusal {
-    match request.key() {
-        [] => Refusal::EmptyKey,
-        key if key.contains(&b'\n') => Refusal::KeyOfTwoLines,
-        _ if request.has_limit_of_zero() => Refusal::LimitOfZero,
-        _ => Refusal::LongKey,
-    }
-}
 
 impl Conversation {
     /// Of a connection that was just made.
@@ -137,7 +87,7 @@ impl Conversation {
         if self.locks >= LOCKS_MAX {
             return Err(Refusal::TooManyLocks);
         }
-        request.write(&mut self.output).ok_or_else(|| unwritable(request))?;
+        self.output.extend(request.line()?);
         self.asked = Some(Asked::Lock);
         Ok(())
     }
@@ -153,7 +103,7 @@ impl Conversation {
         if self.locks == 0 {
             return Err(Refusal::NothingHeld);
         }
-        Command::Release.write(&mut self.output).expect("a line");
+        self.output.extend_from_slice(b"RELEASE\n");
         self.locks -= 1;
         self.asked = Some(Asked::Release);
         Ok(())

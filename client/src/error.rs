@@ -1,6 +1,7 @@
 //! What can go wrong, besides an answer that is not the lock.
 
-use crate::conversation::{Refusal, UnexpectedAnswer};
+use crate::conversation::UnexpectedAnswer;
+use crate::request::Refusal;
 use crate::server_name::ServerName;
 use std::fmt;
 use std::io;

@@ -113,9 +113,9 @@ pub use server_name::{BadServerName, PORT, ServerName};
 pub use {
     blocking::{Client, Connected},
     choice::order,
-    conversation::{Answer, Conversation, LOCKS_MAX, Refusal, UnexpectedAnswer},
+    conversation::{Answer, Conversation, LOCKS_MAX, UnexpectedAnswer},
     error::Error,
     guard::{Lock, NestedLock, Outcome},
     link::Canceller,
-    request::LockRequest,
+    request::{LockRequest, Refusal},
 };

@@ -1,6 +1,8 @@
-//! What a client asks for: a key and its limits.
+//! What a client asks for, a key and its limits, and why it is not asked.
 
-use crate::protocol::{Acquire, Command, Mode, UNLIMITED};
+use crate::protocol::lines::LINE_BYTES_MAX;
+use crate::protocol::{Mode, UNLIMITED};
+use std::fmt;
 use std::time::Duration;
 
 /// A request for a lock: its key, and the limits under which it is granted.
@@ -76,32 +78,72 @@ impl LockRequest {
         self.timeout.map(|_| Duration::from_secs(self.timeout_s()))
     }
 
-    pub(crate) fn has_limit_of_zero(&self) -> bool {
-        self.workers == 0 || self.max_queue == 0
-    }
-
     fn timeout_s(&self) -> u64 {
         let whole = |t: Duration| t.as_secs().saturating_add(u64::from(t.subsec_nanos() > 0));
         self.timeout.map_or(UNLIMITED.into(), |t| whole(t).min(UNLIMITED.into()))
     }
 
-    /// Appends the line that asks for this. `None` if no line can: the key is empty or
-    /// too long or has a line feed, or a limit is 0.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) -> Option<()> {
-        let key = key_on_the_wire(&self.key);
-        let request = Acquire {
-            mode: self.mode,
-            key: &key,
-            workers: self.workers.min(UNLIMITED),
-            max_queue: self.max_queue.min(UNLIMITED),
-            timeout_s: self.timeout_s(),
-        };
-        if self.has_limit_of_zero() || key.is_empty() {
-            return None;
+    /// The line that asks for this, if there is one.
+    pub(crate) fn line(&self) -> Result<Vec<u8>, Refusal> {
+        if self.key.is_empty() {
+            return Err(Refusal::EmptyKey);
         }
-        Command::Acquire(request).write(out).ok()
+        if self.key.contains(&b'\n') {
+            return Err(Refusal::KeyOfTwoLines);
+        }
+        if self.workers == 0 || self.max_queue == 0 {
+            return Err(Refusal::LimitOfZero);
+        }
+        let word: &[u8] = match self.mode {
+            Mode::ForMe => b"ACQ4ME ",
+            Mode::ForAnyone => b"ACQ4ANY ",
+        };
+        let [workers, max_queue] = [self.workers, self.max_queue].map(|n| n.min(UNLIMITED));
+        let limits = format!(" {workers} {max_queue} {}\n", self.timeout_s());
+        let line = [word, &key_on_the_wire(&self.key), limits.as_bytes()].concat();
+        if line.len() > LINE_BYTES_MAX { Err(Refusal::LongKey) } else { Ok(line) }
     }
 }
+
+/// Why a question is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no key.
+    EmptyKey,
+    /// No line of the protocol is so long.
+    LongKey,
+    /// The key has a line feed.
+    KeyOfTwoLines,
+    /// Of workers, or of the queue.
+    LimitOfZero,
+    /// The connection has four locks already ([`LOCKS_MAX`](crate::LOCKS_MAX)).
+    TooManyLocks,
+    /// The question before is not answered yet.
+    Unanswered,
+    /// There is no lock to release.
+    NothingHeld,
+    /// A nested lock belongs on the connection of the outer one, and its key belongs to
+    /// another server.
+    OtherServer,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::EmptyKey => "the key is empty",
+            Refusal::LongKey => "the key is too long",
+            Refusal::KeyOfTwoLines => "the key has a line end",
+            Refusal::LimitOfZero => "a limit is 0",
+            Refusal::TooManyLocks => "one connection has at most four locks",
+            Refusal::Unanswered => "the question before is not answered yet",
+            Refusal::NothingHeld => "no lock is held",
+            Refusal::OtherServer => "another server guards the key of the inner lock",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 /// With a space as `%20`.
 pub(crate) fn key_on_the_wire(key: &[u8]) -> Vec<u8> {
@@ -118,33 +160,60 @@ pub(crate) fn key_on_the_wire(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::lines::{Line, Lines};
+    use crate::protocol::{Acquire, Command};
+    use proptest::prelude::*;
 
-    fn line(request: &LockRequest) -> Option<String> {
-        let mut out = Vec::new();
-        request.write(&mut out)?;
-        Some(String::from_utf8(out).expect("text"))
+    fn line(request: &LockRequest) -> String {
+        String::from_utf8(request.line().expect("a line")).expect("text")
     }
 
     #[test]
     fn limits_are_written_as_every_server_reads_them() {
         let plain = LockRequest::new("a b");
-        assert_eq!(line(&plain).unwrap(), "ACQ4ME a%20b 1 2147483647 2147483647\n");
+        assert_eq!(line(&plain), "ACQ4ME a%20b 1 2147483647 2147483647\n");
         let limited = LockRequest::new("k").any().workers(2).max_queue(3);
         let limited = limited.timeout(Duration::from_millis(1500));
-        assert_eq!(line(&limited).unwrap(), "ACQ4ANY k 2 3 2\n");
+        assert_eq!(line(&limited), "ACQ4ANY k 2 3 2\n");
         assert_eq!(limited.wait(), Some(Duration::from_secs(2)));
         let huge = plain.workers(u32::MAX).max_queue(u32::MAX).timeout(Duration::MAX);
-        assert_eq!(line(&huge).unwrap(), "ACQ4ME a%20b 2147483647 2147483647 2147483647\n");
+        assert_eq!(line(&huge), "ACQ4ME a%20b 2147483647 2147483647 2147483647\n");
         let at_once = LockRequest::new("k").timeout(Duration::ZERO);
-        assert_eq!(line(&at_once).unwrap(), "ACQ4ME k 1 2147483647 0\n");
+        assert_eq!(line(&at_once), "ACQ4ME k 1 2147483647 0\n");
     }
 
     #[test]
     fn what_no_line_can_say_is_refused() {
-        for key in ["", "a\nRELEASE", &"x".repeat(5000)] {
-            assert_eq!(line(&LockRequest::new(key)), None, "{key:?}");
+        let k = || LockRequest::new("k");
+        for (request, refusal) in [
+            (LockRequest::new(""), Refusal::EmptyKey),
+            (LockRequest::new("a\nRELEASE"), Refusal::KeyOfTwoLines),
+            (LockRequest::new("x".repeat(LINE_BYTES_MAX)), Refusal::LongKey),
+            (k().workers(0), Refusal::LimitOfZero),
+            (k().max_queue(0), Refusal::LimitOfZero),
+        ] {
+            assert_eq!(request.line(), Err(refusal));
         }
-        assert_eq!(line(&LockRequest::new("k").workers(0)), None);
-        assert_eq!(line(&LockRequest::new("k").max_queue(0)), None);
+    }
+
+    proptest! {
+        /// No key injects another command, nor is it cut.
+        #[test]
+        fn a_server_reads_what_was_written(
+            key in prop::collection::vec(any::<u8>(), 1..6),
+            (workers, max_queue) in (1..=UNLIMITED, 1..=UNLIMITED),
+        ) {
+            prop_assume!(!key.contains(&b'\n'));
+            let request = LockRequest::new(&key).workers(workers).max_queue(max_queue);
+            let line = request.line().expect("a line");
+            let mut stream = &line[..];
+            let mut lines = Lines::default();
+            let Some(Line::Complete(line)) = lines.next_line(&mut stream) else { panic!() };
+            let (mode, timeout_s) = (Mode::ForMe, UNLIMITED.into());
+            let key = &key_on_the_wire(&key);
+            let expected = Acquire { mode, key, workers, max_queue, timeout_s };
+            prop_assert_eq!(Command::parse(line), Command::Acquire(expected));
+            prop_assert!(stream.is_empty());
+        }
     }
 }

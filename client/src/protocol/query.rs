@@ -1,8 +1,7 @@
 //! What `STATS` can be asked for.
 
-use super::key_text::{key_from_text, key_text};
+use super::key_text::key_from_text;
 use super::numbers::{parse_number, saturating_u32};
-use std::borrow::Cow;
 
 /// How many rows a list has if the client does not say.
 pub const ROWS: u32 = 20;
@@ -97,21 +96,6 @@ impl Query {
             6 if is("UPTIME") => alone(Query::Uptime),
             7 if is("CLIENTS") => parse_rows(rest).map(Query::Clients),
             _ => None,
-        }
-    }
-
-    /// The words after `STATS `.
-    pub fn words(&self) -> Cow<'_, str> {
-        match self {
-            Query::Full => "FULL".into(),
-            Query::Uptime => "UPTIME".into(),
-            Query::Json => "JSON".into(),
-            Query::Keys(rows) => format!("KEYS {rows}").into(),
-            Query::Key(key) => format!("KEY {}", key_text(key)).into(),
-            Query::Clients(rows) => format!("CLIENTS {rows}").into(),
-            Query::Top(span, subject) => format!("TOP {} {}", span.word(), subject.word()).into(),
-            Query::Slow(rows) => format!("SLOW {rows}").into(),
-            Query::Counter(name) => name.as_str().into(),
         }
     }
 }
