@@ -1,5 +1,6 @@
 //! Orders to the daemon of this host, over its control socket.
 
+use crate::transport::is_closed;
 use std::fs::metadata;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -71,9 +72,4 @@ fn ask(line: &str, mut stream: UnixStream) -> io::Result<String> {
         Ok(_) if answer.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
         _ => Ok(answer),
     }
-}
-
-fn is_closed(error: &io::Error) -> bool {
-    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }

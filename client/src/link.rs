@@ -112,7 +112,9 @@ impl Connection {
     /// Sends what is to be sent and waits for the answer. After an error nothing is
     /// known of the locks, so the connection is closed.
     fn exchange(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
-        let mut answer = self.send().map_err(Error::Lost).and_then(|()| self.answer(timeout));
+        let output = self.conversation.take_output();
+        let sent = (&self.shared.stream).write_all(&output).map_err(Error::Lost);
+        let mut answer = sent.and_then(|()| self.answer(timeout));
         // A lock that was granted just before is lost, too.
         if self.is_cancelled() && matches!(answer, Ok(Answer::Locked) | Err(_)) {
             answer = Err(Error::Cancelled);
@@ -121,11 +123,6 @@ impl Connection {
             self.close();
         }
         answer
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        let output = self.conversation.take_output();
-        (&self.shared.stream).write_all(&output)
     }
 
     fn answer(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
@@ -142,7 +139,9 @@ impl Connection {
                 Ok(0) => return Err(Error::Lost(ErrorKind::UnexpectedEof.into())),
                 Ok(received) => received,
                 Err(e) if e.kind() == ErrorKind::Interrupted && !is_last => continue,
-                Err(e) if is_timeout(&e) => return Err(too_late()),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Err(too_late());
+                }
                 Err(e) => return Err(Error::Lost(e)),
             };
             let answer = self.conversation.receive(&buffer[..received]);
@@ -154,10 +153,6 @@ impl Connection {
             }
         }
     }
-}
-
-fn is_timeout(e: &io::Error) -> bool {
-    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 impl Drop for Connection {
@@ -181,7 +176,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_there_is_not_too_late() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let mut connection = Connection::new(Stream::Unix(ours), Duration::ZERO);
+        let mut connection = Connection::new(Stream(ours.into()), Duration::ZERO);
         (&theirs).write_all(b"LOCKED\n").expect("room");
         let request = LockRequest::new("k").timeout(Duration::ZERO);
         assert!(matches!(connection.lock(&request), Ok(Answer::Locked)));

@@ -1,10 +1,12 @@
 //! A blocking connection's bytes, over TCP or a Unix socket.
 
 use crate::server_name::{Place, ServerName};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,18 +19,15 @@ const PROBES: u32 = 3;
 #[cfg(feature = "client")]
 const SECONDS_MAX: u64 = 32_767;
 
-/// A stream of either kind.
+/// A socket of either kind: what is done with it is the same.
 #[derive(Debug)]
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
+pub(crate) struct Stream(pub(crate) OwnedFd);
 
 impl Stream {
     /// Connects; each address of the server may take `timeout`.
     pub(crate) fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
         let (host, port) = match server.place() {
-            Place::Unix(path) => return connect_unix(path, timeout).map(Stream::Unix),
+            Place::Unix(path) => return connect_unix(path, timeout).map(Stream),
             Place::Tcp(host, port) => (host.as_str(), *port),
         };
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
@@ -36,7 +35,7 @@ impl Stream {
             match TcpStream::connect_timeout(&address, timeout) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    return Ok(Stream::Tcp(stream));
+                    return Ok(Stream(stream.into()));
                 }
                 Err(e) => last = e,
             }
@@ -45,18 +44,15 @@ impl Stream {
     }
 
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
-            Stream::Unix(stream) => stream.set_read_timeout(timeout),
-        }
+        Ok(set_socket_timeout(&self.0, Timeout::Recv, timeout)?)
     }
 
     /// Lets the kernel end the connection when the server's host is silent for this long.
-    /// A kernel that can't do so goes without; a Unix socket needs none.
+    /// A kernel that can't do so goes without; so does a Unix socket, which needs none.
     #[cfg(feature = "client")]
     pub(crate) fn watch_the_host(&self, silence: Duration) {
         use rustix::net::sockopt;
-        let Stream::Tcp(stream) = self else { return };
+        let stream = &self.0;
         let interval_s = (silence.as_secs() / (u64::from(PROBES) + 2)).clamp(1, SECONDS_MAX);
         let probes_s = interval_s * u64::from(PROBES);
         let idle_s = silence.as_secs().saturating_sub(probes_s).clamp(1, SECONDS_MAX);
@@ -78,28 +74,18 @@ impl Stream {
         poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
     }
 
-    /// As [`TcpStream::shutdown`], for both ways.
+    /// Ends the connection, for both ways.
     #[cfg(feature = "client")]
     pub(crate) fn shutdown(&self) {
         // It fails if the peer has closed it already.
-        let _ = match self {
-            Stream::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
-        };
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 }
 
 /// A Unix socket takes no time, unless more connect to it than are accepted from it.
-fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
-    use rustix::io::Errno;
-    use rustix::net::sockopt::{Timeout, set_socket_timeout};
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let (address, began) = (SocketAddrUnix::new(path)?, Instant::now());
     loop {
         let left = timeout.saturating_sub(began.elapsed());
@@ -115,24 +101,25 @@ fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
         }
     }
     set_socket_timeout(&socket, Timeout::Send, None)?;
-    Ok(socket.into())
+    Ok(socket)
+}
+
+/// Whether the other side has closed the connection.
+#[cfg(feature = "operate")]
+pub(crate) fn is_closed(e: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 impl Read for &Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&*stream).read(buffer),
-            Stream::Unix(stream) => (&*stream).read(buffer),
-        }
+        Ok(rustix::io::read(&self.0, buffer)?)
     }
 }
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&*stream).write(bytes),
-            Stream::Unix(stream) => (&*stream).write(bytes),
-        }
+        Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -142,9 +129,6 @@ impl Write for &Stream {
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
+        self.0.as_fd()
     }
 }
