@@ -1,11 +1,11 @@
 //! Asks a server for statistics.
 
 use crate::server_name::ServerName;
-use crate::transport::Stream;
+use crate::transport::{Stream, is_closed};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// How long a healthy server may take to accept, and again to answer each question.
+/// How long a healthy server may take to accept and to answer all questions.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// More than any server says.
@@ -21,7 +21,7 @@ const WRONG_STAT: &str = "ERROR WRONG_STAT";
 /// A connection for questions. Holds no locks.
 pub(crate) struct Questions {
     stream: Stream,
-    /// How long the server may take from now on, for all questions together.
+    /// How long the server may take from now on.
     left: Duration,
 }
 
@@ -62,20 +62,7 @@ impl From<io::Error> for NoAnswer {
 
 impl Questions {
     /// Connects to a server.
-    ///
-    /// # Errors
-    /// When it can't be reached.
-    pub(crate) fn connect(server: &ServerName) -> io::Result<Questions> {
-        Ok(Questions { stream: Stream::connect(server, TIMEOUT)?, left: Duration::MAX })
-    }
-
-    /// Connects to a server that may take no longer for all it is asked than another one
-    /// for one question, connecting included.
-    ///
-    /// # Errors
-    /// When it can't be reached.
-    #[cfg(feature = "cli")]
-    pub(crate) fn connect_in_haste(server: &ServerName) -> io::Result<Questions> {
+    pub(crate) fn connect(server: &ServerName) -> Result<Questions, NoAnswer> {
         let began = Instant::now();
         let stream = Stream::connect(server, TIMEOUT)?;
         Ok(Questions { stream, left: TIMEOUT.saturating_sub(began.elapsed()) })
@@ -83,12 +70,9 @@ impl Questions {
 
     /// Asks `STATS words`; returns the lines of the answer, without the blank one at
     /// its end.
-    ///
-    /// # Errors
-    /// When there is none, or the server does not know the question.
     pub(crate) fn ask(&mut self, words: &str) -> Result<String, NoAnswer> {
         let asked = Instant::now();
-        let answer = self.answer_within(self.left.min(TIMEOUT), words);
+        let answer = self.answer_within(self.left, words);
         self.left = self.left.saturating_sub(asked.elapsed());
         answer
     }
@@ -148,8 +132,7 @@ fn cut_off(answer: &[u8]) -> NoAnswer {
 
 /// The daemon may close a connection before the question arrives.
 fn not_admitted(e: io::Error) -> io::Error {
-    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    if !matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) {
+    if !is_closed(&e) {
         return e;
     }
     let why = "closed the connection; its --allow, --max-connections or \

@@ -1,6 +1,6 @@
 //! The cheapest question to a server: the daemon's `--check`.
 
-use crate::question::{NoAnswer, Questions, beginning};
+use crate::question::{Questions, beginning};
 use crate::server_name::ServerName;
 
 /// Asks for the uptime.
@@ -8,7 +8,7 @@ use crate::server_name::ServerName;
 /// # Errors
 /// Why the server is unreachable, or what it answered instead.
 pub fn uptime(server: &ServerName) -> Result<String, String> {
-    let answer = Questions::connect(server).map_err(NoAnswer::Io).and_then(|mut q| q.ask("UPTIME"));
+    let answer = Questions::connect(server).and_then(|mut q| q.ask("UPTIME"));
     match answer {
         Ok(line) if line.starts_with("uptime: ") => Ok(line),
         Ok(line) => Err(format!("{server}: answered {:?}, not its uptime", beginning(&line))),

@@ -57,7 +57,7 @@ fn judge(server: &ServerName, limits: &Limits) -> Verdict {
 }
 
 fn health(server: &ServerName, limits: &Limits) -> Result<Health, NoAnswer> {
-    let mut questions = Questions::connect_in_haste(server)?;
+    let mut questions = Questions::connect(server)?;
     let full = questions.ask("FULL")?;
     let no_uptime = || NoAnswer::Refused(full.clone());
     let uptime = value(&full, "uptime").ok_or_else(no_uptime)?.to_owned();

@@ -100,8 +100,8 @@ fn print_each(
 ) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for server in servers {
-        let connected = Questions::connect(server).map_err(NoAnswer::Io);
-        let (shown, note) = match connected.and_then(|mut questions| ask(&mut questions)) {
+        let answer = Questions::connect(server).and_then(|mut questions| ask(&mut questions));
+        let (shown, note) = match answer {
             Ok(said) => said,
             Err(e) => {
                 complain(&format!("{server}: {e}"));

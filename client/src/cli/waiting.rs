@@ -41,7 +41,7 @@ impl Waiting {
 /// As `; held by 10.1.2.9 for 3 min`, if the server can tell.
 pub(super) fn held(server: &ServerName, key: &[u8]) -> String {
     let question = format!("KEY {}", key_text(&key_on_the_wire(key)));
-    let questions = Questions::connect_in_haste(server).ok();
+    let questions = Questions::connect(server).ok();
     let told = questions.and_then(|mut questions| questions.ask(&question).ok());
     told.and_then(|told| in_words(&Answer::read(&told))).unwrap_or_default()
 }
