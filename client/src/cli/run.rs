@@ -8,10 +8,9 @@ use super::table::Answer;
 use super::teller::Teller;
 use super::waiting::{Waiting, held};
 use crate::question::{NoAnswer, Questions};
+use crate::transport::is_closed;
 use crate::{Client, Error, Lock, LockRequest, Outcome, ServerName};
 use std::ffi::{OsStr, OsString};
-use std::fmt;
-use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, ExitCode};
@@ -147,14 +146,14 @@ fn parse_some_seconds(text: &str) -> Result<Duration, String> {
 pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
     let teller = Teller::default();
     end_as_first_process();
-    let ended = request(options).map(|request| {
-        let given = acquire(&client(servers, options), &request, options.verbose);
-        under(given, request.key(), options, &teller)
-    });
-    let ended = ended.unwrap_or_else(|why| {
-        teller.tell(&why);
-        End::Status(status::USAGE)
-    });
+    let ended = match request(options) {
+        Ok(request) => under_lock(&client(servers, options), &request, options, &teller)
+            .unwrap_or_else(|why| without_lock(&why, options, &teller)),
+        Err(why) => {
+            teller.tell(&why);
+            End::Status(status::USAGE)
+        }
+    };
     teller.finish();
     ended.code()
 }
@@ -175,27 +174,6 @@ impl End {
                 ExitCode::from(128 + signal as u8)
             }
         }
-    }
-}
-
-/// What a server has answered.
-enum Given {
-    Lock(Lock),
-    Done,
-    /// Why there is no lock.
-    Refusal(String),
-}
-
-fn under(given: Result<Given, Refused>, key: &[u8], options: &RunOptions, teller: &Teller) -> End {
-    match given {
-        Ok(Given::Lock(lock)) => execute(Some((lock, key)), options, teller),
-        Ok(Given::Done) => End::Status(0),
-        Ok(Given::Refusal(why)) => {
-            let key = String::from_utf8_lossy(key);
-            teller.tell(&format!("{key}: {why}; {:?} was not run", options.command[0]));
-            End::Status(options.conflict_exit_code)
-        }
-        Err(e) => without_server(&e, options, teller),
     }
 }
 
@@ -220,25 +198,32 @@ fn request(options: &RunOptions) -> Result<LockRequest, String> {
     Ok(if options.any { request.any() } else { request })
 }
 
-fn acquire(client: &Client, request: &LockRequest, is_verbose: bool) -> Result<Given, Refused> {
-    let connected = client.connect(request.key())?;
+fn under_lock(
+    client: &Client,
+    request: &LockRequest,
+    options: &RunOptions,
+    teller: &Teller,
+) -> Result<End, NoLock> {
+    let key = request.key();
+    let connected = client.connect(key)?;
     let server = connected.server().clone();
     let asked = Instant::now();
-    let waiting = is_verbose.then(|| Waiting::begin(server.clone(), request.key().to_vec()));
+    let waiting = options.verbose.then(|| Waiting::begin(server.clone(), key.to_vec()));
     let outcome = connected.lock(request);
     drop(waiting);
-    match outcome {
+    let why = match outcome {
+        Ok(Outcome::Locked(lock)) => return Ok(execute(Some((lock, key)), options, teller)),
+        Ok(Outcome::Done) => return Ok(End::Status(0)),
+        Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
+        Ok(Outcome::TimedOut) => format!("timed out{}", held(&server, key)),
         Err(Error::Lost(e)) if is_closed(&e) && is_still_there(&server, asked) => {
-            Err(Refused::NotAdmitted(server.to_string()))
+            return Err(NoLock::not_admitted(&server));
         }
-        Err(e) => Err(e.into()),
-        Ok(Outcome::Locked(lock)) => Ok(Given::Lock(lock)),
-        Ok(Outcome::Done) => Ok(Given::Done),
-        Ok(Outcome::QueueFull) => Ok(Given::Refusal("the queue is full".to_owned())),
-        Ok(Outcome::TimedOut) => {
-            Ok(Given::Refusal(format!("timed out{}", held(&server, request.key()))))
-        }
-    }
+        Err(e) => return Err(e.into()),
+    };
+    let key = String::from_utf8_lossy(key);
+    teller.tell(&format!("{key}: {why}; {:?} was not run", options.command[0]));
+    Ok(End::Status(options.conflict_exit_code))
 }
 
 /// Whether a server that has closed our connection may be the one that we asked: then it
@@ -247,8 +232,7 @@ fn acquire(client: &Client, request: &LockRequest, is_verbose: bool) -> Result<G
 fn is_still_there(server: &ServerName, asked: Instant) -> bool {
     let waited = asked.elapsed();
     for _ in 0..LOOKS {
-        let connected = Questions::connect(server).map_err(NoAnswer::Io);
-        match connected.and_then(|mut questions| questions.ask("FULL")) {
+        match Questions::connect(server).and_then(|mut questions| questions.ask("FULL")) {
             Ok(full) => {
                 let uptime_s = Answer::read(&full).number("uptime");
                 // In whole seconds, rounded down.
@@ -264,51 +248,43 @@ fn is_still_there(server: &ServerName, asked: Instant) -> bool {
 }
 
 /// Why there is no lock, nor an answer that says so.
-enum Refused {
+struct NoLock {
+    why: String,
+    /// No server has the lock, as far as we know.
+    is_down: bool,
+    status: u8,
+}
+
+impl NoLock {
     /// By a server that is there: another one may have the lock.
-    NotAdmitted(String),
-    Other(Error),
+    fn not_admitted(server: &ServerName) -> NoLock {
+        let why = format!(
+            "{server} closed the connection without an answer; its --allow or \
+             --max-connections may not admit us, or it was restarted"
+        );
+        NoLock { why, is_down: false, status: status::NO_SERVER }
+    }
 }
 
-impl From<Error> for Refused {
+impl From<Error> for NoLock {
     fn from(e: Error) -> Self {
-        Refused::Other(e)
+        let (is_down, status) = match e {
+            Error::NoServer(_) | Error::Lost(_) => (true, status::NO_SERVER),
+            Error::Refused(_) => (false, status::USAGE),
+            Error::Unexpected(_) | Error::TakenAway | Error::Cancelled => (false, status::PROTOCOL),
+        };
+        NoLock { why: e.to_string(), is_down, status }
     }
 }
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::NotAdmitted(server) => write!(
-                f,
-                "{server} closed the connection without an answer; its --allow or \
-                 --max-connections may not admit us, or it was restarted"
-            ),
-            Refused::Other(e) => e.fmt(f),
-        }
-    }
-}
-
-fn is_closed(e: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
-}
-
-fn without_server(error: &Refused, options: &RunOptions, teller: &Teller) -> End {
-    let (is_down, code) = match error {
-        Refused::NotAdmitted(_) => (false, status::NO_SERVER),
-        Refused::Other(Error::NoServer(_) | Error::Lost(_)) => (true, status::NO_SERVER),
-        Refused::Other(Error::Refused(_)) => (false, status::USAGE),
-        Refused::Other(Error::Unexpected(_) | Error::TakenAway | Error::Cancelled) => {
-            (false, status::PROTOCOL)
-        }
-    };
-    if is_down && options.no_server == NoServer::Run {
-        teller.tell(&format!("{error}; running {:?} without a lock", options.command[0]));
+fn without_lock(no_lock: &NoLock, options: &RunOptions, teller: &Teller) -> End {
+    let (why, command) = (&no_lock.why, &options.command[0]);
+    if no_lock.is_down && options.no_server == NoServer::Run {
+        teller.tell(&format!("{why}; running {command:?} without a lock"));
         return execute(None, options, teller);
     }
-    teller.tell(&format!("{error}; {:?} was not run", options.command[0]));
-    End::Status(code)
+    teller.tell(&format!("{why}; {command:?} was not run"));
+    End::Status(no_lock.status)
 }
 
 fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &Teller) -> End {
