@@ -1,7 +1,8 @@
 //! Checks of servers, as a plugin of Nagios and Icinga: `check`.
 
-use super::health::{Figure, Health, Level, Thresholds, Verdict};
+use super::health::{Figure, Level, Thresholds, Verdict};
 use super::saying::say;
+use super::table::Answer;
 use crate::ServerName;
 use crate::question::{NoAnswer, Questions};
 use std::process::ExitCode;
@@ -48,36 +49,32 @@ pub(super) fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
     ExitCode::from(level.status())
 }
 
-/// Judges a server.
 fn judge(server: &ServerName, limits: &Limits) -> Verdict {
-    match health(server, limits) {
-        Ok(health) => health.verdict(server.as_str()),
-        Err(e) => Verdict::critical(server.as_str(), &e.to_string()),
-    }
+    answered(server, limits).unwrap_or_else(|e| Verdict::critical(server.as_str(), &e.to_string()))
 }
 
-fn health(server: &ServerName, limits: &Limits) -> Result<Health, NoAnswer> {
+fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
     let mut questions = Questions::connect(server)?;
-    let full = questions.ask("FULL")?;
-    let no_uptime = || NoAnswer::Refused(full.clone());
-    let uptime = value(&full, "uptime").ok_or_else(no_uptime)?.to_owned();
-    let queues = number(&full, "full_queues");
-    let locks = number(&full, "processing_workers");
+    let text = questions.ask("FULL")?;
+    let full = Answer::read(&text);
+    let uptime = full.value("uptime").ok_or(NoAnswer::Refused(text))?;
+    let queues = full.number("full_queues");
+    let locks = full.number("processing_workers");
     let oldest_hold = oldest_hold_s(&mut questions, locks)?;
     let mut figures = vec![
-        Figure::new("waiting", "", number(&full, "waiting_workers"), limits.waiting),
+        Figure::new("waiting", "", full.number("waiting_workers"), limits.waiting),
         Figure::new("oldest_hold", "s", oldest_hold, limits.oldest_hold),
     ];
     if limits.full_queues.is_some() {
         thread::sleep(Duration::from_secs(limits.seconds));
-        let later = number(&questions.ask("FULL")?, "full_queues");
+        let later = Answer::read(&questions.ask("FULL")?).number("full_queues");
         let rate =
             queues.zip(later).map(|(queues, later)| (later - queues) / limits.seconds as f64);
         figures.push(Figure::new("full_queues_rate", "", rate, limits.full_queues));
     }
     figures.push(Figure::new("full_queues", "c", queues, None));
     figures.push(Figure::new("locks", "", locks, None));
-    Ok(Health { uptime, figures })
+    Ok(Verdict::of(server.as_str(), uptime, &figures))
 }
 
 /// Only newer servers tell it. Where no lock is held, none is old.
@@ -89,13 +86,4 @@ fn oldest_hold_s(questions: &mut Questions, locks: Option<f64>) -> Result<Option
         Err(e) => return Err(e),
     };
     Ok(told["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0)))
-}
-
-fn value<'a>(full: &'a str, name: &str) -> Option<&'a str> {
-    let mut lines = full.lines().filter_map(|line| line.split_once(": "));
-    lines.find(|(other, _)| *other == name).map(|(_, value)| value)
-}
-
-fn number(full: &str, name: &str) -> Option<f64> {
-    value(full, name)?.parse().ok().filter(|number: &f64| number.is_finite())
 }

@@ -117,32 +117,10 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// A server that answers, and its figures.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Health {
-    /// How long it has been running, as it says.
-    pub(super) uptime: String,
-    /// What is judged, and what is only shown.
-    pub(super) figures: Vec<Figure>,
-}
-
-impl Health {
-    /// The worst level of the figures, and what to say of them.
-    pub(super) fn verdict(&self, server: &str) -> Verdict {
-        let level = self.figures.iter().map(Figure::level).max().unwrap_or(Level::Ok);
-        let words: Vec<String> = self.figures.iter().map(Figure::words).collect();
-        let text = format!("up {}, {}", self.uptime, words.join(", "));
-        let performance =
-            self.figures.iter().filter_map(|figure| Some((figure.name, figure.performance()?)));
-        Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
-    }
-}
-
 /// What a plugin says of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Its name.
-    pub(super) server: String,
+    server: String,
     level: Level,
     text: String,
     /// Labels and what follows their equals signs.
@@ -150,6 +128,16 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
+    /// Of a server that answers, by the worst of its figures. `uptime` is as it says.
+    pub(super) fn of(server: &str, uptime: &str, figures: &[Figure]) -> Verdict {
+        let level = figures.iter().map(Figure::level).max().unwrap_or(Level::Ok);
+        let words: Vec<String> = figures.iter().map(Figure::words).collect();
+        let text = format!("up {uptime}, {}", words.join(", "));
+        let performance =
+            figures.iter().filter_map(|figure| Some((figure.name, figure.performance()?)));
+        Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
+    }
+
     /// Of a server that does not answer, or wrongly.
     pub(super) fn critical(server: &str, why: &str) -> Verdict {
         let (server, text) = (server.to_owned(), why.to_owned());
@@ -192,10 +180,6 @@ fn in_label(server: &str) -> String {
 mod tests {
     use super::*;
 
-    fn figure(value: Option<f64>) -> Figure {
-        Figure::new("waiting", "", value, Some("10,50".parse().expect("thresholds")))
-    }
-
     #[test]
     fn a_threshold_counts_from_its_value_on() {
         for (value, level) in [
@@ -204,27 +188,13 @@ mod tests {
             (Some(50.0), Level::Critical),
             (None, Level::Unknown),
         ] {
-            assert_eq!(figure(value).level(), level, "{value:?}");
+            let thresholds = "10,50".parse().expect("thresholds");
+            let figure = Figure::new("waiting", "", value, Some(thresholds));
+            assert_eq!(figure.level(), level, "{value:?}");
         }
         let statuses =
             [Level::Ok, Level::Warning, Level::Critical, Level::Unknown].map(Level::status);
         assert_eq!(statuses, [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn the_worst_figure_decides_and_all_are_told() {
-        let hold = Figure::new("oldest_hold", "s", Some(2.5), None);
-        let health = Health {
-            uptime: "0 days, 0h 1m 1s".to_owned(),
-            figures: vec![figure(Some(12.0)), hold],
-        };
-        let (level, line) = Verdict::report(vec![health.verdict("wiki1")]);
-        assert_eq!(level, Level::Warning);
-        assert_eq!(
-            line,
-            "POOLCOUNTER WARNING - wiki1: up 0 days, 0h 1m 1s, waiting 12, oldest hold 2.5s | \
-             waiting=12;10;50;0 oldest_hold=2.5s;;;0"
-        );
     }
 
     #[test]

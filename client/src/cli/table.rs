@@ -145,8 +145,8 @@ fn json_of(text: &str) -> Value {
 
 /// `4 days 3h 0m 37.062500s`, `1.5ms`, or a plain number.
 pub(super) fn seconds(text: &str) -> Option<f64> {
-    if let Ok(number) = text.parse() {
-        return Some(number);
+    if let Ok(number) = text.parse::<f64>() {
+        return Some(number).filter(|number| number.is_finite());
     }
     let text = text.replace(" days", "d").replace(',', "");
     let mut sum = None;
