@@ -2,10 +2,9 @@
 
 use crate::choice::order;
 use crate::error::Error;
-use crate::guard::{Lock, Outcome};
+use crate::guard::{Lock, Outcome, Session};
 use crate::link::{Canceller, Connection};
 use crate::request::LockRequest;
-use crate::route::Route;
 use crate::server_name::ServerName;
 use crate::transport::Stream;
 use std::io;
@@ -124,10 +123,11 @@ impl Client {
         for server in order(&self.servers, key).into_iter().take(self.tries_max) {
             match self.connect_to(server) {
                 Ok(stream) => {
-                    let failed = failed.into_iter().map(|(server, _)| server).collect();
-                    let route = Route::new(self.servers.clone(), server.clone(), failed);
                     let connection = Connection::new(stream, self.answer_timeout);
-                    return Ok(Connected { connection, route });
+                    let has_failed = |server| failed.iter().any(|(failed, _)| failed == server);
+                    let servers = self.servers.iter().filter(|&server| !has_failed(server));
+                    let (server, servers) = (server.clone(), servers.cloned().collect());
+                    return Ok(Connected(Session { connection, server, servers }));
                 }
                 Err(e) => failed.push((server.clone(), e)),
             }
@@ -151,15 +151,12 @@ impl Client {
 
 /// A connection that holds no lock yet.
 #[derive(Debug)]
-pub struct Connected {
-    connection: Connection,
-    route: Route,
-}
+pub struct Connected(Session);
 
 impl Connected {
     /// The server.
     pub fn server(&self) -> &ServerName {
-        self.route.server()
+        &self.0.server
     }
 
     /// For another thread, to end a wait on this connection, and to give up its locks.
@@ -179,13 +176,13 @@ impl Connected {
     /// # }
     /// ```
     pub fn canceller(&self) -> Canceller {
-        self.connection.canceller()
+        self.0.connection.canceller()
     }
 
     /// Whether the server has closed the connection, or its host has vanished. Does not
     /// wait.
     pub fn is_lost(&self) -> bool {
-        self.connection.has_ended()
+        self.0.connection.has_ended()
     }
 
     /// Asks for a lock and waits for it; its key must be one that this server guards.
@@ -193,14 +190,13 @@ impl Connected {
     /// # Errors
     /// As [`Client::lock`]; and when another server guards the key.
     pub fn lock(mut self, request: &LockRequest) -> Result<Outcome<Lock>, Error> {
-        self.route.check(request)?;
-        let answer = self.connection.lock(request)?;
-        Outcome::of(answer, || Lock::new(self.connection, self.route))
+        let answer = self.0.lock(request)?;
+        Outcome::of(answer, || Lock(self.0))
     }
 }
 
 impl std::os::fd::AsFd for Connected {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.connection.as_fd()
+        self.0.connection.as_fd()
     }
 }

@@ -1,10 +1,10 @@
 //! Locks that are held: guards that give them back.
 
+use crate::choice::order;
 use crate::conversation::Answer;
 use crate::error::Error;
 use crate::link::Connection;
-use crate::request::LockRequest;
-use crate::route::Route;
+use crate::request::{LockRequest, Refusal};
 use crate::server_name::ServerName;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -75,34 +75,44 @@ impl<G> Outcome<G> {
 /// released: only `release` says that work is done.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
-pub struct Lock(Held);
+pub struct Lock(pub(crate) Session);
 
 /// A lock on the connection of another lock, which it borrows. [`Lock`] says what becomes
 /// of both when it is dropped.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
 pub struct NestedLock<'a> {
-    held: &'a mut Held,
+    session: &'a mut Session,
     /// How many locks the connection had when this one was given.
     level: usize,
     is_released: bool,
 }
 
+/// A connection to a server, and which keys may be locked on it.
 #[derive(Debug)]
-struct Held {
-    connection: Connection,
-    route: Route,
+pub(crate) struct Session {
+    pub(crate) connection: Connection,
+    pub(crate) server: ServerName,
+    /// Those that guard the keys: all that did not fail before this one.
+    pub(crate) servers: Vec<ServerName>,
 }
 
 /// The first lock of a connection.
 const OUTERMOST: usize = 1;
 
-impl Held {
+impl Session {
+    /// Asks for a lock and waits for it; refuses a key that another server guards.
+    pub(crate) fn lock(&mut self, request: &LockRequest) -> Result<Answer, Error> {
+        if order(&self.servers, request.key()).first() != Some(&&self.server) {
+            return Err(Error::Refused(Refusal::OtherServer));
+        }
+        self.connection.lock(request)
+    }
+
     fn nested(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
-        self.route.check(request)?;
-        let answer = self.connection.lock(request)?;
+        let answer = self.lock(request)?;
         let level = self.connection.locks();
-        Outcome::of(answer, || NestedLock { held: self, level, is_released: false })
+        Outcome::of(answer, || NestedLock { session: self, level, is_released: false })
     }
 
     /// Gives back the lock of this level.
@@ -119,10 +129,6 @@ impl Held {
 }
 
 impl Lock {
-    pub(crate) fn new(connection: Connection, route: Route) -> Self {
-        Lock(Held { connection, route })
-    }
-
     /// Gives the lock back, with its work done, and waits for the answer. Clients that
     /// wait for anyone's work get `Done`.
     ///
@@ -154,7 +160,7 @@ impl Lock {
 
     /// The server that keeps it.
     pub fn server(&self) -> &ServerName {
-        self.0.route.server()
+        &self.0.server
     }
 }
 
@@ -165,7 +171,7 @@ impl NestedLock<'_> {
     /// As [`Lock::release`].
     pub fn release(mut self) -> Result<(), Error> {
         self.is_released = true;
-        self.held.release(self.level)
+        self.session.release(self.level)
     }
 
     /// As [`Lock::lock`].
@@ -173,19 +179,19 @@ impl NestedLock<'_> {
     /// # Errors
     /// As [`Lock::lock`].
     pub fn lock(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
-        self.held.nested(request)
+        self.session.nested(request)
     }
 
     /// As [`Lock::is_lost`], of all locks of the connection.
     pub fn is_lost(&self) -> bool {
-        self.held.connection.has_ended()
+        self.session.connection.has_ended()
     }
 }
 
 impl Drop for NestedLock<'_> {
     fn drop(&mut self) {
         if !self.is_released {
-            self.held.connection.close();
+            self.session.connection.close();
         }
     }
 }

@@ -97,8 +97,6 @@ mod link;
 mod question;
 #[cfg(feature = "client")]
 mod request;
-#[cfg(feature = "client")]
-mod route;
 #[cfg(any(feature = "client", feature = "operate"))]
 mod server_name;
 #[cfg(any(feature = "client", feature = "operate"))]
