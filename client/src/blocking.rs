@@ -24,26 +24,6 @@ const KEEPALIVE: Duration = Duration::from_secs(25);
 
 /// The servers, and how long to wait for them. Each lock has a connection of its own;
 /// nested locks share it.
-///
-/// # Example
-/// ```
-/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
-/// # fn main() -> Result<(), poolcounter::Error> {
-/// use poolcounter::{Client, LockRequest, Outcome};
-///
-/// # let server = serve();
-/// # let servers = [server.parse().unwrap()];
-/// let client = Client::new(servers);
-/// match client.lock(&LockRequest::new("nightly-report"))? {
-///     Outcome::Locked(lock) => {
-///         // The work.
-///         lock.release()?;
-///     }
-///     Outcome::Done | Outcome::QueueFull | Outcome::TimedOut => {}
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Client {
     servers: Vec<ServerName>,
@@ -55,8 +35,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of these servers. Give the same list, written the same way, to all
-    /// clients: the names choose who guards a key ([`order`]).
+    /// A client of these servers. The names, as they are written, choose who guards a
+    /// key ([`order`]).
     pub fn new(servers: impl IntoIterator<Item = ServerName>) -> Self {
         Client {
             servers: servers.into_iter().collect(),

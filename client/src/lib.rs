@@ -32,8 +32,7 @@
 //!
 //! # Work that anyone may do
 //! With [`LockRequest::any`], those that wait get `Done` as soon as a holder has released
-//! the lock. If its work fails, the guard is dropped, by `?` or a panic: then the next one
-//! gets the lock.
+//! the lock. When its guard is dropped, the next one gets the lock.
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,10 +50,9 @@
 //! ```
 //!
 //! # Several servers
-//! A key belongs to one server: the first in ascending order of `md5(name . key)`, the
-//! name as configured. The next one is asked only when connecting fails. So does
-//! MediaWiki's client: give all clients the same list, and PHP, scripts and services
-//! agree on who guards a key. [`Lock`] says what that means for nested locks.
+//! [`order`] says which one guards a key. So does MediaWiki's client: give all clients the
+//! same list, and PHP, scripts and services agree. [`Lock`] says what that means for nested
+//! locks.
 //!
 //! # Waiting, and noticing a loss
 //! A wait ends when the request's timeout says so, or when a [`Canceller`] does, from
