@@ -1,6 +1,6 @@
 //! `poolcounter top`: asks a server again and again and shows it on a terminal.
 
-use super::saying::{in_colour, on_a_screen, say};
+use super::saying::{complain, in_colour, on_a_screen, say};
 use super::screen::{Chosen, List, Look, Told, rows_beyond, rows_that_fit, screen};
 use super::table::Answer;
 use super::terminal::Terminal;
@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Shows servers until the user quits.
 pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
-    let mut chosen = Chosen { list: List::Keys, column: None, is_reversed: false, skipped: 0 };
+    let mut chosen = Chosen::all_of(List::Keys);
     if !on_a_screen() || !io::stdin().is_terminal() {
         return print_once(&servers[0], &chosen);
     }
@@ -43,14 +43,14 @@ pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
     match shown {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            super::saying::complain(&format!("the terminal: {e}"));
+            complain(&format!("the terminal: {e}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn print_once(server: &ServerName, chosen: &Chosen) -> ExitCode {
-    let told = Asking::default().ask(server, chosen.list);
+    let told = look(server, chosen.list, &mut None);
     let lines = screen(&told, chosen, usize::MAX, usize::MAX);
     // Without the help of the last line.
     let lines: Vec<&str> =
@@ -59,35 +59,31 @@ fn print_once(server: &ServerName, chosen: &Chosen) -> ExitCode {
     if told.trouble.is_none() && is_printed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What is remembered from one look at a server to the next.
-#[derive(Default)]
-struct Asking {
-    last: Option<(Answer, Instant)>,
+/// What `STATS FULL` said, and when.
+type Last = Option<(Answer, Instant)>;
+
+/// Asks a server. What it said `last` gives the rates.
+fn look(server: &ServerName, list: List, last: &mut Last) -> Told {
+    let mut told = Told::nothing_yet(server.as_str(), list);
+    if let Err(e) = fill(&mut told, server, list, last) {
+        told.trouble = Some(format!("{server}: {e}"));
+    }
+    told
 }
 
-impl Asking {
-    fn ask(&mut self, server: &ServerName, list: List) -> Told {
-        let mut told = Told::nothing_yet(server.as_str(), list);
-        if let Err(e) = self.fill(&mut told, server, list) {
-            told.trouble = Some(format!("{server}: {e}"));
-        }
-        told
+fn fill(told: &mut Told, server: &ServerName, list: List, last: &mut Last) -> Result<(), NoAnswer> {
+    let mut questions = Questions::connect(server)?;
+    let full = Answer::read(&questions.ask("FULL")?);
+    let now = Instant::now();
+    let before = last.replace((full.clone(), now));
+    told.before = before.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
+    told.full = Some(full);
+    match questions.ask(list.question()) {
+        Ok(text) => told.list = Some(read_list(list, &text)?),
+        Err(NoAnswer::Unknown) => told.has_lists = false,
+        Err(e) => return Err(e),
     }
-
-    fn fill(&mut self, told: &mut Told, server: &ServerName, list: List) -> Result<(), NoAnswer> {
-        let mut questions = Questions::connect(server)?;
-        let full = Answer::read(&questions.ask("FULL")?);
-        let now = Instant::now();
-        let last = self.last.replace((full.clone(), now));
-        told.before = last.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
-        told.full = Some(full);
-        match questions.ask(list.question()) {
-            Ok(text) => told.list = Some(read_list(list, &text)?),
-            Err(NoAnswer::Unknown) => told.has_lists = false,
-            Err(e) => return Err(e),
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn read_list(list: List, text: &str) -> Result<Answer, NoAnswer> {
@@ -110,11 +106,11 @@ impl Asker {
         let (lists, wanted) = channel();
         let (tell, answers) = channel();
         thread::spawn(move || {
-            let mut asking = Asking::default();
+            let mut last = None;
             while let Ok(list) = wanted.recv() {
                 // What was wanted before it is not wanted any more.
                 let list = wanted.try_iter().last().unwrap_or(list);
-                if tell.send(asking.ask(&server, list)).is_err() {
+                if tell.send(look(&server, list, &mut last)).is_err() {
                     return;
                 }
             }
@@ -212,7 +208,8 @@ fn interact(
             is_new = true;
             if let Event::Key(key) = read()? {
                 let rows = rows_that_fit(&looking.told, terminal::size()?.1.into());
-                match react(key, chosen, columns(&looking.told), rows) {
+                let columns = looking.told.table().map_or(0, |table| table.columns.len());
+                match react(key, chosen, columns, rows) {
                     Reaction::Quit => return Ok(()),
                     Reaction::Stop => kill_current_process_group(Signal::TSTP)?,
                     Reaction::NextServer => looking.look_at_next_server(),
@@ -227,11 +224,6 @@ fn interact(
             terminal.draw(|| draw(&looking.told, chosen))?;
         }
     }
-}
-
-fn columns(told: &Told) -> usize {
-    let table = told.list.as_ref().and_then(|list| list.tables.first());
-    table.map_or(0, |table| table.columns.len())
 }
 
 enum Reaction {
@@ -269,7 +261,7 @@ fn react(key: KeyEvent, chosen: &mut Chosen, columns: usize, rows: usize) -> Rea
         KeyCode::PageDown => chosen.skipped = chosen.skipped.saturating_add(rows),
         KeyCode::Char(letter) => {
             if let Some(list) = List::ALL.into_iter().find(|list| list.key() == letter) {
-                *chosen = Chosen { list, column: None, is_reversed: false, skipped: 0 };
+                *chosen = Chosen::all_of(list);
             }
         }
         _ => {}

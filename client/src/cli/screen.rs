@@ -83,7 +83,7 @@ impl Told {
         }
     }
 
-    fn table(&self) -> Option<&Table> {
+    pub(super) fn table(&self) -> Option<&Table> {
         self.list.as_ref().and_then(|list| list.tables.first())
     }
 }
@@ -97,6 +97,12 @@ pub(super) struct Chosen {
     pub(super) is_reversed: bool,
     /// How many rows are scrolled off.
     pub(super) skipped: usize,
+}
+
+impl Chosen {
+    pub(super) fn all_of(list: List) -> Chosen {
+        Chosen { list, column: None, is_reversed: false, skipped: 0 }
+    }
 }
 
 /// How a line looks.
@@ -302,51 +308,15 @@ fn all_of(told: &Told) -> Vec<(Look, String)> {
 mod tests {
     use super::*;
 
-    const FULL: &str = "uptime: 0 days, 0h 3m 10s\ntotal_acquired: 30\nhashtable_entries: 2\n";
-    const KEYS: &str =
-        "keys: 2 of 2\nholders oldest_hold key\n      1      0.232s a\n      2      1.5s b\n";
-
-    fn told() -> Told {
-        let before = Answer::read("total_acquired: 10\n");
-        Told {
-            full: Some(Answer::read(FULL)),
-            before: Some((before, 2.0)),
-            list: Some(Answer::read(KEYS)),
-            ..Told::nothing_yet("wiki1", List::Keys)
-        }
-    }
-
-    fn shown(told: &Told, column: Option<usize>, is_reversed: bool) -> Vec<String> {
-        let chosen = Chosen { list: List::Keys, column, is_reversed, skipped: 0 };
-        screen(told, &chosen, 60, 20).into_iter().map(|(_, line)| line).collect()
-    }
-
-    #[test]
-    fn rates_are_changes_per_second() {
-        let lines = shown(&told(), None, false);
-        assert_eq!(lines[0], "poolcounter top  wiki1  up 0 days, 0h 3m 10s");
-        assert!(lines[2].contains("acquired 10.0"), "{}", lines[2]);
-        assert!(lines[2].contains("queue full -"), "{}", lines[2]);
-    }
-
-    #[test]
-    fn rows_are_sorted_by_the_chosen_column() {
-        let last = |column, is_reversed| {
-            let lines = shown(&told(), column, is_reversed);
-            lines[lines.len() - 2].clone()
-        };
-        assert!(last(None, false).ends_with(" b"));
-        assert!(last(Some(1), false).ends_with(" a"), "the longest time comes first");
-        assert!(last(Some(1), true).ends_with(" b"));
-        assert!(last(Some(2), false).ends_with(" b"), "names by the alphabet");
+    fn told(list: &str) -> Told {
+        Told { list: Some(Answer::read(list)), ..Told::nothing_yet("wiki1", List::Keys) }
     }
 
     #[test]
     fn the_most_important_columns_have_half_of_the_width() {
-        let table = "mode held waiters other key\nme 1.000s 12 3 abc\n";
-        let told = Told { list: Some(Answer::read(table)), ..told() };
+        let told = told("mode held waiters other key\nme 1.000s 12 3 abc\n");
         let names = |column, width| {
-            let chosen = Chosen { list: List::Keys, column, is_reversed: false, skipped: 0 };
+            let chosen = Chosen { column, ..Chosen::all_of(List::Keys) };
             let lines = screen(&told, &chosen, width, 20);
             let (_, names) = lines[lines.len() - 3].clone();
             names.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -359,19 +329,9 @@ mod tests {
     }
 
     #[test]
-    fn the_age_is_that_of_numbers() {
-        let title = |told: Told| shown(&told, None, false).remove(0);
-        let old = title(Told { age_s: 12, ..told() });
-        assert_eq!(old, "poolcounter top  12 s ago: wiki1  up 0 days, 0h 3m 10s");
-        assert!(!title(Told { age_s: 1, ..told() }).contains("ago"));
-        assert!(!title(Told { age_s: 12, full: None, ..told() }).contains("ago"));
-    }
-
-    #[test]
     fn a_screen_is_never_exceeded() {
-        let odd = Told { trouble: Some("\x1b[31mx".repeat(50)), ..told() };
         let long = format!("a {} c\n1 {} 3\n", "b".repeat(70_000), "x".repeat(70_000));
-        let odd = Told { list: Some(Answer::read(&long)), ..odd };
+        let odd = Told { trouble: Some("\x1b[31mx".repeat(50)), ..told(&long) };
         for (width, height) in [(0, 0), (1, 1), (5, 3), (200, 100)] {
             let chosen = Chosen { list: List::Hot, column: Some(9), is_reversed: true, skipped: 7 };
             let lines = screen(&odd, &chosen, width, height);
@@ -382,24 +342,16 @@ mod tests {
     }
 
     #[test]
-    fn an_old_server_shows_what_it_has() {
-        let old = Told { list: None, has_lists: false, ..told() };
-        let lines = shown(&old, None, false);
-        assert!(lines.iter().any(|line| line.starts_with("total_acquired")), "{lines:#?}");
-        let waiting = shown(&Told { list: None, ..told() }, None, false);
-        assert!(!waiting.iter().any(|line| line.contains("no lists")), "{waiting:#?}");
-    }
-
-    #[test]
     fn the_last_row_stays_at_the_end_of_the_screen() {
+        let two_rows = || told("holders oldest_hold key\n1 0.232s a\n2 1.5s b\n");
         // Above and below the rows: four lines, the names of columns, the help.
         for (height, fits, beyond) in [(20, 14, 0), (8, 2, 0), (7, 1, 1), (2, 1, 1)] {
-            assert_eq!(rows_that_fit(&told(), height), fits);
-            assert_eq!(rows_beyond(&told(), height), beyond, "{height}");
+            assert_eq!(rows_that_fit(&two_rows(), height), fits);
+            assert_eq!(rows_beyond(&two_rows(), height), beyond, "{height}");
         }
-        let troubled = Told { trouble: Some("silent".to_owned()), ..told() };
+        let troubled = Told { trouble: Some("silent".to_owned()), ..two_rows() };
         assert_eq!(rows_beyond(&troubled, 8), 1);
-        let chosen = Chosen { list: List::Keys, column: None, is_reversed: false, skipped: 1 };
+        let chosen = Chosen { skipped: 1, ..Chosen::all_of(List::Keys) };
         let lines = screen(&troubled, &chosen, 60, 8);
         assert!(lines[6].1.ends_with(" b"), "{lines:#?}");
     }

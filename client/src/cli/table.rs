@@ -193,15 +193,6 @@ mod tests {
     }
 
     #[test]
-    fn the_key_that_was_asked_for_is_text() {
-        for key in ["300", "5m", "-", "inf"] {
-            let answer = Answer::read(&format!("key: {key}\nholders: 0\nmax_hold: -\n"));
-            let expected = json!({"key": key, "holders": 0, "max_hold": null});
-            assert_eq!(answer.json(), expected);
-        }
-    }
-
-    #[test]
     fn how_many_more_there_are_is_no_row() {
         let text = "holders: 12\nwhat mode since for left client address\n\
             holder me 2026-11-21T18:03:07.250Z 1.019s - #150 10.0.0.9:1\nholder and 11 more\n\
@@ -210,33 +201,5 @@ mod tests {
         let clients: Vec<&Value> =
             json["rows"].as_array().expect("rows").iter().map(|row| &row["client"]).collect();
         assert_eq!(clients, ["#150", "#7"]);
-    }
-
-    #[test]
-    fn oldest_holds_are_a_table() {
-        let hold = json!({"key": "a", "held_s": 12.5, "kind": "me", "waiters": 2, "client": 7,
-                          "address": "10.0.0.9:4711"});
-        let told = json!({"oldest_holds": [hold, {"key": 1}, "odd"]});
-        let table = Answer::of_oldest_holds(&told).tables.remove(0);
-        assert_eq!(table.rows[0], ["12.500s", "me", "2", "#7", "10.0.0.9:4711", "a"]);
-        assert_eq!(table.rows[1], ["-", "-", "-", "#-", "-", "1"]);
-        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
-        assert!(Answer::of_oldest_holds(&Value::Null).tables[0].rows.is_empty());
-    }
-
-    #[test]
-    fn values_and_tables_are_read() {
-        let text = "keys: 2 of 9\nseen: in 1 turn of the loop\n\
-            holders for_me oldest_wait key\n      1      2           - a\n      3      0  1.2s 7\n";
-        let answer = Answer::read(text);
-        assert_eq!(answer.value("keys"), Some("2 of 9"));
-        assert_eq!(answer.tables[0].rows[1], ["3", "0", "1.2s", "7"]);
-        let json = answer.json();
-        assert_eq!((&json["keys"], &json["seen"]), (&json!(9), &json!("in 1 turn of the loop")));
-        assert_eq!(json["rows"][0]["oldest_wait"], Value::Null);
-        assert_eq!(
-            json["rows"][1],
-            json!({"holders": 3, "for_me": 0, "oldest_wait": 1.2, "key": "7"})
-        );
     }
 }
