@@ -133,7 +133,7 @@ impl Arguments {
     /// The options of an order to the control socket, which is on this host.
     fn order(&self) -> Option<&orders::OrderOptions> {
         match &self.subcommand {
-            What::Drain(options) => Some(options.order()),
+            What::Drain(options) => Some(&options.order),
             What::Undrain(options) => Some(options),
             What::Restart { options, .. } | What::Control { options, .. } => Some(options),
             _ => None,

@@ -43,13 +43,5 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::NoServer(_) | Error::TakenAway | Error::Cancelled => None,
-            Error::Refused(e) => Some(e),
-            Error::Lost(e) => Some(e),
-            Error::Unexpected(e) => Some(e),
-        }
-    }
-}
+/// Its text has that of its cause.
+impl std::error::Error for Error {}

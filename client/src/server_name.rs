@@ -37,7 +37,7 @@ impl std::str::FromStr for ServerName {
     type Err = BadServerName;
 
     fn from_str(name: &str) -> Result<Self, BadServerName> {
-        let place = place_of(name).ok_or_else(|| BadServerName(name.to_owned()))?;
+        let place = place_of(name, PORT).ok_or_else(|| BadServerName(name.to_owned()))?;
         Ok(ServerName { name: name.to_owned(), place })
     }
 }
@@ -57,14 +57,13 @@ impl ServerName {
     /// For a server of which only the host may be named: `port` unless it is.
     #[cfg(feature = "operate")]
     pub(crate) fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
-        let server: ServerName = name.parse()?;
-        match server.place() {
-            Place::Tcp(host, _) if !has_port(name) => match host.contains(':') {
-                true => format!("[{host}]:{port}").parse(),
-                false => format!("{host}:{port}").parse(),
-            },
-            _ => Ok(server),
-        }
+        let place = place_of(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
+        let name = match &place {
+            Place::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+            Place::Tcp(host, port) => format!("{host}:{port}"),
+            Place::Unix(_) => name.to_owned(),
+        };
+        Ok(ServerName { name, place })
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -72,13 +71,8 @@ impl ServerName {
     }
 }
 
-/// Of a name that is valid.
-#[cfg(feature = "operate")]
-fn has_port(name: &str) -> bool {
-    name.contains("]:") || name.matches(':').count() == 1
-}
-
-fn place_of(name: &str) -> Option<Place> {
+/// On this port unless the name has one.
+fn place_of(name: &str, default_port: u16) -> Option<Place> {
     if name.contains('/') {
         return Some(Place::Unix(PathBuf::from(name)));
     }
@@ -97,7 +91,7 @@ fn place_of(name: &str) -> Option<Place> {
     }
     let port = match port.strip_prefix(':') {
         Some(port) => port.parse().ok().filter(|&port| port > 0)?,
-        None => port.is_empty().then_some(PORT)?,
+        None => port.is_empty().then_some(default_port)?,
     };
     (!host.is_empty()).then(|| Place::Tcp(host.to_owned(), port))
 }

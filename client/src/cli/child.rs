@@ -32,9 +32,6 @@ pub(super) struct Arrived {
 impl Signals {
     /// Blocks the signals. From now on none that is sent ends this process; a fault of its
     /// own still does.
-    ///
-    /// # Errors
-    /// Those of signalfd(2).
     pub(super) fn block() -> io::Result<Signals> {
         // SAFETY: the sets are initialized by sigfillset and sigprocmask before they are
         // read; the descriptor is new and nobody else's.
@@ -76,9 +73,6 @@ impl Signals {
 
     /// Starts the command: in our process group, with the signal mask that we had, and
     /// killed when we die.
-    ///
-    /// # Errors
-    /// When it can't be executed.
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let (mask, on_child) = (self.before, self.on_child);
         let us = std::process::id();

@@ -24,17 +24,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DrainOptions {
     #[command(flatten)]
-    order: OrderOptions,
+    pub(super) order: OrderOptions,
 
     /// Wait until the daemon has ended, but no longer than SECONDS.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1)]
     wait: Option<Option<u64>>,
-}
-
-impl DrainOptions {
-    pub(super) fn order(&self) -> &OrderOptions {
-        &self.order
-    }
 }
 
 /// What a drain comes to.
@@ -44,12 +38,10 @@ enum Outcome {
     Drains,
     /// It takes new clients again.
     Undrained,
-    /// It does not obey, as it says.
-    Refused(String),
 }
 
 pub(super) fn drain(options: &DrainOptions) -> ExitCode {
-    let order_options = options.order();
+    let order_options = &options.order;
     let Some(limit_s) = options.wait else {
         return order("DRAIN", order_options);
     };
@@ -57,7 +49,6 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
         Ok(Outcome::Ended) => ("OK ended".to_owned(), 0),
         Ok(Outcome::Drains) => ("ERROR still draining".to_owned(), 1),
         Ok(Outcome::Undrained) => ("ERROR not draining".to_owned(), 2),
-        Ok(Outcome::Refused(why)) => return say_unheard(&io::Error::other(why), order_options),
         Err(e) => return say_unheard(&e, order_options),
     };
     match say_answer(&answer, order_options) {
@@ -82,7 +73,7 @@ fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Ou
                 line if line.starts_with("ERROR a hot restart") => waiting.ask("DRAINED\n"),
                 // Others wait, too. It closes this connection.
                 line if line.starts_with("ERROR too many") => waiting.pause()?,
-                line if line.starts_with("ERROR") => return Ok(Outcome::Refused(line.to_owned())),
+                line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
                 line => {
                     say_answer(line, options);
                     (is_obeyed, waiting.until) = (true, until);

@@ -54,9 +54,6 @@ pub(super) struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// Starts the command.
-    ///
-    /// # Errors
-    /// When it can't be executed.
     pub(super) fn start(with: Surroundings<'a>, command: &mut Command) -> std::io::Result<Self> {
         let may_be_stopped = with.on_lost == OnLost::Kill && with.connection.is_some();
         let mut descendants =

@@ -2,7 +2,6 @@
 //! what others say, or name their keys, does not steer a terminal.
 
 use serde_json::Value;
-use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 /// A line on standard error, in one piece: many may write to the same log.
@@ -45,19 +44,15 @@ pub(super) fn complain_of_output(why: io::Error) {
 }
 
 /// With `\u{1b}` for escape, and so on; lines stay lines.
-pub(super) fn harmless(text: &str) -> Cow<'_, str> {
-    if !text.contains(|c| steers(c) && c != '\n') {
-        return text.into();
-    }
+pub(super) fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '\n' => shown.push(c),
-            c if steers(c) => shown.extend(c.escape_unicode()),
+            c if steers(c) && c != '\n' => shown.extend(c.escape_unicode()),
             c => shown.push(c),
         }
     }
-    shown.into()
+    shown
 }
 
 /// Whether a terminal obeys this character instead of showing it: control characters,

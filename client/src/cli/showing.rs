@@ -30,8 +30,7 @@ pub(super) fn list(servers: &[ServerName], name: &str, rows: u32, as_json: bool)
         let answer = Answer::read(&text);
         let listed = answer.listed().filter(|&(listed, all)| listed < all.min(rows.into()));
         let note = listed.map(|(n, all)| format!("{n} of {all}: no list of this server has more"));
-        let shown = if as_json { Shown::Json(answer.json()) } else { Shown::Text(text) };
-        Ok((shown, note))
+        Ok((if as_json { Shown::Json(answer.json()) } else { Shown::Text(text) }, note))
     })
 }
 
@@ -48,8 +47,8 @@ pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> Exi
     let words = format!("KEY {}", key_text(&key));
     print_each(servers, |questions| {
         let text = questions.ask(&words)?;
-        let json = || Answer::read(&text).json();
-        Ok((if as_json { Shown::Json(json()) } else { Shown::Text(text) }, None))
+        let json = as_json.then(|| Answer::read(&text).json());
+        Ok((json.map_or(Shown::Text(text), Shown::Json), None))
     })
 }
 

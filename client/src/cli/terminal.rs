@@ -46,9 +46,6 @@ pub(super) struct Terminal {
 impl Terminal {
     /// Takes the terminal. From now on each signal that ends this process gives it back
     /// before, and so does one that stops it; a terminal that hangs up ends this process.
-    ///
-    /// # Errors
-    /// When signals can't be handled.
     pub(super) fn take() -> io::Result<Terminal> {
         let owner = Arc::new(Mutex::new(Owner::Shell));
         let is_taken_anew = Arc::new(AtomicBool::new(false));
@@ -68,9 +65,6 @@ impl Terminal {
     }
 
     /// Draws, if the terminal is ours now.
-    ///
-    /// # Errors
-    /// Those of `draw`.
     pub(super) fn draw(&self, draw: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let owner = locked(&self.owner);
         if *owner != Owner::Top {

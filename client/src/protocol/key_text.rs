@@ -11,7 +11,13 @@ const CUT: &str = "\\...";
 /// The key as text, whole.
 pub fn key_text(key: &[u8]) -> String {
     let mut text = String::with_capacity(key.len());
-    key.iter().for_each(|&byte| push(&mut text, byte));
+    for &byte in key {
+        if byte.is_ascii_graphic() && byte != b'\\' {
+            text.push(byte.into());
+        } else {
+            write!(text, "\\x{byte:02x}").expect("a String");
+        }
+    }
     text
 }
 
@@ -27,14 +33,6 @@ pub fn key_text_cut(key: &[u8], bytes_max: usize) -> String {
         text.push_str(CUT);
     }
     text
-}
-
-fn push(text: &mut String, byte: u8) {
-    if byte.is_ascii_graphic() && byte != b'\\' {
-        text.push(byte.into());
-    } else {
-        write!(text, "\\x{byte:02x}").expect("a String");
-    }
 }
 
 /// The key that `text` stands for. Bytes that are not escaped stand for themselves,
