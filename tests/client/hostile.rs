@@ -1,8 +1,8 @@
 //! Servers that misbehave, keys that no terminal should obey, and odd surroundings.
 
-use crate::command::{binary, poolcounter, run};
+use crate::command::{ask, binary, poolcounter, run, shell, told};
 use crate::support::restart::Place;
-use crate::support::{Finished, Server, eventually, finish, in_shell, wait_for_exit};
+use crate::support::{Finished, Server, eventually, wait_for_exit};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -50,10 +50,6 @@ fn dripping() -> String {
             thread::sleep(Duration::from_millis(100));
         }
     })
-}
-
-fn ask(server: &str, arguments: &[&str]) -> Finished {
-    finish(&mut poolcounter(server, arguments))
 }
 
 #[track_caller]
@@ -145,10 +141,8 @@ fn a_lock_that_is_lost_at_once_is_told() {
     });
     let mut run = poolcounter(&fleeting, &["run", "k", "--", "sh", "-c", "read line; exit 4"]);
     let mut run = run.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start it");
-    let mut told = String::new();
-    let mut stderr = BufReader::new(run.stderr.take().expect("a pipe"));
-    stderr.read_line(&mut told).expect("a line");
-    assert!(told.contains("the lock; the command goes on"), "{told}");
+    let said = told(&mut run);
+    assert!(said.contains("the lock; the command goes on"), "{said}");
     drop(run.stdin.take());
     assert_eq!(wait_for_exit(&mut run).code(), Some(4));
     let said = ask(&fleeting, &["run", "--on-lost", "kill", "k", "--", "sleep", "60"]);
@@ -178,36 +172,33 @@ fn what_a_server_says_does_not_steer_the_terminal() {
 #[test]
 fn odd_keys_are_locked_or_refused() {
     let server = Server::start();
-    for (key, code) in [
-        ("a b", 0),
-        ("\t", 0),
-        ("Zürich\u{202e}\x1b[31m", 0),
-        ("\\x41", 0),
-        ("", 64),
-        ("a\nRELEASE", 64),
-        (&"x".repeat(5000), 64),
-    ] {
-        let nested = binary().to_str().expect("text");
+    let nested = binary().to_str().expect("text");
+    for key in ["a b", "\t", "Zürich\u{202e}\x1b[31m", "\\x41"] {
         let again = ["--", nested, "run", "-t", "0", "-E", "9", key, "--", "true"];
         let said = run(&server, &[&[key][..], &again].concat());
-        assert_eq!(said.code, Some(if code == 0 { 9 } else { code }), "{key:?}: {}", said.stderr);
+        assert_eq!(said.code, Some(9), "{key:?}: {}", said.stderr);
+        is_harmless(&said);
+    }
+    for (key, why) in [
+        ("", "the key is empty"),
+        ("a\nRELEASE", "the key has a line end"),
+        (&"x".repeat(5000), "the key is too long"),
+    ] {
+        let said = run(&server, &[key, "--", "true"]);
+        assert_eq!(said.code, Some(64), "{key:?}");
+        assert!(said.stderr.contains(&format!("{why}; \"true\" was not run")), "{}", said.stderr);
         is_harmless(&said);
     }
     for key in ["DOM\\user", "a\\", "a b"] {
-        let look = ["--", binary().to_str().expect("text"), "key", key];
-        let said = run(&server, &[&[key][..], &look].concat());
+        let said = run(&server, &[key, "--", nested, "key", key]);
         assert!(said.stdout.contains("holders: 1"), "{key:?}: {}{}", said.stdout, said.stderr);
     }
-    let line = r#"k=$(printf 'k\377'); "$2" run "$k" -- "$2" key "$k""#;
-    let mut command = in_shell(line, &[binary().to_str().expect("text")]);
-    command.env("POOLCOUNTER_SERVERS", server.address().to_string());
-    let said = finish(&mut command);
+    let address = server.address().to_string();
+    let said = shell(&address, r#"k=$(printf 'k\377'); "$0" run "$k" -- "$0" key "$k""#);
     assert!(said.stdout.contains(r"k\xff"), "{}{}", said.stdout, said.stderr);
     // Not UTF-8.
-    let line = r#""$2" run k$(printf '\377') -- "$2" run -t 0 k$(printf '\376') -- echo ran"#;
-    let mut command = in_shell(line, &[binary().to_str().expect("text")]);
-    command.env("POOLCOUNTER_SERVERS", server.address().to_string());
-    assert_eq!(finish(&mut command).stdout, "ran\n");
+    let line = r#""$0" run k$(printf '\377') -- "$0" run -t 0 k$(printf '\376') -- echo ran"#;
+    assert_eq!(shell(&address, line).stdout, "ran\n");
     assert!(eventually(|| server.counter("processing_workers") == 0));
 }
 
@@ -232,20 +223,6 @@ fn a_key_that_begins_with_a_hyphen_stands_behind_two() {
 }
 
 #[test]
-fn a_request_that_can_not_be_made_says_what_is_wrong_with_it() {
-    let server = Server::start();
-    for (key, why) in [
-        ("", "the key is empty"),
-        ("a\nRELEASE", "the key has a line end"),
-        (&"x".repeat(5000), "the key is too long"),
-    ] {
-        let said = run(&server, &[key, "--", "true"]);
-        assert_eq!(said.code, Some(64), "{key:?}");
-        assert!(said.stderr.contains(&format!("{why}; \"true\" was not run")), "{}", said.stderr);
-    }
-}
-
-#[test]
 fn a_command_without_the_hyphens_before_it_gets_a_hint() {
     let server = Server::start();
     for words in [&["k", "true"][..], &["-t", "5", "k", "ls", "-l"]] {
@@ -264,7 +241,9 @@ fn limits_may_be_huge_and_not_negative() {
             let said = run(&server, &[&limits[..], &["k", "--", "true"]].concat());
             assert_eq!(said.code, Some(0), "{limits:?}: {}", said.stderr);
         }
-        for limits in [["-n", "-1"], ["-t", "-1"], ["-t", "nan"], ["-t", ""], ["-E", "256"]] {
+        for limits in
+            [["-n", "-1"], ["-n", "0"], ["-t", "-1"], ["-t", "nan"], ["-t", ""], ["-E", "256"]]
+        {
             let said = run(&server, &[&limits[..], &["k", "--", "true"]].concat());
             assert_eq!(said.code, Some(64), "{limits:?}: {}", said.stderr);
         }
@@ -277,8 +256,8 @@ fn a_list_of_servers_that_means_nothing_is_not_localhost() {
         let said = ask("127.0.0.1:1", &["-s", list, "run", "k", "--", "true"]);
         assert_eq!(said.code, Some(64), "{list:?}: {}", said.stderr);
     }
-    let line = r#"export POOLCOUNTER_SERVERS=$(printf '/\377'); exec "$2" run k -- true"#;
-    let said = finish(&mut in_shell(line, &[binary().to_str().expect("text")]));
+    let line = r#"export POOLCOUNTER_SERVERS=$(printf '/\377'); exec "$0" run k -- true"#;
+    let said = shell("", line);
     assert_eq!(said.code, Some(64), "{}", said.stderr);
     let server = Server::start();
     let odd = format!(" ,{} ,, ", server.address());
@@ -305,23 +284,21 @@ fn a_socket_may_have_an_odd_path() {
 fn closed_streams_and_pipes_are_no_trouble() {
     let server = Server::start();
     for (line, said) in [
-        (r#""$2" run k -- cat <&-; echo $?"#, "0\n"),
-        (r#""$2" run k -- sh -c 'exit 5' >&- 2>&-; echo $?"#, "5\n"),
-        (r#""$2" -s 127.0.0.1:1 run k -- true <&- >&- 2>&-; echo $?"#, "75\n"),
-        (r#"("$2" run k -- yes; echo $? >&2) 2>&1 >/dev/full | tail -n 1"#, "1\n"),
+        (r#""$0" run k -- cat <&-; echo $?"#, "0\n"),
+        (r#""$0" run k -- sh -c 'exit 5' >&- 2>&-; echo $?"#, "5\n"),
+        (r#""$0" -s 127.0.0.1:1 run k -- true <&- >&- 2>&-; echo $?"#, "75\n"),
+        (r#"("$0" run k -- yes; echo $? >&2) 2>&1 >/dev/full | tail -n 1"#, "1\n"),
         // As docs/client.md says: HUP (1) stays ignored, PIPE (0x1000) does not. Others may
         // be ignored already, as in a background job.
         (
-            r#"trap '' HUP PIPE; "$2" run k -- awk '/SigIgn/ { print substr($2, 13) }' /proc/self/status |
+            r#"trap '' HUP PIPE; "$0" run k -- awk '/SigIgn/ { print substr($2, 13) }' /proc/self/status |
                 { read -r ignored; echo $((0x$ignored & 0x1001)); }"#,
             "1\n",
         ),
         // `yes` ends when nobody reads, and so does the job.
-        (r#"exec 3>&1; { "$2" run k -- yes; echo $? >&3; } | head -n 1"#, "y\n141\n"),
+        (r#"exec 3>&1; { "$0" run k -- yes; echo $? >&3; } | head -n 1"#, "y\n141\n"),
     ] {
-        let mut command = in_shell(line, &[binary().to_str().expect("text")]);
-        command.env("POOLCOUNTER_SERVERS", server.address().to_string());
-        assert_eq!(finish(&mut command).stdout, said, "{line}");
+        assert_eq!(shell(&server.address().to_string(), line).stdout, said, "{line}");
     }
     assert!(eventually(|| server.counter("processing_workers") == 0));
 }
@@ -330,9 +307,7 @@ fn closed_streams_and_pipes_are_no_trouble() {
 fn a_run_inside_a_run_has_locks_of_its_own() {
     let server = Server::start();
     let binary = binary().to_str().expect("text");
-    let look = [binary, "stats"];
-    let inner = [&["inner", "--"], &look[..]].concat();
-    let said = run(&server, &[&["outer", "--", binary, "run"], &inner[..]].concat());
+    let said = run(&server, &["outer", "--", binary, "run", "inner", "--", binary, "stats"]);
     assert!(said.stdout.contains("processing_workers: 2\n"), "{}{}", said.stdout, said.stderr);
     assert!(eventually(|| server.counter("processing_workers") == 0));
 }

@@ -1,10 +1,8 @@
 //! The client for Rust, with our daemon and Debian's.
 
-use crate::command::servers;
-use crate::support::{PATIENCE, Server, eventually, queued};
-use poolcounter::{
-    Client, Error, Lock, LockRequest, NestedLock, Outcome, Refusal, ServerName, order,
-};
+use crate::command::{full, key_of, key_of_first, servers};
+use crate::support::{PATIENCE, Server, eventually};
+use poolcounter::{Client, Error, Lock, LockRequest, NestedLock, Outcome, Refusal, ServerName};
 use rustix::net::sockopt;
 use std::os::fd::AsFd;
 use std::thread;
@@ -153,8 +151,7 @@ fn an_inner_guard_that_is_dropped_or_leaked_takes_the_outer_one_with_it() {
 fn a_key_of_another_server_is_refused_and_the_outer_lock_stays() {
     let (one, other) = (Server::start(), Server::start());
     let names = [name(&one), name(&other)];
-    let [key_of_one, key_of_other] =
-        [[&one, &other], [&other, &one]].map(|servers| key_of(&servers.map(name)));
+    let [key_of_one, key_of_other] = [[&one, &other], [&other, &one]].map(key_of);
     let client = patient(names.clone());
     let mut outer = locked(client.lock(&at_once(&key_of_one)));
     assert_eq!(outer.server(), &name(&one));
@@ -173,8 +170,7 @@ fn a_key_of_another_server_is_refused_and_the_outer_lock_stays() {
 fn without_a_fallback_only_the_keys_own_server_is_asked() {
     let (one, other) = (Server::start(), Server::start());
     let names = [name(&one), name(&other)];
-    let [key_of_one, key_of_other] =
-        [[&one, &other], [&other, &one]].map(|servers| key_of(&servers.map(name)));
+    let [key_of_one, key_of_other] = [[&one, &other], [&other, &one]].map(key_of);
     let client = patient(names.clone()).no_fallback();
     drop(one);
     let said = client.lock(&at_once(&key_of_one));
@@ -184,18 +180,6 @@ fn without_a_fallback_only_the_keys_own_server_is_asked() {
     assert!(matches!(inner, Err(Error::Refused(Refusal::OtherServer))), "{inner:?}");
     drop(inner);
     held(&other, 1);
-}
-
-#[test]
-fn a_wait_ends_when_the_request_says() {
-    for server in servers() {
-        let client = client(&server);
-        let _lock = locked(client.lock(&at_once("k")));
-        let began = Instant::now();
-        let request = LockRequest::new("k").timeout(Duration::from_millis(900));
-        assert!(matches!(client.lock(&request), Ok(Outcome::TimedOut)));
-        assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
-    }
 }
 
 #[test]
@@ -282,32 +266,13 @@ fn a_silent_host_counts_as_gone_when_the_client_says() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_lost_in_time() {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let name = silent.local_addr().expect("an address").to_string().parse().expect("a server");
-    let client = patient([name]).answer_timeout(Duration::from_millis(200));
-    let said = client.lock(&at_once("k"));
-    assert!(matches!(said, Err(Error::Lost(_))), "{said:?}");
-}
-
-/// A key that the first of two servers guards.
-fn key_of(servers: &[ServerName]) -> String {
-    let mut keys = (0..).map(|number| format!("key {number}"));
-    keys.find(|key| order(servers, key.as_bytes())[0] == &servers[0]).expect("one of them")
-}
-
-#[test]
 fn connecting_is_tried_twice_for_a_tenth_of_a_second_and_then_elsewhere() {
-    let full = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    rustix::net::listen(&full, 0).expect("a backlog");
+    let (full, _queued) = full();
     let address = full.local_addr().expect("an address");
-    // The kernel queues one more than that, and then drops what comes.
-    let _queued = std::net::TcpStream::connect(address).expect("the only one");
-    assert!(eventually(|| queued(address) == 1));
     let other = Server::start();
     let names = [address.to_string().parse().expect("a server"), name(&other)];
     let began = Instant::now();
-    let lock = locked(Client::new(names.clone()).lock(&at_once(&key_of(&names))));
+    let lock = locked(Client::new(names.clone()).lock(&at_once(&key_of_first(&names))));
     let took = began.elapsed();
     assert_eq!(lock.server(), &names[1]);
     assert!(took >= Duration::from_millis(200), "{took:?}");
@@ -334,7 +299,7 @@ fn a_server_that_accepts_is_the_one_even_if_it_is_silent() {
     let address = silent.local_addr().expect("an address").to_string();
     let names = [address.parse().expect("a server"), name(&other)];
     let client = patient(names.clone()).answer_timeout(Duration::from_millis(200));
-    let said = client.lock(&at_once(&key_of(&names)));
+    let said = client.lock(&at_once(&key_of_first(&names)));
     assert!(matches!(said, Err(Error::Lost(_))), "{said:?}");
     assert_eq!(other.counter("total_acquired"), 0);
 }
@@ -345,20 +310,4 @@ fn a_lock_that_was_taken_away_is_told() {
     let lock = locked(client(&server).lock(&at_once("k")));
     held(&server, 0);
     assert!(matches!(lock.release(), Err(Error::TakenAway)));
-}
-
-#[test]
-fn a_unix_socket_is_a_server_too() {
-    let place = crate::support::restart::Place::with_daemon();
-    let path = place.path("socket").display().to_string();
-    let _server = place.start(&["--listen-unix", &path]);
-    let client = patient([path.parse().expect("a server")]);
-    locked(client.lock(&at_once("k"))).release().expect("released");
-}
-
-#[test]
-fn without_a_server_each_attempt_is_told() {
-    let client = Client::new(["127.0.0.1:1".parse().expect("a server")]);
-    let said = client.lock(&at_once("k")).expect_err("nobody listens there").to_string();
-    assert!(said.contains("127.0.0.1:1: Connection refused"), "{said}");
 }

@@ -1,22 +1,28 @@
 //! `drain`, `undrain`, `restart` and `control`, on the control socket.
 
-use crate::command::{binary, poolcounter};
+use crate::command::{ask, poolcounter, shell};
 use crate::support::restart::{Place, WENT_ON, restart};
-use crate::support::{Client, Finished, Server, finish, in_shell, wait_for_exit};
+use crate::support::{Client, Finished, Server, wait_for_exit};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Stdio};
 
 fn order(path: &str, arguments: &[&str]) -> Finished {
-    finish(&mut poolcounter("", &[arguments, &["--control-socket", path]].concat()))
+    ask("", &[arguments, &["--control-socket", path]].concat())
+}
+
+/// A daemon with a control socket, and the socket's path.
+fn controlled() -> (Place, String, Server) {
+    let place = Place::with_daemon();
+    let path = place.path("c").display().to_string();
+    let server = place.start(&["--control", &path]);
+    (place, path, server)
 }
 
 #[test]
 fn orders_reach_the_daemon() {
-    let place = Place::with_daemon();
-    let path = place.path("c").display().to_string();
-    let mut server = place.start(&["--control", &path]);
+    let (_place, path, mut server) = controlled();
     let mut client = server.connect();
     assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
     for (arguments, answer) in [
@@ -45,9 +51,7 @@ fn orders_reach_the_daemon() {
 
 #[test]
 fn an_order_is_not_for_servers() {
-    let place = Place::with_daemon();
-    let path = place.path("c").display().to_string();
-    let mut server = place.start(&["--control", &path]);
+    let (_place, path, _server) = controlled();
     for order in [&["drain"][..], &["undrain"], &["restart"], &["control", "LOG"]] {
         let before = [&["-s", "127.0.0.1:1"][..], order].concat();
         let behind = [order, &["--server", "127.0.0.1:1"][..]].concat();
@@ -56,35 +60,26 @@ fn an_order_is_not_for_servers() {
             assert_eq!((said.code, said.stdout.as_str()), (Some(64), ""), "{arguments:?}");
             assert!(said.stderr.contains("--control-socket"), "{}", said.stderr);
         }
-        let help = finish(&mut poolcounter("", &[order[0], "--help"])).stdout;
+        let help = ask("", &[order[0], "--help"]).stdout;
         assert!(help.contains("--control-socket") && !help.contains("--server"), "{help}");
     }
-    assert_eq!(finish(&mut poolcounter("", &["--help"])).stdout.matches("--server").count(), 1);
-    server.signal(Signal::TERM);
-    server.wait_for_exit();
+    assert_eq!(ask("", &["--help"]).stdout.matches("--server").count(), 1);
 }
 
 #[test]
 fn an_order_needs_no_list_of_servers() {
-    let place = Place::with_daemon();
-    let path = place.path("c").display().to_string();
-    let mut server = place.start(&["--control", &path]);
+    let (_place, path, _server) = controlled();
     for list in ["wiki1:port", ":::"] {
-        let said = finish(&mut poolcounter(list, &["undrain", "--control-socket", &path]));
+        let said = ask(list, &["undrain", "--control-socket", &path]);
         assert_eq!(said.code, Some(0), "{list}: {}", said.stderr);
     }
-    server.signal(Signal::TERM);
-    server.wait_for_exit();
 }
 
 #[test]
 fn an_answer_that_can_not_be_written_is_a_failure() {
-    let place = Place::with_daemon();
-    let path = place.path("c").display().to_string();
-    let _server = place.start(&["--control", &path]);
+    let (_place, path, _server) = controlled();
     for order in ["undrain", "control LOG", "control LOG --json", "restart", "drain --wait"] {
-        let line = format!("exec \"$2\" {order} --control-socket {path} > /dev/full");
-        let said = finish(&mut in_shell(&line, &[binary().to_str().expect("text")]));
+        let said = shell("", &format!("exec \"$0\" {order} --control-socket {path} > /dev/full"));
         assert_eq!(said.code, Some(1), "{order}: {}", said.stderr);
         assert!(said.stderr.contains("No space left on device"), "{order}: {}", said.stderr);
     }
@@ -140,9 +135,7 @@ struct Wait {
 
 impl Wait {
     fn begin(wait: &[&str]) -> Wait {
-        let place = Place::with_daemon();
-        let path = place.path("c").display().to_string();
-        let server = place.start(&["--control", &path]);
+        let (place, path, server) = controlled();
         let mut client = server.connect();
         assert_eq!(client.ask("ACQ4ME k 1 1 0"), "LOCKED");
         let arguments = [&["drain", "--control-socket", &path, "--wait"], wait].concat();
@@ -173,9 +166,7 @@ fn a_drain_is_waited_for_until_the_daemon_has_ended() {
             (Some(0), "OK draining, connections left: 1\nOK ended\n".to_owned())
         );
     }
-    let place = Place::with_daemon();
-    let path = place.path("c").display().to_string();
-    let _server = place.start(&["--control", &path]);
+    let (_place, path, _server) = controlled();
     let at_once = order(&path, &["drain", "--wait", "--json"]);
     assert_eq!(at_once.code, Some(0));
     let last = at_once.stdout.lines().last().map(str::to_owned);
@@ -200,7 +191,7 @@ fn a_drain_is_waited_for_over_a_hot_restart() {
     }
     // Without a control socket nobody can be asked, but the process can be seen.
     let closes = ["restart", "--control-socket", &wait.path, "--", "-l", "127.0.0.1", "-p", "0"];
-    assert_eq!(finish(&mut poolcounter("", &closes)).code, Some(0));
+    assert_eq!(ask("", &closes).code, Some(0));
     wait.client.settle();
     assert!(wait.waiting.try_wait().expect("a child").is_none());
     wait.client.shut_writing();

@@ -1,6 +1,6 @@
 //! `poolcounter run`, seen from outside.
 
-use crate::command::{poolcounter, run, servers, start, until_it_speaks};
+use crate::command::{ask, full, key_of, poolcounter, run, servers, start, told, until_it_speaks};
 use crate::support::{Server, eventually, finish, is_alive, launched, wait_for_exit};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -91,14 +91,6 @@ fn each_refusal_has_its_status_and_line() {
         assert_eq!(run(&server, &["-n", "2", "-t", "0", "k", "--", "true"]).code, Some(0));
         end(child);
     }
-    for wrong in [&["k"][..], &["-n", "0", "k", "--", "true"], &["", "--", "true"]] {
-        let said = finish(&mut poolcounter(
-            "127.0.0.1:1",
-            &[&["run", "--no-server", "run"], wrong].concat(),
-        ));
-        let is_usage = said.code == Some(64) || wrong[0].is_empty() && said.code == Some(0);
-        assert!(is_usage, "{wrong:?}: {:?} {}", said.code, said.stderr);
-    }
 }
 
 /// A forgotten key or a wrong option runs nothing, and no option has to stand alone.
@@ -118,14 +110,13 @@ fn what_looks_like_an_option_is_no_key() {
 #[test]
 fn without_a_server_it_fails_or_runs_without_a_lock() {
     let none = "127.0.0.1:1";
-    let failed = finish(&mut poolcounter(none, &["run", "k", "--", "echo", "ran"]));
+    let failed = ask(none, &["run", "k", "--", "echo", "ran"]);
     assert_eq!((failed.code, failed.stdout.as_str()), (Some(75), ""));
     assert!(failed.stderr.contains("127.0.0.1:1: Connection refused"), "{}", failed.stderr);
-    let ran =
-        finish(&mut poolcounter(none, &["run", "--no-server", "run", "k", "--", "echo", "ran"]));
+    let ran = ask(none, &["run", "--no-server", "run", "k", "--", "echo", "ran"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "ran\n"));
     assert!(ran.stderr.contains("without a lock"), "{}", ran.stderr);
-    let wrong = finish(&mut poolcounter("a:b:c", &["run", "k", "--", "true"]));
+    let wrong = ask("a:b:c", &["run", "k", "--", "true"]);
     assert_eq!(wrong.code, Some(64), "{}", wrong.stderr);
 }
 
@@ -301,23 +292,10 @@ fn a_lost_lock_is_told_and_the_command_goes_on() {
     for server in servers() {
         let (mut child, _) = lasting(&server, &["k"]);
         drop(server);
-        let mut said = String::new();
-        BufReader::new(child.stderr.as_mut().expect("a pipe"))
-            .read_line(&mut said)
-            .expect("a line");
+        let said = told(&mut child);
         assert!(said.contains("the lock; the command goes on"), "{said}");
         assert_eq!(end(child).code(), Some(0));
     }
-}
-
-#[test]
-fn a_lost_lock_stops_the_command_where_that_is_wanted() {
-    let server = Server::start();
-    let (mut child, command) = lasting(&server, &["--on-lost", "kill", "k"]);
-    drop(server);
-    assert_eq!(wait_for_exit(&mut child).code(), Some(74));
-    assert!(complaint(&mut child).contains("stopping the command"));
-    assert!(!is_alive(command), "the command lives on");
 }
 
 #[test]
@@ -365,36 +343,22 @@ fn a_server_that_ends_is_missed_where_others_are() {
 fn the_server_of_a_key_is_its_own_unless_that_is_down() {
     let (one, other) = (Server::start(), Server::start());
     let list = format!("{},{}", one.address(), other.address());
-    let md5 = |server: &Server, key: &str| {
-        let text = format!("{}{key}", server.address());
-        let mut md5sum = std::process::Command::new("md5sum");
-        md5sum.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-        let mut child = md5sum.spawn().expect("md5sum");
-        child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("written");
-        String::from_utf8(child.wait_with_output().expect("a sum").stdout).expect("text")
-    };
+    let names = [&one, &other].map(|server| server.address().to_string().parse().expect("a name"));
     let mut told_one = 0;
     for number in 0..20 {
         let key = format!("key {number}");
-        let is_one = md5(&one, &key) < md5(&other, &key);
+        let is_one = poolcounter::order(&names, key.as_bytes())[0] == &names[0];
         told_one += u64::from(is_one);
-        assert_eq!(finish(&mut poolcounter(&list, &["run", &key, "--", "true"])).code, Some(0));
+        assert_eq!(ask(&list, &["run", &key, "--", "true"]).code, Some(0));
         assert_eq!(one.counter("total_acquired"), told_one, "{key}");
     }
     assert!(told_one > 0 && told_one < 20);
     drop(one);
     for number in 0..5 {
         let key = format!("key {number}");
-        assert_eq!(finish(&mut poolcounter(&list, &["run", &key, "--", "true"])).code, Some(0));
+        assert_eq!(ask(&list, &["run", &key, "--", "true"]).code, Some(0));
     }
     assert_eq!(other.counter("total_acquired"), 20 - told_one + 5);
-}
-
-/// The number of a key that the first of these servers guards.
-fn key_of(first: &Server, other: &Server) -> String {
-    let names = [first, other].map(|server| server.address().to_string().parse().expect("a name"));
-    let mut keys = (0..).map(|number| format!("key {number}"));
-    keys.find(|key| poolcounter::order(&names, key.as_bytes())[0] == &names[0]).expect("one")
 }
 
 /// A drain, or a server that can't be reached for a moment, makes no second run.
@@ -402,7 +366,7 @@ fn key_of(first: &Server, other: &Server) -> String {
 fn without_a_fallback_no_other_server_is_asked() {
     let (own, other) = (Server::start(), Server::start());
     let list = format!("{},{}", own.address(), other.address());
-    let key = key_of(&own, &other);
+    let key = key_of([&own, &other]);
     let run = |options: &[&str]| {
         let command = [&key, "--", "echo", "ran"];
         finish(&mut poolcounter(&list, &[&["run", "-t", "0"], options, &command].concat()))
@@ -423,20 +387,16 @@ fn without_a_fallback_no_other_server_is_asked() {
 
 #[test]
 fn the_time_to_connect_can_be_chosen() {
-    let full = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    rustix::net::listen(&full, 0).expect("a backlog");
+    let (full, _queued) = full();
     let address = full.local_addr().expect("an address");
-    // The kernel queues one more than that, and then drops what comes.
-    let _queued = std::net::TcpStream::connect(address).expect("the only one");
-    assert!(eventually(|| crate::support::queued(address) == 1));
     let options = ["run", "--connect-timeout", "0.4", "k", "--", "echo", "ran"];
     let began = std::time::Instant::now();
-    let said = finish(&mut poolcounter(&address.to_string(), &options));
+    let said = ask(&address.to_string(), &options);
     assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
     assert!(began.elapsed() >= std::time::Duration::from_millis(800), "two tries");
     for wrong in ["0", "-1", "soon"] {
         let options = ["run", "--connect-timeout", wrong, "k", "--", "true"];
-        assert_eq!(finish(&mut poolcounter("127.0.0.1:1", &options)).code, Some(64), "{wrong}");
+        assert_eq!(ask("127.0.0.1:1", &options).code, Some(64), "{wrong}");
     }
 }
 

@@ -1,15 +1,11 @@
 //! What `stats`, the lists and `check` print.
 
-use crate::command::{binary, lists, poolcounter, scripted, servers};
-use crate::support::{Finished, Server, eventually, finish, in_shell};
+use crate::command::{ask, binary, lists, scripted, servers, shell};
+use crate::support::{Finished, Server, eventually};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-fn ask(server: &str, arguments: &[&str]) -> Finished {
-    finish(&mut poolcounter(server, arguments))
-}
 
 fn json(finished: &Finished) -> Value {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -159,22 +155,11 @@ fn check_of_several_servers_is_one_output() {
 #[test]
 fn what_can_not_be_written_is_told() {
     let server = scripted(lists);
-    for (order, code) in [("check", 3), ("stats", 1), ("keys", 1)] {
-        let line = format!("exec \"$2\" -s {server} {order} > /dev/full");
-        let mut command = in_shell(&line, &[binary().to_str().expect("text")]);
-        let said = finish(&mut command);
+    for (order, code) in [("check", 3), ("stats", 1), ("keys", 1), ("--help", 1), ("run --help", 1)]
+    {
+        let said = shell(&server, &format!("exec \"$0\" {order} > /dev/full"));
         assert_eq!(said.code, Some(code), "{order}");
         assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
-        assert!(said.stderr.contains("No space left on device"), "{}", said.stderr);
-    }
-}
-
-#[test]
-fn help_that_can_not_be_written_is_told() {
-    for order in ["--help", "run --help"] {
-        let line = format!("exec \"$2\" -s {} {order} > /dev/full", scripted(lists));
-        let said = finish(&mut in_shell(&line, &[binary().to_str().expect("text")]));
-        assert_eq!(said.code, Some(1), "{order}: {}", said.stderr);
         assert!(said.stderr.contains("No space left on device"), "{}", said.stderr);
     }
 }

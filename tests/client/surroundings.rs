@@ -1,12 +1,12 @@
 //! `poolcounter run` under parents and with commands that few think of.
 
-use crate::command::{binary, poolcounter, start, until_it_speaks};
+use crate::command::{binary, poolcounter, start, told, until_it_speaks};
 use crate::running::{complaint, first_line};
 use crate::support::restart::Place;
 use crate::support::{Server, eventually, launched, skip, wait_for_exit};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -35,30 +35,20 @@ fn a_lost_lock_stops_the_command_even_if_nobody_hears_it() {
     assert_eq!(wait_for_exit(&mut run).code(), Some(74));
 }
 
-#[track_caller]
-fn signals_are_passed_on(is_lost: bool) {
-    let server = Server::start();
-    let servers = server.address().to_string();
-    let options = ["--no-server", "run"];
-    let (mut run, _unread) = match is_lost {
-        true => start_unheard(&servers, &options),
-        false => start_unheard("127.0.0.1:1", &options),
-    };
-    assert_eq!(first_line(&mut run), "up");
-    drop(server);
-    until_it_speaks(&run);
-    kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
-    assert_eq!(wait_for_exit(&mut run).signal(), Some(15));
-}
-
+/// Neither that the lock is lost, nor that there is no server.
 #[test]
-fn signals_are_passed_on_even_if_nobody_hears_that_the_lock_is_lost() {
-    signals_are_passed_on(true);
-}
-
-#[test]
-fn signals_are_passed_on_even_if_nobody_hears_that_there_is_no_server() {
-    signals_are_passed_on(false);
+fn signals_are_passed_on_even_if_nobody_hears_us() {
+    for is_lost in [true, false] {
+        let server = Server::start();
+        let address = server.address().to_string();
+        let servers = if is_lost { &address } else { "127.0.0.1:1" };
+        let (mut run, _unread) = start_unheard(servers, &["--no-server", "run"]);
+        assert_eq!(first_line(&mut run), "up");
+        drop(server);
+        until_it_speaks(&run);
+        kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
+        assert_eq!(wait_for_exit(&mut run).signal(), Some(15));
+    }
 }
 
 #[test]
@@ -153,14 +143,11 @@ fn a_command_that_may_not_be_stopped_is_not_said_to_be() {
     let script = "exec $ROOT sh -c 'id -u; read line; exit 3'";
     let Some(mut child) = with_a_setuid_program(&server, script) else { return };
     drop(server);
-    let mut said = String::new();
-    let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
-    stderr.read_line(&mut said).expect("a line");
+    let said = told(&mut child);
     assert!(said.contains("can't stop the command"), "{said}");
     drop(child.stdin.take());
     assert_eq!(wait_for_exit(&mut child).code(), Some(3));
-    stderr.read_to_string(&mut said).expect("text");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(complaint(&mut child), "");
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Whom `poolcounter run` waits for, and what it says of that.
 
-use crate::command::{run, servers, start};
+use crate::command::{run, servers, start, told};
 use crate::running::{complaint, end, lasting};
 use crate::support::{Server, wait_for_exit};
-use std::io::{BufRead, BufReader};
 
 #[test]
 fn it_says_for_whom_it_waits() {
@@ -11,15 +10,14 @@ fn it_says_for_whom_it_waits() {
     for (server, can_tell) in servers().into_iter().zip([true, false]) {
         let (holder, _) = lasting(&server, &["k"]);
         let mut waiter = start(&server, &["-v", "k", "--", "true"]);
-        let mut said = String::new();
-        BufReader::new(waiter.stderr.as_mut().expect("a pipe")).read_line(&mut said).expect("text");
+        let said = told(&mut waiter);
         let expected = "poolcounter: k: waiting";
         match can_tell {
             true => {
                 let held = said.strip_prefix(&format!("{expected}; held by 127.0.0.1 for "));
-                assert!(held.is_some_and(|held| held.ends_with(" s\n")), "{said}");
+                assert!(held.is_some_and(|held| held.ends_with(" s")), "{said}");
             }
-            false => assert_eq!(said, format!("{expected}\n")),
+            false => assert_eq!(said, expected),
         }
         end(holder);
         assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));

@@ -1,7 +1,8 @@
 //! The command's binary, and servers for it.
 
-use super::{DAEMON, Finished, Server, eventually, finish, launched};
-use std::io::{BufRead, BufReader, Write};
+use super::{DAEMON, Finished, Server, eventually, finish, launched, queued};
+use poolcounter::{ServerName, order};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,6 +32,45 @@ pub(crate) fn poolcounter(servers: &str, arguments: &[&str]) -> Command {
     let mut command = launched(&[], binary(), arguments);
     command.env("POOLCOUNTER_SERVERS", servers).env_remove("NO_COLOR");
     command
+}
+
+/// What the command says that asks `servers`.
+pub(crate) fn ask(servers: &str, arguments: &[&str]) -> Finished {
+    finish(&mut poolcounter(servers, arguments))
+}
+
+/// What a line of shell says, with the command as `$0`, which asks `servers`.
+pub(crate) fn shell(servers: &str, line: &str) -> Finished {
+    let mut command = launched(&["sh", "-c", line], binary(), &[]);
+    finish(command.env("POOLCOUNTER_SERVERS", servers).env_remove("NO_COLOR"))
+}
+
+/// The next line on standard error, and nothing behind it.
+pub(crate) fn told(child: &mut Child) -> String {
+    let bytes = child.stderr.as_mut().expect("a pipe").bytes().map_while(Result::ok);
+    String::from_utf8(bytes.take_while(|&byte| byte != b'\n').collect()).expect("text")
+}
+
+/// A key that the first of two servers guards.
+pub(crate) fn key_of(servers: [&Server; 2]) -> String {
+    let names = servers.map(|server| server.address().to_string().parse().expect("a name"));
+    key_of_first(&names)
+}
+
+pub(crate) fn key_of_first(names: &[ServerName]) -> String {
+    let mut keys = (0..).map(|number| format!("key {number}"));
+    keys.find(|key| order(names, key.as_bytes())[0] == &names[0]).expect("one of them")
+}
+
+/// A listener whose queue is full while what this returns lives.
+pub(crate) fn full() -> (TcpListener, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    rustix::net::listen(&listener, 0).expect("a backlog");
+    let address = listener.local_addr().expect("an address");
+    // The kernel queues one more than that, and then drops what comes.
+    let first = TcpStream::connect(address).expect("the only one");
+    assert!(eventually(|| queued(address) == 1));
+    (listener, first)
 }
 
 /// `poolcounter run` with these arguments.
