@@ -85,7 +85,6 @@ pub struct NestedLock<'a> {
     session: &'a mut Session,
     /// How many locks the connection had when this one was given.
     level: usize,
-    is_released: bool,
 }
 
 /// A connection to a server, and which keys may be locked on it.
@@ -112,7 +111,7 @@ impl Session {
     fn nested(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
         let answer = self.lock(request)?;
         let level = self.connection.locks();
-        Outcome::of(answer, || NestedLock { session: self, level, is_released: false })
+        Outcome::of(answer, || NestedLock { session: self, level })
     }
 
     /// Gives back the lock of this level.
@@ -169,8 +168,7 @@ impl NestedLock<'_> {
     ///
     /// # Errors
     /// As [`Lock::release`].
-    pub fn release(mut self) -> Result<(), Error> {
-        self.is_released = true;
+    pub fn release(self) -> Result<(), Error> {
         self.session.release(self.level)
     }
 
@@ -190,7 +188,8 @@ impl NestedLock<'_> {
 
 impl Drop for NestedLock<'_> {
     fn drop(&mut self) {
-        if !self.is_released {
+        // Unless it was released.
+        if self.session.connection.locks() >= self.level {
             self.session.connection.close();
         }
     }
