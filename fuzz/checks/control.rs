@@ -52,8 +52,8 @@ fn check_line(line: &[u8]) {
                 b"" => b" FULL",
                 words => words,
             };
-            let on_the_port = Command::parse(&[b"STATS", sent].concat());
-            assert_eq!(on_the_port, Command::Stats(query), "{line:?}");
+            let on_the_port = [b"STATS", sent].concat();
+            assert_eq!(Command::parse(&on_the_port), Command::Stats(query), "{line:?}");
             return;
         }
         Ok(ControlRequest::Restart(Some(arguments))) => {

@@ -74,6 +74,7 @@ fn a_list_that_is_shorter_than_asked_for_says_so() {
             said.stderr
         );
     }
+    assert_eq!(json(&ask(&server, &["keys", "1000", "--json"]))["keys"], 5002);
     // Neither is one with all rows, nor one with as many as were asked for.
     for options in [&["keys", "2"][..], &["clients", "7"]] {
         assert_eq!(ask(&server, options).stderr, "");

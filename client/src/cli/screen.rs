@@ -313,6 +313,14 @@ mod tests {
     }
 
     #[test]
+    fn rates_are_changes_per_second() {
+        let full = |acquired| Answer::read(&format!("total_acquired: {acquired}\n"));
+        let told = Told { full: Some(full(30)), before: Some((full(10), 2.0)), ..told("") };
+        let rates = rates(&told);
+        assert!(rates.contains("acquired 10.0 ") && rates.contains("queue full -"), "{rates}");
+    }
+
+    #[test]
     fn the_most_important_columns_have_half_of_the_width() {
         let told = told("mode held waiters other key\nme 1.000s 12 3 abc\n");
         let names = |column, width| {
