@@ -47,7 +47,8 @@ pub(crate) fn shell(servers: &str, line: &str) -> Finished {
 
 /// The next line on standard error, and nothing behind it.
 pub(crate) fn told(child: &mut Child) -> String {
-    let bytes = child.stderr.as_mut().expect("a pipe").bytes().map_while(Result::ok);
+    let bytes = BufReader::with_capacity(1, child.stderr.as_mut().expect("a pipe")).bytes();
+    let bytes = bytes.map_while(Result::ok);
     String::from_utf8(bytes.take_while(|&byte| byte != b'\n').collect()).expect("text")
 }
 
