@@ -5,7 +5,7 @@ use super::time::Time;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// This many requests in each second are all followed. Each costs some 850 instructions
+/// This many requests in each second are all followed. Each costs some 1,000 instructions
 /// (`make bench-instructions`).
 const ALL_PER_SECOND: u32 = 2_500;
 

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 
 /// How many names have a place at a time.
-const PLACES: usize = 3_000;
+const PLACES: usize = 1_750;
 
-/// Of the most frequent names, fewer than this many keep their place when all are taken;
-/// as many of those with the longest times.
-const KEPT: usize = 1_000;
+/// When all places are taken, so many of the most frequent names keep theirs, and so many
+/// of those with the longest times.
+const KEPT: usize = 500;
 
 /// How many rows of a ranking are shown, at most.
 const ROWS_MAX: usize = 100;
@@ -146,18 +146,20 @@ impl Summary {
         &mut entry.or_insert_with(new).into_mut().1
     }
 
-    /// Each time that a count of `n` is lost, at least [`KEPT`] names have counted as much:
-    /// no error exceeds a thousandth of all that was counted.
+    /// Each time that a count of `n` is lost, [`KEPT`] names have counted as much: no error
+    /// exceeds a 500th of all that was counted.
     #[cold]
     fn make_room(&mut self) {
-        let Summary { places, lost } = self;
-        for by in [By::Requests, By::Time] {
-            let mut counts: Vec<u64> = places.iter().map(|(_, place)| place.count(by)).collect();
-            let most_first = |one: &u64, other: &u64| other.cmp(one);
-            lost[by as usize] = *counts.select_nth_unstable_by(KEPT - 1, most_first).1;
-        }
-        let is_more = |place: &Place, by: By| place.count(by) > lost[by as usize];
-        places.retain(|(_, place)| is_more(place, By::Requests) || is_more(place, By::Time));
+        // Among equal counts, the hash decides.
+        let rank = |(hash, place): &(u64, Place), by| Reverse((place.count(by), *hash));
+        let last_kept = [By::Requests, By::Time].map(|by| {
+            let mut ranks: Vec<_> = self.places.iter().map(|place| rank(place, by)).collect();
+            *ranks.select_nth_unstable(KEPT - 1).1
+        });
+        self.lost = last_kept.map(|Reverse((count, _))| count);
+        let [requests, time] = last_kept;
+        self.places
+            .retain(|place| rank(place, By::Requests) <= requests || rank(place, By::Time) <= time);
     }
 
     /// The most frequent names, first.

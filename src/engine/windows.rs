@@ -82,18 +82,20 @@ impl Windows {
 
     /// What there is to show of the last minute or hour.
     pub(super) fn shown(&self, span: Span, now: Time, left_out: Time) -> Counted {
-        let mut window = match span {
-            Span::Minute => self.minute.clone(),
-            Span::Hour => self.hour.clone(),
+        let window = match span {
+            Span::Minute => &self.minute,
+            Span::Hour => &self.hour,
         };
         let is_young = now.ns_since(window.began) < SHOWN_FROM_NS;
-        if let Some(last) = window.last.take().filter(|_| is_young) {
-            return last;
+        match &window.last {
+            Some(last) if is_young => last.clone(),
+            _ if span == Span::Minute => window.counted(now, left_out),
+            _ => {
+                let mut hour = window.clone();
+                hour.running.merge(&self.minute.running);
+                hour.counted(now, left_out)
+            }
         }
-        if span == Span::Hour {
-            window.running.merge(&self.minute.running);
-        }
-        window.counted(now, left_out)
     }
 
     pub(super) fn state(&self) -> [WindowState; 2] {
