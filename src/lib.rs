@@ -15,40 +15,44 @@
 //! The path of a command:
 //!
 //! ```text
-//! socket → server::clients, input (bytes) → server::dispatch, protocol::lines (lines)
-//!        → protocol::Command::parse → engine.acquire / release(client, …, now)
+//! socket → server::clients (bytes → lines) → protocol::Command::parse
+//!        → server::clients::dispatch → engine.acquire / release(client, …, now)
 //!        → the engine's outbox of (client, reply)
-//!        → server::clients, stream (replies → bytes) → socket
+//!        → server::clients (replies → bytes) → socket
 //! ```
 //!
 //! What takes time to answer, such as `STATS KEYS` or a scrape, goes another way:
 //!
 //! ```text
-//! server::dispatch or http → server::reporting (a queue; a few steps each turn)
+//! server::clients::dispatch, operator or reporting::http
+//!        → server::reporting (a queue; a few steps each turn)
 //!        → reports::survey (walks keys and connections) → reports (text)
-//!        → server::clients, http or operator → socket
+//!        → server::clients, operator or reporting::http → socket
 //! ```
 //!
-//! The rooms of `engine` that decide nothing: `statistics`, `measures` and `histogram` count
-//! each event; `watch`, `sampler`, `summary` and `windows` follow single keys and addresses;
-//! `view` shows everything, read-only.
+//! The rooms of `engine`:
 //!
-//! The rooms of `server`, from the top:
+//! | where | what |
+//! |---|---|
+//! | `engine.rs`, `decisions` | the data, and what happens to locks: acquire, release, disconnect, expire |
+//! | `pool`, `lock`, `stack`, `wheel`, `hold_limits` | a key's queues, a lock, a client's locks, timers, `--max-hold` |
+//! | `counts` | what counts each event: counters, sums, histograms |
+//! | `observe` | what follows single keys and addresses, and slow holds |
+//! | `view`, `state` | everything read-only; what a hot restart carries over |
+//!
+//! The rooms of `server`, from the top; the first page of each says more:
 //!
 //! | where | what |
 //! |---|---|
 //! | `event_loop`, `start` | the daemon's parts, and one turn of the loop; a cold start |
-//! | `operator`, `control`, `hangup`, `obeying` | signals and the control socket → orders, and what these do |
-//! | `restart`, `trial`, `launcher`, `resume`, `snapshot` | hot restart: its two phases, what it starts, how the new image continues, what is handed over |
-//! | `dispatch` | line → engine → answers |
-//! | `clients`, `connection`, `input`, `stream`, `admission` | the clients' connections, and who may have one |
-//! | `reporting`, `asking`, `for_reports`, `usage` | reports: who asks, what for, and what the server adds |
-//! | `http` | the same over HTTP |
-//! | `listeners`, `listener`, `accepting`, `addresses`, `opening`, `inherited`, `unix_socket` | what clients and operators connect to: what is wanted, how it opens, drains and closes |
-//! | `logging`, `systemd` | what the daemon tells others; none of it blocks |
-//! | `options`, `advice` | the command line, and what else it can ask for |
-//! | `tokens`, `socket`, `sys`, `clock`, `memory` | the small things, all `unsafe` in `sys` |
-//! | `world` | the names of the kernel's calls; the tests put a simulated kernel in its place |
+//! | `options`, `advice` | the command line, and what to do about a failed start |
+//! | `operator` | signals and the control socket → orders, and what these do |
+//! | `restart` | hot restart: the old image, the new one, what is handed over |
+//! | `clients` | the clients' connections: input, lines, answers, who may connect |
+//! | `reporting` | who asks for reports, when they are made; HTTP |
+//! | `listening` | what clients and operators connect to: which addresses, how they open, drain and close |
+//! | `telling` | the log and systemd; none of it blocks |
+//! | `kernel` | the only door to system calls, all `unsafe`; the tests put a simulated kernel behind it |
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
 //! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all

@@ -21,8 +21,8 @@ pub mod prometheus;
 mod shown;
 pub mod survey;
 
-use crate::engine::statistics::{COUNTERS_IN_FULL, Counters, Times};
-use crate::engine::windows::Counted;
+use crate::engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
+use crate::engine::observe::windows::Counted;
 use crate::engine::{Engine, Time};
 use crate::protocol::Query;
 pub use shown::{Peers, ROWS_MAX, View};

@@ -2,8 +2,8 @@
 //! a consistent engine, never a panic. An accepted snapshot stays the same when it is
 //! written and read again.
 
+use poolcounterd::engine::counts::statistics::Counters;
 use poolcounterd::engine::state::{EngineState, PoolState};
-use poolcounterd::engine::statistics::Counters;
 use poolcounterd::engine::{Engine, Time};
 use poolcounterd::server::snapshot::Snapshot;
 

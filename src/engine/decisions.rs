@@ -1,14 +1,14 @@
 //! The decisions: which request gets a lock, waits or is refused; which waiter goes
 //! next; when a lock is taken away.
 
-use super::bookkeeping::Engine;
-use super::client::ClientId;
-use super::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
-use super::lock::{Lock, LockId, NO_POOL, Phase};
-use super::measures::{Asked, Outcome};
-use super::stack::Stack;
-use super::statistics::Event;
-use super::time::Time;
+use crate::engine::Engine;
+use crate::engine::client::ClientId;
+use crate::engine::counts::measures::{Asked, Outcome};
+use crate::engine::counts::statistics::Event;
+use crate::engine::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
+use crate::engine::lock::{Lock, LockId, NO_POOL, Phase};
+use crate::engine::stack::Stack;
+use crate::engine::time::Time;
 use crate::protocol::{Acquire, Mode, Reply};
 
 /// The waiters that inherit a slot whose holder did not finish its work, in this

@@ -1,7 +1,7 @@
 //! How long keys may be held: `--max-hold PATTERN=SECONDS`. The engine takes away a
 //! lock that is held for longer.
 
-use super::client::ClientId;
+use crate::engine::client::ClientId;
 use crate::protocol::{key_from_text, key_text};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What is true after every call. For tests, simulation and fuzzing.
 
-use super::bookkeeping::Engine;
-use super::lock::{Lock, Phase};
+use crate::engine::Engine;
+use crate::engine::lock::{Lock, Phase};
 
 impl Engine {
     /// Panics unless the engine's parts agree. O(everything).

@@ -1,8 +1,8 @@
 //! Locks, held or waited for, and the queues that link them.
 
-use super::client::ClientId;
-use super::time::Time;
-use super::wheel::{Timer, Timers};
+use crate::engine::client::ClientId;
+use crate::engine::time::Time;
+use crate::engine::wheel::{Timer, Timers};
 use crate::protocol::Mode;
 use slab::Slab;
 
@@ -45,7 +45,7 @@ pub(super) struct Lock {
     pub(super) phase: Phase,
     /// How it was asked for.
     pub(super) mode: Mode,
-    /// As how many requests its own counts in [`super::watch`]; 0 if it is not followed.
+    /// As how many requests its own counts in [`crate::engine::observe::watch`]; 0 if it is not followed.
     pub(super) requests: u8,
     /// When the hold or the wait began.
     pub(super) since: Time,

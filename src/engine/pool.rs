@@ -1,8 +1,8 @@
 //! Pools, each with the holders and waiters of one key; and the map from keys to
 //! pools.
 
-use super::lock::{Locks, Phase, Queue};
-use super::spare::Spare;
+use crate::engine::lock::{Locks, Phase, Queue};
+use crate::engine::spare::Spare;
 use hashbrown::HashTable;
 use slab::Slab;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};

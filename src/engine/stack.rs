@@ -1,6 +1,6 @@
 //! The locks that a client has.
 
-use super::lock::LockId;
+use crate::engine::lock::LockId;
 
 /// How many locks a client may hold and wait for.
 pub const LOCKS_PER_CLIENT_MAX: usize = 4;

@@ -8,15 +8,15 @@
 //! default values are left out, and unknown fields are ignored: a daemon reads what
 //! an older or a newer one wrote.
 
-use super::bookkeeping::Engine;
-use super::client::ClientId;
-use super::hold_limits::HoldLimit;
-use super::lock::{Lock, LockId, NO_POOL, Phase};
-use super::measures::Measures;
-use super::statistics::{Counters, Times};
-use super::time::Time;
-use super::view::LockView;
-use super::watch::{Watch, WatchState};
+use crate::engine::Engine;
+use crate::engine::client::ClientId;
+use crate::engine::counts::measures::Measures;
+use crate::engine::counts::statistics::{Counters, Times};
+use crate::engine::hold_limits::HoldLimit;
+use crate::engine::lock::{Lock, LockId, NO_POOL, Phase};
+use crate::engine::observe::watch::{Watch, WatchState};
+use crate::engine::time::Time;
+use crate::engine::view::LockView;
 use crate::protocol::Mode;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};

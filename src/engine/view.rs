@@ -1,15 +1,15 @@
 //! Read-only views of the engine, borrowed from it: pools, locks and clients.
 //! Nothing is copied, and nothing can be changed through them.
 
-use super::bookkeeping::Engine;
-use super::client::ClientId;
-use super::lock::Lock;
-use super::pool::{Pool, Pools};
-use super::stack::Stack;
-use super::time::Time;
+use crate::engine::Engine;
+use crate::engine::client::ClientId;
+use crate::engine::lock::Lock;
+use crate::engine::pool::{Pool, Pools};
+use crate::engine::stack::Stack;
+use crate::engine::time::Time;
 use crate::protocol::Mode;
 
-pub use super::lock::Phase;
+pub use crate::engine::lock::Phase;
 
 impl Engine {
     /// All keys that clients hold or wait for, in no particular order.

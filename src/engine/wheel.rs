@@ -15,7 +15,7 @@
 //! slot at its end and move down from its front, before any timer can be started on
 //! the lower level. Overdue timers share the current slot.
 
-use super::time::Time;
+use crate::engine::time::Time;
 
 const TICK_BITS: u32 = 20;
 const DIGIT_BITS: u32 = 6;

@@ -4,7 +4,7 @@
 
 use super::exposition::{COUNTER, Exposition, GAUGE, seconds, type_of};
 use super::shown::View;
-use crate::engine::statistics::{COUNTERS_IN_FULL, Counters, Kind};
+use crate::engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Kind};
 
 /// What `STATS FULL` counts and the exporters do not have.
 const LEFT_OUT: [&str; 2] = ["failed_sends", "lock_while_waiting"];

@@ -1,8 +1,8 @@
 //! Prometheus's text format.
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
-use crate::engine::histogram::{Histogram, Scale};
-use crate::engine::statistics::Kind;
+use crate::engine::counts::histogram::{Histogram, Scale};
+use crate::engine::counts::statistics::Kind;
 use std::fmt::{Display, Write as _};
 
 /// The text so far.

@@ -5,9 +5,9 @@
 use super::shown::{Brief, ROWS_MAX, View, brief_or_dash};
 use super::survey::Survey;
 use crate::engine::Time;
-use crate::engine::summary::Ranked;
+use crate::engine::observe::summary::Ranked;
+use crate::engine::observe::windows::Counted;
 use crate::engine::view::{LockView, Phase, PoolView};
-use crate::engine::windows::Counted;
 use crate::protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 use std::fmt::Write as _;
 

@@ -5,10 +5,10 @@ use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM, seconds, type_of}
 use super::lists::word;
 use super::shown::View;
 use super::survey::Survey;
-use crate::engine::histogram::{LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
-use crate::engine::statistics::{Counter, Counters, Times};
-use crate::engine::summary::Ranked;
-use crate::engine::windows::Counted;
+use crate::engine::counts::histogram::{LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
+use crate::engine::counts::statistics::{Counter, Counters, Times};
+use crate::engine::observe::summary::Ranked;
+use crate::engine::observe::windows::Counted;
 
 const NS_PER_S: f64 = 1e9;
 

@@ -1,7 +1,7 @@
 //! Why the daemon could not start, and what to do about it. The advice is for people
 //! at a terminal; nothing depends on it.
 
-use super::addresses::ListenError;
+use crate::server::listening::addresses::ListenError;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};

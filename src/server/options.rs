@@ -1,7 +1,7 @@
 //! The command line.
 
-use super::logging::check_filter;
 use crate::engine::HoldLimit;
+use crate::server::telling::logging::check_filter;
 use clap::Parser;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;

@@ -1,16 +1,19 @@
 //! A cold start, or the continuation of an old image.
 
-use super::advice::StartError;
-use super::clients::Clients;
-use super::event_loop::{Server, VERSION};
-use super::launcher::{Launcher, inherited_snapshot};
-use super::listeners::Listeners;
-use super::operator::Operator;
-use super::options::Options;
-use super::restart::Restart;
-use super::world::Engine;
-use super::world::mio::Poll;
-use super::{clock, hangup, logging, sys};
+use crate::server::advice::StartError;
+use crate::server::clients::connections::Clients;
+use crate::server::event_loop::{Server, VERSION};
+use crate::server::kernel::clock;
+use crate::server::kernel::sys;
+use crate::server::kernel::world::Engine;
+use crate::server::kernel::world::mio::Poll;
+use crate::server::listening::listeners::Listeners;
+use crate::server::operator::hangup;
+use crate::server::operator::inbox::Operator;
+use crate::server::options::Options;
+use crate::server::restart::launcher::{Launcher, inherited_snapshot};
+use crate::server::restart::phases::Restart;
+use crate::server::telling::logging;
 use log::info;
 use std::hash::RandomState;
 

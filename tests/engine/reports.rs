@@ -1,6 +1,6 @@
 //! Reports as pure functions of an engine: no socket, no clock.
 
-use poolcounterd::engine::summary::NAME_BYTES_MAX;
+use poolcounterd::engine::observe::summary::NAME_BYTES_MAX;
 use poolcounterd::engine::view::Phase;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};

@@ -5,10 +5,10 @@
 
 use crate::simulation::script::{Choices, Script, Step};
 use crate::support::random::{Random, number_from_environment};
-use poolcounterd::engine::histogram::{Histogram, LOCK_TIMES};
-use poolcounterd::engine::measures::Replies;
+use poolcounterd::engine::counts::histogram::{Histogram, LOCK_TIMES};
+use poolcounterd::engine::counts::measures::Replies;
+use poolcounterd::engine::counts::statistics::{Counters, Times};
 use poolcounterd::engine::state::{EngineState, PoolState};
-use poolcounterd::engine::statistics::{Counters, Times};
 use poolcounterd::engine::{ClientId, Engine, HoldLimit, Time};
 use poolcounterd::protocol::{Acquire, Reply};
 use poolcounterd::server::snapshot::{

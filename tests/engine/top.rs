@@ -2,8 +2,8 @@
 
 use crate::reports::{START, client, new_engine, view};
 use crate::support::random::Random;
+use poolcounterd::engine::observe::windows::Counted;
 use poolcounterd::engine::state::BadState;
-use poolcounterd::engine::windows::Counted;
 use poolcounterd::engine::{Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Span, Subject};
 use poolcounterd::reports::{prometheus, survey::Survey};

@@ -6,8 +6,8 @@ use super::oracle::Violation;
 use super::shown::{Moments, Question, Report};
 use crate::protocol::Query;
 use crate::server::Options;
-use crate::server::http::CONNECTIONS_MAX;
-use crate::server::http::head::HEAD_BYTES_MAX;
+use crate::server::reporting::http::CONNECTIONS_MAX;
+use crate::server::reporting::http::head::HEAD_BYTES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where HTTP is served.

@@ -5,10 +5,10 @@ use super::browsers::{HTTP, HTTP_PORT};
 use super::kernel::streams::Local;
 use super::kernel::{Seen, kernel};
 use super::oracle::Violation;
-use crate::engine::statistics::Counters;
+use crate::engine::counts::statistics::Counters;
 use crate::server::Options;
-use crate::server::http::CONNECTIONS_MAX;
-use crate::server::stream::OUTPUT_BYTES_MAX;
+use crate::server::clients::stream::OUTPUT_BYTES_MAX;
+use crate::server::reporting::http::CONNECTIONS_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

@@ -12,7 +12,7 @@ use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 static LOGS: RwLock<()> = RwLock::new(());
 
 /// No other run is under way.
-pub(in crate::server) fn alone() -> RwLockWriteGuard<'static, ()> {
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
     LOGS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -24,14 +24,14 @@ pub(super) fn judge(script: &Script) -> Result<(usize, usize), Violation> {
     let _alone = script.logs.then(alone);
     let _shared = (!script.logs).then(|| LOGS.read().unwrap_or_else(PoisonError::into_inner));
     if script.logs {
-        crate::server::logging::forget();
+        crate::server::telling::logging::forget();
     }
     let judged = judge_alone(script);
     if script.logs {
         log::set_max_level(log::LevelFilter::Off);
         // The daemon's would write into the simulated log.
         drop(std::panic::take_hook());
-        crate::server::logging::forget();
+        crate::server::telling::logging::forget();
     }
     judged
 }

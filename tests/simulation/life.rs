@@ -17,7 +17,7 @@ impl Play {
         let options = Options::try_parse_from(arguments).map_err(|e| e.to_string())?;
         if self.logs {
             // What the old image has written of a line is in the snapshot.
-            crate::server::logging::forget();
+            crate::server::telling::logging::forget();
             crate::server::start_logging(&options);
         }
         self.oracle.moments.set_private(options.private, self.restarts);

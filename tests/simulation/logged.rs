@@ -2,7 +2,7 @@
 
 use super::kernel::{Seen, kernel};
 use super::oracle::{Oracle, Violation};
-use crate::server::logging;
+use crate::server::telling::logging;
 use std::collections::BTreeMap;
 
 /// So many slow holds and waits of a turn can be logged.

@@ -4,7 +4,7 @@
 use super::kernel::kernel;
 use super::oracle::{Conversation, Violation};
 use super::play::Play;
-use crate::server::stream::OUTPUT_BYTES_MAX;
+use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 
 /// Nobody who is there loses the connection, however idle; unless answers are left unread,
 /// or can't be sent.

@@ -70,7 +70,7 @@ pub(crate) fn check_last_words(play: &Play) -> Result<(), Violation> {
     if is_there() && !is_deaf && !has_failed && !is_told(b"STOPPING=1") {
         return Err("the service manager never hears that it stops".to_owned());
     }
-    if play.logs && !is_unread && crate::server::logging::next_deadline().is_some() {
+    if play.logs && !is_unread && crate::server::telling::logging::next_deadline().is_some() {
         return Err("the last lines of the log are not written".to_owned());
     }
     if kernel(|k| k.calls.waits_with_clients) {

@@ -1,6 +1,6 @@
 //! The whole server in a simulated world: its own code, compiled against a simulated
-//! kernel ([`kernel`], with the names of src/server/world.rs in [`world`] and of
-//! src/server/sys.rs in [`sys`]). A seed makes a script ([`generate`], [`script`]): what
+//! kernel ([`kernel`], with the names of src/server/kernel/world.rs in [`world`] and of
+//! src/server/kernel/sys.rs in [`sys`]). A seed makes a script ([`generate`], [`script`]): what
 //! clients, operators, administrators and other processes do, and when the daemon's loop
 //! turns ([`play`], [`disturb`]). [`oracle`] and [`rules`] judge it; [`explore`] tries
 //! many seeds, and shrinks what fails. [`conformance`] compares the kernel with Linux.
@@ -13,12 +13,12 @@ mod explore;
 mod figures;
 mod found;
 mod generate;
-pub(in crate::server) mod kernel;
+pub(crate) mod kernel;
 mod life;
 mod logged;
 mod manager;
 #[allow(unused_imports)]
-pub(in crate::server) use explore::alone;
+pub(crate) use explore::alone;
 // tests/engine uses all of it.
 mod lost;
 mod memory;
@@ -32,7 +32,7 @@ mod oracle;
 mod play;
 mod printed;
 #[path = "../support/random.rs"]
-pub(in crate::server) mod random;
+pub(crate) mod random;
 mod rest;
 mod rules;
 mod scenes;
@@ -41,12 +41,12 @@ mod shares;
 mod shown;
 mod slow;
 mod sockets;
-pub(in crate::server) mod sys;
+pub(crate) mod sys;
 mod told;
 mod top;
 mod whose;
 mod words;
-pub(in crate::server) mod world;
+pub(crate) mod world;
 mod world_files;
 mod world_net;
 mod world_process;

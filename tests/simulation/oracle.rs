@@ -4,7 +4,7 @@
 use super::model::{Model, State, TakenAway};
 use super::observed::{Asked, OwnedAcquire};
 use super::shown::{Moments, Question, Report, beginning, report_of};
-use crate::engine::statistics::Counters;
+use crate::engine::counts::statistics::Counters;
 use crate::engine::{ClientId, Time};
 use crate::protocol::lines::{Line, Lines};
 use crate::protocol::{Command, Query, Reply};

@@ -16,10 +16,10 @@ use super::world::CONNECTIONS_PER_TURN;
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::Server;
-use crate::server::control::CONNECTIONS_MAX;
-use crate::server::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
-use crate::server::input::SHARE_BYTES;
-use crate::server::stream::OUTPUT_BYTES_MAX;
+use crate::server::clients::input::SHARE_BYTES;
+use crate::server::clients::stream::OUTPUT_BYTES_MAX;
+use crate::server::operator::control::CONNECTIONS_MAX;
+use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
 
 /// Newcomers accepted in a turn.
 const ACCEPTS_PER_TURN: usize = 64;

@@ -10,7 +10,7 @@ use super::slow::SlowEnds;
 use super::top::Requests;
 use super::whose::Origins;
 use crate::engine::ClientId;
-use crate::engine::statistics::Counters;
+use crate::engine::counts::statistics::Counters;
 use crate::protocol::{Command, Query, Reply};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::discriminant;

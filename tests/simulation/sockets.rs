@@ -9,9 +9,9 @@ use super::play::Play;
 use super::rules::OTHER_DESCRIPTORS_MAX;
 use super::shares::Before;
 use super::world::fd::number;
-use crate::server::addresses::{Purpose, Wanted, wanted};
-use crate::server::http::CONNECTIONS_MAX;
-use crate::server::listener::{Life, Listener};
+use crate::server::listening::addresses::{Purpose, Wanted, wanted};
+use crate::server::listening::listener::{Life, Listener};
+use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::{Options, Server};
 use std::net::SocketAddr;
 

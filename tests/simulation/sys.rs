@@ -1,4 +1,4 @@
-//! In place of src/server/sys.rs: the same names, on the simulated kernel.
+//! In place of src/server/kernel/sys.rs: the same names, on the simulated kernel.
 
 use super::kernel::processes::{ChildExited, Executed};
 use super::kernel::streams::{Family, Role, Socket};
@@ -14,28 +14,28 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
-pub(in crate::server) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+pub(crate) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-pub(in crate::server) fn take_over_signals() -> io::Result<OwnedFd> {
+pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
     Ok(OwnedFd::new(kernel(|k| k.open(File::Signals))?))
 }
 
-pub(in crate::server) fn raise_descriptor_limit() {}
+pub(crate) fn raise_descriptor_limit() {}
 
-pub(in crate::server) fn give_memory_back() {
+pub(crate) fn give_memory_back() {
     kernel(|k| k.calls.returns_memory = true);
 }
 
-pub(in crate::server) fn is_session_leader() -> bool {
+pub(crate) fn is_session_leader() -> bool {
     true
 }
 
-pub(in crate::server) struct Peer {
-    pub(in crate::server) uid: u32,
-    pub(in crate::server) pid: Option<i32>,
+pub(crate) struct Peer {
+    pub(crate) uid: u32,
+    pub(crate) pid: Option<i32>,
 }
 
-pub(in crate::server) fn peer_of<Socket>(_socket: Socket) -> io::Result<Peer> {
+pub(crate) fn peer_of<Socket>(_socket: Socket) -> io::Result<Peer> {
     // It may be in another container, or not be known at all.
     match kernel(|k| k.below(16)) {
         0 => Err(Errno::NOPROTOOPT.into()),
@@ -44,7 +44,7 @@ pub(in crate::server) fn peer_of<Socket>(_socket: Socket) -> io::Result<Peer> {
     }
 }
 
-pub(in crate::server) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
+pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
     let fd = socket.as_fd().as_raw_fd();
     kernel(|k| match k.socket(fd) {
         Ok(Socket { family: Family::V4 | Family::V6, role: Role::Listening(queue), .. }) => {
@@ -55,13 +55,10 @@ pub(in crate::server) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
 }
 
 /// The kernel is older than that.
-pub(in crate::server) fn refuse_passed<Socket>(_socket: Socket) {}
+pub(crate) fn refuse_passed<Socket>(_socket: Socket) {}
 
 /// Runs the child's work at once; the daemon hears later that it has ended.
-pub(in crate::server) fn fork_apart(
-    kept: [RawFd; 2],
-    work: impl FnOnce() -> i32,
-) -> io::Result<Pid> {
+pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Result<Pid> {
     kernel(|k| k.fork(kept))?;
     let status = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(status) => status,
@@ -74,13 +71,13 @@ pub(in crate::server) fn fork_apart(
     Ok(Pid::from_raw(pid).expect("a process id"))
 }
 
-pub(in crate::server) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
+pub(crate) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
     let file = file.as_fd().as_raw_fd();
     Ok(kernel(|k| k.duplicate_to(file, number, false))?)
 }
 
 /// In a forked child the new image runs here and now; otherwise the test runs it.
-pub(in crate::server) fn execute(
+pub(crate) fn execute(
     program: &Path,
     arguments: &[OsString],
     environment: &[(OsString, OsString)],
@@ -94,10 +91,10 @@ pub(in crate::server) fn execute(
 }
 
 /// A copy of the file's bytes.
-pub(in crate::server) struct MappedFile(Vec<u8>);
+pub(crate) struct MappedFile(Vec<u8>);
 
 impl MappedFile {
-    pub(in crate::server) fn new(file: impl AsFd) -> io::Result<Self> {
+    pub(crate) fn new(file: impl AsFd) -> io::Result<Self> {
         let fd = file.as_fd().as_raw_fd();
         Ok(MappedFile(kernel(|k| k.memory(fd).map(|memory| memory.bytes.clone()))?))
     }
@@ -111,12 +108,12 @@ impl Deref for MappedFile {
     }
 }
 
-pub(in crate::server) struct Signal {
-    pub(in crate::server) number: i32,
-    pub(in crate::server) is_from_kernel: bool,
+pub(crate) struct Signal {
+    pub(crate) number: i32,
+    pub(crate) is_from_kernel: bool,
 }
 
-pub(in crate::server) fn next_signal(_fd: &OwnedFd) -> Option<Signal> {
+pub(crate) fn next_signal(_fd: &OwnedFd) -> Option<Signal> {
     let number = kernel(|k| {
         let number = k.signals.pop()?;
         k.note(Seen::Signal(number));
@@ -125,7 +122,7 @@ pub(in crate::server) fn next_signal(_fd: &OwnedFd) -> Option<Signal> {
     Some(Signal { number, is_from_kernel: false })
 }
 
-pub(in crate::server) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     let descriptor = kernel(|k| k.descriptor(fd))?;
     if descriptor.closes_on_exec {
         return Err(Errno::BADF.into());
@@ -133,7 +130,7 @@ pub(in crate::server) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> 
     passed_descriptor(fd)
 }
 
-pub(in crate::server) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     kernel(|k| {
         let descriptor = k.descriptor(fd)?;
         k.set_closes_on_exec(fd, true)?;
@@ -145,11 +142,11 @@ pub(in crate::server) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(OwnedFd::new(fd))
 }
 
-pub(in crate::server) fn epoll_of(poll: &Poll) -> BorrowedFd<'_> {
+pub(crate) fn epoll_of(poll: &Poll) -> BorrowedFd<'_> {
     poll.as_fd()
 }
 
-pub(in crate::server) fn take_over_epoll(poll: &Poll, old: OwnedFd) -> io::Result<()> {
+pub(crate) fn take_over_epoll(poll: &Poll, old: OwnedFd) -> io::Result<()> {
     let (old, new) = (old.as_raw_fd(), poll.as_raw_fd());
     Ok(kernel(|k| k.duplicate_to(old, new, true))?)
 }

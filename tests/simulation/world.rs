@@ -1,30 +1,30 @@
-//! In place of src/server/world.rs: the same names, on the simulated kernel. Constants,
+//! In place of src/server/kernel/world.rs: the same names, on the simulated kernel. Constants,
 //! errors and addresses are the real ones.
 
-pub(in crate::server) use super::observed::Engine;
+pub(crate) use super::observed::Engine;
 
 /// So few that a report takes several turns of the loop, unless clients are few too.
-pub(in crate::server) const CONNECTIONS_PER_TURN: usize = 4;
+pub(crate) const CONNECTIONS_PER_TURN: usize = 4;
 
 /// Descriptors: closed when dropped, unless another image of the process runs by then.
-pub(in crate::server) mod fd {
+pub(crate) mod fd {
     use super::super::kernel::kernel;
     use rustix::io::Errno;
     use std::marker::PhantomData;
-    pub(in crate::server) use std::os::fd::RawFd;
+    pub(crate) use std::os::fd::RawFd;
 
     #[derive(Debug)]
-    pub(in crate::server) struct OwnedFd {
+    pub(crate) struct OwnedFd {
         fd: RawFd,
         image: u64,
     }
 
     impl OwnedFd {
-        pub(in crate::server) fn new(fd: RawFd) -> Self {
+        pub(crate) fn new(fd: RawFd) -> Self {
             OwnedFd { fd, image: kernel(|k| k.image) }
         }
 
-        pub(in crate::server) fn try_clone(&self) -> std::io::Result<OwnedFd> {
+        pub(crate) fn try_clone(&self) -> std::io::Result<OwnedFd> {
             super::io::fcntl_dupfd_cloexec(self, 3).map_err(Errno::into)
         }
     }
@@ -40,12 +40,9 @@ pub(in crate::server) mod fd {
     }
 
     #[derive(Clone, Copy, Debug)]
-    pub(in crate::server) struct BorrowedFd<'a>(
-        pub(in crate::server) RawFd,
-        pub(in crate::server) PhantomData<&'a ()>,
-    );
+    pub(crate) struct BorrowedFd<'a>(pub(crate) RawFd, pub(crate) PhantomData<&'a ()>);
 
-    pub(in crate::server) trait AsFd {
+    pub(crate) trait AsFd {
         fn as_fd(&self) -> BorrowedFd<'_>;
 
         /// Whether the image that opened it still runs. What is left of an older one does
@@ -55,7 +52,7 @@ pub(in crate::server) mod fd {
         }
     }
 
-    pub(in crate::server) trait AsRawFd {
+    pub(crate) trait AsRawFd {
         fn as_raw_fd(&self) -> RawFd;
     }
 
@@ -103,111 +100,111 @@ pub(in crate::server) mod fd {
         }
     }
 
-    pub(in crate::server) fn number(fd: impl AsFd) -> RawFd {
+    pub(crate) fn number(fd: impl AsFd) -> RawFd {
         fd.as_fd().0
     }
 }
 
 /// epoll as mio shows it.
-pub(in crate::server) mod mio {
+pub(crate) mod mio {
     use super::super::kernel::processes::Asleep;
     use super::super::kernel::{File, kernel};
     use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-    pub(in crate::server) use ::mio::{Interest, Token};
+    pub(crate) use ::mio::{Interest, Token};
     use rustix::event::epoll::EventFlags;
     use rustix::io::Errno;
     use std::io;
     use std::panic::resume_unwind;
     use std::time::Duration;
 
-    pub(in crate::server) mod event {
+    pub(crate) mod event {
         use super::*;
 
-        pub(in crate::server) struct Event(pub(super) Token, pub(super) EventFlags);
+        pub(crate) struct Event(pub(super) Token, pub(super) EventFlags);
 
         /// As mio reads epoll's flags.
         impl Event {
-            pub(in crate::server) fn token(&self) -> Token {
+            pub(crate) fn token(&self) -> Token {
                 self.0
             }
 
-            pub(in crate::server) fn is_readable(&self) -> bool {
+            pub(crate) fn is_readable(&self) -> bool {
                 self.1.intersects(EventFlags::IN | EventFlags::PRI)
             }
 
-            pub(in crate::server) fn is_writable(&self) -> bool {
+            pub(crate) fn is_writable(&self) -> bool {
                 self.1.contains(EventFlags::OUT)
             }
 
-            pub(in crate::server) fn is_error(&self) -> bool {
+            pub(crate) fn is_error(&self) -> bool {
                 self.1.contains(EventFlags::ERR)
             }
 
-            pub(in crate::server) fn is_read_closed(&self) -> bool {
+            pub(crate) fn is_read_closed(&self) -> bool {
                 self.1.contains(EventFlags::HUP)
                     || self.1.contains(EventFlags::IN | EventFlags::RDHUP)
             }
 
-            pub(in crate::server) fn is_write_closed(&self) -> bool {
+            pub(crate) fn is_write_closed(&self) -> bool {
                 self.1.contains(EventFlags::HUP)
                     || self.1.contains(EventFlags::OUT | EventFlags::ERR)
                     || self.1 == EventFlags::ERR
             }
 
-            pub(in crate::server) fn is_priority(&self) -> bool {
+            pub(crate) fn is_priority(&self) -> bool {
                 self.1.contains(EventFlags::PRI)
             }
         }
     }
 
-    pub(in crate::server) mod unix {
+    pub(crate) mod unix {
         use super::RawFd;
 
-        pub(in crate::server) struct SourceFd<'a>(pub(in crate::server) &'a RawFd);
+        pub(crate) struct SourceFd<'a>(pub(crate) &'a RawFd);
     }
 
     use event::Event;
     use unix::SourceFd;
 
-    pub(in crate::server) struct Events {
+    pub(crate) struct Events {
         events: Vec<Event>,
         capacity: usize,
     }
 
     impl Events {
-        pub(in crate::server) fn with_capacity(capacity: usize) -> Self {
+        pub(crate) fn with_capacity(capacity: usize) -> Self {
             Events { events: Vec::new(), capacity }
         }
 
-        pub(in crate::server) fn iter(&self) -> impl Iterator<Item = &Event> {
+        pub(crate) fn iter(&self) -> impl Iterator<Item = &Event> {
             self.events.iter()
         }
 
-        pub(in crate::server) fn clear(&mut self) {
+        pub(crate) fn clear(&mut self) {
             self.events.clear();
         }
     }
 
-    pub(in crate::server) struct Registry {
+    pub(crate) struct Registry {
         epoll: OwnedFd,
     }
 
-    pub(in crate::server) struct Poll {
+    pub(crate) struct Poll {
         registry: Registry,
     }
 
     impl Poll {
-        pub(in crate::server) fn new() -> io::Result<Self> {
+        pub(crate) fn new() -> io::Result<Self> {
             let epoll = kernel(|k| k.open(File::Epoll(Default::default())))?;
             Ok(Poll { registry: Registry { epoll: OwnedFd::new(epoll) } })
         }
 
-        pub(in crate::server) fn registry(&self) -> &Registry {
+        pub(crate) fn registry(&self) -> &Registry {
             &self.registry
         }
 
         /// Never waits: leaves the turn if the real one would.
-        pub(in crate::server) fn poll(
+        pub(crate) fn poll(
             &mut self,
             events: &mut Events,
             timeout: Option<Duration>,
@@ -242,7 +239,7 @@ pub(in crate::server) mod mio {
     }
 
     impl Registry {
-        pub(in crate::server) fn register(
+        pub(crate) fn register(
             &self,
             source: &mut SourceFd,
             token: Token,
@@ -252,7 +249,7 @@ pub(in crate::server) mod mio {
             Ok(kernel(|k| k.watch(epoll, *source.0, token.0, flags_of(interest)))?)
         }
 
-        pub(in crate::server) fn reregister(
+        pub(crate) fn reregister(
             &self,
             source: &mut SourceFd,
             token: Token,
@@ -262,7 +259,7 @@ pub(in crate::server) mod mio {
             Ok(kernel(|k| k.rewatch(epoll, *source.0, token.0, flags_of(interest)))?)
         }
 
-        pub(in crate::server) fn deregister(&self, source: &mut SourceFd) -> io::Result<()> {
+        pub(crate) fn deregister(&self, source: &mut SourceFd) -> io::Result<()> {
             let epoll = self.epoll.as_raw_fd();
             Ok(kernel(|k| k.unwatch(epoll, *source.0))?)
         }
@@ -287,31 +284,28 @@ pub(in crate::server) mod mio {
     const _: fn(Errno) -> io::Error = Errno::into;
 }
 
-pub(in crate::server) mod event {
+pub(crate) mod event {
     use super::super::kernel::kernel;
     use super::fd::{AsFd, RawFd, number};
     use rustix::event::epoll::EventFlags;
-    pub(in crate::server) use rustix::event::{PollFlags, Timespec};
+    pub(crate) use rustix::event::{PollFlags, Timespec};
     use rustix::io::Errno;
     use std::marker::PhantomData;
 
-    pub(in crate::server) struct PollFd<'a> {
+    pub(crate) struct PollFd<'a> {
         fd: RawFd,
         flags: PollFlags,
         of: PhantomData<&'a ()>,
     }
 
     impl<'a> PollFd<'a> {
-        pub(in crate::server) fn new(fd: &'a impl AsFd, flags: PollFlags) -> Self {
+        pub(crate) fn new(fd: &'a impl AsFd, flags: PollFlags) -> Self {
             PollFd { fd: number(fd), flags, of: PhantomData }
         }
     }
 
     /// Never waits, whatever the timeout; but who reads may do so meanwhile.
-    pub(in crate::server) fn poll(
-        fds: &mut [PollFd],
-        timeout: Option<&Timespec>,
-    ) -> Result<usize, Errno> {
+    pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<&Timespec>) -> Result<usize, Errno> {
         let waits = timeout.is_none_or(|timeout| *timeout != Timespec::default());
         kernel(|k| {
             if waits {
@@ -330,6 +324,6 @@ pub(in crate::server) mod event {
     }
 }
 
-pub(in crate::server) use super::world_files::{fs, io, stdio};
-pub(in crate::server) use super::world_net::net;
-pub(in crate::server) use super::world_process::{env, process, sd_notify, thread, time};
+pub(crate) use super::world_files::{fs, io, stdio};
+pub(crate) use super::world_net::net;
+pub(crate) use super::world_process::{env, process, sd_notify, thread, time};

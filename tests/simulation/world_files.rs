@@ -1,40 +1,40 @@
 //! The part of [`super::world`] about files and descriptors.
 
 /// Files, by path and by descriptor.
-pub(in crate::server) mod fs {
+pub(crate) mod fs {
     use super::super::kernel::files::{Kind, Memory, Path as There};
     use super::super::kernel::{File as OpenFile, kernel};
     use super::super::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, number};
-    pub(in crate::server) use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
+    pub(crate) use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
     use rustix::io::Errno;
-    pub(in crate::server) use std::fs::Permissions;
+    pub(crate) use std::fs::Permissions;
     use std::io::{self, Read, Write};
-    pub(in crate::server) use std::os::unix::fs::PermissionsExt;
+    pub(crate) use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
 
     /// What is known of a path.
-    pub(in crate::server) struct Metadata {
+    pub(crate) struct Metadata {
         there: There,
         len: u64,
     }
 
-    pub(in crate::server) trait MetadataExt {
+    pub(crate) trait MetadataExt {
         fn dev(&self) -> u64;
         fn ino(&self) -> u64;
         fn mtime(&self) -> i64;
         fn mtime_nsec(&self) -> i64;
     }
 
-    pub(in crate::server) trait FileTypeExt {
+    pub(crate) trait FileTypeExt {
         fn is_socket(&self) -> bool;
     }
 
     impl Metadata {
-        pub(in crate::server) fn file_type(&self) -> Kind {
+        pub(crate) fn file_type(&self) -> Kind {
             self.there.kind
         }
 
-        pub(in crate::server) fn len(&self) -> u64 {
+        pub(crate) fn len(&self) -> u64 {
             self.len
         }
     }
@@ -57,7 +57,7 @@ pub(in crate::server) mod fs {
         }
     }
 
-    pub(in crate::server) fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
+    pub(crate) fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
         let file = |fd: &OwnedFd| kernel(|k| k.descriptor(fd.as_raw_fd())).map(|it| it.file).ok();
         file(one).is_some() && file(one) == file(other)
     }
@@ -72,7 +72,7 @@ pub(in crate::server) mod fs {
         path.as_ref().to_str().expect("a path in UTF-8")
     }
 
-    pub(in crate::server) fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    pub(crate) fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
         let path = text(&path);
         kernel(|k| {
             if path == "/proc/self/fd" {
@@ -83,32 +83,30 @@ pub(in crate::server) mod fs {
         })
     }
 
-    pub(in crate::server) fn absolute(path: PathBuf) -> io::Result<PathBuf> {
+    pub(crate) fn absolute(path: PathBuf) -> io::Result<PathBuf> {
         let path = text(&path);
         kernel(|k| Ok(k.absolute(path)?.into()))
     }
 
-    pub(in crate::server) fn is_file(path: &Path) -> bool {
+    pub(crate) fn is_file(path: &Path) -> bool {
         metadata(path).is_ok_and(|there| there.file_type() == Kind::File)
     }
 
-    pub(in crate::server) fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    pub(crate) fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
         metadata(path)
     }
 
-    pub(in crate::server) fn read_dir(
-        path: impl AsRef<Path>,
-    ) -> io::Result<std::vec::IntoIter<()>> {
+    pub(crate) fn read_dir(path: impl AsRef<Path>) -> io::Result<std::vec::IntoIter<()>> {
         assert_eq!(text(&path), "/proc/self/fd");
         Ok(vec![(); kernel(|k| k.table().len())].into_iter())
     }
 
-    pub(in crate::server) fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    pub(crate) fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
         let path = text(&path);
         kernel(|k| k.unlink(path).map_err(Into::into))
     }
 
-    pub(in crate::server) fn set_permissions(
+    pub(crate) fn set_permissions(
         path: impl AsRef<Path>,
         permissions: Permissions,
     ) -> io::Result<()> {
@@ -121,7 +119,7 @@ pub(in crate::server) mod fs {
         })
     }
 
-    pub(in crate::server) fn chown(
+    pub(crate) fn chown(
         path: impl AsRef<Path>,
         _user: Option<u32>,
         group: Option<u32>,
@@ -135,7 +133,7 @@ pub(in crate::server) mod fs {
         })
     }
 
-    pub(in crate::server) fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+    pub(crate) fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
         match text(&path) {
             "/etc/group" => Ok("root:x:0:\noperators:x:7:\n".to_owned()),
             "/proc/self/status" => Ok("VmSize:\t 2000 kB\nVmRSS:\t 1000 kB\n".to_owned()),
@@ -144,15 +142,11 @@ pub(in crate::server) mod fs {
         }
     }
 
-    pub(in crate::server) fn write(_path: &str, _text: &str) -> io::Result<()> {
+    pub(crate) fn write(_path: &str, _text: &str) -> io::Result<()> {
         Err(Errno::ACCESS.into())
     }
 
-    pub(in crate::server) fn open(
-        path: &str,
-        _flags: OFlags,
-        _mode: Mode,
-    ) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open(path: &str, _flags: OFlags, _mode: Mode) -> Result<OwnedFd, Errno> {
         match path {
             "/dev/null" => Ok(OwnedFd::new(kernel(|k| k.open(OpenFile::Null))?)),
             "/proc/self/fd/2" => Err(Errno::ACCESS),
@@ -161,13 +155,13 @@ pub(in crate::server) mod fs {
     }
 
     /// As far as the daemon looks at it.
-    pub(in crate::server) struct Stat {
-        pub(in crate::server) st_mode: u32,
-        pub(in crate::server) st_dev: u64,
-        pub(in crate::server) st_ino: u64,
+    pub(crate) struct Stat {
+        pub(crate) st_mode: u32,
+        pub(crate) st_dev: u64,
+        pub(crate) st_ino: u64,
     }
 
-    pub(in crate::server) fn fstat(fd: impl AsFd) -> Result<Stat, Errno> {
+    pub(crate) fn fstat(fd: impl AsFd) -> Result<Stat, Errno> {
         let fd = number(fd);
         let kind = kernel(|k| match k.file(fd)? {
             OpenFile::Log => Ok(FileType::Fifo),
@@ -177,26 +171,23 @@ pub(in crate::server) mod fs {
         kind.map(|kind| Stat { st_mode: kind.as_raw_mode(), st_dev: 1, st_ino: fd as u64 })
     }
 
-    pub(in crate::server) fn memfd_create(
-        _name: &str,
-        _flags: MemfdFlags,
-    ) -> Result<OwnedFd, Errno> {
+    pub(crate) fn memfd_create(_name: &str, _flags: MemfdFlags) -> Result<OwnedFd, Errno> {
         let memory = Memory { can_grow: true, ..Memory::default() };
         Ok(OwnedFd::new(kernel(|k| k.open(OpenFile::Memory(memory)))?))
     }
 
-    pub(in crate::server) fn fcntl_add_seals(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
+    pub(crate) fn fcntl_add_seals(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
         let fd = number(fd);
         kernel(|k| k.memory(fd).map(|memory| memory.can_grow &= !seals.contains(SealFlags::GROW)))
     }
 
-    pub(in crate::server) fn ftruncate(fd: impl AsFd, len: u64) -> Result<(), Errno> {
+    pub(crate) fn ftruncate(fd: impl AsFd, len: u64) -> Result<(), Errno> {
         let fd = number(fd);
         kernel(|k| k.memory(fd).map(|memory| memory.bytes.resize(len as usize, 0)))
     }
 
     /// A file in memory.
-    pub(in crate::server) struct File(OwnedFd);
+    pub(crate) struct File(OwnedFd);
 
     impl From<OwnedFd> for File {
         fn from(fd: OwnedFd) -> Self {
@@ -235,43 +226,32 @@ pub(in crate::server) mod fs {
 }
 
 /// Descriptors, whatever they stand for.
-pub(in crate::server) mod io {
+pub(crate) mod io {
     use super::super::kernel::kernel;
     use super::super::world::fd::{AsFd, OwnedFd, RawFd, number};
-    pub(in crate::server) use rustix::io::{DupFlags, Errno, FdFlags, ReadWriteFlags};
+    pub(crate) use rustix::io::{DupFlags, Errno, FdFlags, ReadWriteFlags};
     use std::io::IoSlice;
 
-    pub(in crate::server) fn fcntl_dupfd_cloexec(
-        fd: impl AsFd,
-        low: RawFd,
-    ) -> Result<OwnedFd, Errno> {
+    pub(crate) fn fcntl_dupfd_cloexec(fd: impl AsFd, low: RawFd) -> Result<OwnedFd, Errno> {
         let fd = number(fd);
         Ok(OwnedFd::new(kernel(|k| k.duplicate_from(fd, low))?))
     }
 
-    pub(in crate::server) fn fcntl_setfd(fd: impl AsFd, flags: FdFlags) -> Result<(), Errno> {
+    pub(crate) fn fcntl_setfd(fd: impl AsFd, flags: FdFlags) -> Result<(), Errno> {
         let fd = number(fd);
         kernel(|k| k.set_closes_on_exec(fd, flags.contains(FdFlags::CLOEXEC)))
     }
 
-    pub(in crate::server) fn dup3(
-        fd: impl AsFd,
-        to: &mut OwnedFd,
-        _flags: DupFlags,
-    ) -> Result<(), Errno> {
+    pub(crate) fn dup3(fd: impl AsFd, to: &mut OwnedFd, _flags: DupFlags) -> Result<(), Errno> {
         let (fd, to) = (number(fd), number(to));
         kernel(|k| k.duplicate_to(fd, to, true))
     }
 
-    pub(in crate::server) fn ioctl_fionbio(_fd: impl AsFd, _on: bool) -> Result<(), Errno> {
+    pub(crate) fn ioctl_fionbio(_fd: impl AsFd, _on: bool) -> Result<(), Errno> {
         Ok(())
     }
 
-    pub(in crate::server) fn pread(
-        fd: impl AsFd,
-        buffer: &mut [u8],
-        at: u64,
-    ) -> Result<usize, Errno> {
+    pub(crate) fn pread(fd: impl AsFd, buffer: &mut [u8], at: u64) -> Result<usize, Errno> {
         let fd = number(fd);
         kernel(|k| {
             let bytes = k.memory(fd)?.bytes.get(at as usize..).unwrap_or_default();
@@ -281,17 +261,17 @@ pub(in crate::server) mod io {
         })
     }
 
-    pub(in crate::server) fn pwrite(fd: impl AsFd, bytes: &[u8], at: u64) -> Result<usize, Errno> {
+    pub(crate) fn pwrite(fd: impl AsFd, bytes: &[u8], at: u64) -> Result<usize, Errno> {
         let fd = number(fd);
         kernel(|k| k.write_at(fd, bytes, at as usize))
     }
 
-    pub(in crate::server) fn write(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+    pub(crate) fn write(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
         let fd = number(fd);
         kernel(|k| k.write(fd, bytes))
     }
 
-    pub(in crate::server) fn pwritev2(
+    pub(crate) fn pwritev2(
         fd: impl AsFd,
         slices: &[IoSlice],
         _at: u64,
@@ -302,27 +282,27 @@ pub(in crate::server) mod io {
 }
 
 /// Descriptors 0 to 2.
-pub(in crate::server) mod stdio {
+pub(crate) mod stdio {
     use super::super::kernel::kernel;
     use super::super::world::fd::{AsFd, BorrowedFd, number};
     use rustix::io::Errno;
     use std::marker::PhantomData;
 
-    pub(in crate::server) fn stdin() -> BorrowedFd<'static> {
+    pub(crate) fn stdin() -> BorrowedFd<'static> {
         BorrowedFd(0, PhantomData)
     }
 
-    pub(in crate::server) fn stdout() -> BorrowedFd<'static> {
+    pub(crate) fn stdout() -> BorrowedFd<'static> {
         BorrowedFd(1, PhantomData)
     }
 
-    pub(in crate::server) fn stderr() -> BorrowedFd<'static> {
+    pub(crate) fn stderr() -> BorrowedFd<'static> {
         BorrowedFd(2, PhantomData)
     }
 
     macro_rules! duplicates {
         ($($function:ident $to:literal;)*) => {$(
-            pub(in crate::server) fn $function(fd: impl AsFd) -> Result<(), Errno> {
+            pub(crate) fn $function(fd: impl AsFd) -> Result<(), Errno> {
                 // An owned descriptor is closed only afterwards.
                 let number = number(&fd);
                 kernel(|k| k.duplicate_to(number, $to, false))

@@ -1,12 +1,12 @@
 //! The part of [`super::world`] about sockets.
 
-pub(in crate::server) mod net {
+pub(crate) mod net {
     use super::super::kernel::kernel;
     use super::super::kernel::streams::{Family, Local, Role, Socket};
     use super::super::kernel::{Call, File};
     use super::super::world::fd::{AsFd, OwnedFd, number};
     use rustix::io::Errno;
-    pub(in crate::server) use rustix::net::{
+    pub(crate) use rustix::net::{
         AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags,
         SocketType,
     };
@@ -15,7 +15,7 @@ pub(in crate::server) mod net {
     use std::net::SocketAddr;
 
     /// What a socket can be bound or connected to.
-    pub(in crate::server) trait Address {
+    pub(crate) trait Address {
         fn local(&self) -> Local;
     }
 
@@ -35,7 +35,7 @@ pub(in crate::server) mod net {
         }
     }
 
-    pub(in crate::server) fn socket_with(
+    pub(crate) fn socket_with(
         family: AddressFamily,
         _kind: SocketType,
         flags: SocketFlags,
@@ -56,7 +56,7 @@ pub(in crate::server) mod net {
         Ok(socket)
     }
 
-    pub(in crate::server) fn bind(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
+    pub(crate) fn bind(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
         let fd = number(fd);
         kernel(|k| match address.local() {
             Local::Tcp(address) => k.bind_tcp(fd, address),
@@ -64,12 +64,12 @@ pub(in crate::server) mod net {
         })
     }
 
-    pub(in crate::server) fn listen(fd: impl AsFd, backlog: i32) -> Result<(), Errno> {
+    pub(crate) fn listen(fd: impl AsFd, backlog: i32) -> Result<(), Errno> {
         let fd = number(fd);
         kernel(|k| k.listen(fd, backlog))
     }
 
-    pub(in crate::server) fn connect(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
+    pub(crate) fn connect(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
         let fd = number(fd);
         kernel(|k| match address.local() {
             Local::Tcp(_) => Err(Errno::CONNREFUSED),
@@ -77,10 +77,7 @@ pub(in crate::server) mod net {
         })
     }
 
-    pub(in crate::server) fn accept_with(
-        fd: impl AsFd,
-        flags: SocketFlags,
-    ) -> Result<OwnedFd, Errno> {
+    pub(crate) fn accept_with(fd: impl AsFd, flags: SocketFlags) -> Result<OwnedFd, Errno> {
         if !fd.is_current() {
             return Err(Errno::BADF);
         }
@@ -88,7 +85,7 @@ pub(in crate::server) mod net {
         with_flags(OwnedFd::new(kernel(|k| k.accept(fd))?), flags)
     }
 
-    pub(in crate::server) fn recv(
+    pub(crate) fn recv(
         fd: impl AsFd,
         buffer: &mut [u8],
         flags: RecvFlags,
@@ -104,30 +101,30 @@ pub(in crate::server) mod net {
     }
 
     /// Room for descriptors.
-    pub(in crate::server) struct RecvAncillaryBuffer(Vec<OwnedFd>);
+    pub(crate) struct RecvAncillaryBuffer(Vec<OwnedFd>);
 
     impl RecvAncillaryBuffer {
-        pub(in crate::server) fn new(_room: &mut [MaybeUninit<u8>]) -> Self {
+        pub(crate) fn new(_room: &mut [MaybeUninit<u8>]) -> Self {
             RecvAncillaryBuffer(Vec::new())
         }
 
-        pub(in crate::server) fn drain(&mut self) -> impl Iterator<Item = RecvAncillaryMessage> {
+        pub(crate) fn drain(&mut self) -> impl Iterator<Item = RecvAncillaryMessage> {
             let fds = std::mem::take(&mut self.0);
             (!fds.is_empty()).then(|| RecvAncillaryMessage::ScmRights(fds.into_iter())).into_iter()
         }
     }
 
     #[allow(dead_code)]
-    pub(in crate::server) enum RecvAncillaryMessage {
+    pub(crate) enum RecvAncillaryMessage {
         ScmRights(std::vec::IntoIter<OwnedFd>),
         Other,
     }
 
-    pub(in crate::server) struct RecvMsg {
-        pub(in crate::server) bytes: usize,
+    pub(crate) struct RecvMsg {
+        pub(crate) bytes: usize,
     }
 
-    pub(in crate::server) fn recvmsg(
+    pub(crate) fn recvmsg(
         fd: impl AsFd,
         buffers: &mut [IoSliceMut<'_>],
         room: &mut RecvAncillaryBuffer,
@@ -145,11 +142,7 @@ pub(in crate::server) mod net {
     }
 
     /// Also to the service manager, and to a log that is a socket.
-    pub(in crate::server) fn send(
-        fd: impl AsFd,
-        bytes: &[u8],
-        _flags: SendFlags,
-    ) -> Result<usize, Errno> {
+    pub(crate) fn send(fd: impl AsFd, bytes: &[u8], _flags: SendFlags) -> Result<usize, Errno> {
         let fd = number(fd);
         kernel(|k| match k.file(fd)? {
             File::Socket(Socket { role: Role::Notify, .. }) => k.tell_manager(bytes),
@@ -159,7 +152,7 @@ pub(in crate::server) mod net {
     }
 
     /// Of the writing side, or of both.
-    pub(in crate::server) fn shutdown(fd: impl AsFd, how: Shutdown) -> Result<(), Errno> {
+    pub(crate) fn shutdown(fd: impl AsFd, how: Shutdown) -> Result<(), Errno> {
         if !fd.is_current() {
             return Err(Errno::BADF);
         }
@@ -177,14 +170,14 @@ pub(in crate::server) mod net {
         }
     }
 
-    pub(in crate::server) fn getsockname(fd: impl AsFd) -> Result<SocketAddrAny, Errno> {
+    pub(crate) fn getsockname(fd: impl AsFd) -> Result<SocketAddrAny, Errno> {
         let fd = number(fd);
         let local = kernel(|k| k.socket(fd).map(|socket| socket.local.clone()))?;
         local.map(any).ok_or(Errno::INVAL)
     }
 
     /// As rustix: `None` for a Unix socket without a name.
-    pub(in crate::server) fn getpeername(fd: impl AsFd) -> Result<Option<SocketAddrAny>, Errno> {
+    pub(crate) fn getpeername(fd: impl AsFd) -> Result<Option<SocketAddrAny>, Errno> {
         let fd = number(fd);
         kernel(|k| match &k.socket(fd)?.role {
             Role::Stream(stream) if stream.has_peer() => match stream.peer_path() {
@@ -196,7 +189,7 @@ pub(in crate::server) mod net {
     }
 
     /// Socket options, kept by name.
-    pub(in crate::server) mod sockopt {
+    pub(crate) mod sockopt {
         use super::*;
         use std::time::Duration;
 
@@ -209,17 +202,17 @@ pub(in crate::server) mod net {
             })
         }
 
-        pub(in crate::server) fn socket_type(fd: impl AsFd) -> Result<SocketType, Errno> {
+        pub(crate) fn socket_type(fd: impl AsFd) -> Result<SocketType, Errno> {
             let fd = number(fd);
             kernel(|k| k.socket(fd).map(|_| SocketType::STREAM))
         }
 
-        pub(in crate::server) fn socket_acceptconn(fd: impl AsFd) -> Result<bool, Errno> {
+        pub(crate) fn socket_acceptconn(fd: impl AsFd) -> Result<bool, Errno> {
             let fd = number(fd);
             kernel(|k| k.socket(fd).map(|socket| matches!(socket.role, Role::Listening(_))))
         }
 
-        pub(in crate::server) fn socket_domain(fd: impl AsFd) -> Result<AddressFamily, Errno> {
+        pub(crate) fn socket_domain(fd: impl AsFd) -> Result<AddressFamily, Errno> {
             let fd = number(fd);
             kernel(|k| {
                 Ok(match k.socket(fd)?.family {
@@ -230,7 +223,7 @@ pub(in crate::server) mod net {
             })
         }
 
-        pub(in crate::server) fn ipv6_v6only(fd: impl AsFd) -> Result<bool, Errno> {
+        pub(crate) fn ipv6_v6only(fd: impl AsFd) -> Result<bool, Errno> {
             let fd = number(fd);
             kernel(|k| match k.socket(fd)?.family {
                 Family::V6 => Ok(k.socket(fd)?.option("v6only") > 0),
@@ -239,7 +232,7 @@ pub(in crate::server) mod net {
         }
 
         /// Only that a socket lingers no more.
-        pub(in crate::server) fn set_socket_linger(
+        pub(crate) fn set_socket_linger(
             fd: impl AsFd,
             linger: Option<Duration>,
         ) -> Result<(), Errno> {
@@ -256,7 +249,7 @@ pub(in crate::server) mod net {
 
         macro_rules! flags {
             ($($function:ident $name:literal;)*) => {$(
-                pub(in crate::server) fn $function(fd: impl AsFd, on: bool) -> Result<(), Errno> {
+                pub(crate) fn $function(fd: impl AsFd, on: bool) -> Result<(), Errno> {
                     set(fd, $name, on.into())
                 }
             )*};
@@ -273,7 +266,7 @@ pub(in crate::server) mod net {
 
         macro_rules! numbers {
             ($($function:ident $name:literal $type:ty, $value:expr;)*) => {$(
-                pub(in crate::server) fn $function(
+                pub(crate) fn $function(
                     fd: impl AsFd,
                     value: $type,
                 ) -> Result<(), Errno> {

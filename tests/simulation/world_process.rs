@@ -1,62 +1,58 @@
 //! The part of [`super::world`] about processes and time.
 
-pub(in crate::server) mod process {
+pub(crate) mod process {
     use super::super::kernel::processes::PID;
     use super::super::kernel::{File, kernel};
     use super::super::world::fd::OwnedFd;
     use rustix::io::Errno;
-    pub(in crate::server) use rustix::process::{
-        Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions,
-    };
+    pub(crate) use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions};
 
-    pub(in crate::server) fn id() -> u32 {
+    pub(crate) fn id() -> u32 {
         kernel(|k| k.pid()) as u32
     }
 
-    pub(in crate::server) fn getpid() -> Pid {
+    pub(crate) fn getpid() -> Pid {
         Pid::from_raw(kernel(|k| k.pid())).expect("a process id")
     }
 
     /// Only a forked child asks.
-    pub(in crate::server) fn getppid() -> Option<Pid> {
+    pub(crate) fn getppid() -> Option<Pid> {
         Pid::from_raw(PID)
     }
 
-    pub(in crate::server) fn getrlimit(_resource: Resource) -> Rlimit {
+    pub(crate) fn getrlimit(_resource: Resource) -> Rlimit {
         let max = kernel(|k| k.descriptors_max);
         Rlimit { current: Some(max), maximum: Some(max) }
     }
 
-    pub(in crate::server) fn set_parent_process_death_signal(
-        _signal: Option<Signal>,
-    ) -> Result<(), Errno> {
+    pub(crate) fn set_parent_process_death_signal(_signal: Option<Signal>) -> Result<(), Errno> {
         Ok(())
     }
 
-    pub(in crate::server) fn pidfd_open(pid: Pid, _flags: PidfdFlags) -> Result<OwnedFd, Errno> {
+    pub(crate) fn pidfd_open(pid: Pid, _flags: PidfdFlags) -> Result<OwnedFd, Errno> {
         let pid = pid.as_raw_nonzero().get();
         Ok(OwnedFd::new(kernel(|k| k.open(File::Child(pid)))?))
     }
 
-    pub(in crate::server) fn setpgid(_pid: Option<Pid>, _group: Option<Pid>) -> Result<(), Errno> {
+    pub(crate) fn setpgid(_pid: Option<Pid>, _group: Option<Pid>) -> Result<(), Errno> {
         Ok(())
     }
 
     /// The only group is that of a child.
-    pub(in crate::server) fn kill_process_group(pid: Pid, _signal: Signal) -> Result<(), Errno> {
+    pub(crate) fn kill_process_group(pid: Pid, _signal: Signal) -> Result<(), Errno> {
         kernel(|k| k.kill_child(pid.as_raw_nonzero().get()))
     }
 
-    pub(in crate::server) struct WaitStatus(i32);
+    pub(crate) struct WaitStatus(i32);
 
     impl WaitStatus {
-        pub(in crate::server) fn as_raw(&self) -> i32 {
+        pub(crate) fn as_raw(&self) -> i32 {
             self.0
         }
     }
 
     /// Waits for a child that was killed, unless told not to; never for others.
-    pub(in crate::server) fn waitpid(
+    pub(crate) fn waitpid(
         pid: Option<Pid>,
         options: WaitOptions,
     ) -> Result<Option<(Pid, WaitStatus)>, Errno> {
@@ -68,69 +64,69 @@ pub(in crate::server) mod process {
     }
 }
 
-pub(in crate::server) mod env {
+pub(crate) mod env {
     use super::super::kernel::{kernel, processes::PROGRAM};
     use std::ffi::OsString;
     use std::path::PathBuf;
 
-    pub(in crate::server) use std::env::split_paths;
+    pub(crate) use std::env::split_paths;
 
-    pub(in crate::server) fn args_os() -> impl Iterator<Item = OsString> {
+    pub(crate) fn args_os() -> impl Iterator<Item = OsString> {
         kernel(|k| k.arguments.clone()).into_iter()
     }
 
-    pub(in crate::server) fn vars_os() -> impl Iterator<Item = (OsString, OsString)> {
+    pub(crate) fn vars_os() -> impl Iterator<Item = (OsString, OsString)> {
         let variables = kernel(|k| k.variables.clone());
         variables.into_iter().map(|(name, value)| (name.into(), value))
     }
 
-    pub(in crate::server) fn var_os(name: &str) -> Option<OsString> {
+    pub(crate) fn var_os(name: &str) -> Option<OsString> {
         kernel(|k| k.variables.get(name).cloned())
     }
 
-    pub(in crate::server) fn var(name: &str) -> Result<String, ()> {
+    pub(crate) fn var(name: &str) -> Result<String, ()> {
         var_os(name).and_then(|value| value.into_string().ok()).ok_or(())
     }
 
     /// The file that was executed, wherever it is now.
-    pub(in crate::server) fn current_exe() -> std::io::Result<PathBuf> {
+    pub(crate) fn current_exe() -> std::io::Result<PathBuf> {
         Ok(format!("{PROGRAM} (deleted)").into())
     }
 }
 
-pub(in crate::server) mod sd_notify {
+pub(crate) mod sd_notify {
     use super::super::kernel::kernel;
     use super::super::world::fd::RawFd;
     use std::io;
     use std::time::Duration;
 
-    pub(in crate::server) fn watchdog_enabled() -> Option<Duration> {
+    pub(crate) fn watchdog_enabled() -> Option<Duration> {
         kernel(|k| k.variables.contains_key("WATCHDOG_USEC")).then(|| Duration::from_secs(10))
     }
 
     /// Only the first image gets sockets.
-    pub(in crate::server) fn listen_fds() -> io::Result<std::ops::Range<RawFd>> {
+    pub(crate) fn listen_fds() -> io::Result<std::ops::Range<RawFd>> {
         let count = kernel(|k| k.variables.get("LISTEN_FDS").cloned());
         let count = count.and_then(|count| count.to_str()?.parse().ok()).unwrap_or(0);
         Ok(3..3 + count)
     }
 }
 
-pub(in crate::server) mod thread {
+pub(crate) mod thread {
     use super::super::kernel::kernel;
     use std::time::Duration;
 
-    pub(in crate::server) fn sleep(duration: Duration) {
+    pub(crate) fn sleep(duration: Duration) {
         kernel(|k| k.now_ns += duration.as_nanos() as u64);
     }
 }
 
-pub(in crate::server) mod time {
+pub(crate) mod time {
     use super::super::kernel::kernel;
-    pub(in crate::server) use rustix::time::{ClockId, Timespec};
+    pub(crate) use rustix::time::{ClockId, Timespec};
 
     /// The wall clock jumps all the time: it must decide nothing.
-    pub(in crate::server) fn clock_gettime(clock: ClockId) -> Timespec {
+    pub(crate) fn clock_gettime(clock: ClockId) -> Timespec {
         let now_ns = kernel(|k| match clock {
             ClockId::Realtime => k.random.next() >> 2,
             _ => k.now_ns,

@@ -2,7 +2,7 @@
 //! from docs/protocol.md, not from the engine. It shares only the vocabulary with the
 //! engine (`Acquire`, `Reply`, the names of the statistics).
 
-use poolcounterd::engine::statistics::{Counters, Times};
+use poolcounterd::engine::counts::statistics::{Counters, Times};
 use poolcounterd::engine::{ClientId, Time};
 use poolcounterd::protocol::{Acquire, Mode, Reply};
 use std::collections::{BTreeMap, HashSet};

@@ -182,7 +182,7 @@ fn conversation() -> Vec<u8> {
 /// The text of `STATS FULL` of a daemon that has worked for a while.
 fn stats_full() -> Work {
     let mut engine = queued(Mode::ForMe);
-    for (n, counter) in poolcounterd::engine::statistics::Counters::ALL.iter().enumerate() {
+    for (n, counter) in poolcounterd::engine::counts::statistics::Counters::ALL.iter().enumerate() {
         *(counter.get_mut)(&mut engine.counters) = 667_967 * (n as u64 + 1);
     }
     Box::new(move || {

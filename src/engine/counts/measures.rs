@@ -1,0 +1,268 @@
+//! Statistics that have more than one number: how long waits and holds took, by kind
+//! and outcome, and how often each command got each answer. Declared once, like
+//! [`crate::engine::counts::statistics`], and kept through a hot restart.
+
+use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
+use crate::protocol::{Mode, Reply};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measures {
+    /// How long waits and holds took.
+    pub locks: LockMeasures,
+    /// Answers by command.
+    pub replies: Replies,
+    /// The turns of the caller's loop.
+    pub turns: Turns,
+    /// Hot restarts.
+    pub restarts: Restarts,
+}
+
+/// How long waits and holds took, by kind and outcome: nanoseconds, on the scale
+/// [`LOCK_TIMES`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockMeasures([[Histogram; Outcome::ALL.len()]; 2]);
+
+impl LockMeasures {
+    /// Counts a hold or a wait of `ns` nanoseconds.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, mode: Mode, outcome: Outcome, ns: u64) {
+        self.0[mode as usize][outcome as usize].add(&LOCK_TIMES, ns);
+    }
+
+    /// Each kind and outcome that there can be: `DONE` is no answer to `ACQ4ME`.
+    pub fn iter(&self) -> impl Iterator<Item = (Mode, Outcome, &Histogram)> {
+        let of = |mode| {
+            let own = Outcome::ALL.iter().zip(&self.0[mode as usize]);
+            own.map(move |(&outcome, histogram)| (mode, outcome, histogram))
+        };
+        let all = of(Mode::ForMe).chain(of(Mode::ForAnyone));
+        all.filter(|&(mode, outcome, _)| (mode, outcome) != (Mode::ForMe, Outcome::Done))
+    }
+}
+
+/// As `(for anyone, outcome, histogram)`, so that an outcome added later moves no other.
+impl Serialize for LockMeasures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(
+            self.iter().map(|(mode, outcome, histogram)| {
+                (mode == Mode::ForAnyone, outcome.word(), histogram)
+            }),
+        )
+    }
+}
+
+impl<'de> Deserialize<'de> for LockMeasures {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut measures = LockMeasures::default();
+        let all = Vec::<(bool, String, Histogram)>::deserialize(deserializer)?;
+        for (for_anyone, word, histogram) in all {
+            if let Some(n) = Outcome::ALL.iter().position(|outcome| outcome.word() == word) {
+                measures.0[usize::from(for_anyone)][n] = histogram;
+            }
+        }
+        Ok(measures)
+    }
+}
+
+/// The turns of the loop, which the caller counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Turns {
+    /// How long they took, without waiting for events: nanoseconds, on the scale
+    /// [`TURN_TIMES`].
+    pub times: Histogram,
+    /// How many events they handled, on the scale [`TURN_EVENTS`].
+    pub events: Histogram,
+}
+
+impl Turns {
+    /// Counts a turn.
+    pub fn count(&mut self, took_ns: u64, events: usize) {
+        self.times.add(&TURN_TIMES, took_ns);
+        self.events.add(&TURN_EVENTS, events as u64);
+    }
+}
+
+/// Hot restarts since the daemon was started, which the caller counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Restarts {
+    /// Those that were done.
+    pub done: u64,
+    /// Those that were refused: the old image went on.
+    pub refused: u64,
+    /// For how long clients were not served, in nanoseconds, in all of them.
+    pub pause_ns: u64,
+    /// In the last one.
+    pub last_pause_ns: u64,
+}
+
+/// How a hold or a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The wait got the lock.
+    Locked,
+    /// Another client's work was enough for the wait.
+    Done,
+    /// The wait timed out.
+    Timeout,
+    /// The wait ended by `RELEASE` or disconnect.
+    Cancelled,
+    /// The hold ended by `RELEASE`.
+    Released,
+    /// The hold ended by disconnect.
+    Disconnected,
+    /// The lock was taken away.
+    Expired,
+}
+
+impl Outcome {
+    const ALL: [Outcome; 7] = [
+        Outcome::Locked,
+        Outcome::Done,
+        Outcome::Timeout,
+        Outcome::Cancelled,
+        Outcome::Released,
+        Outcome::Disconnected,
+        Outcome::Expired,
+    ];
+
+    /// As reports spell it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Locked => "locked",
+            Outcome::Done => "done",
+            Outcome::Timeout => "timeout",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Released => "released",
+            Outcome::Disconnected => "disconnected",
+            Outcome::Expired => "expired",
+        }
+    }
+
+    /// Whether a hold ended like this, not a wait.
+    pub fn is_of_hold(self) -> bool {
+        matches!(self, Outcome::Released | Outcome::Disconnected | Outcome::Expired)
+    }
+}
+
+/// A command, as answers are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// `ACQ4ME`.
+    ForMe,
+    /// `ACQ4ANY`.
+    ForAnyone,
+    /// `RELEASE`.
+    Release,
+    /// `STATS`.
+    Stats,
+    /// Anything else.
+    Other,
+}
+
+impl Asked {
+    const ALL: [Asked; 5] =
+        [Asked::ForMe, Asked::ForAnyone, Asked::Release, Asked::Stats, Asked::Other];
+
+    fn word(self) -> &'static str {
+        match self {
+            Asked::ForMe => "ACQ4ME",
+            Asked::ForAnyone => "ACQ4ANY",
+            Asked::Release => "RELEASE",
+            Asked::Stats => "STATS",
+            Asked::Other => "other",
+        }
+    }
+}
+
+impl From<Mode> for Asked {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::ForMe => Asked::ForMe,
+            Mode::ForAnyone => Asked::ForAnyone,
+        }
+    }
+}
+
+/// How often each command got each answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replies([[u64; ANSWERS]; Asked::ALL.len()]);
+
+/// Every reply, and the text of a statistic, which is the last one.
+const ANSWERS: usize = Reply::ALL.len() + 1;
+const TEXT: &str = "text";
+
+impl Replies {
+    /// Counts an answer; `None` is the text of a statistic.
+    #[inline(always)]
+    pub fn count(&mut self, asked: Asked, reply: Option<Reply>) {
+        let answer = reply.map_or(ANSWERS - 1, |reply| reply as usize);
+        self.0[asked as usize][answer] += 1;
+    }
+
+    /// Each command and answer that ever came together, and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        let rows = Asked::ALL.iter().zip(self.0);
+        let all = rows.flat_map(|(asked, row)| {
+            row.into_iter().enumerate().map(|(n, count)| (asked.word(), answer_name(n), count))
+        });
+        all.filter(|&(_, _, count)| count > 0)
+    }
+}
+
+/// A reply up to the code of an error: the text behind the code may change.
+fn answer_name(n: usize) -> &'static str {
+    let line = Reply::ALL.get(n).map(|reply| reply.as_bytes().trim_ascii_end());
+    let line = line.and_then(|line| std::str::from_utf8(line).ok()).unwrap_or(TEXT);
+    let code = line.match_indices(' ').nth(1).map(|(end, _)| &line[..end]);
+    code.unwrap_or(line)
+}
+
+/// As `(command, answer, count)`, so that an answer added later moves no other.
+impl Serialize for Replies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Replies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut replies = Replies::default();
+        for (asked, answer, count) in Vec::<(String, String, u64)>::deserialize(deserializer)? {
+            let row = Asked::ALL.iter().position(|other| other.word() == asked);
+            let column = (0..ANSWERS).find(|&n| answer_name(n) == answer);
+            if let (Some(row), Some(column)) = (row, column) {
+                replies.0[row][column] = count;
+            }
+        }
+        Ok(replies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reply_is_counted_apart() {
+        let mut replies = Replies::default();
+        for asked in Asked::ALL {
+            for &reply in Reply::ALL {
+                replies.count(asked, Some(reply));
+            }
+        }
+        replies.count(Asked::Stats, None);
+        replies.count(Asked::ForMe, Some(Reply::Locked));
+        let counted: Vec<_> = replies.iter().collect();
+        assert_eq!(counted.len(), 5 * Reply::ALL.len() + 1);
+        assert_eq!(counted[0], ("ACQ4ME", "LOCKED", 2));
+        assert!(counted.contains(&("STATS", "text", 1)));
+        assert!(counted.contains(&("RELEASE", "ERROR WRONG_STAT", 1)));
+        assert!(counted.contains(&("other", "ERROR LINE_TOO_LONG", 1)));
+    }
+}

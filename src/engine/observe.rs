@@ -1,0 +1,9 @@
+//! What observes single keys and addresses: the most frequent ones of a minute and of an
+//! hour, and slow holds and waits.
+//!
+//! Called by the engine's decisions; decides nothing, and forgets what is old.
+
+pub(in crate::engine) mod sampler;
+pub mod summary;
+pub mod watch;
+pub mod windows;

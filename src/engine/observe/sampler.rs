@@ -1,0 +1,60 @@
+//! Which requests are followed for `STATS TOP`: the first of each second, and of the
+//! others one in some.
+
+use crate::engine::time::Time;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// This many requests in each second are all followed. Each costs some 1,000 instructions
+/// (`make bench-instructions`).
+const ALL_PER_SECOND: u32 = 2_500;
+
+/// Of the other requests, one in this many is followed, and counts as so many.
+pub(in crate::engine) const ONE_IN: u8 = 64;
+
+/// Chooses the requests. The gaps between those that stand for many are random, so that
+/// no rhythm of the clients escapes.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct Sampler {
+    second_ends: Time,
+    /// How many more requests of this second are all followed.
+    all_left: u32,
+    /// How many other requests to count until one is followed, that one included.
+    gap: u32,
+    /// The state of the random gaps; never 0.
+    seed: u64,
+}
+
+impl Sampler {
+    pub(in crate::engine) fn new(seed: u64) -> Self {
+        Sampler { second_ends: Time::default(), all_left: 0, gap: 1, seed: seed.max(1) }
+    }
+
+    /// As how many requests the next one counts: 0 if it is not followed.
+    #[inline(always)]
+    pub(in crate::engine) fn next(&mut self, now: Time) -> u8 {
+        if now >= self.second_ends {
+            (self.second_ends, self.all_left) = (now.plus_ns(SECOND_NS), ALL_PER_SECOND);
+        }
+        if self.all_left > 0 {
+            self.all_left -= 1;
+            return 1;
+        }
+        self.gap -= 1;
+        if self.gap == 0 {
+            self.begin_gap();
+            return ONE_IN;
+        }
+        0
+    }
+
+    /// Draws a gap from 1 to `2 * ONE_IN - 1`: on average, `ONE_IN`.
+    #[cold]
+    fn begin_gap(&mut self) {
+        // xorshift64 (G. Marsaglia, "Xorshift RNGs", 2003).
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.gap = 1 + (self.seed % (2 * u64::from(ONE_IN) - 1)) as u32;
+    }
+}

@@ -1,0 +1,260 @@
+//! What is observed of single keys and clients, beside the statistics: which were asked
+//! for most, and which holds and waits took long. Nothing here decides anything.
+
+use crate::engine::client::ClientId;
+use crate::engine::counts::measures::Outcome;
+use crate::engine::lock::Lock;
+use crate::engine::observe::sampler::Sampler;
+use crate::engine::observe::summary::{Columns, NAME_BYTES_MAX};
+use crate::engine::observe::windows::{Counted, WindowState, Windows};
+use crate::engine::pool::{Pool, hash_aside};
+use crate::engine::time::Time;
+use crate::protocol::{Mode, Reply, Span, Subject};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// How many slow holds and waits are remembered.
+pub const SLOW_MAX: usize = 128;
+
+/// Everything that is observed.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    pub(in crate::engine) sampler: Sampler,
+    /// When a request was last left out, or the hold or wait of such a request last ended.
+    pub(in crate::engine) left_out: Time,
+    /// The one of the pools: a key has the same hash here.
+    hasher: RandomState,
+    keys: Windows,
+    /// By address: the caller knows whose [`Sample`] it is.
+    clients: Windows,
+    pub(in crate::engine) samples: Vec<Sample>,
+    /// Holds and waits that take longer are slow; in nanoseconds.
+    pub(in crate::engine) slow_ns: u64,
+    /// Slow ones that the caller has not been told of.
+    slow: VecDeque<Slow>,
+    /// The newest last.
+    slow_log: VecDeque<SlowEntry>,
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WatchState {
+    #[serde(rename = "left_out_ns")]
+    left_out: Time,
+    keys: [WindowState; 2],
+    clients: [WindowState; 2],
+    slow_log: VecDeque<SlowEntry>,
+}
+
+/// What a client did, to be counted for its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Who.
+    pub client: ClientId,
+    columns: Columns,
+}
+
+/// A hold or a wait that took long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slow {
+    /// When it ended.
+    #[serde(rename = "at_ns")]
+    pub at: Time,
+    /// Whose it was.
+    pub client: ClientId,
+    /// The start of its key, one byte more than reports show.
+    #[serde(with = "serde_bytes")]
+    pub key: Vec<u8>,
+    /// Whether it was for anyone.
+    pub for_anyone: bool,
+    /// How it ended, which tells holds from waits.
+    pub outcome: Outcome,
+    /// How long it took, in nanoseconds.
+    pub took_ns: u64,
+}
+
+/// A slow hold or wait, with what the caller knows of its client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowEntry {
+    /// What the engine knows.
+    pub slow: Slow,
+    /// The client's address.
+    pub peer: String,
+}
+
+/// For the caller.
+impl Watch {
+    /// What was asked for most in the last minute or hour.
+    pub fn top(&mut self, span: Span, subject: Subject, now: Time) -> Counted {
+        let windows = match subject {
+            Subject::Keys => &mut self.keys,
+            Subject::Clients => &mut self.clients,
+        };
+        windows.roll(now, self.left_out);
+        windows.shown(span, now, self.left_out)
+    }
+
+    /// Removes and returns something that a client has done, for [`Watch::note_sample`].
+    pub fn take_sample(&mut self) -> Option<Sample> {
+        self.samples.pop()
+    }
+
+    /// Counts what a client did for its address.
+    pub fn note_sample(&mut self, sample: &Sample, address: &[u8], now: Time) {
+        self.clients.roll(now, self.left_out);
+        self.clients.add(address, hash_aside(&self.hasher, address), &sample.columns);
+    }
+
+    /// Holds and waits that take longer than this many nanoseconds are slow.
+    pub fn set_slow(&mut self, slow_ns: Option<u64>) {
+        self.slow_ns = slow_ns.unwrap_or(u64::MAX);
+    }
+
+    /// From how many nanoseconds on a hold or a wait is slow, if any is.
+    pub fn slow_ns(&self) -> Option<u64> {
+        Some(self.slow_ns).filter(|&ns| ns < u64::MAX)
+    }
+
+    /// The next slow hold or wait that the caller has not been told of.
+    pub fn take_slow(&mut self) -> Option<Slow> {
+        self.slow.pop_front()
+    }
+
+    /// Remembers a slow hold or wait.
+    pub fn log_slow(&mut self, slow: Slow, peer: String) {
+        push_bounded(&mut self.slow_log, SlowEntry { slow, peer });
+    }
+
+    /// The last slow holds and waits, the newest first.
+    pub fn slow_log(&self) -> impl ExactSizeIterator<Item = &SlowEntry> {
+        self.slow_log.iter().rev()
+    }
+}
+
+/// For the engine.
+impl Watch {
+    pub(in crate::engine) fn new(hasher: RandomState, now: Time) -> Self {
+        Watch {
+            sampler: Sampler::new(hasher.build_hasher().finish()),
+            left_out: Time::default(),
+            hasher,
+            keys: Windows::new(now),
+            clients: Windows::new(now),
+            samples: Vec::new(),
+            slow_ns: u64::MAX,
+            slow: VecDeque::new(),
+            slow_log: VecDeque::new(),
+        }
+    }
+
+    /// What a hot restart carries over. The caller has taken all samples.
+    pub(in crate::engine) fn state(&self) -> WatchState {
+        WatchState {
+            left_out: self.left_out,
+            keys: self.keys.state(),
+            clients: self.clients.state(),
+            slow_log: self.slow_log.clone(),
+        }
+    }
+
+    pub(in crate::engine) fn resume(state: WatchState, hasher: RandomState, now: Time) -> Self {
+        let WatchState { left_out, keys, clients, slow_log } = state;
+        let [keys, clients] =
+            [keys, clients].map(|state| Windows::resume(state, |name| hash_aside(&hasher, name)));
+        Watch { left_out, keys, clients, slow_log, ..Watch::new(hasher, now) }
+    }
+
+    /// A request that counts as so many was decided, for a key that has this hash; no answer
+    /// means that it waits.
+    pub(in crate::engine) fn note_request(
+        &mut self,
+        (client, requests): (ClientId, u8),
+        key: (&[u8], u64),
+        answer: Option<Reply>,
+        now: Time,
+    ) {
+        let requests = requests.into();
+        let mut columns = Columns { requests, ..Columns::default() };
+        match answer {
+            Some(Reply::Locked) => columns.acquired = requests,
+            Some(Reply::QueueFull) => columns.refused = requests,
+            Some(Reply::Timeout) => columns.timed_out = requests,
+            _ => {}
+        }
+        self.note(Sample { client, columns }, key, now);
+    }
+
+    /// A hold or a wait has ended: that of a followed request, or a slow one.
+    pub(in crate::engine) fn note_end(
+        &mut self,
+        lock: &Lock,
+        pool: &Pool,
+        (outcome, ns): (Outcome, u64),
+        now: Time,
+    ) {
+        let Lock { client, mode, requests, .. } = *lock;
+        if ns > self.slow_ns {
+            let key = pool.key();
+            let key = key[..key.len().min(NAME_BYTES_MAX + 1)].to_vec();
+            let for_anyone = mode == Mode::ForAnyone;
+            push_bounded(
+                &mut self.slow,
+                Slow { at: now, client, key, for_anyone, outcome, took_ns: ns },
+            );
+        }
+        if requests > 0 {
+            let columns = columns_of_end(outcome, requests.into(), ns);
+            self.note(Sample { client, columns }, (pool.key(), pool.hash()), now);
+        }
+    }
+
+    fn note(&mut self, sample: Sample, (key, hash): (&[u8], u64), now: Time) {
+        self.keys.roll(now, self.left_out);
+        match short_name(key) {
+            Cow::Borrowed(key) => self.keys.add(key, hash, &sample.columns),
+            Cow::Owned(name) => {
+                self.keys.add(&name, hash_aside(&self.hasher, &name), &sample.columns);
+            }
+        }
+        self.samples.push(sample);
+    }
+}
+
+fn push_bounded<T>(queue: &mut VecDeque<T>, newest: T) {
+    while queue.len() >= SLOW_MAX {
+        queue.pop_front();
+    }
+    queue.push_back(newest);
+}
+
+/// The name under which a key is counted. Names are bounded, so that memory is.
+fn short_name(key: &[u8]) -> Cow<'_, [u8]> {
+    if key.len() <= NAME_BYTES_MAX {
+        return Cow::Borrowed(key);
+    }
+    // FNV-1a: a client that makes two keys collide only sees them counted as one.
+    let mix = |digest: u64, byte: &u8| (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    let digest = key.iter().fold(0xcbf2_9ce4_8422_2325, mix);
+    Cow::Owned([&key[..NAME_BYTES_MAX], &digest.to_be_bytes()].concat())
+}
+
+/// What an end adds to the columns, for so many requests.
+fn columns_of_end(outcome: Outcome, requests: u64, ns: u64) -> Columns {
+    let time_ns = ns.saturating_mul(requests);
+    let mut columns = Columns::default();
+    match outcome {
+        Outcome::Locked => columns.acquired = requests,
+        Outcome::Done => columns.done = requests,
+        Outcome::Timeout => columns.timed_out = requests,
+        Outcome::Cancelled | Outcome::Released | Outcome::Disconnected | Outcome::Expired => {}
+    }
+    if outcome.is_of_hold() {
+        columns.held_ns = time_ns;
+    } else {
+        columns.waited_ns = time_ns;
+    }
+    columns
+}

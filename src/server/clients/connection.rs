@@ -1,0 +1,201 @@
+//! One client's connection: its stream, its unfinished line, its stage of life.
+
+use crate::engine::ClientId;
+use crate::protocol::lines::Lines;
+use crate::server::clients::stream::Stream;
+use crate::server::kernel::socket::Socket;
+use crate::server::kernel::world::fd::{AsRawFd, RawFd};
+use crate::server::listening::addresses::{address_of, peer_of};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+
+/// A connection's stage of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It is served.
+    Open,
+    /// Its input has ended and it holds no locks; answers to earlier requests are
+    /// still sent.
+    Finishing,
+    /// It will be closed at the end of the turn.
+    Closing,
+}
+
+/// A client, TCP or Unix. An idle one owns no memory beyond this struct: buffers for
+/// pending input and output are freed once they are empty.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    pub(crate) lines: Lines,
+    pub(crate) life: Life,
+    /// The peer has closed, reset or sent urgent data: a short read does not mean that
+    /// the socket is drained.
+    pub(crate) reads_to_end: bool,
+    /// Is in the list of clients that may have more to read or handle.
+    pub(crate) is_unread: bool,
+    /// Is in the list of clients to flush.
+    pub(crate) is_owed: bool,
+    /// Is watched for writable events, because output has blocked before.
+    pub(crate) watches_writable: bool,
+    /// Its next line is being answered, which takes turns of the loop.
+    pub(crate) is_parked: bool,
+    /// An answer could not be sent, so no more are. What it sent before is still
+    /// handled.
+    pub(crate) is_deaf: bool,
+    /// Its address, once it was needed.
+    origin: Origin,
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    NotAsked,
+    /// It has left already, or has none.
+    Unknown,
+    /// Smaller than a `SocketAddr`.
+    Tcp(IpAddr, u16),
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConnectionState {
+    /// Its slot, also that of its engine client.
+    pub slot: u32,
+    /// The serial number of its engine client.
+    pub serial: u32,
+    /// Its descriptor.
+    pub fd: RawFd,
+    /// The received part of an incomplete line.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unfinished_line: Vec<u8>,
+    /// It is in the middle of a line that is too long.
+    #[serde(skip_serializing_if = "is_false")]
+    pub skipping: bool,
+    /// Input received but not handled yet; it comes before new input.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unhandled: Vec<u8>,
+    /// Output that the kernel has not taken yet.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unsent: Vec<u8>,
+    /// Its input has ended.
+    #[serde(skip_serializing_if = "is_false")]
+    pub finishing: bool,
+    /// It may have more to read; no event will report it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unread: bool,
+    /// It came by a Unix socket.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unix: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl ConnectionState {
+    /// Its engine client.
+    pub fn client(&self) -> ClientId {
+        ClientId { slot: self.slot, serial: self.serial }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Connection {
+            stream: Stream::new(socket),
+            lines: Lines::default(),
+            life: Life::Open,
+            reads_to_end: false,
+            is_unread: false,
+            is_owed: false,
+            watches_writable: false,
+            is_parked: false,
+            is_deaf: false,
+            origin: Origin::NotAsked,
+        }
+    }
+
+    /// Whether it came by a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.stream.is_unix()
+    }
+
+    /// Asks for its address, unless that is known: it costs a system call, and the
+    /// kernel forgets it when the connection breaks.
+    pub(crate) fn note_origin(&mut self) {
+        if let Origin::NotAsked = self.origin {
+            self.origin = match address_of(self.stream.socket()) {
+                Ok(Some(address)) => Origin::Tcp(address.ip(), address.port()),
+                Ok(None) | Err(_) => Origin::Unknown,
+            };
+        }
+    }
+
+    /// The address of its host, if that was asked for and is known.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        match self.origin {
+            Origin::Tcp(ip, _) => Some(ip),
+            Origin::NotAsked | Origin::Unknown => None,
+        }
+    }
+
+    /// Replaces `address` by that of its host, without the port.
+    pub(crate) fn write_address(&mut self, address: &mut String) {
+        self.note_origin();
+        address.clear();
+        match self.origin {
+            // A String takes everything.
+            Origin::Tcp(ip, _) => drop(write!(address, "{ip}")),
+            _ if self.is_unix() => address.push_str("unix"),
+            Origin::NotAsked | Origin::Unknown => address.push_str("unknown"),
+        }
+    }
+
+    /// Its address, as logs show it.
+    pub(crate) fn peer(&self) -> String {
+        match self.origin {
+            Origin::Tcp(ip, port) => SocketAddr::new(ip, port).to_string(),
+            _ => peer_of(self.stream.socket()),
+        }
+    }
+
+    /// What a hot restart carries over of this connection, which has the id `client`.
+    pub(crate) fn state(&self, client: ClientId) -> ConnectionState {
+        ConnectionState {
+            slot: client.slot,
+            serial: client.serial,
+            fd: self.stream.socket().as_raw_fd(),
+            unfinished_line: self.lines.unfinished().to_vec(),
+            skipping: self.lines.is_skipping(),
+            unhandled: self.lines.unhandled().to_vec(),
+            unsent: self.stream.unsent().to_vec(),
+            finishing: self.life == Life::Finishing,
+            // What is parked is handled again.
+            unread: self.is_unread || self.is_parked,
+            unix: self.is_unix(),
+        }
+    }
+
+    /// Continues the connection of `state`.
+    pub(crate) fn resume(socket: Socket, state: ConnectionState) -> Self {
+        let mut lines = Lines::resume(state.unfinished_line, state.skipping);
+        lines.put_back(&state.unhandled);
+        Connection {
+            stream: Stream::resume(socket, state.unsent),
+            lines,
+            life: if state.finishing { Life::Finishing } else { Life::Open },
+            // The event for its end may have come before the restart.
+            reads_to_end: state.unread,
+            is_unread: state.unread,
+            // When blocked output has room, the old image's epoll instance says so.
+            is_owed: false,
+            // The next block registers it again, which epoll permits.
+            watches_writable: false,
+            is_parked: false,
+            is_deaf: false,
+            origin: Origin::NotAsked,
+        }
+    }
+}

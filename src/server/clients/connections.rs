@@ -1,0 +1,380 @@
+//! The clients' connections: which are ready to read, are owed output, or have
+//! gone. Knows sockets, not the protocol.
+
+use crate::engine::counts::statistics::Counters;
+use crate::engine::{ClientId, Spare};
+use crate::server::clients::admission::Admission;
+use crate::server::clients::connection::{Connection, ConnectionState, Life};
+use crate::server::clients::input::{Input, SHARE_BYTES};
+use crate::server::clients::stream::Flushed;
+use crate::server::kernel::slots::Slots;
+use crate::server::kernel::socket::Socket;
+use crate::server::kernel::tokens::Source;
+use crate::server::kernel::world::fd::AsRawFd;
+use crate::server::kernel::world::io::Errno;
+use crate::server::kernel::world::mio::event::Event;
+use crate::server::kernel::world::mio::unix::SourceFd;
+use crate::server::kernel::world::mio::{Interest, Registry};
+use crate::server::options::Options;
+use crate::server::telling::logging::limited;
+use log::debug;
+use std::borrow::Cow;
+use std::io;
+
+/// Includes priority events: urgent data makes a read short although more can be
+/// read (tcp(7)).
+const READABLE: Interest = Interest::READABLE.add(Interest::PRIORITY);
+
+/// All clients, by slot.
+pub(crate) struct Clients {
+    pub(crate) slots: Slots<Connection>,
+    admission: Admission,
+    /// Clients to receive from in this turn, and how many have had their share.
+    ready: Vec<ClientId>,
+    ready_done: usize,
+    /// Clients that may have more to read or handle in the next turn; no event will
+    /// report them.
+    unread: Vec<ClientId>,
+    /// Clients to flush in this turn, and how many were flushed.
+    owed: Vec<ClientId>,
+    owed_done: usize,
+    /// Connections to close at the end of the turn.
+    closing: Vec<ClientId>,
+}
+
+/// Whether a client remains after a flush or a scheduled close.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stays,
+    /// Its connection is lost: the engine must release all that it holds.
+    Gone,
+}
+
+impl Clients {
+    /// Starts without clients; `options` say which may connect.
+    pub(crate) fn new(options: &Options) -> Self {
+        Clients {
+            slots: Slots::new(Source::Client, READABLE),
+            admission: Admission::new(options),
+            ready: Vec::new(),
+            ready_done: 0,
+            unread: Vec::new(),
+            owed: Vec::new(),
+            owed_done: 0,
+            closing: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The connections and their ids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, &Connection)> {
+        self.slots.iter()
+    }
+
+    /// Serves a new connection, or closes it if it is not admitted.
+    pub(crate) fn admit(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
+        if !self.admission.admits(&socket, self.len(), counters) {
+            return;
+        }
+        match self.slots.insert(socket, registry, Connection::new) {
+            Ok((client, connection)) => {
+                debug!("#{} connected: {}", client.serial, connection.peer());
+                counters.accepted_connections += 1;
+                self.admission.note_opened(connection);
+            }
+            Err(e) => {
+                counters.connect_errors += 1;
+                limited!(error, "a connection could not be watched and is closed: {e}");
+            }
+        }
+    }
+
+    /// The connection of `client`, unless it is closing or the slot has a new owner.
+    fn get_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
+        self.slots.get_mut(client).filter(|connection| connection.life != Life::Closing)
+    }
+
+    /// The connection of `client`, until its input ends.
+    pub(crate) fn open_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
+        self.get_mut(client).filter(|connection| connection.life == Life::Open)
+    }
+
+    /// The address of `client`, as logs show it. `None` if it has gone.
+    pub(crate) fn peer_name(&self, client: ClientId) -> Option<String> {
+        self.slots.get(client).map(Connection::peer)
+    }
+
+    /// Notes an event that epoll reported for `slot`.
+    pub(crate) fn note_event(&mut self, slot: usize, event: &Event) {
+        let Some((client, connection)) = self.slots.at(slot) else {
+            return;
+        };
+        connection.reads_to_end |=
+            event.is_read_closed() || event.is_error() || event.is_priority();
+        let has_output = !connection.stream.unsent().is_empty();
+        // An unread client gets its share of this turn anyway.
+        let is_ready = event.is_readable() || connection.reads_to_end;
+        if is_ready && !std::mem::replace(&mut connection.is_unread, true) {
+            self.ready.push(client);
+        }
+        if event.is_writable() && has_output {
+            self.note_owed(client);
+        }
+    }
+
+    /// Whether the next turn should start at once.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Begins a turn: clients with more than a share in the last one are ready without
+    /// an event. To be called before the events are walked.
+    pub(crate) fn begin_turn(&mut self) {
+        self.ready.clear();
+        self.ready_done = 0;
+        std::mem::swap(&mut self.ready, &mut self.unread);
+    }
+
+    /// Receives a share from each client that is ready, until `input` is full.
+    /// Returns false when nothing is left to receive in this turn.
+    pub(crate) fn receive(&mut self, input: &mut Input) -> bool {
+        while let Some(&client) = self.ready.get(self.ready_done) {
+            if input.is_full() {
+                return true;
+            }
+            self.ready_done += 1;
+            if let Some(connection) = self.open_mut(client) {
+                if connection.is_parked {
+                    // When it goes on, it reads without an event.
+                    connection.is_unread = false;
+                    continue;
+                }
+                if connection.lines.unhandled().is_empty() {
+                    input.receive(client, &connection.stream);
+                } else {
+                    input.note_kept(client);
+                }
+            }
+        }
+        false
+    }
+
+    /// Marks `client` unread if more may follow the `received` bytes. A read shorter
+    /// than a share has drained the socket, and the next byte makes a new event
+    /// (epoll(7)); but data and the end of input may have shared one event, and on a Unix
+    /// socket a message with descriptors makes a read short (unix(7)).
+    pub(crate) fn note_received(&mut self, client: ClientId, received: usize) {
+        let Some(connection) = self.open_mut(client) else {
+            return;
+        };
+        connection.is_unread = false;
+        if received == SHARE_BYTES || connection.reads_to_end || connection.is_unix() {
+            self.note_unread(client);
+        }
+    }
+
+    /// Notes that the socket of `client` is drained.
+    pub(crate) fn note_drained(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            connection.is_unread = false;
+            connection.reads_to_end = false;
+        }
+    }
+
+    /// Notes that `client` may have more to read or handle: it gets its next share in
+    /// the next turn.
+    pub(crate) fn note_unread(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            if !std::mem::replace(&mut connection.is_unread, true) {
+                self.unread.push(client);
+            }
+        }
+    }
+
+    /// Whether `client` is owed so much that sending it at once pays, and the kernel may
+    /// take it.
+    pub(crate) fn has_much_to_send(&mut self, client: ClientId) -> bool {
+        self.open_mut(client).is_some_and(|connection| {
+            !connection.watches_writable && connection.stream.unsent().len() > SHARE_BYTES
+        })
+    }
+
+    /// Appends to the output that `client` gets at the end of the turn. Returns false
+    /// if that exceeds its bound and must be flushed at once.
+    #[must_use]
+    pub(crate) fn owe(&mut self, client: ClientId, bytes: Cow<'static, [u8]>) -> bool {
+        let Some(connection) = self.open_mut(client).filter(|connection| !connection.is_deaf)
+        else {
+            return true;
+        };
+        connection.stream.push(bytes);
+        let fits = !connection.stream.exceeds_bound();
+        self.note_owed(client);
+        fits
+    }
+
+    fn note_owed(&mut self, client: ClientId) {
+        if let Some(connection) = self.get_mut(client) {
+            if !std::mem::replace(&mut connection.is_owed, true) {
+                self.owed.push(client);
+            }
+        }
+    }
+
+    /// The next client to flush in this turn. The list may grow meanwhile: when a
+    /// client is lost, its locks may pass to waiters, which are then owed an answer.
+    pub(crate) fn next_owed(&mut self) -> Option<ClientId> {
+        let next = self.owed.get(self.owed_done).copied();
+        self.owed_done += 1;
+        if next.is_none() {
+            self.owed.clear();
+            self.owed_done = 0;
+        }
+        next
+    }
+
+    /// Sends what `client` is owed. Counts failed sends.
+    pub(crate) fn flush(
+        &mut self,
+        client: ClientId,
+        registry: &Registry,
+        counters: &mut Counters,
+    ) -> Fate {
+        let Some(connection) = self.get_mut(client) else {
+            return Fate::Stays;
+        };
+        connection.is_owed = false;
+        let finishing = connection.life == Life::Finishing;
+        let failure = match connection.stream.flush() {
+            Flushed::All if finishing => return self.schedule_close(client),
+            Flushed::All => return Fate::Stays,
+            Flushed::Blocked if connection.stream.exceeds_bound() => {
+                let peer = connection.peer();
+                counters.unread_connections += 1;
+                limited!(warn, "{peer} does not read its answers and is disconnected");
+                None
+            }
+            Flushed::Blocked => match self.watch_writable(client, registry) {
+                Ok(()) => return Fate::Stays,
+                Err(e) => {
+                    let serial = client.serial;
+                    limited!(error, "#{serial} can't be watched any more and is closed: {e}");
+                    None
+                }
+            },
+            Flushed::Failed(e) => {
+                debug!("#{} sending failed: {e}", client.serial);
+                Some(e)
+            }
+        };
+        counters.failed_sends += 1;
+        match failure {
+            // The next reads return what it sent before, then its end.
+            Some(Errno::PIPE | Errno::CONNRESET) if !finishing => {
+                self.note_deaf(client);
+                Fate::Stays
+            }
+            // It may still be connected, waiting for an answer that is lost.
+            _ => self.schedule_close(client),
+        }
+    }
+
+    /// Nothing is sent to `client` any more; the rest of its input is handled.
+    fn note_deaf(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            connection.is_deaf = true;
+            self.note_unread(client);
+        }
+    }
+
+    /// Writable interest is never withdrawn: it fires only after output has
+    /// blocked.
+    fn watch_writable(&mut self, client: ClientId, registry: &Registry) -> io::Result<()> {
+        let Some(connection) = self.get_mut(client) else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut connection.watches_writable, true) {
+            return Ok(());
+        }
+        let fd = connection.stream.socket().as_raw_fd();
+        let token = Source::Client(client.slot as usize).into();
+        registry.reregister(&mut SourceFd(&fd), token, READABLE.add(Interest::WRITABLE))
+    }
+
+    /// Closes the connection of `client`, whose input has ended, once its output is
+    /// sent.
+    pub(crate) fn close_after_output(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            connection.life = Life::Finishing;
+            if connection.stream.unsent().is_empty() {
+                let _ = self.schedule_close(client);
+            }
+        }
+    }
+
+    /// Closes the connection of `client` at the end of the turn.
+    pub(crate) fn schedule_close(&mut self, client: ClientId) -> Fate {
+        let Some(connection) = self.get_mut(client) else {
+            return Fate::Stays;
+        };
+        connection.life = Life::Closing;
+        self.closing.push(client);
+        Fate::Gone
+    }
+
+    /// Closes the connections scheduled for it; returns false if there are none. Runs
+    /// last in a turn, so that no event or list of this turn can refer to a newer
+    /// client in the same slot.
+    pub(crate) fn close_scheduled(&mut self) -> bool {
+        let any = !self.closing.is_empty();
+        for client in self.closing.drain(..) {
+            if let Some(connection) = self.slots.remove(client) {
+                self.admission.note_closed(&connection);
+            }
+        }
+        any
+    }
+
+    /// What [`Clients::shrink`] would free.
+    pub(crate) fn spare(&self) -> Spare {
+        self.slots.spare()
+    }
+
+    /// Frees memory after many clients have left.
+    pub(crate) fn shrink(&mut self) {
+        self.slots.shrink();
+        self.admission.shrink();
+        for list in [&mut self.ready, &mut self.unread, &mut self.owed, &mut self.closing] {
+            list.shrink_to_fit();
+        }
+    }
+
+    /// The serial number of the newest client.
+    pub(crate) fn last_serial(&self) -> u32 {
+        self.slots.last_serial()
+    }
+
+    /// What a hot restart carries over.
+    pub(crate) fn states(&self) -> impl Iterator<Item = ConnectionState> {
+        self.slots.iter().map(|(client, connection)| connection.state(client))
+    }
+
+    /// Continues with the old image's connections, each with its slot.
+    pub(crate) fn resume(
+        mut connections: Vec<(ClientId, Connection)>,
+        last_serial: u32,
+        options: &Options,
+    ) -> Self {
+        let mut clients = Clients::new(options);
+        for (client, connection) in &mut connections {
+            clients.unread.extend(connection.is_unread.then_some(*client));
+            clients.admission.note_opened(connection);
+        }
+        clients.slots.resume(connections, last_serial);
+        clients
+    }
+}

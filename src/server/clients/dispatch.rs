@@ -1,0 +1,278 @@
+//! Handles lines: parses each, lets the engine decide, answers the clients concerned.
+
+use crate::engine::counts::measures::Asked;
+use crate::engine::{ClientId, Time};
+use crate::protocol::lines::Line;
+use crate::protocol::{Command, Query, Reply};
+use crate::reports::{Answer, stats};
+use crate::server::clients::connections::{Clients, Fate};
+use crate::server::clients::input::{Input, Received, SHARE_BYTES};
+use crate::server::kernel::world::Engine;
+use crate::server::kernel::world::io::Errno;
+use crate::server::kernel::world::mio::Registry;
+use crate::server::reporting::asking::{Ask, Asker};
+use crate::server::reporting::queue::Reporting;
+use crate::server::telling::logging::limited;
+use log::debug;
+use std::borrow::Cow;
+
+/// How much work a client gets in a turn, as bytes received plus bytes answered:
+/// work grows with both. A share of short requests fits.
+const WORK_BYTES: usize = 2 * SHARE_BYTES;
+
+/// What a line with a one-line answer costs beyond its length.
+const ANSWER_BYTES: usize = 16;
+
+/// Log lines truncate keys to this length.
+const LOGGED_KEY_BYTES: usize = 128;
+
+/// The engine and the clients that it answers, for the duration of a turn.
+pub(crate) struct Dispatch<'a> {
+    pub(crate) clients: &'a mut Clients,
+    pub(crate) engine: &'a mut Engine,
+    pub(crate) reporting: &'a mut Reporting,
+    pub(crate) registry: &'a Registry,
+    /// When the turn's input was received. That is after it was sent, so no wait
+    /// ends early.
+    pub(crate) now: Time,
+}
+
+impl Dispatch<'_> {
+    /// Handles everything in `input` and clears it.
+    pub(crate) fn handle(&mut self, input: &mut Input) {
+        for (client, received) in input.iter() {
+            self.handle_received(client, received);
+        }
+        input.clear();
+    }
+
+    fn handle_received(&mut self, client: ClientId, received: Received) {
+        match received {
+            Received::Bytes([]) => self.handle_end_of_input(client),
+            Received::Bytes(bytes) => {
+                self.clients.note_received(client, bytes.len());
+                self.handle_lines(client, bytes);
+            }
+            Received::Kept => {
+                let Some(connection) = self.clients.open_mut(client) else {
+                    return;
+                };
+                let kept = connection.lines.take_unhandled();
+                // More may follow in the socket.
+                self.clients.note_received(client, SHARE_BYTES);
+                self.handle_lines(client, &kept);
+            }
+            Received::Failed(Errno::AGAIN) => self.clients.note_drained(client),
+            Received::Failed(e) => {
+                debug!("#{} lost: {e}", client.serial);
+                self.handle_lost_connection(client);
+            }
+        }
+    }
+
+    /// Handles the lines of `input` up to the client's share of the turn. The rest
+    /// waits for the next turn.
+    fn handle_lines(&mut self, client: ClientId, input: &[u8]) {
+        self.handle_share(client, input);
+        // If a crowd asks for much, its answers must not all be in memory at once.
+        if self.clients.has_much_to_send(client) {
+            self.flush(client);
+            self.deliver_answers();
+        }
+    }
+
+    fn handle_share(&mut self, client: ClientId, mut input: &[u8]) {
+        let mut work_left = WORK_BYTES;
+        loop {
+            if work_left == 0 && !input.is_empty() {
+                return self.put_back(client, input);
+            }
+            match self.handle_next_line(client, &mut input) {
+                Some(work) => work_left = work_left.saturating_sub(work),
+                None => return,
+            }
+        }
+    }
+
+    fn put_back(&mut self, client: ClientId, rest: &[u8]) {
+        if let Some(connection) = self.clients.open_mut(client) {
+            connection.lines.put_back(rest);
+            self.clients.note_unread(client);
+        }
+    }
+
+    /// Handles the next line of `input` and returns its cost; `None` if there is no
+    /// complete line, or the client has gone.
+    fn handle_next_line(&mut self, client: ClientId, input: &mut &[u8]) -> Option<usize> {
+        let connection = self.clients.open_mut(client)?;
+        let before = input.len();
+        let is_deaf = connection.is_deaf;
+        let mut answer_bytes = ANSWER_BYTES;
+        let reply = match connection.lines.next_line(input)? {
+            Line::TooLong => Some((Asked::Other, Reply::LineTooLong)),
+            Line::Complete(line) => {
+                debug!("#{} > {}", client.serial, line.escape_ascii());
+                match Command::parse(line) {
+                    Command::Acquire(request) => {
+                        self.engine.acquire(client, &request, self.now);
+                        None
+                    }
+                    Command::Release => {
+                        self.engine.release(client, self.now);
+                        None
+                    }
+                    Command::Stats(query) => match stats(&query, self.engine, self.now) {
+                        Answer::Text(text) => {
+                            answer_bytes = text.len();
+                            self.owe_text(client, text);
+                            None
+                        }
+                        Answer::Report if is_deaf => None,
+                        Answer::Report => {
+                            let line = line.to_vec();
+                            self.ask(client, query, line, std::mem::take(input));
+                            return None;
+                        }
+                        Answer::Unknown => Some((Asked::Stats, Reply::WrongStat)),
+                    },
+                    Command::Unknown => Some((Asked::Other, Reply::BadCommand)),
+                }
+            }
+        };
+        if let Some((asked, reply)) = reply {
+            self.engine.measures.replies.count(asked, Some(reply));
+            self.reply(client, reply);
+        }
+        self.deliver_answers();
+        Some(before - input.len() + answer_bytes)
+    }
+
+    /// Asks for a report. The line, and what follows it, waits until that is answered:
+    /// answers come in the order of the lines.
+    fn ask(&mut self, client: ClientId, query: Query, mut line: Vec<u8>, rest: &[u8]) {
+        // One that ends with a return had another one before its line feed.
+        let end: &[u8] = if line.ends_with(b"\r") { b"\r\n" } else { b"\n" };
+        line.extend_from_slice(end);
+        line.extend_from_slice(rest);
+        self.clients.park(client, &line);
+        self.reporting.ask(Asker::Client(client), Ask::Query(query));
+    }
+
+    /// Passes a report on to the client that asked for it.
+    pub(crate) fn deliver_report(&mut self, client: ClientId, text: Vec<u8>) {
+        if self.clients.go_on(client) {
+            self.owe_text(client, text);
+        }
+    }
+
+    fn owe_text(&mut self, client: ClientId, text: Vec<u8>) {
+        debug!("#{} < {}", client.serial, beginning_of(&text));
+        self.engine.measures.replies.count(Asked::Stats, None);
+        self.owe(client, text.into());
+    }
+
+    /// Tells the engine the addresses of the clients that it follows, and logs slow
+    /// holds and waits.
+    pub(crate) fn note_observed(&mut self) {
+        let mut address = String::new();
+        while let Some(sample) = self.engine.watch.take_sample() {
+            if self.clients.write_address(sample.client, &mut address) {
+                self.engine.watch.note_sample(&sample, address.as_bytes(), self.now);
+            }
+        }
+        while let Some(slow) = self.engine.watch.take_slow() {
+            // A row without it would be a column short.
+            let peer = self.clients.peer_name(slow.client).unwrap_or_else(|| "unknown".to_owned());
+            limited!(
+                warn,
+                "slow: {} on {} by {peer} took {:.3} s, ended: {}",
+                if slow.outcome.is_of_hold() { "hold" } else { "wait" },
+                slow.key[..slow.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
+                slow.took_ns as f64 / 1e9,
+                slow.outcome.word(),
+            );
+            self.engine.watch.log_slow(slow, peer);
+        }
+    }
+
+    /// Ends the waits that have timed out, and takes away locks held for too long.
+    pub(crate) fn expire(&mut self) {
+        self.engine.expire(self.now);
+        for lock in self.engine.take_expired() {
+            // Operators should look: the holder hangs, or the limit is too low.
+            limited!(
+                warn,
+                "--max-hold: lock on {} taken away from {} after {} s",
+                lock.key[..lock.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
+                self.clients.peer_name(lock.client).unwrap_or_default(),
+                lock.held_ns / 1_000_000_000,
+            );
+        }
+    }
+
+    /// Sends everything owed before the loop sleeps.
+    pub(crate) fn send(&mut self) {
+        self.deliver_answers();
+        while let Some(client) = self.clients.next_owed() {
+            self.flush(client);
+            self.deliver_answers();
+        }
+    }
+
+    /// Passes the engine's answers on to their clients.
+    fn deliver_answers(&mut self) {
+        while let Some((client, reply)) = self.engine.take_answer() {
+            self.reply(client, reply);
+        }
+    }
+
+    fn reply(&mut self, client: ClientId, reply: Reply) {
+        debug!("#{} < {}", client.serial, reply.as_bytes().trim_ascii_end().escape_ascii());
+        self.owe(client, reply.as_bytes().into());
+    }
+
+    fn owe(&mut self, client: ClientId, bytes: Cow<'static, [u8]>) {
+        if !self.clients.owe(client, bytes) {
+            self.flush(client);
+        }
+    }
+
+    fn flush(&mut self, client: ClientId) {
+        let counters = &mut self.engine.counters;
+        if self.clients.flush(client, self.registry, counters) == Fate::Gone {
+            self.engine.disconnect(client, self.now);
+        }
+    }
+
+    /// The client's input has ended: it loses its locks and waits, but still gets the
+    /// answers to its earlier requests.
+    fn handle_end_of_input(&mut self, client: ClientId) {
+        if self.clients.open_mut(client).is_some() {
+            debug!("#{} closed", client.serial);
+            self.engine.counters.closed_connections += 1;
+            self.engine.disconnect(client, self.now);
+            self.deliver_answers();
+            self.clients.close_after_output(client);
+        }
+    }
+
+    /// The connection is lost: the client loses its locks and waits, and gets nothing
+    /// more.
+    fn handle_lost_connection(&mut self, client: ClientId) {
+        if self.clients.schedule_close(client) == Fate::Gone {
+            self.engine.counters.lost_connections += 1;
+            self.engine.disconnect(client, self.now);
+            self.deliver_answers();
+        }
+    }
+}
+
+/// A text as the log shows it: its first line, and how much follows.
+fn beginning_of(text: &[u8]) -> String {
+    let line = text.split(|&b| b == b'\n').next().unwrap_or_default();
+    let shown = &line[..line.len().min(LOGGED_KEY_BYTES)];
+    match text.len().saturating_sub(shown.len() + 1) {
+        0 => shown.escape_ascii().to_string(),
+        more => format!("{} (and {more} bytes)", shown.escape_ascii()),
+    }
+}

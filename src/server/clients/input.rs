@@ -1,0 +1,94 @@
+//! Clients' input, between receiving and handling.
+//!
+//! The loop first receives from several clients, then handles their input: the
+//! kernel's code and ours evict each other from the processor's caches less often,
+//! and one reading of the clock serves all (docs/benchmarks.md, "What was tried").
+
+use crate::engine::ClientId;
+use crate::server::clients::stream::Stream;
+use crate::server::kernel::world::io::Errno;
+
+/// A client's fair share of the bytes received in a turn. A request has 30 to 300
+/// bytes.
+pub(crate) const SHARE_BYTES: usize = 4096;
+
+/// Room for four shares, or for some 250 requests. More gains nothing and stays in
+/// use after a busy moment.
+const BUFFER_BYTES: usize = 4 * SHARE_BYTES;
+
+/// The input buffer of all clients. It is handled before the loop waits again.
+pub(crate) struct Input {
+    buffer: Box<[u8]>,
+    used: usize,
+    received: Vec<(ClientId, End)>,
+}
+
+/// Where a client's bytes end in the buffer, or why there are none.
+#[derive(Clone, Copy)]
+enum End {
+    At(usize),
+    Kept,
+    Failed(Errno),
+}
+
+/// One client's input to handle.
+pub(crate) enum Received<'a> {
+    /// Received bytes; none at the end of its input.
+    Bytes(&'a [u8]),
+    /// Input left from an earlier turn: its connection keeps it.
+    Kept,
+    /// recv(2) failed.
+    Failed(Errno),
+}
+
+impl Input {
+    pub(crate) fn new() -> Self {
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        Input { buffer, used: 0, received: Vec::new() }
+    }
+
+    /// Whether there is no room for another share.
+    pub(crate) fn is_full(&self) -> bool {
+        self.buffer.len() - self.used < SHARE_BYTES
+    }
+
+    /// Receives one share from `client`. The buffer must not be full.
+    pub(crate) fn receive(&mut self, client: ClientId, stream: &Stream) {
+        let share = &mut self.buffer[self.used..][..SHARE_BYTES];
+        let end = match stream.receive(share) {
+            Ok(len) => {
+                self.used += len;
+                End::At(self.used)
+            }
+            Err(e) => End::Failed(e),
+        };
+        self.received.push((client, end));
+    }
+
+    /// Notes that `client` has input left from an earlier turn, which comes first.
+    pub(crate) fn note_kept(&mut self, client: ClientId) {
+        self.received.push((client, End::Kept));
+    }
+
+    /// The input to handle, in the order received.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, Received<'_>)> {
+        let mut start = 0;
+        self.received.iter().map(move |&(client, end)| match end {
+            End::At(end) => {
+                let start = std::mem::replace(&mut start, end);
+                (client, Received::Bytes(&self.buffer[start..end]))
+            }
+            End::Kept => (client, Received::Kept),
+            End::Failed(e) => (client, Received::Failed(e)),
+        })
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+        self.received.clear();
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        self.received.shrink_to_fit();
+    }
+}

@@ -1,0 +1,146 @@
+//! A socket and its pending output: what a client and a control connection share.
+
+use crate::server::kernel::socket::Socket;
+use crate::server::kernel::world::fd::OwnedFd;
+use crate::server::kernel::world::io::Errno;
+use crate::server::kernel::world::net::{SendFlags, send};
+use std::borrow::Cow;
+
+/// How much output a peer may leave unread beyond the kernel's buffer: some eighty
+/// times `STATS FULL`.
+pub(crate) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// Up to this size, the output buffer doubles as it grows. Beyond it, doubling would
+/// let a slow reader cost twice what it may leave unread.
+const OUTPUT_STEP_BYTES: usize = 4096;
+
+/// A connection's socket and its unsent output.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: Socket,
+    /// A single reply is borrowed, so the usual case allocates nothing.
+    output: Cow<'static, [u8]>,
+}
+
+/// The result of a flush.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// The kernel has accepted all output.
+    All,
+    /// The kernel accepts no more for now.
+    Blocked,
+    /// The output can't be delivered and is dropped.
+    Failed(Errno),
+}
+
+impl Stream {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Stream { socket, output: Cow::Borrowed(b"") }
+    }
+
+    /// Continues a stream of the old image, with its unsent output.
+    pub(crate) fn resume(socket: Socket, unsent: Vec<u8>) -> Self {
+        Stream { socket, output: unsent.into() }
+    }
+
+    /// Whether it is a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.socket.is_unix()
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// The output that the kernel has not accepted yet.
+    pub(crate) fn unsent(&self) -> &[u8] {
+        &self.output
+    }
+
+    /// What the output takes of memory.
+    #[cfg(test)]
+    pub(crate) fn output_bytes(&self) -> usize {
+        match &self.output {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(output) => output.capacity(),
+        }
+    }
+
+    /// Whether the pending output exceeds what a peer may leave unread.
+    pub(crate) fn exceeds_bound(&self) -> bool {
+        self.output.len() > OUTPUT_BYTES_MAX
+    }
+
+    /// Receives once; 0 means the end of input.
+    ///
+    /// # Errors
+    /// The error of recv(2); `AGAIN` if there is nothing to read.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.socket.receive(buffer)
+    }
+
+    /// Receives once, as [`Stream::receive`] does, but nothing behind a line feed.
+    pub(crate) fn receive_line(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let len = self.peek(buffer)?;
+        match buffer[..len].iter().position(|&b| b == b'\n').map_or(len, |end| end + 1) {
+            0 => Ok(0),
+            end => self.receive(&mut buffer[..end]),
+        }
+    }
+
+    /// Looks at what the next [`Stream::receive`] gives; 0 means the end of input.
+    pub(crate) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.socket.peek(buffer)
+    }
+
+    /// Appends to the output, for the next flush.
+    pub(crate) fn push(&mut self, bytes: Cow<'static, [u8]>) {
+        if self.output.is_empty() {
+            self.output = bytes;
+            return;
+        }
+        let output = self.output.to_mut();
+        if output.len() >= OUTPUT_STEP_BYTES {
+            output.reserve_exact(bytes.len().next_multiple_of(OUTPUT_STEP_BYTES));
+        }
+        output.extend_from_slice(&bytes);
+    }
+
+    /// Sends the output until the kernel accepts no more; usually in one call.
+    pub(crate) fn flush(&mut self) -> Flushed {
+        let mut sent = 0;
+        let result = loop {
+            if sent == self.output.len() {
+                break Flushed::All;
+            }
+            // SIGPIPE is ignored anyway; NOSIGNAL does not depend on it.
+            match send(self.socket(), &self.output[sent..], SendFlags::NOSIGNAL) {
+                Ok(len) => sent += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break Flushed::Blocked,
+                Err(error) => break Flushed::Failed(error),
+            }
+        };
+        match result {
+            Flushed::Blocked => self.keep_unsent(sent),
+            Flushed::All | Flushed::Failed(_) => self.output = Cow::Borrowed(b""),
+        }
+        result
+    }
+
+    /// Keeps what the kernel has not taken. A peer that reads slowly gets room for all
+    /// that it may leave unread: if outputs grew step by step, side by side, they would
+    /// leave holes between them that no one can use. (Pages that are not written to
+    /// take no memory.)
+    fn keep_unsent(&mut self, sent: usize) {
+        const ROOM_BYTES: usize = OUTPUT_BYTES_MAX + OUTPUT_STEP_BYTES;
+        match &mut self.output {
+            Cow::Owned(output) if output.capacity() >= ROOM_BYTES => drop(output.drain(..sent)),
+            output => {
+                let mut kept = Vec::with_capacity(ROOM_BYTES);
+                kept.extend_from_slice(&output[sent..]);
+                *output = Cow::Owned(kept);
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The only door to system calls, and small things around them. All `unsafe` is in `sys`.
+//!
+//! Called from everywhere; knows no other room. In the tests, a simulated kernel stands
+//! behind `sys` and `world` (tests/simulation).
+
+pub(crate) mod clock;
+pub(crate) mod memory;
+pub(crate) mod slots;
+pub(crate) mod socket;
+#[cfg(not(test))]
+pub(crate) mod sys;
+pub(crate) mod tokens;
+pub(crate) mod usage;
+#[cfg(not(test))]
+pub(crate) mod world;
+
+#[cfg(test)]
+pub(crate) use crate::server::simulation::{sys, world};

@@ -1,0 +1,35 @@
+//! When to return memory to the system.
+
+use crate::engine::{Spare, Time};
+
+/// Waits for some time after many clients have left, because more may follow.
+#[derive(Default)]
+pub(crate) struct Tidier {
+    /// Not before then; `None` while there is little to return.
+    due: Option<Time>,
+    /// One in the last place keeps all before it: who leaves it begins a turn.
+    is_kept: bool,
+}
+
+impl Tidier {
+    const DELAY_S: u64 = 2;
+
+    /// Whether to return memory `now`, when there is so much to `spare`.
+    pub(crate) fn is_due(&mut self, spare: Spare, now: Time) -> bool {
+        self.is_kept = spare == Spare::Kept;
+        if spare == Spare::Little {
+            self.due = None;
+            return false;
+        }
+        let due = *self.due.get_or_insert(now.plus_seconds(Self::DELAY_S));
+        if now < due || self.is_kept {
+            return false;
+        }
+        self.due = None;
+        true
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.due.filter(|_| !self.is_kept)
+    }
+}

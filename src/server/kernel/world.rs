@@ -1,0 +1,40 @@
+//! What the server asks of the kernel goes through here, so that the tests can put a
+//! simulated kernel in its place (tests/simulation, which has the same names). Here
+//! everything is the real thing, and costs nothing.
+
+pub(crate) use crate::engine::Engine;
+pub(crate) use ::{mio, sd_notify};
+pub(crate) use rustix::{event, io, net, stdio, time};
+pub(crate) use std::os::fd;
+pub(crate) use std::{env, thread};
+
+/// How many connections a report looks at in a turn of the loop: each may cost a system
+/// call. In the simulated world a few make several turns.
+pub(crate) const CONNECTIONS_PER_TURN: usize = 1_000;
+
+/// Files, by path and by descriptor.
+pub(crate) mod fs {
+    pub(crate) use rustix::fs::*;
+    pub(crate) use std::fs::{
+        File, Permissions, metadata, read_dir, read_to_string, remove_file, set_permissions,
+        symlink_metadata, write,
+    };
+    pub(crate) use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+    pub(crate) use std::path::absolute;
+
+    pub(crate) fn is_file(path: &std::path::Path) -> bool {
+        path.is_file()
+    }
+
+    /// Whether both are descriptors of one file.
+    pub(crate) fn is_same_file(one: &std::os::fd::OwnedFd, other: &std::os::fd::OwnedFd) -> bool {
+        let identity = |fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+        identity(one).is_some() && identity(one) == identity(other)
+    }
+}
+
+/// This process, and others.
+pub(crate) mod process {
+    pub(crate) use rustix::process::*;
+    pub(crate) use std::process::id;
+}

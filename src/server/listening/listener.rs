@@ -1,0 +1,357 @@
+//! One listening socket: our own, or an inherited one.
+
+use crate::engine::Time;
+use crate::server::kernel::socket::{Socket, is_unix, set_options};
+use crate::server::kernel::sys::{self, inherited_descriptor};
+use crate::server::kernel::world::fd::{AsRawFd, OwnedFd, RawFd};
+use crate::server::kernel::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
+use crate::server::kernel::world::net::{
+    Shutdown, SocketFlags, SocketType, accept_with, getsockname, listen, shutdown, sockopt,
+};
+use crate::server::listening::addresses::{Purpose, Wanted, name_of};
+use crate::server::listening::unix_socket::{self, FileIdentity};
+use crate::server::options::Options;
+use log::{error, warn};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::SocketAddr;
+
+/// Settings that all listeners share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) backlog: i32,
+    /// 0 turns keepalive off.
+    pub(crate) keepalive_s: u32,
+}
+
+impl Settings {
+    pub(crate) fn new(options: &Options) -> Self {
+        Settings { backlog: options.backlog, keepalive_s: options.keepalive }
+    }
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: OwnedFd,
+    /// The address it is bound to, as logs show it.
+    pub(crate) name: String,
+    /// It is a Unix socket.
+    pub(crate) is_unix: bool,
+    /// The option that asked for it; `None` for an inherited socket.
+    pub(crate) wanted: Option<Wanted>,
+    /// The file of a Unix socket that this daemon bound.
+    pub(crate) file: Option<FileIdentity>,
+    pub(crate) life: Life,
+    /// Its queue may hold connections; only accept(2) can tell.
+    pub(crate) may_have_more: bool,
+    /// Who may be in its queue since before it began to close, or got another purpose.
+    earlier: Earlier,
+    /// Descriptors are scarce: accepting is paused until then, or until a connection
+    /// closes.
+    pub(crate) paused_until: Option<Time>,
+    /// The number in its token.
+    pub(crate) number: usize,
+}
+
+/// The first in a queue. A crowd that goes on connecting is not waited for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Earlier {
+    count: usize,
+    /// They came when it was for clients.
+    are_clients: bool,
+}
+
+/// A listener's stage of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Life {
+    /// It accepts newcomers.
+    Open,
+    /// Its queue no longer grows, and who is there is still accepted.
+    Closing,
+    /// Nobody is left there: it will be closed.
+    Finished,
+}
+
+/// What a hot restart carries over of a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenerState {
+    /// Its descriptor.
+    pub fd: RawFd,
+    /// The address it is bound to, as logs show it.
+    pub name: String,
+    /// The option that asked for it; `None` for an inherited socket, which options
+    /// do not affect.
+    pub wanted: Option<Wanted>,
+    /// The file of a Unix socket that the daemon bound.
+    pub file: Option<FileIdentity>,
+    /// Its stage of life.
+    pub life: Life,
+    /// It was for clients, and some may still be in its queue.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_hold_clients: bool,
+    /// How many may be in its queue since before it began to close, or got another purpose.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// The result of accepting once.
+pub(crate) enum Accepted {
+    Connection(Socket),
+    /// That client has left already; others may follow.
+    Aborted,
+    /// The queue is empty.
+    Nobody,
+    /// No descriptor is free, or no memory for one.
+    OutOfDescriptors(Errno),
+    Failed(Errno),
+}
+
+impl Listener {
+    /// Accepts one connection. accept(2) also reports network errors of the new
+    /// connection, which affect only that connection.
+    pub(crate) fn accept(&self) -> Accepted {
+        match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => Accepted::Connection(Socket::new(socket, self.is_unix)),
+            Err(Errno::AGAIN) => Accepted::Nobody,
+            Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                Accepted::OutOfDescriptors(e)
+            }
+            Err(
+                Errno::INTR
+                | Errno::CONNABORTED
+                | Errno::NETDOWN
+                | Errno::PROTO
+                | Errno::NOPROTOOPT
+                | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::HOSTUNREACH
+                | Errno::OPNOTSUPP
+                | Errno::NETUNREACH
+                | Errno::PERM,
+            ) => Accepted::Aborted,
+            Err(e) => Accepted::Failed(e),
+        }
+    }
+
+    /// Takes over a listening socket that another process bound.
+    pub(crate) fn inherit(socket: OwnedFd, settings: &Settings) -> io::Result<Self> {
+        if sockopt::socket_type(&socket)? != SocketType::STREAM
+            || !sockopt::socket_acceptconn(&socket)?
+        {
+            return Err(io::Error::other("not a listening stream socket"));
+        }
+        ioctl_fionbio(&socket, true)?;
+        fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+        let listener = Self::new(socket, None, None)?;
+        listener.apply(settings)?;
+        Ok(listener)
+    }
+
+    /// A bound socket, which listens after [`Listener::apply`].
+    pub(crate) fn new(
+        socket: OwnedFd,
+        wanted: Option<Wanted>,
+        file: Option<FileIdentity>,
+    ) -> io::Result<Self> {
+        let name = name_of(&getsockname(&socket)?);
+        Ok(Self::with(socket, name, wanted, file, Life::Open))
+    }
+
+    /// Continues a listener of the old image.
+    pub(crate) fn resume(state: ListenerState) -> io::Result<Self> {
+        let socket = inherited_descriptor(state.fd)?;
+        let ListenerState { name, wanted, file, life, may_hold_clients, left, .. } = state;
+        let mut listener = Self::with(socket, name, wanted, file, life);
+        listener.earlier = Earlier { count: left, are_clients: may_hold_clients };
+        Ok(listener)
+    }
+
+    fn with(
+        socket: OwnedFd,
+        name: String,
+        wanted: Option<Wanted>,
+        file: Option<FileIdentity>,
+        life: Life,
+    ) -> Self {
+        Listener {
+            is_unix: is_unix(&socket),
+            socket,
+            name,
+            wanted,
+            file,
+            life,
+            may_have_more: true,
+            earlier: Earlier::default(),
+            paused_until: None,
+            number: 0,
+        }
+    }
+
+    /// What a hot restart carries over.
+    pub(crate) fn state(&self) -> ListenerState {
+        ListenerState {
+            fd: self.socket.as_raw_fd(),
+            name: self.name.clone(),
+            wanted: self.wanted.clone(),
+            file: self.file,
+            life: self.life,
+            may_hold_clients: self.earlier.are_clients,
+            left: self.earlier.count,
+        }
+    }
+
+    /// Keeps it as `wanted`, which may give it another purpose.
+    pub(crate) fn adopt(&mut self, wanted: Wanted, settings: &Settings) {
+        if self.purpose() == Purpose::Clients && wanted.purpose() != Purpose::Clients {
+            self.earlier = Earlier { count: self.queued(settings), are_clients: true };
+        }
+        self.wanted = Some(wanted);
+    }
+
+    /// The purpose of its next connection: a client that is still in the queue must
+    /// not become an operator.
+    pub(crate) fn purpose_of_next(&self) -> Purpose {
+        if self.earlier.are_clients { Purpose::Clients } else { self.purpose() }
+    }
+
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.wanted.as_ref().map_or(Purpose::Clients, Wanted::purpose)
+    }
+
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.wanted.is_none()
+    }
+
+    /// The address of a TCP socket that this daemon bound.
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
+        self.name.parse().ok().filter(|_| !self.is_inherited())
+    }
+
+    /// Whether this is the `wanted` listener; its purpose, mode and group may differ.
+    /// Port 0 matches any port of the same purpose.
+    pub(crate) fn is(&self, wanted: &Wanted) -> bool {
+        match (&self.wanted, wanted) {
+            (Some(Wanted::Tcp { .. }), Wanted::Tcp { address, purpose, .. }) => {
+                let is_any_port = address.port() == 0 && *purpose == self.purpose();
+                self.tcp_address().is_some_and(|mut bound| {
+                    bound.set_port(if is_any_port { 0 } else { bound.port() });
+                    bound == *address
+                })
+            }
+            (Some(Wanted::Unix { path: ours, .. }), Wanted::Unix { path: theirs, .. }) => {
+                // Another way to write the path leads to the same file.
+                let is_there = |file| unix_socket::is_at(theirs, file);
+                ours == theirs || self.file.is_some_and(is_there)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether clients can still reach it: a Unix socket's file may have been deleted
+    /// or replaced.
+    pub(crate) fn can_be_found(&self) -> bool {
+        match (&self.wanted, self.file) {
+            (Some(Wanted::Unix { path, .. }), Some(file)) => unix_socket::is_at(path, file),
+            _ => true,
+        }
+    }
+
+    /// Removes the file of a Unix socket that this daemon bound.
+    pub(crate) fn remove_file(&self) {
+        if let (Some(Wanted::Unix { path, .. }), Some(file)) = (&self.wanted, self.file) {
+            unix_socket::remove(path, file);
+        }
+    }
+
+    /// Whether accepting may yield a newcomer now.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.may_have_more && self.paused_until.is_none() && self.life != Life::Finished
+    }
+
+    /// Notes that it has accepted one from its queue.
+    pub(crate) fn note_accepted(&mut self) {
+        self.earlier.count = self.earlier.count.saturating_sub(1);
+        if self.earlier.count == 0 {
+            self.note_none_left();
+        }
+    }
+
+    /// Notes that its queue is empty.
+    pub(crate) fn note_empty(&mut self) {
+        self.may_have_more = false;
+        self.note_none_left();
+    }
+
+    fn note_none_left(&mut self) {
+        self.earlier = Earlier::default();
+        if self.life == Life::Closing {
+            self.life = Life::Finished;
+        }
+    }
+
+    /// Opens it for newcomers, also after a drain.
+    pub(crate) fn open(&mut self, settings: &Settings) {
+        if self.life != Life::Open {
+            self.life = Life::Open;
+            self.set_backlog(settings.backlog);
+        }
+        self.may_have_more = true;
+    }
+
+    /// Stops the growth of its queue. (With a backlog of 0 the kernel still puts one
+    /// newcomer into an empty queue.)
+    pub(crate) fn begin_to_close(&mut self, settings: &Settings) {
+        if self.life == Life::Open {
+            self.life = Life::Closing;
+            self.set_backlog(0);
+            self.earlier.count = self.queued(settings);
+        }
+        self.may_have_more = true;
+        self.paused_until = None;
+    }
+
+    /// Restores the backlog for other processes that hold the socket.
+    pub(crate) fn restore_backlog(&self, settings: &Settings) {
+        self.set_backlog(settings.backlog);
+    }
+
+    /// How many may be in its queue. Of a Unix socket only the kernel knows the number.
+    fn queued(&self, settings: &Settings) -> usize {
+        sys::accept_queue_len(&self.socket).unwrap_or(settings.backlog as usize + 1)
+    }
+
+    fn set_backlog(&self, backlog: i32) {
+        // On a listening socket, listen(2) only changes the backlog.
+        if let Err(e) = listen(&self.socket, backlog) {
+            error!("the backlog of {} can't be changed: {e}", self.name);
+        }
+    }
+
+    /// Listens, and sets the options that accepted connections inherit. An inherited socket may lack one,
+    /// as those of Multipath TCP do, and is served without it.
+    pub(crate) fn apply(&self, settings: &Settings) -> io::Result<()> {
+        match set_options(&self.socket, settings.keepalive_s) {
+            Err(e) if self.is_inherited() => warn!("{}: not all options are set: {e}", self.name),
+            result => result?,
+        }
+        let backlog = if self.life == Life::Open { settings.backlog } else { 0 };
+        Ok(listen(&self.socket, backlog)?)
+    }
+}
+
+impl Drop for Listener {
+    /// Whoever is in the queue of a Unix socket may have passed descriptors already, which
+    /// [`Socket`] closes. From a socket that was passed to us, others may still accept.
+    fn drop(&mut self) {
+        if self.is_unix && !self.is_inherited() {
+            let _ = shutdown(&self.socket, Shutdown::Both);
+            while matches!(self.accept(), Accepted::Connection(_) | Accepted::Aborted) {}
+        }
+    }
+}

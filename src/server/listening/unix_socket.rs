@@ -1,0 +1,133 @@
+//! Unix sockets that this daemon binds to a path.
+
+use crate::server::kernel::world::fd::OwnedFd;
+use crate::server::kernel::world::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use crate::server::kernel::world::fs::{Permissions, metadata, symlink_metadata};
+use crate::server::kernel::world::fs::{read_to_string, remove_file, set_permissions};
+use crate::server::kernel::world::io::Errno;
+use crate::server::kernel::world::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, connect, socket_with,
+};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::Path;
+
+/// Identifies a socket's file, to tell it from another one at the same path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// The file system's device number.
+    pub device: u64,
+    /// The file's inode number.
+    pub inode: u64,
+}
+
+/// A non-blocking stream socket bound to `path`, and the file that it made. Mode and group decide who may connect;
+/// nobody can before it listens.
+///
+/// # Errors
+/// The kernel's error, or that the group does not exist; `AddrInUse` if another daemon
+/// listens, or the file there is not a socket. No file is left behind then.
+pub(crate) fn bind(
+    path: &str,
+    mode: u32,
+    group: Option<&str>,
+) -> io::Result<(OwnedFd, FileIdentity)> {
+    let address = SocketAddrUnix::new(path)?;
+    remove_stale(path, &address)?;
+    let socket = new_socket()?;
+    bind_to(&socket, &address)?;
+    let file = identity_of(path)?;
+    if let Err(e) = admit(path, mode, group) {
+        remove(path, file);
+        return Err(e);
+    }
+    Ok((socket, file))
+}
+
+/// Sets mode and group of the socket at `path`: they decide who may connect.
+pub(crate) fn admit(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
+    let group = group.map(group_id).transpose()?;
+    // Sets the group before the mode, which gives it permissions.
+    if group.is_some() {
+        chown(path, None, group)?;
+    }
+    set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Whether `path` still refers to `file`.
+pub(crate) fn is_at(path: &str, file: FileIdentity) -> bool {
+    identity_of(path).is_ok_and(|there| there == file)
+}
+
+/// Removes the socket's file. A different file at its path belongs to another process,
+/// such as the daemon that replaced this one.
+pub(crate) fn remove(path: &str, file: FileIdentity) {
+    if !is_at(path, file) {
+        return;
+    }
+    if let Err(e) = remove_file(path) {
+        log::debug!("{path} could not be removed: {e}");
+    }
+}
+
+/// Whether two paths are one, however they are spelt, and whether there is a file or not.
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    let directory_of = |path: &Path| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        metadata(parent.unwrap_or(Path::new("."))).ok().map(|it| (it.dev(), it.ino()))
+    };
+    let (one, other) = (Path::new(one), Path::new(other));
+    let is_same_directory = || directory_of(one).is_some_and(|it| directory_of(other) == Some(it));
+    one == other || one.file_name() == other.file_name() && is_same_directory()
+}
+
+fn identity_of(path: &str) -> io::Result<FileIdentity> {
+    let meta = symlink_metadata(path)?;
+    Ok(FileIdentity { device: meta.dev(), inode: meta.ino() })
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Removes the socket file of a killed daemon. Leaves the file alone if its owner may be
+/// alive, or if it is not a socket.
+fn remove_stale(path: &str, address: &SocketAddrUnix) -> io::Result<()> {
+    let Ok(meta) = symlink_metadata(path) else {
+        return Ok(());
+    };
+    // Non-blocking: EAGAIN means an owner that does not accept. Only a refusal means
+    // that there is none.
+    let is_stale =
+        meta.file_type().is_socket() && connect(&new_socket()?, address) == Err(Errno::CONNREFUSED);
+    if !is_stale {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    remove_file(path)
+}
+
+/// Whether a process listens at `path`, according to the kernel's list (proc_net(5)).
+pub(crate) fn is_listened_on(path: &str) -> io::Result<bool> {
+    const ACCEPTS_CONNECTIONS: &str = "00010000";
+    let list = read_to_string("/proc/self/net/unix")?;
+    // Num RefCount Protocol Flags Type St Inode Path; a path may contain spaces.
+    Ok(list.lines().any(|line| {
+        line.split_whitespace().nth(3) == Some(ACCEPTS_CONNECTIONS)
+            && line.strip_suffix(path).is_some_and(|before| before.ends_with(' '))
+    }))
+}
+
+/// Looks up a group by name or number (group(5)).
+fn group_id(group: &str) -> io::Result<u32> {
+    let id = match group.parse() {
+        Ok(id) => Some(id),
+        Err(_) => {
+            let groups = read_to_string("/etc/group")?;
+            let mut entries = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+            let entry = entries.find(|fields| fields.len() > 2 && fields[0] == group);
+            entry.and_then(|fields| fields[2].parse().ok())
+        }
+    };
+    id.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no group {group}")))
+}

@@ -1,0 +1,213 @@
+//! What operators ask for: a line of bytes each, since keys are bytes.
+
+use crate::engine::HoldLimit;
+use crate::protocol::{Command, Query};
+use std::ffi::OsString;
+
+/// How much of a request a log line shows.
+const PRINTED_CHARS: usize = 1_000;
+
+/// A request from an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Hot restart, with a new command line or the same.
+    Restart(Option<Vec<OsString>>),
+    /// Take no new clients.
+    Drain,
+    /// Tell when the drain is over.
+    Drained,
+    /// Take new clients again.
+    Undrain,
+    /// Set the log filter, or show it.
+    Log(Option<String>),
+    /// Set the hold limits, or show them.
+    MaxHold(Option<Vec<HoldLimit>>),
+    /// Answer with statistics, keys and addresses included.
+    Stats(Query),
+    /// List the requests.
+    Help,
+}
+
+/// A request as operators write it. `obeying` does what it says.
+struct Kind {
+    word: &'static str,
+    arguments: &'static str,
+    help: &'static str,
+    /// Parses what follows the word.
+    parse: fn(&[u8]) -> Result<Request, String>,
+}
+
+const KINDS: &[Kind] = &[
+    Kind {
+        word: "RESTART",
+        arguments: "[JSON list of arguments]",
+        help: "hot restart, with the same or another command line",
+        parse: parse_restart,
+    },
+    Kind {
+        word: "DRAIN",
+        arguments: "",
+        help: "no new clients; exit when the last has left",
+        parse: |rest| alone(Request::Drain, rest),
+    },
+    Kind {
+        word: "DRAINED",
+        arguments: "",
+        help: "answered when the drain is over",
+        parse: |rest| alone(Request::Drained, rest),
+    },
+    Kind {
+        word: "UNDRAIN",
+        arguments: "",
+        help: "new clients again",
+        parse: |rest| alone(Request::Undrain, rest),
+    },
+    Kind {
+        word: "LOG",
+        arguments: "[FILTER]",
+        help: "what to log, as --log; without FILTER, shows it",
+        parse: parse_log,
+    },
+    Kind {
+        word: "MAX-HOLD",
+        arguments: "[PATTERN=SECONDS ... | none]",
+        help: "hold limits, as --max-hold; alone, shows them",
+        parse: parse_max_hold,
+    },
+    Kind {
+        word: "STATS",
+        arguments: "[FULL | JSON | KEYS | KEY | ...]",
+        help: "statistics, as on the port",
+        parse: parse_stats,
+    },
+    Kind { word: "HELP", arguments: "", help: "this", parse: |rest| alone(Request::Help, rest) },
+];
+
+/// The answer to `HELP`; the line end appended to it makes a blank line.
+pub(crate) fn help() -> String {
+    let line = |kind: &Kind| {
+        let request = format!("{} {}", kind.word, kind.arguments);
+        format!("{request:39}{}\n", kind.help)
+    };
+    KINDS.iter().map(line).collect()
+}
+
+/// Parses one request: bytes, without the line feed. Spaces and a carriage return at its
+/// end are ignored.
+///
+/// # Errors
+/// Why it is not one.
+pub fn parse(line: &[u8]) -> Result<Request, String> {
+    let mut line = line.strip_suffix(b"\r").unwrap_or(line);
+    while let Some(shorter) = line.strip_suffix(b" ") {
+        line = shorter;
+    }
+    let space = line.iter().position(|&b| b == b' ');
+    let (word, rest) = line.split_at(space.unwrap_or(line.len()));
+    match KINDS.iter().find(|kind| kind.word.as_bytes() == word) {
+        Some(kind) => (kind.parse)(rest.strip_prefix(b" ").unwrap_or(rest)),
+        None => Err(NO_SUCH_REQUEST.to_owned()),
+    }
+}
+
+const NO_SUCH_REQUEST: &str = "no such request; HELP lists them";
+
+/// Parses a request that takes no arguments.
+fn alone(request: Request, rest: &[u8]) -> Result<Request, String> {
+    if rest.is_empty() { Ok(request) } else { Err(NO_SUCH_REQUEST.to_owned()) }
+}
+
+fn parse_restart(rest: &[u8]) -> Result<Request, String> {
+    if rest.is_empty() {
+        return Ok(Request::Restart(None));
+    }
+    let list: Vec<String> =
+        serde_json::from_slice(rest).map_err(|e| format!("not a JSON list of arguments: {e}"))?;
+    Ok(Request::Restart(Some(list.into_iter().map(Into::into).collect())))
+}
+
+fn parse_log(rest: &[u8]) -> Result<Request, String> {
+    if rest.is_empty() {
+        return Ok(Request::Log(None));
+    }
+    // Bytes that are no text make no filter, either.
+    Ok(Request::Log(Some(String::from_utf8_lossy(rest).into_owned())))
+}
+
+fn parse_stats(rest: &[u8]) -> Result<Request, String> {
+    let words = if rest.is_empty() { b"FULL" } else { rest };
+    match Command::parse(&[b"STATS ", words].concat()) {
+        Command::Stats(query) => Ok(Request::Stats(query)),
+        _ => Err(NO_SUCH_REQUEST.to_owned()),
+    }
+}
+
+fn parse_max_hold(rest: &[u8]) -> Result<Request, String> {
+    let words = rest.split(|&b| b == b' ').filter(|word| !word.is_empty());
+    let limit = |word| HoldLimit::parse(word).map_err(|e| format!("{}: {e}", printable(word)));
+    Ok(Request::MaxHold(match rest {
+        b"" => None,
+        b"none" => Some(Vec::new()),
+        _ => Some(words.map(limit).collect::<Result<_, _>>()?),
+    }))
+}
+
+/// The beginning of a request, or of a word of it, on one line of text.
+pub(super) fn printable(bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(4 * PRINTED_CHARS)];
+    let text = String::from_utf8_lossy(start);
+    text.chars().take(PRINTED_CHARS).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_exactly() {
+        let restart =
+            |list: &[&str]| Ok(Request::Restart(Some(list.iter().map(Into::into).collect())));
+        assert_eq!(parse(b"HELP"), Ok(Request::Help));
+        assert_eq!(parse(b"DRAIN"), Ok(Request::Drain));
+        assert_eq!(parse(b"DRAINED"), Ok(Request::Drained));
+        assert_eq!(parse(b"UNDRAIN"), Ok(Request::Undrain));
+        assert_eq!(parse(b"RESTART"), Ok(Request::Restart(None)));
+        assert_eq!(parse(br#"RESTART ["-l","::"]"#), restart(&["-l", "::"]));
+        let limits = vec!["a*=1".parse().unwrap(), "*=60".parse().unwrap()];
+        assert_eq!(parse(b"MAX-HOLD a*=1 *=60"), Ok(Request::MaxHold(Some(limits))));
+        assert_eq!(parse(b"MAX-HOLD none"), Ok(Request::MaxHold(Some(Vec::new()))));
+        assert_eq!(parse(b"MAX-HOLD"), Ok(Request::MaxHold(None)));
+        assert_eq!(parse(b"LOG"), Ok(Request::Log(None)));
+        assert_eq!(parse(b"LOG debug"), Ok(Request::Log(Some("debug".to_owned()))));
+        for bad in
+            ["", "restart", "RESTART now", "DRAIN now", "RESTART {}", "RESTARTED", "MAX-HOLD k"]
+        {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_spaces_and_a_carriage_return_at_the_end_are_ignored() {
+        for (end, request) in [
+            (&b""[..], Some(Request::Drain)),
+            (b"\r", Some(Request::Drain)),
+            (b"  ", Some(Request::Drain)),
+            (b" \r", Some(Request::Drain)),
+            (b"\r\r", None),
+            (b"\t", None),
+            (b"\x0b", None),
+            (b" \x0b", None),
+            (b"\0", None),
+            ("\u{a0}".as_bytes(), None),
+        ] {
+            let line = [b"DRAIN", end].concat();
+            assert_eq!(parse(&line).ok(), request, "{}", line.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_is_logged_as_one_line_of_text() {
+        assert_eq!(printable(b"\xff\0\x1b[31m\n"), "\u{fffd}??[31m?");
+        assert_eq!(printable(&[b'x'; 1 << 20]).len(), PRINTED_CHARS);
+    }
+}

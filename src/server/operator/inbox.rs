@@ -1,0 +1,165 @@
+//! Operators' orders, by signal or on the control socket.
+
+use crate::engine::Time;
+use crate::server::kernel::sys;
+use crate::server::kernel::tokens::{Source, watch};
+use crate::server::kernel::world::fd::OwnedFd;
+use crate::server::kernel::world::mio::Registry;
+use crate::server::kernel::world::mio::event::Event;
+use crate::server::operator::control::{Control, ControlClient, Request};
+use crate::server::operator::hangup;
+use std::io;
+
+/// The sources of orders.
+pub(crate) struct Operator {
+    signals: OwnedFd,
+    pub(crate) control: Control,
+    /// Who waits for the end of the drain.
+    waiting: Vec<ControlClient>,
+    /// Sources that had an event in this turn, or may have more requests.
+    ready: Vec<Source>,
+}
+
+/// An order to the daemon, obeyed between two turns of the loop.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// End at once.
+    Stop(&'static str),
+    /// Finish a hot restart: the trial's child has ended.
+    FinishRestart,
+    /// Hot restart with the current options.
+    Restart,
+    /// Drain.
+    Drain,
+    /// Drain, or take new clients again.
+    ToggleDrain,
+    /// Answer a request on the control socket; an `Err` says why a line is not one.
+    Asked(ControlClient, Result<Request, String>),
+    /// One who has asked says no more, and may have left.
+    Ended(ControlClient),
+}
+
+impl Operator {
+    pub(crate) fn new(signals: OwnedFd) -> Self {
+        Operator { signals, control: Control::new(), waiting: Vec::new(), ready: Vec::new() }
+    }
+
+    /// Makes the loop watch the signals.
+    pub(crate) fn watch(&self, registry: &Registry) -> io::Result<()> {
+        watch(registry, &self.signals, Source::Signals)
+    }
+
+    /// Notes an event of `source`.
+    pub(crate) fn note_event(&mut self, source: Source, event: &Event) {
+        match source {
+            Source::Operator(number) if event.is_write_closed() => self.control.note_gone(number),
+            _ => {}
+        }
+        self.note_ready(source);
+    }
+
+    fn note_ready(&mut self, source: Source) {
+        if !self.ready.contains(&source) {
+            self.ready.push(source);
+        }
+    }
+
+    /// When the next turn should start: at once, or when something happens.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        (!self.ready.is_empty()).then(Time::default)
+    }
+
+    /// Returns this turn's orders. Signals come first: a hot restart must not lose an
+    /// order to stop.
+    pub(crate) fn take_orders(&mut self) -> Vec<Order> {
+        let ready = std::mem::take(&mut self.ready);
+        let mut orders = Vec::new();
+        if ready.contains(&Source::Signals) {
+            orders.extend(
+                std::iter::from_fn(|| sys::next_signal(&self.signals)).filter_map(order_of),
+            );
+        }
+        for source in ready {
+            match source {
+                Source::Operator(number) => {
+                    if let Some((client, request)) = self.control.read(number) {
+                        orders.push(Order::Asked(client, request));
+                        // More may follow.
+                        self.note_ready(source);
+                    }
+                    orders.extend(self.control.ended(number).map(Order::Ended));
+                }
+                Source::Trial => orders.push(Order::FinishRestart),
+                Source::Signals | Source::Client(_) | Source::Listener(_) | Source::Http(_) => {}
+            }
+        }
+        orders
+    }
+
+    /// Answers a request, if its client is still connected.
+    pub(crate) fn answer(&mut self, client: ControlClient, answer: &str) {
+        self.control.answer(client, answer);
+        self.go_on(client);
+    }
+
+    /// Answers `client` when the drain is over.
+    ///
+    /// # Errors
+    /// It waits already: one that asks without end must not fill the memory.
+    pub(crate) fn wait_for_end(&mut self, client: ControlClient) -> Result<(), String> {
+        if self.waiting.contains(&client) {
+            return Err("this connection already waits for the end of the drain".to_owned());
+        }
+        let control = &self.control;
+        self.waiting.retain(|waiting| control.descriptor(*waiting).is_some());
+        self.waiting.push(client);
+        Ok(())
+    }
+
+    /// Answers all who wait for the end of the drain.
+    pub(crate) fn tell_waiting(&mut self, answer: &str) {
+        for client in std::mem::take(&mut self.waiting) {
+            self.answer(client, answer);
+        }
+    }
+
+    /// A hot restart comes before the answers to `asked` and to those who wait.
+    pub(crate) fn put_off(&mut self, asked: Vec<ControlClient>) {
+        const LATER: &str = "ERROR a hot restart came first; ask again";
+        for client in asked {
+            self.report(client, format!("{LATER}\n").into_bytes());
+        }
+        self.tell_waiting(LATER);
+    }
+
+    /// Lets `client` wait no longer: it would keep its place until the end of the drain.
+    pub(crate) fn note_ended(&mut self, client: ControlClient) {
+        if let Some(place) = self.waiting.iter().position(|waiting| *waiting == client) {
+            self.waiting.remove(place);
+            self.answer(client, "ERROR still draining");
+        }
+    }
+
+    /// What `client` has sent meanwhile is no event.
+    fn go_on(&mut self, client: ControlClient) {
+        self.note_ready(Source::Operator(client.slot as usize));
+    }
+
+    /// Answers a request for statistics with a text of whole lines, and goes on with what
+    /// `client` asks next.
+    pub(crate) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
+        self.control.report(client, text);
+        self.go_on(client);
+    }
+}
+
+fn order_of(signal: sys::Signal) -> Option<Order> {
+    match signal.number {
+        sys::SIGHUP if hangup::is_meant_by(&signal) => Some(Order::Stop("the terminal hung up")),
+        sys::SIGTERM | sys::SIGINT => Some(Order::Stop("told to stop")),
+        sys::SIGUSR1 | sys::SIGHUP => Some(Order::Restart),
+        sys::SIGQUIT => Some(Order::Drain),
+        sys::SIGUSR2 => Some(Order::ToggleDrain),
+        _ => None,
+    }
+}

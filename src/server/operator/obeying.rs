@@ -1,0 +1,168 @@
+//! What the orders of operators do.
+
+use crate::engine::{HoldLimit, Time};
+use crate::protocol::Query;
+use crate::reports::{Answer, stats};
+use crate::server::event_loop::{Ended, Server};
+use crate::server::kernel::clock;
+use crate::server::operator::control::{self, ControlClient, Request};
+use crate::server::operator::inbox::Order;
+use crate::server::reporting::asking::{Ask, Asker};
+use crate::server::restart::phases::{Parts, Restart};
+use crate::server::telling::logging;
+use log::{error, info};
+use std::ffi::OsString;
+
+impl Server {
+    /// Obeys the orders of this turn; returns why the daemon ends, if it does.
+    pub(crate) fn obey_operators(&mut self, now: Time) -> Option<Ended> {
+        for order in self.operator.take_orders() {
+            match order {
+                Order::Stop(why) => {
+                    info!("{why}; {} connections are closed", self.clients.len());
+                    return Some(Ended::Stopped);
+                }
+                Order::Restart => self.begin_restart(None, None),
+                Order::Drain => self.drain(),
+                Order::FinishRestart => self.restart.note_tried(),
+                // Errors are logged already.
+                Order::ToggleDrain if self.listeners.is_draining() => drop(self.undrain()),
+                Order::ToggleDrain => self.drain(),
+                Order::Asked(client, request) => self.serve_request(client, request),
+                Order::Ended(client) => self.operator.note_ended(client),
+            }
+        }
+        // Comes last: the new image does not know what operators have asked.
+        if self.restart.is_due(|| self.reporting.has_operators(), now) {
+            self.finish_restart();
+        }
+        let has_drained = self.listeners.has_drained(self.clients.len(), now);
+        has_drained.then(|| self.operator.tell_waiting("OK drained")).map(|()| Ended::Drained)
+    }
+
+    fn serve_request(&mut self, client: ControlClient, request: Result<Request, String>) {
+        let result = request.and_then(|request| match request {
+            Request::Restart(arguments) => {
+                self.begin_restart(arguments, Some(client));
+                Ok(None)
+            }
+            Request::Drain => {
+                self.drain();
+                Ok(Some(format!("OK draining, connections left: {}", self.clients.len())))
+            }
+            Request::Drained if self.listeners.is_draining() => {
+                self.operator.wait_for_end(client).map(|()| None)
+            }
+            Request::Drained => Err("not draining".to_owned()),
+            Request::Undrain => {
+                self.undrain().map(|()| Some(format!("OK listening on {}", self.listeners.names())))
+            }
+            Request::Log(filter) => {
+                filter.map_or(Ok(()), |filter| logging::set_filter(&filter))?;
+                Ok(Some(format!("OK log filter: {}", logging::filter())))
+            }
+            Request::MaxHold(limits) => Ok(Some(self.limit_holds(limits))),
+            Request::Stats(query) => self.report(client, query),
+            Request::Help => Ok(Some(control::help())),
+        });
+        match result {
+            Ok(Some(answer)) => self.operator.answer(client, &answer),
+            // The answer comes when the restart is done.
+            Ok(None) => {}
+            Err(why) => self.operator.answer(client, &format!("ERROR {why}")),
+        }
+    }
+
+    /// Answers at once if that is possible; otherwise in one of the next turns.
+    fn report(&mut self, client: ControlClient, query: Query) -> Result<Option<String>, String> {
+        match stats(&query, &self.engine, clock::now()) {
+            Answer::Text(text) => self.operator.report(client, text),
+            Answer::Unknown => return Err("no such statistic".to_owned()),
+            Answer::Report if self.operator.control.await_report(client) => {
+                self.reporting.ask(Asker::Operator(client), Ask::Query(query));
+            }
+            Answer::Report => {}
+        }
+        Ok(None)
+    }
+
+    fn limit_holds(&mut self, limits: Option<Vec<HoldLimit>>) -> String {
+        if let Some(limits) = limits {
+            self.engine.set_hold_limits(limits);
+            self.restart.note_hold_limits_set();
+        }
+        let limits: Vec<String> =
+            self.engine.hold_limits().iter().map(HoldLimit::to_string).collect();
+        let shown = if limits.is_empty() { "none".to_owned() } else { limits.join(" ") };
+        format!("OK hold limits: {shown}")
+    }
+
+    fn begin_restart(
+        &mut self,
+        arguments: Option<Vec<OsString>>,
+        requester: Option<ControlClient>,
+    ) {
+        if self.restart.is_under_way() {
+            let why = "a hot restart is already under way";
+            info!("{why}");
+            return self.answer(requester, &format!("ERROR {why}"));
+        }
+        let (restart, parts) = self.restart_with_parts();
+        if let Err(why) = restart.begin(arguments, requester, parts) {
+            self.refuse_restart(&why, requester);
+        }
+    }
+
+    /// Returns only if the new binary can't take over.
+    fn finish_restart(&mut self) {
+        self.operator.put_off(self.reporting.give_up_operators());
+        let (restart, parts) = self.restart_with_parts();
+        if let Some((why, requester)) = restart.finish(parts) {
+            self.refuse_restart(&why, requester);
+        }
+    }
+
+    fn restart_with_parts(&mut self) -> (&mut Restart, Parts<'_>) {
+        let Server { restart, poll, listeners, clients, engine, operator, .. } = self;
+        (restart, Parts { poll, listeners, clients, engine, control: &operator.control })
+    }
+
+    fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
+        self.engine.measures.restarts.refused += 1;
+        error!("hot restart refused, continuing to serve: {why}");
+        self.answer(requester, &format!("ERROR refused: {why}"));
+    }
+
+    /// Answers the operator on the control socket, if one made the request.
+    fn answer(&mut self, requester: Option<ControlClient>, answer: &str) {
+        if let Some(client) = requester {
+            self.operator.answer(client, answer);
+        }
+    }
+
+    /// Stops taking new clients, except those already in the kernel's queues.
+    fn drain(&mut self) {
+        if self.listeners.is_draining() {
+            return;
+        }
+        self.listeners.drain();
+        // If few are in the queues, who comes after the answer is refused.
+        self.accept();
+        info!("draining: no new clients; connections left: {}", self.clients.len());
+    }
+
+    fn undrain(&mut self) -> Result<(), String> {
+        if !self.listeners.is_draining() {
+            return Ok(());
+        }
+        let result = self.listeners.undrain(&self.options, self.poll.registry());
+        match &result {
+            Ok(()) => {
+                info!("no longer draining: listening on {}", self.listeners.names());
+                self.operator.tell_waiting("ERROR not draining");
+            }
+            Err(why) => error!("still draining: {why}"),
+        }
+        result
+    }
+}

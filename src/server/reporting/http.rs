@@ -1,0 +1,317 @@
+//! HTTP for monitoring and for people, read-only: one request a connection. A slow,
+//! silent or hostile client can't harm others: connections are few, each has little
+//! time, and what a client may send and leave unread is bounded.
+
+pub(crate) mod head;
+mod pages;
+
+use crate::engine::Time;
+use crate::server::clients::stream::{Flushed, Stream};
+use crate::server::kernel::slots::Slots;
+use crate::server::kernel::socket::Socket;
+use crate::server::kernel::tokens::Source;
+use crate::server::kernel::world::io::Errno;
+use crate::server::kernel::world::mio::{Interest, Registry};
+use crate::server::kernel::world::net::{Shutdown, shutdown};
+use crate::server::listening::addresses::{ip_of, peer_of};
+use crate::server::options::Options;
+use crate::server::reporting::asking::{Ask, HttpClient};
+use head::{Head, parse};
+use ipnet::IpNet;
+use log::debug;
+use pages::{Answer, Page, find};
+use std::net::IpAddr;
+
+/// Enough for Prometheus and a few browsers. Each has a descriptor in reserve.
+pub(crate) const CONNECTIONS_MAX: usize = 16;
+
+/// How long a client may take to send its request, to take the answer, and to close.
+const REQUEST_S: u64 = 5;
+const ANSWER_S: u64 = 10;
+const CLOSE_S: u64 = 2;
+
+/// A client that takes its answer within this time does not lose it to a newcomer.
+const PROMPT_S: u64 = 1;
+
+/// How long a report may take; one that takes longer never comes.
+const REPORT_S: u64 = 60;
+
+/// All HTTP connections.
+pub(crate) struct Http {
+    exchanges: Slots<Exchange>,
+    /// Those that had an event in this turn.
+    ready: Vec<usize>,
+    /// The reports requested in this turn.
+    asked: Vec<(HttpClient, Ask)>,
+    allowed: Vec<IpNet>,
+    /// There was no room for newcomers, who may wait in the backlog since then.
+    newcomers_wait: bool,
+}
+
+/// A request and its answer.
+struct Exchange {
+    stream: Stream,
+    /// The received part of the request.
+    head: Vec<u8>,
+    stage: Stage,
+    /// When the stage must be over.
+    deadline: Time,
+    ip: Option<IpAddr>,
+    is_head_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The request is being received.
+    Receiving,
+    /// The report is being made.
+    Waiting(Ask),
+    /// The answer is being sent.
+    Sending,
+    /// The answer is sent. The kernel would discard it if the socket were closed while
+    /// input is unread.
+    Closing,
+}
+
+impl Http {
+    pub(crate) fn new(options: &Options) -> Self {
+        let allowed =
+            if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
+        let allowed = allowed.clone();
+        Http {
+            exchanges: Slots::new(Source::Http, Interest::READABLE.add(Interest::WRITABLE)),
+            ready: Vec::new(),
+            asked: Vec::new(),
+            allowed,
+            newcomers_wait: false,
+        }
+    }
+
+    /// Serves a new connection, or closes it if its address is not admitted.
+    pub(crate) fn admit(
+        &mut self,
+        socket: Socket,
+        registry: &Registry,
+        is_draining: bool,
+        now: Time,
+    ) {
+        let Ok(ip) = ip_of(&socket) else {
+            // It has left already.
+            return;
+        };
+        let is_allowed = |ip: IpAddr| self.allowed.iter().any(|net| net.contains(&ip));
+        if !self.allowed.is_empty() && !ip.is_some_and(is_allowed) {
+            debug!("{} is not admitted to HTTP", peer_of(&socket));
+            return;
+        }
+        if self.exchanges.len() >= CONNECTIONS_MAX && !self.make_room(now) {
+            return;
+        }
+        let open = |socket| Exchange {
+            stream: Stream::new(socket),
+            head: Vec::new(),
+            stage: Stage::Receiving,
+            deadline: now.plus_seconds(REQUEST_S),
+            ip,
+            is_head_only: false,
+        };
+        match self.exchanges.insert(socket, registry, open).map(|(client, _)| client.slot) {
+            // Reads at once: a connection whose request is here does not make room for the
+            // next newcomer.
+            Ok(slot) => self.go_on(slot as usize, is_draining, now),
+            Err(e) => debug!("an HTTP connection could not be watched: {e}"),
+        }
+    }
+
+    /// Whether a newcomer can be served now. If not, it waits in the backlog until
+    /// [`Http::has_room_again`].
+    pub(crate) fn has_room(&mut self, now: Time) -> bool {
+        let mut all = self.exchanges.iter();
+        let has_room =
+            self.exchanges.len() < CONNECTIONS_MAX || all.any(|(_, it)| it.may_yield(now));
+        self.newcomers_wait |= !has_room;
+        has_room
+    }
+
+    /// Whether newcomers can be served that could not before.
+    pub(crate) fn has_room_again(&mut self, now: Time) -> bool {
+        let has_room_again = self.newcomers_wait && self.has_room(now);
+        self.newcomers_wait &= !has_room_again;
+        has_room_again
+    }
+
+    /// Closes a connection that has its answer, else the oldest one of the address with
+    /// the most. Returns whether that made room.
+    fn make_room(&mut self, now: Time) -> bool {
+        let same = |ip| self.exchanges.iter().filter(|(_, other)| other.ip == ip).count();
+        let candidates = self.exchanges.iter().filter(|(_, exchange)| exchange.may_yield(now));
+        let most = candidates.max_by_key(|(_, exchange)| {
+            let is_answered = exchange.stage == Stage::Closing;
+            (is_answered, same(exchange.ip), std::cmp::Reverse(exchange.deadline))
+        });
+        let most = most.map(|(client, _)| client);
+        most.and_then(|client| self.exchanges.remove(client)).is_some()
+    }
+
+    /// Notes an event of the connection in this slot.
+    pub(crate) fn note_event(&mut self, slot: usize) {
+        self.ready.push(slot);
+    }
+
+    /// When [`Http::handle`] has work without an event.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.exchanges.iter().map(|(_, exchange)| exchange.deadline).min()
+    }
+
+    /// Continues the ready connections and ends those that took too long. Returns the
+    /// requested reports.
+    pub(crate) fn handle(&mut self, is_draining: bool, now: Time) -> Vec<(HttpClient, Ask)> {
+        for slot in std::mem::take(&mut self.ready) {
+            self.go_on(slot, is_draining, now);
+        }
+        if self.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.exchanges.retain(|exchange| exchange.has_time(now));
+        }
+        std::mem::take(&mut self.asked)
+    }
+
+    fn go_on(&mut self, slot: usize, is_draining: bool, now: Time) {
+        let Some((client, exchange)) = self.exchanges.at(slot) else {
+            return;
+        };
+        match exchange.go_on(is_draining, now) {
+            Next::Ask(ask) => self.asked.push((client, ask)),
+            Next::GoesOn => {}
+            Next::Ends => drop(self.exchanges.remove(client)),
+        }
+    }
+
+    /// Whether `client` still waits for the report that it has asked for.
+    pub(crate) fn waits(&self, client: HttpClient) -> bool {
+        let exchange = self.exchanges.get(client);
+        exchange.is_some_and(|exchange| matches!(exchange.stage, Stage::Waiting(_)))
+    }
+
+    /// Sends the report that `client` has asked for, if it is still connected.
+    pub(crate) fn answer(&mut self, client: HttpClient, report: Vec<u8>, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(client) else {
+            return;
+        };
+        let Stage::Waiting(ask) = &exchange.stage else {
+            return;
+        };
+        let answer = Answer::of_report(ask, report);
+        if exchange.answer(answer, now) == Next::Ends {
+            self.exchanges.remove(client);
+        }
+    }
+}
+
+/// What becomes of a connection.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Ask(Ask),
+    GoesOn,
+    Ends,
+}
+
+impl Exchange {
+    /// Whether it may be closed for a newcomer. One that has sent its request may not, if
+    /// it takes the answer promptly.
+    fn may_yield(&self, now: Time) -> bool {
+        match self.stage {
+            Stage::Receiving | Stage::Closing => true,
+            Stage::Waiting(_) => false,
+            Stage::Sending => self.deadline < now.plus_seconds(ANSWER_S - PROMPT_S),
+        }
+    }
+
+    fn go_on(&mut self, is_draining: bool, now: Time) -> Next {
+        match self.stage {
+            Stage::Receiving => self.receive(is_draining, now),
+            Stage::Waiting(_) => Next::GoesOn,
+            Stage::Sending => self.send(now),
+            Stage::Closing => self.discard_input(),
+        }
+    }
+
+    fn receive(&mut self, is_draining: bool, now: Time) -> Next {
+        let mut buffer = [0; 2048];
+        loop {
+            match self.stream.receive(&mut buffer) {
+                Ok(0) => return Next::Ends,
+                Ok(len) => self.head.extend_from_slice(&buffer[..len]),
+                Err(Errno::AGAIN) => return Next::GoesOn,
+                Err(_) => return Next::Ends,
+            }
+            match parse(&self.head) {
+                Head::Partial => {}
+                Head::Refused(status) => return self.answer(Answer::refused(status), now),
+                Head::Get { path, query, is_head_only } => {
+                    self.is_head_only = is_head_only;
+                    return self.open((&path, &query), is_draining, now);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, (path, query): (&str, &str), is_draining: bool, now: Time) -> Next {
+        debug!("HTTP: {} asks for {}", peer_of(self.stream.socket()), path.escape_debug());
+        match find(path, query, is_draining) {
+            Page::Ready(answer) => self.answer(answer, now),
+            Page::Report(ask) => {
+                self.stage = Stage::Waiting(ask.clone());
+                self.deadline = now.plus_seconds(REPORT_S);
+                Next::Ask(ask)
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: Answer, now: Time) -> Next {
+        // Even if the rest of the request is late or wrong: the client would take a body
+        // for the beginning of another answer.
+        self.is_head_only |= self.head.starts_with(b"HEAD ");
+        self.head = Vec::new();
+        self.stream.push(answer.into_bytes(self.is_head_only).into());
+        self.stage = Stage::Sending;
+        self.deadline = now.plus_seconds(ANSWER_S);
+        self.send(now)
+    }
+
+    fn send(&mut self, now: Time) -> Next {
+        match self.stream.flush() {
+            Flushed::Blocked => Next::GoesOn,
+            Flushed::Failed(_) => Next::Ends,
+            Flushed::All => {
+                // Fails if the client has gone, which the next line notices.
+                let _ = shutdown(self.stream.socket(), Shutdown::Write);
+                self.stage = Stage::Closing;
+                self.deadline = now.plus_seconds(CLOSE_S);
+                self.discard_input()
+            }
+        }
+    }
+
+    fn discard_input(&mut self) -> Next {
+        let mut buffer = [0; 2048];
+        // A client that never stops sending has no more than its time for closing.
+        for _ in 0..16 {
+            match self.stream.receive(&mut buffer) {
+                Ok(len) if len > 0 => {}
+                Err(Errno::AGAIN) => return Next::GoesOn,
+                Ok(_) | Err(_) => return Next::Ends,
+            }
+        }
+        Next::Ends
+    }
+
+    /// Whether it has time left. A client whose request is late is told so.
+    fn has_time(&mut self, now: Time) -> bool {
+        if now < self.deadline {
+            return true;
+        }
+        let is_late = self.stage == Stage::Receiving && !self.head.is_empty();
+        is_late && self.answer(Answer::refused(408), now) != Next::Ends
+    }
+}

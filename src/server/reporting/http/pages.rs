@@ -1,0 +1,126 @@
+//! What is served under which path, and what an answer looks like.
+
+use crate::protocol::{Query, key_from_text};
+use crate::server::reporting::asking::Ask;
+use std::borrow::Cow;
+
+/// What a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    /// A report, which takes a turn or more.
+    Report(Ask),
+    /// An answer that is ready.
+    Ready(Answer),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) content_type: &'static str,
+    pub(super) body: Cow<'static, [u8]>,
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// What Prometheus expects of its text format.
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The page for people. It contains everything that it needs.
+const PAGE: &str = include_str!("page.html");
+
+/// What the page may do: run its own script, use its own style, and ask this server. A
+/// test compares the hashes with the page and writes them
+/// (`UPDATE=1 cargo test --test monitoring page_policy`).
+const PAGE_POLICY: &str = include_str!("page.policy").trim_ascii();
+
+/// What other answers may do: nothing.
+const NOTHING: &str =
+    "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+impl Answer {
+    fn text(status: u16, text: &'static str) -> Self {
+        Answer { status, content_type: TEXT, body: text.as_bytes().into() }
+    }
+
+    /// The answer to a request that is refused.
+    pub(super) fn refused(status: u16) -> Self {
+        let text = match status {
+            404 => "no such page\n",
+            405 => "only GET and HEAD are served\n",
+            408 => "the request took too long\n",
+            431 => "the head of the request is too long\n",
+            _ => "not a request\n",
+        };
+        Self::text(status, text)
+    }
+
+    /// The answer to a request for a report.
+    pub(super) fn of_report(ask: &Ask, body: Vec<u8>) -> Self {
+        let content_type = match ask {
+            Ask::Query(Query::Json) => "application/json",
+            Ask::Query(_) => TEXT,
+            Ask::Metrics | Ask::Exporter => EXPOSITION,
+        };
+        Answer { status: 200, content_type, body: body.into() }
+    }
+
+    /// The bytes to send.
+    pub(super) fn into_bytes(self, is_head_only: bool) -> Vec<u8> {
+        let Answer { status, content_type, body } = self;
+        let policy = if content_type == HTML { PAGE_POLICY } else { NOTHING };
+        let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+        let mut bytes = format!(
+            "HTTP/1.1 {status} {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{allow}\
+             Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+             Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
+             Content-Security-Policy: {policy}\r\n\r\n",
+            reason(status),
+            body.len(),
+        )
+        .into_bytes();
+        if !is_head_only {
+            bytes.extend_from_slice(&body);
+        }
+        bytes
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Error",
+    }
+}
+
+/// What `path` leads to, with the `query` after its question mark.
+pub(super) fn find(path: &str, query: &str, is_draining: bool) -> Page {
+    let ready = |answer| Page::Ready(answer);
+    match path {
+        "/" => ready(Answer { status: 200, content_type: HTML, body: PAGE.as_bytes().into() }),
+        "/metrics" => Page::Report(Ask::Metrics),
+        "/prometheus" => Page::Report(Ask::Exporter),
+        "/stats.json" => Page::Report(Ask::Query(Query::Json)),
+        "/key" => match key_in(query) {
+            Some(key) => Page::Report(Ask::Query(Query::Key(key))),
+            None => ready(Answer::refused(400)),
+        },
+        "/-/healthy" => ready(Answer::text(200, "healthy\n")),
+        "/-/ready" if is_draining => ready(Answer::text(503, "draining\n")),
+        "/-/ready" => ready(Answer::text(200, "ready\n")),
+        _ => ready(Answer::refused(404)),
+    }
+}
+
+/// The key that a query names. `%c3` of an URL says what `\xc3` says in the text of a key,
+/// which can also stand there as it is.
+fn key_in(query: &str) -> Option<Vec<u8>> {
+    key_from_text(query.replace('%', "\\x").as_bytes()).filter(|key| !key.is_empty())
+}

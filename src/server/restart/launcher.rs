@@ -1,0 +1,268 @@
+//! Starts a new binary: keeps its path and the two files that it is handed, and executes
+//! it, in a trial as in earnest.
+
+use crate::server::kernel::sys;
+use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use crate::server::kernel::world::fs::File;
+use crate::server::kernel::world::fs::MetadataExt;
+use crate::server::kernel::world::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create,
+};
+use crate::server::kernel::world::io::{
+    DupFlags, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread,
+};
+use crate::server::kernel::world::process;
+use crate::server::kernel::world::{env, fs, stdio::stdin};
+use crate::server::operator::hangup;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Tells the new image where its snapshot is: `PID:DESCRIPTOR`. The process id
+/// invalidates the variable in any other process.
+const HANDOFF_VARIABLE: &str = "POOLCOUNTERD_HANDOFF";
+
+/// Descriptors that the new image opens before it has read its snapshot: signalfd,
+/// an epoll instance, and some spare ones.
+const DESCRIPTORS_NEEDED: usize = 4;
+
+/// An answer is a line with an address for each listener; more can't be an answer.
+const ANSWER_BYTES_MAX: u64 = 1 << 16;
+
+const SNAPSHOT_NAME: &str = "poolcounterd-snapshot";
+const ANSWER_NAME: &str = "poolcounterd-answer";
+
+/// Large, because each write is a system call.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Starts new binaries. Made before anything else is opened, and handed on from image
+/// to image.
+pub(crate) struct Launcher {
+    /// The path of the new binary: the one that started the first image. If the file
+    /// there was replaced, the replacement runs.
+    pub(crate) program: PathBuf,
+    pub(crate) files: TrialFiles,
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LauncherState {
+    /// The descriptors of the two trial files.
+    pub trial_fds: [RawFd; 2],
+    /// Absolute path of the binary for the next hot restart.
+    #[serde(with = "serde_bytes")]
+    pub program: Vec<u8>,
+}
+
+impl Launcher {
+    /// The launcher of a cold start.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Launcher { files: TrialFiles::reserve()?, program: program_path()? })
+    }
+
+    /// What a hot restart carries over.
+    pub(crate) fn state(&self) -> LauncherState {
+        let program = self.program.as_os_str().as_encoded_bytes().to_vec();
+        LauncherState { trial_fds: self.files.numbers(), program }
+    }
+
+    /// Continues with the old image's launcher, whose `snapshot` is read.
+    pub(crate) fn resume(state: LauncherState, snapshot: OwnedFd) -> io::Result<Self> {
+        let [_, answer] = state.trial_fds;
+        let answer = match sys::inherited_descriptor(answer) {
+            Ok(answer) => answer,
+            Err(_) => memfd_create(ANSWER_NAME, MemfdFlags::CLOEXEC)?,
+        };
+        let files = TrialFiles { snapshot, answer };
+        files.clear();
+        Ok(Launcher { files, program: PathBuf::from(OsString::from_vec(state.program)) })
+    }
+
+    /// The second phase: hands `descriptors` and the output of `write` to the program.
+    /// Returns only on failure, with the reason; then the files may still hold the snapshot.
+    pub(crate) fn hand_over(
+        &mut self,
+        arguments: &[OsString],
+        binary: FileIdentity,
+        descriptors: &[BorrowedFd],
+        write: impl FnOnce(&mut Out) -> io::Result<()>,
+    ) -> String {
+        if let Err(e) = self.files.renew().and_then(|()| self.files.write_snapshot(write)) {
+            return format!("the snapshot could not be written: {e}");
+        }
+        if let Err(e) = spare_descriptors() {
+            return format!("too few descriptors are free: {e}");
+        }
+        let program = self.program.display();
+        if identity_of(&self.program).ok() != Some(binary) {
+            return format!("{program} was replaced while it was being asked");
+        }
+        let mut all = descriptors.to_vec();
+        all.extend(self.files.both());
+        let error = match set_descriptor_flags(&all, FdFlags::empty()) {
+            Ok(()) => sys::execute(&self.program, &self.words(arguments), &self.environment()),
+            Err(e) => e,
+        };
+        match set_descriptor_flags(&all, FdFlags::CLOEXEC) {
+            Ok(()) => format!("{program} can't be executed: {error}"),
+            Err(e) => format!("{program} can't be executed: {error}; and then: {e}"),
+        }
+    }
+
+    /// Executes the program as [`Launcher::hand_over`] does, in the forked child of a
+    /// trial, to read the snapshot only. Returns only on failure, with the reason.
+    pub(crate) fn execute_trial(&self, arguments: &[OsString]) -> io::Error {
+        if let Err(e) = set_descriptor_flags(&self.files.both(), FdFlags::empty()) {
+            return e;
+        }
+        let mut environment = self.environment();
+        // What a program says in a trial must not reach the service manager.
+        environment.retain(|(name, _)| name != "NOTIFY_SOCKET");
+        let arguments = [&["--read-snapshot".into()], arguments].concat();
+        sys::execute(&self.program, &self.words(&arguments), &environment)
+    }
+
+    /// The command line, with the name that the daemon was started by.
+    fn words(&self, arguments: &[OsString]) -> Vec<OsString> {
+        let name = env::args_os().next().unwrap_or_else(|| self.program.clone().into());
+        [&[name], arguments].concat()
+    }
+
+    /// The environment of the daemon, with what the next image has to know.
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let handoff = format!("{}:{}", process::id(), self.files.snapshot.as_raw_fd());
+        let ours = [Some((HANDOFF_VARIABLE, handoff)), hangup::for_next_image()];
+        let is_ours = |name: &OsString| ours.iter().flatten().any(|(ours, _)| name == ours);
+        let mut environment: Vec<_> = env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
+        environment.extend(ours.iter().flatten().map(|(name, value)| (name.into(), value.into())));
+        environment
+    }
+}
+
+/// The two files that a new binary is handed, in memory. Between restarts they are empty
+/// and only reserve low descriptor numbers ([`sys::fork_apart`]).
+pub(crate) struct TrialFiles {
+    pub(crate) snapshot: OwnedFd,
+    pub(crate) answer: OwnedFd,
+}
+
+impl TrialFiles {
+    /// Opens them. To be called before anything else is opened.
+    pub(crate) fn reserve() -> io::Result<Self> {
+        let create = |name| memfd_create(name, MemfdFlags::CLOEXEC);
+        Ok(TrialFiles { snapshot: create(SNAPSHOT_NAME)?, answer: create(ANSWER_NAME)? })
+    }
+
+    pub(crate) fn both(&self) -> [BorrowedFd<'_>; 2] {
+        [self.snapshot.as_fd(), self.answer.as_fd()]
+    }
+
+    /// Their descriptors.
+    pub(crate) fn numbers(&self) -> [RawFd; 2] {
+        self.both().map(|file| file.as_raw_fd())
+    }
+
+    /// Replaces them by new files: another process may still have the old ones open.
+    pub(crate) fn renew(&mut self) -> io::Result<()> {
+        let snapshot = memfd_create(SNAPSHOT_NAME, MemfdFlags::CLOEXEC)?;
+        let answer = memfd_create(ANSWER_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        // A program that writes without end must not fill the memory.
+        ftruncate(&answer, ANSWER_BYTES_MAX)?;
+        fcntl_add_seals(&answer, SealFlags::GROW)?;
+        dup3(&snapshot, &mut self.snapshot, DupFlags::CLOEXEC)?;
+        Ok(dup3(&answer, &mut self.answer, DupFlags::CLOEXEC)?)
+    }
+
+    /// Writes the snapshot.
+    pub(crate) fn write_snapshot(
+        &self,
+        write: impl FnOnce(&mut Out) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut file = File::from(self.snapshot.try_clone()?);
+        let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
+        write(&mut buffered)?;
+        buffered.flush()
+    }
+
+    /// Frees their memory.
+    pub(crate) fn clear(&self) {
+        for file in [&self.snapshot, &self.answer] {
+            // Shrinking a file needs no resources.
+            let _ = ftruncate(file, 0);
+        }
+    }
+
+    pub(crate) fn answer(&self) -> String {
+        let mut answer = vec![0; ANSWER_BYTES_MAX as usize];
+        let len = pread(&self.answer, &mut answer, 0).unwrap_or(0);
+        let answer = String::from_utf8_lossy(&answer[..len]);
+        answer.trim_end_matches('\0').trim_end().to_owned()
+    }
+}
+
+/// Where a snapshot is written. Buffered, because records are written in small pieces.
+pub(crate) type Out<'a> = BufWriter<&'a mut File>;
+
+/// The path that we were started by. Where `argv[0]` names no file (a parent may put
+/// anything there), the one that the kernel knows.
+fn program_path() -> io::Result<PathBuf> {
+    let named = env::args_os().next().and_then(|name| find_program(Path::new(&name)));
+    named.map_or_else(env::current_exe, Ok)
+}
+
+/// As execvp(3) finds it.
+fn find_program(name: &Path) -> Option<PathBuf> {
+    let as_file = |path: PathBuf| fs::absolute(path).ok().filter(|path| fs::is_file(path));
+    if name.components().count() > 1 {
+        return as_file(name.to_owned());
+    }
+    let directories = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&directories).map(|dir| dir.join(name)).find_map(as_file)
+}
+
+/// Identifies the file at a path, to notice its replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    device: u64,
+    inode: u64,
+    modified: (i64, i64),
+}
+
+pub(crate) fn identity_of(path: &Path) -> io::Result<FileIdentity> {
+    let meta = fs::metadata(path)?;
+    let modified = (meta.mtime(), meta.mtime_nsec());
+    Ok(FileIdentity { device: meta.dev(), inode: meta.ino(), modified })
+}
+
+/// Checks that the new image will find the few descriptors that it needs: an
+/// administrator may have lowered the limit since the start (prlimit(1)).
+fn spare_descriptors() -> io::Result<()> {
+    let open = || fcntl_dupfd_cloexec(stdin(), 3);
+    let opened: Result<Vec<OwnedFd>, _> = (0..DESCRIPTORS_NEEDED).map(|_| open()).collect();
+    Ok(opened.map(drop)?)
+}
+
+fn set_descriptor_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Result<()> {
+    for fd in descriptors {
+        fcntl_setfd(fd, flags)?;
+    }
+    Ok(())
+}
+
+/// The snapshot that an old image of this process left, if any.
+pub(crate) fn inherited_snapshot() -> io::Result<Option<OwnedFd>> {
+    let Ok(handoff) = env::var(HANDOFF_VARIABLE) else {
+        return Ok(None);
+    };
+    let Some((pid, fd)) = handoff.split_once(':') else {
+        return Ok(None);
+    };
+    if pid != process::id().to_string() {
+        return Ok(None);
+    }
+    let fd = fd.parse().map_err(io::Error::other)?;
+    sys::inherited_descriptor(fd).map(Some)
+}

@@ -1,0 +1,242 @@
+//! Hot restart: the daemon hands everything to a new binary in the same process.
+//!
+//! There are two phases. First, while the loop keeps parts, a forked child writes its
+//! copy of the state as a trial snapshot and executes the new binary, which says whether
+//! it could take over ([`Trial`]). Only if it can, the second phase writes the final
+//! snapshot, clears close-on-exec and executes it ([`Launcher::hand_over`]). If anything
+//! fails, the old image continues unchanged. [`super::resume`] shows what the new image
+//! does, and why none of it can fail.
+
+use crate::engine::Time;
+use crate::server::clients::connections::Clients;
+use crate::server::kernel::clock;
+use crate::server::kernel::socket::Socket;
+use crate::server::kernel::sys;
+use crate::server::kernel::tokens::{Source, watch};
+use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use crate::server::kernel::world::mio::Poll;
+use crate::server::kernel::world::net::{SendFlags, send};
+use crate::server::kernel::world::{Engine, env};
+use crate::server::listening::listener::Listener;
+use crate::server::listening::listeners::Listeners;
+use crate::server::operator::control::{Control, ControlClient};
+use crate::server::restart::launcher::{Launcher, Out};
+use crate::server::restart::snapshot::{self, Gist, ServerState, Settings};
+use crate::server::restart::trial::{Consent, Trial};
+use crate::server::telling::logging;
+use log::{info, warn};
+use std::ffi::OsString;
+use std::io;
+
+/// Runs hot restarts, one at a time.
+pub(crate) struct Restart {
+    launcher: Launcher,
+    under_way: Option<UnderWay>,
+    /// An operator has set the hold limits: they stay until options replace them.
+    hold_limits_were_set: bool,
+}
+
+/// What a hot restart hands over.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) poll: &'a Poll,
+    pub(crate) listeners: &'a Listeners,
+    pub(crate) clients: &'a Clients,
+    pub(crate) engine: &'a Engine,
+    pub(crate) control: &'a Control,
+}
+
+/// A hot restart in its first phase.
+struct UnderWay {
+    trial: Trial,
+    /// The operator waiting for the result.
+    requester: Option<ControlClient>,
+    /// The request came with options.
+    options_are_new: bool,
+    /// The new binary has given its answer.
+    is_tried: bool,
+}
+
+impl Restart {
+    pub(crate) fn new(launcher: Launcher) -> Self {
+        Restart { launcher, under_way: None, hold_limits_were_set: false }
+    }
+
+    /// Continues where the old image stopped.
+    pub(crate) fn resume(launcher: Launcher, hold_limits_were_set: bool) -> Self {
+        Restart { hold_limits_were_set, ..Restart::new(launcher) }
+    }
+
+    /// Notes that an operator has set the hold limits.
+    pub(crate) fn note_hold_limits_set(&mut self) {
+        self.hold_limits_were_set = true;
+    }
+
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// When the current trial times out.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.under_way.as_ref().map(|under_way| under_way.trial.deadline)
+    }
+
+    /// Notes that the trial has ended.
+    pub(crate) fn note_tried(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_tried = true;
+        }
+    }
+
+    /// Whether the second phase may begin. It waits as long as `operators_wait` for
+    /// reports, but not longer than for a trial.
+    pub(crate) fn is_due(&self, operators_wait: impl FnOnce() -> bool, now: Time) -> bool {
+        self.under_way.as_ref().is_some_and(|under_way| {
+            under_way.trial.deadline <= now || under_way.is_tried && !operators_wait()
+        })
+    }
+
+    /// The first phase: asks the new binary, with new `arguments` or the same. Must not
+    /// be called during another restart.
+    pub(crate) fn begin(
+        &mut self,
+        arguments: Option<Vec<OsString>>,
+        requester: Option<ControlClient>,
+        parts: Parts,
+    ) -> Result<(), String> {
+        let options_are_new = arguments.is_some();
+        let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
+        let begin = clock::now();
+        let program = self.launcher.program.display().to_string();
+        let trial = self
+            .start_trial(arguments, parts)
+            .map_err(|e| format!("{program} can't be asked: {e}"))?;
+        let pause_us = clock::now().ns_since(begin) / 1_000;
+        info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
+        self.under_way = Some(UnderWay { trial, requester, options_are_new, is_tried: false });
+        Ok(())
+    }
+
+    fn start_trial(&mut self, arguments: Vec<OsString>, parts: Parts) -> io::Result<Trial> {
+        let state = self.state_of(parts, Handover::default());
+        let gist = Gist {
+            taken: state.taken,
+            connections: parts.clients.len(),
+            locks: parts.engine.len(),
+        };
+        let write = |out: &mut Out| write(out, &state, parts);
+        let kept = || {
+            let descriptors = descriptors(parts, &Handover::default());
+            descriptors.iter().map(AsRawFd::as_raw_fd).collect()
+        };
+        let trial = Trial::start(&mut self.launcher, arguments, gist, write, kept)?;
+        match watch(parts.poll.registry(), &trial.pidfd, Source::Trial) {
+            Ok(()) => Ok(trial),
+            Err(e) => {
+                trial.abandon(&self.launcher);
+                Err(e)
+            }
+        }
+    }
+
+    /// The second phase, once the trial has ended. Returns only if the new binary can't
+    /// take over: why, and the operator to tell. `None` if that is decided later.
+    pub(crate) fn finish(&mut self, parts: Parts) -> Option<(String, Option<ControlClient>)> {
+        let under_way = self.under_way.as_mut()?;
+        let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
+        let UnderWay { requester, options_are_new, .. } = self.under_way.take()?;
+        let why = match verdict {
+            Ok(consent) => {
+                let requester = requester.and_then(|client| parts.control.descriptor(client));
+                let handover = Handover { opened: &[], requester, options_are_new };
+                self.execute(&consent, parts, handover)
+            }
+            Err(why) => why,
+        };
+        Some((why, requester))
+    }
+
+    /// Opens the new image's missing listeners and hands over to it. Returns only on
+    /// failure, with the reason.
+    fn execute(&mut self, consent: &Consent, parts: Parts, handover: Handover) -> String {
+        let wanted = &consent.answer.wanted;
+        let opened = match parts.listeners.open_missing(wanted) {
+            Ok(opened) => opened,
+            Err(e) => return e.to_string(),
+        };
+        let handover = Handover { opened: &opened, ..handover };
+        logging::report_suppressed();
+        let descriptors = descriptors(parts, &handover);
+        let state = self.state_of(parts, handover);
+        let Consent { arguments, binary, .. } = consent;
+        let why = self
+            .launcher
+            .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, parts));
+        self.launcher.files.clear();
+        parts.listeners.abandon(opened, wanted);
+        why
+    }
+
+    /// Everything that the new image needs, except connections and pools.
+    fn state_of(&self, parts: Parts, handover: Handover) -> ServerState {
+        let Parts { poll, listeners, clients, engine, .. } = parts;
+        ServerState {
+            taken: clock::now(),
+            last_serial: clients.last_serial(),
+            listening: listeners.state(handover.opened),
+            epoll_fd: poll.as_raw_fd(),
+            requester_fd: handover.requester.map(|fd| fd.as_raw_fd()),
+            launcher: self.launcher.state(),
+            settings: Settings {
+                logging: logging::state(),
+                hold_limits_were_set: self.hold_limits_were_set,
+                options_are_new: handover.options_are_new,
+            },
+            connections: clients.len(),
+            pools: engine.counters.hashtable_entries as usize,
+            engine: engine.state(),
+        }
+    }
+
+    /// Abandons a restart before the daemon exits.
+    pub(crate) fn abandon(self) {
+        if let Some(under_way) = self.under_way {
+            under_way.trial.abandon(&self.launcher);
+        }
+    }
+}
+
+/// What is handed over besides the [`Parts`].
+#[derive(Clone, Copy, Default)]
+struct Handover<'a> {
+    /// Listeners opened for the new image.
+    opened: &'a [Listener],
+    requester: Option<BorrowedFd<'a>>,
+    options_are_new: bool,
+}
+
+/// Writes the daemon's whole state record by record, without copying it first.
+fn write(out: &mut Out, state: &ServerState, parts: Parts) -> io::Result<()> {
+    snapshot::write(out, state, parts.clients.states(), parts.engine.pool_states())
+}
+
+/// All descriptors that the state and the connections name, except the launcher's.
+fn descriptors<'a>(parts: Parts<'a>, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
+    let Parts { poll, listeners, clients, .. } = parts;
+    let listeners = listeners.all.iter().chain(handover.opened).map(|l| l.socket.as_fd());
+    let connections = clients.iter().map(|(_, c)| c.stream.socket().as_fd());
+    let single = handover.requester.into_iter().chain([sys::epoll_of(poll)]);
+    listeners.chain(connections).chain(single).collect()
+}
+
+/// Answers the operator who asked the old image for the restart.
+pub(crate) fn answer_requester(requester: Option<RawFd>, version: &str) {
+    let Some(Ok(socket)) = requester.map(sys::inherited_descriptor) else {
+        return;
+    };
+    let socket = Socket::new(socket, true);
+    let answer = format!("OK restarted, poolcounterd {version}\n");
+    if let Err(e) = send(&*socket, answer.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        warn!("the operator who asked for the hot restart is gone: {e}");
+    }
+}

@@ -1,0 +1,111 @@
+//! The new binary's part in the trial of a hot restart: does what the new image will do,
+//! with a margin, and says whether it could.
+
+use crate::server::kernel::socket::Socket;
+use crate::server::kernel::sys::{self, inherited_descriptor};
+use crate::server::kernel::usage;
+use crate::server::kernel::world::fd::{OwnedFd, RawFd};
+use crate::server::kernel::world::fs::is_same_file;
+use crate::server::kernel::world::io::fcntl_dupfd_cloexec;
+use crate::server::kernel::world::mio::Poll;
+use crate::server::kernel::world::{process, stdio};
+use crate::server::listening::addresses;
+use crate::server::listening::listeners::Listeners;
+use crate::server::operator::inbox::Operator;
+use crate::server::options::Options;
+use crate::server::reporting::http::Http;
+use crate::server::reporting::queue::Reporting;
+use crate::server::restart::launcher::inherited_snapshot;
+use crate::server::restart::resume::{Restored, restore};
+use crate::server::restart::snapshot::ServerState;
+use crate::server::restart::trial::Answer;
+use std::hint::black_box;
+use std::io::{self, Read};
+
+/// How much more memory than in the trial the new image finds in any case.
+const HEAP_MARGIN_BYTES: usize = 4 << 20;
+const STACK_MARGIN_BYTES: usize = 256 << 10;
+
+/// Reads a trial snapshot and returns the answer to print, namely that this binary could
+/// take over with `options`. The snapshot is handed over as in earnest; an operator may
+/// also pipe one in, to know whether this binary can read it.
+///
+/// # Errors
+/// Why it can't, to be printed too.
+pub fn rehearse(options: &Options) -> Result<String, String> {
+    if !options.are_for_serving() {
+        return Err("a daemon can only continue with options for serving".to_owned());
+    }
+    let closed = |e: io::Error| format!("the snapshot was lost on its way here: {e}");
+    let (process, restored) = match inherited_snapshot().map_err(closed)? {
+        Some(snapshot) => (Some(process::id() as i32), take_over(snapshot, options)?),
+        None => (None, read_standard_input(options)?),
+    };
+    let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
+    let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
+    sys::raise_descriptor_limit();
+    let descriptors_max = usage::descriptors_max();
+    let answer = Answer { poolcounterd, process, descriptors_max, gist: restored.gist(), wanted };
+    build_the_rest(restored, options).map_err(|e| e.to_string())?;
+    serde_json::to_string(&answer).map_err(|e| e.to_string())
+}
+
+/// Restores what was handed over, and finds the snapshot at each descriptor, where the
+/// old image has put it in place of a socket.
+fn take_over(snapshot: OwnedFd, options: &Options) -> Result<Restored, String> {
+    let adopt = |number, _| {
+        let stand_in = inherited_descriptor(number)?;
+        match is_same_file(&stand_in, &snapshot) {
+            true => Ok(Socket::new(stand_in, /* is_unix */ false)),
+            false => Err(io::Error::other("it was replaced")),
+        }
+    };
+    let bytes = sys::MappedFile::new(&snapshot).map_err(|e| e.to_string())?;
+    let restored = restore(&bytes, options, adopt).map_err(|e| e.to_string())?;
+    if let Some((_, e)) = restored.lost.first() {
+        return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
+    }
+    for number in others(&restored.server) {
+        adopt(number, false)
+            .map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
+    }
+    Ok(restored)
+}
+
+/// The descriptors that are not connections.
+fn others(state: &ServerState) -> impl Iterator<Item = RawFd> {
+    let listeners = state.listening.listeners.iter().map(|listener| listener.fd);
+    listeners.chain([state.epoll_fd])
+}
+
+fn read_standard_input(options: &Options) -> Result<Restored, String> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    if bytes.is_empty() {
+        return Err("it was handed no snapshot: whatever is at the daemon's path must execute \
+                    the daemon in the same process, with its environment"
+            .to_owned());
+    }
+    // Stands in for each connection. As a Unix socket it would be shut down.
+    let stand_in =
+        |_, _| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
+    restore(&bytes, options, stand_in).map_err(|e| e.to_string())
+}
+
+/// Builds what the new image builds beside the restored state, and touches a margin of
+/// memory.
+fn build_the_rest(restored: Restored, options: &Options) -> io::Result<()> {
+    let operator = Operator::new(sys::take_over_signals()?);
+    let poll = Poll::new()?;
+    operator.watch(poll.registry())?;
+    let others = (Listeners::none(options), Reporting::new(options), Http::new(options));
+    black_box(vec![1_u8; HEAP_MARGIN_BYTES]);
+    touch_stack();
+    drop((restored, poll, operator, others));
+    Ok(())
+}
+
+#[inline(never)]
+fn touch_stack() {
+    black_box([1_u8; STACK_MARGIN_BYTES]);
+}

@@ -1,0 +1,192 @@
+//! The new image's side of a hot restart: continues from a snapshot.
+//!
+//! Nothing here may fail, because all locks would be lost. What the new image does from
+//! its first line on, in order, and why it can't fail. (The trial also had more stack and
+//! memory than all of it takes: [`super::rehearsal`].)
+//!
+//! | step | why it can't fail |
+//! |---|---|
+//! | reads its options | the trial read the same ones |
+//! | starts logging | an unreadable filter is ignored, a line that can't be written is dropped |
+//! | looks for a terminal | opening it does not block, and a failure means that there is none |
+//! | finds the snapshot | the old image wrote descriptor and process id into the environment; the trial got both in the same way |
+//! | maps the snapshot | the trial mapped one like it; if the machine has no memory, it retries ([`insist`]) |
+//! | [`restore`]: reads the snapshot, makes the engine and the connections, sets up hold limits and admission | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
+//! | applies the log filter | the old image checked it; one that is unknown to the new image is ignored |
+//! | raises the limit of descriptors | a failure is only logged |
+//! | resumes the launcher | the snapshot's file becomes its own; the other descriptor and the program's absolute path are handed over: neither the working directory nor `PATH` is used |
+//! | opens signalfd and epoll instance | the old image checked that descriptors are free, and the exec closed some more; if the whole machine has none, it retries ([`insist`]) |
+//! | takes over the old epoll instance | dup3(2) onto an open descriptor |
+//! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
+//! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
+//! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
+//! | disconnects clients whose connections are lost | the engine does it in memory |
+//! | accepts newcomers, a turn's worth | a failure loses one newcomer |
+//! | sends what it owes | as in every turn, an error ends one connection |
+//! | tells systemd that it is ready, answers the operator | neither waits or needs a reader |
+//!
+//! A client that waits for a report asks again by itself: its line is the first of its
+//! unhandled input. That is at most a share and a line, as [`restore`] demands, because
+//! nothing is received from a client that waits.
+
+use crate::engine::ClientId;
+use crate::server::advice::StartError;
+use crate::server::clients::connection::Connection;
+use crate::server::clients::connections::Clients;
+use crate::server::event_loop::{Server, VERSION};
+use crate::server::kernel::clock;
+use crate::server::kernel::socket::Socket;
+use crate::server::kernel::sys;
+use crate::server::kernel::sys::inherited_descriptor;
+use crate::server::kernel::world::fd::{OwnedFd, RawFd};
+use crate::server::kernel::world::io::Errno;
+use crate::server::kernel::world::mio::Poll;
+use crate::server::kernel::world::{Engine, thread};
+use crate::server::listening::listeners::Listeners;
+use crate::server::operator::inbox::Operator;
+use crate::server::options::Options;
+use crate::server::restart::launcher::Launcher;
+use crate::server::restart::phases::{Restart, answer_requester};
+use crate::server::restart::snapshot::{Gist, Reader, ServerState, SnapshotError};
+use crate::server::telling::logging;
+use log::{error, info};
+use std::hash::RandomState;
+use std::io;
+use std::time::Duration;
+
+impl Server {
+    /// Takes over everything that the old image of this process left in `snapshot`.
+    pub(crate) fn resume(options: Options, snapshot: OwnedFd) -> Result<Self, StartError> {
+        let bytes = insist("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
+        let restored =
+            restore(&bytes, &options, adopt).map_err(|e| io::Error::other(e.to_string()))?;
+        drop(bytes);
+        let Restored { server: state, clients, engine, lost } = restored;
+        let settings = state.settings;
+        let log_option = options.log.as_deref().filter(|_| settings.options_are_new);
+        logging::resume(settings.logging, log_option);
+        options.warn_of_ignored();
+        sys::raise_descriptor_limit();
+        let launcher = Launcher::resume(state.launcher, snapshot)?;
+        let restart = Restart::resume(launcher, settings.hold_limits_were_set);
+        let operator = Operator::new(insist("reading signals", sys::take_over_signals)?);
+        let poll = insist("an epoll instance", Poll::new)?;
+        sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
+        let mut listeners = Listeners::resume(state.listening, &options);
+        insist("watching sockets", || {
+            operator.watch(poll.registry())?;
+            listeners.watch(poll.registry(), clients.len())
+        })?;
+        let mut server =
+            Self::assemble(options, poll, listeners, clients, engine, operator, restart);
+        server.disconnect_lost(lost);
+        server.accept();
+        server.finish_turn(clock::now());
+        server.note_resumed(clock::now().ns_since(state.taken));
+        answer_requester(state.requester_fd, VERSION);
+        Ok(server)
+    }
+
+    /// Disconnects the clients whose connections a hot restart has lost.
+    fn disconnect_lost(&mut self, lost: Vec<(ClientId, io::Error)>) {
+        for (client, e) in lost {
+            error!("#{} was lost in the hot restart: {e}", client.serial);
+            self.engine.disconnect(client, clock::now());
+        }
+    }
+
+    /// Counts and logs that the daemon continues after a hot restart.
+    fn note_resumed(&mut self, pause_ns: u64) {
+        let restarts = &mut self.engine.measures.restarts;
+        restarts.done += 1;
+        restarts.pause_ns += pause_ns;
+        restarts.last_pause_ns = pause_ns;
+        let pause_us = pause_ns / 1_000;
+        let counters = &self.engine.counters;
+        info!(
+            "poolcounterd {VERSION} continued after a pause of {pause_us} µs with {} connections, \
+             {} locks and {} waits; listening on {}",
+            self.clients.len(),
+            counters.processing_workers,
+            counters.waiting_workers,
+            self.listeners.names(),
+        );
+        self.listeners.log_http();
+    }
+}
+
+/// What a snapshot restores, including descriptors.
+pub(crate) struct Restored {
+    pub(crate) server: ServerState,
+    pub(crate) clients: Clients,
+    pub(crate) engine: Engine,
+    /// Clients whose descriptors are missing, and why. Not logged yet: the old image may
+    /// have written half a line.
+    pub(crate) lost: Vec<(ClientId, io::Error)>,
+}
+
+/// Takes over the socket of a connection that the old image has left.
+pub(crate) fn adopt(fd: RawFd, is_unix: bool) -> io::Result<Socket> {
+    Ok(Socket::new(inherited_descriptor(fd)?, is_unix))
+}
+
+/// Reads a snapshot, in a trial as in the restart itself. `adopt` takes over
+/// the socket of a connection, and whether it is a Unix socket.
+pub(crate) fn restore(
+    bytes: &[u8],
+    options: &Options,
+    mut adopt: impl FnMut(RawFd, bool) -> io::Result<Socket>,
+) -> Result<Restored, SnapshotError> {
+    let mut reader = Reader::new(bytes)?;
+    let mut connections = Vec::new();
+    let mut lost = Vec::new();
+    for state in reader.connections() {
+        let state = state?;
+        match adopt(state.fd, state.unix) {
+            Ok(socket) => connections.push((state.client(), Connection::resume(socket, state))),
+            Err(e) => lost.push((state.client(), e)),
+        }
+    }
+    let now = clock::now().max(reader.server.taken);
+    let state = std::mem::take(&mut reader.server.engine);
+    let mut engine = Engine::resume(state, reader.pools(), RandomState::new(), now)?;
+    let settings = &mut reader.server.settings;
+    settings.hold_limits_were_set &= !settings.options_are_new || options.max_hold.is_empty();
+    if !settings.hold_limits_were_set {
+        engine.set_hold_limits(options.max_hold.clone());
+    }
+    let clients = Clients::resume(connections, reader.server.last_serial, options);
+    Ok(Restored { server: reader.server, clients, engine, lost })
+}
+
+impl Restored {
+    /// Proves that the snapshot was read.
+    pub(crate) fn gist(&self) -> Gist {
+        Gist { taken: self.server.taken, connections: self.clients.len(), locks: self.engine.len() }
+    }
+}
+
+/// Retries for some seconds if the machine lacks memory or descriptors: giving up would
+/// lose every lock.
+pub(crate) fn insist<T>(what: &str, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    const ATTEMPTS: usize = 1_000;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for n in 0..ATTEMPTS {
+        match attempt() {
+            Err(e) if lacks_resources(&e) => {
+                if n == 0 {
+                    error!("hot restart: {what} failed and is tried again: {e}");
+                }
+                thread::sleep(PAUSE);
+            }
+            result => return result,
+        }
+    }
+    attempt()
+}
+
+fn lacks_resources(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let transient = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC];
+    errno.is_some_and(|errno| transient.contains(&errno))
+}

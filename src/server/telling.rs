@@ -1,0 +1,6 @@
+//! What the daemon tells others unasked: the log and systemd. None of it blocks.
+//!
+//! Called from everywhere; knows only the kernel.
+
+pub(crate) mod logging;
+pub(crate) mod systemd;

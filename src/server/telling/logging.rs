@@ -1,0 +1,345 @@
+//! Log lines: which are logged, in which format, how often. [`stderr`] writes them
+//! without ever blocking.
+
+pub(crate) mod limit;
+mod stderr;
+
+use crate::engine::Time;
+use crate::server::kernel::world::env;
+pub(crate) use limit::{limited, report_suppressed};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use serde::{Deserialize, Serialize};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, Write};
+use std::panic::PanicHookInfo;
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+/// The filter if nothing else is given.
+const DEFAULT_FILTER: &str = "info";
+
+/// The variable that env_logger uses too.
+const FILTER_VARIABLE: &str = "RUST_LOG";
+
+static LOGGER: OnceLock<Logger> = OnceLock::new();
+
+/// Starts logging, panics included. `filter` selects what is logged; without it
+/// `RUST_LOG` does, without both [`DEFAULT_FILTER`].
+pub(crate) fn start(filter: Option<&str>) {
+    let from_environment = env::var(FILTER_VARIABLE).ok().filter(|text| !text.is_empty());
+    let wanted = filter.map(str::to_owned).or(from_environment);
+    let parsed = Filter::parse(wanted.as_deref().unwrap_or(DEFAULT_FILTER));
+    let (filter, problem) = match parsed {
+        Ok(filter) => (filter, None),
+        Err(why) => (Filter::default(), Some(why)),
+    };
+    let level = filter.parsed.filter();
+    let logger = LOGGER.get_or_init(Logger::new);
+    logger.replace_filter(filter);
+    // Fails only if a logger is already set, which is then used.
+    let _ = log::set_logger(logger);
+    log::set_max_level(level);
+    std::panic::set_hook(Box::new(log_panic));
+    if let Some(why) = problem {
+        log::warn!("{FILTER_VARIABLE} is ignored, logging {DEFAULT_FILTER}: {why}");
+    }
+}
+
+/// Checks the argument of `--log`.
+pub(crate) fn check_filter(text: &str) -> Result<String, String> {
+    Filter::parse(text).map(|filter| filter.text)
+}
+
+/// Replaces the filter of the running daemon.
+///
+/// # Errors
+/// What is expected; the filter is unchanged.
+pub(crate) fn set_filter(text: &str) -> Result<(), String> {
+    let filter = Filter { is_from_run_time: true, ..Filter::parse(text)? };
+    if let Some(logger) = LOGGER.get() {
+        log::set_max_level(filter.parsed.filter());
+        logger.replace_filter(filter);
+    }
+    Ok(())
+}
+
+/// The filter in use, as it was given.
+pub(crate) fn filter() -> String {
+    let default = || DEFAULT_FILTER.to_owned();
+    LOGGER.get().map_or_else(default, |logger| logger.read_filter().text.clone())
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The filter set at run time; an option given to the reload overrides it.
+    filter: Option<String>,
+    /// The rest of a partly written line.
+    rest: Vec<u8>,
+    /// Dropped lines that are not reported yet.
+    dropped: u64,
+}
+
+/// The state to hand over.
+pub(crate) fn state() -> State {
+    let (rest, dropped) = stderr::left();
+    let filter = LOGGER.get().and_then(Logger::filter_set_at_run_time);
+    State { filter, rest, dropped }
+}
+
+/// Continues from the old image's state. `option` is this image's `--log`. To be
+/// called before the first line is logged.
+pub(crate) fn resume(state: State, option: Option<&str>) {
+    stderr::resume(state.rest, state.dropped);
+    if let (Some(filter), None) = (state.filter, option) {
+        // The old image has checked it. If it accepted other words than this one, the
+        // default applies.
+        let _ = set_filter(&filter);
+    }
+}
+
+/// When [`retry`] has work to do.
+pub(crate) fn next_deadline() -> Option<Time> {
+    stderr::next_deadline()
+}
+
+/// Retries writing the rest of a line and the number of dropped lines. To be called
+/// in each turn of the loop; costs nothing before its deadline.
+pub(crate) fn retry(now: Time) {
+    if stderr::next_deadline().is_some_and(|deadline| deadline <= now) {
+        say_what_is_left();
+    }
+}
+
+/// Writes pending lines; waits once, briefly, if standard error is full. To be called
+/// before the daemon exits.
+pub(crate) fn flush_briefly() {
+    say_what_is_left();
+    if stderr::next_deadline().is_some() {
+        stderr::wait_a_moment();
+        say_what_is_left();
+    }
+}
+
+fn say_what_is_left() {
+    if stderr::flush() {
+        if let Some(logger) = LOGGER.get() {
+            logger.say_dropped();
+        }
+    }
+}
+
+/// As in a new process.
+#[cfg(test)]
+pub(crate) fn forget() {
+    stderr::resume(Vec::new(), 0);
+    limit::forget();
+    if let Some(logger) = LOGGER.get() {
+        logger.replace_filter(Filter::default());
+    }
+}
+
+/// Writes a message for the person who started the daemon to standard error, without time
+/// or level. Waits once, briefly, if standard error is full.
+pub fn print(message: &str) {
+    let line = format!("{message}\n");
+    if stderr::write_line(line.as_bytes()) != stderr::Outcome::Taken {
+        stderr::wait_a_moment();
+        stderr::write_line(line.as_bytes());
+    }
+    flush_briefly();
+}
+
+/// Filters lines, formats them with env_logger, and passes them to [`stderr`].
+struct Logger {
+    filter: RwLock<Filter>,
+    formatter: env_logger::Logger,
+}
+
+impl Logger {
+    fn new() -> Logger {
+        let mut builder = env_logger::Builder::new();
+        builder.filter_level(LevelFilter::Trace);
+        builder.target(env_logger::Target::Pipe(Box::new(Lines)));
+        if stderr::goes_to_journal() {
+            builder.format(write_for_journal);
+        }
+        Logger { filter: RwLock::new(Filter::default()), formatter: builder.build() }
+    }
+
+    fn read_filter(&self) -> std::sync::RwLockReadGuard<'_, Filter> {
+        self.filter.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn filter_set_at_run_time(&self) -> Option<String> {
+        let filter = self.read_filter();
+        filter.is_from_run_time.then(|| filter.text.clone())
+    }
+
+    fn replace_filter(&self, filter: Filter) {
+        *self.filter.write().unwrap_or_else(PoisonError::into_inner) = filter;
+    }
+
+    /// Logs how many lines were dropped since the last report, if any were. Returns
+    /// false if that can't be written now.
+    fn say_dropped(&self) -> bool {
+        let dropped = stderr::take_dropped();
+        if dropped == 0 {
+            return true;
+        }
+        let text = format!("{dropped} log lines could not be written and were dropped");
+        self.write(Level::Warn, &text);
+        // This one is no line of its own.
+        let was_written = stderr::take_dropped() == 0;
+        if !was_written {
+            stderr::note_dropped(dropped);
+        }
+        was_written
+    }
+
+    /// Writes a line, whatever the filter says.
+    fn write(&self, level: Level, text: &str) {
+        let mut record = Record::builder();
+        record.level(level).target(module_path!());
+        self.formatter.log(&record.args(format_args!("{text}")).build());
+    }
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        self.read_filter().parsed.enabled(metadata)
+    }
+
+    fn log(&self, record: &Record) {
+        if !self.read_filter().parsed.matches(record) {
+            return;
+        }
+        if self.say_dropped() {
+            self.formatter.log(record);
+        } else {
+            stderr::note_dropped(1);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// env_logger's target: it writes one line a call.
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if stderr::write_line(line) == stderr::Outcome::Refused {
+            stderr::note_dropped(1);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The journal adds time and name itself, and reads the priority from the start of
+/// the line (sd-daemon(3)).
+fn write_for_journal(out: &mut env_logger::fmt::Formatter, record: &Record) -> io::Result<()> {
+    let priority = match record.level() {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    };
+    writeln!(out, "<{priority}>{}", record.args())
+}
+
+/// Logs a panic regardless of the filter. The standard library's own message could
+/// block.
+fn log_panic(panic: &PanicHookInfo) {
+    let Some(logger) = LOGGER.get() else {
+        return;
+    };
+    logger.say_dropped();
+    let backtrace = Backtrace::capture();
+    let text = match backtrace.status() {
+        BacktraceStatus::Captured => format!("{panic}\n{backtrace}"),
+        _ => panic.to_string(),
+    };
+    logger.write(Level::Error, &text);
+    flush_briefly();
+}
+
+/// Selects the lines to log.
+struct Filter {
+    parsed: env_filter::Filter,
+    text: String,
+    is_from_run_time: bool,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        let parsed = env_filter::Builder::new().filter_level(LevelFilter::Info).build();
+        Filter { parsed, text: DEFAULT_FILTER.to_owned(), is_from_run_time: false }
+    }
+}
+
+impl Filter {
+    fn parse(text: &str) -> Result<Filter, String> {
+        let refuse = |word: &str| {
+            Err(format!(
+                "{word:?}: expected error, warn, info, debug, trace or off, or a module with its \
+                 level such as poolcounterd::server::operator::control=debug"
+            ))
+        };
+        let words = text.split_once('/').map_or(text, |(words, _)| words);
+        if words.trim().is_empty() {
+            return refuse(text);
+        }
+        // env_filter takes an unknown word as a module to log at every level.
+        if let Some(word) = words.split(',').map(str::trim).find(|word| !is_directive(word)) {
+            return refuse(word);
+        }
+        match env_filter::Builder::new().try_parse(text) {
+            Ok(builder) => Ok(Filter {
+                parsed: builder.build(),
+                text: text.to_owned(),
+                is_from_run_time: false,
+            }),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+}
+
+/// Whether a word is a level, or one of our modules with or without a level.
+fn is_directive(word: &str) -> bool {
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let is_ours = |module: &str| {
+        let rest = module.strip_prefix(env!("CARGO_PKG_NAME"));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    match word.split_once('=') {
+        Some((module, level)) => is_ours(module.trim()) && is_level(level.trim()),
+        None => word.is_empty() || is_level(word) || is_ours(word),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_that_would_log_nothing_are_refused() {
+        for right in [
+            "off",
+            "DEBUG",
+            "warn,poolcounterd::server::operator::control=debug",
+            "poolcounterd=trace",
+            "poolcounterd",
+            "info/max-hold",
+        ] {
+            assert_eq!(check_filter(right), Ok(right.to_owned()));
+        }
+        for wrong in ["", "loud", "info,loud", "info=debug", "poolcounterd=loud", "control=debug"] {
+            let why = check_filter(wrong).expect_err(wrong);
+            assert!(why.contains("error, warn, info, debug"), "{wrong}: {why}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Notifies systemd: sd_notify(3). Without systemd nothing happens, and a systemd that
+//! does not read never blocks the daemon.
+
+use crate::engine::Time;
+use crate::server::kernel::clock;
+use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
+use crate::server::kernel::world::fd::OwnedFd;
+use crate::server::kernel::world::io::Errno;
+use crate::server::kernel::world::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+};
+use crate::server::kernel::world::{Engine, env, sd_notify};
+use crate::server::telling::logging::limited;
+use log::warn;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+/// How often to notify, without a watchdog that wants it more often.
+const INTERVAL_NS: u64 = 5_000_000_000;
+
+/// How long the daemon's exit may wait for systemd to read.
+const EXIT_WAIT_NS: i64 = 200_000_000;
+
+const STOPPING: &str = "STOPPING=1\n";
+
+/// Our side of systemd's notification protocol. Every message says everything, so that the
+/// next one makes up for a lost one.
+#[derive(Debug)]
+pub(crate) struct ServiceManager {
+    channel: Option<Channel>,
+    interval_ns: u64,
+    next_message: Time,
+}
+
+impl ServiceManager {
+    pub(crate) fn find() -> Self {
+        // Twice in the time that sd_watchdog_enabled(3) recommends, so one may be lost.
+        let watchdog_ns = sd_notify::watchdog_enabled().map(|it| it.as_nanos() as u64 / 4);
+        ServiceManager {
+            channel: Channel::find(),
+            interval_ns: watchdog_ns.map_or(INTERVAL_NS, |ns| ns.min(INTERVAL_NS)),
+            next_message: clock::now(),
+        }
+    }
+
+    /// When [`ServiceManager::notify`] has something to send.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.channel.as_ref().map(|_| self.next_message)
+    }
+
+    /// Sends the message that is due at `now`, if any: the daemon is ready, alive, and has
+    /// this to do.
+    pub(crate) fn notify(&mut self, connections: usize, engine: &Engine, now: Time) {
+        let Some(channel) = self.channel.as_mut().filter(|_| now >= self.next_message) else {
+            return;
+        };
+        self.next_message = now.plus_ns(self.interval_ns);
+        let counters = &engine.counters;
+        let message = format!(
+            "READY=1\nWATCHDOG=1\nSTATUS={connections} connections, {} locks held, {} waiting, {} keys\n",
+            counters.processing_workers, counters.waiting_workers, counters.hashtable_entries,
+        );
+        if let Err(e) = channel.send(&message) {
+            limited!(debug, "can't notify systemd now: {e}");
+        }
+    }
+
+    /// Says that the daemon stops. Returns false if it must be said again.
+    pub(crate) fn stopping(&mut self) -> bool {
+        self.channel.as_mut().is_none_or(|channel| channel.send(STOPPING).is_ok())
+    }
+
+    /// Says it again, and waits for systemd a moment. To be called last of all.
+    pub(crate) fn stopping_at_last(mut self) {
+        if let Some(channel) = &mut self.channel {
+            channel.wait_a_moment();
+            // There is no later attempt.
+            let _ = channel.send(STOPPING);
+        }
+    }
+}
+
+/// The socket that `NOTIFY_SOCKET` names.
+#[derive(Debug)]
+struct Channel {
+    address: SocketAddrUnix,
+    /// Connected, so that it becomes writable when systemd reads. `None` before the
+    /// first message and after an error, because systemd may have replaced its socket.
+    socket: Option<OwnedFd>,
+}
+
+impl Channel {
+    fn find() -> Option<Self> {
+        let name = env::var_os("NOTIFY_SOCKET").map(OsString::into_vec)?;
+        let address = match name.split_first() {
+            Some((b'/', _)) => SocketAddrUnix::new(name.as_slice()),
+            Some((b'@', rest)) => SocketAddrUnix::new_abstract_name(rest),
+            _ => Err(Errno::AFNOSUPPORT),
+        };
+        match address {
+            Ok(address) => Some(Channel { address, socket: None }),
+            Err(e) => {
+                warn!("NOTIFY_SOCKET={:?} is unusable: {e}", String::from_utf8_lossy(&name));
+                None
+            }
+        }
+    }
+
+    /// Sends one datagram, or fails at once.
+    fn send(&mut self, message: &str) -> Result<(), Errno> {
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => self.open()?,
+        };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match send(&socket, message.as_bytes(), flags) {
+            Ok(_) => {
+                self.socket = Some(socket);
+                Ok(())
+            }
+            Err(e) => {
+                self.socket = (e == Errno::AGAIN).then_some(socket);
+                Err(e)
+            }
+        }
+    }
+
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        connect(&socket, &self.address)?;
+        Ok(socket)
+    }
+
+    /// Waits until systemd reads, at most [`EXIT_WAIT_NS`].
+    fn wait_a_moment(&self) {
+        if let Some(socket) = &self.socket {
+            let mut wanted = [PollFd::new(socket, PollFlags::OUT)];
+            let timeout = Timespec { tv_sec: 0, tv_nsec: EXIT_WAIT_NS };
+            // The next send shows whether it does.
+            let _ = poll(&mut wanted, Some(&timeout));
+        }
+    }
+}
