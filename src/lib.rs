@@ -52,7 +52,7 @@
 //! | `reporting` | who asks for reports, when they are made; HTTP |
 //! | `listening` | what clients and operators connect to: which addresses, how they open, drain and close |
 //! | `telling` | the log and systemd; none of it blocks |
-//! | `kernel` | the only door to system calls, all `unsafe`; the tests put a simulated kernel behind it |
+//! | `kernel` | the only door to system calls, and all `unsafe` code; the tests put a simulated kernel behind it |
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
 //! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all

@@ -1,6 +1,6 @@
-//! The only door to system calls, and small things around them. All `unsafe` is in `sys`.
+//! The only door to system calls, and small things around them. All `unsafe` code is in `sys`.
 //!
-//! Called from everywhere; knows no other room. In the tests, a simulated kernel stands
+//! Called from everywhere; knows no other room of the server. In the tests, a simulated kernel stands
 //! behind `sys` and `world` (tests/simulation).
 
 pub(crate) mod clock;

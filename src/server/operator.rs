@@ -1,6 +1,6 @@
 //! Signals and the control socket: what an operator orders, and what that does.
 //!
-//! Called last in a turn; only [`obeying`] knows the other rooms.
+//! Orders are obeyed last in a turn; only [`obeying`] knows the other rooms.
 
 pub(crate) mod control;
 pub(crate) mod hangup;

@@ -1,6 +1,6 @@
 //! What the daemon tells others unasked: the log and systemd. None of it blocks.
 //!
-//! Called from everywhere; knows only the kernel.
+//! Called from everywhere; of the server, it knows only the kernel.
 
 pub(crate) mod logging;
 pub(crate) mod systemd;

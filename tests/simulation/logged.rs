@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// So many slow holds and waits of a turn can be logged.
 const SLOW_MAX: usize = 128;
 
-/// Parts of lines that come at most once in ten seconds, unless a hot restart comes between.
+/// Parts of lines that are logged at most once in ten seconds, except across a hot restart.
 const RARE: [&str; 11] = [
     "slow: ",
     "--max-hold: lock on ",
@@ -76,6 +76,7 @@ impl Logged {
         draining: Option<usize>,
     ) -> Result<(), Violation> {
         let has_restarted = std::mem::replace(&mut self.restarts, restarts) != restarts;
+        // Both images may have written in this turn: cleared once more below.
         if has_restarted {
             self.said_ns.clear();
         }

@@ -10,7 +10,7 @@ use crate::server::kernel::world::mio::{Interest, Registry};
 use slab::Slab;
 use std::io;
 
-/// Connections of one kind, with their serial numbers.
+/// Connections of one kind, each with its serial number.
 pub(crate) struct Slots<T> {
     slab: Slab<(u32, T)>,
     last_serial: u32,

@@ -146,7 +146,8 @@ impl Server {
             return;
         }
         self.listeners.drain();
-        // If few are in the queues, who comes after the answer is refused.
+        // Accepts those in the queues now: unless they are many, the kernel refuses every client
+        // that connects after the answer.
         self.accept();
         info!("draining: no new clients; connections left: {}", self.clients.len());
     }
