@@ -167,9 +167,8 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 # --- What takes long, or measures ---------------------------------------------
 # --record writes the figures into docs/.
 MEDIAWIKI_FLAGS ?=
-TORTURE_SECONDS ?= 600
 
-.PHONY: test-all test-seeds test-load test-package test-mediawiki test-browser test-fuzz simulate torture
+.PHONY: test-all test-seeds test-load test-package test-mediawiki test-browser test-fuzz simulate
 
 # One after the other: what measures has the machine for itself.
 test-all: ## make test and the parts below, one after the other (root)
@@ -210,9 +209,6 @@ test-mediawiki: rust target/release/poolcounterd target/release/poolcounter ## a
 test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
 	$(call need,python3,apt install python3)
 	tests/package/run
-
-torture: ## torture the daemon for TORTURE_SECONDS, TORTURE_SEED repeats a round
-	TORTURE_SECONDS=$(TORTURE_SECONDS) $(CARGO) test --locked --test load torture -- --nocapture
 # --- end of what takes long ----------------------------------------------------
 
 # --- Instruction counts ------------------------------------------------------

@@ -1,5 +1,5 @@
 //! Tests that measure, or that use the whole machine for a while: crowds, floods, memory
-//! filled to its limits, restarts under load, torture. `make test-load` runs them with an
+//! filled to its limits, restarts under load. `make test-load` runs them with an
 //! optimized daemon, one at a time, and each prints its figure and its bound. `cargo test`
 //! leaves them out: their verdict depends on what else the machine does.
 
@@ -15,4 +15,3 @@ mod shares;
 #[path = "../support/mod.rs"]
 mod support;
 mod timely;
-mod torture;
