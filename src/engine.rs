@@ -17,7 +17,7 @@ mod invariants;
 mod lock;
 pub mod observe;
 mod pool;
-mod spare;
+mod spare_capacity;
 mod stack;
 pub mod state;
 mod time;
@@ -26,16 +26,16 @@ mod wheel;
 
 pub use client::ClientId;
 pub use hold_limits::{ExpiredLock, HoldLimit};
-pub use spare::Spare;
+pub use spare_capacity::SpareCapacity;
 pub use stack::LOCKS_PER_CLIENT_MAX;
 pub use time::Time;
 
 use crate::protocol::Reply;
-use counts::measures::{Asked, Measures};
+use counts::measures::{CommandKind, Measures};
 use counts::statistics::{Counters, Event, Times};
 use hold_limits::hold_s_max;
 use lock::{Lock, LockId, Locks, Phase};
-use observe::watch::Watch;
+use observe::observer::Observer;
 use pool::Pools;
 use stack::Stack;
 use std::collections::VecDeque;
@@ -64,7 +64,7 @@ pub struct Engine {
     /// only it gives.
     pub measures: Measures,
     /// What is observed of single keys and clients.
-    pub watch: Watch,
+    pub observer: Observer,
     started: Time,
     /// The same moment in nanoseconds since 1970, only shown. The caller sets it once; hot
     /// restarts keep it.
@@ -74,7 +74,7 @@ pub struct Engine {
 impl Engine {
     /// An engine without locks, started at `now`.
     pub fn new(hasher: RandomState, now: Time) -> Self {
-        let watch = Watch::new(hasher.clone(), now);
+        let observer = Observer::new(hasher.clone(), now);
         Engine {
             pools: Pools::new(hasher),
             locks: Locks::new(),
@@ -87,7 +87,7 @@ impl Engine {
             counters: Counters::default(),
             times: Times::default(),
             measures: Measures::default(),
-            watch,
+            observer,
             started: now,
             started_wall_ns: None,
         }
@@ -120,8 +120,8 @@ impl Engine {
     }
 
     /// What [`Engine::shrink`] would free.
-    pub fn spare(&self) -> Spare {
-        Spare::of(&self.locks).max(self.pools.spare())
+    pub fn spare(&self) -> SpareCapacity {
+        SpareCapacity::of(&self.locks).max(self.pools.spare())
     }
 
     /// Frees unused memory after many clients have left. Takes time in proportion to
@@ -130,7 +130,7 @@ impl Engine {
         self.pools.shrink();
         self.locks.shrink_to_fit();
         self.outbox.shrink_to_fit();
-        self.watch.samples.shrink_to_fit();
+        self.observer.samples.shrink_to_fit();
         let used = self.stacks.iter().rposition(|stack| stack.top().is_some());
         self.stacks.truncate(used.map_or(0, |slot| slot + 1));
         self.stacks.shrink_to_fit();
@@ -146,7 +146,7 @@ impl Engine {
         self.started
     }
 
-    fn answer(&mut self, asked: Asked, client: ClientId, reply: Reply) {
+    fn answer(&mut self, asked: CommandKind, client: ClientId, reply: Reply) {
         self.record(Event::Answered(asked, reply));
         self.outbox.push_back((client, reply));
     }

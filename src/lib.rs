@@ -26,7 +26,7 @@
 //! ```text
 //! server::clients::dispatch, operator or reporting::http
 //!        → server::reporting (a queue; a few steps each turn)
-//!        → reports::survey (walks keys and connections) → reports (text)
+//!        → reports::scan (walks keys and connections) → reports (text)
 //!        → server::clients, operator or reporting::http → socket
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! What operators see, as text: pure functions of read-only views of the engine, and of
-//! what only the server knows ([`figures`]).
+//! what only the server knows ([`server_figures`]).
 //!
 //! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
-//! The others are [`report`]s: the server gives them a [`View`], and some a [`Survey`],
+//! The others are [`report`]s: the server gives them a [`ReportView`], and some a [`Scan`],
 //! which walks all keys or all connections in steps.
 
 /// Appends a line. Writing to a `String` never fails.
@@ -12,27 +12,27 @@ macro_rules! line {
     };
 }
 
-pub mod exporter;
-mod exposition;
-pub mod figures;
 pub mod json;
+pub mod legacy_metrics;
 mod lists;
-pub mod prometheus;
-mod shown;
-pub mod survey;
+pub mod metrics;
+mod metrics_text;
+mod report_view;
+pub mod scan;
+pub mod server_figures;
 
 use crate::engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
 use crate::engine::observe::windows::Counted;
 use crate::engine::{Engine, Time};
 use crate::protocol::Query;
-pub use shown::{Peers, ROWS_MAX, View};
-use shown::{Seconds, Uptime};
+pub use report_view::{Peers, ROWS_MAX, ReportView};
+use report_view::{Seconds, Uptime};
+use scan::{Scan, ScanParts};
 use std::fmt::Write as _;
-use survey::{Survey, Wants};
 
 /// The answer to `STATS`, if it needs no view.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum StatsAnswer {
     /// The text.
     Text(Vec<u8>),
     /// It is a [`report`].
@@ -42,40 +42,40 @@ pub enum Answer {
 }
 
 /// Answers `STATS`, as far as the engine alone can.
-pub fn stats(query: &Query, engine: &Engine, now: Time) -> Answer {
+pub fn stats(query: &Query, engine: &Engine, now: Time) -> StatsAnswer {
     let uptime = Uptime(now.ns_since(engine.started()));
     let text = match query {
         Query::Full => full(engine, uptime),
         Query::Uptime => format!("uptime: {uptime}\n"),
         Query::Counter(name) => match Counters::ALL.iter().find(|counter| counter.name == name) {
             Some(counter) => format!("{name}: {}\n", (counter.get)(&engine.counters)),
-            None => return Answer::Unknown,
+            None => return StatsAnswer::Unknown,
         },
         Query::Json
         | Query::Keys(_)
         | Query::Key(_)
         | Query::Clients(_)
         | Query::Top(..)
-        | Query::Slow(_) => return Answer::Report,
+        | Query::Slow(_) => return StatsAnswer::Report,
     };
-    Answer::Text(text.into_bytes())
+    StatsAnswer::Text(text.into_bytes())
 }
 
-/// What has to be surveyed before `query` can be answered.
-pub fn wants_of(query: &Query) -> Wants {
-    Wants {
+/// What has to be scanned before `query` can be answered.
+pub fn wants_of(query: &Query) -> ScanParts {
+    ScanParts {
         keys: matches!(query, Query::Keys(_) | Query::Json),
         clients: matches!(query, Query::Clients(_) | Query::Json),
     }
 }
 
-/// Answers a `query` other than `JSON` ([`json::report`]). `survey` has what
+/// Answers a `query` other than `JSON` ([`json::report`]). `scan` has what
 /// [`wants_of`] names, `top` is that of [`Query::Top`]. A blank line ends it.
-pub fn report(query: &Query, view: &View, survey: &Survey, top: Option<&Counted>) -> String {
+pub fn report(query: &Query, view: &ReportView, scan: &Scan, top: Option<&Counted>) -> String {
     let mut text = match query {
-        Query::Keys(rows) => lists::keys(view, survey, *rows),
+        Query::Keys(rows) => lists::keys(view, scan, *rows),
         Query::Key(key) => lists::key(view, key),
-        Query::Clients(rows) => lists::clients(view, survey, *rows),
+        Query::Clients(rows) => lists::clients(view, scan, *rows),
         Query::Slow(rows) => lists::slow(view, *rows),
         Query::Top(span, subject) => match top {
             Some(top) => lists::top(view, top, *span, *subject),

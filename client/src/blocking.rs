@@ -3,7 +3,7 @@
 use crate::choice::order;
 use crate::error::Error;
 use crate::guard::{Lock, Outcome, Session};
-use crate::link::{Canceller, Connection};
+use crate::link::{Canceller, Link};
 use crate::request::LockRequest;
 use crate::server_name::ServerName;
 use crate::transport::Stream;
@@ -103,7 +103,7 @@ impl Client {
         for server in order(&self.servers, key).into_iter().take(self.tries_max) {
             match self.connect_to(server) {
                 Ok(stream) => {
-                    let connection = Connection::new(stream, self.answer_timeout);
+                    let connection = Link::new(stream, self.answer_timeout);
                     let has_failed = |server| failed.iter().any(|(failed, _)| failed == server);
                     let servers = self.servers.iter().filter(|&server| !has_failed(server));
                     let (server, servers) = (server.clone(), servers.cloned().collect());

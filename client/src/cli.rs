@@ -2,24 +2,24 @@
 
 mod check;
 mod child;
+mod control;
 mod descendants;
-mod draining;
+mod drain;
 mod hash_slots;
 mod health;
 mod job;
-mod live;
-mod orders;
+mod output;
+mod parsed_report;
 mod run;
-mod saying;
-mod screen;
-mod showing;
+mod stats;
 mod status;
-mod table;
-mod teller;
+mod stderr_thread;
 mod terminal;
-mod waiting;
+mod top;
+mod top_screen;
+mod wait_notice;
 
-use crate::{BadServerName, ServerName, control_socket};
+use crate::{BadServerName, ServerName, control_client};
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -52,11 +52,11 @@ struct Arguments {
     server: Vec<String>,
 
     #[command(subcommand)]
-    subcommand: What,
+    subcommand: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Action {
     /// Run a command while holding a lock.
     // KEY is not optional, but behind `--` it is not apart from COMMAND.
     #[command(after_help = run::AFTER_HELP,
@@ -85,7 +85,7 @@ enum What {
     /// List the last holds and waits that took long (the daemon's --slow).
     Slow(Rows),
     /// Watch a server as htop does: hot keys, queues, oldest holders, clients, rates.
-    #[command(after_help = live::AFTER_HELP)]
+    #[command(after_help = top::AFTER_HELP)]
     Top {
         /// Seconds between two looks at the server.
         #[arg(long, value_name = "SECONDS", default_value_t = 1,
@@ -96,14 +96,14 @@ enum What {
     #[command(after_help = CHECK_AFTER_HELP)]
     Check(check::Limits),
     /// Let the daemon of this host take no new clients, and exit when the last has left.
-    #[command(after_help = draining::AFTER_HELP)]
-    Drain(draining::DrainOptions),
+    #[command(after_help = drain::AFTER_HELP)]
+    Drain(drain::DrainOptions),
     /// Let it take new clients again.
-    Undrain(orders::OrderOptions),
+    Undrain(control::OrderOptions),
     /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
     Restart {
         #[command(flatten)]
-        options: orders::OrderOptions,
+        options: control::OrderOptions,
         /// The daemon's new arguments; without any it keeps its own.
         #[arg(value_name = "ARGUMENTS", last = true)]
         arguments: Vec<String>,
@@ -111,7 +111,7 @@ enum What {
     /// Send any order to the control socket; HELP lists them.
     Control {
         #[command(flatten)]
-        options: orders::OrderOptions,
+        options: control::OrderOptions,
         /// The order, such as LOG debug.
         #[arg(value_name = "WORDS", required = true)]
         words: Vec<String>,
@@ -131,11 +131,11 @@ struct Rows {
 
 impl Arguments {
     /// The options of an order to the control socket, which is on this host.
-    fn order(&self) -> Option<&orders::OrderOptions> {
+    fn order(&self) -> Option<&control::OrderOptions> {
         match &self.subcommand {
-            What::Drain(options) => Some(&options.order),
-            What::Undrain(options) => Some(options),
-            What::Restart { options, .. } | What::Control { options, .. } => Some(options),
+            Action::Drain(options) => Some(&options.order),
+            Action::Undrain(options) => Some(options),
+            Action::Restart { options, .. } | Action::Control { options, .. } => Some(options),
             _ => None,
         }
     }
@@ -152,7 +152,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(mut e) => {
             hint_at_hyphens(&mut e);
-            let is_printed = e.print().map_err(saying::complain_of_output).is_ok();
+            let is_printed = e.print().map_err(output::report_output_error).is_ok();
             return match (e.use_stderr(), is_printed) {
                 (true, _) => wrong_usage(),
                 (false, true) => ExitCode::SUCCESS,
@@ -171,7 +171,7 @@ pub fn main() -> ExitCode {
     let servers = match servers {
         Ok(servers) => servers,
         Err(why) => {
-            saying::complain(&why);
+            output::print_error(&why);
             return wrong_usage();
         }
     };
@@ -181,7 +181,7 @@ pub fn main() -> ExitCode {
 /// The status for a command line that is not valid; a plugin's is another one.
 fn wrong_usage() -> ExitCode {
     let is_plugin = subcommand().is_some_and(|word| word == "check");
-    ExitCode::from(if is_plugin { health::Level::Unknown.status() } else { status::USAGE })
+    ExitCode::from(if is_plugin { health::Severity::Unknown.status() } else { status::USAGE })
 }
 
 /// That of a command line that may not be valid.
@@ -202,29 +202,29 @@ fn hint_at_hyphens(error: &mut clap::Error) {
     }
 }
 
-fn obey(what: What, servers: Vec<ServerName>) -> ExitCode {
-    let list = |name: &str, rows: Rows| showing::list(&servers, name, rows.rows, rows.json);
+fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
+    let list = |name: &str, rows: Rows| stats::list(&servers, name, rows.rows, rows.json);
     match what {
-        What::Run(options) => match options.with_key() {
+        Action::Run(options) => match options.with_key() {
             Some(options) => run::run(servers, &options),
             None => {
-                saying::complain("no KEY: poolcounter run [OPTIONS] -- KEY -- COMMAND");
+                output::print_error("no KEY: poolcounter run [OPTIONS] -- KEY -- COMMAND");
                 wrong_usage()
             }
         },
-        What::Stats { json } => showing::stats(&servers, json),
-        What::Keys(rows) => list("KEYS", rows),
-        What::Clients(rows) => list("CLIENTS", rows),
-        What::Slow(rows) => list("SLOW", rows),
-        What::Key { key, json } => showing::show_key(&servers, key.as_bytes(), json),
-        What::Top { interval } => live::top(&servers, Duration::from_secs(interval)),
-        What::Check(options) => check::check(&servers, &options),
-        What::Drain(options) => draining::drain(&options),
-        What::Undrain(options) => orders::order("UNDRAIN", &options),
-        What::Restart { options, arguments } => {
-            orders::order(&control_socket::restart_with(&arguments), &options)
+        Action::Stats { json } => stats::stats(&servers, json),
+        Action::Keys(rows) => list("KEYS", rows),
+        Action::Clients(rows) => list("CLIENTS", rows),
+        Action::Slow(rows) => list("SLOW", rows),
+        Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
+        Action::Top { interval } => top::top(&servers, Duration::from_secs(interval)),
+        Action::Check(options) => check::check(&servers, &options),
+        Action::Drain(options) => drain::drain(&options),
+        Action::Undrain(options) => control::order("UNDRAIN", &options),
+        Action::Restart { options, arguments } => {
+            control::order(&control_client::restart_with(&arguments), &options)
         }
-        What::Control { options, words } => orders::order(&words.join(" "), &options),
+        Action::Control { options, words } => control::order(&words.join(" "), &options),
     }
 }
 

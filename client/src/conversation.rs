@@ -29,7 +29,7 @@ pub const LOCKS_MAX: usize = 4;
 pub struct Conversation {
     lines: Lines,
     output: Vec<u8>,
-    asked: Option<Asked>,
+    pending: Option<PendingCommand>,
     locks: usize,
 }
 
@@ -37,7 +37,7 @@ pub struct Conversation {
 const SHOWN_BYTES_MAX: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum PendingCommand {
     Lock,
     Release,
 }
@@ -88,7 +88,7 @@ impl Conversation {
             return Err(Refusal::TooManyLocks);
         }
         self.output.extend(request.line()?);
-        self.asked = Some(Asked::Lock);
+        self.pending = Some(PendingCommand::Lock);
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Conversation {
         }
         self.output.extend_from_slice(b"RELEASE\n");
         self.locks -= 1;
-        self.asked = Some(Asked::Release);
+        self.pending = Some(PendingCommand::Release);
         Ok(())
     }
 
@@ -132,8 +132,8 @@ impl Conversation {
             Line::Complete(line) => line,
             Line::TooLong => return Err(UnexpectedAnswer("a very long line".to_owned())),
         };
-        let asked = self.asked.take().filter(|_| may_come);
-        let answer = asked.and_then(|asked| answer_to(asked, Reply::parse(line)?));
+        let pending = self.pending.take().filter(|_| may_come);
+        let answer = pending.and_then(|pending| answer_to(pending, Reply::parse(line)?));
         let answer = answer.ok_or_else(|| unexpected(line))?;
         if !bytes.is_empty() {
             return Err(unexpected(bytes));
@@ -149,7 +149,7 @@ impl Conversation {
 
     /// Whether a question waits for its answer.
     pub fn is_waiting(&self) -> bool {
-        self.asked.is_some()
+        self.pending.is_some()
     }
 
     fn may_ask(&self) -> Result<(), Refusal> {
@@ -162,14 +162,14 @@ fn unexpected(line: &[u8]) -> UnexpectedAnswer {
     UnexpectedAnswer(String::from_utf8_lossy(beginning).into_owned())
 }
 
-fn answer_to(asked: Asked, reply: Reply) -> Option<Answer> {
-    match (asked, reply) {
-        (Asked::Lock, Reply::Locked) => Some(Answer::Locked),
-        (Asked::Lock, Reply::Done) => Some(Answer::Done),
-        (Asked::Lock, Reply::QueueFull) => Some(Answer::QueueFull),
-        (Asked::Lock, Reply::Timeout) => Some(Answer::TimedOut),
-        (Asked::Release, Reply::Released) => Some(Answer::Released),
-        (Asked::Release, Reply::NotLocked) => Some(Answer::NotLocked),
+fn answer_to(pending: PendingCommand, reply: Reply) -> Option<Answer> {
+    match (pending, reply) {
+        (PendingCommand::Lock, Reply::Locked) => Some(Answer::Locked),
+        (PendingCommand::Lock, Reply::Done) => Some(Answer::Done),
+        (PendingCommand::Lock, Reply::QueueFull) => Some(Answer::QueueFull),
+        (PendingCommand::Lock, Reply::Timeout) => Some(Answer::TimedOut),
+        (PendingCommand::Release, Reply::Released) => Some(Answer::Released),
+        (PendingCommand::Release, Reply::NotLocked) => Some(Answer::NotLocked),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use crate::choice::order;
 use crate::conversation::Answer;
 use crate::error::Error;
-use crate::link::Connection;
+use crate::link::Link;
 use crate::request::{LockRequest, Refusal};
 use crate::server_name::ServerName;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -90,7 +90,7 @@ pub struct NestedLock<'a> {
 /// A connection to a server, and which keys may be locked on it.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) connection: Connection,
+    pub(crate) connection: Link,
     pub(crate) server: ServerName,
     /// Those that guard the keys: all that did not fail before this one.
     pub(crate) servers: Vec<ServerName>,

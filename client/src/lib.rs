@@ -82,7 +82,7 @@ mod choice;
 pub mod cli;
 #[cfg(feature = "operate")]
 #[doc(hidden)]
-pub mod control_socket;
+pub mod control_client;
 #[cfg(feature = "client")]
 mod conversation;
 #[cfg(feature = "client")]
@@ -91,12 +91,12 @@ mod error;
 mod guard;
 #[cfg(feature = "client")]
 mod link;
-#[cfg(feature = "operate")]
-mod question;
 #[cfg(feature = "client")]
 mod request;
 #[cfg(any(feature = "client", feature = "operate"))]
 mod server_name;
+#[cfg(feature = "operate")]
+mod stats_connection;
 #[cfg(any(feature = "client", feature = "operate"))]
 mod transport;
 #[cfg(feature = "operate")]

@@ -15,7 +15,7 @@ const SHORTEST_READ: Duration = Duration::from_millis(1);
 
 /// A conversation on a stream. Dropped, it is closed.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct Link {
     shared: Arc<Shared>,
     conversation: Conversation,
     /// How long the server may take to answer, besides the time that a request waits.
@@ -52,10 +52,10 @@ impl Canceller {
     }
 }
 
-impl Connection {
+impl Link {
     pub(crate) fn new(stream: Stream, answer_timeout: Duration) -> Self {
         let shared = Arc::new(Shared { stream, is_cancelled: AtomicBool::new(false) });
-        Connection { shared, conversation: Conversation::new(), answer_timeout, is_closed: false }
+        Link { shared, conversation: Conversation::new(), answer_timeout, is_closed: false }
     }
 
     pub(crate) fn canceller(&self) -> Canceller {
@@ -155,14 +155,14 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for Link {
     /// Not only the descriptor is closed, of which a child of the process may have a copy.
     fn drop(&mut self) {
         self.shared.stream.shutdown();
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.stream.as_fd()
     }
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_there_is_not_too_late() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let mut connection = Connection::new(Stream(ours.into()), Duration::ZERO);
+        let mut connection = Link::new(Stream(ours.into()), Duration::ZERO);
         (&theirs).write_all(b"LOCKED\n").expect("room");
         let request = LockRequest::new("k").timeout(Duration::ZERO);
         assert!(matches!(connection.lock(&request), Ok(Answer::Locked)));

@@ -11,12 +11,12 @@ pub const PORT: u16 = 7531;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerName {
     name: String,
-    place: Place,
+    place: Endpoint,
 }
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     Tcp(String, u16),
     Unix(PathBuf),
 }
@@ -37,7 +37,7 @@ impl std::str::FromStr for ServerName {
     type Err = BadServerName;
 
     fn from_str(name: &str) -> Result<Self, BadServerName> {
-        let place = place_of(name, PORT).ok_or_else(|| BadServerName(name.to_owned()))?;
+        let place = parse_endpoint(name, PORT).ok_or_else(|| BadServerName(name.to_owned()))?;
         Ok(ServerName { name: name.to_owned(), place })
     }
 }
@@ -57,24 +57,24 @@ impl ServerName {
     /// For a server of which only the host may be named: `port` unless it is.
     #[cfg(feature = "operate")]
     pub(crate) fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
-        let place = place_of(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
+        let place = parse_endpoint(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
         let name = match &place {
-            Place::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
-            Place::Tcp(host, port) => format!("{host}:{port}"),
-            Place::Unix(_) => name.to_owned(),
+            Endpoint::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+            Endpoint::Tcp(host, port) => format!("{host}:{port}"),
+            Endpoint::Unix(_) => name.to_owned(),
         };
         Ok(ServerName { name, place })
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.place
     }
 }
 
 /// On this port unless the name has one.
-fn place_of(name: &str, default_port: u16) -> Option<Place> {
+fn parse_endpoint(name: &str, default_port: u16) -> Option<Endpoint> {
     if name.contains('/') {
-        return Some(Place::Unix(PathBuf::from(name)));
+        return Some(Endpoint::Unix(PathBuf::from(name)));
     }
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return None;
@@ -93,7 +93,7 @@ fn place_of(name: &str, default_port: u16) -> Option<Place> {
         Some(port) => port.parse().ok().filter(|&port| port > 0)?,
         None => port.is_empty().then_some(default_port)?,
     };
-    (!host.is_empty()).then(|| Place::Tcp(host.to_owned(), port))
+    (!host.is_empty()).then(|| Endpoint::Tcp(host.to_owned(), port))
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn names_are_understood() {
-        let tcp = |host: &str, port| Place::Tcp(host.to_owned(), port);
+        let tcp = |host: &str, port| Endpoint::Tcp(host.to_owned(), port);
         for (name, place) in [
             ("10.1.2.3", tcp("10.1.2.3", 7531)),
             ("wiki1.example:99", tcp("wiki1.example", 99)),
@@ -114,8 +114,8 @@ mod tests {
             ("[::1]", tcp("::1", 7531)),
             ("::1", tcp("::1", 7531)),
             ("fe80::1%eth0", tcp("fe80::1%eth0", 7531)),
-            ("/run/poolcounter.sock", Place::Unix("/run/poolcounter.sock".into())),
-            ("./sock", Place::Unix("./sock".into())),
+            ("/run/poolcounter.sock", Endpoint::Unix("/run/poolcounter.sock".into())),
+            ("./sock", Endpoint::Unix("./sock".into())),
         ] {
             assert_eq!(server(name).place, place, "{name}");
         }

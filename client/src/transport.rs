@@ -1,6 +1,6 @@
 //! A blocking connection's bytes, over TCP or a Unix socket.
 
-use crate::server_name::{Place, ServerName};
+use crate::server_name::{Endpoint, ServerName};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -26,9 +26,9 @@ pub(crate) struct Stream(pub(crate) OwnedFd);
 impl Stream {
     /// Connects; each address of the server may take `timeout`.
     pub(crate) fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
-        let (host, port) = match server.place() {
-            Place::Unix(path) => return connect_unix(path, timeout).map(Stream),
-            Place::Tcp(host, port) => (host.as_str(), *port),
+        let (host, port) = match server.endpoint() {
+            Endpoint::Unix(path) => return connect_unix(path, timeout).map(Stream),
+            Endpoint::Tcp(host, port) => (host.as_str(), *port),
         };
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in (host, port).to_socket_addrs()? {

@@ -1,14 +1,14 @@
 //! The cheapest question to a server: the daemon's `--check`.
 
-use crate::question::{Questions, beginning};
 use crate::server_name::ServerName;
+use crate::stats_connection::{StatsConnection, beginning};
 
 /// Asks for the uptime.
 ///
 /// # Errors
 /// Why the server is unreachable, or what it answered instead.
 pub fn uptime(server: &ServerName) -> Result<String, String> {
-    let answer = Questions::connect(server).and_then(|mut q| q.ask("UPTIME"));
+    let answer = StatsConnection::connect(server).and_then(|mut q| q.query("UPTIME"));
     match answer {
         Ok(line) if line.starts_with("uptime: ") => Ok(line),
         Ok(line) => Err(format!("{server}: answered {:?}, not its uptime", beginning(&line))),

@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use poolcounter::uptime::{places, uptime};
-use poolcounter::{ServerName, control_socket};
+use poolcounter::{ServerName, control_client};
 use poolcounterd::server::{self, Ended, Options, Server};
 use std::io::Write;
 use std::path::Path;
@@ -69,14 +69,14 @@ fn serve(options: Options) -> ExitCode {
 }
 
 fn reload(options: &Options) -> ExitCode {
-    let path = options.control.as_deref().unwrap_or(control_socket::DEFAULT_PATH);
+    let path = options.control.as_deref().unwrap_or(control_client::DEFAULT_PATH);
     // As it is if there is no working directory any more.
     let absolute = std::path::absolute(path).ok();
     let path = absolute.as_deref().and_then(Path::to_str).unwrap_or(path);
     let ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let line = control_socket::restart_with(&server::arguments_after_reload(&ours, path));
-    match control_socket::send_order(Path::new(path), &line) {
+    let line = control_client::restart_with(&server::arguments_after_reload(&ours, path));
+    match control_client::send_order(Path::new(path), &line) {
         Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
         Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
         Err(e) => fail(&format!("Not reloaded: {path}: {e}")),

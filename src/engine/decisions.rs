@@ -3,7 +3,7 @@
 
 use crate::engine::Engine;
 use crate::engine::client::ClientId;
-use crate::engine::counts::measures::{Asked, Outcome};
+use crate::engine::counts::measures::{CommandKind, LockOutcome};
 use crate::engine::counts::statistics::Event;
 use crate::engine::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
 use crate::engine::lock::{Lock, LockId, NO_POOL, Phase};
@@ -51,8 +51,8 @@ impl Engine {
         }
         let hash = self.pools.hash(request.key);
         let answer = self.decide(client, request, hash, now);
-        match self.watch.sampler.next(now) {
-            0 => self.watch.left_out = now,
+        match self.observer.sampler.next(now) {
+            0 => self.observer.left_out = now,
             requests => self.follow((client, requests), (request.key, hash), answer, now),
         }
         answer
@@ -112,17 +112,17 @@ impl Engine {
                 self.locks[lock as usize].requests = requests;
             }
         }
-        self.watch.note_request((client, requests), key, answer, now);
+        self.observer.count_request((client, requests), key, answer, now);
     }
 
     /// A hold or a wait has ended after `ns` nanoseconds. Its pool must still be there.
     #[inline(always)]
-    fn observe_end(&mut self, lock: &Lock, outcome: Outcome, ns: u64, now: Time) {
+    fn observe_end(&mut self, lock: &Lock, outcome: LockOutcome, ns: u64, now: Time) {
         if lock.requests == 0 {
-            self.watch.left_out = now;
+            self.observer.left_out = now;
         }
-        if lock.requests > 0 || ns > self.watch.slow_ns {
-            self.watch.note_end(lock, self.pools.get(lock.pool), (outcome, ns), now);
+        if lock.requests > 0 || ns > self.observer.slow_ns {
+            self.observer.count_end(lock, self.pools.get(lock.pool), (outcome, ns), now);
         }
     }
 
@@ -133,29 +133,29 @@ impl Engine {
         };
         let Some(id) = top else {
             let answer = self.refuse(Reply::NotLocked);
-            self.answer(Asked::Release, client, answer);
+            self.answer(CommandKind::Release, client, answer);
             return;
         };
         let lock = self.remove_lock(id);
         if lock.phase == Phase::Spent {
             // The lock was taken away: this RELEASE does not count as a mismatch.
-            self.answer(Asked::Release, client, Reply::NotLocked);
+            self.answer(CommandKind::Release, client, Reply::NotLocked);
             return;
         }
         self.record(Event::Released);
         if lock.phase == Phase::Holding {
-            let held_ns = self.end_hold(&lock, Outcome::Released, now);
+            let held_ns = self.end_hold(&lock, LockOutcome::Released, now);
             self.answer_done(lock.pool, held_ns, now);
             self.hand_on(lock.pool, &[Phase::WaitingForMe], now);
             self.drop_pool_if_empty(lock.pool);
         } else {
             self.cancel_wait(&lock, now);
         }
-        self.answer(Asked::Release, client, Reply::Released);
+        self.answer(CommandKind::Release, client, Reply::Released);
     }
 
     #[inline(always)]
-    fn end_hold(&mut self, lock: &Lock, outcome: Outcome, now: Time) -> u64 {
+    fn end_hold(&mut self, lock: &Lock, outcome: LockOutcome, now: Time) -> u64 {
         let held_ns = now.ns_since(lock.since);
         self.record(Event::HoldEnded { mode: lock.mode, outcome, held_ns });
         self.observe_end(lock, outcome, held_ns, now);
@@ -165,7 +165,7 @@ impl Engine {
     fn cancel_wait(&mut self, lock: &Lock, now: Time) {
         let waited_ns = now.ns_since(lock.since);
         self.record(Event::WaitCancelled { mode: lock.mode, waited_ns });
-        self.observe_end(lock, Outcome::Cancelled, waited_ns, now);
+        self.observe_end(lock, LockOutcome::Cancelled, waited_ns, now);
     }
 
     /// The client has disconnected: gives back all that it holds, the last lock
@@ -177,7 +177,7 @@ impl Engine {
             match lock.phase {
                 Phase::Spent => {}
                 Phase::Holding => {
-                    self.end_hold(&lock, Outcome::Disconnected, now);
+                    self.end_hold(&lock, LockOutcome::Disconnected, now);
                     self.hand_on(lock.pool, HEIRS, now);
                     self.drop_pool_if_empty(lock.pool);
                 }
@@ -258,7 +258,7 @@ impl Engine {
             let lock = self.remove_lock(id);
             let waited_ns = now.ns_since(lock.since);
             self.record(Event::WaitTimedOut { mode: lock.mode, waited_ns });
-            self.observe_end(&lock, Outcome::Timeout, waited_ns, now);
+            self.observe_end(&lock, LockOutcome::Timeout, waited_ns, now);
             self.answer(lock.mode.into(), lock.client, Reply::Timeout);
         }
     }
@@ -272,7 +272,7 @@ impl Engine {
         self.pools.get_mut(pool).holders.leave(&mut self.locks, id);
         let spent = &mut self.locks[id as usize];
         (spent.phase, spent.pool) = (Phase::Spent, NO_POOL);
-        let held_ns = self.end_hold(&lock, Outcome::Expired, now);
+        let held_ns = self.end_hold(&lock, LockOutcome::Expired, now);
         let key = self.pools.get(pool).key().to_vec();
         self.expired.push(ExpiredLock { client, key, held_ns });
         self.hand_on(pool, HEIRS, now);
@@ -286,8 +286,8 @@ impl Engine {
             let waiter = self.remove_lock(id);
             let waited_ns = now.ns_since(waiter.since);
             self.record(Event::WaitDone { waited_ns, held_ns });
-            self.observe_end(&waiter, Outcome::Done, waited_ns, now);
-            self.answer(Asked::ForAnyone, waiter.client, Reply::Done);
+            self.observe_end(&waiter, LockOutcome::Done, waited_ns, now);
+            self.answer(CommandKind::ForAnyone, waiter.client, Reply::Done);
         }
     }
 
@@ -316,7 +316,7 @@ impl Engine {
         self.limit_hold(id);
         let waited_ns = now.ns_since(waiter.since);
         self.record(Event::HandedOn { mode: waiter.mode, waited_ns });
-        self.observe_end(&waiter, Outcome::Locked, waited_ns, now);
+        self.observe_end(&waiter, LockOutcome::Locked, waited_ns, now);
         self.answer(waiter.mode.into(), waiter.client, Reply::Locked);
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Lock {
     pub(super) phase: Phase,
     /// How it was asked for.
     pub(super) mode: Mode,
-    /// As how many requests its own counts in [`crate::engine::observe::watch`]; 0 if it is not followed.
+    /// As how many requests its own counts in [`crate::engine::observe::observer`]; 0 if it is not followed.
     pub(super) requests: u8,
     /// When the hold or the wait began.
     pub(super) since: Time,
@@ -88,19 +88,19 @@ impl Timers for Locks {
 /// A first-in, first-out queue: a doubly linked list through the slab of locks,
 /// so that a lock anywhere in it leaves in O(1). A lock is in one queue at most.
 #[derive(Clone, Debug)]
-pub(super) struct Queue {
+pub(super) struct LockQueue {
     first: LockId,
     last: LockId,
     len: u32,
 }
 
-impl Default for Queue {
+impl Default for LockQueue {
     fn default() -> Self {
-        Queue { first: NONE, last: NONE, len: 0 }
+        LockQueue { first: NONE, last: NONE, len: 0 }
     }
 }
 
-impl Queue {
+impl LockQueue {
     pub(super) fn len(&self) -> u32 {
         self.len
     }

@@ -3,7 +3,7 @@
 //!
 //! Called by the engine's decisions; decides nothing, and forgets what is old.
 
+pub mod heavy_hitters;
+pub mod observer;
 pub(in crate::engine) mod sampler;
-pub mod summary;
-pub mod watch;
 pub mod windows;

@@ -1,8 +1,8 @@
 //! Pools, each with the holders and waiters of one key; and the map from keys to
 //! pools.
 
-use crate::engine::lock::{Locks, Phase, Queue};
-use crate::engine::spare::Spare;
+use crate::engine::lock::{LockQueue, Locks, Phase};
+use crate::engine::spare_capacity::SpareCapacity;
 use hashbrown::HashTable;
 use slab::Slab;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -15,9 +15,9 @@ pub(super) struct Pool {
     hash: u64,
     /// How long the key may be held, in seconds; 0 means no limit.
     pub(super) hold_s_max: u32,
-    pub(super) holders: Queue,
-    pub(super) waiters_for_me: Queue,
-    pub(super) waiters_for_anyone: Queue,
+    pub(super) holders: LockQueue,
+    pub(super) waiters_for_me: LockQueue,
+    pub(super) waiters_for_anyone: LockQueue,
 }
 
 impl Pool {
@@ -34,7 +34,7 @@ impl Pool {
         self.holders.len() + self.waiters_for_me.len() + self.waiters_for_anyone.len()
     }
 
-    pub(super) fn queue(&self, phase: Phase) -> &Queue {
+    pub(super) fn queue(&self, phase: Phase) -> &LockQueue {
         match phase {
             Phase::Holding => &self.holders,
             Phase::WaitingForMe => &self.waiters_for_me,
@@ -43,7 +43,7 @@ impl Pool {
         }
     }
 
-    pub(super) fn queue_mut(&mut self, phase: Phase) -> &mut Queue {
+    pub(super) fn queue_mut(&mut self, phase: Phase) -> &mut LockQueue {
         match phase {
             Phase::Holding => &mut self.holders,
             Phase::WaitingForMe => &mut self.waiters_for_me,
@@ -111,9 +111,9 @@ impl Pools {
             key,
             hash,
             hold_s_max,
-            holders: Queue::default(),
-            waiters_for_me: Queue::default(),
-            waiters_for_anyone: Queue::default(),
+            holders: LockQueue::default(),
+            waiters_for_me: LockQueue::default(),
+            waiters_for_anyone: LockQueue::default(),
         };
         let id = u32::try_from(self.slots.insert(pool)).expect("fewer pools than 2^32");
         let slots = &self.slots;
@@ -133,8 +133,8 @@ impl Pools {
         true
     }
 
-    pub(super) fn spare(&self) -> Spare {
-        Spare::of(&self.slots)
+    pub(super) fn spare(&self) -> SpareCapacity {
+        SpareCapacity::of(&self.slots)
     }
 
     pub(super) fn shrink(&mut self) {

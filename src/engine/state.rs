@@ -14,7 +14,7 @@ use crate::engine::counts::measures::Measures;
 use crate::engine::counts::statistics::{Counters, Times};
 use crate::engine::hold_limits::HoldLimit;
 use crate::engine::lock::{Lock, LockId, NO_POOL, Phase};
-use crate::engine::observe::watch::{Watch, WatchState};
+use crate::engine::observe::observer::{Observer, ObserverState};
 use crate::engine::time::Time;
 use crate::engine::view::LockView;
 use crate::protocol::Mode;
@@ -44,7 +44,7 @@ pub struct EngineState {
     pub measures: Measures,
     /// What was asked for most, and what took long.
     #[serde(default)]
-    pub watch: WatchState,
+    pub observer: ObserverState,
     /// The sequence number of the hold or wait that began last.
     #[serde(default)]
     pub last_sequence: u64,
@@ -123,7 +123,7 @@ impl Engine {
             counters: self.counters,
             times: self.times,
             measures: self.measures.clone(),
-            watch: self.watch.state(),
+            observer: self.observer.state(),
             last_sequence: self.last_sequence,
             hold_limits: self.hold_limits.clone(),
             spent: spent.map(|lock| LockState::of(&lock)).collect(),
@@ -172,7 +172,7 @@ impl Engine {
         }
         for lock in &state.spent {
             let id = engine.locks.insert(lock.resume(NO_POOL, Phase::Spent)) as LockId;
-            resumed.note(id, lock, Phase::Spent)?;
+            resumed.record(id, lock, Phase::Spent)?;
         }
         engine.resume_stacks(resumed.locks)?;
         engine.start_timers(resumed.deadlines);
@@ -180,7 +180,7 @@ impl Engine {
         engine.started_wall_ns = state.started_wall_ns;
         engine.times = state.times;
         engine.measures = state.measures;
-        engine.watch = Watch::resume(state.watch, hasher, now);
+        engine.observer = Observer::resume(state.observer, hasher, now);
         engine.counters = Counters {
             hashtable_entries: engine.counters.hashtable_entries,
             processing_workers: engine.counters.processing_workers,
@@ -204,7 +204,7 @@ impl Engine {
         ] {
             for lock in locks {
                 let id = self.queue_lock(lock.resume(pool, queue));
-                resumed.note(id, &lock, queue)?;
+                resumed.record(id, &lock, queue)?;
                 match queue {
                     Phase::Holding => self.counters.processing_workers += 1,
                     _ => self.counters.waiting_workers += 1,
@@ -252,7 +252,7 @@ struct Resumed {
 }
 
 impl Resumed {
-    fn note(&mut self, id: LockId, lock: &LockState, phase: Phase) -> Result<(), BadState> {
+    fn record(&mut self, id: LockId, lock: &LockState, phase: Phase) -> Result<(), BadState> {
         check_lock(lock, phase, self.now)?;
         if lock.sequence == 0 || lock.sequence > self.last_sequence {
             return Err(BadState("a sequence number that was not given yet"));

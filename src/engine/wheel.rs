@@ -68,7 +68,7 @@ struct Slot {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Level {
+struct WheelLevel {
     /// Bit n is set when slot n has a timer.
     occupied: u64,
     slots: [Slot; SLOTS],
@@ -80,14 +80,14 @@ pub(super) struct Wheel {
     /// The current tick: everything before it has expired.
     tick: u64,
     len: usize,
-    levels: Box<[Level; LEVELS]>,
+    levels: Box<[WheelLevel; LEVELS]>,
 }
 
 impl Wheel {
     /// A wheel without timers, at `now`.
     pub(super) fn new(now: Time) -> Self {
         let slot = Slot { first: NONE, last: NONE };
-        let level = Level { occupied: 0, slots: [slot; SLOTS] };
+        let level = WheelLevel { occupied: 0, slots: [slot; SLOTS] };
         Wheel { tick: tick_before(now), len: 0, levels: Box::new([level; LEVELS]) }
     }
 

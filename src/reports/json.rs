@@ -1,17 +1,17 @@
 //! `STATS JSON` and `/stats.json`: everything, for machines. `docs/stats.schema.json`
 //! derives from these types, comments included. The server writes them.
 
-use super::exposition::seconds;
-use super::figures::Process;
 use super::lists::{name_of, word};
-use super::shown::{View, iso_8601};
-use super::survey::{Address, Survey};
+use super::metrics_text::seconds;
+use super::report_view::{ReportView, iso_8601};
+use super::scan::{Address, Scan};
+use super::server_figures::ProcessFigures;
 use crate::engine::Time;
 use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};
-use crate::engine::counts::measures::Outcome;
+use crate::engine::counts::measures::LockOutcome;
 use crate::engine::counts::statistics::{Counters, Times};
-use crate::engine::observe::summary::Ranked;
-use crate::engine::observe::watch::SlowEntry;
+use crate::engine::observe::heavy_hitters::Ranked;
+use crate::engine::observe::observer::SlowLogEntry;
 use crate::engine::observe::windows::Counted;
 use crate::protocol::{Mode, Subject};
 use serde::Serialize;
@@ -56,11 +56,11 @@ pub struct Report {
     /// How long locks were held, without those that are held now.
     holds: Vec<Measurement>,
     /// Answers by command.
-    replies: Vec<Replies>,
-    hot_restarts: Restarts,
+    replies: Vec<RepliesJson>,
+    hot_restarts: RestartsJson,
     /// Turns of the loop.
-    turns: Turns,
-    process: Process,
+    turns: TurnsJson,
+    process: ProcessFigures,
     oldest_hold_s: Option<f64>,
     oldest_wait_s: Option<f64>,
     /// For how many keys somebody waits.
@@ -68,12 +68,12 @@ pub struct Report {
     /// The keys with the most waiters, at most 20.
     keys: Vec<Key>,
     /// The oldest hold of each key, those of the keys held for longest first, at most 20.
-    oldest_holds: Vec<OldHold>,
+    oldest_holds: Vec<OldHoldJson>,
     /// From how many addresses clients are connected; of more than 10,000, one may count twice.
     addresses: usize,
     /// The addresses with the most connections, at most 20; then `others`, if there are more
     /// than 10,000.
-    clients: Vec<Client>,
+    clients: Vec<ClientJson>,
     /// What was asked for most.
     top: TopLists,
     /// What `--slow` says; null without it.
@@ -81,7 +81,7 @@ pub struct Report {
     /// How many holds and waits `STATS SLOW` has.
     slow_kept: usize,
     /// The last holds and waits over `--slow`, the newest first, at most 20.
-    slow: Vec<Slow>,
+    slow: Vec<SlowJson>,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,7 +107,7 @@ struct Values {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Replies {
+struct RepliesJson {
     /// `ACQ4ME`, `ACQ4ANY`, `RELEASE`, `STATS` or `other`.
     command: &'static str,
     /// The line, or `text` for statistics.
@@ -117,7 +117,7 @@ struct Replies {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Restarts {
+struct RestartsJson {
     done: u64,
     refused: u64,
     /// All of them together.
@@ -127,7 +127,7 @@ struct Restarts {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Turns {
+struct TurnsJson {
     seconds: Values,
     events: Values,
 }
@@ -147,7 +147,7 @@ struct Key {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct OldHold {
+struct OldHoldJson {
     key: String,
     held_s: f64,
     kind: &'static str,
@@ -160,7 +160,7 @@ struct OldHold {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Client {
+struct ClientJson {
     address: String,
     #[serde(flatten)]
     row: Address,
@@ -215,7 +215,7 @@ struct TopRow {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Slow {
+struct SlowJson {
     time: String,
     /// `hold` or `wait`.
     what: &'static str,
@@ -237,8 +237,8 @@ pub struct Tops {
 }
 
 /// Makes the report.
-pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
-    let View { engine, figures, .. } = view;
+pub fn report(view: &ReportView, scan: &Scan, tops: &Tops) -> Report {
+    let ReportView { engine, figures, .. } = view;
     let age_s = |since: Time| seconds(view.age_ns(since));
     let counters = Counters::ALL.iter().map(|c| (c.name, (c.get)(&engine.counters)));
     let replies = engine.measures.replies.iter();
@@ -259,33 +259,33 @@ pub fn report(view: &View, survey: &Survey, tops: &Tops) -> Report {
         waits: measurements(view, false),
         holds: measurements(view, true),
         replies: replies
-            .map(|(command, answer, count)| Replies { command, answer, count })
+            .map(|(command, answer, count)| RepliesJson { command, answer, count })
             .collect(),
-        hot_restarts: Restarts {
+        hot_restarts: RestartsJson {
             done: restarts.done,
             refused: restarts.refused,
             pause_s: seconds(restarts.pause_ns),
             last_pause_s: seconds(restarts.last_pause_ns),
         },
-        turns: Turns {
+        turns: TurnsJson {
             seconds: values(&engine.measures.turns.times, &TURN_TIMES, 1e9),
             events: values(&engine.measures.turns.events, &TURN_EVENTS, 1.0),
         },
         process: figures.process,
-        oldest_hold_s: survey.oldest_hold.map(age_s),
-        oldest_wait_s: survey.oldest_wait.map(age_s),
-        keys_waited_for: survey.keys_waited_for,
-        keys: keys(view, survey),
-        oldest_holds: survey.old_holds().map(|hold| old_hold(view, hold)).collect(),
-        addresses: survey.addresses().addresses,
-        clients: clients(view, survey),
+        oldest_hold_s: scan.oldest_hold.map(age_s),
+        oldest_wait_s: scan.oldest_wait.map(age_s),
+        keys_waited_for: scan.keys_waited_for,
+        keys: keys(view, scan),
+        oldest_holds: scan.old_holds().map(|hold| old_hold(view, hold)).collect(),
+        addresses: scan.addresses().addresses,
+        clients: clients(view, scan),
         top: TopLists {
             keys: top_of(Subject::Keys, &tops.keys),
             clients: top_of(Subject::Clients, &tops.clients),
         },
-        slow_over_s: engine.watch.slow_ns().map(seconds),
-        slow_kept: engine.watch.slow_log().len(),
-        slow: engine.watch.slow_log().take(ROWS).map(|entry| slow(view, entry)).collect(),
+        slow_over_s: engine.observer.slow_ns().map(seconds),
+        slow_kept: engine.observer.slow_log().len(),
+        slow: engine.observer.slow_log().take(ROWS).map(|entry| slow(view, entry)).collect(),
     }
 }
 
@@ -305,10 +305,10 @@ fn times_s(counters: &Counters, times: &Times) -> BTreeMap<&'static str, f64> {
 }
 
 /// Of holds, or of waits.
-fn measurements(view: &View, of_holds: bool) -> Vec<Measurement> {
+fn measurements(view: &ReportView, of_holds: bool) -> Vec<Measurement> {
     let measures = view.engine.measures.locks.iter();
     let measures = measures.filter(|(_, outcome, _)| outcome.is_of_hold() == of_holds);
-    let measurement = |(mode, outcome, histogram): (Mode, Outcome, &Histogram)| Measurement {
+    let measurement = |(mode, outcome, histogram): (Mode, LockOutcome, &Histogram)| Measurement {
         kind: word(mode),
         outcome: outcome.word(),
         values: values(histogram, &LOCK_TIMES, 1e9),
@@ -326,9 +326,9 @@ fn values(histogram: &Histogram, scale: &Scale, per_unit: f64) -> Values {
     }
 }
 
-fn keys(view: &View, survey: &Survey) -> Vec<Key> {
-    let rows = survey.keys().into_iter().take(ROWS);
-    let key = |row: &super::survey::Row| Key {
+fn keys(view: &ReportView, scan: &Scan) -> Vec<Key> {
+    let rows = scan.keys().into_iter().take(ROWS);
+    let key = |row: &super::scan::Row| Key {
         key: view.key(&row.key),
         holders: row.holders,
         for_me: row.for_me,
@@ -339,8 +339,8 @@ fn keys(view: &View, survey: &Survey) -> Vec<Key> {
     rows.map(key).collect()
 }
 
-fn old_hold(view: &View, hold: &super::survey::OldHold) -> OldHold {
-    OldHold {
+fn old_hold(view: &ReportView, hold: &super::scan::OldHold) -> OldHoldJson {
+    OldHoldJson {
         key: view.key(&hold.key),
         held_s: seconds(view.age_ns(hold.since)),
         kind: word(hold.mode),
@@ -350,15 +350,15 @@ fn old_hold(view: &View, hold: &super::survey::OldHold) -> OldHold {
     }
 }
 
-fn clients(view: &View, survey: &Survey) -> Vec<Client> {
-    let all = survey.addresses();
+fn clients(view: &ReportView, scan: &Scan) -> Vec<ClientJson> {
+    let all = scan.addresses();
     let rows = all.rows.iter().take(ROWS);
-    let rows = rows.map(|(address, row)| Client { address: view.address(address), row: *row });
-    let others = all.others.map(|row| Client { address: "others".to_owned(), row });
+    let rows = rows.map(|(address, row)| ClientJson { address: view.address(address), row: *row });
+    let others = all.others.map(|row| ClientJson { address: "others".to_owned(), row });
     rows.chain(others).collect()
 }
 
-fn top(view: &View, subject: Subject, counted: &Counted) -> Top {
+fn top(view: &ReportView, subject: Subject, counted: &Counted) -> Top {
     Top {
         from: view.wall(counted.began),
         to: view.wall(counted.ended),
@@ -369,7 +369,7 @@ fn top(view: &View, subject: Subject, counted: &Counted) -> Top {
 }
 
 /// `per_unit`: how much of a count makes one of the report's.
-fn top_rows(view: &View, subject: Subject, ranking: &[Ranked], per_unit: f64) -> Vec<TopRow> {
+fn top_rows(view: &ReportView, subject: Subject, ranking: &[Ranked], per_unit: f64) -> Vec<TopRow> {
     let number = |count: u64| count as f64 / per_unit;
     let row = |ranked: &Ranked| TopRow {
         name: name_of(view, subject, &ranked.name),
@@ -386,9 +386,9 @@ fn top_rows(view: &View, subject: Subject, ranking: &[Ranked], per_unit: f64) ->
     ranking.iter().take(TOP_ROWS).map(row).collect()
 }
 
-fn slow(view: &View, entry: &SlowEntry) -> Slow {
+fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
     let slow = &entry.slow;
-    Slow {
+    SlowJson {
         time: view.wall(slow.at),
         what: if slow.outcome.is_of_hold() { "hold" } else { "wait" },
         kind: word(if slow.for_anyone { Mode::ForAnyone } else { Mode::ForMe }),

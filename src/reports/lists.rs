@@ -2,10 +2,10 @@
 //! name and a value, then a line with the names of columns, then a row each. Columns are
 //! separated by spaces; the one of any length stands last.
 
-use super::shown::{Brief, ROWS_MAX, View, brief_or_dash};
-use super::survey::Survey;
+use super::report_view::{ROWS_MAX, ReportView, ShortDuration, brief_or_dash};
+use super::scan::Scan;
 use crate::engine::Time;
-use crate::engine::observe::summary::Ranked;
+use crate::engine::observe::heavy_hitters::Ranked;
 use crate::engine::observe::windows::Counted;
 use crate::engine::view::{LockView, Phase, PoolView};
 use crate::protocol::{Mode, Span, Subject, UNLIMITED, key_text};
@@ -26,15 +26,15 @@ fn limited(rows: u32) -> usize {
 }
 
 /// `STATS KEYS`.
-pub(super) fn keys(view: &View, survey: &Survey, rows: u32) -> String {
+pub(super) fn keys(view: &ReportView, scan: &Scan, rows: u32) -> String {
     let mut text = String::new();
-    let all = survey.keys();
+    let all = scan.keys();
     let rows = &all[..all.len().min(limited(rows))];
-    line!(text, "keys: {} of {}", rows.len(), survey.keys_seen);
-    line!(text, "seen: {}", seen(view, survey));
+    line!(text, "keys: {} of {}", rows.len(), scan.keys_seen);
+    line!(text, "seen: {}", seen(view, scan));
     line!(text, "holders for_me for_anyone oldest_hold oldest_wait key");
     for row in rows {
-        let hold = Brief(view.age_ns(row.oldest_hold()));
+        let hold = ShortDuration(view.age_ns(row.oldest_hold()));
         let wait = brief_or_dash(row.oldest_wait.map(|since| view.age_ns(since)));
         let (holders, for_me, for_anyone) = (row.holders, row.for_me, row.for_anyone);
         let key = view.key(&row.key);
@@ -43,17 +43,17 @@ pub(super) fn keys(view: &View, survey: &Survey, rows: u32) -> String {
     text
 }
 
-/// In how many turns a survey saw what it shows.
-fn seen(view: &View, survey: &Survey) -> String {
-    let took = Brief(view.age_ns(survey.began));
-    match survey.turns {
+/// In how many turns a scan saw what it shows.
+fn seen(view: &ReportView, scan: &Scan) -> String {
+    let took = ShortDuration(view.age_ns(scan.began));
+    match scan.turns {
         0 | 1 => "in 1 turn of the loop".to_owned(),
         turns => format!("in {turns} turns of the loop, over {took}"),
     }
 }
 
 /// `STATS KEY`.
-pub(super) fn key(view: &View, key: &[u8]) -> String {
+pub(super) fn key(view: &ReportView, key: &[u8]) -> String {
     let mut text = String::new();
     line!(text, "key: {}", key_text(key));
     let max_hold_ns = view.engine.hold_s_max(key).map(|s| u64::from(s) * 1_000_000_000);
@@ -70,7 +70,7 @@ pub(super) fn key(view: &View, key: &[u8]) -> String {
     text
 }
 
-fn list_locks(text: &mut String, view: &View, pool: PoolView) {
+fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
     for phase in Phase::QUEUED {
         let what = if phase.waits() { "waiter" } else { "holder" };
         for lock in pool.locks(phase).take(LOCKS_MAX) {
@@ -83,9 +83,9 @@ fn list_locks(text: &mut String, view: &View, pool: PoolView) {
     }
 }
 
-fn described(view: &View, lock: LockView) -> String {
+fn described(view: &ReportView, lock: LockView) -> String {
     let mode = word(lock.mode());
-    let (since, age) = (view.wall(lock.since()), Brief(view.age_ns(lock.since())));
+    let (since, age) = (view.wall(lock.since()), ShortDuration(view.age_ns(lock.since())));
     let is_endless = |deadline: &Time| deadline.ns_since(lock.since()) >= UNLIMITED_NS;
     let left = match lock.deadline() {
         Some(deadline) if is_endless(&deadline) => "unlimited".to_owned(),
@@ -104,13 +104,13 @@ pub(super) fn word(mode: Mode) -> &'static str {
 }
 
 /// `STATS CLIENTS`.
-pub(super) fn clients(view: &View, survey: &Survey, rows: u32) -> String {
+pub(super) fn clients(view: &ReportView, scan: &Scan, rows: u32) -> String {
     let mut text = String::new();
-    let all = survey.addresses();
+    let all = scan.addresses();
     let rows = &all.rows[..all.rows.len().min(limited(rows))];
     line!(text, "addresses: {} of {}", rows.len(), all.addresses);
     line!(text, "connections: {}", all.connections);
-    line!(text, "seen: {}", seen(view, survey));
+    line!(text, "seen: {}", seen(view, scan));
     line!(text, "connections holds waits address");
     for (address, row) in rows {
         let address = view.address(address);
@@ -123,7 +123,7 @@ pub(super) fn clients(view: &View, survey: &Survey, rows: u32) -> String {
 }
 
 /// `STATS TOP`.
-pub(super) fn top(view: &View, top: &Counted, span: Span, subject: Subject) -> String {
+pub(super) fn top(view: &ReportView, top: &Counted, span: Span, subject: Subject) -> String {
     let mut text = String::new();
     line!(text, "top: {} of the last {}", subject.word(), span.word());
     line!(text, "from: {}", view.wall(top.began));
@@ -133,14 +133,14 @@ pub(super) fn top(view: &View, top: &Counted, span: Span, subject: Subject) -> S
         format!("{:9} {:7}", ranked.count, ranked.error)
     });
     list_top(&mut text, view, &top.by_time, (subject, "time"), |ranked| {
-        format!("{:>9} {:>7}", Brief(ranked.count), Brief(ranked.error))
+        format!("{:>9} {:>7}", ShortDuration(ranked.count), ShortDuration(ranked.error))
     });
     text
 }
 
 fn list_top(
     text: &mut String,
-    view: &View,
+    view: &ReportView,
     ranking: &[Ranked],
     (subject, by): (Subject, &str),
     count: impl Fn(&Ranked) -> String,
@@ -165,15 +165,15 @@ fn list_top(
             columns.done,
             columns.refused,
             columns.timed_out,
-            Brief(columns.waited_ns),
-            Brief(columns.held_ns),
+            ShortDuration(columns.waited_ns),
+            ShortDuration(columns.held_ns),
             name_of(view, subject, &ranked.name),
         );
     }
 }
 
 /// The name of a row of `STATS TOP`.
-pub(super) fn name_of(view: &View, subject: Subject, name: &[u8]) -> String {
+pub(super) fn name_of(view: &ReportView, subject: Subject, name: &[u8]) -> String {
     match subject {
         Subject::Keys => view.key(name),
         Subject::Clients => view.address(&String::from_utf8_lossy(name)),
@@ -181,12 +181,12 @@ pub(super) fn name_of(view: &View, subject: Subject, name: &[u8]) -> String {
 }
 
 /// `STATS SLOW`.
-pub(super) fn slow(view: &View, rows: u32) -> String {
+pub(super) fn slow(view: &ReportView, rows: u32) -> String {
     let mut text = String::new();
-    let all = view.engine.watch.slow_log();
+    let all = view.engine.observer.slow_log();
     let rows = all.len().min(limited(rows));
     line!(text, "slow: {rows} of {}", all.len());
-    line!(text, "over: {}", brief_or_dash(view.engine.watch.slow_ns()));
+    line!(text, "over: {}", brief_or_dash(view.engine.observer.slow_ns()));
     line!(
         text,
         "when                     what mode   ended        took        client  address key"
@@ -201,7 +201,7 @@ pub(super) fn slow(view: &View, rows: u32) -> String {
             view.wall(slow.at),
             word(mode),
             slow.outcome.word(),
-            Brief(slow.took_ns),
+            ShortDuration(slow.took_ns),
             format!("#{}", slow.client.serial),
             view.address(&entry.peer),
             view.key(&slow.key),

@@ -5,19 +5,19 @@ use crate::server::clients::connections::Clients;
 use crate::server::clients::dispatch::Dispatch;
 use crate::server::clients::input::Input;
 use crate::server::kernel::clock;
-use crate::server::kernel::memory::Tidier;
+use crate::server::kernel::memory_release::MemoryRelease;
 use crate::server::kernel::sys;
 use crate::server::kernel::tokens::Source;
 use crate::server::kernel::world::mio::{Events, Poll};
 use crate::server::kernel::world::{Engine, thread};
-use crate::server::listening::accepting::Newcomer;
+use crate::server::listening::accept_budget::Newcomer;
 use crate::server::listening::addresses::Purpose;
 use crate::server::listening::listeners::Listeners;
-use crate::server::operator::inbox::Operator;
+use crate::server::operator::orders::Operators;
 use crate::server::options::Options;
-use crate::server::reporting::asking::Asker;
 use crate::server::reporting::http::Http;
-use crate::server::reporting::queue::Reporting;
+use crate::server::reporting::report_queue::Reporting;
+use crate::server::reporting::report_request::Requester;
 use crate::server::restart::phases::Restart;
 use crate::server::telling::logging::{self, limited};
 use crate::server::telling::systemd::ServiceManager;
@@ -37,11 +37,11 @@ pub struct Server {
     pub(super) clients: Clients,
     pub(super) engine: Engine,
     pub(super) reporting: Reporting,
-    pub(super) operator: Operator,
+    pub(super) operator: Operators,
     pub(super) restart: Restart,
     http: Http,
     input: Input,
-    tidier: Tidier,
+    tidier: MemoryRelease,
     service_manager: ServiceManager,
     /// When this turn began: the loop has stopped waiting for events.
     turn_began: Time,
@@ -66,10 +66,10 @@ impl Server {
         listeners: Listeners,
         clients: Clients,
         mut engine: Engine,
-        operator: Operator,
+        operator: Operators,
         restart: Restart,
     ) -> Self {
-        engine.watch.set_slow(options.slow);
+        engine.observer.set_slow(options.slow);
         Server {
             poll,
             listeners,
@@ -80,7 +80,7 @@ impl Server {
             restart,
             http: Http::new(&options),
             input: Input::new(),
-            tidier: Tidier::default(),
+            tidier: MemoryRelease::default(),
             service_manager: ServiceManager::find(),
             turn_began: clock::now(),
             events: 0,
@@ -120,7 +120,7 @@ impl Server {
     /// finds no work half done.
     pub(super) fn turn(&mut self, events: &mut Events) -> Option<Ended> {
         self.wait(events);
-        self.note_events(events);
+        self.record_events(events);
         self.accept();
         let now = self.handle_input();
         self.make_reports(now);
@@ -172,17 +172,17 @@ impl Server {
     }
 
     /// Walks the events once.
-    fn note_events(&mut self, events: &Events) {
+    fn record_events(&mut self, events: &Events) {
         self.clients.begin_turn();
         self.listeners.start_turn(self.turn_began);
         self.events = 0;
         for event in events.iter() {
             self.events += 1;
             match Source::from(event.token()) {
-                Source::Client(slot) => self.clients.note_event(slot, event),
-                Source::Listener(number) => self.listeners.note_ready(number),
-                Source::Http(number) => self.http.note_event(number),
-                source => self.operator.note_event(source, event),
+                Source::Client(slot) => self.clients.record_event(slot, event),
+                Source::Listener(number) => self.listeners.record_ready(number),
+                Source::Http(number) => self.http.record_event(number),
+                source => self.operator.record_event(source, event),
             }
         }
     }
@@ -201,9 +201,9 @@ impl Server {
             };
             let Newcomer { socket, purpose } = newcomer;
             match purpose {
-                Purpose::Clients => self.clients.admit(socket, registry, counters),
-                Purpose::Control => self.operator.control.admit(socket, registry),
-                Purpose::Http => self.http.admit(socket, registry, is_draining, self.turn_began),
+                Purpose::Clients => self.clients.add(socket, registry, counters),
+                Purpose::Control => self.operator.control.add(socket, registry),
+                Purpose::Http => self.http.add(socket, registry, is_draining, self.turn_began),
             }
         }
         self.listeners.close_finished(registry);
@@ -233,20 +233,20 @@ impl Server {
     /// Continues reports and HTTP exchanges.
     fn make_reports(&mut self, now: Time) {
         let is_draining = self.listeners.is_draining();
-        for (client, ask) in self.http.handle(is_draining, now) {
-            self.reporting.ask(Asker::Http(client), ask);
+        for (client, request) in self.http.handle(is_draining, now) {
+            self.reporting.enqueue(Requester::Http(client), request);
         }
         let (engine, clients) = (&mut self.engine, &mut self.clients);
-        let waits = |asker| match asker {
-            Asker::Client(_) => true,
-            Asker::Http(client) => self.http.waits(client),
-            Asker::Operator(client) => self.operator.control.awaits_report(client),
+        let waits = |requester| match requester {
+            Requester::Client(_) => true,
+            Requester::Http(client) => self.http.waits(client),
+            Requester::Operator(client) => self.operator.control.awaits_report(client),
         };
-        for (asker, text) in self.reporting.step(engine, clients, is_draining, now, waits) {
-            match asker {
-                Asker::Client(client) => self.dispatch(now).deliver_report(client, text),
-                Asker::Http(client) => self.http.answer(client, text, now),
-                Asker::Operator(client) => self.operator.report(client, text),
+        for (requester, text) in self.reporting.step(engine, clients, is_draining, now, waits) {
+            match requester {
+                Requester::Client(client) => self.dispatch(now).deliver_report(client, text),
+                Requester::Http(client) => self.http.answer(client, text, now),
+                Requester::Operator(client) => self.operator.report(client, text),
             }
         }
     }
@@ -266,12 +266,12 @@ impl Server {
     pub(super) fn finish_turn(&mut self, now: Time) {
         let mut dispatch = self.dispatch(now);
         dispatch.send();
-        dispatch.note_observed();
+        dispatch.record_observed();
         if self.clients.close_scheduled() {
-            self.listeners.note_closed();
+            self.listeners.record_closed();
         }
         if self.http.has_room_again(now) {
-            self.listeners.note_room_for_http();
+            self.listeners.record_room_for_http();
         }
     }
 

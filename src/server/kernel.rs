@@ -4,13 +4,14 @@
 //! behind `sys` and `world` (tests/simulation).
 
 pub(crate) mod clock;
-pub(crate) mod memory;
+pub(crate) mod memory_release;
+pub(crate) mod process_usage;
 pub(crate) mod slots;
 pub(crate) mod socket;
+pub(crate) mod socket_address;
 #[cfg(not(test))]
 pub(crate) mod sys;
 pub(crate) mod tokens;
-pub(crate) mod usage;
 #[cfg(not(test))]
 pub(crate) mod world;
 

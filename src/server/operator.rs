@@ -1,8 +1,8 @@
 //! Signals and the control socket: what an operator orders, and what that does.
 //!
-//! Orders are obeyed last in a turn; only [`obeying`] knows the other rooms.
+//! Orders are obeyed last in a turn; only [`execute_orders`] knows the other rooms.
 
-pub(crate) mod control;
+pub(crate) mod control_socket;
+pub(crate) mod execute_orders;
 pub(crate) mod hangup;
-pub(crate) mod inbox;
-pub(crate) mod obeying;
+pub(crate) mod orders;

@@ -3,6 +3,6 @@
 //!
 //! Called by the event loop; asks [`crate::reports`] for the text.
 
-pub(crate) mod asking;
 pub(crate) mod http;
-pub(crate) mod queue;
+pub(crate) mod report_queue;
+pub(crate) mod report_request;

@@ -9,7 +9,7 @@ use crate::server::kernel::world::Engine;
 use crate::server::kernel::world::mio::Poll;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::hangup;
-use crate::server::operator::inbox::Operator;
+use crate::server::operator::orders::Operators;
 use crate::server::options::Options;
 use crate::server::restart::launcher::{Launcher, inherited_snapshot};
 use crate::server::restart::phases::Restart;
@@ -28,7 +28,7 @@ impl Server {
     /// # Errors
     /// Why it can't listen, or which resource the kernel refuses.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        hangup::note_terminal();
+        hangup::record_terminal();
         match inherited_snapshot()? {
             Some(snapshot) => Self::resume(options, snapshot),
             None => Self::start_empty(options),
@@ -40,7 +40,7 @@ impl Server {
         // Comes first, to get low descriptor numbers.
         let restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();
-        let operator = Operator::new(sys::take_over_signals()?);
+        let operator = Operators::new(sys::take_over_signals()?);
         let mut listeners = Listeners::open(&options)?;
         let mut engine = Engine::new(RandomState::new(), clock::now());
         engine.set_hold_limits(options.max_hold.clone());

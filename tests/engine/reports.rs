@@ -1,13 +1,15 @@
 //! Reports as pure functions of an engine: no socket, no clock.
 
-use poolcounterd::engine::observe::summary::NAME_BYTES_MAX;
+use poolcounterd::engine::observe::heavy_hitters::NAME_BYTES_MAX;
 use poolcounterd::engine::view::Phase;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
-use poolcounterd::reports::figures::{Figures, Process};
 use poolcounterd::reports::json::{self, Tops};
-use poolcounterd::reports::survey::Survey;
-use poolcounterd::reports::{Answer, Peers, View, exporter, prometheus, report, stats};
+use poolcounterd::reports::scan::Scan;
+use poolcounterd::reports::server_figures::{ProcessFigures, ServerFigures};
+use poolcounterd::reports::{
+    Peers, ReportView, StatsAnswer, legacy_metrics, metrics, report, stats,
+};
 use std::hash::RandomState;
 
 /// What a client may leave unread (docs/operations.md).
@@ -45,13 +47,13 @@ pub(crate) fn new_engine() -> Engine {
 
 /// As the server does: tells whose address a client is, and logs what is slow.
 fn note_observed(engine: &mut Engine, now: Time) {
-    while let Some(sample) = engine.watch.take_sample() {
+    while let Some(sample) = engine.observer.take_sample() {
         let address = format!("10.0.0.{}", sample.client.slot);
-        engine.watch.note_sample(&sample, address.as_bytes(), now);
+        engine.observer.count_sample(&sample, address.as_bytes(), now);
     }
-    while let Some(slow) = engine.watch.take_slow() {
+    while let Some(slow) = engine.observer.take_slow() {
         let peer = Addresses.peer(slow.client).expect("a peer");
-        engine.watch.log_slow(slow, peer);
+        engine.observer.log_slow(slow, peer);
     }
 }
 
@@ -67,12 +69,12 @@ fn engine() -> Engine {
     engine
 }
 
-static FIGURES: Figures = Figures {
+static FIGURES: ServerFigures = ServerFigures {
     version: "1.2.3",
     connections: 7,
     is_draining: false,
     started_wall_ns: WALL_NS,
-    process: Process {
+    process: ProcessFigures {
         cpu_s: 1.5,
         resident_bytes: 4_096,
         virtual_bytes: 8_192,
@@ -81,39 +83,39 @@ static FIGURES: Figures = Figures {
     },
 };
 
-pub(crate) fn view(engine: &Engine, now: Time, is_private: bool) -> View<'_> {
-    View { engine, now, wall_ns: WALL_NS, figures: &FIGURES, peers: &Addresses, is_private }
+pub(crate) fn view(engine: &Engine, now: Time, is_private: bool) -> ReportView<'_> {
+    ReportView { engine, now, wall_ns: WALL_NS, figures: &FIGURES, peers: &Addresses, is_private }
 }
 
-fn survey(engine: &Engine, now: Time, places_per_turn: usize) -> Survey {
-    let mut survey = Survey::new(now);
+fn scan(engine: &Engine, now: Time, places_per_turn: usize) -> Scan {
+    let mut scan = Scan::new(now);
     loop {
-        survey.note_turn();
-        if survey.step(engine, places_per_turn) {
-            return survey;
+        scan.count_turn();
+        if scan.step(engine, places_per_turn) {
+            return scan;
         }
     }
 }
 
 /// With six clients of two addresses.
-fn surveyed(engine: &Engine, now: Time) -> Survey {
-    let mut survey = survey(engine, now, usize::MAX / 2);
+fn scanned(engine: &Engine, now: Time) -> Scan {
+    let mut scan = scan(engine, now, usize::MAX / 2);
     for slot in 0..6 {
         let address = format!("10.0.0.{}", slot % 2);
-        survey.add_connection(&address, u64::from(slot < 2), u64::from(slot == 2));
+        scan.add_connection(&address, u64::from(slot < 2), u64::from(slot == 2));
     }
-    survey
+    scan
 }
 
 pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: bool) -> String {
     let line = format!("STATS {words}");
     let Command::Stats(query) = Command::parse(line.as_bytes()) else { panic!("{words}") };
     let top = match query {
-        Query::Top(span, subject) => Some(engine.watch.top(span, subject, now)),
+        Query::Top(span, subject) => Some(engine.observer.top(span, subject, now)),
         _ => None,
     };
-    let survey = surveyed(engine, now);
-    report(&query, &view(engine, now, is_private), &survey, top.as_ref())
+    let scan = scanned(engine, now);
+    report(&query, &view(engine, now, is_private), &scan, top.as_ref())
 }
 
 /// All that operators see of an engine in which something of everything has ended: waits
@@ -122,7 +124,7 @@ pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: boo
 #[test]
 fn reports_are_as_recorded() {
     let mut engine = engine();
-    engine.watch.set_slow(Some(500_000_000));
+    engine.observer.set_slow(Some(500_000_000));
     engine.release(client(1), at_ms(1_100));
     engine.release(client(2), at_ms(31_100));
     engine.disconnect(client(4), at_ms(40_000));
@@ -135,7 +137,7 @@ fn reports_are_as_recorded() {
     engine.measures.turns.count(2_000_000, 3);
     note_observed(&mut engine, at_ms(50_000));
     let now = at_ms(62_000);
-    let Answer::Text(full) = stats(&Query::Full, &engine, now) else { panic!("no text") };
+    let StatsAnswer::Text(full) = stats(&Query::Full, &engine, now) else { panic!("no text") };
     let mut text = String::from_utf8(full).expect("UTF-8");
     for words in [
         "KEYS",
@@ -151,12 +153,13 @@ fn reports_are_as_recorded() {
     ] {
         text += &format!("== {words}\n{}", asked(&mut engine, words, now, false));
     }
-    let (tops, top) = (tops(&mut engine, now), engine.watch.top(Span::Minute, Subject::Keys, now));
-    let (view, survey) = (view(&engine, now, false), surveyed(&engine, now));
-    let json = serde_json::to_string(&json::report(&view, &survey, &tops)).expect("JSON");
+    let (tops, top) =
+        (tops(&mut engine, now), engine.observer.top(Span::Minute, Subject::Keys, now));
+    let (view, scan) = (view(&engine, now, false), scanned(&engine, now));
+    let json = serde_json::to_string(&json::report(&view, &scan, &tops)).expect("JSON");
     text += &format!("== JSON\n{json}\n");
-    let metrics = prometheus::metrics(&view, &survey, Some((&top, 9)));
-    for (page, metrics) in [("metrics", metrics), ("prometheus", exporter::metrics(&view))] {
+    let metrics = metrics::metrics(&view, &scan, Some((&top, 9)));
+    for (page, metrics) in [("metrics", metrics), ("prometheus", legacy_metrics::metrics(&view))] {
         text += &format!("== /{page}\n");
         let is_left_out = |line: &str| {
             line.starts_with("# HELP") || line.contains("_bucket{") && !line.contains("done")
@@ -173,7 +176,7 @@ fn reports_are_as_recorded() {
 }
 
 #[test]
-fn a_survey_in_steps_finds_what_one_step_finds_and_says_so() {
+fn a_scan_in_steps_finds_what_one_step_finds_and_says_so() {
     let mut engine = new_engine();
     for n in 0..1_000 {
         acquire(&mut engine, n, Mode::ForMe, format!("key{n}").as_bytes(), at_ms(n.into()));
@@ -183,8 +186,8 @@ fn a_survey_in_steps_finds_what_one_step_finds_and_says_so() {
         acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms(n.into()));
     }
     let view = view(&engine, at_ms(2_000), false);
-    let list = |survey: &Survey| report(&Query::Keys(200), &view, survey, None);
-    let (whole, steps) = (survey(&engine, START, 9_999), survey(&engine, at_ms(1_500), 33));
+    let list = |scan: &Scan| report(&Query::Keys(200), &view, scan, None);
+    let (whole, steps) = (scan(&engine, START, 9_999), scan(&engine, at_ms(1_500), 33));
     let rows = |text: &str| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
     let (whole, steps) = (list(&whole), list(&steps));
     assert_eq!(rows(&whole), rows(&steps));
@@ -197,7 +200,7 @@ fn a_survey_in_steps_finds_what_one_step_finds_and_says_so() {
 #[test]
 fn private_reports_name_nobody() {
     let mut engine = engine();
-    engine.watch.set_slow(Some(1));
+    engine.observer.set_slow(Some(1));
     engine.release(client(1), at_ms(900));
     note_observed(&mut engine, at_ms(900));
     let mut texts: Vec<String> = ["KEYS", "KEY c", "CLIENTS", "TOP", "TOP hour clients", "SLOW"]
@@ -205,13 +208,13 @@ fn private_reports_name_nobody() {
         .map(|words| asked(&mut engine, words, at_ms(1_000), true))
         .collect();
     let tops = tops(&mut engine, at_ms(1_000));
-    let top = engine.watch.top(Span::Minute, Subject::Keys, at_ms(1_000));
+    let top = engine.observer.top(Span::Minute, Subject::Keys, at_ms(1_000));
     let view = view(&engine, at_ms(1_000), true);
-    let mut survey = survey(&engine, at_ms(1_000), 100);
-    survey.add_connection("10.0.0.7", 1, 0);
-    texts.push(serde_json::to_string(&json::report(&view, &survey, &tops)).expect("JSON"));
-    texts.push(prometheus::metrics(&view, &survey, Some((&top, 9))));
-    texts.push(exporter::metrics(&view));
+    let mut scan = scan(&engine, at_ms(1_000), 100);
+    scan.add_connection("10.0.0.7", 1, 0);
+    texts.push(serde_json::to_string(&json::report(&view, &scan, &tops)).expect("JSON"));
+    texts.push(metrics::metrics(&view, &scan, Some((&top, 9))));
+    texts.push(legacy_metrics::metrics(&view));
     for text in &texts {
         for secret in ["10.0.0.", "2001:", "x5c"] {
             assert!(!text.contains(secret), "{secret} in {text}");
@@ -222,15 +225,15 @@ fn private_reports_name_nobody() {
 
 pub(crate) fn tops(engine: &mut Engine, now: Time) -> Tops {
     let mut both =
-        |subject| [Span::Minute, Span::Hour].map(|span| engine.watch.top(span, subject, now));
+        |subject| [Span::Minute, Span::Hour].map(|span| engine.observer.top(span, subject, now));
     Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
 }
 
 /// As much of everything as there may be, and as long: keys of control characters, whose
 /// text is four times as long.
-fn crowded() -> (Engine, Survey) {
+fn crowded() -> (Engine, Scan) {
     let mut engine = new_engine();
-    engine.watch.set_slow(Some(0));
+    engine.observer.set_slow(Some(0));
     let odd_key = |n: u32| [&n.to_be_bytes()[..], &[1; 4_000]].concat();
     let odd_key =
         |n| odd_key(n).into_iter().map(|byte| if byte == 32 || byte == 10 { 0 } else { byte });
@@ -256,28 +259,28 @@ fn crowded() -> (Engine, Survey) {
         engine.disconnect(client(n), now);
     }
     note_observed(&mut engine, now);
-    let mut survey = Survey::new(START);
-    survey.note_turn();
-    survey.step(&engine, 100_000);
+    let mut scan = Scan::new(START);
+    scan.count_turn();
+    scan.step(&engine, 100_000);
     for n in 0..20_000 {
         let address = format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}");
-        survey.add_connection(&address, 4, 1);
+        scan.add_connection(&address, 4, 1);
     }
-    (engine, survey)
+    (engine, scan)
 }
 
 #[test]
 fn the_address_with_most_connections_is_seen_among_many() {
     let engine = new_engine();
-    let mut survey = Survey::new(START);
+    let mut scan = Scan::new(START);
     for n in 0..25_000 {
-        survey.add_connection(&format!("10.1.{}.{}", n / 250, n % 250), 0, 0);
+        scan.add_connection(&format!("10.1.{}.{}", n / 250, n % 250), 0, 0);
         if n % 50 == 0 {
-            survey.add_connection("10.9.9.9", 1, 0);
+            scan.add_connection("10.9.9.9", 1, 0);
         }
     }
     let view = view(&engine, START, false);
-    let text = report(&Query::Clients(1), &view, &survey, None);
+    let text = report(&Query::Clients(1), &view, &scan, None);
     let rows: Vec<Vec<&str>> =
         text.lines().skip(4).map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(text.lines().nth(1), Some("connections: 25500"));
@@ -292,7 +295,7 @@ fn the_address_with_most_connections_is_seen_among_many() {
 
 #[test]
 fn no_report_exceeds_what_a_client_may_leave_unread() {
-    let (mut engine, survey) = crowded();
+    let (mut engine, scan) = crowded();
     for seconds in [1, 8_000_000] {
         let now = START.plus_seconds(seconds);
         let tops = tops(&mut engine, now);
@@ -307,11 +310,11 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
             Query::Top(Span::Minute, Subject::Keys),
             Query::Slow(u32::MAX),
         ] {
-            let text = report(&query, &view, &survey, Some(&tops_of_keys));
+            let text = report(&query, &view, &scan, Some(&tops_of_keys));
             assert!(text.ends_with("\n\n") && !text.trim_end().contains("\n\n"), "{text}");
             assert!(text.len() < OUTPUT_BYTES_MAX, "{query:?}: {}", text.len());
         }
-        let text = serde_json::to_string(&json::report(&view, &survey, &tops)).expect("JSON");
+        let text = serde_json::to_string(&json::report(&view, &scan, &tops)).expect("JSON");
         assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
     }
 }
@@ -330,7 +333,7 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
     }
     let now = START.plus_seconds(9_999_000);
     let view = view(&engine, now, false);
-    let text = report(&Query::Key(key), &view, &Survey::default(), None);
+    let text = report(&Query::Key(key), &view, &Scan::default(), None);
     assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
     assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
 }
@@ -365,8 +368,8 @@ fn json_names_who_has_held_a_key_for_longest_however_many_queues_there_are() {
     }
     let tops = tops(&mut engine, at_ms(1_000));
     for places_per_turn in [1, 7, 100] {
-        let survey = survey(&engine, at_ms(1_000), places_per_turn);
-        let report = json::report(&view(&engine, at_ms(1_000), false), &survey, &tops);
+        let scan = scan(&engine, at_ms(1_000), places_per_turn);
+        let report = json::report(&view(&engine, at_ms(1_000), false), &scan, &tops);
         let report = serde_json::to_value(&report).expect("JSON");
         let list = |name: &str| report[name].as_array().expect("a list").clone();
         assert!(list("keys").iter().all(|row| row["key"] != "stuck"));
@@ -397,11 +400,11 @@ fn hot_keys_that_look_the_same_are_one_series_and_private_ones_none() {
         engine.release(client(slot as u32), at_ms(500));
     }
     note_observed(&mut engine, at_ms(500));
-    let top = engine.watch.top(Span::Minute, Subject::Keys, at_ms(1_000));
-    let survey = Survey::new(START);
+    let top = engine.observer.top(Span::Minute, Subject::Keys, at_ms(1_000));
+    let scan = Scan::new(START);
     let text = |is_private| {
         let view = view(&engine, at_ms(1_000), is_private);
-        prometheus::metrics(&view, &survey, Some((&top, 9)))
+        metrics::metrics(&view, &scan, Some((&top, 9)))
     };
     let shown = text(false);
     let series: Vec<&str> =
@@ -415,9 +418,9 @@ fn hot_keys_that_look_the_same_are_one_series_and_private_ones_none() {
 #[test]
 fn a_drain_is_safe_to_end_once_no_lock_is_held() {
     let metrics = |engine: &Engine, is_draining: bool| {
-        let figures = Figures { is_draining, ..FIGURES.clone() };
-        let view = View { figures: &figures, ..view(engine, at_ms(600), false) };
-        let text = prometheus::metrics(&view, &Survey::default(), None);
+        let figures = ServerFigures { is_draining, ..FIGURES.clone() };
+        let view = ReportView { figures: &figures, ..view(engine, at_ms(600), false) };
+        let text = metrics::metrics(&view, &Scan::default(), None);
         let names =
             ["process_start_time", "poolcounter_safe_to_end", "poolcounter_unsafe_start_time"];
         names.map(|name| {

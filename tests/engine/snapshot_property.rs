@@ -12,8 +12,8 @@ use poolcounterd::engine::state::{EngineState, PoolState};
 use poolcounterd::engine::{ClientId, Engine, HoldLimit, Time};
 use poolcounterd::protocol::{Acquire, Reply};
 use poolcounterd::server::snapshot::{
-    ConnectionState, FileIdentity, LauncherState, Life, ListenerState, ListenersState, ServerState,
-    Settings, Snapshot,
+    ConnectionState, LauncherState, ListenerStage, ListenerState, ListenersState, ServerState,
+    Settings, Snapshot, SocketFile,
 };
 use poolcounterd::server::{Purpose, Wanted};
 use std::fmt::Debug;
@@ -254,13 +254,13 @@ fn listening(random: &mut Random) -> ListenersState {
     };
     let group = (random.below(2) == 0).then(|| "ops".to_owned());
     let unix = Wanted::Unix { path, mode: 0o660, group, purpose: Purpose::Control };
-    let file = Some(FileIdentity { device: u64::MAX, inode: 0 });
+    let file = Some(SocketFile { device: u64::MAX, inode: 0 });
     let mut listener = |fd, wanted, file| ListenerState {
         fd,
         name: "[::1]:7531".to_owned(),
         wanted,
         file,
-        life: [Life::Open, Life::Closing][random.below(2) as usize],
+        life: [ListenerStage::Open, ListenerStage::Closing][random.below(2) as usize],
         may_hold_clients: random.below(2) == 0,
         left: random.below(100) as usize,
     };

@@ -6,7 +6,7 @@ use poolcounterd::engine::observe::windows::Counted;
 use poolcounterd::engine::state::BadState;
 use poolcounterd::engine::{Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Span, Subject};
-use poolcounterd::reports::{prometheus, survey::Survey};
+use poolcounterd::reports::{metrics, scan::Scan};
 use std::collections::HashMap;
 use std::hash::RandomState;
 
@@ -35,8 +35,8 @@ fn release(engine: &mut Engine, slot: u32, now: Time) {
 /// As the caller does: takes the answers, and tells whose address a client is.
 fn deliver(engine: &mut Engine, now: Time) {
     while engine.take_answer().is_some() {}
-    while let Some(sample) = engine.watch.take_sample() {
-        engine.watch.note_sample(&sample, b"10.0.0.1", now);
+    while let Some(sample) = engine.observer.take_sample() {
+        engine.observer.count_sample(&sample, b"10.0.0.1", now);
     }
 }
 
@@ -51,7 +51,7 @@ fn flood(engine: &mut Engine, key: &str, from: Time, (count, ns_between): (u64, 
 }
 
 fn minute(engine: &mut Engine, now: Time) -> Counted {
-    engine.watch.top(Span::Minute, Subject::Keys, now)
+    engine.observer.top(Span::Minute, Subject::Keys, now)
 }
 
 /// What `by_requests` has of a name.
@@ -85,7 +85,7 @@ fn after_a_burst_a_slow_rate_is_counted_exactly() {
         let calm = minute(&mut engine, at_s(121));
         assert_eq!((requests(&calm, "quiet"), calm.sampled_one_in), (60 * per_second, 1));
         assert_eq!(requests(&calm, "burst"), 0);
-        let hour = engine.watch.top(Span::Hour, Subject::Keys, at_s(121));
+        let hour = engine.observer.top(Span::Hour, Subject::Keys, at_s(121));
         assert_eq!(hour.sampled_one_in, 64);
         assert_eq!(requests(&hour, "quiet"), 125 * per_second);
         assert_near(requests(&hour, "burst"), burst, 64);
@@ -118,7 +118,7 @@ fn the_running_hour_is_shown_once_it_is_ten_minutes_old() {
             120..130 => (60, 120, 60),
             _ => (120, minute, minute - 119),
         };
-        let top = engine.watch.top(Span::Hour, Subject::Keys, now);
+        let top = engine.observer.top(Span::Hour, Subject::Keys, now);
         assert_eq!((top.began, top.ended), (at_s(60 * from), at_s(60 * to)));
         assert_eq!(requests(&top, "k"), counted, "in minute {minute}");
     }
@@ -187,7 +187,7 @@ fn counts_are_as_exact_as_they_say() {
         assert_eq!((row.count, row.error), (*exact, 0));
     }
     assert!(top.by_requests.iter().any(|row| row.name == b"late" && row.error > 0));
-    assert_eq!(engine.watch.top(Span::Hour, Subject::Keys, at_s(50)), top);
+    assert_eq!(engine.observer.top(Span::Hour, Subject::Keys, at_s(50)), top);
     // Asked for only once, it has its place by time.
     let long = &top.by_time[0];
     assert_eq!((&long.name[..], long.count - long.error), (&b"long"[..], 25_000_100_000));
@@ -235,7 +235,7 @@ fn what_a_crowd_did_is_counted_for_clients_too() {
         deliver(&mut engine, at_us(u64::from(n) * 1_000));
     }
     release(&mut engine, 0, at_s(16));
-    let clients = engine.watch.top(Span::Minute, Subject::Clients, at_s(17));
+    let clients = engine.observer.top(Span::Minute, Subject::Clients, at_s(17));
     let truth = (1..15_000).map(|n| 16 * SECOND_NS - n * 1_000_000).sum::<u64>() + 16 * SECOND_NS;
     assert_eq!(time_ns(&clients, "10.0.0.1"), truth);
     assert_eq!(time_ns(&minute(&mut engine, at_s(17)), "k"), truth);
@@ -263,7 +263,7 @@ fn metrics_say_whether_the_hot_keys_are_sampled() {
     let sampled = |engine: &mut Engine, now: Time| {
         let top = minute(engine, now);
         let view = view(engine, now, false);
-        let text = prometheus::metrics(&view, &Survey::new(now), Some((&top, 5)));
+        let text = metrics::metrics(&view, &Scan::new(now), Some((&top, 5)));
         let name = "poolcounter_hot_key_sampled_one_in ";
         let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
         line.parse::<u64>().expect("a number")

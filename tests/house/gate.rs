@@ -47,7 +47,7 @@ const GIVE_UP: [&str; 7] = [
 
 /// File, part of the finding, and the reason why it is allowed.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("src/server/kernel/usage.rs", "VmRSS", "a line that the test itself has written"),
+    ("src/server/kernel/process_usage.rs", "VmRSS", "a line that the test itself has written"),
     ("tests/daemon/command_line.rs", "from_millis (500)", "how often a server says something"),
     ("tests/simulation/explore.rs", "seed_of_the_day", "only with SERVER_SIM_SEEDS"),
     ("tests/simulation/world_files.rs", "VmRSS", "a file of the simulated kernel"),

@@ -6,6 +6,7 @@ mod gate;
 mod interface;
 mod links;
 mod map;
+mod names;
 mod purity;
 mod references;
 mod source;

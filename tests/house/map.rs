@@ -1,6 +1,6 @@
-//! The map in CONTRIBUTING.md matches the sources: which module names which. Each module
-//! stands above those it names, so there is no circle; an arrow that goes up would be
-//! marked with `^`. `UPDATE=1 cargo test --test house map` draws it again.
+//! The map in CONTRIBUTING.md matches the sources: the modules of each room and the rooms
+//! that they name. Arrows between modules make no circle.
+//! `UPDATE=1 cargo test --test house map` draws the map again.
 
 use crate::source::{NamePath, SOURCES, all_source_files, paths_in, top};
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,31 +129,60 @@ fn arrows_up<'a>(graph: &'a Graph, order: &[&str]) -> Vec<(&'a str, &'a str)> {
     up.map(|(from, to)| (from.as_str(), to.as_str())).collect()
 }
 
-/// A line for each module and those that it names, by their last names. A line that
-/// begins with a space continues the one above.
+/// Two lines for each room: its modules, each above those that it names, and the other
+/// rooms that they name.
 fn drawn(graph: &Graph, order: &[&str]) -> String {
-    let names: BTreeSet<&str> = order.iter().map(|module| last(module)).collect();
-    assert_eq!(names.len(), order.len(), "two modules have one name");
-    let up: BTreeSet<(&str, &str)> = arrows_up(graph, order).into_iter().collect();
-    let mut text = String::new();
+    let mut rooms: Vec<(&str, Vec<&str>, BTreeSet<&str>)> = Vec::new();
     for module in order {
-        let mut line = format!("{:17}", last(module));
-        for named in &graph[*module] {
-            let mark = if up.contains(&(*module, named.as_str())) { "^" } else { "" };
-            let word = format!("{mark}{} ", last(named));
-            if line.len() + word.len() > 119 {
-                writeln!(text, "{}", line.trim_end()).expect("a String");
-                line = " ".repeat(17);
+        let room = room_of(module, graph);
+        let known = rooms.iter().position(|(other, ..)| *other == room);
+        let at = known.unwrap_or_else(|| {
+            rooms.push((room, Vec::new(), BTreeSet::new()));
+            rooms.len() - 1
+        });
+        rooms[at].1.push(last(module));
+        let named = graph[*module].iter().map(|named| room_of(named, graph));
+        rooms[at].2.extend(named.filter(|named| *named != room));
+    }
+    let mut text = String::new();
+    for (room, modules, named) in rooms {
+        let mut wrap = |first: &str, words: &mut dyn Iterator<Item = &str>| {
+            let mut line = format!("{first:17}");
+            for word in words {
+                if line.len() + 1 + word.len() > 119 {
+                    writeln!(text, "{}", line.trim_end()).expect("a String");
+                    line = " ".repeat(17);
+                }
+                line += &format!(" {word}");
             }
-            line += &word;
+            writeln!(text, "{}", line.trim_end()).expect("a String");
+        };
+        wrap(room, &mut modules.into_iter());
+        if !named.is_empty() {
+            wrap("", &mut ["→"].into_iter().chain(named));
         }
-        writeln!(text, "{}", line.trim_end()).expect("a String");
     }
     text
 }
 
+/// The folder of a module, which for the page at its top is its own.
+fn room_of<'a>(module: &'a str, graph: &Graph) -> &'a str {
+    let in_folder = |name: &&String| name.strip_prefix(module).is_some_and(|s| s.starts_with("::"));
+    match graph.keys().any(|name| in_folder(&name)) {
+        true => module,
+        false => module.rsplit_once("::").map_or("top", |(room, _)| room),
+    }
+}
+
 #[test]
-fn arrows_that_make_a_circle_are_marked() {
+fn module_names_are_unique() {
+    let graph = graph_of_sources();
+    let names: BTreeSet<&str> = graph.keys().map(|module| last(module)).collect();
+    assert_eq!(names.len(), graph.len(), "two modules have one name");
+}
+
+#[test]
+fn arrows_that_make_a_circle_are_found() {
     let graph = |arrows: &[(&str, &[&str])]| -> Graph {
         let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         arrows.iter().map(|(from, names)| ((*from).to_owned(), named(names))).collect()
@@ -163,7 +192,10 @@ fn arrows_that_make_a_circle_are_marked() {
     assert_eq!(arrows_up(&tree, &order_of(&tree)), []);
     let knot = graph(&[("a", &["b"]), ("a::c", &["a"]), ("b", &["b::d"]), ("b::d", &["b"])]);
     assert_eq!(arrows_up(&knot, &order_of(&knot)), [("b::d", "b")]);
-    assert!(drawn(&knot, &order_of(&knot)).contains("\nd                ^b\n"));
+    assert_eq!(
+        drawn(&tree, &order_of(&tree)),
+        "a                 a c\n                  → top\ntop               b\n"
+    );
 }
 
 #[test]

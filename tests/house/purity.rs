@@ -34,7 +34,7 @@ const MAY_BE_UNSAFE: [&str; 2] = ["client/src/cli/child.rs", "src/server/kernel/
 /// What runs in the same binary, but is not the daemon: `--reload`, and a snapshot that an
 /// operator pipes in.
 const OTHER_PROGRAMS: [(&str, &str); 2] =
-    [("control.rs", "std::os::unix::net::UnixStream"), ("rehearsal.rs", "io::stdin")];
+    [("control_socket.rs", "std::os::unix::net::UnixStream"), ("rehearsal.rs", "io::stdin")];
 
 #[test]
 fn what_decides_does_no_input_and_output() {
@@ -45,7 +45,7 @@ fn what_decides_does_no_input_and_output() {
         "client/src/conversation",
         "client/src/request",
         "client/src/cli/health",
-        "client/src/cli/screen",
+        "client/src/cli/top_screen",
     ] {
         let mut files = vec![top().join(format!("{room}.rs"))];
         // A room of one file has no folder.

@@ -7,10 +7,10 @@ use crate::support::restart::Place;
 use poolcounterd::engine::state::EngineState;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Query, Span, Subject};
-use poolcounterd::reports::figures::Figures;
 use poolcounterd::reports::json::{self, Tops};
-use poolcounterd::reports::survey::{PLACES_PER_TURN, Survey};
-use poolcounterd::reports::{Peers, View, prometheus, report};
+use poolcounterd::reports::scan::{PLACES_PER_TURN, Scan};
+use poolcounterd::reports::server_figures::ServerFigures;
+use poolcounterd::reports::{Peers, ReportView, metrics, report};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use std::hash::RandomState;
@@ -65,30 +65,37 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
         acquire(&mut engine, LIVE_KEYS + n, key.as_bytes(), at_us(2_000_000));
     }
     let now = at_us(200_000_000);
-    let mut survey = Survey::new(now);
+    let mut scan = Scan::new(now);
     let (mut steps, mut longest, mut sum) = (0, Duration::ZERO, Duration::ZERO);
     loop {
-        let (is_done, took) = timed(|| survey.step(&engine, PLACES_PER_TURN));
+        let (is_done, took) = timed(|| scan.step(&engine, PLACES_PER_TURN));
         (steps, longest, sum) = (steps + 1, longest.max(took), sum + took);
         if is_done {
             break;
         }
     }
-    let figures = Figures::default();
+    let figures = ServerFigures::default();
     let mut texts = Vec::new();
     for query in [Query::Keys(200), Query::Key(b"enwiki:pcache:idhash:7".to_vec())] {
         let peers = &Nobody;
-        let view =
-            View { engine: &engine, now, wall_ns: 0, figures: &figures, peers, is_private: false };
-        let (text, took) = timed(|| report(&query, &view, &survey, None));
+        let view = ReportView {
+            engine: &engine,
+            now,
+            wall_ns: 0,
+            figures: &figures,
+            peers,
+            is_private: false,
+        };
+        let (text, took) = timed(|| report(&query, &view, &scan, None));
         texts.push((format!("{query:?}"), text.len(), took));
     }
     let (tops, took_top) = timed(|| {
-        let mut both =
-            |subject| [Span::Minute, Span::Hour].map(|span| engine.watch.top(span, subject, now));
+        let mut both = |subject| {
+            [Span::Minute, Span::Hour].map(|span| engine.observer.top(span, subject, now))
+        };
         Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
     });
-    let view = View {
+    let view = ReportView {
         engine: &engine,
         now,
         wall_ns: 0,
@@ -96,12 +103,12 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
         peers: &Nobody,
         is_private: false,
     };
-    let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &survey, &tops)));
+    let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &scan, &tops)));
     texts.push(("JSON".to_owned(), text.expect("JSON").len(), took + took_top));
-    let (text, took) = timed(|| prometheus::metrics(&view, &survey, Some((&tops.keys[0], 100))));
+    let (text, took) = timed(|| metrics::metrics(&view, &scan, Some((&tops.keys[0], 100))));
     texts.push(("/metrics".to_owned(), text.len(), took));
     println!(
-        "survey: {steps} steps, the longest {longest:?} (at most {STEP_MAX:?}), together {sum:?}"
+        "scan: {steps} steps, the longest {longest:?} (at most {STEP_MAX:?}), together {sum:?}"
     );
     for (what, bytes, took) in &texts {
         println!("{what}: {bytes} bytes in {took:?}, at most {STEP_MAX:?}");
@@ -112,19 +119,25 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
 }
 
 /// Ten thousand hosts are connected, and a crowd of clients asks at once: all are
-/// answered from one survey.
+/// answered from one scan.
 #[test]
 fn many_who_ask_for_addresses_cost_little_more_than_one() {
     let engine = Engine::new(RandomState::new(), at_us(0));
-    let mut survey = Survey::new(at_us(0));
+    let mut scan = Scan::new(at_us(0));
     for n in 0..10_000 {
-        survey.add_connection(&format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}"), 1, 0);
+        scan.add_connection(&format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}"), 1, 0);
     }
-    let figures = Figures::default();
+    let figures = ServerFigures::default();
     let (now, peers) = (at_us(0), &Nobody);
-    let view =
-        View { engine: &engine, now, wall_ns: 0, figures: &figures, peers, is_private: false };
-    let ask = || report(&Query::Clients(1), &view, &survey, None);
+    let view = ReportView {
+        engine: &engine,
+        now,
+        wall_ns: 0,
+        figures: &figures,
+        peers,
+        is_private: false,
+    };
+    let ask = || report(&Query::Clients(1), &view, &scan, None);
     let (text, took) = timed(|| (1..400).fold(ask(), |_, _| ask()));
     println!("400 times STATS CLIENTS 1 of 10,000 addresses: {took:?}, at most {STEP_MAX:?}");
     assert!(text.starts_with("addresses: 1 of 10000\nconnections: 10000\n"), "{text}");
@@ -135,7 +148,7 @@ fn many_who_ask_for_addresses_cost_little_more_than_one() {
 #[test]
 fn what_is_observed_takes_bounded_memory_whatever_the_keys() {
     let mut engine = Engine::new(RandomState::new(), at_us(0));
-    engine.watch.set_slow(Some(0));
+    engine.observer.set_slow(Some(0));
     let before = resident_bytes();
     let mut longest = Duration::ZERO;
     for minute in 0..75_u32 {
@@ -146,13 +159,13 @@ fn what_is_observed_takes_bounded_memory_whatever_the_keys() {
             let ((), took) = timed(|| {
                 acquire(&mut engine, 0, key.as_bytes(), now);
                 engine.release(ClientId { slot: 0, serial: 0 }, now.plus_ns(1_000_000));
-                while let Some(sample) = engine.watch.take_sample() {
+                while let Some(sample) = engine.observer.take_sample() {
                     let address = format!("2001:db8:1234:5678:9abc:def0:{minute:04x}:{n:04x}");
-                    engine.watch.note_sample(&sample, address.as_bytes(), now);
+                    engine.observer.count_sample(&sample, address.as_bytes(), now);
                 }
-                while let Some(slow) = engine.watch.take_slow() {
+                while let Some(slow) = engine.observer.take_slow() {
                     engine
-                        .watch
+                        .observer
                         .log_slow(slow, "[2001:db8:1234:5678:9abc:def0:1234:5678]:99".into());
                 }
                 while engine.take_answer().is_some() {}
@@ -172,7 +185,7 @@ fn what_is_observed_takes_bounded_memory_whatever_the_keys() {
             .into_iter()
             .flat_map(|span| [Subject::Keys, Subject::Clients].map(|subject| (span, subject)))
         {
-            rows += engine.watch.top(span, subject, now).by_requests.len();
+            rows += engine.observer.top(span, subject, now).by_requests.len();
         }
         rows
     });

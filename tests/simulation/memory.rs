@@ -3,7 +3,7 @@
 use super::kernel::kernel;
 use super::oracle::Violation;
 use super::play::Play;
-use crate::engine::Spare;
+use crate::engine::SpareCapacity;
 use crate::server::Server;
 
 /// What a connection may use for unread answers.
@@ -68,7 +68,7 @@ fn has_spare(server: &Server) -> bool {
     let last_key = (0..keys).rfind(|&place| engine.pools_in(place, place + 1).next().is_some());
     is_spare(clients.slots(), clients.len(), last_client)
         || is_spare(keys, engine.pools().count(), last_key)
-        || engine.spare() == Spare::Much
+        || engine.spare() == SpareCapacity::Much
 }
 
 /// It does not sleep over that.

@@ -18,7 +18,7 @@ use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::Server;
 use crate::server::clients::input::SHARE_BYTES;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
-use crate::server::operator::control::CONNECTIONS_MAX;
+use crate::server::operator::control_socket::CONNECTIONS_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
 
 /// Newcomers accepted in a turn.
@@ -147,12 +147,12 @@ fn check_accepting() -> Result<(), Violation> {
 
 /// HTTP clients are few, admitted, and have a bounded time.
 /// Who asks over HTTP or the control socket has a report after those of a house full of
-/// them, whatever clients ask for, and two surveys, of as many places as there ever were.
+/// them, whatever clients ask for, and two scans, of as many places as there ever were.
 fn turns_max(play: &mut Play) -> usize {
     let server = play.server.as_ref().expect("it runs");
     play.places_max = play.places_max.max(server.clients.slots());
-    let survey = play.places_max / CONNECTIONS_PER_TURN + 2;
-    CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * survey
+    let scan = play.places_max / CONNECTIONS_PER_TURN + 2;
+    CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * scan
 }
 
 pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {

@@ -10,7 +10,7 @@ use super::rules::OTHER_DESCRIPTORS_MAX;
 use super::shares::Before;
 use super::world::fd::number;
 use crate::server::listening::addresses::{Purpose, Wanted, wanted};
-use crate::server::listening::listener::{Life, Listener};
+use crate::server::listening::listener::{Listener, ListenerStage};
 use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::{Options, Server};
 use std::net::SocketAddr;
@@ -116,7 +116,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
 /// The addresses that newcomers find clients' own sockets at.
 pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
     let listeners = server.listeners.all.iter();
-    let serves = |l: &&Listener| l.purpose() == Purpose::Clients && l.life == Life::Open;
+    let serves = |l: &&Listener| l.purpose() == Purpose::Clients && l.stage == ListenerStage::Open;
     listeners.filter(serves).filter_map(Listener::tcp_address).collect()
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
     for listener in &server.listeners.all {
         let file = kernel(|k| k.descriptor(number(&listener.socket)).expect("it is open").file);
         let backlog = kernel(|k| k.backlog(file));
-        let is_open = listener.life == Life::Open;
+        let is_open = listener.stage == ListenerStage::Open;
         let should = if is_open { server.options.backlog as usize } else { 0 };
         if backlog != Some(should) {
             return Err(format!("{}: a backlog of {backlog:?}, not {should}", listener.name));
@@ -287,7 +287,7 @@ pub(crate) fn check_browsers_waiting() -> Result<(), Violation> {
 /// before.
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
-        let closes = |l: &Listener| l.life != Life::Open && l.is(&one);
+        let closes = |l: &Listener| l.stage != ListenerStage::Open && l.is(&one);
         if server.listeners.all.iter().any(closes) {
             continue;
         }

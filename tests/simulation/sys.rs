@@ -35,7 +35,7 @@ pub(crate) struct Peer {
     pub(crate) pid: Option<i32>,
 }
 
-pub(crate) fn peer_of<Socket>(_socket: Socket) -> io::Result<Peer> {
+pub(crate) fn peer_credentials<Socket>(_socket: Socket) -> io::Result<Peer> {
     // It may be in another container, or not be known at all.
     match kernel(|k| k.below(16)) {
         0 => Err(Errno::NOPROTOOPT.into()),

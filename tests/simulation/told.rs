@@ -8,7 +8,7 @@ use super::operators::REQUESTS_BYTES_MAX;
 use super::oracle::Violation;
 use super::sockets::serves_clients;
 use crate::server::listening::addresses::{Purpose, Wanted};
-use crate::server::listening::listener::{Life, Listener};
+use crate::server::listening::listener::{Listener, ListenerStage};
 use crate::server::telling::logging;
 use crate::server::{Ended, Options, Server};
 use clap::Parser;
@@ -301,7 +301,7 @@ impl Told {
             return Err("it was told to stop, and goes on".to_owned());
         }
         let Server { listeners, clients, .. } = server;
-        let is_closing = listeners.all.iter().any(|listener| listener.life != Life::Open);
+        let is_closing = listeners.all.iter().any(|listener| listener.stage != ListenerStage::Open);
         if listeners.is_draining() && clients.len() == 0 && !is_closing {
             return Err("the last client of a drain has left, and it goes on".to_owned());
         }

@@ -1,10 +1,10 @@
 //! Checks of servers, as a plugin of Nagios and Icinga: `check`.
 
-use super::health::{Figure, Level, Thresholds, Verdict};
-use super::saying::say;
-use super::table::Answer;
+use super::health::{Figure, Severity, Thresholds, Verdict};
+use super::output::print;
+use super::parsed_report::ParsedReport;
 use crate::ServerName;
-use crate::question::{NoAnswer, Questions};
+use crate::stats_connection::{NoAnswer, StatsConnection};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(super) fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
     });
     let (worst, output) = Verdict::report(verdicts);
     // A plugin that can't say anything knows nothing.
-    let level = if say(&output) { worst } else { worst.max(Level::Unknown) };
+    let level = if print(&output) { worst } else { worst.max(Severity::Unknown) };
     ExitCode::from(level.status())
 }
 
@@ -54,20 +54,20 @@ fn judge(server: &ServerName, limits: &Limits) -> Verdict {
 }
 
 fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
-    let mut questions = Questions::connect(server)?;
-    let text = questions.ask("FULL")?;
-    let full = Answer::read(&text);
+    let mut connection = StatsConnection::connect(server)?;
+    let text = connection.query("FULL")?;
+    let full = ParsedReport::read(&text);
     let uptime = full.value("uptime").ok_or(NoAnswer::Refused(text))?;
     let queues = full.number("full_queues");
     let locks = full.number("processing_workers");
-    let oldest_hold = oldest_hold_s(&mut questions, locks)?;
+    let oldest_hold = oldest_hold_s(&mut connection, locks)?;
     let mut figures = vec![
         Figure::new("waiting", "", full.number("waiting_workers"), limits.waiting),
         Figure::new("oldest_hold", "s", oldest_hold, limits.oldest_hold),
     ];
     if limits.full_queues.is_some() {
         thread::sleep(Duration::from_secs(limits.seconds));
-        let later = Answer::read(&questions.ask("FULL")?).number("full_queues");
+        let later = ParsedReport::read(&connection.query("FULL")?).number("full_queues");
         let rate =
             queues.zip(later).map(|(queues, later)| (later - queues) / limits.seconds as f64);
         figures.push(Figure::new("full_queues_rate", "", rate, limits.full_queues));
@@ -78,12 +78,15 @@ fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
 }
 
 /// Only newer servers tell it. Where no lock is held, none is old.
-fn oldest_hold_s(questions: &mut Questions, locks: Option<f64>) -> Result<Option<f64>, NoAnswer> {
-    let told = match questions.ask("JSON") {
+fn oldest_hold_s(
+    connection: &mut StatsConnection,
+    locks: Option<f64>,
+) -> Result<Option<f64>, NoAnswer> {
+    let report = match connection.query("JSON") {
         Ok(text) => serde_json::from_str::<serde_json::Value>(&text)
             .map_err(|e| NoAnswer::Refused(format!("STATS JSON that is none: {e}")))?,
         Err(NoAnswer::Unknown) => serde_json::Value::Null,
         Err(e) => return Err(e),
     };
-    Ok(told["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0)))
+    Ok(report["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0)))
 }

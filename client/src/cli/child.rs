@@ -162,7 +162,7 @@ pub(super) fn end_as_first_process() {
 }
 
 /// Does something, such as to start a thread, with all signals blocked.
-pub(super) fn deaf<T>(act: impl FnOnce() -> T) -> T {
+pub(super) fn with_signals_blocked<T>(act: impl FnOnce() -> T) -> T {
     // SAFETY: the sets are initialized by sigfillset and pthread_sigmask before they are
     // read.
     unsafe {

@@ -23,7 +23,7 @@ pub(super) struct Descendants {
 
 /// Who was told to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Signalled {
     All,
     /// Not those that have another user's rights.
     Some,
@@ -55,7 +55,7 @@ impl Descendants {
 
     /// Sends SIGTERM to all. They are stopped before, so that none is missed that is
     /// started meanwhile, and none is sent to what a script's trap starts to clean up.
-    pub(super) fn terminate(&self) -> Told {
+    pub(super) fn terminate(&self) -> Signalled {
         let mut found = Vec::new();
         for _ in 0..LOOKS_MAX {
             let mut new = self.signalable();
@@ -69,11 +69,11 @@ impl Descendants {
         send(&found, Signal::TERM);
         send(&found, Signal::CONT);
         if self.command.is_some_and(|command| test_kill_process(command).is_err()) {
-            return Told::NotTheCommand;
+            return Signalled::NotTheCommand;
         }
         // Others may have been started meanwhile, to clean up.
         let may_not = |process: &Pid| test_kill_process(*process) == Err(Errno::PERM);
-        if self.running().iter().any(may_not) { Told::Some } else { Told::All }
+        if self.running().iter().any(may_not) { Signalled::Some } else { Signalled::All }
     }
 
     /// Sends SIGKILL to all. The end of one of them says when to look for more.
@@ -95,7 +95,7 @@ impl Descendants {
     /// Without /proc the command is the only one that is known.
     fn running(&self) -> Vec<Pid> {
         let Some(processes) = processes() else { return self.command.into_iter().collect() };
-        let mut found: Vec<&Process> = Vec::new();
+        let mut found: Vec<&ProcessStat> = Vec::new();
         let mut parent = getpid();
         // Parents that change meanwhile could make a circle.
         for next in 0..=processes.len() {
@@ -114,7 +114,7 @@ fn send(processes: &[Pid], signal: Signal) {
     }
 }
 
-struct Process {
+struct ProcessStat {
     pid: Pid,
     parent: Option<Pid>,
     /// It may have children yet, as long as it is in the list.
@@ -122,7 +122,7 @@ struct Process {
 }
 
 /// All processes. `None` without /proc, or if that has the numbers of another namespace.
-fn processes() -> Option<Vec<Process>> {
+fn processes() -> Option<Vec<ProcessStat>> {
     let own = fs::read_link("/proc/self").ok()?;
     if own.to_str()?.parse() != Ok(std::process::id()) {
         return None;
@@ -131,20 +131,20 @@ fn processes() -> Option<Vec<Process>> {
     Some(numbers.filter_map(|entry| process(entry.file_name().to_str()?)).collect())
 }
 
-fn process(number: &str) -> Option<Process> {
+fn process(number: &str) -> Option<ProcessStat> {
     let pid = Pid::from_raw(number.parse().ok()?)?;
     let stat = fs::read(format!("/proc/{number}/stat")).ok()?;
     parse(pid, &String::from_utf8_lossy(&stat))
 }
 
 /// Parses proc_pid_stat(5).
-fn parse(pid: Pid, stat: &str) -> Option<Process> {
+fn parse(pid: Pid, stat: &str) -> Option<ProcessStat> {
     // The name may contain anything.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let (state, parent, threads) = (fields[0], fields.get(1)?, fields.get(17)?);
     // Of a process whose first thread has ended, others may go on.
     let has_ended = matches!(state, "Z" | "X") && matches!(*threads, "0" | "1");
-    Some(Process { pid, parent: Pid::from_raw(parent.parse().ok()?), has_ended })
+    Some(ProcessStat { pid, parent: Pid::from_raw(parent.parse().ok()?), has_ended })
 }
 
 #[cfg(test)]

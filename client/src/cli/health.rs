@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-/// How a server is, from well to worst; [`Level::status`] is the plugin's exit status.
+/// How a server is, from well to worst; [`Severity::status`] is the plugin's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum Severity {
     /// All is within its thresholds.
     Ok,
     /// A figure that was asked for is not known.
@@ -16,30 +16,30 @@ pub(super) enum Level {
     Critical,
 }
 
-impl Level {
+impl Severity {
     /// The exit status that stands for it.
     pub(super) fn status(self) -> u8 {
         match self {
-            Level::Ok => 0,
-            Level::Warning => 1,
-            Level::Critical => 2,
-            Level::Unknown => 3,
+            Severity::Ok => 0,
+            Severity::Warning => 1,
+            Severity::Critical => 2,
+            Severity::Unknown => 3,
         }
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Level::Ok => "OK",
-            Level::Warning => "WARNING",
-            Level::Critical => "CRITICAL",
-            Level::Unknown => "UNKNOWN",
+            Severity::Ok => "OK",
+            Severity::Warning => "WARNING",
+            Severity::Critical => "CRITICAL",
+            Severity::Unknown => "UNKNOWN",
         })
     }
 }
 
-/// From which values on a figure is [`Level::Warning`] and [`Level::Critical`].
+/// From which values on a figure is [`Severity::Warning`] and [`Severity::Critical`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Thresholds {
     warning: f64,
@@ -84,13 +84,13 @@ impl Figure {
         Figure { name, unit, value, thresholds }
     }
 
-    fn level(&self) -> Level {
+    fn level(&self) -> Severity {
         match (self.thresholds, self.value) {
-            (None, _) => Level::Ok,
-            (Some(_), None) => Level::Unknown,
-            (Some(limits), Some(value)) if value >= limits.critical => Level::Critical,
-            (Some(limits), Some(value)) if value >= limits.warning => Level::Warning,
-            _ => Level::Ok,
+            (None, _) => Severity::Ok,
+            (Some(_), None) => Severity::Unknown,
+            (Some(limits), Some(value)) if value >= limits.critical => Severity::Critical,
+            (Some(limits), Some(value)) if value >= limits.warning => Severity::Warning,
+            _ => Severity::Ok,
         }
     }
 
@@ -121,7 +121,7 @@ fn rounded(value: f64) -> f64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     server: String,
-    level: Level,
+    level: Severity,
     text: String,
     /// Labels and what follows their equals signs.
     performance: Vec<(&'static str, String)>,
@@ -130,7 +130,7 @@ pub(super) struct Verdict {
 impl Verdict {
     /// Of a server that answers, by the worst of its figures. `uptime` is as it says.
     pub(super) fn of(server: &str, uptime: &str, figures: &[Figure]) -> Verdict {
-        let level = figures.iter().map(Figure::level).max().unwrap_or(Level::Ok);
+        let level = figures.iter().map(Figure::level).max().unwrap_or(Severity::Ok);
         let words: Vec<String> = figures.iter().map(Figure::words).collect();
         let text = format!("up {uptime}, {}", words.join(", "));
         let performance =
@@ -141,14 +141,14 @@ impl Verdict {
     /// Of a server that does not answer, or wrongly.
     pub(super) fn critical(server: &str, why: &str) -> Verdict {
         let (server, text) = (server.to_owned(), why.to_owned());
-        Verdict { server, level: Level::Critical, text, performance: Vec::new() }
+        Verdict { server, level: Severity::Critical, text, performance: Vec::new() }
     }
 
     /// The worst level, and the plugin's output: the worst server's line first, behind
     /// it the figures of all. Of several, a label has the server's name.
-    pub(super) fn report(mut verdicts: Vec<Verdict>) -> (Level, String) {
+    pub(super) fn report(mut verdicts: Vec<Verdict>) -> (Severity, String) {
         verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.level));
-        let worst = verdicts.first().map_or(Level::Ok, |verdict| verdict.level);
+        let worst = verdicts.first().map_or(Severity::Ok, |verdict| verdict.level);
         let mut lines: Vec<String> = verdicts.iter().map(Verdict::line).collect();
         let is_alone = verdicts.len() == 1;
         let figures = verdicts.iter().flat_map(|verdict| {
@@ -183,17 +183,17 @@ mod tests {
     #[test]
     fn a_threshold_counts_from_its_value_on() {
         for (value, level) in [
-            (Some(9.9), Level::Ok),
-            (Some(10.0), Level::Warning),
-            (Some(50.0), Level::Critical),
-            (None, Level::Unknown),
+            (Some(9.9), Severity::Ok),
+            (Some(10.0), Severity::Warning),
+            (Some(50.0), Severity::Critical),
+            (None, Severity::Unknown),
         ] {
             let thresholds = "10,50".parse().expect("thresholds");
             let figure = Figure::new("waiting", "", value, Some(thresholds));
             assert_eq!(figure.level(), level, "{value:?}");
         }
-        let statuses =
-            [Level::Ok, Level::Warning, Level::Critical, Level::Unknown].map(Level::status);
+        let statuses = [Severity::Ok, Severity::Warning, Severity::Critical, Severity::Unknown]
+            .map(Severity::status);
         assert_eq!(statuses, [0, 1, 2, 3]);
     }
 

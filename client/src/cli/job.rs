@@ -1,8 +1,8 @@
 //! A command that runs while a lock is held: signals, a lost connection, the end.
 
 use super::child::{Arrived, Signals, send};
-use super::descendants::{Descendants, Told};
-use super::teller::Teller;
+use super::descendants::{Descendants, Signalled};
+use super::stderr_thread::StderrThread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use std::os::fd::BorrowedFd;
@@ -20,7 +20,7 @@ pub(super) enum OnLost {
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum JobEnd {
     Exited(u8),
     Killed(i32),
 }
@@ -32,16 +32,16 @@ pub(super) struct Surroundings<'a> {
     /// The connection that has the lock, while it lasts.
     pub(super) connection: Option<BorrowedFd<'a>>,
     pub(super) on_lost: OnLost,
-    /// How long what is told to end may take before it is killed.
+    /// How long what is signalled to end may take before it is killed.
     pub(super) kill_after: Duration,
-    pub(super) teller: &'a Teller,
+    pub(super) teller: &'a StderrThread,
 }
 
 /// The running command.
 pub(super) struct Job<'a> {
     with: Surroundings<'a>,
     descendants: Descendants,
-    ended: Option<Ended>,
+    ended: Option<JobEnd>,
     /// The lock was lost.
     pub(super) was_lost: bool,
     /// We have stopped the command for that.
@@ -73,11 +73,11 @@ impl<'a> Job<'a> {
     }
 
     /// Waits for its end, and meanwhile passes signals on and watches the connection.
-    pub(super) fn wait(&mut self) -> Ended {
+    pub(super) fn wait(&mut self) -> JobEnd {
         loop {
             self.reap();
             // What it leaves behind is its own affair, unless the lock was lost.
-            let is_over = |_: &Ended| !self.was_stopped || self.descendants.are_gone();
+            let is_over = |_: &JobEnd| !self.was_stopped || self.descendants.are_gone();
             if let Some(ended) = self.ended.filter(is_over) {
                 return ended;
             }
@@ -124,19 +124,19 @@ impl<'a> Job<'a> {
             OnLost::Warn => "the command goes on",
             OnLost::Kill => self.stop_the_command(),
         };
-        self.with.teller.tell(&format!(
+        self.with.teller.print(&format!(
             "the connection to the server is lost, and with it the lock; {what_follows}"
         ));
     }
 
     fn stop_the_command(&mut self) -> &'static str {
-        let told = self.descendants.terminate();
-        self.was_stopped = told != Told::NotTheCommand;
+        let signalled = self.descendants.terminate();
+        self.was_stopped = signalled != Signalled::NotTheCommand;
         self.killed_at = Instant::now().checked_add(self.with.kill_after);
-        match told {
-            Told::All => "stopping the command",
-            Told::Some => "stopping the command, but for processes that we may not signal",
-            Told::NotTheCommand => "we may not signal it, so we can't stop the command",
+        match signalled {
+            Signalled::All => "stopping the command",
+            Signalled::Some => "stopping the command, but for processes that we may not signal",
+            Signalled::NotTheCommand => "we may not signal it, so we can't stop the command",
         }
     }
 
@@ -155,9 +155,9 @@ fn ends_a_process(signal: i32) -> bool {
     [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].iter().any(|it| it.as_raw() == signal)
 }
 
-fn ended(status: WaitStatus) -> Option<Ended> {
+fn ended(status: WaitStatus) -> Option<JobEnd> {
     if let Some(code) = status.exit_status() {
-        return Some(Ended::Exited(code as u8));
+        return Some(JobEnd::Exited(code as u8));
     }
-    status.terminating_signal().map(Ended::Killed)
+    status.terminating_signal().map(JobEnd::Killed)
 }

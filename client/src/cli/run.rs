@@ -2,12 +2,12 @@
 
 use super::child::{Signals, end_as_first_process};
 use super::hash_slots::key_in_slots;
-use super::job::{Ended, Job, OnLost, Surroundings};
+use super::job::{Job, JobEnd, OnLost, Surroundings};
+use super::parsed_report::ParsedReport;
 use super::status;
-use super::table::Answer;
-use super::teller::Teller;
-use super::waiting::{Waiting, held};
-use crate::question::{NoAnswer, Questions};
+use super::stderr_thread::StderrThread;
+use super::wait_notice::{WaitNotice, held};
+use crate::stats_connection::{NoAnswer, StatsConnection};
 use crate::transport::is_closed;
 use crate::{Client, Error, Lock, LockRequest, Outcome, ServerName};
 use std::ffi::{OsStr, OsString};
@@ -144,14 +144,14 @@ fn parse_some_seconds(text: &str) -> Result<Duration, String> {
 
 /// Runs the command; returns its exit status, or that of why it did not run.
 pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
-    let teller = Teller::default();
+    let teller = StderrThread::default();
     end_as_first_process();
     let ended = match request(options) {
         Ok(request) => under_lock(&client(servers, options), &request, options, &teller)
             .unwrap_or_else(|why| without_lock(&why, options, &teller)),
         Err(why) => {
-            teller.tell(&why);
-            End::Status(status::USAGE)
+            teller.print(&why);
+            RunEnd::Status(status::USAGE)
         }
     };
     teller.finish();
@@ -159,17 +159,17 @@ pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
 }
 
 /// How `run` ends.
-enum End {
+enum RunEnd {
     Status(u8),
     /// By the signal that has ended the command.
     By(Signals, i32),
 }
 
-impl End {
+impl RunEnd {
     fn code(self) -> ExitCode {
         match self {
-            End::Status(code) => ExitCode::from(code),
-            End::By(signals, signal) => {
+            RunEnd::Status(code) => ExitCode::from(code),
+            RunEnd::By(signals, signal) => {
                 signals.die_by(signal);
                 ExitCode::from(128 + signal as u8)
             }
@@ -202,18 +202,18 @@ fn under_lock(
     client: &Client,
     request: &LockRequest,
     options: &RunOptions,
-    teller: &Teller,
-) -> Result<End, NoLock> {
+    teller: &StderrThread,
+) -> Result<RunEnd, NoLock> {
     let key = request.key();
     let connected = client.connect(key)?;
     let server = connected.server().clone();
     let asked = Instant::now();
-    let waiting = options.verbose.then(|| Waiting::begin(server.clone(), key.to_vec()));
+    let waiting = options.verbose.then(|| WaitNotice::begin(server.clone(), key.to_vec()));
     let outcome = connected.lock(request);
     drop(waiting);
     let why = match outcome {
         Ok(Outcome::Locked(lock)) => return Ok(execute(Some((lock, key)), options, teller)),
-        Ok(Outcome::Done) => return Ok(End::Status(0)),
+        Ok(Outcome::Done) => return Ok(RunEnd::Status(0)),
         Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
         Ok(Outcome::TimedOut) => format!("timed out{}", held(&server, key)),
         Err(Error::Lost(e)) if is_closed(&e) && is_still_there(&server, asked) => {
@@ -222,8 +222,8 @@ fn under_lock(
         Err(e) => return Err(e.into()),
     };
     let key = String::from_utf8_lossy(key);
-    teller.tell(&format!("{key}: {why}; {:?} was not run", options.command[0]));
-    Ok(End::Status(options.conflict_exit_code))
+    teller.print(&format!("{key}: {why}; {:?} was not run", options.command[0]));
+    Ok(RunEnd::Status(options.conflict_exit_code))
 }
 
 /// Whether a server that has closed our connection may be the one that we asked: then it
@@ -232,9 +232,9 @@ fn under_lock(
 fn is_still_there(server: &ServerName, asked: Instant) -> bool {
     let waited = asked.elapsed();
     for _ in 0..LOOKS {
-        match Questions::connect(server).and_then(|mut questions| questions.ask("FULL")) {
+        match StatsConnection::connect(server).and_then(|mut connection| connection.query("FULL")) {
             Ok(full) => {
-                let uptime_s = Answer::read(&full).number("uptime");
+                let uptime_s = ParsedReport::read(&full).number("uptime");
                 // In whole seconds, rounded down.
                 return uptime_s.is_none_or(|uptime_s| uptime_s + 1.0 > waited.as_secs_f64());
             }
@@ -277,17 +277,17 @@ impl From<Error> for NoLock {
     }
 }
 
-fn without_lock(no_lock: &NoLock, options: &RunOptions, teller: &Teller) -> End {
+fn without_lock(no_lock: &NoLock, options: &RunOptions, teller: &StderrThread) -> RunEnd {
     let (why, command) = (&no_lock.why, &options.command[0]);
     if no_lock.is_down && options.no_server == NoServer::Run {
-        teller.tell(&format!("{why}; running {command:?} without a lock"));
+        teller.print(&format!("{why}; running {command:?} without a lock"));
         return execute(None, options, teller);
     }
-    teller.tell(&format!("{why}; {command:?} was not run"));
-    End::Status(no_lock.status)
+    teller.print(&format!("{why}; {command:?} was not run"));
+    RunEnd::Status(no_lock.status)
 }
 
-fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &Teller) -> End {
+fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &StderrThread) -> RunEnd {
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
     // Those of a run around this one are about another lock.
@@ -309,25 +309,25 @@ fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &Teller)
     let (signals, (ended, was_lost, was_stopped)) = match started {
         Ok(ended) => ended,
         Err(e) => {
-            teller.tell(&format!("can't execute {:?}: {e}", options.command[0]));
-            return End::Status(status::NOT_EXECUTED);
+            teller.print(&format!("can't execute {:?}: {e}", options.command[0]));
+            return RunEnd::Status(status::NOT_EXECUTED);
         }
     };
     give_back(lock, ended, was_lost, teller);
     match ended {
-        _ if was_stopped => End::Status(status::LOST),
-        Ended::Exited(code) => End::Status(code),
-        Ended::Killed(signal) => End::By(signals, signal),
+        _ if was_stopped => RunEnd::Status(status::LOST),
+        JobEnd::Exited(code) => RunEnd::Status(code),
+        JobEnd::Killed(signal) => RunEnd::By(signals, signal),
     }
 }
 
 /// Work that failed is not done: nobody may be told so.
-fn give_back(lock: Option<Lock>, ended: Ended, was_lost: bool, teller: &Teller) {
+fn give_back(lock: Option<Lock>, ended: JobEnd, was_lost: bool, teller: &StderrThread) {
     let Some(lock) = lock else { return };
-    if was_lost || ended != Ended::Exited(0) {
+    if was_lost || ended != JobEnd::Exited(0) {
         return;
     }
     if let Err(e) = lock.release() {
-        teller.tell(&format!("{e} before the command ended: another one may have run meanwhile"));
+        teller.print(&format!("{e} before the command ended: another one may have run meanwhile"));
     }
 }

@@ -5,7 +5,7 @@
 //! terminal that takes no output (Ctrl-S), or in crossterm, which reads on until a key is
 //! whole, and without end from a terminal that has hung up.
 
-use super::saying::complain;
+use super::output::print_error;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -155,7 +155,7 @@ impl Keeper {
         let mut owner = locked(&self.owner);
         if *owner == Owner::Shell {
             if let Err(e) = terminal::enable_raw_mode() {
-                complain(&format!("the terminal: {e}"));
+                print_error(&format!("the terminal: {e}"));
                 std::process::exit(1);
             }
             *owner = Owner::Top;

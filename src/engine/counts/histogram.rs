@@ -87,7 +87,7 @@ impl Scale {
 
 /// Values counted in buckets. Which bounds these have, its owner knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "State", into = "State")]
+#[serde(from = "HistogramState", into = "HistogramState")]
 pub struct Histogram {
     counts: [u64; BUCKETS_MAX],
     sum: u128,
@@ -123,23 +123,27 @@ impl Histogram {
 /// A histogram as a hot restart hands it over: a list may get longer in a later
 /// version.
 #[derive(Serialize, Deserialize)]
-struct State {
+struct HistogramState {
     counts: Vec<u64>,
     /// Few formats have 128 bits.
     sum_high: u64,
     sum_low: u64,
 }
 
-impl From<Histogram> for State {
+impl From<Histogram> for HistogramState {
     fn from(histogram: Histogram) -> Self {
         let used = histogram.counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1);
         let counts = histogram.counts[..used].to_vec();
-        State { counts, sum_high: (histogram.sum >> 64) as u64, sum_low: histogram.sum as u64 }
+        HistogramState {
+            counts,
+            sum_high: (histogram.sum >> 64) as u64,
+            sum_low: histogram.sum as u64,
+        }
     }
 }
 
-impl From<State> for Histogram {
-    fn from(state: State) -> Self {
+impl From<HistogramState> for Histogram {
+    fn from(state: HistogramState) -> Self {
         let mut histogram = Histogram::default();
         for (count, of_state) in histogram.counts.iter_mut().zip(state.counts) {
             *count = of_state;

@@ -23,23 +23,23 @@ pub struct Measures {
 /// How long waits and holds took, by kind and outcome: nanoseconds, on the scale
 /// [`LOCK_TIMES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LockMeasures([[Histogram; Outcome::ALL.len()]; 2]);
+pub struct LockMeasures([[Histogram; LockOutcome::ALL.len()]; 2]);
 
 impl LockMeasures {
     /// Counts a hold or a wait of `ns` nanoseconds.
     #[inline(always)]
-    pub(crate) fn count(&mut self, mode: Mode, outcome: Outcome, ns: u64) {
+    pub(crate) fn count(&mut self, mode: Mode, outcome: LockOutcome, ns: u64) {
         self.0[mode as usize][outcome as usize].add(&LOCK_TIMES, ns);
     }
 
     /// Each kind and outcome that there can be: `DONE` is no answer to `ACQ4ME`.
-    pub fn iter(&self) -> impl Iterator<Item = (Mode, Outcome, &Histogram)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Mode, LockOutcome, &Histogram)> {
         let of = |mode| {
-            let own = Outcome::ALL.iter().zip(&self.0[mode as usize]);
+            let own = LockOutcome::ALL.iter().zip(&self.0[mode as usize]);
             own.map(move |(&outcome, histogram)| (mode, outcome, histogram))
         };
         let all = of(Mode::ForMe).chain(of(Mode::ForAnyone));
-        all.filter(|&(mode, outcome, _)| (mode, outcome) != (Mode::ForMe, Outcome::Done))
+        all.filter(|&(mode, outcome, _)| (mode, outcome) != (Mode::ForMe, LockOutcome::Done))
     }
 }
 
@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for LockMeasures {
         let mut measures = LockMeasures::default();
         let all = Vec::<(bool, String, Histogram)>::deserialize(deserializer)?;
         for (for_anyone, word, histogram) in all {
-            if let Some(n) = Outcome::ALL.iter().position(|outcome| outcome.word() == word) {
+            if let Some(n) = LockOutcome::ALL.iter().position(|outcome| outcome.word() == word) {
                 measures.0[usize::from(for_anyone)][n] = histogram;
             }
         }
@@ -103,7 +103,7 @@ pub struct Restarts {
 /// How a hold or a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum LockOutcome {
     /// The wait got the lock.
     Locked,
     /// Another client's work was enough for the wait.
@@ -120,39 +120,39 @@ pub enum Outcome {
     Expired,
 }
 
-impl Outcome {
-    const ALL: [Outcome; 7] = [
-        Outcome::Locked,
-        Outcome::Done,
-        Outcome::Timeout,
-        Outcome::Cancelled,
-        Outcome::Released,
-        Outcome::Disconnected,
-        Outcome::Expired,
+impl LockOutcome {
+    const ALL: [LockOutcome; 7] = [
+        LockOutcome::Locked,
+        LockOutcome::Done,
+        LockOutcome::Timeout,
+        LockOutcome::Cancelled,
+        LockOutcome::Released,
+        LockOutcome::Disconnected,
+        LockOutcome::Expired,
     ];
 
     /// As reports spell it.
     pub fn word(self) -> &'static str {
         match self {
-            Outcome::Locked => "locked",
-            Outcome::Done => "done",
-            Outcome::Timeout => "timeout",
-            Outcome::Cancelled => "cancelled",
-            Outcome::Released => "released",
-            Outcome::Disconnected => "disconnected",
-            Outcome::Expired => "expired",
+            LockOutcome::Locked => "locked",
+            LockOutcome::Done => "done",
+            LockOutcome::Timeout => "timeout",
+            LockOutcome::Cancelled => "cancelled",
+            LockOutcome::Released => "released",
+            LockOutcome::Disconnected => "disconnected",
+            LockOutcome::Expired => "expired",
         }
     }
 
     /// Whether a hold ended like this, not a wait.
     pub fn is_of_hold(self) -> bool {
-        matches!(self, Outcome::Released | Outcome::Disconnected | Outcome::Expired)
+        matches!(self, LockOutcome::Released | LockOutcome::Disconnected | LockOutcome::Expired)
     }
 }
 
 /// A command, as answers are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum CommandKind {
     /// `ACQ4ME`.
     ForMe,
     /// `ACQ4ANY`.
@@ -165,33 +165,38 @@ pub enum Asked {
     Other,
 }
 
-impl Asked {
-    const ALL: [Asked; 5] =
-        [Asked::ForMe, Asked::ForAnyone, Asked::Release, Asked::Stats, Asked::Other];
+impl CommandKind {
+    const ALL: [CommandKind; 5] = [
+        CommandKind::ForMe,
+        CommandKind::ForAnyone,
+        CommandKind::Release,
+        CommandKind::Stats,
+        CommandKind::Other,
+    ];
 
     fn word(self) -> &'static str {
         match self {
-            Asked::ForMe => "ACQ4ME",
-            Asked::ForAnyone => "ACQ4ANY",
-            Asked::Release => "RELEASE",
-            Asked::Stats => "STATS",
-            Asked::Other => "other",
+            CommandKind::ForMe => "ACQ4ME",
+            CommandKind::ForAnyone => "ACQ4ANY",
+            CommandKind::Release => "RELEASE",
+            CommandKind::Stats => "STATS",
+            CommandKind::Other => "other",
         }
     }
 }
 
-impl From<Mode> for Asked {
+impl From<Mode> for CommandKind {
     fn from(mode: Mode) -> Self {
         match mode {
-            Mode::ForMe => Asked::ForMe,
-            Mode::ForAnyone => Asked::ForAnyone,
+            Mode::ForMe => CommandKind::ForMe,
+            Mode::ForAnyone => CommandKind::ForAnyone,
         }
     }
 }
 
 /// How often each command got each answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replies([[u64; ANSWERS]; Asked::ALL.len()]);
+pub struct Replies([[u64; ANSWERS]; CommandKind::ALL.len()]);
 
 /// Every reply, and the text of a statistic, which is the last one.
 const ANSWERS: usize = Reply::ALL.len() + 1;
@@ -200,14 +205,14 @@ const TEXT: &str = "text";
 impl Replies {
     /// Counts an answer; `None` is the text of a statistic.
     #[inline(always)]
-    pub fn count(&mut self, asked: Asked, reply: Option<Reply>) {
+    pub fn count(&mut self, asked: CommandKind, reply: Option<Reply>) {
         let answer = reply.map_or(ANSWERS - 1, |reply| reply as usize);
         self.0[asked as usize][answer] += 1;
     }
 
     /// Each command and answer that ever came together, and how often.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-        let rows = Asked::ALL.iter().zip(self.0);
+        let rows = CommandKind::ALL.iter().zip(self.0);
         let all = rows.flat_map(|(asked, row)| {
             row.into_iter().enumerate().map(|(n, count)| (asked.word(), answer_name(n), count))
         });
@@ -234,7 +239,7 @@ impl<'de> Deserialize<'de> for Replies {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut replies = Replies::default();
         for (asked, answer, count) in Vec::<(String, String, u64)>::deserialize(deserializer)? {
-            let row = Asked::ALL.iter().position(|other| other.word() == asked);
+            let row = CommandKind::ALL.iter().position(|other| other.word() == asked);
             let column = (0..ANSWERS).find(|&n| answer_name(n) == answer);
             if let (Some(row), Some(column)) = (row, column) {
                 replies.0[row][column] = count;
@@ -251,13 +256,13 @@ mod tests {
     #[test]
     fn each_reply_is_counted_apart() {
         let mut replies = Replies::default();
-        for asked in Asked::ALL {
+        for asked in CommandKind::ALL {
             for &reply in Reply::ALL {
                 replies.count(asked, Some(reply));
             }
         }
-        replies.count(Asked::Stats, None);
-        replies.count(Asked::ForMe, Some(Reply::Locked));
+        replies.count(CommandKind::Stats, None);
+        replies.count(CommandKind::ForMe, Some(Reply::Locked));
         let counted: Vec<_> = replies.iter().collect();
         assert_eq!(counted.len(), 5 * Reply::ALL.len() + 1);
         assert_eq!(counted[0], ("ACQ4ME", "LOCKED", 2));

@@ -2,7 +2,7 @@
 //! its kind and its meaning. `STATS`, the state that survives a hot restart, and any
 //! other list derive from the declarations. [`Event`] says what changes them.
 
-use crate::engine::counts::measures::{Asked, Measures, Outcome};
+use crate::engine::counts::measures::{CommandKind, LockOutcome, Measures};
 use crate::protocol::{Mode, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -23,7 +23,7 @@ macro_rules! counters {
             pub const ALL: &[Counter] = &[
                 $(Counter {
                     name: stringify!($name),
-                    kind: Kind::$kind,
+                    kind: CounterKind::$kind,
                     help: $help,
                     get: |counters| counters.$name,
                     get_mut: |counters| &mut counters.$name,
@@ -43,7 +43,7 @@ pub struct Counter {
     /// As `STATS` spells it.
     pub name: &'static str,
     /// Whether it only increases.
-    pub kind: Kind,
+    pub kind: CounterKind,
     /// Its meaning, in one sentence.
     pub help: &'static str,
     /// Reads it.
@@ -54,7 +54,7 @@ pub struct Counter {
 
 /// Whether a statistic only increases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CounterKind {
     /// Counted since the daemon started; never decreases.
     Total,
     /// The current value.
@@ -200,12 +200,12 @@ pub enum Event {
         /// Who held it.
         mode: Mode,
         /// Which of the three.
-        outcome: Outcome,
+        outcome: LockOutcome,
         /// How long it lasted.
         held_ns: u64,
     },
     /// A client gets an answer to this command.
-    Answered(Asked, Reply),
+    Answered(CommandKind, Reply),
 }
 
 impl Event {
@@ -221,28 +221,28 @@ impl Event {
             Event::HandedOn { mode, waited_ns } => {
                 counters.waiting_workers -= 1;
                 counters.hold_began();
-                measures.locks.count(mode, Outcome::Locked, waited_ns);
+                measures.locks.count(mode, LockOutcome::Locked, waited_ns);
                 *times.of_waits(mode) += u128::from(waited_ns);
             }
             Event::WaitDone { waited_ns, held_ns } => {
                 counters.waiting_workers -= 1;
-                measures.locks.count(Mode::ForAnyone, Outcome::Done, waited_ns);
+                measures.locks.count(Mode::ForAnyone, LockOutcome::Done, waited_ns);
                 times.waiting_for_good_ns += u128::from(waited_ns);
                 times.gained_ns += u128::from(held_ns);
             }
             Event::WaitTimedOut { mode, waited_ns } => {
                 counters.waiting_workers -= 1;
-                measures.locks.count(mode, Outcome::Timeout, waited_ns);
+                measures.locks.count(mode, LockOutcome::Timeout, waited_ns);
                 times.wasted_timeout_ns += u128::from(waited_ns);
             }
             Event::WaitCancelled { mode, waited_ns } => {
                 counters.waiting_workers -= 1;
-                measures.locks.count(mode, Outcome::Cancelled, waited_ns);
+                measures.locks.count(mode, LockOutcome::Cancelled, waited_ns);
             }
             Event::Released => counters.total_releases += 1,
             Event::HoldEnded { mode, outcome, held_ns } => {
                 counters.hold_ended();
-                counters.expired_locks += u64::from(outcome == Outcome::Expired);
+                counters.expired_locks += u64::from(outcome == LockOutcome::Expired);
                 measures.locks.count(mode, outcome, held_ns);
                 times.processing_ns += u128::from(held_ns);
             }

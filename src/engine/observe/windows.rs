@@ -1,8 +1,8 @@
 //! What was most frequent in a minute and in an hour. Each minute is counted on its own, and
 //! added to its hour when it ends, or when the hour is shown.
 
+use crate::engine::observe::heavy_hitters::{By, Columns, HeavyHitters, HeavyHittersState, Ranked};
 use crate::engine::observe::sampler::ONE_IN;
-use crate::engine::observe::summary::{By, Columns, Ranked, Summary, SummaryState};
 use crate::engine::time::Time;
 use crate::protocol::Span;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub(in crate::engine) struct Windows {
 #[derive(Clone, Debug)]
 struct Window {
     began: Time,
-    running: Summary,
+    running: HeavyHitters,
     last: Option<Counted>,
 }
 
@@ -36,7 +36,7 @@ struct Window {
 pub(in crate::engine) struct WindowState {
     #[serde(rename = "began_ns")]
     began: Time,
-    running: SummaryState,
+    running: HeavyHittersState,
     last: Option<Counted>,
 }
 
@@ -60,7 +60,7 @@ pub struct Counted {
 
 impl Windows {
     pub(in crate::engine) fn new(now: Time) -> Self {
-        let window = Window { began: now, running: Summary::default(), last: None };
+        let window = Window { began: now, running: HeavyHitters::default(), last: None };
         Windows { minute: window.clone(), hour: window }
     }
 
@@ -109,7 +109,7 @@ impl Windows {
     pub(in crate::engine) fn resume(state: [WindowState; 2], hash: impl Fn(&[u8]) -> u64) -> Self {
         let [minute, hour] = state.map(|WindowState { began, running, last }| Window {
             began,
-            running: Summary::resume(running, &hash),
+            running: HeavyHitters::resume(running, &hash),
             last,
         });
         Windows { minute, hour }
@@ -125,11 +125,11 @@ impl Window {
         if ended > 1 {
             // Several have ended: nothing was counted in the last one.
             self.began = self.began.plus_ns((ended - 1) * length_ns);
-            self.running = Summary::default();
+            self.running = HeavyHitters::default();
         }
         let next = self.began.plus_ns(length_ns);
         self.last = Some(self.counted(next, left_out));
-        (self.began, self.running) = (next, Summary::default());
+        (self.began, self.running) = (next, HeavyHitters::default());
     }
 
     fn counted(&self, ended: Time, left_out: Time) -> Counted {

@@ -4,8 +4,8 @@
 
 use crate::engine::counts::statistics::Counters;
 use crate::server::clients::connection::Connection;
+use crate::server::kernel::socket_address::peer_ip;
 use crate::server::kernel::world::fd::OwnedFd;
-use crate::server::listening::addresses::ip_of;
 use crate::server::options::Options;
 use crate::server::telling::logging::limited;
 use ipnet::IpNet;
@@ -51,7 +51,7 @@ impl Admission {
         if self.allowed.is_empty() && self.per_ip_max.is_none() {
             return true;
         }
-        let ip = match ip_of(socket) {
+        let ip = match peer_ip(socket) {
             Ok(Some(ip)) => ip,
             // For a Unix socket, the file's mode decides.
             Ok(None) => return true,
@@ -76,9 +76,9 @@ impl Admission {
     }
 
     /// Counts a new connection.
-    pub(crate) fn note_opened(&mut self, connection: &mut Connection) {
+    pub(crate) fn count_opened(&mut self, connection: &mut Connection) {
         if self.notes_addresses || self.per_ip_max.is_some() {
-            connection.note_origin();
+            connection.record_origin();
         }
         if let (Some(ip), Some(_)) = (connection.ip(), self.per_ip_max) {
             *self.connections_by_ip.entry(ip).or_default() += 1;
@@ -86,7 +86,7 @@ impl Admission {
     }
 
     /// Uncounts a connection that is closed.
-    pub(crate) fn note_closed(&mut self, connection: &Connection) {
+    pub(crate) fn count_closed(&mut self, connection: &Connection) {
         let Some(ip) = connection.ip() else {
             return;
         };

@@ -4,15 +4,15 @@ use crate::engine::ClientId;
 use crate::protocol::lines::Lines;
 use crate::server::clients::stream::Stream;
 use crate::server::kernel::socket::Socket;
+use crate::server::kernel::socket_address::{peer_address, peer_name};
 use crate::server::kernel::world::fd::{AsRawFd, RawFd};
-use crate::server::listening::addresses::{address_of, peer_of};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 /// A connection's stage of life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ConnectionStage {
     /// It is served.
     Open,
     /// Its input has ended and it holds no locks; answers to earlier requests are
@@ -28,7 +28,7 @@ pub(crate) enum Life {
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
     pub(crate) lines: Lines,
-    pub(crate) life: Life,
+    pub(crate) stage: ConnectionStage,
     /// The peer has closed, reset or sent urgent data: a short read does not mean that
     /// the socket is drained.
     pub(crate) reads_to_end: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     pub(crate) is_parked: bool,
     /// An answer could not be sent, so no more are. What it sent before is still
     /// handled.
-    pub(crate) is_deaf: bool,
+    pub(crate) input_closed: bool,
     /// Its address, once it was needed.
     origin: Origin,
 }
@@ -106,13 +106,13 @@ impl Connection {
         Connection {
             stream: Stream::new(socket),
             lines: Lines::default(),
-            life: Life::Open,
+            stage: ConnectionStage::Open,
             reads_to_end: false,
             is_unread: false,
             is_owed: false,
             watches_writable: false,
             is_parked: false,
-            is_deaf: false,
+            input_closed: false,
             origin: Origin::NotAsked,
         }
     }
@@ -124,9 +124,9 @@ impl Connection {
 
     /// Asks for its address, unless that is known: it costs a system call, and the
     /// kernel forgets it when the connection breaks.
-    pub(crate) fn note_origin(&mut self) {
+    pub(crate) fn record_origin(&mut self) {
         if let Origin::NotAsked = self.origin {
-            self.origin = match address_of(self.stream.socket()) {
+            self.origin = match peer_address(self.stream.socket()) {
                 Ok(Some(address)) => Origin::Tcp(address.ip(), address.port()),
                 Ok(None) | Err(_) => Origin::Unknown,
             };
@@ -143,7 +143,7 @@ impl Connection {
 
     /// Replaces `address` by that of its host, without the port.
     pub(crate) fn write_address(&mut self, address: &mut String) {
-        self.note_origin();
+        self.record_origin();
         address.clear();
         match self.origin {
             // A String takes everything.
@@ -157,7 +157,7 @@ impl Connection {
     pub(crate) fn peer(&self) -> String {
         match self.origin {
             Origin::Tcp(ip, port) => SocketAddr::new(ip, port).to_string(),
-            _ => peer_of(self.stream.socket()),
+            _ => peer_name(self.stream.socket()),
         }
     }
 
@@ -171,7 +171,7 @@ impl Connection {
             skipping: self.lines.is_skipping(),
             unhandled: self.lines.unhandled().to_vec(),
             unsent: self.stream.unsent().to_vec(),
-            finishing: self.life == Life::Finishing,
+            finishing: self.stage == ConnectionStage::Finishing,
             // What is parked is handled again.
             unread: self.is_unread || self.is_parked,
             unix: self.is_unix(),
@@ -185,7 +185,7 @@ impl Connection {
         Connection {
             stream: Stream::resume(socket, state.unsent),
             lines,
-            life: if state.finishing { Life::Finishing } else { Life::Open },
+            stage: if state.finishing { ConnectionStage::Finishing } else { ConnectionStage::Open },
             // The event for its end may have come before the restart.
             reads_to_end: state.unread,
             is_unread: state.unread,
@@ -194,7 +194,7 @@ impl Connection {
             // The next block registers it again, which epoll permits.
             watches_writable: false,
             is_parked: false,
-            is_deaf: false,
+            input_closed: false,
             origin: Origin::NotAsked,
         }
     }

@@ -2,9 +2,9 @@
 //! gone. Knows sockets, not the protocol.
 
 use crate::engine::counts::statistics::Counters;
-use crate::engine::{ClientId, Spare};
+use crate::engine::{ClientId, SpareCapacity};
 use crate::server::clients::admission::Admission;
-use crate::server::clients::connection::{Connection, ConnectionState, Life};
+use crate::server::clients::connection::{Connection, ConnectionStage, ConnectionState};
 use crate::server::clients::input::{Input, SHARE_BYTES};
 use crate::server::clients::stream::Flushed;
 use crate::server::kernel::slots::Slots;
@@ -76,7 +76,7 @@ impl Clients {
     }
 
     /// Serves a new connection, or closes it if it is not admitted.
-    pub(crate) fn admit(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
+    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
         if !self.admission.admits(&socket, self.len(), counters) {
             return;
         }
@@ -84,7 +84,7 @@ impl Clients {
             Ok((client, connection)) => {
                 debug!("#{} connected: {}", client.serial, connection.peer());
                 counters.accepted_connections += 1;
-                self.admission.note_opened(connection);
+                self.admission.count_opened(connection);
             }
             Err(e) => {
                 counters.connect_errors += 1;
@@ -95,12 +95,12 @@ impl Clients {
 
     /// The connection of `client`, unless it is closing or the slot has a new owner.
     fn get_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
-        self.slots.get_mut(client).filter(|connection| connection.life != Life::Closing)
+        self.slots.get_mut(client).filter(|connection| connection.stage != ConnectionStage::Closing)
     }
 
     /// The connection of `client`, until its input ends.
     pub(crate) fn open_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
-        self.get_mut(client).filter(|connection| connection.life == Life::Open)
+        self.get_mut(client).filter(|connection| connection.stage == ConnectionStage::Open)
     }
 
     /// The address of `client`, as logs show it. `None` if it has gone.
@@ -109,7 +109,7 @@ impl Clients {
     }
 
     /// Notes an event that epoll reported for `slot`.
-    pub(crate) fn note_event(&mut self, slot: usize, event: &Event) {
+    pub(crate) fn record_event(&mut self, slot: usize, event: &Event) {
         let Some((client, connection)) = self.slots.at(slot) else {
             return;
         };
@@ -122,7 +122,7 @@ impl Clients {
             self.ready.push(client);
         }
         if event.is_writable() && has_output {
-            self.note_owed(client);
+            self.record_owed(client);
         }
     }
 
@@ -156,7 +156,7 @@ impl Clients {
                 if connection.lines.unhandled().is_empty() {
                     input.receive(client, &connection.stream);
                 } else {
-                    input.note_kept(client);
+                    input.record_kept(client);
                 }
             }
         }
@@ -167,18 +167,18 @@ impl Clients {
     /// than a share has drained the socket, and the next byte makes a new event
     /// (epoll(7)); but data and the end of input may have shared one event, and on a Unix
     /// socket a message with descriptors makes a read short (unix(7)).
-    pub(crate) fn note_received(&mut self, client: ClientId, received: usize) {
+    pub(crate) fn record_received(&mut self, client: ClientId, received: usize) {
         let Some(connection) = self.open_mut(client) else {
             return;
         };
         connection.is_unread = false;
         if received == SHARE_BYTES || connection.reads_to_end || connection.is_unix() {
-            self.note_unread(client);
+            self.record_unread(client);
         }
     }
 
     /// Notes that the socket of `client` is drained.
-    pub(crate) fn note_drained(&mut self, client: ClientId) {
+    pub(crate) fn record_drained(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
             connection.is_unread = false;
             connection.reads_to_end = false;
@@ -187,7 +187,7 @@ impl Clients {
 
     /// Notes that `client` may have more to read or handle: it gets its next share in
     /// the next turn.
-    pub(crate) fn note_unread(&mut self, client: ClientId) {
+    pub(crate) fn record_unread(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
             if !std::mem::replace(&mut connection.is_unread, true) {
                 self.unread.push(client);
@@ -207,17 +207,17 @@ impl Clients {
     /// if that exceeds its bound and must be flushed at once.
     #[must_use]
     pub(crate) fn owe(&mut self, client: ClientId, bytes: Cow<'static, [u8]>) -> bool {
-        let Some(connection) = self.open_mut(client).filter(|connection| !connection.is_deaf)
+        let Some(connection) = self.open_mut(client).filter(|connection| !connection.input_closed)
         else {
             return true;
         };
         connection.stream.push(bytes);
         let fits = !connection.stream.exceeds_bound();
-        self.note_owed(client);
+        self.record_owed(client);
         fits
     }
 
-    fn note_owed(&mut self, client: ClientId) {
+    fn record_owed(&mut self, client: ClientId) {
         if let Some(connection) = self.get_mut(client) {
             if !std::mem::replace(&mut connection.is_owed, true) {
                 self.owed.push(client);
@@ -248,7 +248,7 @@ impl Clients {
             return Fate::Stays;
         };
         connection.is_owed = false;
-        let finishing = connection.life == Life::Finishing;
+        let finishing = connection.stage == ConnectionStage::Finishing;
         let failure = match connection.stream.flush() {
             Flushed::All if finishing => return self.schedule_close(client),
             Flushed::All => return Fate::Stays,
@@ -275,7 +275,7 @@ impl Clients {
         match failure {
             // The next reads return what it sent before, then its end.
             Some(Errno::PIPE | Errno::CONNRESET) if !finishing => {
-                self.note_deaf(client);
+                self.close_input(client);
                 Fate::Stays
             }
             // It may still be connected, waiting for an answer that is lost.
@@ -284,10 +284,10 @@ impl Clients {
     }
 
     /// Nothing is sent to `client` any more; the rest of its input is handled.
-    fn note_deaf(&mut self, client: ClientId) {
+    fn close_input(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
-            connection.is_deaf = true;
-            self.note_unread(client);
+            connection.input_closed = true;
+            self.record_unread(client);
         }
     }
 
@@ -309,7 +309,7 @@ impl Clients {
     /// sent.
     pub(crate) fn close_after_output(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
-            connection.life = Life::Finishing;
+            connection.stage = ConnectionStage::Finishing;
             if connection.stream.unsent().is_empty() {
                 let _ = self.schedule_close(client);
             }
@@ -321,7 +321,7 @@ impl Clients {
         let Some(connection) = self.get_mut(client) else {
             return Fate::Stays;
         };
-        connection.life = Life::Closing;
+        connection.stage = ConnectionStage::Closing;
         self.closing.push(client);
         Fate::Gone
     }
@@ -333,14 +333,14 @@ impl Clients {
         let any = !self.closing.is_empty();
         for client in self.closing.drain(..) {
             if let Some(connection) = self.slots.remove(client) {
-                self.admission.note_closed(&connection);
+                self.admission.count_closed(&connection);
             }
         }
         any
     }
 
     /// What [`Clients::shrink`] would free.
-    pub(crate) fn spare(&self) -> Spare {
+    pub(crate) fn spare(&self) -> SpareCapacity {
         self.slots.spare()
     }
 
@@ -372,7 +372,7 @@ impl Clients {
         let mut clients = Clients::new(options);
         for (client, connection) in &mut connections {
             clients.unread.extend(connection.is_unread.then_some(*client));
-            clients.admission.note_opened(connection);
+            clients.admission.count_opened(connection);
         }
         clients.slots.resume(connections, last_serial);
         clients

@@ -1,17 +1,17 @@
 //! Handles lines: parses each, lets the engine decide, answers the clients concerned.
 
-use crate::engine::counts::measures::Asked;
+use crate::engine::counts::measures::CommandKind;
 use crate::engine::{ClientId, Time};
 use crate::protocol::lines::Line;
 use crate::protocol::{Command, Query, Reply};
-use crate::reports::{Answer, stats};
+use crate::reports::{StatsAnswer, stats};
 use crate::server::clients::connections::{Clients, Fate};
 use crate::server::clients::input::{Input, Received, SHARE_BYTES};
 use crate::server::kernel::world::Engine;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::Registry;
-use crate::server::reporting::asking::{Ask, Asker};
-use crate::server::reporting::queue::Reporting;
+use crate::server::reporting::report_queue::Reporting;
+use crate::server::reporting::report_request::{ReportRequest, Requester};
 use crate::server::telling::logging::limited;
 use log::debug;
 use std::borrow::Cow;
@@ -50,7 +50,7 @@ impl Dispatch<'_> {
         match received {
             Received::Bytes([]) => self.handle_end_of_input(client),
             Received::Bytes(bytes) => {
-                self.clients.note_received(client, bytes.len());
+                self.clients.record_received(client, bytes.len());
                 self.handle_lines(client, bytes);
             }
             Received::Kept => {
@@ -59,10 +59,10 @@ impl Dispatch<'_> {
                 };
                 let kept = connection.lines.take_unhandled();
                 // More may follow in the socket.
-                self.clients.note_received(client, SHARE_BYTES);
+                self.clients.record_received(client, SHARE_BYTES);
                 self.handle_lines(client, &kept);
             }
-            Received::Failed(Errno::AGAIN) => self.clients.note_drained(client),
+            Received::Failed(Errno::AGAIN) => self.clients.record_drained(client),
             Received::Failed(e) => {
                 debug!("#{} lost: {e}", client.serial);
                 self.handle_lost_connection(client);
@@ -97,7 +97,7 @@ impl Dispatch<'_> {
     fn put_back(&mut self, client: ClientId, rest: &[u8]) {
         if let Some(connection) = self.clients.open_mut(client) {
             connection.lines.put_back(rest);
-            self.clients.note_unread(client);
+            self.clients.record_unread(client);
         }
     }
 
@@ -106,10 +106,10 @@ impl Dispatch<'_> {
     fn handle_next_line(&mut self, client: ClientId, input: &mut &[u8]) -> Option<usize> {
         let connection = self.clients.open_mut(client)?;
         let before = input.len();
-        let is_deaf = connection.is_deaf;
+        let is_deaf = connection.input_closed;
         let mut answer_bytes = ANSWER_BYTES;
         let reply = match connection.lines.next_line(input)? {
-            Line::TooLong => Some((Asked::Other, Reply::LineTooLong)),
+            Line::TooLong => Some((CommandKind::Other, Reply::LineTooLong)),
             Line::Complete(line) => {
                 debug!("#{} > {}", client.serial, line.escape_ascii());
                 match Command::parse(line) {
@@ -122,20 +122,20 @@ impl Dispatch<'_> {
                         None
                     }
                     Command::Stats(query) => match stats(&query, self.engine, self.now) {
-                        Answer::Text(text) => {
+                        StatsAnswer::Text(text) => {
                             answer_bytes = text.len();
                             self.owe_text(client, text);
                             None
                         }
-                        Answer::Report if is_deaf => None,
-                        Answer::Report => {
+                        StatsAnswer::Report if is_deaf => None,
+                        StatsAnswer::Report => {
                             let line = line.to_vec();
-                            self.ask(client, query, line, std::mem::take(input));
+                            self.request_report(client, query, line, std::mem::take(input));
                             return None;
                         }
-                        Answer::Unknown => Some((Asked::Stats, Reply::WrongStat)),
+                        StatsAnswer::Unknown => Some((CommandKind::Stats, Reply::WrongStat)),
                     },
-                    Command::Unknown => Some((Asked::Other, Reply::BadCommand)),
+                    Command::Unknown => Some((CommandKind::Other, Reply::BadCommand)),
                 }
             }
         };
@@ -149,38 +149,38 @@ impl Dispatch<'_> {
 
     /// Asks for a report. The line, and what follows it, waits until that is answered:
     /// answers come in the order of the lines.
-    fn ask(&mut self, client: ClientId, query: Query, mut line: Vec<u8>, rest: &[u8]) {
+    fn request_report(&mut self, client: ClientId, query: Query, mut line: Vec<u8>, rest: &[u8]) {
         // One that ends with a return had another one before its line feed.
         let end: &[u8] = if line.ends_with(b"\r") { b"\r\n" } else { b"\n" };
         line.extend_from_slice(end);
         line.extend_from_slice(rest);
         self.clients.park(client, &line);
-        self.reporting.ask(Asker::Client(client), Ask::Query(query));
+        self.reporting.enqueue(Requester::Client(client), ReportRequest::Query(query));
     }
 
     /// Passes a report on to the client that asked for it.
     pub(crate) fn deliver_report(&mut self, client: ClientId, text: Vec<u8>) {
-        if self.clients.go_on(client) {
+        if self.clients.resume_input(client) {
             self.owe_text(client, text);
         }
     }
 
     fn owe_text(&mut self, client: ClientId, text: Vec<u8>) {
         debug!("#{} < {}", client.serial, beginning_of(&text));
-        self.engine.measures.replies.count(Asked::Stats, None);
+        self.engine.measures.replies.count(CommandKind::Stats, None);
         self.owe(client, text.into());
     }
 
     /// Tells the engine the addresses of the clients that it follows, and logs slow
     /// holds and waits.
-    pub(crate) fn note_observed(&mut self) {
+    pub(crate) fn record_observed(&mut self) {
         let mut address = String::new();
-        while let Some(sample) = self.engine.watch.take_sample() {
+        while let Some(sample) = self.engine.observer.take_sample() {
             if self.clients.write_address(sample.client, &mut address) {
-                self.engine.watch.note_sample(&sample, address.as_bytes(), self.now);
+                self.engine.observer.count_sample(&sample, address.as_bytes(), self.now);
             }
         }
-        while let Some(slow) = self.engine.watch.take_slow() {
+        while let Some(slow) = self.engine.observer.take_slow() {
             // A row without it would be a column short.
             let peer = self.clients.peer_name(slow.client).unwrap_or_else(|| "unknown".to_owned());
             limited!(
@@ -191,7 +191,7 @@ impl Dispatch<'_> {
                 slow.took_ns as f64 / 1e9,
                 slow.outcome.word(),
             );
-            self.engine.watch.log_slow(slow, peer);
+            self.engine.observer.log_slow(slow, peer);
         }
     }
 

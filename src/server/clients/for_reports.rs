@@ -7,7 +7,7 @@ use crate::server::clients::connections::Clients;
 use std::ops::Range;
 
 impl Clients {
-    /// Puts `input` back until [`Clients::go_on`]. It begins with the line that takes
+    /// Puts `input` back until [`Clients::resume_input`]. It begins with the line that takes
     /// turns of the loop to answer: a hot restart hands it over, and the new image
     /// handles it again.
     pub(crate) fn park(&mut self, client: ClientId, input: &[u8]) {
@@ -19,7 +19,7 @@ impl Clients {
 
     /// The line for which `client` was parked is answered: handles the rest. Returns
     /// false if it has gone.
-    pub(crate) fn go_on(&mut self, client: ClientId) -> bool {
+    pub(crate) fn resume_input(&mut self, client: ClientId) -> bool {
         let Some(connection) = self.open_mut(client).filter(|connection| connection.is_parked)
         else {
             return false;
@@ -28,7 +28,7 @@ impl Clients {
         let input = connection.lines.take_unhandled();
         let end = input.iter().position(|&b| b == b'\n').map_or(input.len(), |end| end + 1);
         connection.lines.put_back(&input[end..]);
-        self.note_unread(client);
+        self.record_unread(client);
         true
     }
 

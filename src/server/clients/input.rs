@@ -20,12 +20,12 @@ const BUFFER_BYTES: usize = 4 * SHARE_BYTES;
 pub(crate) struct Input {
     buffer: Box<[u8]>,
     used: usize,
-    received: Vec<(ClientId, End)>,
+    received: Vec<(ClientId, InputEnd)>,
 }
 
 /// Where a client's bytes end in the buffer, or why there are none.
 #[derive(Clone, Copy)]
-enum End {
+enum InputEnd {
     At(usize),
     Kept,
     Failed(Errno),
@@ -58,28 +58,28 @@ impl Input {
         let end = match stream.receive(share) {
             Ok(len) => {
                 self.used += len;
-                End::At(self.used)
+                InputEnd::At(self.used)
             }
-            Err(e) => End::Failed(e),
+            Err(e) => InputEnd::Failed(e),
         };
         self.received.push((client, end));
     }
 
     /// Notes that `client` has input left from an earlier turn, which comes first.
-    pub(crate) fn note_kept(&mut self, client: ClientId) {
-        self.received.push((client, End::Kept));
+    pub(crate) fn record_kept(&mut self, client: ClientId) {
+        self.received.push((client, InputEnd::Kept));
     }
 
     /// The input to handle, in the order received.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, Received<'_>)> {
         let mut start = 0;
         self.received.iter().map(move |&(client, end)| match end {
-            End::At(end) => {
+            InputEnd::At(end) => {
                 let start = std::mem::replace(&mut start, end);
                 (client, Received::Bytes(&self.buffer[start..end]))
             }
-            End::Kept => (client, Received::Kept),
-            End::Failed(e) => (client, Received::Failed(e)),
+            InputEnd::Kept => (client, Received::Kept),
+            InputEnd::Failed(e) => (client, Received::Failed(e)),
         })
     }
 

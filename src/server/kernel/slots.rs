@@ -1,7 +1,7 @@
 //! Connections by slot. Slots are used again, serial numbers are not: what was meant for a
 //! closed connection never reaches its successor.
 
-use crate::engine::{ClientId, Spare};
+use crate::engine::{ClientId, SpareCapacity};
 use crate::server::kernel::socket::Socket;
 use crate::server::kernel::tokens::Source;
 use crate::server::kernel::world::fd::AsRawFd;
@@ -101,8 +101,8 @@ impl<T> Slots<T> {
     }
 
     /// What [`Slots::shrink`] would free.
-    pub(crate) fn spare(&self) -> Spare {
-        Spare::of(&self.slab)
+    pub(crate) fn spare(&self) -> SpareCapacity {
+        SpareCapacity::of(&self.slab)
     }
 
     pub(crate) fn shrink(&mut self) {

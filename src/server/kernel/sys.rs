@@ -96,7 +96,7 @@ pub(crate) struct Peer {
 }
 
 /// The process that connected, or that listens, at the other end.
-pub(crate) fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
+pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let (fd, option) = (socket.as_fd().as_raw_fd(), libc::SO_PEERCRED);

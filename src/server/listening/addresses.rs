@@ -1,20 +1,12 @@
-//! The listeners that the options ask for, and the names of sockets.
+//! The listeners that the options ask for.
 
-use crate::protocol::key_text;
-use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::io::Errno;
-use crate::server::kernel::world::net::{SocketAddrAny, SocketAddrUnix, getpeername};
 use crate::server::listening::unix_socket::is_same;
 use crate::server::options::Options;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-
-/// Precedes the path in the name of a Unix socket.
-pub(crate) const UNIX_PREFIX: &str = "unix:";
-/// The name of a Unix socket that has no path.
-const UNIX_NAME: &str = "unix";
 
 /// Why the daemon can't listen.
 #[derive(Debug)]
@@ -276,50 +268,6 @@ fn covers(wildcard: IpAddr, ip: IpAddr) -> bool {
     match wildcard {
         IpAddr::V4(v4) => v4.is_unspecified() && ip.is_ipv4() && ip != wildcard,
         IpAddr::V6(v6) => v6.is_unspecified() && ip != wildcard,
-    }
-}
-
-/// The client's address, as logs and lists show it. A client chooses its path, if it
-/// has one, so that is escaped as a key is.
-pub(crate) fn peer_of(socket: &OwnedFd) -> String {
-    match getpeername(socket) {
-        Ok(Some(address)) => match tcp_address(&address) {
-            Some(address) => address.to_string(),
-            None => key_text(name_of(&address).as_bytes()),
-        },
-        Ok(None) | Err(_) => "unknown".to_owned(),
-    }
-}
-
-/// The peer's address; `None` for a Unix socket.
-pub(crate) fn address_of(socket: &OwnedFd) -> Result<Option<SocketAddr>, Errno> {
-    Ok(getpeername(socket)?.as_ref().and_then(tcp_address))
-}
-
-/// As [`address_of`], without the port.
-pub(crate) fn ip_of(socket: &OwnedFd) -> Result<Option<IpAddr>, Errno> {
-    Ok(address_of(socket)?.map(|address| address.ip()))
-}
-
-/// `None` for that of a Unix socket. A dual-stack socket reports an IPv4 client as an
-/// IPv4-mapped IPv6 address, `[::ffff:10.1.2.3]:4711`, which is converted back (ipv6(7)).
-fn tcp_address(address: &SocketAddrAny) -> Option<SocketAddr> {
-    let mut address = SocketAddr::try_from(address.clone()).ok()?;
-    address.set_ip(address.ip().to_canonical());
-    Some(address)
-}
-
-/// An address as logs show it.
-pub(crate) fn name_of(address: &SocketAddrAny) -> String {
-    if let Ok(address) = SocketAddr::try_from(address.clone()) {
-        return address.to_string();
-    }
-    match SocketAddrUnix::try_from(address.clone()) {
-        Ok(address) => match address.path() {
-            Some(path) => format!("{UNIX_PREFIX}{}", path.to_string_lossy()),
-            None => UNIX_NAME.to_owned(),
-        },
-        Err(_) => "unknown".to_owned(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Sockets that another process bound, passed to us, and may still hold: from systemd,
 //! or as standard input.
 
+use crate::server::kernel::socket_address::UNIX_PREFIX;
 use crate::server::kernel::sys;
 use crate::server::kernel::world::io::fcntl_dupfd_cloexec;
 use crate::server::kernel::world::net::sockopt;
 use crate::server::kernel::world::{fs, sd_notify, stdio};
-use crate::server::listening::addresses::{ListenError, UNIX_PREFIX};
-use crate::server::listening::listener::{Listener, Settings};
+use crate::server::listening::addresses::ListenError;
+use crate::server::listening::listener::{Listener, SocketSettings};
 use crate::server::listening::opening::bind_tcp;
 use crate::server::listening::unix_socket;
 use log::{info, warn};
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 
 /// Takes the sockets passed to this process: standard input if it is a socket, else
 /// those of the service manager.
-pub(crate) fn take(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
+pub(crate) fn take(settings: &SocketSettings) -> Result<Vec<Listener>, ListenError> {
     match from_standard_input(settings)? {
         Some(listener) => Ok(vec![listener]),
         None => from_service_manager(settings),
@@ -23,7 +24,7 @@ pub(crate) fn take(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
 }
 
 /// A running reference that hands over to this daemon leaves its listener there.
-fn from_standard_input(settings: &Settings) -> Result<Option<Listener>, ListenError> {
+fn from_standard_input(settings: &SocketSettings) -> Result<Option<Listener>, ListenError> {
     let stdin = stdio::stdin();
     if sockopt::socket_type(stdin).is_err() {
         return Ok(None);
@@ -40,7 +41,7 @@ fn from_standard_input(settings: &Settings) -> Result<Option<Listener>, ListenEr
 }
 
 /// sd_listen_fds(3).
-fn from_service_manager(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
+fn from_service_manager(settings: &SocketSettings) -> Result<Vec<Listener>, ListenError> {
     let failed = |e| ListenError::Inherited("the sockets of LISTEN_FDS".to_owned(), e);
     let inherit = |fd| {
         sys::passed_descriptor(fd)

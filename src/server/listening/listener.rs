@@ -2,14 +2,15 @@
 
 use crate::engine::Time;
 use crate::server::kernel::socket::{Socket, is_unix, set_options};
+use crate::server::kernel::socket_address::socket_name;
 use crate::server::kernel::sys::{self, inherited_descriptor};
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::server::kernel::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use crate::server::kernel::world::net::{
     Shutdown, SocketFlags, SocketType, accept_with, getsockname, listen, shutdown, sockopt,
 };
-use crate::server::listening::addresses::{Purpose, Wanted, name_of};
-use crate::server::listening::unix_socket::{self, FileIdentity};
+use crate::server::listening::addresses::{Purpose, Wanted};
+use crate::server::listening::unix_socket::{self, SocketFile};
 use crate::server::options::Options;
 use log::{error, warn};
 use serde::{Deserialize, Serialize};
@@ -18,15 +19,15 @@ use std::net::SocketAddr;
 
 /// Settings that all listeners share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct SocketSettings {
     pub(crate) backlog: i32,
     /// 0 turns keepalive off.
     pub(crate) keepalive_s: u32,
 }
 
-impl Settings {
+impl SocketSettings {
     pub(crate) fn new(options: &Options) -> Self {
-        Settings { backlog: options.backlog, keepalive_s: options.keepalive }
+        SocketSettings { backlog: options.backlog, keepalive_s: options.keepalive }
     }
 }
 
@@ -41,8 +42,8 @@ pub(crate) struct Listener {
     /// The option that asked for it; `None` for an inherited socket.
     pub(crate) wanted: Option<Wanted>,
     /// The file of a Unix socket that this daemon bound.
-    pub(crate) file: Option<FileIdentity>,
-    pub(crate) life: Life,
+    pub(crate) file: Option<SocketFile>,
+    pub(crate) stage: ListenerStage,
     /// Its queue may hold connections; only accept(2) can tell.
     pub(crate) may_have_more: bool,
     /// Who may be in its queue since before it began to close, or got another purpose.
@@ -65,7 +66,7 @@ struct Earlier {
 /// A listener's stage of life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Life {
+pub enum ListenerStage {
     /// It accepts newcomers.
     Open,
     /// Its queue no longer grows, and who is there is still accepted.
@@ -85,9 +86,9 @@ pub struct ListenerState {
     /// do not affect.
     pub wanted: Option<Wanted>,
     /// The file of a Unix socket that the daemon bound.
-    pub file: Option<FileIdentity>,
+    pub file: Option<SocketFile>,
     /// Its stage of life.
-    pub life: Life,
+    pub life: ListenerStage,
     /// It was for clients, and some may still be in its queue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_hold_clients: bool,
@@ -140,7 +141,7 @@ impl Listener {
     }
 
     /// Takes over a listening socket that another process bound.
-    pub(crate) fn inherit(socket: OwnedFd, settings: &Settings) -> io::Result<Self> {
+    pub(crate) fn inherit(socket: OwnedFd, settings: &SocketSettings) -> io::Result<Self> {
         if sockopt::socket_type(&socket)? != SocketType::STREAM
             || !sockopt::socket_acceptconn(&socket)?
         {
@@ -157,10 +158,10 @@ impl Listener {
     pub(crate) fn new(
         socket: OwnedFd,
         wanted: Option<Wanted>,
-        file: Option<FileIdentity>,
+        file: Option<SocketFile>,
     ) -> io::Result<Self> {
-        let name = name_of(&getsockname(&socket)?);
-        Ok(Self::with(socket, name, wanted, file, Life::Open))
+        let name = socket_name(&getsockname(&socket)?);
+        Ok(Self::with(socket, name, wanted, file, ListenerStage::Open))
     }
 
     /// Continues a listener of the old image.
@@ -176,8 +177,8 @@ impl Listener {
         socket: OwnedFd,
         name: String,
         wanted: Option<Wanted>,
-        file: Option<FileIdentity>,
-        life: Life,
+        file: Option<SocketFile>,
+        life: ListenerStage,
     ) -> Self {
         Listener {
             is_unix: is_unix(&socket),
@@ -185,7 +186,7 @@ impl Listener {
             name,
             wanted,
             file,
-            life,
+            stage: life,
             may_have_more: true,
             earlier: Earlier::default(),
             paused_until: None,
@@ -200,14 +201,14 @@ impl Listener {
             name: self.name.clone(),
             wanted: self.wanted.clone(),
             file: self.file,
-            life: self.life,
+            life: self.stage,
             may_hold_clients: self.earlier.are_clients,
             left: self.earlier.count,
         }
     }
 
     /// Keeps it as `wanted`, which may give it another purpose.
-    pub(crate) fn adopt(&mut self, wanted: Wanted, settings: &Settings) {
+    pub(crate) fn adopt(&mut self, wanted: Wanted, settings: &SocketSettings) {
         if self.purpose() == Purpose::Clients && wanted.purpose() != Purpose::Clients {
             self.earlier = Earlier { count: self.queued(settings), are_clients: true };
         }
@@ -271,34 +272,34 @@ impl Listener {
 
     /// Whether accepting may yield a newcomer now.
     pub(crate) fn is_ready(&self) -> bool {
-        self.may_have_more && self.paused_until.is_none() && self.life != Life::Finished
+        self.may_have_more && self.paused_until.is_none() && self.stage != ListenerStage::Finished
     }
 
     /// Notes that it has accepted one from its queue.
-    pub(crate) fn note_accepted(&mut self) {
+    pub(crate) fn record_accepted(&mut self) {
         self.earlier.count = self.earlier.count.saturating_sub(1);
         if self.earlier.count == 0 {
-            self.note_none_left();
+            self.record_none_left();
         }
     }
 
     /// Notes that its queue is empty.
-    pub(crate) fn note_empty(&mut self) {
+    pub(crate) fn record_empty(&mut self) {
         self.may_have_more = false;
-        self.note_none_left();
+        self.record_none_left();
     }
 
-    fn note_none_left(&mut self) {
+    fn record_none_left(&mut self) {
         self.earlier = Earlier::default();
-        if self.life == Life::Closing {
-            self.life = Life::Finished;
+        if self.stage == ListenerStage::Closing {
+            self.stage = ListenerStage::Finished;
         }
     }
 
     /// Opens it for newcomers, also after a drain.
-    pub(crate) fn open(&mut self, settings: &Settings) {
-        if self.life != Life::Open {
-            self.life = Life::Open;
+    pub(crate) fn open(&mut self, settings: &SocketSettings) {
+        if self.stage != ListenerStage::Open {
+            self.stage = ListenerStage::Open;
             self.set_backlog(settings.backlog);
         }
         self.may_have_more = true;
@@ -306,9 +307,9 @@ impl Listener {
 
     /// Stops the growth of its queue. (With a backlog of 0 the kernel still puts one
     /// newcomer into an empty queue.)
-    pub(crate) fn begin_to_close(&mut self, settings: &Settings) {
-        if self.life == Life::Open {
-            self.life = Life::Closing;
+    pub(crate) fn begin_to_close(&mut self, settings: &SocketSettings) {
+        if self.stage == ListenerStage::Open {
+            self.stage = ListenerStage::Closing;
             self.set_backlog(0);
             self.earlier.count = self.queued(settings);
         }
@@ -317,12 +318,12 @@ impl Listener {
     }
 
     /// Restores the backlog for other processes that hold the socket.
-    pub(crate) fn restore_backlog(&self, settings: &Settings) {
+    pub(crate) fn restore_backlog(&self, settings: &SocketSettings) {
         self.set_backlog(settings.backlog);
     }
 
     /// How many may be in its queue. Of a Unix socket only the kernel knows the number.
-    fn queued(&self, settings: &Settings) -> usize {
+    fn queued(&self, settings: &SocketSettings) -> usize {
         sys::accept_queue_len(&self.socket).unwrap_or(settings.backlog as usize + 1)
     }
 
@@ -335,12 +336,12 @@ impl Listener {
 
     /// Listens, and sets the options that accepted connections inherit. An inherited socket may lack one,
     /// as those of Multipath TCP do, and is served without it.
-    pub(crate) fn apply(&self, settings: &Settings) -> io::Result<()> {
+    pub(crate) fn apply(&self, settings: &SocketSettings) -> io::Result<()> {
         match set_options(&self.socket, settings.keepalive_s) {
             Err(e) if self.is_inherited() => warn!("{}: not all options are set: {e}", self.name),
             result => result?,
         }
-        let backlog = if self.life == Life::Open { settings.backlog } else { 0 };
+        let backlog = if self.stage == ListenerStage::Open { settings.backlog } else { 0 };
         Ok(listen(&self.socket, backlog)?)
     }
 }

@@ -8,7 +8,7 @@ use crate::server::kernel::world::mio::Registry;
 use crate::server::kernel::world::mio::unix::SourceFd;
 use crate::server::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, wanted};
 use crate::server::listening::inherited;
-use crate::server::listening::listener::{Life, Listener, ListenerState, Settings};
+use crate::server::listening::listener::{Listener, ListenerStage, ListenerState, SocketSettings};
 use crate::server::listening::opening::{abandon, open_missing};
 use crate::server::options::Options;
 use log::{debug, error, info};
@@ -20,10 +20,10 @@ const DRAIN_LOG_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// The listeners, and the state of accepting and draining.
 pub(crate) struct Listeners {
-    settings: Settings,
+    settings: SocketSettings,
     pub(crate) all: Vec<Listener>,
     last_number: usize,
-    pub(crate) accepting: Accepting,
+    pub(crate) accept_budget: AcceptBudget,
     drain: Drain,
     /// The port that `-p 0` got: UNDRAIN reuses it.
     free_port: Option<u16>,
@@ -31,7 +31,7 @@ pub(crate) struct Listeners {
 
 /// Which listener's turn it is, and how many connections may be accepted.
 #[derive(Default)]
-pub(crate) struct Accepting {
+pub(crate) struct AcceptBudget {
     /// The listener that had the last turn, so that a crowd at one does not block
     /// another.
     pub(crate) current: usize,
@@ -75,12 +75,12 @@ pub struct ListenersState {
 impl Listeners {
     /// Opens those of a cold start: inherited ones, and those the options ask for.
     pub(crate) fn open(options: &Options) -> Result<Self, ListenError> {
-        let settings = Settings::new(options);
+        let settings = SocketSettings::new(options);
         let wanted = wanted(options)?;
         let mut listeners = Self::new(settings, inherited::take(&settings)?);
         let mut opened = listeners.open_missing(&wanted)?;
         listeners.all.append(&mut opened);
-        listeners.note_free_port();
+        listeners.record_free_port();
         Ok(listeners)
     }
 
@@ -94,12 +94,12 @@ impl Listeners {
             Listener::resume(state).inspect_err(lost).ok()
         };
         let all = state.listeners.into_iter().filter_map(resume).collect();
-        let mut listeners = Self::new(Settings::new(options), all);
+        let mut listeners = Self::new(SocketSettings::new(options), all);
         // Newcomers are accepted before the first turn.
         listeners.start_turn(clock::now());
         listeners.drain = Drain { is_on: state.draining, lost: state.lost, next_log: clock::now() };
         listeners.free_port = state.free_port;
-        listeners.note_free_port();
+        listeners.record_free_port();
         match wanted(options) {
             Ok(wanted) => listeners.keep(&wanted),
             // The trial has read the same options.
@@ -115,15 +115,15 @@ impl Listeners {
 
     /// Those of a daemon that listens nowhere.
     pub(crate) fn none(options: &Options) -> Self {
-        Self::new(Settings::new(options), Vec::new())
+        Self::new(SocketSettings::new(options), Vec::new())
     }
 
-    fn new(settings: Settings, all: Vec<Listener>) -> Self {
+    fn new(settings: SocketSettings, all: Vec<Listener>) -> Self {
         Listeners {
             settings,
             all,
             last_number: 0,
-            accepting: Accepting::default(),
+            accept_budget: AcceptBudget::default(),
             drain: Drain::default(),
             free_port: None,
         }
@@ -164,7 +164,7 @@ impl Listeners {
     }
 
     fn names_for(&self, purpose: Purpose) -> Option<String> {
-        let serves = |l: &&Listener| l.purpose() == purpose && l.life == Life::Open;
+        let serves = |l: &&Listener| l.purpose() == purpose && l.stage == ListenerStage::Open;
         let names: Vec<&str> = self.all.iter().filter(serves).map(|l| l.name.as_str()).collect();
         (!names.is_empty()).then(|| names.join(", "))
     }
@@ -174,7 +174,7 @@ impl Listeners {
         self.all.iter().for_each(Listener::remove_file);
     }
 
-    fn note_free_port(&mut self) {
+    fn record_free_port(&mut self) {
         for listener in &self.all {
             if let Some(Wanted::Tcp { address, purpose: Purpose::Clients, .. }) = &listener.wanted {
                 if address.port() == 0 {
@@ -188,19 +188,19 @@ impl Listeners {
 /// Accepting.
 impl Listeners {
     /// Notes an event of the listener with this number.
-    pub(crate) fn note_ready(&mut self, number: usize) {
+    pub(crate) fn record_ready(&mut self, number: usize) {
         if let Some(listener) = self.all.iter_mut().find(|l| l.number == number) {
             listener.may_have_more = true;
         }
     }
 
     /// Notes that a connection or a listener was closed, which freed descriptors.
-    pub(crate) fn note_closed(&mut self) {
+    pub(crate) fn record_closed(&mut self) {
         self.all.iter_mut().for_each(|listener| listener.paused_until = None);
     }
 
     /// Notes that there is room for an HTTP connection again.
-    pub(crate) fn note_room_for_http(&mut self) {
+    pub(crate) fn record_room_for_http(&mut self) {
         let http = self.all.iter_mut().filter(|l| l.purpose_of_next() == Purpose::Http);
         http.for_each(|listener| listener.paused_until = None);
     }
@@ -283,12 +283,12 @@ impl Listeners {
 
     /// Closes finished listeners.
     pub(crate) fn close_finished(&mut self, registry: &Registry) {
-        if !self.all.iter().any(|listener| listener.life == Life::Finished) {
+        if !self.all.iter().any(|listener| listener.stage == ListenerStage::Finished) {
             return;
         }
         let (finished, all) = std::mem::take(&mut self.all)
             .into_iter()
-            .partition::<Vec<_>, _>(|listener| listener.life == Life::Finished);
+            .partition::<Vec<_>, _>(|listener| listener.stage == ListenerStage::Finished);
         self.all = all;
         for listener in finished {
             // If another process holds the socket too, closing our copy does not
@@ -312,7 +312,7 @@ impl Listeners {
                 info!("closed the socket of {name}, whose file was gone");
             }
         }
-        self.note_closed();
+        self.record_closed();
     }
 }
 
@@ -328,7 +328,7 @@ impl Listeners {
         if !self.drain.is_on {
             return false;
         }
-        let is_closing = self.all.iter().any(|listener| listener.life != Life::Open);
+        let is_closing = self.all.iter().any(|listener| listener.stage != ListenerStage::Open);
         if clients == 0 && !is_closing {
             info!("drained: the last client has left");
             return true;
@@ -380,7 +380,7 @@ impl Listeners {
             }
         }
         self.all.append(&mut opened);
-        self.note_free_port();
+        self.record_free_port();
         self.keep(&wanted);
         Ok(())
     }

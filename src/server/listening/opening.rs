@@ -6,7 +6,7 @@ use crate::server::kernel::world::net::{
     AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt,
 };
 use crate::server::listening::addresses::{ListenError, Wanted, overlap};
-use crate::server::listening::listener::{Listener, Settings};
+use crate::server::listening::listener::{Listener, SocketSettings};
 use crate::server::listening::unix_socket;
 use log::error;
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) fn open_missing(
     wanted: &[Wanted],
     existing: &[Listener],
     port: Option<u16>,
-    settings: &Settings,
+    settings: &SocketSettings,
 ) -> Result<Vec<Listener>, ListenError> {
     let mut errors = Vec::new();
     let opened = {
@@ -33,7 +33,7 @@ pub(crate) fn open_missing(
         bound
     };
     if errors.is_empty() {
-        let readmitted = changed(wanted, existing).map(|(now, _)| (now, admit(now)));
+        let readmitted = changed(wanted, existing).map(|(now, _)| (now, set_access(now)));
         errors = readmitted.filter_map(|(now, result)| Some(now.failed(result.err()?))).collect();
     }
     if errors.is_empty() {
@@ -52,7 +52,7 @@ pub(crate) fn abandon(opened: Vec<Listener>, wanted: &[Wanted], existing: &[List
         listener.remove_file();
     }
     for (_, before) in changed(wanted, existing) {
-        if let Err(e) = admit(before) {
+        if let Err(e) = set_access(before) {
             error!("{}", before.failed(e));
         }
     }
@@ -132,7 +132,7 @@ fn is_excused(wanted: &Wanted, error: &io::Error) -> bool {
     lacks_it && matches!(wanted, Wanted::Tcp { optional: true, .. })
 }
 
-fn listen_on_all(bound: &[Listener], settings: &Settings, errors: &mut Vec<ListenError>) {
+fn listen_on_all(bound: &[Listener], settings: &SocketSettings, errors: &mut Vec<ListenError>) {
     let failed = |l: &Listener, e| l.wanted.as_ref().map(|wanted| wanted.failed(e));
     for listener in bound {
         if let Err(e) = listener.apply(settings) {
@@ -187,9 +187,11 @@ fn changed<'a>(
 }
 
 /// Sets the wanted mode and group of an existing Unix socket.
-fn admit(wanted: &Wanted) -> io::Result<()> {
+fn set_access(wanted: &Wanted) -> io::Result<()> {
     match wanted {
-        Wanted::Unix { path, mode, group, .. } => unix_socket::admit(path, *mode, group.as_deref()),
+        Wanted::Unix { path, mode, group, .. } => {
+            unix_socket::set_access(path, *mode, group.as_deref())
+        }
         Wanted::Tcp { .. } => Ok(()),
     }
 }

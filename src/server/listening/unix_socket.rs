@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Identifies a socket's file, to tell it from another one at the same path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileIdentity {
+pub struct SocketFile {
     /// The file system's device number.
     pub device: u64,
     /// The file's inode number.
@@ -31,13 +31,13 @@ pub(crate) fn bind(
     path: &str,
     mode: u32,
     group: Option<&str>,
-) -> io::Result<(OwnedFd, FileIdentity)> {
+) -> io::Result<(OwnedFd, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     remove_stale(path, &address)?;
     let socket = new_socket()?;
     bind_to(&socket, &address)?;
     let file = identity_of(path)?;
-    if let Err(e) = admit(path, mode, group) {
+    if let Err(e) = set_access(path, mode, group) {
         remove(path, file);
         return Err(e);
     }
@@ -45,7 +45,7 @@ pub(crate) fn bind(
 }
 
 /// Sets mode and group of the socket at `path`: they decide who may connect.
-pub(crate) fn admit(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
+pub(crate) fn set_access(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
     let group = group.map(group_id).transpose()?;
     // Sets the group before the mode, which gives it permissions.
     if group.is_some() {
@@ -55,13 +55,13 @@ pub(crate) fn admit(path: &str, mode: u32, group: Option<&str>) -> io::Result<()
 }
 
 /// Whether `path` still refers to `file`.
-pub(crate) fn is_at(path: &str, file: FileIdentity) -> bool {
+pub(crate) fn is_at(path: &str, file: SocketFile) -> bool {
     identity_of(path).is_ok_and(|there| there == file)
 }
 
 /// Removes the socket's file. A different file at its path belongs to another process,
 /// such as the daemon that replaced this one.
-pub(crate) fn remove(path: &str, file: FileIdentity) {
+pub(crate) fn remove(path: &str, file: SocketFile) {
     if !is_at(path, file) {
         return;
     }
@@ -81,9 +81,9 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
     one == other || one.file_name() == other.file_name() && is_same_directory()
 }
 
-fn identity_of(path: &str) -> io::Result<FileIdentity> {
+fn identity_of(path: &str) -> io::Result<SocketFile> {
     let meta = symlink_metadata(path)?;
-    Ok(FileIdentity { device: meta.dev(), inode: meta.ino() })
+    Ok(SocketFile { device: meta.dev(), inode: meta.ino() })
 }
 
 fn new_socket() -> io::Result<OwnedFd> {

@@ -16,7 +16,7 @@ static IS_UNDER_SHELL: LazyLock<bool> =
     LazyLock::new(|| !sys::is_session_leader() && (was_under_shell() || has_terminal()));
 
 /// Notes whether there is a terminal. To be called at the start, before it can hang up.
-pub(crate) fn note_terminal() {
+pub(crate) fn record_terminal() {
     LazyLock::force(&IS_UNDER_SHELL);
 }
 

@@ -9,17 +9,17 @@ use crate::engine::Time;
 use crate::server::clients::stream::{Flushed, Stream};
 use crate::server::kernel::slots::Slots;
 use crate::server::kernel::socket::Socket;
+use crate::server::kernel::socket_address::{peer_ip, peer_name};
 use crate::server::kernel::tokens::Source;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{Shutdown, shutdown};
-use crate::server::listening::addresses::{ip_of, peer_of};
 use crate::server::options::Options;
-use crate::server::reporting::asking::{Ask, HttpClient};
+use crate::server::reporting::report_request::{HttpClient, ReportRequest};
 use head::{Head, parse};
 use ipnet::IpNet;
 use log::debug;
-use pages::{Answer, Page, find};
+use pages::{Page, Response, find};
 use std::net::IpAddr;
 
 /// Enough for Prometheus and a few browsers. Each has a descriptor in reserve.
@@ -42,7 +42,7 @@ pub(crate) struct Http {
     /// Those that had an event in this turn.
     ready: Vec<usize>,
     /// The reports requested in this turn.
-    asked: Vec<(HttpClient, Ask)>,
+    asked: Vec<(HttpClient, ReportRequest)>,
     allowed: Vec<IpNet>,
     /// There was no room for newcomers, who may wait in the backlog since then.
     newcomers_wait: bool,
@@ -53,7 +53,7 @@ struct Exchange {
     stream: Stream,
     /// The received part of the request.
     head: Vec<u8>,
-    stage: Stage,
+    stage: ExchangeStage,
     /// When the stage must be over.
     deadline: Time,
     ip: Option<IpAddr>,
@@ -61,11 +61,11 @@ struct Exchange {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stage {
+enum ExchangeStage {
     /// The request is being received.
     Receiving,
     /// The report is being made.
-    Waiting(Ask),
+    Waiting(ReportRequest),
     /// The answer is being sent.
     Sending,
     /// The answer is sent. The kernel would discard it if the socket were closed while
@@ -88,20 +88,20 @@ impl Http {
     }
 
     /// Serves a new connection, or closes it if its address is not admitted.
-    pub(crate) fn admit(
+    pub(crate) fn add(
         &mut self,
         socket: Socket,
         registry: &Registry,
         is_draining: bool,
         now: Time,
     ) {
-        let Ok(ip) = ip_of(&socket) else {
+        let Ok(ip) = peer_ip(&socket) else {
             // It has left already.
             return;
         };
         let is_allowed = |ip: IpAddr| self.allowed.iter().any(|net| net.contains(&ip));
         if !self.allowed.is_empty() && !ip.is_some_and(is_allowed) {
-            debug!("{} is not admitted to HTTP", peer_of(&socket));
+            debug!("{} is not admitted to HTTP", peer_name(&socket));
             return;
         }
         if self.exchanges.len() >= CONNECTIONS_MAX && !self.make_room(now) {
@@ -110,7 +110,7 @@ impl Http {
         let open = |socket| Exchange {
             stream: Stream::new(socket),
             head: Vec::new(),
-            stage: Stage::Receiving,
+            stage: ExchangeStage::Receiving,
             deadline: now.plus_seconds(REQUEST_S),
             ip,
             is_head_only: false,
@@ -118,7 +118,7 @@ impl Http {
         match self.exchanges.insert(socket, registry, open).map(|(client, _)| client.slot) {
             // Reads at once: a connection whose request is here does not make room for the
             // next newcomer.
-            Ok(slot) => self.go_on(slot as usize, is_draining, now),
+            Ok(slot) => self.advance(slot as usize, is_draining, now),
             Err(e) => debug!("an HTTP connection could not be watched: {e}"),
         }
     }
@@ -146,7 +146,7 @@ impl Http {
         let same = |ip| self.exchanges.iter().filter(|(_, other)| other.ip == ip).count();
         let candidates = self.exchanges.iter().filter(|(_, exchange)| exchange.may_yield(now));
         let most = candidates.max_by_key(|(_, exchange)| {
-            let is_answered = exchange.stage == Stage::Closing;
+            let is_answered = exchange.stage == ExchangeStage::Closing;
             (is_answered, same(exchange.ip), std::cmp::Reverse(exchange.deadline))
         });
         let most = most.map(|(client, _)| client);
@@ -154,7 +154,7 @@ impl Http {
     }
 
     /// Notes an event of the connection in this slot.
-    pub(crate) fn note_event(&mut self, slot: usize) {
+    pub(crate) fn record_event(&mut self, slot: usize) {
         self.ready.push(slot);
     }
 
@@ -165,9 +165,13 @@ impl Http {
 
     /// Continues the ready connections and ends those that took too long. Returns the
     /// requested reports.
-    pub(crate) fn handle(&mut self, is_draining: bool, now: Time) -> Vec<(HttpClient, Ask)> {
+    pub(crate) fn handle(
+        &mut self,
+        is_draining: bool,
+        now: Time,
+    ) -> Vec<(HttpClient, ReportRequest)> {
         for slot in std::mem::take(&mut self.ready) {
-            self.go_on(slot, is_draining, now);
+            self.advance(slot, is_draining, now);
         }
         if self.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.exchanges.retain(|exchange| exchange.has_time(now));
@@ -175,12 +179,12 @@ impl Http {
         std::mem::take(&mut self.asked)
     }
 
-    fn go_on(&mut self, slot: usize, is_draining: bool, now: Time) {
+    fn advance(&mut self, slot: usize, is_draining: bool, now: Time) {
         let Some((client, exchange)) = self.exchanges.at(slot) else {
             return;
         };
-        match exchange.go_on(is_draining, now) {
-            Next::Ask(ask) => self.asked.push((client, ask)),
+        match exchange.advance(is_draining, now) {
+            Next::Request(request) => self.asked.push((client, request)),
             Next::GoesOn => {}
             Next::Ends => drop(self.exchanges.remove(client)),
         }
@@ -189,7 +193,7 @@ impl Http {
     /// Whether `client` still waits for the report that it has asked for.
     pub(crate) fn waits(&self, client: HttpClient) -> bool {
         let exchange = self.exchanges.get(client);
-        exchange.is_some_and(|exchange| matches!(exchange.stage, Stage::Waiting(_)))
+        exchange.is_some_and(|exchange| matches!(exchange.stage, ExchangeStage::Waiting(_)))
     }
 
     /// Sends the report that `client` has asked for, if it is still connected.
@@ -197,10 +201,10 @@ impl Http {
         let Some(exchange) = self.exchanges.get_mut(client) else {
             return;
         };
-        let Stage::Waiting(ask) = &exchange.stage else {
+        let ExchangeStage::Waiting(request) = &exchange.stage else {
             return;
         };
-        let answer = Answer::of_report(ask, report);
+        let answer = Response::of_report(request, report);
         if exchange.answer(answer, now) == Next::Ends {
             self.exchanges.remove(client);
         }
@@ -211,7 +215,7 @@ impl Http {
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    Ask(Ask),
+    Request(ReportRequest),
     GoesOn,
     Ends,
 }
@@ -221,18 +225,18 @@ impl Exchange {
     /// it takes the answer promptly.
     fn may_yield(&self, now: Time) -> bool {
         match self.stage {
-            Stage::Receiving | Stage::Closing => true,
-            Stage::Waiting(_) => false,
-            Stage::Sending => self.deadline < now.plus_seconds(ANSWER_S - PROMPT_S),
+            ExchangeStage::Receiving | ExchangeStage::Closing => true,
+            ExchangeStage::Waiting(_) => false,
+            ExchangeStage::Sending => self.deadline < now.plus_seconds(ANSWER_S - PROMPT_S),
         }
     }
 
-    fn go_on(&mut self, is_draining: bool, now: Time) -> Next {
+    fn advance(&mut self, is_draining: bool, now: Time) -> Next {
         match self.stage {
-            Stage::Receiving => self.receive(is_draining, now),
-            Stage::Waiting(_) => Next::GoesOn,
-            Stage::Sending => self.send(now),
-            Stage::Closing => self.discard_input(),
+            ExchangeStage::Receiving => self.receive(is_draining, now),
+            ExchangeStage::Waiting(_) => Next::GoesOn,
+            ExchangeStage::Sending => self.send(now),
+            ExchangeStage::Closing => self.discard_input(),
         }
     }
 
@@ -247,7 +251,7 @@ impl Exchange {
             }
             match parse(&self.head) {
                 Head::Partial => {}
-                Head::Refused(status) => return self.answer(Answer::refused(status), now),
+                Head::Refused(status) => return self.answer(Response::refused(status), now),
                 Head::Get { path, query, is_head_only } => {
                     self.is_head_only = is_head_only;
                     return self.open((&path, &query), is_draining, now);
@@ -257,24 +261,24 @@ impl Exchange {
     }
 
     fn open(&mut self, (path, query): (&str, &str), is_draining: bool, now: Time) -> Next {
-        debug!("HTTP: {} asks for {}", peer_of(self.stream.socket()), path.escape_debug());
+        debug!("HTTP: {} asks for {}", peer_name(self.stream.socket()), path.escape_debug());
         match find(path, query, is_draining) {
             Page::Ready(answer) => self.answer(answer, now),
-            Page::Report(ask) => {
-                self.stage = Stage::Waiting(ask.clone());
+            Page::Report(request) => {
+                self.stage = ExchangeStage::Waiting(request.clone());
                 self.deadline = now.plus_seconds(REPORT_S);
-                Next::Ask(ask)
+                Next::Request(request)
             }
         }
     }
 
-    fn answer(&mut self, answer: Answer, now: Time) -> Next {
+    fn answer(&mut self, answer: Response, now: Time) -> Next {
         // Even if the rest of the request is late or wrong: the client would take a body
         // for the beginning of another answer.
         self.is_head_only |= self.head.starts_with(b"HEAD ");
         self.head = Vec::new();
         self.stream.push(answer.into_bytes(self.is_head_only).into());
-        self.stage = Stage::Sending;
+        self.stage = ExchangeStage::Sending;
         self.deadline = now.plus_seconds(ANSWER_S);
         self.send(now)
     }
@@ -286,7 +290,7 @@ impl Exchange {
             Flushed::All => {
                 // Fails if the client has gone, which the next line notices.
                 let _ = shutdown(self.stream.socket(), Shutdown::Write);
-                self.stage = Stage::Closing;
+                self.stage = ExchangeStage::Closing;
                 self.deadline = now.plus_seconds(CLOSE_S);
                 self.discard_input()
             }
@@ -311,7 +315,7 @@ impl Exchange {
         if now < self.deadline {
             return true;
         }
-        let is_late = self.stage == Stage::Receiving && !self.head.is_empty();
-        is_late && self.answer(Answer::refused(408), now) != Next::Ends
+        let is_late = self.stage == ExchangeStage::Receiving && !self.head.is_empty();
+        is_late && self.answer(Response::refused(408), now) != Next::Ends
     }
 }

@@ -86,7 +86,7 @@ impl Launcher {
     pub(crate) fn hand_over(
         &mut self,
         arguments: &[OsString],
-        binary: FileIdentity,
+        binary: BinaryIdentity,
         descriptors: &[BorrowedFd],
         write: impl FnOnce(&mut Out) -> io::Result<()>,
     ) -> String {
@@ -225,16 +225,16 @@ fn find_program(name: &Path) -> Option<PathBuf> {
 
 /// Identifies the file at a path, to notice its replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileIdentity {
+pub(crate) struct BinaryIdentity {
     device: u64,
     inode: u64,
     modified: (i64, i64),
 }
 
-pub(crate) fn identity_of(path: &Path) -> io::Result<FileIdentity> {
+pub(crate) fn identity_of(path: &Path) -> io::Result<BinaryIdentity> {
     let meta = fs::metadata(path)?;
     let modified = (meta.mtime(), meta.mtime_nsec());
-    Ok(FileIdentity { device: meta.dev(), inode: meta.ino(), modified })
+    Ok(BinaryIdentity { device: meta.dev(), inode: meta.ino(), modified })
 }
 
 /// Checks that the new image will find the few descriptors that it needs: an

@@ -19,7 +19,7 @@ use crate::server::kernel::world::net::{SendFlags, send};
 use crate::server::kernel::world::{Engine, env};
 use crate::server::listening::listener::Listener;
 use crate::server::listening::listeners::Listeners;
-use crate::server::operator::control::{Control, ControlClient};
+use crate::server::operator::control_socket::{ControlClient, ControlSocket};
 use crate::server::restart::launcher::{Launcher, Out};
 use crate::server::restart::snapshot::{self, Gist, ServerState, Settings};
 use crate::server::restart::trial::{Consent, Trial};
@@ -31,7 +31,7 @@ use std::io;
 /// Runs hot restarts, one at a time.
 pub(crate) struct Restart {
     launcher: Launcher,
-    under_way: Option<UnderWay>,
+    under_way: Option<RunningRestart>,
     /// An operator has set the hold limits: they stay until options replace them.
     hold_limits_were_set: bool,
 }
@@ -43,11 +43,11 @@ pub(crate) struct Parts<'a> {
     pub(crate) listeners: &'a Listeners,
     pub(crate) clients: &'a Clients,
     pub(crate) engine: &'a Engine,
-    pub(crate) control: &'a Control,
+    pub(crate) control: &'a ControlSocket,
 }
 
 /// A hot restart in its first phase.
-struct UnderWay {
+struct RunningRestart {
     trial: Trial,
     /// The operator waiting for the result.
     requester: Option<ControlClient>,
@@ -68,7 +68,7 @@ impl Restart {
     }
 
     /// Notes that an operator has set the hold limits.
-    pub(crate) fn note_hold_limits_set(&mut self) {
+    pub(crate) fn record_hold_limits_set(&mut self) {
         self.hold_limits_were_set = true;
     }
 
@@ -82,7 +82,7 @@ impl Restart {
     }
 
     /// Notes that the trial has ended.
-    pub(crate) fn note_tried(&mut self) {
+    pub(crate) fn record_trial_end(&mut self) {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_tried = true;
         }
@@ -113,7 +113,8 @@ impl Restart {
             .map_err(|e| format!("{program} can't be asked: {e}"))?;
         let pause_us = clock::now().ns_since(begin) / 1_000;
         info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
-        self.under_way = Some(UnderWay { trial, requester, options_are_new, is_tried: false });
+        self.under_way =
+            Some(RunningRestart { trial, requester, options_are_new, is_tried: false });
         Ok(())
     }
 
@@ -144,7 +145,7 @@ impl Restart {
     pub(crate) fn finish(&mut self, parts: Parts) -> Option<(String, Option<ControlClient>)> {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
-        let UnderWay { requester, options_are_new, .. } = self.under_way.take()?;
+        let RunningRestart { requester, options_are_new, .. } = self.under_way.take()?;
         let why = match verdict {
             Ok(consent) => {
                 let requester = requester.and_then(|client| parts.control.descriptor(client));

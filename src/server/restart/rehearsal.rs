@@ -1,9 +1,9 @@
 //! The new binary's part in the trial of a hot restart: does what the new image will do,
 //! with a margin, and says whether it could.
 
+use crate::server::kernel::process_usage;
 use crate::server::kernel::socket::Socket;
 use crate::server::kernel::sys::{self, inherited_descriptor};
-use crate::server::kernel::usage;
 use crate::server::kernel::world::fd::{OwnedFd, RawFd};
 use crate::server::kernel::world::fs::is_same_file;
 use crate::server::kernel::world::io::fcntl_dupfd_cloexec;
@@ -11,14 +11,14 @@ use crate::server::kernel::world::mio::Poll;
 use crate::server::kernel::world::{process, stdio};
 use crate::server::listening::addresses;
 use crate::server::listening::listeners::Listeners;
-use crate::server::operator::inbox::Operator;
+use crate::server::operator::orders::Operators;
 use crate::server::options::Options;
 use crate::server::reporting::http::Http;
-use crate::server::reporting::queue::Reporting;
+use crate::server::reporting::report_queue::Reporting;
 use crate::server::restart::launcher::inherited_snapshot;
 use crate::server::restart::resume::{Restored, restore};
 use crate::server::restart::snapshot::ServerState;
-use crate::server::restart::trial::Answer;
+use crate::server::restart::trial::TrialAnswer;
 use std::hint::black_box;
 use std::io::{self, Read};
 
@@ -44,8 +44,9 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
     let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
     let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
     sys::raise_descriptor_limit();
-    let descriptors_max = usage::descriptors_max();
-    let answer = Answer { poolcounterd, process, descriptors_max, gist: restored.gist(), wanted };
+    let descriptors_max = process_usage::descriptors_max();
+    let answer =
+        TrialAnswer { poolcounterd, process, descriptors_max, gist: restored.gist(), wanted };
     build_the_rest(restored, options).map_err(|e| e.to_string())?;
     serde_json::to_string(&answer).map_err(|e| e.to_string())
 }
@@ -95,7 +96,7 @@ fn read_standard_input(options: &Options) -> Result<Restored, String> {
 /// Builds what the new image builds beside the restored state, and touches a margin of
 /// memory.
 fn build_the_rest(restored: Restored, options: &Options) -> io::Result<()> {
-    let operator = Operator::new(sys::take_over_signals()?);
+    let operator = Operators::new(sys::take_over_signals()?);
     let poll = Poll::new()?;
     operator.watch(poll.registry())?;
     let others = (Listeners::none(options), Reporting::new(options), Http::new(options));

@@ -10,12 +10,12 @@
 //! | starts logging | an unreadable filter is ignored, a line that can't be written is dropped |
 //! | looks for a terminal | opening it does not block, and a failure means that there is none |
 //! | finds the snapshot | the old image wrote descriptor and process id into the environment; the trial got both in the same way |
-//! | maps the snapshot | the trial mapped one like it; if the machine has no memory, it retries ([`insist`]) |
+//! | maps the snapshot | the trial mapped one like it; if the machine has no memory, it retries ([`retry_for_a_while`]) |
 //! | [`restore`]: reads the snapshot, makes the engine and the connections, sets up hold limits and admission | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
 //! | applies the log filter | the old image checked it; one that is unknown to the new image is ignored |
 //! | raises the limit of descriptors | a failure is only logged |
 //! | resumes the launcher | the snapshot's file becomes its own; the other descriptor and the program's absolute path are handed over: neither the working directory nor `PATH` is used |
-//! | opens signalfd and epoll instance | the old image checked that descriptors are free, and the exec closed some more; if the whole machine has none, it retries ([`insist`]) |
+//! | opens signalfd and epoll instance | the old image checked that descriptors are free, and the exec closed some more; if the whole machine has none, it retries ([`retry_for_a_while`]) |
 //! | takes over the old epoll instance | dup3(2) onto an open descriptor |
 //! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
 //! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
@@ -43,7 +43,7 @@ use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::Poll;
 use crate::server::kernel::world::{Engine, thread};
 use crate::server::listening::listeners::Listeners;
-use crate::server::operator::inbox::Operator;
+use crate::server::operator::orders::Operators;
 use crate::server::options::Options;
 use crate::server::restart::launcher::Launcher;
 use crate::server::restart::phases::{Restart, answer_requester};
@@ -57,7 +57,7 @@ use std::time::Duration;
 impl Server {
     /// Takes over everything that the old image of this process left in `snapshot`.
     pub(crate) fn resume(options: Options, snapshot: OwnedFd) -> Result<Self, StartError> {
-        let bytes = insist("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
+        let bytes = retry_for_a_while("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
         let restored =
             restore(&bytes, &options, adopt).map_err(|e| io::Error::other(e.to_string()))?;
         drop(bytes);
@@ -69,11 +69,12 @@ impl Server {
         sys::raise_descriptor_limit();
         let launcher = Launcher::resume(state.launcher, snapshot)?;
         let restart = Restart::resume(launcher, settings.hold_limits_were_set);
-        let operator = Operator::new(insist("reading signals", sys::take_over_signals)?);
-        let poll = insist("an epoll instance", Poll::new)?;
+        let operator =
+            Operators::new(retry_for_a_while("reading signals", sys::take_over_signals)?);
+        let poll = retry_for_a_while("an epoll instance", Poll::new)?;
         sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
         let mut listeners = Listeners::resume(state.listening, &options);
-        insist("watching sockets", || {
+        retry_for_a_while("watching sockets", || {
             operator.watch(poll.registry())?;
             listeners.watch(poll.registry(), clients.len())
         })?;
@@ -82,7 +83,7 @@ impl Server {
         server.disconnect_lost(lost);
         server.accept();
         server.finish_turn(clock::now());
-        server.note_resumed(clock::now().ns_since(state.taken));
+        server.count_restart(clock::now().ns_since(state.taken));
         answer_requester(state.requester_fd, VERSION);
         Ok(server)
     }
@@ -96,7 +97,7 @@ impl Server {
     }
 
     /// Counts and logs that the daemon continues after a hot restart.
-    fn note_resumed(&mut self, pause_ns: u64) {
+    fn count_restart(&mut self, pause_ns: u64) {
         let restarts = &mut self.engine.measures.restarts;
         restarts.done += 1;
         restarts.pause_ns += pause_ns;
@@ -168,7 +169,10 @@ impl Restored {
 
 /// Retries for some seconds if the machine lacks memory or descriptors: giving up would
 /// lose every lock.
-pub(crate) fn insist<T>(what: &str, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn retry_for_a_while<T>(
+    what: &str,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     const ATTEMPTS: usize = 1_000;
     const PAUSE: Duration = Duration::from_millis(10);
     for n in 0..ATTEMPTS {

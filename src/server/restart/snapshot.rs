@@ -17,9 +17,9 @@ use crate::server::clients::input::SHARE_BYTES;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::kernel::world::Engine;
 use crate::server::kernel::world::fd::RawFd;
-pub use crate::server::listening::listener::{Life, ListenerState};
+pub use crate::server::listening::listener::{ListenerStage, ListenerState};
 pub use crate::server::listening::listeners::ListenersState;
-pub use crate::server::listening::unix_socket::FileIdentity;
+pub use crate::server::listening::unix_socket::SocketFile;
 pub use crate::server::restart::launcher::LauncherState;
 use crate::server::telling::logging;
 use rmp_serde::decode::ReadRefReader;
@@ -73,7 +73,7 @@ pub struct ServerState {
 #[serde(default)]
 pub struct Settings {
     /// Log filter, and lines not written yet.
-    pub logging: logging::State,
+    pub logging: logging::LoggingState,
     /// An operator has set the hold limits: they beat `--max-hold`.
     pub hold_limits_were_set: bool,
     /// The request for this restart came with options: they override what was set at

@@ -10,8 +10,8 @@
 
 use crate::engine::Time;
 use crate::server::kernel::clock;
+use crate::server::kernel::process_usage;
 use crate::server::kernel::sys;
-use crate::server::kernel::usage;
 use crate::server::kernel::world::fd::{OwnedFd, RawFd};
 use crate::server::kernel::world::fs::{OFlags, open, write as write_file};
 use crate::server::kernel::world::io::pwrite;
@@ -21,7 +21,7 @@ use crate::server::kernel::world::process::{
 };
 use crate::server::kernel::world::stdio;
 use crate::server::listening::addresses::Wanted;
-use crate::server::restart::launcher::{FileIdentity, Launcher, Out, identity_of};
+use crate::server::restart::launcher::{BinaryIdentity, Launcher, Out, identity_of};
 use crate::server::restart::snapshot::Gist;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -41,7 +41,7 @@ const EXIT_NOT_ASKED: i32 = 125;
 
 /// The new binary's answer if it can take over: a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct TrialAnswer {
     /// Its version.
     pub(crate) poolcounterd: String,
     /// Its process id, if the snapshot was handed over to it: the daemon's own process
@@ -60,8 +60,8 @@ pub(crate) struct Consent {
     /// The command line of the new image.
     pub(crate) arguments: Vec<OsString>,
     /// The file that was executed.
-    pub(crate) binary: FileIdentity,
-    pub(crate) answer: Answer,
+    pub(crate) binary: BinaryIdentity,
+    pub(crate) answer: TrialAnswer,
 }
 
 /// A trial under way.
@@ -70,7 +70,7 @@ pub(crate) struct Trial {
     /// Readable when the child has ended.
     pub(crate) pidfd: OwnedFd,
     gist: Gist,
-    binary: FileIdentity,
+    binary: BinaryIdentity,
     arguments: Vec<OsString>,
     /// When the trial times out.
     pub(crate) deadline: Time,
@@ -92,7 +92,7 @@ impl Trial {
         launcher.files.renew()?;
         let (launcher, files) = (&*launcher, &launcher.files);
         let parent = getpid();
-        let ask = || ask(parent, launcher, &arguments, write, kept);
+        let ask = || run_new_binary(parent, launcher, &arguments, write, kept);
         let pid = sys::fork_apart(files.numbers(), ask).inspect_err(|_| files.clear())?;
         // The child does the same: who comes first does not matter.
         let _ = setpgid(Some(pid), Some(pid));
@@ -137,10 +137,10 @@ impl Trial {
         if status.code() == Some(EXIT_NOT_ASKED) {
             return Err(format!("{} can't be asked: {said}", launcher.program.display()));
         }
-        let answer: Option<Answer> = serde_json::from_str(&said).ok();
+        let answer: Option<TrialAnswer> = serde_json::from_str(&said).ok();
         let process = Some(self.pid.as_raw_nonzero().get());
-        let agrees = |answer: &Answer| answer.process == process && answer.gist == self.gist;
-        let ours = usage::descriptors_max();
+        let agrees = |answer: &TrialAnswer| answer.process == process && answer.gist == self.gist;
+        let ours = process_usage::descriptors_max();
         match answer.filter(|answer| status.success() && agrees(answer)) {
             Some(answer) if answer.descriptors_max < ours => Err(format!(
                 "the new binary could have only {} descriptors open, the daemon may have {ours}",
@@ -189,7 +189,7 @@ fn kill_all(child: Pid) {
 
 /// The child's part: writes the snapshot and executes the new binary. Returns the exit
 /// status if that fails.
-fn ask(
+fn run_new_binary(
     parent: Pid,
     launcher: &Launcher,
     arguments: &[OsString],

@@ -70,7 +70,7 @@ pub(crate) fn filter() -> String {
 
 /// What a hot restart carries over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct LoggingState {
     /// The filter set at run time; an option given to the reload overrides it.
     filter: Option<String>,
     /// The rest of a partly written line.
@@ -80,15 +80,15 @@ pub struct State {
 }
 
 /// The state to hand over.
-pub(crate) fn state() -> State {
+pub(crate) fn state() -> LoggingState {
     let (rest, dropped) = stderr::left();
     let filter = LOGGER.get().and_then(Logger::filter_set_at_run_time);
-    State { filter, rest, dropped }
+    LoggingState { filter, rest, dropped }
 }
 
 /// Continues from the old image's state. `option` is this image's `--log`. To be
 /// called before the first line is logged.
-pub(crate) fn resume(state: State, option: Option<&str>) {
+pub(crate) fn resume(state: LoggingState, option: Option<&str>) {
     stderr::resume(state.rest, state.dropped);
     if let (Some(filter), None) = (state.filter, option) {
         // The old image has checked it. If it accepted other words than this one, the
@@ -106,24 +106,24 @@ pub(crate) fn next_deadline() -> Option<Time> {
 /// in each turn of the loop; costs nothing before its deadline.
 pub(crate) fn retry(now: Time) {
     if stderr::next_deadline().is_some_and(|deadline| deadline <= now) {
-        say_what_is_left();
+        log_suppressed();
     }
 }
 
 /// Writes pending lines; waits once, briefly, if standard error is full. To be called
 /// before the daemon exits.
 pub(crate) fn flush_briefly() {
-    say_what_is_left();
+    log_suppressed();
     if stderr::next_deadline().is_some() {
         stderr::wait_a_moment();
-        say_what_is_left();
+        log_suppressed();
     }
 }
 
-fn say_what_is_left() {
+fn log_suppressed() {
     if stderr::flush() {
         if let Some(logger) = LOGGER.get() {
-            logger.say_dropped();
+            logger.log_dropped();
         }
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn forget() {
 /// or level. Waits once, briefly, if standard error is full.
 pub fn print(message: &str) {
     let line = format!("{message}\n");
-    if stderr::write_line(line.as_bytes()) != stderr::Outcome::Taken {
+    if stderr::write_line(line.as_bytes()) != stderr::Written::Taken {
         stderr::wait_a_moment();
         stderr::write_line(line.as_bytes());
     }
@@ -159,7 +159,7 @@ impl Logger {
     fn new() -> Logger {
         let mut builder = env_logger::Builder::new();
         builder.filter_level(LevelFilter::Trace);
-        builder.target(env_logger::Target::Pipe(Box::new(Lines)));
+        builder.target(env_logger::Target::Pipe(Box::new(LogWriter)));
         if stderr::goes_to_journal() {
             builder.format(write_for_journal);
         }
@@ -181,7 +181,7 @@ impl Logger {
 
     /// Logs how many lines were dropped since the last report, if any were. Returns
     /// false if that can't be written now.
-    fn say_dropped(&self) -> bool {
+    fn log_dropped(&self) -> bool {
         let dropped = stderr::take_dropped();
         if dropped == 0 {
             return true;
@@ -191,7 +191,7 @@ impl Logger {
         // This one is no line of its own.
         let was_written = stderr::take_dropped() == 0;
         if !was_written {
-            stderr::note_dropped(dropped);
+            stderr::count_dropped(dropped);
         }
         was_written
     }
@@ -213,10 +213,10 @@ impl Log for Logger {
         if !self.read_filter().parsed.matches(record) {
             return;
         }
-        if self.say_dropped() {
+        if self.log_dropped() {
             self.formatter.log(record);
         } else {
-            stderr::note_dropped(1);
+            stderr::count_dropped(1);
         }
     }
 
@@ -224,12 +224,12 @@ impl Log for Logger {
 }
 
 /// env_logger's target: it writes one line a call.
-struct Lines;
+struct LogWriter;
 
-impl Write for Lines {
+impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if stderr::write_line(line) == stderr::Outcome::Refused {
-            stderr::note_dropped(1);
+        if stderr::write_line(line) == stderr::Written::Refused {
+            stderr::count_dropped(1);
         }
         Ok(line.len())
     }
@@ -257,7 +257,7 @@ fn log_panic(panic: &PanicHookInfo) {
     let Some(logger) = LOGGER.get() else {
         return;
     };
-    logger.say_dropped();
+    logger.log_dropped();
     let backtrace = Backtrace::capture();
     let text = match backtrace.status() {
         BacktraceStatus::Captured => format!("{panic}\n{backtrace}"),

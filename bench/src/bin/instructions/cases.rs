@@ -9,7 +9,7 @@ use std::ops::Range;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::lines::{Line, Lines};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Reply};
-use poolcounterd::reports::{self, Answer};
+use poolcounterd::reports::{self, StatsAnswer};
 
 /// The work, ready to be measured.
 type Work = Box<dyn FnMut()>;
@@ -80,7 +80,7 @@ fn pairs(mut engine: Engine, keys: Range<u32>, now: Time, ns_between: u64) -> Wo
             expect(&mut engine, n, Reply::Locked);
             engine.release(client(n), now);
             expect(&mut engine, n, Reply::Released);
-            while engine.watch.take_sample().is_some() {}
+            while engine.observer.take_sample().is_some() {}
         }
     })
 }
@@ -189,7 +189,7 @@ fn stats_full() -> Work {
         for n in 0..STATS {
             let now = Time::from_ns(356_437_000_000_000 + u64::from(n));
             let answer = reports::stats(&Query::Full, &engine, now);
-            let Answer::Text(text) = black_box(answer) else { panic!("no text") };
+            let StatsAnswer::Text(text) = black_box(answer) else { panic!("no text") };
             assert!(text.ends_with(b"\n\n"));
         }
     })
@@ -239,7 +239,7 @@ fn warmed_up(until: Time) -> Engine {
         expect(&mut engine, 0, Reply::Locked);
         engine.release(client(0), now);
         expect(&mut engine, 0, Reply::Released);
-        while engine.watch.take_sample().is_some() {}
+        while engine.observer.take_sample().is_some() {}
     }
     engine
 }

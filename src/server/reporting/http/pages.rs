@@ -1,21 +1,21 @@
 //! What is served under which path, and what an answer looks like.
 
 use crate::protocol::{Query, key_from_text};
-use crate::server::reporting::asking::Ask;
+use crate::server::reporting::report_request::ReportRequest;
 use std::borrow::Cow;
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Page {
     /// A report, which takes a turn or more.
-    Report(Ask),
+    Report(ReportRequest),
     /// An answer that is ready.
-    Ready(Answer),
+    Ready(Response),
 }
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) status: u16,
     pub(super) content_type: &'static str,
     pub(super) body: Cow<'static, [u8]>,
@@ -39,9 +39,9 @@ const PAGE_POLICY: &str = include_str!("page.policy").trim_ascii();
 const NOTHING: &str =
     "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-impl Answer {
+impl Response {
     fn text(status: u16, text: &'static str) -> Self {
-        Answer { status, content_type: TEXT, body: text.as_bytes().into() }
+        Response { status, content_type: TEXT, body: text.as_bytes().into() }
     }
 
     /// The answer to a request that is refused.
@@ -57,18 +57,18 @@ impl Answer {
     }
 
     /// The answer to a request for a report.
-    pub(super) fn of_report(ask: &Ask, body: Vec<u8>) -> Self {
-        let content_type = match ask {
-            Ask::Query(Query::Json) => "application/json",
-            Ask::Query(_) => TEXT,
-            Ask::Metrics | Ask::Exporter => EXPOSITION,
+    pub(super) fn of_report(request: &ReportRequest, body: Vec<u8>) -> Self {
+        let content_type = match request {
+            ReportRequest::Query(Query::Json) => "application/json",
+            ReportRequest::Query(_) => TEXT,
+            ReportRequest::Metrics | ReportRequest::Exporter => EXPOSITION,
         };
-        Answer { status: 200, content_type, body: body.into() }
+        Response { status: 200, content_type, body: body.into() }
     }
 
     /// The bytes to send.
     pub(super) fn into_bytes(self, is_head_only: bool) -> Vec<u8> {
-        let Answer { status, content_type, body } = self;
+        let Response { status, content_type, body } = self;
         let policy = if content_type == HTML { PAGE_POLICY } else { NOTHING };
         let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
         let mut bytes = format!(
@@ -104,18 +104,18 @@ fn reason(status: u16) -> &'static str {
 pub(super) fn find(path: &str, query: &str, is_draining: bool) -> Page {
     let ready = |answer| Page::Ready(answer);
     match path {
-        "/" => ready(Answer { status: 200, content_type: HTML, body: PAGE.as_bytes().into() }),
-        "/metrics" => Page::Report(Ask::Metrics),
-        "/prometheus" => Page::Report(Ask::Exporter),
-        "/stats.json" => Page::Report(Ask::Query(Query::Json)),
+        "/" => ready(Response { status: 200, content_type: HTML, body: PAGE.as_bytes().into() }),
+        "/metrics" => Page::Report(ReportRequest::Metrics),
+        "/prometheus" => Page::Report(ReportRequest::Exporter),
+        "/stats.json" => Page::Report(ReportRequest::Query(Query::Json)),
         "/key" => match key_in(query) {
-            Some(key) => Page::Report(Ask::Query(Query::Key(key))),
-            None => ready(Answer::refused(400)),
+            Some(key) => Page::Report(ReportRequest::Query(Query::Key(key))),
+            None => ready(Response::refused(400)),
         },
-        "/-/healthy" => ready(Answer::text(200, "healthy\n")),
-        "/-/ready" if is_draining => ready(Answer::text(503, "draining\n")),
-        "/-/ready" => ready(Answer::text(200, "ready\n")),
-        _ => ready(Answer::refused(404)),
+        "/-/healthy" => ready(Response::text(200, "healthy\n")),
+        "/-/ready" if is_draining => ready(Response::text(503, "draining\n")),
+        "/-/ready" => ready(Response::text(200, "ready\n")),
+        _ => ready(Response::refused(404)),
     }
 }
 

@@ -51,7 +51,7 @@ fn sample() -> Snapshot {
                 name,
                 wanted: None,
                 file: None,
-                life: Life::Closing,
+                life: ListenerStage::Closing,
                 may_hold_clients: true,
                 left: 7,
             }],

@@ -33,10 +33,10 @@ pub(super) fn forget() {
 pub(crate) struct Limit {
     /// Logs how many lines were dropped.
     report: fn(u64),
-    state: Mutex<State>,
+    state: Mutex<LimitState>,
 }
 
-struct State {
+struct LimitState {
     is_known: bool,
     last: Option<Time>,
     suppressed: u64,
@@ -46,13 +46,13 @@ impl Limit {
     const INTERVAL_NS: u64 = 10_000_000_000;
 
     pub(crate) const fn new(report: fn(u64)) -> Self {
-        let state = State { is_known: false, last: None, suppressed: 0 };
+        let state = LimitState { is_known: false, last: None, suppressed: 0 };
         Limit { report, state: Mutex::new(state) }
     }
 
     /// `None` if the line must be dropped; otherwise what to append to it about
     /// earlier dropped lines.
-    pub(crate) fn admit(&'static self) -> Option<String> {
+    pub(crate) fn allow(&'static self) -> Option<String> {
         let was_known = std::mem::replace(&mut self.lock().is_known, true);
         if !was_known {
             known().push(self);
@@ -77,7 +77,7 @@ impl Limit {
         std::mem::take(&mut state.suppressed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LimitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -95,7 +95,7 @@ macro_rules! limited {
             $crate::server::telling::logging::limit::Limit::new(|count| {
                 log::$level!("{count} more like this were not logged: {}", $format)
             });
-        if let Some(suppressed) = LIMIT.admit() {
+        if let Some(suppressed) = LIMIT.allow() {
             log::$level!("{}{suppressed}", format_args!($format $($arguments)*));
         }
     }};
@@ -112,10 +112,10 @@ mod tests {
         let _alone = crate::server::simulation::alone();
         static SAID: AtomicU64 = AtomicU64::new(0);
         static LIMIT: Limit = Limit::new(|count| _ = SAID.fetch_add(count, Ordering::Relaxed));
-        (0..4).for_each(|_| drop(LIMIT.admit()));
+        (0..4).for_each(|_| drop(LIMIT.allow()));
         (0..2).for_each(|_| report_suppressed());
         assert_eq!(SAID.load(Ordering::Relaxed), 3);
-        assert_eq!(LIMIT.admit().as_deref(), Some(""));
+        assert_eq!(LIMIT.allow().as_deref(), Some(""));
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn lock() -> MutexGuard<'static, Stderr> {
 
 /// The result of writing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Written {
     /// Written, at least in part; the rest is kept and comes before any other line.
     Taken,
     /// Nothing was written.
@@ -41,7 +41,7 @@ pub(super) enum Outcome {
 }
 
 /// Writes a line, after the rest of the previous one.
-pub(super) fn write_line(line: &[u8]) -> Outcome {
+pub(super) fn write_line(line: &[u8]) -> Written {
     lock().write_line(line)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn flush() -> bool {
 }
 
 /// Counts dropped lines.
-pub(super) fn note_dropped(lines: u64) {
+pub(super) fn count_dropped(lines: u64) {
     lock().dropped += lines;
 }
 
@@ -131,15 +131,15 @@ impl Stderr {
         self.dropped = dropped;
     }
 
-    fn write_line(&mut self, line: &[u8]) -> Outcome {
+    fn write_line(&mut self, line: &[u8]) -> Written {
         if !self.flush() {
-            return Outcome::Refused;
+            return Written::Refused;
         }
         match self.write(line) {
-            0 => Outcome::Refused,
+            0 => Written::Refused,
             written => {
                 self.rest.extend_from_slice(line.get(written..).unwrap_or_default());
-                Outcome::Taken
+                Written::Taken
             }
         }
     }

@@ -1,12 +1,12 @@
 //! What `top` shows: lines for a screen of a given size. Pure.
 
-use super::saying::steers;
-use super::table::{Answer, Table, seconds};
+use super::output::is_control;
+use super::parsed_report::{ParsedReport, Table, seconds};
 use std::cmp::Ordering;
 
 /// The lists of `top`, with the key that chooses each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum TopList {
     Keys,
     Hot,
     Holders,
@@ -14,53 +14,53 @@ pub(super) enum List {
     Slow,
 }
 
-impl List {
-    pub(super) const ALL: [List; 5] =
-        [List::Keys, List::Hot, List::Holders, List::Clients, List::Slow];
+impl TopList {
+    pub(super) const ALL: [TopList; 5] =
+        [TopList::Keys, TopList::Hot, TopList::Holders, TopList::Clients, TopList::Slow];
 
     pub(super) fn key(self) -> char {
         match self {
-            List::Keys => 'k',
-            List::Hot => 'h',
-            List::Holders => 'o',
-            List::Clients => 'c',
-            List::Slow => 's',
+            TopList::Keys => 'k',
+            TopList::Hot => 'h',
+            TopList::Holders => 'o',
+            TopList::Clients => 'c',
+            TopList::Slow => 's',
         }
     }
 
     fn title(self) -> &'static str {
         match self {
-            List::Keys => "keys now",
-            List::Hot => "hot keys",
-            List::Holders => "oldest holders",
-            List::Clients => "clients",
-            List::Slow => "slow",
+            TopList::Keys => "keys now",
+            TopList::Hot => "hot keys",
+            TopList::Holders => "oldest holders",
+            TopList::Clients => "clients",
+            TopList::Slow => "slow",
         }
     }
 
     /// What to ask, after `STATS `. No list has more than 200 rows.
     pub(super) fn question(self) -> &'static str {
         match self {
-            List::Keys => "KEYS 200",
-            List::Hot => "TOP minute keys",
+            TopList::Keys => "KEYS 200",
+            TopList::Hot => "TOP minute keys",
             // `KEYS` has those with the most waiters, and not who holds them.
-            List::Holders => "JSON",
-            List::Clients => "CLIENTS 200",
-            List::Slow => "SLOW 200",
+            TopList::Holders => "JSON",
+            TopList::Clients => "CLIENTS 200",
+            TopList::Slow => "SLOW 200",
         }
     }
 }
 
-/// What a server told.
+/// What a server data.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct ScreenData {
     pub(super) server: String,
     /// `STATS FULL`, and the one before it with the seconds between them.
-    pub(super) full: Option<Answer>,
-    pub(super) before: Option<(Answer, f64)>,
-    pub(super) list_asked: List,
+    pub(super) full: Option<ParsedReport>,
+    pub(super) before: Option<(ParsedReport, f64)>,
+    pub(super) list_asked: TopList,
     /// `None` until it is there.
-    pub(super) list: Option<Answer>,
+    pub(super) list: Option<ParsedReport>,
     /// Older servers have none.
     pub(super) has_lists: bool,
     /// Why there is nothing newer.
@@ -69,9 +69,9 @@ pub(super) struct Told {
     pub(super) age_s: u64,
 }
 
-impl Told {
-    pub(super) fn nothing_yet(server: &str, list_asked: List) -> Told {
-        Told {
+impl ScreenData {
+    pub(super) fn nothing_yet(server: &str, list_asked: TopList) -> ScreenData {
+        ScreenData {
             server: server.to_owned(),
             full: None,
             before: None,
@@ -90,8 +90,8 @@ impl Told {
 
 /// What the user has chosen.
 #[derive(Clone, Debug)]
-pub(super) struct Chosen {
-    pub(super) list: List,
+pub(super) struct Choices {
+    pub(super) list: TopList,
     /// By which column, counted from 0. `None` is as the server sorts.
     pub(super) column: Option<usize>,
     pub(super) is_reversed: bool,
@@ -99,15 +99,15 @@ pub(super) struct Chosen {
     pub(super) skipped: usize,
 }
 
-impl Chosen {
-    pub(super) fn all_of(list: List) -> Chosen {
-        Chosen { list, column: None, is_reversed: false, skipped: 0 }
+impl Choices {
+    pub(super) fn all_of(list: TopList) -> Choices {
+        Choices { list, column: None, is_reversed: false, skipped: 0 }
     }
 }
 
 /// How a line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Style {
     Plain,
     Bold,
     Reversed,
@@ -127,61 +127,61 @@ const HELP: &str = "q quit  k h o c s lists  < > sort  r reverse  arrows scroll 
 
 /// The lines of the screen, at most `height` of them, each at most `width` wide.
 pub(super) fn screen(
-    told: &Told,
-    chosen: &Chosen,
+    data: &ScreenData,
+    chosen: &Choices,
     width: usize,
     height: usize,
-) -> Vec<(Look, String)> {
-    let mut lines = head(told, chosen.list, width);
-    match told.table() {
+) -> Vec<(Style, String)> {
+    let mut lines = head(data, chosen.list, width);
+    match data.table() {
         Some(table) => lines.extend(list(table, chosen, width)),
-        None if told.has_lists => {}
-        None => lines.extend(all_of(told)),
+        None if data.has_lists => {}
+        None => lines.extend(all_of(data)),
     }
     lines.truncate(height.saturating_sub(1));
-    lines.push((Look::Reversed, HELP.to_owned()));
+    lines.push((Style::Reversed, HELP.to_owned()));
     for (_, line) in &mut lines {
-        let shown = |c: char| if steers(c) || c == '\t' { '?' } else { c };
+        let shown = |c: char| if is_control(c) || c == '\t' { '?' } else { c };
         *line = line.chars().take(width).map(shown).collect();
     }
     lines
 }
 
 /// What stands above the list.
-fn head(told: &Told, list: List, width: usize) -> Vec<(Look, String)> {
-    let mut lines = vec![(Look::Bold, title(told)), (Look::Plain, state(told))];
-    lines.push((Look::Plain, rates(told)));
-    if let Some(trouble) = &told.trouble {
-        lines.push((Look::Alarming, trouble.clone()));
+fn head(data: &ScreenData, list: TopList, width: usize) -> Vec<(Style, String)> {
+    let mut lines = vec![(Style::Bold, title(data)), (Style::Plain, state(data))];
+    lines.push((Style::Plain, rates(data)));
+    if let Some(trouble) = &data.trouble {
+        lines.push((Style::Alarming, trouble.clone()));
     }
-    lines.push((Look::Plain, tabs(told, list, width)));
+    lines.push((Style::Plain, tabs(data, list, width)));
     lines
 }
 
 /// How many rows of a list a screen of this height shows, besides the names of columns
 /// and the help; at least one, so that each key moves something.
-pub(super) fn rows_that_fit(told: &Told, height: usize) -> usize {
-    height.saturating_sub(head(told, told.list_asked, 0).len() + 2).max(1)
+pub(super) fn rows_that_fit(data: &ScreenData, height: usize) -> usize {
+    height.saturating_sub(head(data, data.list_asked, 0).len() + 2).max(1)
 }
 
 /// How many rows can be scrolled off before the last one is shown.
-pub(super) fn rows_beyond(told: &Told, height: usize) -> usize {
-    let rows = told.table().map_or(0, |table| table.rows.len());
-    rows.saturating_sub(rows_that_fit(told, height))
+pub(super) fn rows_beyond(data: &ScreenData, height: usize) -> usize {
+    let rows = data.table().map_or(0, |table| table.rows.len());
+    rows.saturating_sub(rows_that_fit(data, height))
 }
 
-fn title(told: &Told) -> String {
-    let uptime = told.full.as_ref().and_then(|full| full.value("uptime")).unwrap_or("-");
-    let age = match told.age_s {
-        age_s if age_s >= AGE_S_MIN && told.full.is_some() => format!("{age_s} s ago: "),
+fn title(data: &ScreenData) -> String {
+    let uptime = data.full.as_ref().and_then(|full| full.value("uptime")).unwrap_or("-");
+    let age = match data.age_s {
+        age_s if age_s >= AGE_S_MIN && data.full.is_some() => format!("{age_s} s ago: "),
         _ => String::new(),
     };
     // The age precedes the name, which may be too long for a narrow terminal.
-    format!("poolcounter top  {age}{}  up {uptime}", told.server)
+    format!("poolcounter top  {age}{}  up {uptime}", data.server)
 }
 
-fn state(told: &Told) -> String {
-    let value = |name| told.full.as_ref().and_then(|full| full.value(name)).unwrap_or("-");
+fn state(data: &ScreenData) -> String {
+    let value = |name| data.full.as_ref().and_then(|full| full.value(name)).unwrap_or("-");
     format!(
         "keys {}   locks {}   waiting {}   average hold {}",
         value("hashtable_entries"),
@@ -191,10 +191,10 @@ fn state(told: &Told) -> String {
     )
 }
 
-fn rates(told: &Told) -> String {
+fn rates(data: &ScreenData) -> String {
     let rate = |name| {
-        let (before, seconds) = told.before.as_ref()?;
-        let change = told.full.as_ref()?.number(name)? - before.number(name)?;
+        let (before, seconds) = data.before.as_ref()?;
+        let change = data.full.as_ref()?.number(name)? - before.number(name)?;
         Some(format!("{:.1}", change / seconds))
     };
     let shown = |name| rate(name).unwrap_or_else(|| "-".to_owned());
@@ -208,22 +208,23 @@ fn rates(told: &Told) -> String {
 }
 
 /// The lists. Where there is no room for all titles, only that of the chosen one.
-fn tabs(told: &Told, chosen: List, width: usize) -> String {
-    let listed = told.list.as_ref().and_then(Answer::listed).filter(|(listed, all)| listed < all);
+fn tabs(data: &ScreenData, chosen: TopList, width: usize) -> String {
+    let listed =
+        data.list.as_ref().and_then(ParsedReport::listed).filter(|(listed, all)| listed < all);
     let count = listed.map_or(String::new(), |(listed, all)| format!(": {listed} of {all}"));
     let tabs = |has_titles: bool| -> String {
-        let tab = |list: &List| match *list == chosen {
+        let tab = |list: &TopList| match *list == chosen {
             true => format!("[{} {}{count}]", list.key(), list.title()),
             false if has_titles => format!(" {} {} ", list.key(), list.title()),
             false => format!(" {} ", list.key()),
         };
-        List::ALL.iter().map(tab).collect()
+        TopList::ALL.iter().map(tab).collect()
     };
     let all = tabs(true);
     if all.trim_end().len() <= width { all } else { tabs(false) }
 }
 
-fn list(table: &Table, chosen: &Chosen, width: usize) -> Vec<(Look, String)> {
+fn list(table: &Table, chosen: &Choices, width: usize) -> Vec<(Style, String)> {
     let mut rows: Vec<&Vec<String>> = table.rows.iter().collect();
     let column = chosen.column.filter(|&column| column < table.columns.len());
     if let Some(column) = column {
@@ -244,9 +245,9 @@ fn list(table: &Table, chosen: &Chosen, width: usize) -> Vec<(Look, String)> {
     };
     let widths: Vec<usize> = (0..names.len()).map(width_of).collect();
     let shown = columns_that_fit(table, column, &widths, width);
-    let mut lines = vec![(Look::Reversed, aligned(&names, &shown, &widths))];
+    let mut lines = vec![(Style::Reversed, aligned(&names, &shown, &widths))];
     let rows = rows.into_iter().skip(chosen.skipped);
-    lines.extend(rows.map(|row| (Look::Plain, aligned(row, &shown, &widths))));
+    lines.extend(rows.map(|row| (Style::Plain, aligned(row, &shown, &widths))));
     lines
 }
 
@@ -297,35 +298,38 @@ fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-fn all_of(told: &Told) -> Vec<(Look, String)> {
-    let Some(full) = &told.full else { return Vec::new() };
+fn all_of(data: &ScreenData) -> Vec<(Style, String)> {
+    let Some(full) = &data.full else { return Vec::new() };
     let note = "This server has no lists; all that it tells:".to_owned();
     let values = full.values.iter().map(|(name, value)| format!("{name:24} {value:>26}"));
-    std::iter::once(note).chain(values).map(|line| (Look::Plain, line)).collect()
+    std::iter::once(note).chain(values).map(|line| (Style::Plain, line)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(list: &str) -> Told {
-        Told { list: Some(Answer::read(list)), ..Told::nothing_yet("wiki1", List::Keys) }
+    fn data(list: &str) -> ScreenData {
+        ScreenData {
+            list: Some(ParsedReport::read(list)),
+            ..ScreenData::nothing_yet("wiki1", TopList::Keys)
+        }
     }
 
     #[test]
     fn rates_are_changes_per_second() {
-        let full = |acquired| Answer::read(&format!("total_acquired: {acquired}\n"));
-        let told = Told { full: Some(full(30)), before: Some((full(10), 2.0)), ..told("") };
-        let rates = rates(&told);
+        let full = |acquired| ParsedReport::read(&format!("total_acquired: {acquired}\n"));
+        let data = ScreenData { full: Some(full(30)), before: Some((full(10), 2.0)), ..data("") };
+        let rates = rates(&data);
         assert!(rates.contains("acquired 10.0 ") && rates.contains("queue full -"), "{rates}");
     }
 
     #[test]
     fn the_most_important_columns_have_half_of_the_width() {
-        let told = told("mode held waiters other key\nme 1.000s 12 3 abc\n");
+        let data = data("mode held waiters other key\nme 1.000s 12 3 abc\n");
         let names = |column, width| {
-            let chosen = Chosen { column, ..Chosen::all_of(List::Keys) };
-            let lines = screen(&told, &chosen, width, 20);
+            let chosen = Choices { column, ..Choices::all_of(TopList::Keys) };
+            let lines = screen(&data, &chosen, width, 20);
             let (_, names) = lines[lines.len() - 3].clone();
             names.split_whitespace().collect::<Vec<_>>().join(" ")
         };
@@ -339,9 +343,10 @@ mod tests {
     #[test]
     fn a_screen_is_never_exceeded() {
         let long = format!("a {} c\n1 {} 3\n", "b".repeat(70_000), "x".repeat(70_000));
-        let odd = Told { trouble: Some("\x1b[31mx".repeat(50)), ..told(&long) };
+        let odd = ScreenData { trouble: Some("\x1b[31mx".repeat(50)), ..data(&long) };
         for (width, height) in [(0, 0), (1, 1), (5, 3), (200, 100)] {
-            let chosen = Chosen { list: List::Hot, column: Some(9), is_reversed: true, skipped: 7 };
+            let chosen =
+                Choices { list: TopList::Hot, column: Some(9), is_reversed: true, skipped: 7 };
             let lines = screen(&odd, &chosen, width, height);
             assert!(lines.len() <= height.max(1));
             assert!(lines.iter().all(|(_, line)| line.chars().count() <= width));
@@ -351,15 +356,15 @@ mod tests {
 
     #[test]
     fn the_last_row_stays_at_the_end_of_the_screen() {
-        let two_rows = || told("holders oldest_hold key\n1 0.232s a\n2 1.5s b\n");
+        let two_rows = || data("holders oldest_hold key\n1 0.232s a\n2 1.5s b\n");
         // Above and below the rows: four lines, the names of columns, the help.
         for (height, fits, beyond) in [(20, 14, 0), (8, 2, 0), (7, 1, 1), (2, 1, 1)] {
             assert_eq!(rows_that_fit(&two_rows(), height), fits);
             assert_eq!(rows_beyond(&two_rows(), height), beyond, "{height}");
         }
-        let troubled = Told { trouble: Some("silent".to_owned()), ..two_rows() };
+        let troubled = ScreenData { trouble: Some("silent".to_owned()), ..two_rows() };
         assert_eq!(rows_beyond(&troubled, 8), 1);
-        let chosen = Chosen { skipped: 1, ..Chosen::all_of(List::Keys) };
+        let chosen = Choices { skipped: 1, ..Choices::all_of(TopList::Keys) };
         let lines = screen(&troubled, &chosen, 60, 8);
         assert!(lines[6].1.ends_with(" b"), "{lines:#?}");
     }

@@ -1,17 +1,17 @@
 //! `/prometheus`: the names, types and values of the exporters that read `STATS FULL`
 //! of the C daemon, so that their dashboards and alerts keep working. Prometheus
-//! advises against such names today: [`super::prometheus`] has others.
+//! advises against such names today: [`super::metrics`] has others.
 
-use super::exposition::{COUNTER, Exposition, GAUGE, seconds, type_of};
-use super::shown::View;
-use crate::engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Kind};
+use super::metrics_text::{COUNTER, GAUGE, MetricsText, seconds, type_of};
+use super::report_view::ReportView;
+use crate::engine::counts::statistics::{COUNTERS_IN_FULL, CounterKind, Counters};
 
 /// What `STATS FULL` counts and the exporters do not have.
 const LEFT_OUT: [&str; 2] = ["failed_sends", "lock_while_waiting"];
 
 /// The text.
-pub fn metrics(view: &View) -> String {
-    let mut text = Exposition::default();
+pub fn metrics(view: &ReportView) -> String {
+    let mut text = MetricsText::default();
     let (counters, times) = (&view.engine.counters, view.engine.times());
     for (name, ns, help) in [
         ("processing", times.processing_ns, "Time for which locks were held."),
@@ -22,7 +22,7 @@ pub fn metrics(view: &View) -> String {
         let name = format!("poolcounter_total_{name}_time_seconds");
         text.single(&name, COUNTER, help, seconds(ns));
     }
-    for kind in [Kind::Total, Kind::Gauge] {
+    for kind in [CounterKind::Total, CounterKind::Gauge] {
         for counter in &Counters::ALL[..COUNTERS_IN_FULL] {
             if counter.kind == kind && !LEFT_OUT.contains(&counter.name) {
                 let name = format!("poolcounter_{}", counter.name);

@@ -3,14 +3,14 @@
 use crate::engine::Time;
 use crate::engine::counts::statistics::Counters;
 use crate::server::kernel::clock;
+use crate::server::kernel::process_usage;
 use crate::server::kernel::socket::{PASSED_MAX, Socket};
-use crate::server::kernel::usage;
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
 use crate::server::kernel::world::io::Errno;
 use crate::server::listening::addresses::Purpose;
-use crate::server::listening::listener::{Accepted, Life};
+use crate::server::listening::listener::{Accepted, ListenerStage};
 use crate::server::listening::listeners::Listeners;
-use crate::server::operator::control;
+use crate::server::operator::control_socket;
 use crate::server::reporting::http;
 use crate::server::telling::logging::limited;
 
@@ -20,7 +20,7 @@ const ACCEPTS_PER_TURN: usize = 64;
 /// Descriptors that no client may take. A hot restart opens some six for a moment;
 /// operators have connections to the control socket. None of that may fail because
 /// clients are many.
-const DESCRIPTORS_RESERVED: usize = 7 + control::CONNECTIONS_MAX;
+const DESCRIPTORS_RESERVED: usize = 7 + control_socket::CONNECTIONS_MAX;
 
 /// Reserved as well if HTTP is served.
 const DESCRIPTORS_FOR_HTTP: usize = http::CONNECTIONS_MAX;
@@ -43,9 +43,9 @@ impl Listeners {
     /// nobody else is connected: HTTP and operators have descriptors in reserve anyway.
     pub(crate) fn count_descriptors(&mut self, open: usize) {
         // Without /proc: standard streams, epoll, signals, a few listeners.
-        let all = usage::descriptors_open().unwrap_or(16 + open);
-        self.accepting.others = all.saturating_sub(open + self.all.len());
-        self.accepting.limit = usage::descriptors_max();
+        let all = process_usage::descriptors_open().unwrap_or(16 + open);
+        self.accept_budget.others = all.saturating_sub(open + self.all.len());
+        self.accept_budget.limit = process_usage::descriptors_max();
     }
 
     /// How many clients there are descriptors for.
@@ -55,16 +55,16 @@ impl Listeners {
         let reserved = DESCRIPTORS_RESERVED
             + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 }
             + if has_unix { DESCRIPTORS_FOR_PASSED } else { 0 };
-        self.accepting
+        self.accept_budget
             .limit
-            .saturating_sub(self.accepting.others + self.all.len() + reserved)
+            .saturating_sub(self.accept_budget.others + self.all.len() + reserved)
             .max(1)
     }
 
     pub(crate) fn start_turn(&mut self, now: Time) {
-        self.accepting.left = ACCEPTS_PER_TURN;
+        self.accept_budget.left = ACCEPTS_PER_TURN;
         // Its listener may have closed since.
-        self.accepting.in_episode &= self.all.iter().any(|l| l.may_have_more);
+        self.accept_budget.in_episode &= self.all.iter().any(|l| l.may_have_more);
         for listener in &mut self.all {
             listener.paused_until = listener.paused_until.filter(|&until| until > now);
         }
@@ -78,9 +78,9 @@ impl Listeners {
         has_room_for_http: bool,
         counters: &mut Counters,
     ) -> Option<Newcomer> {
-        while self.accepting.left > 0 {
-            self.accepting.current = self.next_ready()?;
-            let listener = &self.all[self.accepting.current];
+        while self.accept_budget.left > 0 {
+            self.accept_budget.current = self.next_ready()?;
+            let listener = &self.all[self.accept_budget.current];
             let purpose = listener.purpose_of_next();
             // Operators and HTTP have descriptors in reserve.
             if purpose == Purpose::Clients && open >= self.capacity() {
@@ -91,14 +91,14 @@ impl Listeners {
                 self.give_up_for_now();
                 continue;
             }
-            self.accepting.left -= 1;
-            match self.all[self.accepting.current].accept() {
+            self.accept_budget.left -= 1;
+            match self.all[self.accept_budget.current].accept() {
                 Accepted::Connection(socket) => {
-                    self.all[self.accepting.current].note_accepted();
+                    self.all[self.accept_budget.current].record_accepted();
                     return Some(Newcomer { socket, purpose });
                 }
                 Accepted::Aborted => {}
-                Accepted::Nobody => self.note_empty(),
+                Accepted::Nobody => self.record_empty(),
                 Accepted::OutOfDescriptors(e) => self.wait_for_descriptor(e, open, counters),
                 Accepted::Failed(e) => {
                     counters.connect_errors += 1;
@@ -113,43 +113,43 @@ impl Listeners {
     /// The next listener in turn that may have a newcomer.
     fn next_ready(&self) -> Option<usize> {
         let n = self.all.len();
-        (1..=n).map(|i| (self.accepting.current + i) % n).find(|&i| self.all[i].is_ready())
+        (1..=n).map(|i| (self.accept_budget.current + i) % n).find(|&i| self.all[i].is_ready())
     }
 
     /// Notes that the current listener's queue is empty.
-    fn note_empty(&mut self) {
-        self.all[self.accepting.current].note_empty();
+    fn record_empty(&mut self) {
+        self.all[self.accept_budget.current].record_empty();
         if !self.all.iter().any(|l| l.may_have_more) {
-            self.accepting.in_episode = false;
+            self.accept_budget.in_episode = false;
         }
     }
 
     /// Pauses the current listener. One that fails while it closes counts as empty.
     fn give_up_for_now(&mut self) {
-        match self.all[self.accepting.current].life {
-            Life::Closing => self.note_empty(),
+        match self.all[self.accept_budget.current].stage {
+            ListenerStage::Closing => self.record_empty(),
             _ => self.pause(),
         }
     }
 
     fn pause(&mut self) {
         let until = clock::now().plus_ns(RETRY_MS * 1_000_000);
-        self.all[self.accepting.current].paused_until = Some(until);
+        self.all[self.accept_budget.current].paused_until = Some(until);
     }
 
     /// Pauses accepting; newcomers stay in the queue. Clients are still served, and
     /// the first to leave makes room.
     fn wait_for_descriptor(&mut self, errno: Errno, open: usize, counters: &mut Counters) {
         if !self.somebody_waits() {
-            self.note_empty();
+            self.record_empty();
             return;
         }
-        let limit = usage::descriptors_max();
-        if std::mem::replace(&mut self.accepting.limit, limit) != limit {
+        let limit = process_usage::descriptors_max();
+        if std::mem::replace(&mut self.accept_budget.limit, limit) != limit {
             return;
         }
         self.pause();
-        if std::mem::replace(&mut self.accepting.in_episode, true) {
+        if std::mem::replace(&mut self.accept_budget.in_episode, true) {
             return;
         }
         counters.connect_errors += 1;
@@ -162,7 +162,7 @@ impl Listeners {
 
     /// Whether the current listener has a newcomer, without accepting.
     fn somebody_waits(&self) -> bool {
-        let mut fds = [PollFd::new(&self.all[self.accepting.current].socket, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.all[self.accept_budget.current].socket, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // If even poll fails, pausing is safe.
         poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0)

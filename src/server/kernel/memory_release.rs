@@ -1,23 +1,23 @@
 //! When to return memory to the system.
 
-use crate::engine::{Spare, Time};
+use crate::engine::{SpareCapacity, Time};
 
 /// Waits for some time after many clients have left, because more may follow.
 #[derive(Default)]
-pub(crate) struct Tidier {
+pub(crate) struct MemoryRelease {
     /// Not before then; `None` while there is little to return.
     due: Option<Time>,
     /// One in the last place keeps all before it: who leaves it begins a turn.
     is_kept: bool,
 }
 
-impl Tidier {
+impl MemoryRelease {
     const DELAY_S: u64 = 2;
 
     /// Whether to return memory `now`, when there is so much to `spare`.
-    pub(crate) fn is_due(&mut self, spare: Spare, now: Time) -> bool {
-        self.is_kept = spare == Spare::Kept;
-        if spare == Spare::Little {
+    pub(crate) fn is_due(&mut self, spare: SpareCapacity, now: Time) -> bool {
+        self.is_kept = spare == SpareCapacity::Kept;
+        if spare == SpareCapacity::Little {
             self.due = None;
             return false;
         }

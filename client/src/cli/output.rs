@@ -5,24 +5,24 @@ use serde_json::Value;
 use std::io::{self, IsTerminal, Write};
 
 /// A line on standard error, in one piece: many may write to the same log.
-pub(super) fn complain(line: &str) {
-    let line = format!("poolcounter: {}\n", harmless(&line.replace('\n', "\\n")));
+pub(super) fn print_error(line: &str) {
+    let line = format!("poolcounter: {}\n", escape_controls(&line.replace('\n', "\\n")));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Text on standard output, which ends in a line feed then. False if it can't be written,
 /// which is said unless only nobody reads it.
-pub(super) fn say(text: &str) -> bool {
+pub(super) fn print(text: &str) -> bool {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    write(&format!("{}{end}", harmless(text)))
+    write(&format!("{}{end}", escape_controls(text)))
 }
 
 /// A line of JSON on standard output.
-pub(super) fn say_json(value: &Value) -> bool {
+pub(super) fn print_json(value: &Value) -> bool {
     let mut text = String::new();
     // serde_json leaves DEL and C1 as they are; outside of strings there is neither.
     for c in value.to_string().chars() {
-        match steers(c) {
+        match is_control(c) {
             true => text += &format!("\\u{:04x}", u32::from(c)),
             false => text.push(c),
         }
@@ -33,22 +33,22 @@ pub(super) fn say_json(value: &Value) -> bool {
 fn write(text: &str) -> bool {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(complain_of_output).is_ok()
+    written.map_err(report_output_error).is_ok()
 }
 
 /// Why standard output can't be written, unless only nobody reads it.
-pub(super) fn complain_of_output(why: io::Error) {
+pub(super) fn report_output_error(why: io::Error) {
     if why.kind() != io::ErrorKind::BrokenPipe {
-        complain(&format!("standard output: {why}"));
+        print_error(&format!("standard output: {why}"));
     }
 }
 
 /// With `\u{1b}` for escape, and so on; lines stay lines.
-pub(super) fn harmless(text: &str) -> String {
+pub(super) fn escape_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            c if steers(c) && c != '\n' => shown.extend(c.escape_unicode()),
+            c if is_control(c) && c != '\n' => shown.extend(c.escape_unicode()),
             c => shown.push(c),
         }
     }
@@ -57,20 +57,20 @@ pub(super) fn harmless(text: &str) -> String {
 
 /// Whether a terminal obeys this character instead of showing it: control characters,
 /// those that turn the direction of what follows, and the ends of lines and paragraphs.
-pub(super) fn steers(c: char) -> bool {
+pub(super) fn is_control(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
         || matches!(c, '\u{2066}'..='\u{2069}');
     turns || matches!(c, '\u{2028}' | '\u{2029}') || c.is_control() && c != '\t'
 }
 
 /// Whether standard output is a terminal that can move its cursor.
-pub(super) fn on_a_screen() -> bool {
+pub(super) fn stdout_is_terminal() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
     io::stdout().is_terminal() && !is_dumb
 }
 
 /// Whether colours are wanted: on a terminal, unless `NO_COLOR` is set.
-pub(super) fn in_colour() -> bool {
+pub(super) fn wants_colour() -> bool {
     let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stdout().is_terminal() && !is_refused
 }
@@ -81,8 +81,11 @@ mod tests {
 
     #[test]
     fn what_steers_a_terminal_is_shown_instead() {
-        assert_eq!(harmless("a\tb\nZürich"), "a\tb\nZürich");
-        assert_eq!(harmless("\x1b[2J\u{9b}1m\u{202e}\x7f"), "\\u{1b}[2J\\u{9b}1m\\u{202e}\\u{7f}");
-        assert_eq!(harmless("a\u{61c}b\u{2028}c\u{2029}"), "a\\u{61c}b\\u{2028}c\\u{2029}");
+        assert_eq!(escape_controls("a\tb\nZürich"), "a\tb\nZürich");
+        assert_eq!(
+            escape_controls("\x1b[2J\u{9b}1m\u{202e}\x7f"),
+            "\\u{1b}[2J\\u{9b}1m\\u{202e}\\u{7f}"
+        );
+        assert_eq!(escape_controls("a\u{61c}b\u{2028}c\u{2029}"), "a\\u{61c}b\\u{2028}c\\u{2029}");
     }
 }

@@ -28,8 +28,8 @@ pub enum Request {
     Help,
 }
 
-/// A request as operators write it. `obeying` does what it says.
-struct Kind {
+/// A request as operators write it. `execute_orders` does what it says.
+struct RequestKind {
     word: &'static str,
     arguments: &'static str,
     help: &'static str,
@@ -37,55 +37,60 @@ struct Kind {
     parse: fn(&[u8]) -> Result<Request, String>,
 }
 
-const KINDS: &[Kind] = &[
-    Kind {
+const KINDS: &[RequestKind] = &[
+    RequestKind {
         word: "RESTART",
         arguments: "[JSON list of arguments]",
         help: "hot restart, with the same or another command line",
         parse: parse_restart,
     },
-    Kind {
+    RequestKind {
         word: "DRAIN",
         arguments: "",
         help: "no new clients; exit when the last has left",
         parse: |rest| alone(Request::Drain, rest),
     },
-    Kind {
+    RequestKind {
         word: "DRAINED",
         arguments: "",
         help: "answered when the drain is over",
         parse: |rest| alone(Request::Drained, rest),
     },
-    Kind {
+    RequestKind {
         word: "UNDRAIN",
         arguments: "",
         help: "new clients again",
         parse: |rest| alone(Request::Undrain, rest),
     },
-    Kind {
+    RequestKind {
         word: "LOG",
         arguments: "[FILTER]",
         help: "what to log, as --log; without FILTER, shows it",
         parse: parse_log,
     },
-    Kind {
+    RequestKind {
         word: "MAX-HOLD",
         arguments: "[PATTERN=SECONDS ... | none]",
         help: "hold limits, as --max-hold; alone, shows them",
         parse: parse_max_hold,
     },
-    Kind {
+    RequestKind {
         word: "STATS",
         arguments: "[FULL | JSON | KEYS | KEY | ...]",
         help: "statistics, as on the port",
         parse: parse_stats,
     },
-    Kind { word: "HELP", arguments: "", help: "this", parse: |rest| alone(Request::Help, rest) },
+    RequestKind {
+        word: "HELP",
+        arguments: "",
+        help: "this",
+        parse: |rest| alone(Request::Help, rest),
+    },
 ];
 
 /// The answer to `HELP`; the line end appended to it makes a blank line.
 pub(crate) fn help() -> String {
-    let line = |kind: &Kind| {
+    let line = |kind: &RequestKind| {
         let request = format!("{} {}", kind.word, kind.arguments);
         format!("{request:39}{}\n", kind.help)
     };

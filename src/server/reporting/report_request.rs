@@ -2,13 +2,13 @@
 
 use crate::engine::ClientId;
 use crate::protocol::Query;
-use crate::reports::survey::Wants;
+use crate::reports::scan::ScanParts;
 use crate::reports::wants_of;
-use crate::server::operator::control::ControlClient;
+use crate::server::operator::control_socket::ControlClient;
 
 /// Who asks for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum Requester {
     Client(ClientId),
     Operator(ControlClient),
     Http(HttpClient),
@@ -19,7 +19,7 @@ pub(crate) type HttpClient = ClientId;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum ReportRequest {
     Query(Query),
     /// `/metrics`.
     Metrics,
@@ -27,13 +27,13 @@ pub(crate) enum Ask {
     Exporter,
 }
 
-impl Ask {
-    /// What has to be surveyed first.
-    pub(crate) fn wants(&self) -> Wants {
+impl ReportRequest {
+    /// What has to be scanned first.
+    pub(crate) fn wants(&self) -> ScanParts {
         match self {
-            Ask::Query(query) => wants_of(query),
-            Ask::Metrics => Wants { keys: true, clients: false },
-            Ask::Exporter => Wants::default(),
+            ReportRequest::Query(query) => wants_of(query),
+            ReportRequest::Metrics => ScanParts { keys: true, clients: false },
+            ReportRequest::Exporter => ScanParts::default(),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::transport::{Stream, is_closed};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// How long a healthy server may take to accept and to answer all questions.
+/// How long a healthy server may take to accept and to answer all connection.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// More than any server says.
@@ -18,8 +18,8 @@ const SHOWN_CHARS_MAX: usize = 200;
 /// no line end.
 const WRONG_STAT: &str = "ERROR WRONG_STAT";
 
-/// A connection for questions. Holds no locks.
-pub(crate) struct Questions {
+/// A connection for connection. Holds no locks.
+pub(crate) struct StatsConnection {
     stream: Stream,
     /// How long the server may take from now on.
     left: Duration,
@@ -60,17 +60,17 @@ impl From<io::Error> for NoAnswer {
     }
 }
 
-impl Questions {
+impl StatsConnection {
     /// Connects to a server.
-    pub(crate) fn connect(server: &ServerName) -> Result<Questions, NoAnswer> {
+    pub(crate) fn connect(server: &ServerName) -> Result<StatsConnection, NoAnswer> {
         let began = Instant::now();
         let stream = Stream::connect(server, TIMEOUT)?;
-        Ok(Questions { stream, left: TIMEOUT.saturating_sub(began.elapsed()) })
+        Ok(StatsConnection { stream, left: TIMEOUT.saturating_sub(began.elapsed()) })
     }
 
     /// Asks `STATS words`; returns the lines of the answer, without the blank one at
     /// its end.
-    pub(crate) fn ask(&mut self, words: &str) -> Result<String, NoAnswer> {
+    pub(crate) fn query(&mut self, words: &str) -> Result<String, NoAnswer> {
         let asked = Instant::now();
         let answer = self.answer_within(self.left, words);
         self.left = self.left.saturating_sub(asked.elapsed());

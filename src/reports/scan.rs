@@ -2,7 +2,7 @@
 //! hold up the loop: several turns see a part each. What has changed since its part was
 //! seen shows as it was then.
 
-use super::shown::{KEY_BYTES_MAX, ROWS_MAX};
+use super::report_view::{KEY_BYTES_MAX, ROWS_MAX};
 use crate::engine::view::{LockView, Phase, PoolView};
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::Mode;
@@ -25,25 +25,25 @@ const OLD_HOLDS: usize = 20;
 /// One more byte of a key than lists show tells that it was cut.
 const KEY_BYTES_KEPT: usize = KEY_BYTES_MAX + 1;
 
-/// What a survey is to look at.
+/// What a scan is to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
+pub struct ScanParts {
     /// All keys.
     pub keys: bool,
     /// All connections.
     pub clients: bool,
 }
 
-impl Wants {
+impl ScanParts {
     /// Everything that either of the two looks at.
-    pub fn and(self, other: Wants) -> Wants {
-        Wants { keys: self.keys || other.keys, clients: self.clients || other.clients }
+    pub fn and(self, other: ScanParts) -> ScanParts {
+        ScanParts { keys: self.keys || other.keys, clients: self.clients || other.clients }
     }
 }
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct Scan {
     /// When it began.
     pub(super) began: Time,
     /// How many turns of the loop it took.
@@ -127,14 +127,14 @@ impl Address {
     }
 }
 
-impl Survey {
+impl Scan {
     /// A walk that begins at `now`.
     pub fn new(now: Time) -> Self {
-        Survey { began: now, ..Survey::default() }
+        Scan { began: now, ..Scan::default() }
     }
 
     /// Notes that a turn of the loop begins.
-    pub fn note_turn(&mut self) {
+    pub fn count_turn(&mut self) {
         self.turns += 1;
     }
 

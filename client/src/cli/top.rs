@@ -1,11 +1,11 @@
 //! `poolcounter top`: asks a server again and again and shows it on a terminal.
 
-use super::saying::{complain, in_colour, on_a_screen, say};
-use super::screen::{Chosen, List, Look, Told, rows_beyond, rows_that_fit, screen};
-use super::table::Answer;
+use super::output::{print, print_error, stdout_is_terminal, wants_colour};
+use super::parsed_report::ParsedReport;
 use super::terminal::Terminal;
+use super::top_screen::{Choices, ScreenData, Style, TopList, rows_beyond, rows_that_fit, screen};
 use crate::ServerName;
-use crate::question::{NoAnswer, Questions};
+use crate::stats_connection::{NoAnswer, StatsConnection};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
 use crossterm::style::{Attribute, Color, Print, SetAttribute, SetForegroundColor};
 use crossterm::terminal::{self, Clear, ClearType};
@@ -34,8 +34,8 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Shows servers until the user quits.
 pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
-    let mut chosen = Chosen::all_of(List::Keys);
-    if !on_a_screen() || !io::stdin().is_terminal() {
+    let mut chosen = Choices::all_of(TopList::Keys);
+    if !stdout_is_terminal() || !io::stdin().is_terminal() {
         return print_once(&servers[0], &chosen);
     }
     let shown =
@@ -43,66 +43,71 @@ pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
     match shown {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            complain(&format!("the terminal: {e}"));
+            print_error(&format!("the terminal: {e}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn print_once(server: &ServerName, chosen: &Chosen) -> ExitCode {
-    let told = look(server, chosen.list, &mut None);
-    let lines = screen(&told, chosen, usize::MAX, usize::MAX);
+fn print_once(server: &ServerName, chosen: &Choices) -> ExitCode {
+    let data = poll_server(server, chosen.list, &mut None);
+    let lines = screen(&data, chosen, usize::MAX, usize::MAX);
     // Without the help of the last line.
     let lines: Vec<&str> =
         lines[..lines.len() - 1].iter().map(|(_, line)| line.trim_end()).collect();
-    let is_printed = say(&lines.join("\n"));
-    if told.trouble.is_none() && is_printed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_printed = print(&lines.join("\n"));
+    if data.trouble.is_none() && is_printed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What `STATS FULL` said, and when.
-type Last = Option<(Answer, Instant)>;
+type PreviousFull = Option<(ParsedReport, Instant)>;
 
 /// Asks a server. What it said `last` gives the rates.
-fn look(server: &ServerName, list: List, last: &mut Last) -> Told {
-    let mut told = Told::nothing_yet(server.as_str(), list);
-    if let Err(e) = fill(&mut told, server, list, last) {
-        told.trouble = Some(format!("{server}: {e}"));
+fn poll_server(server: &ServerName, list: TopList, last: &mut PreviousFull) -> ScreenData {
+    let mut data = ScreenData::nothing_yet(server.as_str(), list);
+    if let Err(e) = fill(&mut data, server, list, last) {
+        data.trouble = Some(format!("{server}: {e}"));
     }
-    told
+    data
 }
 
-fn fill(told: &mut Told, server: &ServerName, list: List, last: &mut Last) -> Result<(), NoAnswer> {
-    let mut questions = Questions::connect(server)?;
-    let full = Answer::read(&questions.ask("FULL")?);
+fn fill(
+    data: &mut ScreenData,
+    server: &ServerName,
+    list: TopList,
+    last: &mut PreviousFull,
+) -> Result<(), NoAnswer> {
+    let mut connection = StatsConnection::connect(server)?;
+    let full = ParsedReport::read(&connection.query("FULL")?);
     let now = Instant::now();
     let before = last.replace((full.clone(), now));
-    told.before = before.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
-    told.full = Some(full);
-    match questions.ask(list.question()) {
-        Ok(text) => told.list = Some(read_list(list, &text)?),
-        Err(NoAnswer::Unknown) => told.has_lists = false,
+    data.before = before.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
+    data.full = Some(full);
+    match connection.query(list.question()) {
+        Ok(text) => data.list = Some(read_list(list, &text)?),
+        Err(NoAnswer::Unknown) => data.has_lists = false,
         Err(e) => return Err(e),
     }
     Ok(())
 }
 
-fn read_list(list: List, text: &str) -> Result<Answer, NoAnswer> {
-    if list != List::Holders {
-        return Ok(Answer::read(text));
+fn read_list(list: TopList, text: &str) -> Result<ParsedReport, NoAnswer> {
+    if list != TopList::Holders {
+        return Ok(ParsedReport::read(text));
     }
-    let told = serde_json::from_str(text).map_err(|e| NoAnswer::Refused(e.to_string()))?;
-    Ok(Answer::of_oldest_holds(&told))
+    let data = serde_json::from_str(text).map_err(|e| NoAnswer::Refused(e.to_string()))?;
+    Ok(ParsedReport::of_oldest_holds(&data))
 }
 
-/// A thread that asks one server when it is told to, so that a silent one keeps nobody
+/// A thread that asks one server when it is data to, so that a silent one keeps nobody
 /// waiting: neither the user's keys, nor the next server.
-struct Asker {
-    lists: Sender<List>,
-    answers: Receiver<Told>,
+struct ServerPoller {
+    lists: Sender<TopList>,
+    answers: Receiver<ScreenData>,
 }
 
-impl Asker {
-    fn start(server: ServerName) -> Asker {
+impl ServerPoller {
+    fn start(server: ServerName) -> ServerPoller {
         let (lists, wanted) = channel();
         let (tell, answers) = channel();
         thread::spawn(move || {
@@ -110,85 +115,85 @@ impl Asker {
             while let Ok(list) = wanted.recv() {
                 // What was wanted before it is not wanted any more.
                 let list = wanted.try_iter().last().unwrap_or(list);
-                if tell.send(look(&server, list, &mut last)).is_err() {
+                if tell.send(poll_server(&server, list, &mut last)).is_err() {
                     return;
                 }
             }
         });
-        Asker { lists, answers }
+        ServerPoller { lists, answers }
     }
 }
 
-/// The server that is looked at, and what it has told.
-struct Looking<'a> {
+/// The server that is looked at, and what it has data.
+struct TopSession<'a> {
     servers: &'a [ServerName],
     /// Those of the servers that were looked at.
-    askers: Vec<Option<Asker>>,
+    pollers: Vec<Option<ServerPoller>>,
     server: usize,
-    told: Told,
-    told_at: Instant,
+    data: ScreenData,
+    data_at: Instant,
     interval: Duration,
     /// When to ask again; `None` while an answer is awaited.
     due: Option<Instant>,
 }
 
-impl<'a> Looking<'a> {
-    fn at_first_of(servers: &'a [ServerName], list: List, interval: Duration) -> Self {
-        let askers = servers.iter().map(|_| None).collect();
-        let told = Told::nothing_yet(servers[0].as_str(), list);
+impl<'a> TopSession<'a> {
+    fn at_first_of(servers: &'a [ServerName], list: TopList, interval: Duration) -> Self {
+        let pollers = servers.iter().map(|_| None).collect();
+        let data = ScreenData::nothing_yet(servers[0].as_str(), list);
         let told_at = Instant::now();
-        let mut looking =
-            Looking { servers, askers, server: 0, told, told_at, interval, due: None };
-        looking.ask(list);
-        looking
+        let mut session =
+            TopSession { servers, pollers, server: 0, data, data_at: told_at, interval, due: None };
+        session.request(list);
+        session
     }
 
-    fn asker(&mut self) -> &Asker {
+    fn poller(&mut self) -> &ServerPoller {
         let server = &self.servers[self.server];
-        self.askers[self.server].get_or_insert_with(|| Asker::start(server.clone()))
+        self.pollers[self.server].get_or_insert_with(|| ServerPoller::start(server.clone()))
     }
 
-    fn ask(&mut self, list: List) {
+    fn request(&mut self, list: TopList) {
         self.due = None;
         // It fails if the thread has ended, which it does not.
-        let _ = self.asker().lists.send(list);
+        let _ = self.poller().lists.send(list);
     }
 
-    fn look_at_list(&mut self, list: List) {
-        (self.told.list_asked, self.told.list) = (list, None);
-        self.ask(list);
+    fn show_list(&mut self, list: TopList) {
+        (self.data.list_asked, self.data.list) = (list, None);
+        self.request(list);
     }
 
-    fn look_at_next_server(&mut self) {
+    fn show_next_server(&mut self) {
         self.server = (self.server + 1) % self.servers.len();
-        let list = self.told.list_asked;
-        self.told = Told::nothing_yet(self.servers[self.server].as_str(), list);
-        self.ask(list);
+        let list = self.data.list_asked;
+        self.data = ScreenData::nothing_yet(self.servers[self.server].as_str(), list);
+        self.request(list);
     }
 
-    /// What was told before a trouble stays, and gets older.
-    fn take(&mut self, told: Told) {
-        if told.trouble.is_some() && self.told.full.is_some() {
-            self.told.trouble = told.trouble;
+    /// What was data before a trouble stays, and gets older.
+    fn take(&mut self, data: ScreenData) {
+        if data.trouble.is_some() && self.data.full.is_some() {
+            self.data.trouble = data.trouble;
         } else {
-            (self.told, self.told_at) = (told, Instant::now());
+            (self.data, self.data_at) = (data, Instant::now());
         }
     }
 
     /// Asks when it is time. True if there is something new to show.
-    fn hear(&mut self) -> bool {
-        let list = self.told.list_asked;
+    fn update(&mut self) -> bool {
+        let list = self.data.list_asked;
         // An answer that was asked for before another list was chosen is none.
-        let news = self.asker().answers.try_iter().filter(|told| told.list_asked == list).last();
+        let news = self.poller().answers.try_iter().filter(|data| data.list_asked == list).last();
         let mut is_new = news.is_some();
-        if let Some(told) = news {
+        if let Some(data) = news {
             self.due = Some(Instant::now() + self.interval);
-            self.take(told);
+            self.take(data);
         }
-        let age_s = self.told_at.elapsed().as_secs();
-        is_new |= std::mem::replace(&mut self.told.age_s, age_s) != age_s;
+        let age_s = self.data_at.elapsed().as_secs();
+        is_new |= std::mem::replace(&mut self.data.age_s, age_s) != age_s;
         if self.due.is_some_and(|due| Instant::now() >= due) {
-            self.ask(list);
+            self.request(list);
         }
         is_new
     }
@@ -199,29 +204,29 @@ fn interact(
     terminal: &Terminal,
     servers: &[ServerName],
     interval: Duration,
-    chosen: &mut Chosen,
+    chosen: &mut Choices,
 ) -> io::Result<()> {
-    let mut looking = Looking::at_first_of(servers, chosen.list, interval);
+    let mut session = TopSession::at_first_of(servers, chosen.list, interval);
     loop {
-        let mut is_new = looking.hear() || terminal.is_to_be_drawn();
+        let mut is_new = session.update() || terminal.is_to_be_drawn();
         if poll(TICK)? {
             is_new = true;
             if let Event::Key(key) = read()? {
-                let rows = rows_that_fit(&looking.told, terminal::size()?.1.into());
-                let columns = looking.told.table().map_or(0, |table| table.columns.len());
+                let rows = rows_that_fit(&session.data, terminal::size()?.1.into());
+                let columns = session.data.table().map_or(0, |table| table.columns.len());
                 match react(key, chosen, columns, rows) {
                     Reaction::Quit => return Ok(()),
                     Reaction::Stop => kill_current_process_group(Signal::TSTP)?,
-                    Reaction::NextServer => looking.look_at_next_server(),
-                    Reaction::Drawn if chosen.list != looking.told.list_asked => {
-                        looking.look_at_list(chosen.list);
+                    Reaction::NextServer => session.show_next_server(),
+                    Reaction::Drawn if chosen.list != session.data.list_asked => {
+                        session.show_list(chosen.list);
                     }
                     Reaction::Drawn => {}
                 }
             }
         }
         if is_new {
-            terminal.draw(|| draw(&looking.told, chosen))?;
+            terminal.draw(|| draw(&session.data, chosen))?;
         }
     }
 }
@@ -234,7 +239,7 @@ enum Reaction {
 }
 
 /// What a key does. Not Esc: a key that arrives in pieces begins with it.
-fn react(key: KeyEvent, chosen: &mut Chosen, columns: usize, rows: usize) -> Reaction {
+fn react(key: KeyEvent, chosen: &mut Choices, columns: usize, rows: usize) -> Reaction {
     if key.kind == KeyEventKind::Release {
         return Reaction::Drawn;
     }
@@ -260,8 +265,8 @@ fn react(key: KeyEvent, chosen: &mut Chosen, columns: usize, rows: usize) -> Rea
         KeyCode::PageUp => chosen.skipped = chosen.skipped.saturating_sub(rows),
         KeyCode::PageDown => chosen.skipped = chosen.skipped.saturating_add(rows),
         KeyCode::Char(letter) => {
-            if let Some(list) = List::ALL.into_iter().find(|list| list.key() == letter) {
-                *chosen = Chosen::all_of(list);
+            if let Some(list) = TopList::ALL.into_iter().find(|list| list.key() == letter) {
+                *chosen = Choices::all_of(list);
             }
         }
         _ => {}
@@ -269,11 +274,11 @@ fn react(key: KeyEvent, chosen: &mut Chosen, columns: usize, rows: usize) -> Rea
     Reaction::Drawn
 }
 
-fn draw(told: &Told, chosen: &mut Chosen) -> io::Result<()> {
+fn draw(data: &ScreenData, chosen: &mut Choices) -> io::Result<()> {
     let (width, height) = terminal::size()?;
-    chosen.skipped = chosen.skipped.min(rows_beyond(told, height.into()));
+    chosen.skipped = chosen.skipped.min(rows_beyond(data, height.into()));
     let mut out = io::stdout().lock();
-    let mut lines = screen(told, chosen, width.into(), height.into());
+    let mut lines = screen(data, chosen, width.into(), height.into());
     let help = lines.pop();
     for (row, line) in (0..).zip(&lines) {
         draw_line(&mut out, row, line)?;
@@ -287,14 +292,14 @@ fn draw(told: &Told, chosen: &mut Chosen) -> io::Result<()> {
     out.flush()
 }
 
-fn draw_line(out: &mut impl Write, row: u16, (look, line): &(Look, String)) -> io::Result<()> {
+fn draw_line(out: &mut impl Write, row: u16, (look, line): &(Style, String)) -> io::Result<()> {
     // Cleared before: behind a line of full width, that would take its last character.
     queue!(out, cursor::MoveTo(0, row), Clear(ClearType::CurrentLine))?;
     match look {
-        Look::Plain => {}
-        Look::Reversed => queue!(out, SetAttribute(Attribute::Reverse))?,
-        Look::Alarming if in_colour() => queue!(out, SetForegroundColor(Color::Red))?,
-        Look::Bold | Look::Alarming => queue!(out, SetAttribute(Attribute::Bold))?,
+        Style::Plain => {}
+        Style::Reversed => queue!(out, SetAttribute(Attribute::Reverse))?,
+        Style::Alarming if wants_colour() => queue!(out, SetForegroundColor(Color::Red))?,
+        Style::Bold | Style::Alarming => queue!(out, SetAttribute(Attribute::Bold))?,
     }
     queue!(out, Print(line), SetForegroundColor(Color::Reset), SetAttribute(Attribute::Reset))
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// What the server knows.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub struct ServerFigures {
     /// Of the daemon.
     pub version: &'static str,
     /// Clients connected now.
@@ -14,13 +14,13 @@ pub struct Figures {
     /// When it was started, in nanoseconds since 1970 on the wall clock.
     pub started_wall_ns: u64,
     /// The process.
-    pub process: Process,
+    pub process: ProcessFigures,
 }
 
 /// The process, as the kernel knows it; 0 if it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Process {
+pub struct ProcessFigures {
     /// User and system time.
     pub cpu_s: f64,
     /// Memory in use.

@@ -1,6 +1,6 @@
 //! `drain`, and `--wait` for its end.
 
-use super::orders::{OrderOptions, order, say_answer, say_unheard};
+use super::control::{OrderOptions, order, print_answer, print_failure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -32,7 +32,7 @@ pub(super) struct DrainOptions {
 }
 
 /// What a drain comes to.
-enum Outcome {
+enum DrainEnd {
     Ended,
     /// The time is over.
     Drains,
@@ -46,59 +46,59 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
         return order("DRAIN", order_options);
     };
     let (answer, status) = match drain_and_wait(limit_s, order_options) {
-        Ok(Outcome::Ended) => ("OK ended".to_owned(), 0),
-        Ok(Outcome::Drains) => ("ERROR still draining".to_owned(), 1),
-        Ok(Outcome::Undrained) => ("ERROR not draining".to_owned(), 2),
-        Err(e) => return say_unheard(&e, order_options),
+        Ok(DrainEnd::Ended) => ("OK ended".to_owned(), 0),
+        Ok(DrainEnd::Drains) => ("ERROR still draining".to_owned(), 1),
+        Ok(DrainEnd::Undrained) => ("ERROR not draining".to_owned(), 2),
+        Err(e) => return print_failure(&e, order_options),
     };
-    match say_answer(&answer, order_options) {
+    match print_answer(&answer, order_options) {
         true => ExitCode::from(status),
         false => ExitCode::FAILURE,
     }
 }
 
-fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Outcome> {
+fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<DrainEnd> {
     let until = limit_s.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
-    let mut waiting = Waiting::connect(options, Some(Instant::now() + ANSWER_TIMEOUT))?;
-    waiting.ask("DRAIN\nDRAINED\n");
+    let mut waiting = DrainWait::connect(options, Some(Instant::now() + ANSWER_TIMEOUT))?;
+    waiting.send("DRAIN\nDRAINED\n");
     let mut is_obeyed = false;
     loop {
-        match waiting.hear()? {
-            Heard::Late if !is_obeyed => return Err(io::ErrorKind::TimedOut.into()),
-            Heard::Late => return Ok(Outcome::Drains),
-            Heard::End => return Ok(Outcome::Ended),
-            Heard::Line(line) => match line.as_str() {
-                "OK drained" => return waiting.hear_end(),
-                "ERROR not draining" => return Ok(Outcome::Undrained),
-                line if line.starts_with("ERROR a hot restart") => waiting.ask("DRAINED\n"),
+        match waiting.next_event()? {
+            DrainEvent::Late if !is_obeyed => return Err(io::ErrorKind::TimedOut.into()),
+            DrainEvent::Late => return Ok(DrainEnd::Drains),
+            DrainEvent::End => return Ok(DrainEnd::Ended),
+            DrainEvent::Line(line) => match line.as_str() {
+                "OK drained" => return waiting.wait_for_process_end(),
+                "ERROR not draining" => return Ok(DrainEnd::Undrained),
+                line if line.starts_with("ERROR a hot restart") => waiting.send("DRAINED\n"),
                 // Others wait, too. It closes this connection.
                 line if line.starts_with("ERROR too many") => waiting.pause()?,
                 line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
                 line => {
-                    say_answer(line, options);
+                    print_answer(line, options);
                     (is_obeyed, waiting.until) = (true, until);
                 }
             },
-            Heard::Closed if waiting.reconnect() => waiting.ask("DRAINED\n"),
-            Heard::Closed => return waiting.hear_end(),
+            DrainEvent::Closed if waiting.reconnect() => waiting.send("DRAINED\n"),
+            DrainEvent::Closed => return waiting.wait_for_process_end(),
         }
     }
 }
 
 /// A conversation with one daemon until its end, over its hot restarts.
-struct Waiting<'a> {
+struct DrainWait<'a> {
     options: &'a OrderOptions,
     until: Option<Instant>,
     stream: UnixStream,
     /// What the daemon has said of its next line.
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// `None` if it is in another container.
     daemon: Option<Pid>,
     /// Readable when the daemon has ended.
     end: Option<OwnedFd>,
 }
 
-enum Heard {
+enum DrainEvent {
     Line(String),
     /// The connection is closed: a hot restart or the end.
     Closed,
@@ -107,12 +107,12 @@ enum Heard {
     Late,
 }
 
-impl Waiting<'_> {
-    fn connect(options: &OrderOptions, until: Option<Instant>) -> io::Result<Waiting<'_>> {
+impl DrainWait<'_> {
+    fn connect(options: &OrderOptions, until: Option<Instant>) -> io::Result<DrainWait<'_>> {
         let stream = UnixStream::connect(&options.socket)?;
         let daemon = process_of(&stream);
         let end = daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok());
-        Ok(Waiting { options, until, stream, heard: Vec::new(), daemon, end })
+        Ok(DrainWait { options, until, stream, received: Vec::new(), daemon, end })
     }
 
     /// Connects to the same daemon again, if it is there.
@@ -121,7 +121,7 @@ impl Waiting<'_> {
         let is_same = self.daemon.is_none() || process_of(&stream) == self.daemon;
         if is_same {
             self.stream = stream;
-            self.heard.clear();
+            self.received.clear();
         }
         is_same
     }
@@ -135,41 +135,43 @@ impl Waiting<'_> {
     }
 
     /// If the connection is closed already, that is heard.
-    fn ask(&mut self, request: &str) {
+    fn send(&mut self, request: &str) {
         let _ = self.stream.write_all(request.as_bytes());
     }
 
     /// Waits for what comes next; what the daemon has said comes before its end.
-    fn hear(&mut self) -> io::Result<Heard> {
+    fn next_event(&mut self) -> io::Result<DrainEvent> {
         loop {
-            if let Some(len) = self.heard.iter().position(|&b| b == b'\n') {
-                let line: Vec<u8> = self.heard.drain(..=len).collect();
-                return Ok(Heard::Line(String::from_utf8_lossy(&line[..len]).into_owned()));
+            if let Some(len) = self.received.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=len).collect();
+                return Ok(DrainEvent::Line(String::from_utf8_lossy(&line[..len]).into_owned()));
             }
             let mut fds = vec![PollFd::new(&self.stream, PollFlags::IN)];
             fds.extend(self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)));
             if !wait_for_any(&mut fds, self.until)? {
-                return Ok(Heard::Late);
+                return Ok(DrainEvent::Late);
             }
             if fds[0].revents().is_empty() {
-                return Ok(Heard::End);
+                return Ok(DrainEvent::End);
             }
             let mut buffer = [0; 1024];
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Ok(Heard::Closed),
-                Ok(len) => self.heard.extend_from_slice(&buffer[..len]),
+                Ok(0) => return Ok(DrainEvent::Closed),
+                Ok(len) => self.received.extend_from_slice(&buffer[..len]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(Heard::Closed),
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {
+                    return Ok(DrainEvent::Closed);
+                }
                 Err(e) => return Err(e),
             }
         }
     }
 
     /// Waits until the process has ended, which says nothing any more.
-    fn hear_end(&self) -> io::Result<Outcome> {
-        let Some(end) = &self.end else { return Ok(Outcome::Ended) };
+    fn wait_for_process_end(&self) -> io::Result<DrainEnd> {
+        let Some(end) = &self.end else { return Ok(DrainEnd::Ended) };
         let has_ended = wait_for_any(&mut [PollFd::new(end, PollFlags::IN)], self.until)?;
-        Ok(if has_ended { Outcome::Ended } else { Outcome::Drains })
+        Ok(if has_ended { DrainEnd::Ended } else { DrainEnd::Drains })
     }
 }
 

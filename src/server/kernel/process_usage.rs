@@ -1,14 +1,14 @@
 //! What the process uses, as the kernel counts it.
 
-use crate::reports::figures::Process;
+use crate::reports::server_figures::ProcessFigures;
 use crate::server::kernel::clock;
 use crate::server::kernel::world::fs::{metadata, read_dir, read_to_string};
 use crate::server::kernel::world::process::{Resource, getrlimit};
 
 /// Reads it, which takes some microseconds. A figure that the kernel does not give is 0.
-pub(crate) fn read() -> Process {
+pub(crate) fn read() -> ProcessFigures {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
-    Process {
+    ProcessFigures {
         cpu_s: clock::cpu_ns() as f64 / 1e9,
         resident_bytes: bytes_of("VmRSS:", &status),
         virtual_bytes: bytes_of("VmSize:", &status),

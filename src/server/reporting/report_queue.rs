@@ -1,22 +1,22 @@
 //! Makes the reports of `STATS` and HTTP, which take time. Requests wait in queues, and
 //! each turn of the loop does a few steps, so that neither many keys nor many requests
-//! hold it up. Requests that come during a survey wait for the next one, which serves
+//! hold it up. Requests that come during a scan wait for the next one, which serves
 //! all of them. Operators and HTTP have a queue of their own, which comes first.
 #![allow(clippy::disallowed_methods)]
 
 use crate::engine::{Engine, Time};
 use crate::protocol::{Query, Span, Subject};
-use crate::reports::figures::Figures;
 use crate::reports::json::{self, Tops};
-use crate::reports::survey::{PLACES_PER_TURN, Survey, Wants};
-use crate::reports::{self, View, exporter, prometheus};
+use crate::reports::scan::{PLACES_PER_TURN, Scan, ScanParts};
+use crate::reports::server_figures::ServerFigures;
+use crate::reports::{self, ReportView, legacy_metrics, metrics};
 use crate::server::clients::connections::Clients;
 use crate::server::kernel::clock;
-use crate::server::kernel::usage;
+use crate::server::kernel::process_usage;
 use crate::server::kernel::world::CONNECTIONS_PER_TURN;
-use crate::server::operator::control::ControlClient;
+use crate::server::operator::control_socket::ControlClient;
 use crate::server::options::Options;
-use crate::server::reporting::asking::{Ask, Asker};
+use crate::server::reporting::report_request::{ReportRequest, Requester};
 use std::collections::VecDeque;
 
 /// What the reports of a turn may [`cost`] before clients are served again.
@@ -26,9 +26,9 @@ const COST_PER_TURN: usize = 64 * 1024;
 pub(crate) struct Reporting {
     /// Those of operators and of HTTP, who must see what a crowd of clients does to the
     /// daemon. They are few: each connection waits for one at a time.
-    first: Queue,
+    first: ReportQueue,
     /// Those of clients.
-    others: Queue,
+    others: ReportQueue,
     /// Only operators may see keys and addresses.
     is_private: bool,
     /// How many keys `/metrics` names.
@@ -37,39 +37,39 @@ pub(crate) struct Reporting {
 
 /// Requests in the order in which they came.
 #[derive(Default)]
-struct Queue {
-    /// They need no survey.
-    direct: VecDeque<(Asker, Ask)>,
-    /// They wait for the next survey.
-    waiting: VecDeque<(Asker, Ask)>,
-    under_way: Option<UnderWay>,
+struct ReportQueue {
+    /// They need no scan.
+    direct: VecDeque<(Requester, ReportRequest)>,
+    /// They wait for the next scan.
+    waiting: VecDeque<(Requester, ReportRequest)>,
+    under_way: Option<RunningScan>,
 }
 
-/// A survey, and the requests that wait for it.
-struct UnderWay {
-    survey: Survey,
+/// A scan, and the requests that wait for it.
+struct RunningScan {
+    scan: Scan,
     /// What it has not seen yet.
-    left: Wants,
+    left: ScanParts,
     /// The slot of the next connection to look at.
     next_slot: usize,
-    requests: VecDeque<(Asker, Ask)>,
+    requests: VecDeque<(Requester, ReportRequest)>,
 }
 
 impl Reporting {
     pub(crate) fn new(options: &Options) -> Self {
         Reporting {
-            first: Queue::default(),
-            others: Queue::default(),
+            first: ReportQueue::default(),
+            others: ReportQueue::default(),
             is_private: options.private,
             hot_keys: options.http_keys,
         }
     }
 
     /// Puts a request into its queue.
-    pub(crate) fn ask(&mut self, asker: Asker, ask: Ask) {
-        match asker {
-            Asker::Operator(_) | Asker::Http(_) => self.first.ask(asker, ask),
-            Asker::Client(_) => self.others.ask(asker, ask),
+    pub(crate) fn enqueue(&mut self, requester: Requester, request: ReportRequest) {
+        match requester {
+            Requester::Operator(_) | Requester::Http(_) => self.first.enqueue(requester, request),
+            Requester::Client(_) => self.others.enqueue(requester, request),
         }
     }
 
@@ -81,18 +81,18 @@ impl Reporting {
     /// Whether an operator waits for a report. Clients ask the new image again after a
     /// hot restart; operators can't.
     pub(crate) fn has_operators(&self) -> bool {
-        self.first.requests().any(|(asker, _)| matches!(asker, Asker::Operator(_)))
+        self.first.requests().any(|(requester, _)| matches!(requester, Requester::Operator(_)))
     }
 
     /// Forgets the requests of operators; returns who made them.
     pub(crate) fn give_up_operators(&mut self) -> Vec<ControlClient> {
         let mut given_up = Vec::new();
-        self.first.retain(|asker| match asker {
-            Asker::Operator(client) => {
+        self.first.retain(|requester| match requester {
+            Requester::Operator(client) => {
                 given_up.push(client);
                 false
             }
-            Asker::Client(_) | Asker::Http(_) => true,
+            Requester::Client(_) | Requester::Http(_) => true,
         });
         given_up
     }
@@ -105,19 +105,19 @@ impl Reporting {
         clients: &mut Clients,
         is_draining: bool,
         now: Time,
-        waits: impl Fn(Asker) -> bool,
-    ) -> Vec<(Asker, Vec<u8>)> {
+        waits: impl Fn(Requester) -> bool,
+    ) -> Vec<(Requester, Vec<u8>)> {
         self.first.retain(waits);
         if !self.has_work() {
             return Vec::new();
         }
-        self.first.survey(engine, clients, now);
-        self.others.survey(engine, clients, now);
+        self.first.scan(engine, clients, now);
+        self.others.scan(engine, clients, now);
         let connections = clients.len();
-        let process = usage::read();
+        let process = process_usage::read();
         let started_wall_ns = started_wall_ns(engine);
         let version = env!("CARGO_PKG_VERSION");
-        let figures = Figures { version, connections, is_draining, started_wall_ns, process };
+        let figures = ServerFigures { version, connections, is_draining, started_wall_ns, process };
         let (is_private, hot_keys) = (self.is_private, self.hot_keys);
         let maker = Maker { clients, figures: &figures, now, is_private, hot_keys };
         let mut answers = Answers::default();
@@ -130,46 +130,46 @@ impl Reporting {
 /// The reports of a turn, and what they [`cost`].
 #[derive(Default)]
 struct Answers {
-    made: Vec<(Asker, Vec<u8>)>,
+    made: Vec<(Requester, Vec<u8>)>,
     cost: usize,
 }
 
-impl Queue {
-    fn ask(&mut self, asker: Asker, ask: Ask) {
-        let needs_survey = ask.wants() != Wants::default();
-        let queue = if needs_survey { &mut self.waiting } else { &mut self.direct };
-        queue.push_back((asker, ask));
+impl ReportQueue {
+    fn enqueue(&mut self, requester: Requester, request: ReportRequest) {
+        let needs_scan = request.wants() != ScanParts::default();
+        let queue = if needs_scan { &mut self.waiting } else { &mut self.direct };
+        queue.push_back((requester, request));
     }
 
     fn has_work(&self) -> bool {
         !(self.direct.is_empty() && self.waiting.is_empty()) || self.under_way.is_some()
     }
 
-    fn requests(&self) -> impl Iterator<Item = &(Asker, Ask)> {
+    fn requests(&self) -> impl Iterator<Item = &(Requester, ReportRequest)> {
         let under_way = self.under_way.iter().flat_map(|under_way| &under_way.requests);
         self.direct.iter().chain(&self.waiting).chain(under_way)
     }
 
     /// Forgets the requests of others.
-    fn retain(&mut self, mut stays: impl FnMut(Asker) -> bool) {
+    fn retain(&mut self, mut stays: impl FnMut(Requester) -> bool) {
         let under_way = self.under_way.iter_mut().map(|under_way| &mut under_way.requests);
         for queue in [&mut self.direct, &mut self.waiting].into_iter().chain(under_way) {
-            queue.retain(|(asker, _)| stays(*asker));
+            queue.retain(|(requester, _)| stays(*requester));
         }
-        self.end_survey();
+        self.end_scan();
     }
 
-    /// Begins a survey if one is waited for, and does its work of a turn.
-    fn survey(&mut self, engine: &Engine, clients: &mut Clients, now: Time) {
+    /// Begins a scan if one is waited for, and does its work of a turn.
+    fn scan(&mut self, engine: &Engine, clients: &mut Clients, now: Time) {
         if self.under_way.is_none() && !self.waiting.is_empty() {
-            self.under_way = Some(UnderWay::new(std::mem::take(&mut self.waiting), now));
+            self.under_way = Some(RunningScan::new(std::mem::take(&mut self.waiting), now));
         }
         if let Some(under_way) = &mut self.under_way {
             under_way.walk(engine, clients);
         }
     }
 
-    fn end_survey(&mut self) {
+    fn end_scan(&mut self) {
         if self.under_way.as_ref().is_some_and(|it| it.requests.is_empty()) {
             self.under_way = None;
         }
@@ -178,36 +178,38 @@ impl Queue {
     /// Makes reports until those of this turn cost enough, but at least one: no queue
     /// waits for another one to be empty.
     fn answer(&mut self, maker: &Maker, engine: &mut Engine, answers: &mut Answers) {
-        let nothing = Survey::default();
+        let nothing = Scan::default();
         loop {
             // Alternates between the kinds, so that neither waits for a crowd of the other.
-            let surveyed = self.under_way.as_mut().filter(|it| it.is_done());
-            let surveyed = surveyed.and_then(|it| Some((it.requests.pop_front()?, &it.survey)));
+            let scanned = self.under_way.as_mut().filter(|it| it.is_done());
+            let scanned = scanned.and_then(|it| Some((it.requests.pop_front()?, &it.scan)));
             let direct = self.direct.pop_front().map(|request| (request, &nothing));
-            if surveyed.is_none() && direct.is_none() {
+            if scanned.is_none() && direct.is_none() {
                 break;
             }
-            for ((asker, ask), survey) in surveyed.into_iter().chain(direct) {
-                let text = maker.report(engine, asker, &ask, survey);
-                answers.cost += cost(&ask, text.len());
-                answers.made.push((asker, text));
+            for ((requester, request), scan) in scanned.into_iter().chain(direct) {
+                let text = maker.report(engine, requester, &request, scan);
+                answers.cost += cost(&request, text.len());
+                answers.made.push((requester, text));
             }
             if answers.cost >= COST_PER_TURN {
                 break;
             }
         }
-        self.end_survey();
+        self.end_scan();
     }
 }
 
 /// What a report costs: the number of bytes of a plain list that takes as long to make.
 /// Sorting the rows of an hour takes milliseconds (docs/operations.md).
-fn cost(ask: &Ask, bytes: usize) -> usize {
-    let before_the_first_byte = match ask {
-        Ask::Query(Query::Json) => COST_PER_TURN,
-        Ask::Query(Query::Top(Span::Hour, _)) => COST_PER_TURN / 2,
-        Ask::Query(Query::Top(Span::Minute, _)) | Ask::Metrics => COST_PER_TURN / 8,
-        Ask::Query(_) | Ask::Exporter => COST_PER_TURN / 64,
+fn cost(request: &ReportRequest, bytes: usize) -> usize {
+    let before_the_first_byte = match request {
+        ReportRequest::Query(Query::Json) => COST_PER_TURN,
+        ReportRequest::Query(Query::Top(Span::Hour, _)) => COST_PER_TURN / 2,
+        ReportRequest::Query(Query::Top(Span::Minute, _)) | ReportRequest::Metrics => {
+            COST_PER_TURN / 8
+        }
+        ReportRequest::Query(_) | ReportRequest::Exporter => COST_PER_TURN / 64,
     };
     before_the_first_byte + bytes
 }
@@ -219,15 +221,15 @@ fn started_wall_ns(engine: &mut Engine) -> u64 {
     *engine.started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
 }
 
-impl UnderWay {
-    fn new(requests: VecDeque<(Asker, Ask)>, now: Time) -> Self {
-        let wants = requests.iter().map(|(_, ask)| ask.wants());
-        let wants = wants.fold(Wants::default(), Wants::and);
-        UnderWay { survey: Survey::new(now), left: wants, next_slot: 0, requests }
+impl RunningScan {
+    fn new(requests: VecDeque<(Requester, ReportRequest)>, now: Time) -> Self {
+        let wants = requests.iter().map(|(_, request)| request.wants());
+        let wants = wants.fold(ScanParts::default(), ScanParts::and);
+        RunningScan { scan: Scan::new(now), left: wants, next_slot: 0, requests }
     }
 
     fn is_done(&self) -> bool {
-        self.left == Wants::default()
+        self.left == ScanParts::default()
     }
 
     /// Looks at the next keys and connections.
@@ -235,10 +237,10 @@ impl UnderWay {
         if self.is_done() {
             return;
         }
-        self.survey.note_turn();
+        self.scan.count_turn();
         // Keys that appear after all were seen belong to a later moment.
         if self.left.keys {
-            self.left.keys = !self.survey.step(engine, PLACES_PER_TURN);
+            self.left.keys = !self.scan.step(engine, PLACES_PER_TURN);
         }
         if self.left.clients {
             let end = self.next_slot + CONNECTIONS_PER_TURN;
@@ -249,7 +251,7 @@ impl UnderWay {
                     holds += u64::from(lock.is_held());
                     waits += u64::from(lock.phase().waits());
                 }
-                self.survey.add_connection(address, holds, waits);
+                self.scan.add_connection(address, holds, waits);
             });
             self.next_slot = end;
             self.left.clients = end < clients.slots();
@@ -260,50 +262,58 @@ impl UnderWay {
 /// Makes reports.
 struct Maker<'a> {
     clients: &'a Clients,
-    figures: &'a Figures,
+    figures: &'a ServerFigures,
     now: Time,
     is_private: bool,
     hot_keys: usize,
 }
 
 impl Maker<'_> {
-    fn report(&self, engine: &mut Engine, asker: Asker, ask: &Ask, survey: &Survey) -> Vec<u8> {
-        let is_private = self.is_private && !matches!(asker, Asker::Operator(_));
-        let text = match ask {
-            Ask::Query(Query::Json) => return self.json(engine, is_private, survey),
-            Ask::Query(query) => {
+    fn report(
+        &self,
+        engine: &mut Engine,
+        requester: Requester,
+        request: &ReportRequest,
+        scan: &Scan,
+    ) -> Vec<u8> {
+        let is_private = self.is_private && !matches!(requester, Requester::Operator(_));
+        let text = match request {
+            ReportRequest::Query(Query::Json) => return self.json(engine, is_private, scan),
+            ReportRequest::Query(query) => {
                 let top = match query {
-                    Query::Top(span, subject) => Some(engine.watch.top(*span, *subject, self.now)),
+                    Query::Top(span, subject) => {
+                        Some(engine.observer.top(*span, *subject, self.now))
+                    }
                     _ => None,
                 };
-                reports::report(query, &self.view(engine, is_private), survey, top.as_ref())
+                reports::report(query, &self.view(engine, is_private), scan, top.as_ref())
             }
-            Ask::Metrics => {
+            ReportRequest::Metrics => {
                 let rows = self.hot_keys;
                 let top =
-                    (rows > 0).then(|| engine.watch.top(Span::Minute, Subject::Keys, self.now));
+                    (rows > 0).then(|| engine.observer.top(Span::Minute, Subject::Keys, self.now));
                 let top = top.as_ref().map(|top| (top, rows));
-                prometheus::metrics(&self.view(engine, is_private), survey, top)
+                metrics::metrics(&self.view(engine, is_private), scan, top)
             }
-            Ask::Exporter => exporter::metrics(&self.view(engine, is_private)),
+            ReportRequest::Exporter => legacy_metrics::metrics(&self.view(engine, is_private)),
         };
         text.into_bytes()
     }
 
-    fn json(&self, engine: &mut Engine, is_private: bool, survey: &Survey) -> Vec<u8> {
+    fn json(&self, engine: &mut Engine, is_private: bool, scan: &Scan) -> Vec<u8> {
         let mut both = |subject| {
-            [Span::Minute, Span::Hour].map(|span| engine.watch.top(span, subject, self.now))
+            [Span::Minute, Span::Hour].map(|span| engine.observer.top(span, subject, self.now))
         };
         let tops = Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) };
         // Can't fail: plain data with text keys and finite numbers, written to memory.
-        let report = json::report(&self.view(engine, is_private), survey, &tops);
+        let report = json::report(&self.view(engine, is_private), scan, &tops);
         let mut text = serde_json::to_vec(&report).unwrap_or_default();
         text.extend_from_slice(b"\n\n");
         text
     }
 
-    fn view<'a>(&'a self, engine: &'a Engine, is_private: bool) -> View<'a> {
-        View {
+    fn view<'a>(&'a self, engine: &'a Engine, is_private: bool) -> ReportView<'a> {
+        ReportView {
             engine,
             now: self.now,
             wall_ns: clock::wall_ns(),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// An answer: lines with a name and a value, and tables between them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct ParsedReport {
     pub(super) values: Vec<(String, String)>,
     pub(super) tables: Vec<Table>,
 }
@@ -16,11 +16,11 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-impl Answer {
+impl ParsedReport {
     /// Reads the answer to any question but JSON. A table begins with a line of names,
     /// and ends at a line with a name and a value.
-    pub(super) fn read(text: &str) -> Answer {
-        let mut answer = Answer::default();
+    pub(super) fn read(text: &str) -> ParsedReport {
+        let mut answer = ParsedReport::default();
         let mut is_in_table = false;
         for line in text.lines() {
             if let Some((name, value)) = named_value(line) {
@@ -38,7 +38,7 @@ impl Answer {
     }
 
     /// The oldest holds of `STATS JSON`, in a table as other lists are.
-    pub(super) fn of_oldest_holds(told: &Value) -> Answer {
+    pub(super) fn of_oldest_holds(report: &Value) -> ParsedReport {
         let columns = ["held", "mode", "waiters", "client", "address", "key"];
         let row = |hold: &Value| {
             let text = |name: &str| match &hold[name] {
@@ -50,11 +50,12 @@ impl Answer {
             let client = format!("#{}", text("client"));
             vec![held, text("kind"), text("waiters"), client, text("address"), text("key")]
         };
-        let rows: Vec<_> = told["oldest_holds"].as_array().into_iter().flatten().map(row).collect();
-        let keys = &told["counters"]["hashtable_entries"];
+        let rows: Vec<_> =
+            report["oldest_holds"].as_array().into_iter().flatten().map(row).collect();
+        let keys = &report["counters"]["hashtable_entries"];
         let values = vec![("keys".to_owned(), format!("{} of {keys}", rows.len()))];
         let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
-        Answer { values, tables: vec![table] }
+        ParsedReport { values, tables: vec![table] }
     }
 
     pub(super) fn value(&self, name: &str) -> Option<&str> {
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_table_without_columns_is_no_trouble() {
-        let answer = Answer::read(" \nx y\n\n");
+        let answer = ParsedReport::read(" \nx y\n\n");
         assert_eq!(answer.json()["rows"], json!([{}, {}]));
     }
 
@@ -197,7 +198,7 @@ mod tests {
         let text = "holders: 12\nwhat mode since for left client address\n\
             holder me 2026-11-21T18:03:07.250Z 1.019s - #150 10.0.0.9:1\nholder and 11 more\n\
             waiter me 2026-11-21T18:03:07.250Z 1.019s 2.000s #7 and 3 more\n";
-        let json = Answer::read(text).json();
+        let json = ParsedReport::read(text).json();
         let clients: Vec<&Value> =
             json["rows"].as_array().expect("rows").iter().map(|row| &row["client"]).collect();
         assert_eq!(clients, ["#150", "#7"]);

@@ -2,23 +2,23 @@
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use crate::engine::counts::histogram::{Histogram, Scale};
-use crate::engine::counts::statistics::Kind;
+use crate::engine::counts::statistics::CounterKind;
 use std::fmt::{Display, Write as _};
 
 /// The text so far.
 #[derive(Debug, Default)]
-pub(super) struct Exposition(String);
+pub(super) struct MetricsText(String);
 
 /// The types of metrics.
 pub(super) const COUNTER: &str = "counter";
 pub(super) const GAUGE: &str = "gauge";
 pub(super) const HISTOGRAM: &str = "histogram";
 
-pub(super) fn type_of(kind: Kind) -> &'static str {
-    if kind == Kind::Total { COUNTER } else { GAUGE }
+pub(super) fn type_of(kind: CounterKind) -> &'static str {
+    if kind == CounterKind::Total { COUNTER } else { GAUGE }
 }
 
-impl Exposition {
+impl MetricsText {
     pub(super) fn into_text(self) -> String {
         self.0
     }

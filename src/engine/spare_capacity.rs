@@ -4,7 +4,7 @@ use slab::Slab;
 
 /// What [`Slab::shrink_to_fit`] would free, which is all behind the last place in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Spare {
+pub enum SpareCapacity {
     /// Little: it is small, or well used.
     Little,
     /// Most places are free, but the last one is in use.
@@ -13,7 +13,7 @@ pub enum Spare {
     Much,
 }
 
-impl Spare {
+impl SpareCapacity {
     /// Below this there is too little to free.
     const PLACES_MIN: usize = 100;
 
@@ -21,8 +21,8 @@ impl Spare {
     pub fn of<T>(slab: &Slab<T>) -> Self {
         let places = slab.capacity();
         if places < Self::PLACES_MIN || slab.len() > places / 4 {
-            return Spare::Little;
+            return SpareCapacity::Little;
         }
-        if slab.contains(places - 1) { Spare::Kept } else { Spare::Much }
+        if slab.contains(places - 1) { SpareCapacity::Kept } else { SpareCapacity::Much }
     }
 }

@@ -1,12 +1,12 @@
 //! Whom we wait for: who holds a key, in words.
 
-use super::child::deaf;
-use super::saying::complain;
-use super::table::{Answer, seconds};
+use super::child::with_signals_blocked;
+use super::output::print_error;
+use super::parsed_report::{ParsedReport, seconds};
 use crate::ServerName;
 use crate::protocol::key_text;
-use crate::question::Questions;
 use crate::request::key_on_the_wire;
+use crate::stats_connection::StatsConnection;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use std::time::Duration;
 const NOTICED_AFTER: Duration = Duration::from_millis(300);
 
 /// Says for whom we wait, unless dropped before.
-pub(super) struct Waiting {
+pub(super) struct WaitNotice {
     _is_over: Sender<()>,
 }
 
-impl Waiting {
-    pub(super) fn begin(server: ServerName, key: Vec<u8>) -> Waiting {
+impl WaitNotice {
+    pub(super) fn begin(server: ServerName, key: Vec<u8>) -> WaitNotice {
         let (is_over, over) = channel::<()>();
         let say = move || {
             if over.recv_timeout(NOTICED_AFTER) != Err(RecvTimeoutError::Timeout) {
@@ -28,26 +28,26 @@ impl Waiting {
             let held = held(&server, &key);
             // The question may have taken a while, too.
             if over.recv_timeout(Duration::ZERO) == Err(RecvTimeoutError::Timeout) {
-                complain(&format!("{}: waiting{held}", String::from_utf8_lossy(&key)));
+                print_error(&format!("{}: waiting{held}", String::from_utf8_lossy(&key)));
             }
         };
         // A signal is for the thread that passes it on. If there can't be another thread,
         // nothing is said.
-        let _ = deaf(|| std::thread::Builder::new().spawn(say));
-        Waiting { _is_over: is_over }
+        let _ = with_signals_blocked(|| std::thread::Builder::new().spawn(say));
+        WaitNotice { _is_over: is_over }
     }
 }
 
 /// As `; held by 10.1.2.9 for 3 min`, if the server can tell.
 pub(super) fn held(server: &ServerName, key: &[u8]) -> String {
     let question = format!("KEY {}", key_text(&key_on_the_wire(key)));
-    let questions = Questions::connect(server).ok();
-    let told = questions.and_then(|mut questions| questions.ask(&question).ok());
-    told.and_then(|told| in_words(&Answer::read(&told))).unwrap_or_default()
+    let connection = StatsConnection::connect(server).ok();
+    let report = connection.and_then(|mut connection| connection.query(&question).ok());
+    report.and_then(|report| in_words(&ParsedReport::read(&report))).unwrap_or_default()
 }
 
 /// The one who has held it for longest, and how many others.
-fn in_words(key: &Answer) -> Option<String> {
+fn in_words(key: &ParsedReport) -> Option<String> {
     let table = key.tables.first()?;
     let column = |name: &str| table.columns.iter().position(|column| column == name);
     let (time, address) = (column("for")?, column("address")?);
@@ -82,12 +82,12 @@ mod tests {
     fn the_oldest_holder_is_named() {
         let head = "what mode since for left client address\n";
         let row = |time: &str, address: &str| format!("holder me - {time} - #1 {address}\n");
-        let words = |text: String| in_words(&Answer::read(&text));
-        let told = format!("holders: 1\n{head}{}", row("190.5s", "[2001:db8::1]:4711"));
-        assert_eq!(words(told).unwrap(), "; held by [2001:db8::1] for 3 min");
+        let words = |text: String| in_words(&ParsedReport::read(&text));
+        let report = format!("holders: 1\n{head}{}", row("190.5s", "[2001:db8::1]:4711"));
+        assert_eq!(words(report).unwrap(), "; held by [2001:db8::1] for 3 min");
         let (young, old) = (row("1.5s", "10.1.2.8:1"), row("7200s", "unix"));
-        let told = format!("holders: 130\n{head}{young}{old}holder and 128 more\n");
-        assert_eq!(words(told).unwrap(), "; held by unix for 2 h and by 129 others");
+        let report = format!("holders: 130\n{head}{young}{old}holder and 128 more\n");
+        assert_eq!(words(report).unwrap(), "; held by unix for 2 h and by 129 others");
         let waiter = format!("holders: 0\n{head}waiter me - 1s - #1 10.1.2.8:1\n");
         assert_eq!(words(waiter), None);
         assert_eq!(words("ERROR\n".to_owned()), None);

@@ -2,12 +2,12 @@
 
 use crate::engine::{HoldLimit, Time};
 use crate::protocol::Query;
-use crate::reports::{Answer, stats};
+use crate::reports::{StatsAnswer, stats};
 use crate::server::event_loop::{Ended, Server};
 use crate::server::kernel::clock;
-use crate::server::operator::control::{self, ControlClient, Request};
-use crate::server::operator::inbox::Order;
-use crate::server::reporting::asking::{Ask, Asker};
+use crate::server::operator::control_socket::{self, ControlClient, Request};
+use crate::server::operator::orders::Order;
+use crate::server::reporting::report_request::{ReportRequest, Requester};
 use crate::server::restart::phases::{Parts, Restart};
 use crate::server::telling::logging;
 use log::{error, info};
@@ -24,12 +24,12 @@ impl Server {
                 }
                 Order::Restart => self.begin_restart(None, None),
                 Order::Drain => self.drain(),
-                Order::FinishRestart => self.restart.note_tried(),
+                Order::FinishRestart => self.restart.record_trial_end(),
                 // Errors are logged already.
                 Order::ToggleDrain if self.listeners.is_draining() => drop(self.undrain()),
                 Order::ToggleDrain => self.drain(),
                 Order::Asked(client, request) => self.serve_request(client, request),
-                Order::Ended(client) => self.operator.note_ended(client),
+                Order::Ended(client) => self.operator.record_ended(client),
             }
         }
         // Comes last: the new image does not know what operators have asked.
@@ -37,7 +37,7 @@ impl Server {
             self.finish_restart();
         }
         let has_drained = self.listeners.has_drained(self.clients.len(), now);
-        has_drained.then(|| self.operator.tell_waiting("OK drained")).map(|()| Ended::Drained)
+        has_drained.then(|| self.operator.answer_waiting("OK drained")).map(|()| Ended::Drained)
     }
 
     fn serve_request(&mut self, client: ControlClient, request: Result<Request, String>) {
@@ -63,7 +63,7 @@ impl Server {
             }
             Request::MaxHold(limits) => Ok(Some(self.limit_holds(limits))),
             Request::Stats(query) => self.report(client, query),
-            Request::Help => Ok(Some(control::help())),
+            Request::Help => Ok(Some(control_socket::help())),
         });
         match result {
             Ok(Some(answer)) => self.operator.answer(client, &answer),
@@ -76,12 +76,12 @@ impl Server {
     /// Answers at once if that is possible; otherwise in one of the next turns.
     fn report(&mut self, client: ControlClient, query: Query) -> Result<Option<String>, String> {
         match stats(&query, &self.engine, clock::now()) {
-            Answer::Text(text) => self.operator.report(client, text),
-            Answer::Unknown => return Err("no such statistic".to_owned()),
-            Answer::Report if self.operator.control.await_report(client) => {
-                self.reporting.ask(Asker::Operator(client), Ask::Query(query));
+            StatsAnswer::Text(text) => self.operator.report(client, text),
+            StatsAnswer::Unknown => return Err("no such statistic".to_owned()),
+            StatsAnswer::Report if self.operator.control.await_report(client) => {
+                self.reporting.enqueue(Requester::Operator(client), ReportRequest::Query(query));
             }
-            Answer::Report => {}
+            StatsAnswer::Report => {}
         }
         Ok(None)
     }
@@ -89,7 +89,7 @@ impl Server {
     fn limit_holds(&mut self, limits: Option<Vec<HoldLimit>>) -> String {
         if let Some(limits) = limits {
             self.engine.set_hold_limits(limits);
-            self.restart.note_hold_limits_set();
+            self.restart.record_hold_limits_set();
         }
         let limits: Vec<String> =
             self.engine.hold_limits().iter().map(HoldLimit::to_string).collect();
@@ -160,7 +160,7 @@ impl Server {
         match &result {
             Ok(()) => {
                 info!("no longer draining: listening on {}", self.listeners.names());
-                self.operator.tell_waiting("ERROR not draining");
+                self.operator.answer_waiting("ERROR not draining");
             }
             Err(why) => error!("still draining: {why}"),
         }

@@ -1,12 +1,12 @@
 //! `stats`, `keys`, `key`, `clients` and `slow`: what servers answer, as text or JSON.
 
-use super::saying::{complain, say, say_json};
+use super::output::{print, print_error, print_json};
+use super::parsed_report::ParsedReport;
 use super::status;
-use super::table::Answer;
 use crate::ServerName;
 use crate::protocol::{key_from_text, key_text};
-use crate::question::{NoAnswer, Questions};
 use crate::request::key_on_the_wire;
+use crate::stats_connection::{NoAnswer, StatsConnection};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
@@ -25,12 +25,12 @@ const TIMES: [(&str, &str); 8] = [
 /// Prints each server's list of this name; says so if it has fewer rows than are wanted and
 /// than there are.
 pub(super) fn list(servers: &[ServerName], name: &str, rows: u32, as_json: bool) -> ExitCode {
-    print_each(servers, |questions| {
-        let text = questions.ask(&format!("{name} {rows}"))?;
-        let answer = Answer::read(&text);
+    print_each(servers, |connection| {
+        let text = connection.query(&format!("{name} {rows}"))?;
+        let answer = ParsedReport::read(&text);
         let listed = answer.listed().filter(|&(listed, all)| listed < all.min(rows.into()));
         let note = listed.map(|(n, all)| format!("{n} of {all}: no list of this server has more"));
-        Ok((if as_json { Shown::Json(answer.json()) } else { Shown::Text(text) }, note))
+        Ok((if as_json { Report::Json(answer.json()) } else { Report::Text(text) }, note))
     })
 }
 
@@ -38,42 +38,42 @@ pub(super) fn list(servers: &[ServerName], name: &str, rows: u32, as_json: bool)
 /// backslash that begins no byte's number is itself.
 pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> ExitCode {
     if key.is_empty() || key.contains(&b'\n') {
-        complain("a key is not empty and has no line end");
+        print_error("a key is not empty and has no line end");
         return ExitCode::from(status::USAGE);
     }
     let key = key_on_the_wire(key);
     let key = key_from_text(&key).unwrap_or(key);
     // As text: a carriage return would be taken for a part of the line's end.
     let words = format!("KEY {}", key_text(&key));
-    print_each(servers, |questions| {
-        let text = questions.ask(&words)?;
-        let json = as_json.then(|| Answer::read(&text).json());
-        Ok((json.map_or(Shown::Text(text), Shown::Json), None))
+    print_each(servers, |connection| {
+        let text = connection.query(&words)?;
+        let json = as_json.then(|| ParsedReport::read(&text).json());
+        Ok((json.map_or(Report::Text(text), Report::Json), None))
     })
 }
 
 /// Prints the statistics of each server. As JSON: all that the server tells, and of an
 /// older one what `STATS FULL` has, under the same names.
 pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
-    print_each(servers, |questions| {
+    print_each(servers, |connection| {
         let shown = match as_json {
-            true => Shown::Json(everything(questions)?),
-            false => Shown::Text(questions.ask("FULL")?),
+            true => Report::Json(everything(connection)?),
+            false => Report::Text(connection.query("FULL")?),
         };
         Ok((shown, None))
     })
 }
 
 /// `STATS JSON`, or the part of it that an older server tells.
-fn everything(questions: &mut Questions) -> Result<Value, NoAnswer> {
-    match questions.ask("JSON") {
+fn everything(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
+    match connection.query("JSON") {
         Ok(text) => serde_json::from_str(&text).map_err(|e| NoAnswer::Refused(e.to_string())),
-        Err(NoAnswer::Unknown) => Ok(full_as_json(&Answer::read(&questions.ask("FULL")?))),
+        Err(NoAnswer::Unknown) => Ok(full_as_json(&ParsedReport::read(&connection.query("FULL")?))),
         Err(e) => Err(e),
     }
 }
 
-fn full_as_json(full: &Answer) -> Value {
+fn full_as_json(full: &ParsedReport) -> Value {
     let times = TIMES.iter().filter_map(|(name, short)| Some((*short, full.number(name)?)));
     let times: Map<String, Value> = times.map(|(name, s)| (name.to_owned(), s.into())).collect();
     let counters = full.values.iter().filter(|(name, _)| !name.contains(' '));
@@ -83,43 +83,44 @@ fn full_as_json(full: &Answer) -> Value {
     json!({ "uptime_s": full.number("uptime"), "counters": counters, "times_s": times })
 }
 
-enum Shown {
+enum Report {
     Text(String),
     Json(Value),
 }
 
 /// What a server answers, and what there is to say about it.
-type Said = (Shown, Option<String>);
+type ReportAndNote = (Report, Option<String>);
 
 /// Prints what each server answers; of several, with its name, until it can't be written.
 /// The status is that of the last failure.
 fn print_each(
     servers: &[ServerName],
-    ask: impl Fn(&mut Questions) -> Result<Said, NoAnswer>,
+    query: impl Fn(&mut StatsConnection) -> Result<ReportAndNote, NoAnswer>,
 ) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for server in servers {
-        let answer = Questions::connect(server).and_then(|mut questions| ask(&mut questions));
+        let answer =
+            StatsConnection::connect(server).and_then(|mut connection| query(&mut connection));
         let (shown, note) = match answer {
-            Ok(said) => said,
+            Ok(report) => report,
             Err(e) => {
-                complain(&format!("{server}: {e}"));
+                print_error(&format!("{server}: {e}"));
                 let is_down = matches!(e, NoAnswer::Io(_));
                 code = ExitCode::from(if is_down { status::NO_SERVER } else { status::PROTOCOL });
                 continue;
             }
         };
         let is_said = match shown {
-            Shown::Text(text) if servers.len() == 1 => say(&text),
-            Shown::Text(text) => say(&format!("{server}\n{text}\n")),
-            Shown::Json(mut value) => {
+            Report::Text(text) if servers.len() == 1 => print(&text),
+            Report::Text(text) => print(&format!("{server}\n{text}\n")),
+            Report::Json(mut value) => {
                 if let Value::Object(object) = &mut value {
                     object.insert("server".to_owned(), server.as_str().into());
                 }
-                say_json(&value)
+                print_json(&value)
             }
         };
-        note.iter().for_each(|note| complain(&format!("{server}: {note}")));
+        note.iter().for_each(|note| print_error(&format!("{server}: {note}")));
         if !is_said {
             return ExitCode::FAILURE;
         }

@@ -1,6 +1,6 @@
 //! What reports look at, and how times and keys are shown.
 
-use super::figures::Figures;
+use super::server_figures::ServerFigures;
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::key_text_cut;
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ pub const ROWS_MAX: usize = 200;
 
 /// What reports are made of.
 #[derive(Clone, Copy)]
-pub struct View<'a> {
+pub struct ReportView<'a> {
     /// Locks and statistics.
     pub engine: &'a Engine,
     /// When it is looked at.
@@ -20,7 +20,7 @@ pub struct View<'a> {
     /// The same moment on the wall clock, in nanoseconds since 1970: only ever shown.
     pub wall_ns: u64,
     /// What the server knows.
-    pub figures: &'a Figures,
+    pub figures: &'a ServerFigures,
     /// Finds the address of a client.
     pub peers: &'a dyn Peers,
     /// Keys and addresses are not shown.
@@ -72,18 +72,18 @@ impl Display for Seconds {
 }
 
 /// Nanoseconds, shown as `62.500s`: one word, as columns need it.
-pub(super) struct Brief(pub(super) u64);
+pub(super) struct ShortDuration(pub(super) u64);
 
-impl Display for Brief {
+impl Display for ShortDuration {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let ms = self.0 / 1_000_000;
         f.pad(&format!("{}.{:03}s", ms / 1_000, ms % 1_000))
     }
 }
 
-/// As [`Brief`], or a dash.
+/// As [`ShortDuration`], or a dash.
 pub(super) fn brief_or_dash(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "-".to_owned(), |ns| Brief(ns).to_string())
+    ns.map_or_else(|| "-".to_owned(), |ns| ShortDuration(ns).to_string())
 }
 
 /// Nanoseconds since 1970 as `2026-11-21T18:03:07.250Z` (ISO 8601).
@@ -94,7 +94,7 @@ pub(super) fn iso_8601(wall_ns: u64) -> String {
     format!("{moment:.3}")
 }
 
-impl View<'_> {
+impl ReportView<'_> {
     /// A moment on the wall clock.
     pub(super) fn wall(&self, at: Time) -> String {
         iso_8601(self.wall_ns.saturating_sub(self.now.ns_since(at)))
@@ -140,7 +140,7 @@ mod tests {
         ] {
             assert_eq!(Seconds(ns).to_string(), shown);
         }
-        assert_eq!(Brief(62_500_999_999).to_string(), "62.500s");
+        assert_eq!(ShortDuration(62_500_999_999).to_string(), "62.500s");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The daemon's control socket: `drain`, `undrain`, `restart` and `control`.
 
-use super::saying::{complain, say, say_json};
+use super::output::{print, print_error, print_json};
 use super::status;
-use crate::control_socket;
+use crate::control_client;
 use serde_json::json;
 use std::io;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub(super) struct OrderOptions {
     #[arg(
         long = "control-socket",
         value_name = "PATH",
-        default_value = control_socket::DEFAULT_PATH
+        default_value = control_client::DEFAULT_PATH
     )]
     pub(super) socket: PathBuf,
 
@@ -33,13 +33,13 @@ pub(super) struct OrderOptions {
 /// answer can't be written.
 pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
     if line.contains('\n') {
-        complain("an order is one line");
+        print_error("an order is one line");
         return ExitCode::from(status::USAGE);
     }
-    match control_socket::send_order(&options.socket, line) {
-        Ok(answer) if say_answer(&answer, options) && is_obeyed(&answer) => ExitCode::SUCCESS,
+    match control_client::send_order(&options.socket, line) {
+        Ok(answer) if print_answer(&answer, options) && is_obeyed(&answer) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
-        Err(e) => say_unheard(&e, options),
+        Err(e) => print_failure(&e, options),
     }
 }
 
@@ -48,16 +48,16 @@ fn is_obeyed(answer: &str) -> bool {
 }
 
 /// Prints an answer. False if it can't be written.
-pub(super) fn say_answer(answer: &str, options: &OrderOptions) -> bool {
+pub(super) fn print_answer(answer: &str, options: &OrderOptions) -> bool {
     let text = answer.trim_end();
     match options.json {
-        true => say_json(&json!({ "ok": is_obeyed(answer), "answer": text })),
-        false => say(text),
+        true => print_json(&json!({ "ok": is_obeyed(answer), "answer": text })),
+        false => print(text),
     }
 }
 
 /// Says why there is no answer.
-pub(super) fn say_unheard(why: &io::Error, options: &OrderOptions) -> ExitCode {
-    complain(&format!("{}: {why}", options.socket.display()));
+pub(super) fn print_failure(why: &io::Error, options: &OrderOptions) -> ExitCode {
+    print_error(&format!("{}: {why}", options.socket.display()));
     ExitCode::from(status::NO_SERVER)
 }

@@ -1,7 +1,7 @@
 //! What `run` says on standard error while a command runs: nobody waits for it.
 
-use super::child::deaf;
-use super::saying::complain;
+use super::child::with_signals_blocked;
+use super::output::print_error;
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Says lines in a thread of its own, which the first line starts. A pipe that nobody
 /// reads, or a terminal that was stopped by Ctrl-S, holds up that thread alone.
 #[derive(Default)]
-pub(super) struct Teller {
+pub(super) struct StderrThread {
     thread: RefCell<Option<Thread>>,
 }
 
@@ -22,9 +22,9 @@ struct Thread {
     end: Receiver<()>,
 }
 
-impl Teller {
+impl StderrThread {
     /// Says a line, at once if it can be.
-    pub(super) fn tell(&self, line: &str) {
+    pub(super) fn print(&self, line: &str) {
         let mut thread = self.thread.borrow_mut();
         if thread.is_none() {
             *thread = Thread::start();
@@ -49,11 +49,11 @@ impl Thread {
         let (lines, said) = channel::<String>();
         let (ended, end) = channel();
         let say_all = move || {
-            said.iter().for_each(|line| complain(&line));
+            said.iter().for_each(|line| print_error(&line));
             drop(ended);
         };
         // A signal is for the thread that passes it on.
-        let thread = deaf(|| std::thread::Builder::new().spawn(say_all));
+        let thread = with_signals_blocked(|| std::thread::Builder::new().spawn(say_all));
         thread.ok().map(|_| Thread { lines, end })
     }
 }

@@ -32,13 +32,13 @@ pub fn restart_with(arguments: &[String]) -> String {
 /// Why the daemon is unreachable, or that it ended or was silent for too long.
 pub fn send_order(path: &Path, line: &str) -> io::Result<String> {
     let file = file_at(path);
-    let answer = ask(line, UnixStream::connect(path)?);
+    let answer = exchange(line, UnixStream::connect(path)?);
     if !answer.as_ref().is_err_and(is_closed) {
         return answer;
     }
     let again = UnixStream::connect(path).ok();
     let answer = match again.filter(|_| file.is_some() && file_at(path) == file) {
-        Some(stream) => ask(line, stream),
+        Some(stream) => exchange(line, stream),
         None => answer,
     };
     answer.map_err(|e| match is_closed(&e) {
@@ -54,7 +54,7 @@ fn file_at(path: &Path) -> Option<impl PartialEq + use<>> {
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
-fn ask(line: &str, mut stream: UnixStream) -> io::Result<String> {
+fn exchange(line: &str, mut stream: UnixStream) -> io::Result<String> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     // The daemon may close the connection before it reads the order, to make room for
     // another operator. The reason that it has sent can still be read.

@@ -1,13 +1,13 @@
 //! `/metrics`: everything for Prometheus, under names as it advises them today.
 //! <https://prometheus.io/docs/practices/naming/>
 
-use super::exposition::{COUNTER, Exposition, GAUGE, HISTOGRAM, seconds, type_of};
 use super::lists::word;
-use super::shown::View;
-use super::survey::Survey;
+use super::metrics_text::{COUNTER, GAUGE, HISTOGRAM, MetricsText, seconds, type_of};
+use super::report_view::ReportView;
+use super::scan::Scan;
 use crate::engine::counts::histogram::{LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use crate::engine::counts::statistics::{Counter, Counters, Times};
-use crate::engine::observe::summary::Ranked;
+use crate::engine::observe::heavy_hitters::Ranked;
 use crate::engine::observe::windows::Counted;
 
 const NS_PER_S: f64 = 1e9;
@@ -23,11 +23,11 @@ const FATES: [(&str, &str); 6] = [
 ];
 
 /// The text. With `top`, the keys that were asked for most, at most so many.
-pub fn metrics(view: &View, survey: &Survey, top: Option<(&Counted, usize)>) -> String {
-    let mut text = Exposition::default();
+pub fn metrics(view: &ReportView, scan: &Scan, top: Option<(&Counted, usize)>) -> String {
+    let mut text = MetricsText::default();
     write_counters(&mut text, view);
     write_measures(&mut text, view);
-    write_ages(&mut text, view, survey);
+    write_ages(&mut text, view, scan);
     write_connections(&mut text, view);
     write_daemon(&mut text, view);
     write_safety(&mut text, view);
@@ -39,7 +39,7 @@ pub fn metrics(view: &View, survey: &Survey, top: Option<(&Counted, usize)>) -> 
 }
 
 /// The counters of `STATS` under modern names: `total_acquired` is `acquired_total`.
-fn write_counters(text: &mut Exposition, view: &View) {
+fn write_counters(text: &mut MetricsText, view: &ReportView) {
     let has_fate = |counter: &&Counter| FATES.iter().any(|(name, _)| *name == counter.name);
     for counter in Counters::ALL.iter().filter(|counter| !has_fate(counter)) {
         let name = match counter.name {
@@ -59,7 +59,7 @@ fn write_counters(text: &mut Exposition, view: &View) {
     }
 }
 
-fn write_measures(text: &mut Exposition, view: &View) {
+fn write_measures(text: &mut MetricsText, view: &ReportView) {
     let measures = &view.engine.measures;
     for (name, of_holds, what) in
         [("poolcounter_wait_seconds", false, "Waits"), ("poolcounter_hold_seconds", true, "Holds")]
@@ -79,17 +79,17 @@ fn write_measures(text: &mut Exposition, view: &View) {
     }
 }
 
-fn write_ages(text: &mut Exposition, view: &View, survey: &Survey) {
+fn write_ages(text: &mut MetricsText, view: &ReportView, scan: &Scan) {
     let age_s = |since| seconds(view.age_ns(since));
     for (name, since, help) in [
-        ("poolcounter_oldest_hold_seconds", survey.oldest_hold, "Age of the oldest lock."),
-        ("poolcounter_oldest_wait_seconds", survey.oldest_wait, "Age of the oldest wait."),
+        ("poolcounter_oldest_hold_seconds", scan.oldest_hold, "Age of the oldest lock."),
+        ("poolcounter_oldest_wait_seconds", scan.oldest_wait, "Age of the oldest wait."),
     ] {
         text.single(name, GAUGE, help, since.map_or(0.0, age_s));
     }
 }
 
-fn write_connections(text: &mut Exposition, view: &View) {
+fn write_connections(text: &mut MetricsText, view: &ReportView) {
     let open = view.figures.connections;
     text.single("poolcounter_connections", GAUGE, "Connections that are open.", open);
     let name = "poolcounter_ended_connections_total";
@@ -101,7 +101,7 @@ fn write_connections(text: &mut Exposition, view: &View) {
     }
 }
 
-fn write_daemon(text: &mut Exposition, view: &View) {
+fn write_daemon(text: &mut MetricsText, view: &ReportView) {
     let figures = view.figures;
     let uptime_s = seconds(view.age_ns(view.engine.started()));
     let help = "Since the daemon was started, hot restarts included.";
@@ -133,7 +133,7 @@ fn write_daemon(text: &mut Exposition, view: &View) {
 
 /// What tells a start that lost locks from others, in whatever time it was between two
 /// scrapes: the second changes without the first (monitoring/alerts.yml).
-fn write_safety(text: &mut Exposition, view: &View) {
+fn write_safety(text: &mut MetricsText, view: &ReportView) {
     let is_safe = view.figures.is_draining && view.engine.counters.processing_workers == 0;
     let help = "Whether it drains and no lock is held: its end loses none.";
     text.single("poolcounter_safe_to_end", GAUGE, help, u8::from(is_safe));
@@ -142,12 +142,12 @@ fn write_safety(text: &mut Exposition, view: &View) {
     text.single("poolcounter_unsafe_start_time_seconds", GAUGE, help, start_s);
 }
 
-fn started_s(view: &View) -> f64 {
+fn started_s(view: &ReportView) -> f64 {
     seconds(view.figures.started_wall_ns)
 }
 
 /// Under the names that all exporters use.
-fn write_process(text: &mut Exposition, view: &View) {
+fn write_process(text: &mut MetricsText, view: &ReportView) {
     let process = &view.figures.process;
     let help = "User and system time.";
     text.single("process_cpu_seconds_total", COUNTER, help, process.cpu_s);
@@ -162,7 +162,7 @@ fn write_process(text: &mut Exposition, view: &View) {
 }
 
 /// Nothing if keys are not shown: all would be one series.
-fn write_top(text: &mut Exposition, view: &View, top: &Counted, rows: usize) {
+fn write_top(text: &mut MetricsText, view: &ReportView, top: &Counted, rows: usize) {
     if view.is_private {
         return;
     }
@@ -186,7 +186,7 @@ fn write_top(text: &mut Exposition, view: &View, top: &Counted, rows: usize) {
 }
 
 /// Long keys that are the same when cut count as one: a series has one sample.
-fn by_label(view: &View, ranked: &[Ranked], rows: usize) -> Vec<(String, u64)> {
+fn by_label(view: &ReportView, ranked: &[Ranked], rows: usize) -> Vec<(String, u64)> {
     let mut counts: Vec<(String, u64)> = Vec::new();
     for row in ranked.iter().take(rows) {
         let key = view.key(&row.name);

@@ -2,10 +2,10 @@
 //! for most, and which holds and waits took long. Nothing here decides anything.
 
 use crate::engine::client::ClientId;
-use crate::engine::counts::measures::Outcome;
+use crate::engine::counts::measures::LockOutcome;
 use crate::engine::lock::Lock;
+use crate::engine::observe::heavy_hitters::{Columns, NAME_BYTES_MAX};
 use crate::engine::observe::sampler::Sampler;
-use crate::engine::observe::summary::{Columns, NAME_BYTES_MAX};
 use crate::engine::observe::windows::{Counted, WindowState, Windows};
 use crate::engine::pool::{Pool, hash_aside};
 use crate::engine::time::Time;
@@ -20,7 +20,7 @@ pub const SLOW_MAX: usize = 128;
 
 /// Everything that is observed.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct Observer {
     pub(in crate::engine) sampler: Sampler,
     /// When a request was last left out, or the hold or wait of such a request last ended.
     pub(in crate::engine) left_out: Time,
@@ -33,20 +33,20 @@ pub struct Watch {
     /// Holds and waits that take longer are slow; in nanoseconds.
     pub(in crate::engine) slow_ns: u64,
     /// Slow ones that the caller has not been told of.
-    slow: VecDeque<Slow>,
+    slow: VecDeque<SlowLock>,
     /// The newest last.
-    slow_log: VecDeque<SlowEntry>,
+    slow_log: VecDeque<SlowLogEntry>,
 }
 
 /// What a hot restart carries over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct WatchState {
+pub struct ObserverState {
     #[serde(rename = "left_out_ns")]
     left_out: Time,
     keys: [WindowState; 2],
     clients: [WindowState; 2],
-    slow_log: VecDeque<SlowEntry>,
+    slow_log: VecDeque<SlowLogEntry>,
 }
 
 /// What a client did, to be counted for its address.
@@ -59,7 +59,7 @@ pub struct Sample {
 
 /// A hold or a wait that took long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slow {
+pub struct SlowLock {
     /// When it ended.
     #[serde(rename = "at_ns")]
     pub at: Time,
@@ -71,22 +71,22 @@ pub struct Slow {
     /// Whether it was for anyone.
     pub for_anyone: bool,
     /// How it ended, which tells holds from waits.
-    pub outcome: Outcome,
+    pub outcome: LockOutcome,
     /// How long it took, in nanoseconds.
     pub took_ns: u64,
 }
 
 /// A slow hold or wait, with what the caller knows of its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlowEntry {
+pub struct SlowLogEntry {
     /// What the engine knows.
-    pub slow: Slow,
+    pub slow: SlowLock,
     /// The client's address.
     pub peer: String,
 }
 
 /// For the caller.
-impl Watch {
+impl Observer {
     /// What was asked for most in the last minute or hour.
     pub fn top(&mut self, span: Span, subject: Subject, now: Time) -> Counted {
         let windows = match subject {
@@ -97,13 +97,13 @@ impl Watch {
         windows.shown(span, now, self.left_out)
     }
 
-    /// Removes and returns something that a client has done, for [`Watch::note_sample`].
+    /// Removes and returns something that a client has done, for [`Observer::count_sample`].
     pub fn take_sample(&mut self) -> Option<Sample> {
         self.samples.pop()
     }
 
     /// Counts what a client did for its address.
-    pub fn note_sample(&mut self, sample: &Sample, address: &[u8], now: Time) {
+    pub fn count_sample(&mut self, sample: &Sample, address: &[u8], now: Time) {
         self.clients.roll(now, self.left_out);
         self.clients.add(address, hash_aside(&self.hasher, address), &sample.columns);
     }
@@ -119,25 +119,25 @@ impl Watch {
     }
 
     /// The next slow hold or wait that the caller has not been told of.
-    pub fn take_slow(&mut self) -> Option<Slow> {
+    pub fn take_slow(&mut self) -> Option<SlowLock> {
         self.slow.pop_front()
     }
 
     /// Remembers a slow hold or wait.
-    pub fn log_slow(&mut self, slow: Slow, peer: String) {
-        push_bounded(&mut self.slow_log, SlowEntry { slow, peer });
+    pub fn log_slow(&mut self, slow: SlowLock, peer: String) {
+        push_bounded(&mut self.slow_log, SlowLogEntry { slow, peer });
     }
 
     /// The last slow holds and waits, the newest first.
-    pub fn slow_log(&self) -> impl ExactSizeIterator<Item = &SlowEntry> {
+    pub fn slow_log(&self) -> impl ExactSizeIterator<Item = &SlowLogEntry> {
         self.slow_log.iter().rev()
     }
 }
 
 /// For the engine.
-impl Watch {
+impl Observer {
     pub(in crate::engine) fn new(hasher: RandomState, now: Time) -> Self {
-        Watch {
+        Observer {
             sampler: Sampler::new(hasher.build_hasher().finish()),
             left_out: Time::default(),
             hasher,
@@ -151,8 +151,8 @@ impl Watch {
     }
 
     /// What a hot restart carries over. The caller has taken all samples.
-    pub(in crate::engine) fn state(&self) -> WatchState {
-        WatchState {
+    pub(in crate::engine) fn state(&self) -> ObserverState {
+        ObserverState {
             left_out: self.left_out,
             keys: self.keys.state(),
             clients: self.clients.state(),
@@ -160,16 +160,16 @@ impl Watch {
         }
     }
 
-    pub(in crate::engine) fn resume(state: WatchState, hasher: RandomState, now: Time) -> Self {
-        let WatchState { left_out, keys, clients, slow_log } = state;
+    pub(in crate::engine) fn resume(state: ObserverState, hasher: RandomState, now: Time) -> Self {
+        let ObserverState { left_out, keys, clients, slow_log } = state;
         let [keys, clients] =
             [keys, clients].map(|state| Windows::resume(state, |name| hash_aside(&hasher, name)));
-        Watch { left_out, keys, clients, slow_log, ..Watch::new(hasher, now) }
+        Observer { left_out, keys, clients, slow_log, ..Observer::new(hasher, now) }
     }
 
     /// A request that counts as so many was decided, for a key that has this hash; no answer
     /// means that it waits.
-    pub(in crate::engine) fn note_request(
+    pub(in crate::engine) fn count_request(
         &mut self,
         (client, requests): (ClientId, u8),
         key: (&[u8], u64),
@@ -184,15 +184,15 @@ impl Watch {
             Some(Reply::Timeout) => columns.timed_out = requests,
             _ => {}
         }
-        self.note(Sample { client, columns }, key, now);
+        self.count(Sample { client, columns }, key, now);
     }
 
     /// A hold or a wait has ended: that of a followed request, or a slow one.
-    pub(in crate::engine) fn note_end(
+    pub(in crate::engine) fn count_end(
         &mut self,
         lock: &Lock,
         pool: &Pool,
-        (outcome, ns): (Outcome, u64),
+        (outcome, ns): (LockOutcome, u64),
         now: Time,
     ) {
         let Lock { client, mode, requests, .. } = *lock;
@@ -202,16 +202,16 @@ impl Watch {
             let for_anyone = mode == Mode::ForAnyone;
             push_bounded(
                 &mut self.slow,
-                Slow { at: now, client, key, for_anyone, outcome, took_ns: ns },
+                SlowLock { at: now, client, key, for_anyone, outcome, took_ns: ns },
             );
         }
         if requests > 0 {
             let columns = columns_of_end(outcome, requests.into(), ns);
-            self.note(Sample { client, columns }, (pool.key(), pool.hash()), now);
+            self.count(Sample { client, columns }, (pool.key(), pool.hash()), now);
         }
     }
 
-    fn note(&mut self, sample: Sample, (key, hash): (&[u8], u64), now: Time) {
+    fn count(&mut self, sample: Sample, (key, hash): (&[u8], u64), now: Time) {
         self.keys.roll(now, self.left_out);
         match short_name(key) {
             Cow::Borrowed(key) => self.keys.add(key, hash, &sample.columns),
@@ -242,14 +242,17 @@ fn short_name(key: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// What an end adds to the columns, for so many requests.
-fn columns_of_end(outcome: Outcome, requests: u64, ns: u64) -> Columns {
+fn columns_of_end(outcome: LockOutcome, requests: u64, ns: u64) -> Columns {
     let time_ns = ns.saturating_mul(requests);
     let mut columns = Columns::default();
     match outcome {
-        Outcome::Locked => columns.acquired = requests,
-        Outcome::Done => columns.done = requests,
-        Outcome::Timeout => columns.timed_out = requests,
-        Outcome::Cancelled | Outcome::Released | Outcome::Disconnected | Outcome::Expired => {}
+        LockOutcome::Locked => columns.acquired = requests,
+        LockOutcome::Done => columns.done = requests,
+        LockOutcome::Timeout => columns.timed_out = requests,
+        LockOutcome::Cancelled
+        | LockOutcome::Released
+        | LockOutcome::Disconnected
+        | LockOutcome::Expired => {}
     }
     if outcome.is_of_hold() {
         columns.held_ns = time_ns;

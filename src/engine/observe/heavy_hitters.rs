@@ -85,7 +85,7 @@ pub struct Ranked {
 
 /// What has been counted so far.
 #[derive(Clone, Debug, Default)]
-pub(in crate::engine) struct Summary {
+pub(in crate::engine) struct HeavyHitters {
     /// With the hashes of their names.
     places: HashTable<(u64, Place)>,
     lost: [u64; 2],
@@ -94,7 +94,7 @@ pub(in crate::engine) struct Summary {
 /// What a hot restart carries over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(in crate::engine) struct SummaryState {
+pub(in crate::engine) struct HeavyHittersState {
     /// In the order of their names.
     places: Vec<Place>,
     /// The largest counts that were lost, by requests and by time.
@@ -117,14 +117,14 @@ impl Place {
     }
 }
 
-impl Summary {
+impl HeavyHitters {
     /// Counts for a name, which has this hash.
     pub(in crate::engine) fn add(&mut self, name: &[u8], hash: u64, columns: &Columns) {
         self.place_of(name, hash).columns.add(columns);
     }
 
     /// Adds the counts of `other`. What a name had there before it lost its place is missing.
-    pub(in crate::engine) fn merge(&mut self, other: &Summary) {
+    pub(in crate::engine) fn merge(&mut self, other: &HeavyHitters) {
         for (hash, Place { name, columns, errors }) in &other.places {
             let place = self.place_of(name, *hash);
             place.columns.add(columns);
@@ -176,14 +176,14 @@ impl Summary {
         places.into_iter().take(ROWS_MAX).map(row).collect()
     }
 
-    pub(in crate::engine) fn state(&self) -> SummaryState {
+    pub(in crate::engine) fn state(&self) -> HeavyHittersState {
         let mut places: Vec<Place> = self.places.iter().map(|(_, place)| place.clone()).collect();
         places.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        SummaryState { places, lost: self.lost }
+        HeavyHittersState { places, lost: self.lost }
     }
 
-    pub(in crate::engine) fn resume(state: SummaryState, hash: impl Fn(&[u8]) -> u64) -> Self {
-        let mut summary = Summary { places: HashTable::new(), lost: state.lost };
+    pub(in crate::engine) fn resume(state: HeavyHittersState, hash: impl Fn(&[u8]) -> u64) -> Self {
+        let mut summary = HeavyHitters { places: HashTable::new(), lost: state.lost };
         for place in state.places {
             let own = summary.place_of(&place.name, hash(&place.name));
             *own = place;

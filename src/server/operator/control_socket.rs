@@ -38,14 +38,14 @@ const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
 pub(crate) type ControlClient = ClientId;
 
 /// All control connections.
-pub(crate) struct Control {
-    connections: Slots<Conversation>,
+pub(crate) struct ControlSocket {
+    connections: Slots<ControlConnection>,
     /// Counts what operators do.
     uses: u64,
 }
 
 /// One operator's connection.
-struct Conversation {
+struct ControlConnection {
     stream: Stream,
     /// The beginning of a request, whose line feed is still to come.
     input: Vec<u8>,
@@ -63,19 +63,19 @@ struct Conversation {
     last_use: u64,
 }
 
-impl Control {
+impl ControlSocket {
     pub(crate) fn new() -> Self {
-        Control { connections: Slots::new(Source::Operator, Interest::READABLE), uses: 0 }
+        ControlSocket { connections: Slots::new(Source::Operator, Interest::READABLE), uses: 0 }
     }
 
     /// Serves a new connection. If there are too many, another one goes: forgotten ones
     /// must not lock operators out.
-    pub(crate) fn admit(&mut self, socket: Socket, registry: &Registry) {
+    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
         if self.connections.len() >= CONNECTIONS_MAX {
             self.make_room();
         }
         self.uses += 1;
-        let open = |socket| Conversation {
+        let open = |socket| ControlConnection {
             stream: Stream::new(socket),
             input: Vec::new(),
             requests: 0,
@@ -118,7 +118,7 @@ impl Control {
     }
 
     /// Notes that whoever has the connection in `slot` has closed it.
-    pub(crate) fn note_gone(&mut self, slot: usize) {
+    pub(crate) fn record_gone(&mut self, slot: usize) {
         if let Some((_, connection)) = self.connections.at(slot) {
             connection.is_gone = true;
             connection.awaits_report = false;
@@ -199,13 +199,13 @@ impl Control {
     }
 
     fn close_if_done(&mut self, client: ControlClient) {
-        if self.connections.get_mut(client).is_some_and(Conversation::is_done) {
+        if self.connections.get_mut(client).is_some_and(ControlConnection::is_done) {
             self.connections.remove(client);
         }
     }
 }
 
-impl Conversation {
+impl ControlConnection {
     /// The next line without its line feed, if it has come; or why it is not taken.
     fn read_line(&mut self) -> Option<Result<Vec<u8>, String>> {
         let mut buffer = [0; 4096];
@@ -263,7 +263,7 @@ impl Conversation {
 
 /// The peer's process, as the kernel reports it.
 fn credentials_of(socket: &OwnedFd) -> String {
-    match sys::peer_of(socket) {
+    match sys::peer_credentials(socket) {
         Ok(Peer { uid, pid: Some(pid) }) => format!("uid {uid}, pid {pid}"),
         Ok(Peer { uid, pid: None }) => format!("uid {uid}, outside of this container"),
         Err(e) => format!("an unknown process ({e})"),

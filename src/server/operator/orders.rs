@@ -6,14 +6,14 @@ use crate::server::kernel::tokens::{Source, watch};
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::mio::Registry;
 use crate::server::kernel::world::mio::event::Event;
-use crate::server::operator::control::{Control, ControlClient, Request};
+use crate::server::operator::control_socket::{ControlClient, ControlSocket, Request};
 use crate::server::operator::hangup;
 use std::io;
 
 /// The sources of orders.
-pub(crate) struct Operator {
+pub(crate) struct Operators {
     signals: OwnedFd,
-    pub(crate) control: Control,
+    pub(crate) control: ControlSocket,
     /// Who waits for the end of the drain.
     waiting: Vec<ControlClient>,
     /// Sources that had an event in this turn, or may have more requests.
@@ -39,9 +39,9 @@ pub(crate) enum Order {
     Ended(ControlClient),
 }
 
-impl Operator {
+impl Operators {
     pub(crate) fn new(signals: OwnedFd) -> Self {
-        Operator { signals, control: Control::new(), waiting: Vec::new(), ready: Vec::new() }
+        Operators { signals, control: ControlSocket::new(), waiting: Vec::new(), ready: Vec::new() }
     }
 
     /// Makes the loop watch the signals.
@@ -50,15 +50,15 @@ impl Operator {
     }
 
     /// Notes an event of `source`.
-    pub(crate) fn note_event(&mut self, source: Source, event: &Event) {
+    pub(crate) fn record_event(&mut self, source: Source, event: &Event) {
         match source {
-            Source::Operator(number) if event.is_write_closed() => self.control.note_gone(number),
+            Source::Operator(number) if event.is_write_closed() => self.control.record_gone(number),
             _ => {}
         }
-        self.note_ready(source);
+        self.record_ready(source);
     }
 
-    fn note_ready(&mut self, source: Source) {
+    fn record_ready(&mut self, source: Source) {
         if !self.ready.contains(&source) {
             self.ready.push(source);
         }
@@ -85,7 +85,7 @@ impl Operator {
                     if let Some((client, request)) = self.control.read(number) {
                         orders.push(Order::Asked(client, request));
                         // More may follow.
-                        self.note_ready(source);
+                        self.record_ready(source);
                     }
                     orders.extend(self.control.ended(number).map(Order::Ended));
                 }
@@ -99,7 +99,7 @@ impl Operator {
     /// Answers a request, if its client is still connected.
     pub(crate) fn answer(&mut self, client: ControlClient, answer: &str) {
         self.control.answer(client, answer);
-        self.go_on(client);
+        self.resume_input(client);
     }
 
     /// Answers `client` when the drain is over.
@@ -117,7 +117,7 @@ impl Operator {
     }
 
     /// Answers all who wait for the end of the drain.
-    pub(crate) fn tell_waiting(&mut self, answer: &str) {
+    pub(crate) fn answer_waiting(&mut self, answer: &str) {
         for client in std::mem::take(&mut self.waiting) {
             self.answer(client, answer);
         }
@@ -129,11 +129,11 @@ impl Operator {
         for client in asked {
             self.report(client, format!("{LATER}\n").into_bytes());
         }
-        self.tell_waiting(LATER);
+        self.answer_waiting(LATER);
     }
 
     /// Lets `client` wait no longer: it would keep its place until the end of the drain.
-    pub(crate) fn note_ended(&mut self, client: ControlClient) {
+    pub(crate) fn record_ended(&mut self, client: ControlClient) {
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == client) {
             self.waiting.remove(place);
             self.answer(client, "ERROR still draining");
@@ -141,15 +141,15 @@ impl Operator {
     }
 
     /// What `client` has sent meanwhile is no event.
-    fn go_on(&mut self, client: ControlClient) {
-        self.note_ready(Source::Operator(client.slot as usize));
+    fn resume_input(&mut self, client: ControlClient) {
+        self.record_ready(Source::Operator(client.slot as usize));
     }
 
     /// Answers a request for statistics with a text of whole lines, and goes on with what
     /// `client` asks next.
     pub(crate) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
         self.control.report(client, text);
-        self.go_on(client);
+        self.resume_input(client);
     }
 }
 
