@@ -7,6 +7,6 @@ pub(crate) mod admission;
 pub(crate) mod connection;
 pub(crate) mod connections;
 pub(crate) mod dispatch;
-pub(crate) mod for_reports;
 pub(crate) mod input;
+pub(crate) mod peer_addresses;
 pub(crate) mod stream;

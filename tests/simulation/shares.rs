@@ -50,7 +50,7 @@ impl Before {
         if let Some(server) = &play.server {
             for (_, connection) in server.clients.iter() {
                 let kept = connection.lines.unhandled().len();
-                let is_parked = connection.is_parked;
+                let is_parked = connection.lines.is_line_held();
                 kernel(|k| {
                     let peer = k.peer_behind(connection.stream.socket());
                     let (arrived, ends) = k.visible(peer);
@@ -119,7 +119,7 @@ pub(super) fn keep_something(play: &Play) -> bool {
 fn kept_by_peer(play: &Play) -> BTreeMap<u32, usize> {
     let server = play.server.as_ref().expect("it runs");
     // What waits for a report is handled after it.
-    let connections = server.clients.iter().filter(|(_, one)| !one.is_parked);
+    let connections = server.clients.iter().filter(|(_, one)| !one.lines.is_line_held());
     let kept = connections.map(|(_, connection)| {
         let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
         (peer, connection.lines.unhandled().len())
@@ -130,6 +130,6 @@ fn kept_by_peer(play: &Play) -> BTreeMap<u32, usize> {
 /// Whether a client waits for a report.
 fn is_parked(play: &Play, peer: u32) -> bool {
     let server = play.server.as_ref().expect("it runs");
-    let mut parked = server.clients.iter().filter(|(_, one)| one.is_parked);
+    let mut parked = server.clients.iter().filter(|(_, one)| one.lines.is_line_held());
     parked.any(|(_, one)| kernel(|k| k.peer_behind(one.stream.socket())) == peer)
 }

@@ -15,17 +15,27 @@ pub enum Line<'a> {
     TooLong,
 }
 
-/// The unfinished line of one connection. Owns memory only while there is such a
-/// line.
+/// The input of one connection that is not finished: half a line, a line that is not
+/// answered yet, lines that are not handled yet. Owns memory only while there is any.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// The line's bytes so far. It ends in `\n` only between the call that
-    /// completed it and the next one.
-    partial: Vec<u8>,
+    /// The start of a line ends in `\n` only between the call that completed it and the
+    /// next one.
+    bytes: Vec<u8>,
+    content: Content,
     /// The line was too long: everything up to its line feed is dropped.
     skipping: bool,
-    /// `partial` has whole lines that are not handled yet, not the start of a line.
-    put_back: bool,
+}
+
+/// What [`Lines`] keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Content {
+    #[default]
+    StartOfLine,
+    /// Input that begins with a new line.
+    Unhandled,
+    /// The same, and its first line waits for its answer.
+    Unanswered,
 }
 
 impl Lines {
@@ -34,9 +44,9 @@ impl Lines {
     ///
     /// The lines do not depend on how the bytes are divided into inputs.
     pub fn next_line<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
-        debug_assert!(!self.put_back, "what was put back comes first");
-        if self.partial.ends_with(b"\n") {
-            self.partial = Vec::new();
+        debug_assert!(self.content == Content::StartOfLine, "unhandled input comes first");
+        if self.bytes.ends_with(b"\n") {
+            self.bytes = Vec::new();
         }
         if self.skipping && !self.skip(input) {
             return None;
@@ -46,43 +56,73 @@ impl Lines {
         };
         let (line, rest) = input.split_at(end + 1);
         *input = rest;
-        if self.partial.len() + line.len() > LINE_BYTES_MAX {
-            self.partial = Vec::new();
+        if self.bytes.len() + line.len() > LINE_BYTES_MAX {
+            self.bytes = Vec::new();
             return Some(Line::TooLong);
         }
-        if self.partial.is_empty() {
+        if self.bytes.is_empty() {
             return Some(Line::Complete(without_line_end(line)));
         }
-        self.partial.extend_from_slice(line);
-        Some(Line::Complete(without_line_end(&self.partial)))
+        self.bytes.extend_from_slice(line);
+        Some(Line::Complete(without_line_end(&self.bytes)))
     }
 
     /// Continues within a line, from what [`Lines::unfinished`] and
     /// [`Lines::is_skipping`] returned.
     pub fn resume(unfinished: Vec<u8>, skipping: bool) -> Self {
-        Lines { partial: unfinished, skipping, put_back: false }
+        Lines { bytes: unfinished, content: Content::StartOfLine, skipping }
     }
 
     /// Keeps `rest` for later: input that begins with a new line. The caller takes it
     /// by [`Lines::take_unhandled`] before it reads input received later.
     pub fn put_back(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
-            self.partial = rest.to_vec();
-            self.put_back = true;
+            self.bytes = rest.to_vec();
+            self.content = Content::Unhandled;
         }
     }
 
-    /// The input that was put back and not taken yet.
+    /// Holds the line that [`Lines::next_line`] has just returned, until
+    /// [`Lines::finish_line`]: it takes time to answer. `taken` is what that call took from
+    /// its input, `rest` what it left.
+    pub fn hold_line(&mut self, taken: &[u8], rest: &[u8]) {
+        let came_in_pieces = !self.bytes.is_empty();
+        // The end of a line that was too long may stand before it.
+        let before = taken.strip_suffix(b"\n").unwrap_or(taken);
+        let start = before.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+        let line = if came_in_pieces { &self.bytes } else { &taken[start..] };
+        self.bytes = [line, rest].concat();
+        self.content = Content::Unanswered;
+    }
+
+    /// Whether a line waits for its answer.
+    pub fn is_line_held(&self) -> bool {
+        self.content == Content::Unanswered
+    }
+
+    /// The held line is answered: what follows it is unhandled. Returns false if no line
+    /// is held.
+    pub fn finish_line(&mut self) -> bool {
+        if !self.is_line_held() {
+            return false;
+        }
+        let input = self.take_unhandled();
+        let end = input.iter().position(|&b| b == b'\n').map_or(input.len(), |end| end + 1);
+        self.put_back(&input[end..]);
+        true
+    }
+
+    /// The input that is not handled yet, from a held line on.
     pub fn unhandled(&self) -> &[u8] {
-        if self.put_back { &self.partial } else { b"" }
+        if self.content == Content::StartOfLine { b"" } else { &self.bytes }
     }
 
-    /// Takes the input that was put back, for the next calls.
+    /// Takes the unhandled input, for the next calls.
     pub fn take_unhandled(&mut self) -> Vec<u8> {
-        if !std::mem::take(&mut self.put_back) {
-            return Vec::new();
+        match std::mem::take(&mut self.content) {
+            Content::StartOfLine => Vec::new(),
+            Content::Unhandled | Content::Unanswered => std::mem::take(&mut self.bytes),
         }
-        std::mem::take(&mut self.partial)
     }
 
     /// Whether the rest of a line that is too long is still missing.
@@ -92,7 +132,10 @@ impl Lines {
 
     /// The bytes of an unfinished line: fewer than [`LINE_BYTES_MAX`].
     pub fn unfinished(&self) -> &[u8] {
-        if self.put_back || self.partial.ends_with(b"\n") { b"" } else { &self.partial }
+        match self.content {
+            Content::StartOfLine if !self.bytes.ends_with(b"\n") => &self.bytes,
+            _ => b"",
+        }
     }
 
     /// Drops input up to the end of the long line. Returns whether that was found.
@@ -114,14 +157,14 @@ impl Lines {
     fn keep(&mut self, input: &mut &[u8]) -> Option<Line<'static>> {
         let bytes = std::mem::take(input);
         // A line of exactly the limit still needs room for its line feed.
-        if self.partial.len() + bytes.len() >= LINE_BYTES_MAX {
-            self.partial = Vec::new();
+        if self.bytes.len() + bytes.len() >= LINE_BYTES_MAX {
+            self.bytes = Vec::new();
             self.skipping = true;
             return Some(Line::TooLong);
         }
         if !bytes.is_empty() {
-            self.partial.reserve_exact(bytes.len());
-            self.partial.extend_from_slice(bytes);
+            self.bytes.reserve_exact(bytes.len());
+            self.bytes.extend_from_slice(bytes);
         }
         None
     }
@@ -191,7 +234,7 @@ mod tests {
         for mut input in [&b"half"[..], b" a line\n", b"whole\n"] {
             while lines.next_line(&mut input).is_some() {}
         }
-        assert_eq!(lines.partial.capacity(), 0);
+        assert_eq!(lines.bytes.capacity(), 0);
     }
 
     #[test]
@@ -208,6 +251,26 @@ mod tests {
         assert_eq!((lines.unhandled(), lines.unfinished()), (&b""[..], &b"half"[..]));
         assert!(lines.take_unhandled().is_empty());
         assert_eq!(lines.next_line(&mut &b"\n"[..]), Some(Line::Complete(b"half")));
+    }
+
+    #[test]
+    fn a_held_line_is_kept_as_it_came() {
+        for (pieces, held) in [
+            (&[&b"STATS KEYS\r\r\nb\n"[..]][..], &b"STATS KEYS\r\r\nb\n"[..]),
+            (&[b"STATS", b" KEYS\nb\n"], b"STATS KEYS\nb\n"),
+            (&[&[b'x'; LINE_BYTES_MAX], b"x\nSTATS KEYS\nb\n"], b"STATS KEYS\nb\n"),
+        ] {
+            let mut lines = Lines::default();
+            for piece in pieces {
+                let mut input = *piece;
+                if let Some(Line::Complete(_)) = lines.next_line(&mut input) {
+                    lines.hold_line(&piece[..piece.len() - input.len()], input);
+                }
+            }
+            assert_eq!((lines.unhandled(), lines.is_line_held()), (held, true));
+            assert!(lines.finish_line() && !lines.finish_line());
+            assert_eq!((lines.unhandled(), lines.is_line_held()), (&b"b\n"[..], false));
+        }
     }
 
     proptest! {

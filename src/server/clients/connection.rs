@@ -38,11 +38,9 @@ pub(crate) struct Connection {
     pub(crate) is_owed: bool,
     /// Is watched for writable events, because output has blocked before.
     pub(crate) watches_writable: bool,
-    /// Its next line is being answered, which takes turns of the loop.
-    pub(crate) is_parked: bool,
     /// An answer could not be sent, so no more are. What it sent before is still
     /// handled.
-    pub(crate) input_closed: bool,
+    pub(crate) output_failed: bool,
     /// Its address, once it was needed.
     origin: Origin,
 }
@@ -111,8 +109,7 @@ impl Connection {
             is_unread: false,
             is_owed: false,
             watches_writable: false,
-            is_parked: false,
-            input_closed: false,
+            output_failed: false,
             origin: Origin::NotAsked,
         }
     }
@@ -172,8 +169,8 @@ impl Connection {
             unhandled: self.lines.unhandled().to_vec(),
             unsent: self.stream.unsent().to_vec(),
             finishing: self.stage == ConnectionStage::Finishing,
-            // What is parked is handled again.
-            unread: self.is_unread || self.is_parked,
+            // A held line is handled again.
+            unread: self.is_unread || self.lines.is_line_held(),
             unix: self.is_unix(),
         }
     }
@@ -193,8 +190,7 @@ impl Connection {
             is_owed: false,
             // The next block registers it again, which epoll permits.
             watches_writable: false,
-            is_parked: false,
-            input_closed: false,
+            output_failed: false,
             origin: Origin::NotAsked,
         }
     }

@@ -148,8 +148,8 @@ impl Clients {
             }
             self.ready_done += 1;
             if let Some(connection) = self.open_mut(client) {
-                if connection.is_parked {
-                    // When it goes on, it reads without an event.
+                if connection.lines.is_line_held() {
+                    // Once the line is answered, it reads without an event.
                     connection.is_unread = false;
                     continue;
                 }
@@ -207,7 +207,7 @@ impl Clients {
     /// if that exceeds its bound and must be flushed at once.
     #[must_use]
     pub(crate) fn owe(&mut self, client: ClientId, bytes: Cow<'static, [u8]>) -> bool {
-        let Some(connection) = self.open_mut(client).filter(|connection| !connection.input_closed)
+        let Some(connection) = self.open_mut(client).filter(|connection| !connection.output_failed)
         else {
             return true;
         };
@@ -275,7 +275,7 @@ impl Clients {
         match failure {
             // The next reads return what it sent before, then its end.
             Some(Errno::PIPE | Errno::CONNRESET) if !finishing => {
-                self.close_input(client);
+                self.record_output_failure(client);
                 Fate::Stays
             }
             // It may still be connected, waiting for an answer that is lost.
@@ -284,9 +284,9 @@ impl Clients {
     }
 
     /// Nothing is sent to `client` any more; the rest of its input is handled.
-    fn close_input(&mut self, client: ClientId) {
+    fn record_output_failure(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
-            connection.input_closed = true;
+            connection.output_failed = true;
             self.record_unread(client);
         }
     }

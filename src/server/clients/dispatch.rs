@@ -105,8 +105,8 @@ impl Dispatch<'_> {
     /// complete line, or the client has gone.
     fn handle_next_line(&mut self, client: ClientId, input: &mut &[u8]) -> Option<usize> {
         let connection = self.clients.open_mut(client)?;
-        let before = input.len();
-        let is_deaf = connection.input_closed;
+        let before = *input;
+        let output_failed = connection.output_failed;
         let mut answer_bytes = ANSWER_BYTES;
         let reply = match connection.lines.next_line(input)? {
             Line::TooLong => Some((CommandKind::Other, Reply::LineTooLong)),
@@ -127,10 +127,10 @@ impl Dispatch<'_> {
                             self.owe_text(client, text);
                             None
                         }
-                        StatsAnswer::Report if is_deaf => None,
+                        StatsAnswer::Report if output_failed => None,
                         StatsAnswer::Report => {
-                            let line = line.to_vec();
-                            self.request_report(client, query, line, std::mem::take(input));
+                            let taken = &before[..before.len() - input.len()];
+                            self.request_report(client, query, taken, std::mem::take(input));
                             return None;
                         }
                         StatsAnswer::Unknown => Some((CommandKind::Stats, Reply::WrongStat)),
@@ -144,23 +144,24 @@ impl Dispatch<'_> {
             self.reply(client, reply);
         }
         self.deliver_answers();
-        Some(before - input.len() + answer_bytes)
+        Some(before.len() - input.len() + answer_bytes)
     }
 
-    /// Asks for a report. The line, and what follows it, waits until that is answered:
-    /// answers come in the order of the lines.
-    fn request_report(&mut self, client: ClientId, query: Query, mut line: Vec<u8>, rest: &[u8]) {
-        // One that ends with a return had another one before its line feed.
-        let end: &[u8] = if line.ends_with(b"\r") { b"\r\n" } else { b"\n" };
-        line.extend_from_slice(end);
-        line.extend_from_slice(rest);
-        self.clients.park(client, &line);
-        self.reporting.enqueue(Requester::Client(client), ReportRequest::Query(query));
+    /// Asks for a report. The line and what follows it are held until the report is made:
+    /// answers come in the order of the lines. A hot restart hands them over, and the new
+    /// image handles the line again.
+    fn request_report(&mut self, client: ClientId, query: Query, taken: &[u8], rest: &[u8]) {
+        if let Some(connection) = self.clients.open_mut(client) {
+            connection.lines.hold_line(taken, rest);
+            self.reporting.enqueue(Requester::Client(client), ReportRequest::Query(query));
+        }
     }
 
     /// Passes a report on to the client that asked for it.
     pub(crate) fn deliver_report(&mut self, client: ClientId, text: Vec<u8>) {
-        if self.clients.resume_input(client) {
+        let connection = self.clients.open_mut(client);
+        if connection.is_some_and(|connection| connection.lines.finish_line()) {
+            self.clients.record_unread(client);
             self.owe_text(client, text);
         }
     }

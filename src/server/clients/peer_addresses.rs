@@ -1,5 +1,4 @@
-//! What reports need of the clients: their addresses, and that a client waits for the
-//! report that it asked for.
+//! The addresses of the clients, for reports.
 
 use crate::engine::ClientId;
 use crate::reports::Peers;
@@ -7,31 +6,6 @@ use crate::server::clients::connections::Clients;
 use std::ops::Range;
 
 impl Clients {
-    /// Puts `input` back until [`Clients::resume_input`]. It begins with the line that takes
-    /// turns of the loop to answer: a hot restart hands it over, and the new image
-    /// handles it again.
-    pub(crate) fn park(&mut self, client: ClientId, input: &[u8]) {
-        if let Some(connection) = self.open_mut(client) {
-            connection.lines.put_back(input);
-            connection.is_parked = true;
-        }
-    }
-
-    /// The line for which `client` was parked is answered: handles the rest. Returns
-    /// false if it has gone.
-    pub(crate) fn resume_input(&mut self, client: ClientId) -> bool {
-        let Some(connection) = self.open_mut(client).filter(|connection| connection.is_parked)
-        else {
-            return false;
-        };
-        connection.is_parked = false;
-        let input = connection.lines.take_unhandled();
-        let end = input.iter().position(|&b| b == b'\n').map_or(input.len(), |end| end + 1);
-        connection.lines.put_back(&input[end..]);
-        self.record_unread(client);
-        true
-    }
-
     /// How many slots there are, with and without a connection.
     pub(crate) fn slots(&self) -> usize {
         self.slots.capacity()
