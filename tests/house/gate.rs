@@ -50,7 +50,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/server/kernel/process_usage.rs", "VmRSS", "a line that the test itself has written"),
     ("tests/daemon/command_line.rs", "from_millis (500)", "how often a server says something"),
     ("tests/simulation/explore.rs", "seed_of_the_day", "only with SERVER_SIM_SEEDS"),
-    ("tests/simulation/world_files.rs", "VmRSS", "a file of the simulated kernel"),
+    ("tests/simulation/world/files.rs", "VmRSS", "a file of the simulated kernel"),
     ("tests/support/crowd.rs", "smaps", "tests/load measures"),
     ("tests/support/crowd.rs", "Private_Dirty", "tests/load measures"),
     ("tests/support/crowd.rs", "private_bytes", "tests/load measures"),

@@ -1,5 +1,5 @@
 //! The requests of one client do not delay the others. What a share of a turn is, and that
-//! everything that a client has sent is handled, tests/simulation/shares.rs judges.
+//! everything that a client has sent is handled, tests/simulation/clients/shares.rs judges.
 
 use crate::support::{Client, Server};
 use std::io::{ErrorKind, Read, Write};

@@ -1,9 +1,9 @@
 //! Runs scripts from many seeds; shrinks and prints what fails.
 
+use super::clients::oracle::Violation;
 use super::kernel::kernel;
-use super::oracle::Violation;
 use super::random::{number_from_environment, seed_of_the_day};
-use super::script::Script;
+use super::scripts::script::Script;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};

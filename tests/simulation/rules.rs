@@ -1,17 +1,18 @@
 //! Rules for each turn, for sleep and for the end.
+//!
+//! The driver calls them after each turn. They look at everything: the daemon, the simulated
+//! kernel and the other judges, which they call in a fixed order.
 
-use super::browsers::HTTP;
+mod memory;
+pub(crate) mod sockets;
+
+use super::clients::lost;
+use super::clients::oracle::{Conversation, Violation};
+use super::clients::shares::{self, Before};
+use super::driver::play::{Play, was_reset};
 use super::kernel::kernel;
-use super::lost;
-use super::manager::{self, check_ready};
-use super::memory;
-use super::oracle::{Conversation, Violation};
-use super::play::{Play, was_reset};
-use super::shares::{self, Before};
-use super::sockets::{
-    check_addresses, check_alone, check_backlogs, check_browsers_waiting, check_drain, check_files,
-    check_reserve, check_waiting,
-};
+use super::operator::manager::{self, check_ready};
+use super::reports::browsers::HTTP;
 use super::world::CONNECTIONS_PER_TURN;
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
@@ -20,6 +21,10 @@ use crate::server::clients::input::SHARE_BYTES;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::operator::control_socket::CONNECTIONS_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
+use sockets::{
+    check_addresses, check_alone, check_backlogs, check_browsers_waiting, check_drain, check_files,
+    check_reserve, check_waiting,
+};
 
 /// Newcomers accepted in a turn.
 const ACCEPTS_PER_TURN: usize = 64;

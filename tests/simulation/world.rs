@@ -1,7 +1,17 @@
 //! In place of src/server/kernel/world.rs: the same names, on the simulated kernel. Constants,
-//! errors and addresses are the real ones.
+//! errors and addresses are the real ones. [`sys`] has the names of src/server/kernel/sys.rs.
+//!
+//! Called by the daemon's own code, and it calls the simulated kernel. It knows no script and
+//! judges nothing; the engine that it gives the daemon records the calls, which are judged later.
 
-pub(crate) use super::observed::Engine;
+mod files;
+mod network;
+mod new_image;
+pub(crate) mod observed;
+mod processes;
+pub(crate) mod sys;
+
+pub(crate) use observed::Engine;
 
 /// So few that a report takes several turns of the loop, unless clients are few too.
 pub(crate) const CONNECTIONS_PER_TURN: usize = 4;
@@ -324,6 +334,6 @@ pub(crate) mod event {
     }
 }
 
-pub(crate) use super::world_files::{fs, io, stdio};
-pub(crate) use super::world_net::net;
-pub(crate) use super::world_process::{env, process, sd_notify, thread, time};
+pub(crate) use files::{fs, io, stdio};
+pub(crate) use network::net;
+pub(crate) use processes::{env, process, sd_notify, thread, time};

@@ -1,0 +1,280 @@
+//! Which connections may be served, and the statistics of connections: from what the
+//! kernel saw of them, and the options.
+
+use super::oracle::Violation;
+use crate::engine::counts::statistics::Counters;
+use crate::server::Options;
+use crate::server::clients::stream::OUTPUT_BYTES_MAX;
+use crate::server::reporting::http::CONNECTIONS_MAX;
+use crate::server::simulation::kernel::streams::Local;
+use crate::server::simulation::kernel::{Seen, kernel};
+use crate::server::simulation::reports::browsers::{HTTP, HTTP_PORT};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// The clients that are connected, and what the daemon should have counted so far.
+#[derive(Default)]
+pub(crate) struct Connections {
+    /// With its address; `None` by a Unix socket.
+    open: BTreeMap<u32, Option<IpAddr>>,
+    counters: Counters,
+    /// Of those who had to wait for a descriptor: such a time counts once.
+    episodes: u64,
+    in_episode: bool,
+    /// How many there were when the last one had surely ended.
+    ended: Option<u64>,
+    /// Those who have connected where clients are served.
+    meant: BTreeSet<u32>,
+    /// Those who have left.
+    gone: BTreeSet<u32>,
+    /// Somebody left for two reasons at once: either may be counted.
+    is_unclear: bool,
+}
+
+/// What there was to see of the connections since it was asked last.
+pub(crate) struct Events<'a> {
+    pub(crate) seen: &'a [Seen],
+    /// Who is served now, and was not before.
+    pub(crate) newcomers: &'a [u32],
+    /// Who has left, as the engine was told, and how many bytes they have not read.
+    pub(crate) gone: &'a [(u32, usize)],
+}
+
+impl Connections {
+    /// How many clients are connected.
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether it was ever served as a client.
+    pub(crate) fn was_client(&self, peer: u32) -> bool {
+        self.open.contains_key(&peer) || self.gone.contains(&peer)
+    }
+
+    /// It connects where clients are served now: if a hot restart makes the place one for
+    /// operators, it is none.
+    pub(crate) fn note_meant(&mut self, peer: u32) {
+        self.meant.insert(peer);
+    }
+
+    /// Notes what has happened.
+    ///
+    /// # Errors
+    /// Somebody is served who may not be, or refused who may be served.
+    pub(crate) fn follow(&mut self, events: &Events, options: &Options) -> Result<(), Violation> {
+        self.note_endings(events)?;
+        for (n, one) in events.seen.iter().enumerate() {
+            match one {
+                Seen::Accepted { peer, to, ip, is_over } => {
+                    let admitted = events.newcomers.contains(peer);
+                    let is_meant = self.meant.contains(peer);
+                    if admitted || is_meant || is_for_clients(*peer, to, options, &events.seen[n..])
+                    {
+                        let newcomer = Newcomer { peer: *peer, ip: *ip, is_over: *is_over };
+                        self.note_newcomer(&newcomer, admitted, events, options)?;
+                    }
+                }
+                Seen::Closed(peer) => drop(self.open.remove(peer)),
+                // HTTP with a full house is another matter.
+                Seen::Dropped(peer)
+                    if !is_http_full() && kernel(|k| k.calls.failures.is_empty()) =>
+                {
+                    return Err(format!("newcomer {peer} waits where nobody accepts any more"));
+                }
+                Seen::AcceptFailed => self.counters.connect_errors += 1,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn note_newcomer(
+        &mut self,
+        newcomer: &Newcomer,
+        admitted: bool,
+        events: &Events,
+        options: &Options,
+    ) -> Result<(), Violation> {
+        let &Newcomer { peer, ip, is_over } = newcomer;
+        let counters = &mut self.counters;
+        let is_limited = !options.allow.is_empty() || options.max_connections_per_ip.is_some();
+        let is_full = options.max_connections.is_some_and(|max| self.open.len() >= max);
+        let is_denied = ip.is_some_and(|ip| {
+            !options.allow.is_empty() && !options.allow.iter().any(|net| net.contains(&ip))
+        });
+        let has_many =
+            |count: usize| options.max_connections_per_ip.is_some_and(|max| count >= max);
+        let same = self.open.iter().filter(|(_, other)| ip.is_some() && **other == ip);
+        let same: Vec<u32> = same.map(|(&peer, _)| peer).collect();
+        // A new image can't ask for the address of a connection that is over.
+        let alive = same
+            .iter()
+            .filter(|peer| kernel(|k| k.is_open(**peer) && !k.visible(**peer).1))
+            .count();
+        if admitted {
+            self.open.insert(peer, ip);
+            counters.accepted_connections += 1;
+            return match (is_full, is_denied, has_many(alive)) {
+                (false, false, false) => Ok(()),
+                _ => Err(format!("client {peer} of {ip:?} is served, with {}", self.open.len())),
+            };
+        }
+        // It is watched once it is admitted.
+        if events.seen.contains(&Seen::WatchFailed(peer)) {
+            counters.connect_errors += 1;
+        } else if is_full {
+            counters.rejected_connections += 1;
+        } else if ip.is_some() && is_limited && is_over {
+            // It has left already.
+        } else if is_denied {
+            counters.denied_connections += 1;
+        } else if has_many(same.len()) {
+            counters.rejected_connections_per_ip += 1;
+        } else {
+            return Err(format!("client {peer} of {ip:?} is refused, with {}", self.open.len()));
+        }
+        Ok(())
+    }
+
+    /// Each client leaves for one reason, and each reason has its statistic.
+    fn note_endings(&mut self, events: &Events) -> Result<(), Violation> {
+        let counters = &mut self.counters;
+        let has_happened = |what: Seen| events.seen.contains(&what);
+        let failed: Vec<u32> = events
+            .seen
+            .iter()
+            .filter_map(|one| match one {
+                Seen::SendFailed(peer) | Seen::WatchFailed(peer) => Some(*peer),
+                _ => None,
+            })
+            .filter(|peer| self.open.contains_key(peer))
+            .collect();
+        counters.failed_sends += failed.len() as u64;
+        for &(peer, unread_bytes) in events.gone {
+            if !self.gone.insert(peer) || has_happened(Seen::Lost(peer)) {
+                continue;
+            }
+            let (has_ended, is_lost) =
+                (has_happened(Seen::EndReceived(peer)), has_happened(Seen::ReceiveFailed(peer)));
+            let has_failed = failed.contains(&peer);
+            let may_be_closed = unread_bytes >= OUTPUT_BYTES_MAX;
+            self.is_unclear |= (has_ended || is_lost) && (has_failed || may_be_closed);
+            if has_ended {
+                counters.closed_connections += 1;
+            } else if is_lost {
+                counters.lost_connections += 1;
+            } else if may_be_closed && !has_failed {
+                counters.unread_connections += 1;
+                counters.failed_sends += 1;
+            } else if !has_failed {
+                return Err(format!("client {peer} is disconnected for nothing"));
+            }
+        }
+        Ok(())
+    }
+
+    /// After a turn: whether it has counted what has happened. `counters` are the
+    /// daemon's.
+    pub(crate) fn check(&mut self, counters: &Counters) -> Result<(), Violation> {
+        if std::mem::take(&mut self.is_unclear) {
+            let Counters {
+                closed_connections,
+                lost_connections,
+                unread_connections,
+                failed_sends,
+                ..
+            } = *counters;
+            self.counters = Counters {
+                closed_connections,
+                lost_connections,
+                unread_connections,
+                failed_sends,
+                ..self.counters
+            };
+        }
+        let errors = counters.connect_errors.saturating_sub(self.counters.connect_errors);
+        if errors > self.episodes + u64::from(!self.in_episode) {
+            return Err(format!("{errors} times it was short of descriptors"));
+        }
+        self.in_episode |= errors > self.episodes;
+        self.episodes = errors;
+        // It ends as well if somebody waits of whom the daemon has not heard: that its wait
+        // failed, and that it then found all other queues empty, is no fault of its own.
+        self.in_episode = self.in_episode && kernel(|k| k.waiting_and_told()) > 0;
+        Ok(())
+    }
+
+    /// The loop sleeps. `clients_wait` for descriptors, or `nobody_waits`.
+    ///
+    /// # Errors
+    /// Clients wait anew, and that did not count.
+    pub(crate) fn check_sleep(
+        &mut self,
+        clients_wait: bool,
+        nobody_waits: bool,
+    ) -> Result<(), Violation> {
+        if nobody_waits {
+            self.ended = Some(self.episodes);
+        }
+        match self.ended.take_if(|_| clients_wait) {
+            Some(episodes) if episodes == self.episodes => {
+                Err(format!("clients wait for descriptors, but only {episodes} times"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The next image begins to count how often it is short of descriptors.
+    pub(crate) fn note_restart(&mut self) {
+        self.in_episode = false;
+        self.ended = None;
+    }
+
+    /// What the daemon should have counted of connections; the rest is that of `others`.
+    pub(crate) fn counters(&self, others: Counters) -> Counters {
+        let ours = &self.counters;
+        Counters {
+            connect_errors: ours.connect_errors + self.episodes,
+            accepted_connections: ours.accepted_connections,
+            closed_connections: ours.closed_connections,
+            lost_connections: ours.lost_connections,
+            unread_connections: ours.unread_connections,
+            failed_sends: ours.failed_sends,
+            rejected_connections: ours.rejected_connections,
+            denied_connections: ours.denied_connections,
+            rejected_connections_per_ip: ours.rejected_connections_per_ip,
+            ..others
+        }
+    }
+}
+
+/// Somebody who was accepted.
+struct Newcomer {
+    peer: u32,
+    ip: Option<IpAddr>,
+    /// It has left before it could be asked for its address.
+    is_over: bool,
+}
+
+/// Whether somebody who is not served was meant as a client. An operator who is one too
+/// many is told so; who was in the queue when clients and operators changed places is a
+/// client still.
+fn is_for_clients(peer: u32, to: &Local, options: &Options, then: &[Seen]) -> bool {
+    match to {
+        Local::Tcp(address) => address.port() != HTTP_PORT,
+        Local::Path(path) if options.control.as_ref() == Some(path) => {
+            let then = then.split(|one| *one == Seen::Executed).next().unwrap_or_default();
+            let is_closed = then.contains(&Seen::Closed(peer));
+            let is_told = then.contains(&Seen::Output(peer));
+            // An operator may have the number of one that had more to say, and is read at once.
+            let is_other =
+                [Seen::WatchFailed(peer), Seen::ReceiveFailed(peer), Seen::EndReceived(peer)];
+            is_closed && !is_told && !is_other.iter().any(|it| then.contains(it))
+        }
+        Local::Path(_) => true,
+    }
+}
+
+fn is_http_full() -> bool {
+    kernel(|k| k.connections_to(HTTP)).len() >= CONNECTIONS_MAX
+}

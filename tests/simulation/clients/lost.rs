@@ -1,0 +1,56 @@
+//! Rules about connections that end without their peer: none but those of dead hosts, and
+//! of those in time.
+
+use super::oracle::{Conversation, Violation};
+use crate::server::clients::stream::OUTPUT_BYTES_MAX;
+use crate::server::simulation::driver::play::Play;
+use crate::server::simulation::kernel::kernel;
+
+/// Nobody who is there loses the connection, however idle; unless answers are left unread,
+/// or can't be sent.
+pub(crate) fn check_cut_off(play: &Play) -> Result<(), Violation> {
+    for peer in kernel(|k| std::mem::take(&mut k.calls.cut_off)) {
+        let was_served = play.oracle.peers.values().any(|&one| one == peer);
+        let has_failed = kernel(|k| {
+            let peer = k.peers.get(&peer);
+            peer.is_none_or(|peer| peer.is_given_up || peer.was_not_sent)
+        });
+        let unread = play.oracle.conversations.get(&peer).map_or(0, Conversation::unread_bytes);
+        if was_served && !has_failed && unread < OUTPUT_BYTES_MAX {
+            return Err(format!("client {peer} is there, but its connection is closed"));
+        }
+    }
+    Ok(())
+}
+
+/// Who has left without waiting for answers is heard to the end, unless something failed.
+pub(crate) fn check_unheard(play: &Play) -> Result<(), Violation> {
+    if kernel(|k| !k.calls.failures.is_empty() || k.calls.was_urgent) {
+        return Ok(());
+    }
+    for peer in kernel(|k| std::mem::take(&mut k.calls.unheard)) {
+        let was_served = play.oracle.peers.values().any(|&one| one == peer);
+        let unread = play.oracle.conversations.get(&peer).map_or(0, Conversation::unread_bytes);
+        if was_served && unread < OUTPUT_BYTES_MAX {
+            return Err(format!("client {peer} has left, and its last lines are not handled"));
+        }
+    }
+    Ok(())
+}
+
+/// A vanished host holds nothing for longer than twice `--keepalive`, counted from then, or
+/// from when it was sent something.
+pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {
+    let now_ns = kernel(|k| k.now_ns);
+    let server = play.server.as_ref().expect("it runs");
+    for (_, connection) in server.clients.iter() {
+        let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
+        let Some(vanished_ns) = kernel(|k| k.peers.get(&peer)?.vanished_ns) else { continue };
+        let Some(conversation) = play.oracle.conversations.get(&peer) else { continue };
+        let keepalive_ns = u64::from(conversation.keepalive_s) * 1_000_000_000;
+        if keepalive_ns > 0 && now_ns > vanished_ns + 2 * keepalive_ns {
+            return Err(format!("client {peer} vanished at {vanished_ns} ns, and is not lost yet"));
+        }
+    }
+    Ok(())
+}

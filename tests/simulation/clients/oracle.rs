@@ -1,0 +1,400 @@
+//! Judges what the daemon does: by the plain model of the engine, and by rules that a
+//! reader believes at sight.
+
+use crate::engine::counts::statistics::Counters;
+use crate::engine::{ClientId, Time};
+use crate::protocol::lines::{Line, Lines};
+use crate::protocol::{Command, Query, Reply};
+use crate::server::simulation::model::{Model, State, TakenAway};
+use crate::server::simulation::reports::shown::{Moments, Question, Report, beginning, report_of};
+use crate::server::simulation::world::observed::{Asked, OwnedAcquire};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// A violated rule.
+pub(crate) type Violation = String;
+
+/// A line of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Request {
+    Acquire(OwnedAcquire),
+    Release,
+    /// The engine has no part in its answer.
+    Direct(Direct),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Direct {
+    Reply(Reply),
+    /// A line of statistics, which begins so.
+    Line(String),
+    /// Lines up to a blank one.
+    Report(Question),
+}
+
+/// An answer of the engine, and how many of those without it come before: the answer to a
+/// line comes in the order of the lines, the end of a wait in between.
+struct Answer {
+    reply: Reply,
+    after_at_least: usize,
+    after_at_most: usize,
+}
+
+/// The work for a client, as bytes received plus bytes answered: it is at least, and at
+/// most, so much, because the length of statistics is not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+}
+
+impl Work {
+    fn add(&mut self, line: usize, answers: std::ops::Range<usize>) {
+        self.least += line + answers.start;
+        self.most += line + answers.end;
+    }
+}
+
+/// What an answer of one line counts.
+const SHORT_ANSWER: std::ops::Range<usize> = 16..16;
+
+/// What the oracle knows of one client.
+#[derive(Default)]
+pub(crate) struct Conversation {
+    lines: Lines,
+    /// Received by the daemon, but not known to be handled.
+    requests: VecDeque<(Request, usize)>,
+    /// What the engine has answered, by the model, and the client has not read.
+    answers: VecDeque<Answer>,
+    /// Answers without the engine that the client has not read.
+    direct: VecDeque<Direct>,
+    /// How many of those were received, are known to be handled, and were read.
+    direct_received: usize,
+    direct_handled: usize,
+    direct_read: usize,
+    /// Read by the client, less than a line.
+    unread: Vec<u8>,
+    /// A report, of which it has read so much.
+    report: Option<(Question, String)>,
+    /// `--keepalive` when it connected.
+    pub(crate) keepalive_s: u32,
+    /// The engine was told that it has gone.
+    pub(crate) has_gone: bool,
+    /// What was done for it in this turn.
+    pub(crate) work: Work,
+}
+
+impl Conversation {
+    pub(crate) fn new(keepalive_s: u32) -> Self {
+        Conversation { keepalive_s, ..Conversation::default() }
+    }
+
+    /// The daemon has received these bytes.
+    pub(crate) fn receive(&mut self, mut bytes: &[u8], moments: &mut Moments) {
+        loop {
+            let before = bytes.len();
+            let request = match self.lines.next_line(&mut bytes) {
+                None => return,
+                Some(Line::TooLong) => Request::Direct(Direct::Reply(Reply::LineTooLong)),
+                Some(Line::Complete(line)) => request_of(line, moments),
+            };
+            if let Request::Direct(direct) = &request {
+                self.direct.push_back(direct.clone());
+                self.direct_received += 1;
+            }
+            self.requests.push_back((request, before - bytes.len()));
+        }
+    }
+
+    /// The engine is asked for this: it must be the client's next line.
+    fn ask(&mut self, asked: &Request) -> Result<(), Violation> {
+        loop {
+            match self.requests.pop_front() {
+                Some((Request::Direct(direct), len)) => self.note_handled(direct, len),
+                Some((request, len)) if request == *asked => {
+                    self.work.add(len, SHORT_ANSWER);
+                    return Ok(());
+                }
+                other => return Err(format!("the engine is asked {asked:?}, not {other:?}")),
+            }
+        }
+    }
+
+    fn note_handled(&mut self, direct: Direct, len: usize) {
+        self.direct_handled += 1;
+        let answer = match direct {
+            Direct::Reply(_) => SHORT_ANSWER,
+            Direct::Line(_) => 10..64,
+            Direct::Report(Question { report: Report::Query(Query::Full), .. }) => 500..1000,
+            // It takes turns of its own.
+            Direct::Report(_) => 0..100_000,
+        };
+        self.work.add(len, answer);
+    }
+
+    /// A turn is over: of all lines received, only those in `kept` are not handled.
+    pub(crate) fn settle(&mut self, kept: &[u8]) -> Result<(), Violation> {
+        let left = kept.iter().filter(|&&b| b == b'\n').count();
+        while self.requests.len() > left {
+            match self.requests.pop_front() {
+                Some((Request::Direct(direct), len)) => self.note_handled(direct, len),
+                other => return Err(format!("it was received, but not handled: {other:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The engine answers: to the line that it was asked last, or to an earlier one that
+    /// has waited.
+    fn expect(&mut self, reply: Reply, has_waited: bool) {
+        let after_at_least = self.direct_handled;
+        let after_at_most = if has_waited { self.direct_received } else { after_at_least };
+        self.answers.push_back(Answer { reply, after_at_least, after_at_most });
+    }
+
+    /// The client reads these bytes: each line must be the next answer.
+    pub(crate) fn read(&mut self, bytes: &[u8], moments: &Moments) -> Result<(), Violation> {
+        self.unread.extend_from_slice(bytes);
+        while let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
+            let line: Vec<u8> = self.unread.drain(..=end).collect();
+            self.check_line(&line, moments)?;
+        }
+        Ok(())
+    }
+
+    fn check_line(&mut self, line: &[u8], moments: &Moments) -> Result<(), Violation> {
+        if let Some((question, mut text)) = self.report.take() {
+            if line == b"\n" {
+                return moments.judge(&question, &text);
+            }
+            text.push_str(&String::from_utf8_lossy(line));
+            self.report = Some((question, text));
+            return Ok(());
+        }
+        let is_next = |answer: &&Answer| answer.reply.as_bytes() == line;
+        if let Some(answer) = self.answers.front().filter(is_next) {
+            let is_in_order = answer.after_at_least <= self.direct_read;
+            self.answers.pop_front();
+            return check_order(is_in_order, line);
+        }
+        match self.direct.pop_front() {
+            Some(Direct::Reply(reply)) if reply.as_bytes() == line => {}
+            Some(Direct::Line(start)) if line.starts_with(start.as_bytes()) => {}
+            Some(Direct::Report(question))
+                if line.starts_with(beginning(&question.report).as_bytes()) =>
+            {
+                self.report = Some((question, String::from_utf8_lossy(line).into_owned()));
+            }
+            direct => {
+                let of_engine = self.answers.front().map(|answer| answer.reply);
+                return Err(wrong(line, &format!("{of_engine:?} or {direct:?}")));
+            }
+        }
+        self.direct_read += 1;
+        let next = self.answers.front();
+        check_order(next.is_none_or(|next| self.direct_read <= next.after_at_most), line)
+    }
+
+    /// Whether it waits for a report, or reads one.
+    fn awaits_report(&self) -> bool {
+        let is_report = |direct: &Direct| matches!(direct, Direct::Report(_));
+        !self.has_gone && (self.report.is_some() || self.direct.iter().any(is_report))
+    }
+
+    /// The size of what it has not read, at most.
+    pub(crate) fn unread_bytes(&self) -> usize {
+        let of_report = |question: &Question| match question.report {
+            Report::Query(Query::Full) => 700,
+            Report::Query(Query::Json) => 40_000,
+            Report::Query(Query::Slow(rows)) => 100 + 120 * rows as usize,
+            _ => 8_000,
+        };
+        let direct = self.direct.iter().map(|direct| match direct {
+            Direct::Reply(reply) => reply.as_bytes().len(),
+            Direct::Line(_) => 40,
+            Direct::Report(question) => of_report(question),
+        });
+        // Of a report, it may have read the beginning.
+        let begun = self.report.iter().map(|(question, _)| of_report(question));
+        let answers = self.answers.iter().map(|answer| answer.reply.as_bytes().len());
+        direct.chain(begun).chain(answers).sum()
+    }
+
+    /// Whether it should have been sent something by now that it has not read.
+    pub(crate) fn is_owed(&self) -> bool {
+        !self.has_gone && self.unread.is_empty() && self.unread_bytes() > 0
+    }
+
+    /// Whether it has read all that it should have.
+    pub(crate) fn is_served(&self) -> Result<(), Violation> {
+        let nothing = self.answers.is_empty() && self.direct.is_empty();
+        if nothing && self.unread.is_empty() && self.report.is_none() {
+            return Ok(());
+        }
+        Err(format!(
+            "it never gets {} answers, first {:?}, and {} others, first {:?}; half a line: {:?}",
+            self.answers.len(),
+            self.answers.front().map(|answer| answer.reply),
+            self.direct.len(),
+            self.direct.front(),
+            self.unread
+        ))
+    }
+}
+
+fn check_order(is_in_order: bool, line: &[u8]) -> Result<(), Violation> {
+    if is_in_order { Ok(()) } else { Err(wrong(line, "the answer to an earlier line")) }
+}
+
+fn wrong(line: &[u8], instead: &str) -> Violation {
+    format!("it reads {:?} instead of {instead}", line.escape_ascii().to_string())
+}
+
+fn request_of(line: &[u8], moments: &mut Moments) -> Request {
+    if let Some(report) = report_of(line) {
+        return Request::Direct(Direct::Report(moments.question(report)));
+    }
+    match Command::parse(line) {
+        Command::Acquire(request) => Request::Acquire(OwnedAcquire::of(&request)),
+        Command::Release => Request::Release,
+        Command::Unknown => Request::Direct(Direct::Reply(Reply::BadCommand)),
+        Command::Stats(query) => Request::Direct(match query {
+            Query::Uptime => Direct::Line("uptime: ".to_owned()),
+            Query::Counter(name) if Counters::ALL.iter().any(|c| c.name == name) => {
+                Direct::Line(format!("{name}: "))
+            }
+            _ => Direct::Reply(Reply::WrongStat),
+        }),
+    }
+}
+
+/// The model, and all conversations.
+pub(crate) struct Oracle {
+    pub(crate) model: Model,
+    pub(crate) conversations: BTreeMap<u32, Conversation>,
+    /// Which peer each client of the engine is.
+    pub(crate) peers: HashMap<ClientId, u32>,
+    /// What reports may show.
+    pub(crate) moments: Moments,
+    /// When the engine was last asked to end the waits that have run out.
+    pub(crate) expired: Option<Time>,
+    /// The locks that were taken away so far.
+    pub(crate) taken_away: Vec<TakenAway>,
+}
+
+impl Oracle {
+    pub(crate) fn new() -> Self {
+        Oracle {
+            model: Model::new(None),
+            conversations: BTreeMap::new(),
+            peers: HashMap::new(),
+            moments: Moments::default(),
+            expired: None,
+            taken_away: Vec::new(),
+        }
+    }
+
+    /// The peers that hold a lock, by the model.
+    pub(crate) fn holders(&self) -> Vec<u32> {
+        let held = self.model.locks.iter().filter(|lock| lock.state == State::Held);
+        held.filter_map(|lock| self.peers.get(&lock.client).copied()).collect()
+    }
+
+    /// A turn is followed now. `others_wait` for reports, besides clients.
+    pub(crate) fn begin(&mut self, others_wait: bool) {
+        if !others_wait && !self.conversations.values().any(Conversation::awaits_report) {
+            self.moments.forget();
+        }
+        self.moments.figures.note_turn();
+        self.moments.note(&self.model);
+    }
+
+    /// Follows what the engine was asked in a turn.
+    pub(crate) fn follow(&mut self, asked: &[Asked], others_wait: bool) -> Result<(), Violation> {
+        let is_watched =
+            others_wait || self.conversations.values().any(Conversation::awaits_report);
+        for conversation in self.conversations.values_mut() {
+            conversation.work = Work::default();
+        }
+        for one in asked {
+            self.follow_one(one)?;
+            let (ends, answers) = (self.model.take_ends(), self.model.take_answers());
+            self.moments.follow(one, &answers, &ends);
+            for (client, reply) in answers {
+                let has_waited = one.client() != Some(client);
+                if let Some(conversation) = self.conversation(client) {
+                    conversation.expect(reply, has_waited);
+                }
+            }
+            self.taken_away.append(&mut self.model.take_taken_away());
+            if is_watched {
+                self.moments.note(&self.model);
+            }
+        }
+        Ok(())
+    }
+
+    /// A turn is over, and the connection of `client` keeps these bytes for the next one.
+    pub(crate) fn settle(&mut self, client: ClientId, kept: &[u8]) -> Result<(), Violation> {
+        match self.conversation(client) {
+            Some(conversation) if !conversation.has_gone => {
+                conversation.settle(kept).map_err(|why| format!("{client:?}: {why}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who has left, and how much each has not read.
+    pub(crate) fn gone(&self, asked: &[Asked]) -> Vec<(u32, usize)> {
+        let gone = asked.iter().filter_map(|one| match one {
+            Asked::Disconnect { client, .. } => self.peers.get(client),
+            _ => None,
+        });
+        let unread = |peer| self.conversations.get(peer).map_or(0, Conversation::unread_bytes);
+        gone.map(|peer| (*peer, unread(peer))).collect()
+    }
+
+    fn conversation(&mut self, client: ClientId) -> Option<&mut Conversation> {
+        self.conversations.get_mut(self.peers.get(&client)?)
+    }
+
+    fn follow_one(&mut self, asked: &Asked) -> Result<(), Violation> {
+        match asked {
+            Asked::Acquire { client, request, now } => {
+                self.ask(*client, &Request::Acquire(request.clone()))?;
+                self.model.acquire(*client, &request.borrow(), *now);
+            }
+            Asked::Release { client, now } => {
+                self.ask(*client, &Request::Release)?;
+                self.model.release(*client, *now);
+            }
+            Asked::Disconnect { client, now } => {
+                if let Some(conversation) = self.conversation(*client) {
+                    conversation.has_gone = true;
+                }
+                self.model.disconnect(*client, *now);
+            }
+            Asked::Expire { now } => {
+                self.expired = Some(*now);
+                self.model.expire(*now);
+            }
+            Asked::Limits { limits } => {
+                self.model.limit_holds(limits.first().map(|limit| limit_of(limit)));
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, client: ClientId, request: &Request) -> Result<(), Violation> {
+        let conversation = self.conversation(client).ok_or("the engine is asked by nobody")?;
+        if conversation.has_gone {
+            return Err(format!("{request:?} of a client that has gone"));
+        }
+        conversation.ask(request)
+    }
+}
+
+/// The key and the seconds of `KEY=SECONDS`.
+fn limit_of(text: &str) -> (Vec<u8>, u32) {
+    let (key, seconds) = text.split_once('=').expect("a limit");
+    (key.as_bytes().to_vec(), seconds.parse().expect("seconds"))
+}

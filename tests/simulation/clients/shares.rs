@@ -1,0 +1,135 @@
+//! Rules about a client's share of a turn.
+
+use super::oracle::Violation;
+use crate::engine::Time;
+use crate::protocol::lines::LINE_BYTES_MAX;
+use crate::server::simulation::driver::play::Play;
+use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::rules::ANSWER_BYTES_MAX;
+use crate::server::simulation::rules::sockets::reserved;
+use std::collections::BTreeMap;
+
+/// A client's share of what is received in a turn.
+const RECEIVED_BYTES: usize = 4096;
+
+/// Its share of the work, as bytes received plus bytes answered. The last line may exceed
+/// it.
+const WORK_BYTES: usize = 8192;
+
+/// What could be seen of the clients before a turn.
+pub(crate) struct Before {
+    pub(crate) began: Time,
+    /// How many clients there were, and listeners.
+    pub(crate) clients: usize,
+    pub(crate) listeners: usize,
+    /// How many descriptors were reserved.
+    pub(crate) reserved: usize,
+    waiting: BTreeMap<u32, Waiting>,
+}
+
+/// Input of a client that is not handled yet.
+struct Waiting {
+    /// Bytes that the connection keeps since an earlier turn.
+    kept: usize,
+    /// Bytes to receive.
+    arrived: usize,
+    /// So many of them, and no fewer, are received in a turn.
+    share: usize,
+    /// The input ends behind them.
+    ends: bool,
+    /// It waits for a report.
+    is_parked: bool,
+}
+
+impl Before {
+    pub(crate) fn of(play: &Play) -> Self {
+        let mut waiting = BTreeMap::new();
+        let server = play.server.as_ref();
+        let clients = server.map_or(0, |server| server.clients.len());
+        let listeners = server.map_or(0, |server| server.listeners.all.len());
+        if let Some(server) = &play.server {
+            for (_, connection) in server.clients.iter() {
+                let kept = connection.lines.unhandled().len();
+                let is_parked = connection.lines.is_line_held();
+                kernel(|k| {
+                    let peer = k.peer_behind(connection.stream.socket());
+                    let (arrived, ends) = k.visible(peer);
+                    let share = k.receivable(peer, RECEIVED_BYTES);
+                    waiting.insert(peer, Waiting { kept, arrived, share, ends, is_parked });
+                });
+            }
+        }
+        let began = Time::from_ns(kernel(|k| k.now_ns));
+        let reserved = play.server.as_ref().map_or(0, |server| reserved(&server.options));
+        Before { began, clients, listeners, reserved, waiting }
+    }
+}
+
+/// Nobody gets more than a share, and whoever waits gets one.
+pub(crate) fn check(play: &Play, before: &Before) -> Result<(), Violation> {
+    let received = kernel(|k| k.calls.received.clone());
+    for (peer, &bytes) in &received {
+        let is_client = play.oracle.peers.values().any(|one| one == peer);
+        if is_client && bytes > RECEIVED_BYTES {
+            return Err(format!("client {peer} gets {bytes} bytes of a turn"));
+        }
+    }
+    for (&peer, conversation) in &play.oracle.conversations {
+        if conversation.work.least > WORK_BYTES + LINE_BYTES_MAX + ANSWER_BYTES_MAX {
+            return Err(format!("{:?} for client {peer}", conversation.work));
+        }
+    }
+    if kernel(|k| !k.calls.failures.is_empty() || k.calls.was_urgent) {
+        return Ok(());
+    }
+    let kept = kept_by_peer(play);
+    for (&peer, waiting) in &before.waiting {
+        let Some(conversation) = play.oracle.conversations.get(&peer) else { continue };
+        if conversation.has_gone {
+            continue;
+        }
+        let got = received.get(&peer).copied().unwrap_or(0);
+        let is_served = match waiting.kept {
+            _ if waiting.is_parked => true,
+            0 => got >= waiting.share,
+            before => kept.get(&peer).is_none_or(|&now| now < before),
+        };
+        let has_more = kept.get(&peer).is_some_and(|&now| now > 0) && !waiting.is_parked;
+        if has_more && conversation.work.most < WORK_BYTES && !is_parked(play, peer) {
+            return Err(format!("{:?} for client {peer}, which has more", conversation.work));
+        }
+        if !is_served {
+            return Err(format!(
+                "client {peer} waits with {} bytes",
+                waiting.kept + waiting.arrived
+            ));
+        }
+        if waiting.ends && waiting.kept + waiting.arrived == 0 {
+            return Err(format!("client {peer} has ended, but holds what it held"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a connection keeps input for the next turn.
+pub(crate) fn keep_something(play: &Play) -> bool {
+    kept_by_peer(play).values().any(|&kept| kept > 0)
+}
+
+fn kept_by_peer(play: &Play) -> BTreeMap<u32, usize> {
+    let server = play.server.as_ref().expect("it runs");
+    // What waits for a report is handled after it.
+    let connections = server.clients.iter().filter(|(_, one)| !one.lines.is_line_held());
+    let kept = connections.map(|(_, connection)| {
+        let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
+        (peer, connection.lines.unhandled().len())
+    });
+    kept.collect()
+}
+
+/// Whether a client waits for a report.
+fn is_parked(play: &Play, peer: u32) -> bool {
+    let server = play.server.as_ref().expect("it runs");
+    let mut parked = server.clients.iter().filter(|(_, one)| one.lines.is_line_held());
+    parked.any(|(_, one)| kernel(|k| k.peer_behind(one.stream.socket())) == peer)
+}

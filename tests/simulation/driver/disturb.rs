@@ -1,0 +1,47 @@
+//! The world around the daemon: other processes, files, administrators.
+
+use crate::server::simulation::kernel::files::Path;
+use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::kernel::processes::PROGRAM;
+use crate::server::simulation::scripts::script::Step;
+use std::net::SocketAddr;
+
+/// What other processes and administrators do.
+pub(crate) fn disturb(step: &Step) {
+    kernel(|k| match *step {
+        Step::Binary { is_there: true } => {
+            if k.path(PROGRAM).is_err() {
+                k.add_path(PROGRAM, Path::file());
+            }
+        }
+        Step::Binary { is_there: false } => drop(k.paths.remove(PROGRAM)),
+        Step::DirectoryReplaced => {
+            k.add_path(PROGRAM, Path::file());
+            // A daemon that was started there is in one that has no name any more.
+            k.directory = k.directory.filter(|directory| directory.is_empty());
+        }
+        Step::ManagerLetsGo => k.let_go(),
+        Step::ManagerReplaced => k.replace_manager(),
+        Step::LosesOne => k.loses_one = true,
+        Step::Descriptors { max } => {
+            (k.descriptors_max, k.limit_changed_ns) = (max, k.now_ns);
+            k.image_descriptors_max = k.image_descriptors_max.max(max);
+        }
+        Step::Remove { path } => drop(k.paths.remove(path)),
+        Step::Foreign { path, listens } => {
+            if listens && k.path(path).is_err() {
+                k.add_path(path, Path::socket());
+                k.set_foreign(path, true);
+            } else if !listens {
+                k.set_foreign(path, false);
+            }
+        }
+        Step::ForeignPort { port, listens } => {
+            k.foreign_ports.clear();
+            if listens {
+                k.foreign_ports.push(SocketAddr::from(([10, 0, 0, 1], port)));
+            }
+        }
+        _ => unreachable!("{step:?} is no disturbance"),
+    });
+}

@@ -1,0 +1,93 @@
+//! The daemon's life in a play: how it starts, goes on as another image, and ends.
+
+use super::play::Play;
+use crate::server::simulation::clients::oracle::Violation;
+use crate::server::simulation::kernel::{Call, Seen, kernel};
+use crate::server::simulation::operator::manager;
+use crate::server::simulation::rules;
+use crate::server::simulation::rules::sockets::{
+    check_found, check_kept, clients_addresses, clients_waiting,
+};
+use crate::server::{Ended, Options, Server};
+use clap::Parser;
+
+impl Play {
+    /// Starts, as `main` does, what the last exec, or the service manager, has executed.
+    pub(super) fn start_image(&mut self, has_new_options: bool) -> Result<Vec<Seen>, Violation> {
+        let arguments = kernel(|k| k.arguments.clone());
+        self.arguments.clone_from(&arguments);
+        let options = Options::try_parse_from(arguments).map_err(|e| e.to_string())?;
+        if self.logs {
+            // What the old image has written of a line is in the snapshot.
+            crate::server::telling::logging::forget();
+            crate::server::start_logging(&options);
+        }
+        self.oracle.moments.set_private(options.private, self.restarts);
+        self.oracle.moments.slow.set_limit(options.slow);
+        self.told.note_start(&options, has_new_options);
+        kernel(|k| {
+            k.notify.was_read.clear();
+            k.watchdog_told_ns = k.now_ns;
+        });
+        let server = Server::start(options).map_err(|e| format!("it does not start: {e}"))?;
+        self.server = Some(server);
+        self.follow()
+    }
+
+    /// The old image is replaced by what was executed.
+    pub(super) fn exec(&mut self) -> Result<(), Violation> {
+        let mut seen = self.follow()?;
+        let clients = self.server.as_ref().expect("it ran").clients.len();
+        self.operators.note_clients(&seen, clients);
+        let arguments = kernel(|k| k.arguments.clone());
+        let is_operator = |peer| !self.connections.was_client(peer);
+        let has_new_options =
+            self.told.follow_exec(&seen, is_operator, &self.arguments, &arguments)?;
+        self.check_connections()?;
+        self.connections.note_restart();
+        if kernel(|k| k.has_leaked()) {
+            return Err("the next image gets a descriptor that it does not know of".to_owned());
+        }
+        let addresses = clients_addresses(self.server.as_ref().expect("it ran"));
+        // Its destructors close nothing: the descriptors are the new image's.
+        drop(self.server.take());
+        let holders = self.oracle.holders();
+        if kernel(|k| k.lose_connection(&holders)) {
+            self.oracle.moments.requests.note_lost();
+        }
+        self.restarts += 1;
+        self.oracle.moments.figures.note_restart();
+        (self.asleep_until, self.spare_since_ns) = (None, None);
+        self.browsers.lose();
+        let result = self.start_image(has_new_options);
+        self.oracle.moments.figures.note_resumed();
+        self.operators.may_miss_answers |= kernel(|k| k.has_failed(Call::Send));
+        kernel(|k| k.end_turn());
+        seen.append(&mut result?);
+        self.operators.note_restart(&seen);
+        self.check_connections()?;
+        rules::check_browsers(self)?;
+        rules::check_lingering()?;
+        let server = self.server.as_ref().expect("it runs");
+        check_kept(server, &addresses)?;
+        check_found(server)?;
+        self.told.check_resumed(server)
+    }
+
+    fn check_connections(&mut self) -> Result<(), Violation> {
+        let server = self.server.as_ref().expect("it runs");
+        self.connections.check(&server.engine.counters)
+    }
+
+    /// The daemon ends by itself.
+    pub(super) fn end(&mut self, end: Ended) -> Result<(), Violation> {
+        let server = self.server.take().expect("it ran");
+        let connections = self.connections.len() + clients_waiting(&server.options);
+        self.told.check_end(end, connections)?;
+        server.stop();
+        rules::check_lingering()?;
+        manager::check_last_words(self)?;
+        kernel(|k| k.end_process());
+        Ok(())
+    }
+}

@@ -1,0 +1,452 @@
+//! Plays a script: the world around the daemon, step by step, and its own turns.
+
+use super::disturb::disturb;
+use crate::server::Server;
+use crate::server::event_loop::EVENTS_PER_TURN;
+use crate::server::listening::addresses::Purpose;
+use crate::server::simulation::clients::connections::{Connections, Events as Happened};
+use crate::server::simulation::clients::oracle::{Conversation, Oracle, Violation};
+use crate::server::simulation::clients::shares::Before;
+use crate::server::simulation::kernel::Seen;
+use crate::server::simulation::kernel::listening::{Connected, Insistent};
+use crate::server::simulation::kernel::processes::{Asleep, Executed};
+use crate::server::simulation::kernel::streams::{Ending, Local, Segment};
+use crate::server::simulation::kernel::{Call, boot, kernel};
+use crate::server::simulation::log::Logged;
+use crate::server::simulation::operator::operators::{Operators, is_connected};
+use crate::server::simulation::operator::told::Told;
+use crate::server::simulation::reports::browsers::{Browsers, HTTP};
+use crate::server::simulation::rules;
+use crate::server::simulation::scripts::script::{CONTROL, Say, Script, Step, too_long_request};
+use crate::server::simulation::world::fd::number;
+use crate::server::simulation::world::mio::Events;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Clients' places come first, then operators'.
+pub(crate) const OPERATORS: usize = 100;
+const CROWD: usize = 1000;
+/// Behind them in the crowd are those who go on trying to connect.
+const INSISTENT: usize = 500;
+
+/// The daemon and the world around it.
+pub(crate) struct Play {
+    pub(crate) server: Option<Server>,
+    pub(crate) oracle: Oracle,
+    /// The peer in each place.
+    places: BTreeMap<usize, u32>,
+    last_peer: u32,
+    /// Since then the loop sleeps, until this time; `None` while it is busy.
+    pub(crate) asleep_until: Option<Option<u64>>,
+    /// Turns in which nothing was done, one after the other.
+    pub(crate) idle_turns: usize,
+    pub(crate) last_turn_ns: u64,
+    /// So many places for connections there were at most.
+    pub(crate) places_max: usize,
+    /// Since then memory could be returned to the system.
+    pub(crate) spare_since_ns: Option<u64>,
+    /// When memory was returned to it.
+    pub(crate) returned_ns: Option<u64>,
+    pub(crate) turns: usize,
+    pub(crate) restarts: usize,
+    pub(crate) told: Told,
+    pub(crate) connections: Connections,
+    pub(crate) operators: Operators,
+    pub(crate) browsers: Browsers,
+    /// The command line of the image that runs.
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) logs: bool,
+    logged: Logged,
+}
+
+impl Script {
+    /// Plays the script and what comes to rest after it.
+    ///
+    /// # Errors
+    /// The first violated rule, and the step.
+    pub(crate) fn play(&self) -> Result<Play, Violation> {
+        let mut play = Play::start(self).map_err(|why| format!("at the start: {why}"))?;
+        for (n, step) in self.steps.iter().enumerate() {
+            if play.server.is_none() {
+                break;
+            }
+            play.take(step).map_err(|why| format!("step {n}, {step:?}: {why}"))?;
+        }
+        play.come_to_rest().map_err(|why| format!("at rest: {why}"))?;
+        Ok(play)
+    }
+}
+
+impl Play {
+    fn start(script: &Script) -> Result<Self, Violation> {
+        boot(1);
+        let log = if script.logs { "debug" } else { "off" };
+        let words = ["poolcounterd", "--log", log].into_iter().chain(script.arguments.split(' '));
+        let arguments: Vec<OsString> = words.map(OsString::from).collect();
+        kernel(|k| {
+            k.arguments = arguments;
+            k.start_as(script.start);
+        });
+        let mut play = Play {
+            server: None,
+            oracle: Oracle::new(),
+            places: BTreeMap::new(),
+            last_peer: 0,
+            asleep_until: None,
+            idle_turns: 0,
+            last_turn_ns: 0,
+            places_max: 0,
+            spare_since_ns: None,
+            returned_ns: None,
+            turns: 0,
+            restarts: 0,
+            told: Told::default(),
+            connections: Connections::default(),
+            operators: Operators::default(),
+            browsers: Browsers::default(),
+            arguments: Vec::new(),
+            logs: script.logs,
+            logged: Logged::default(),
+        };
+        play.start_image(false)?;
+        Ok(play)
+    }
+
+    fn take(&mut self, step: &Step) -> Result<(), Violation> {
+        match *step {
+            Step::Connect { place, to, room } => self.connect(place.into(), to, room),
+            Step::Say { place, what, cut } => self.say(place.into(), what, cut),
+            Step::Pass { place, what } => {
+                self.send(place.into(), Segment::Passed(what.bytes()), false)
+            }
+            Step::Arrive { place } => {
+                self.with_peer(place, |peer| {
+                    kernel(|k| {
+                        k.arrive(peer);
+                    })
+                });
+            }
+            Step::ArriveAll => self.let_all_arrive(),
+            Step::Read { place, max } => self.read(place.into(), max)?,
+            Step::End { place } => self.send(place.into(), Segment::End, false),
+            Step::Close { place } => self.send(place.into(), Segment::End, true),
+            Step::Reset { place } => self.send(place.into(), Segment::Reset, true),
+            Step::Urgent { place } => self.send(place.into(), Segment::Urgent, false),
+            Step::Vanish { place } => self.with_peer(place, |peer| kernel(|k| k.vanish(peer))),
+            Step::Advance { ms } => kernel(|k| k.advance(ms * 1_000_000)),
+            Step::AdvanceToDeadline => self.advance_to_deadline(),
+            Step::Turn { choices, arrives, fails } => self.turn(choices, arrives, fails)?,
+            Step::Signal(number) => {
+                self.operators.may_miss_answers |= [libc::SIGUSR1, libc::SIGHUP].contains(&number);
+                kernel(|k| k.signal(number));
+            }
+            Step::Ask { place, line } => {
+                self.ask(place, line, format!("{line}\n").into_bytes());
+            }
+            Step::AskTooLong { place } => {
+                self.ask(place, "", too_long_request());
+                let place = OPERATORS + place as usize;
+                self.places.get(&place).iter().for_each(|peer| self.operators.note_long(**peer));
+            }
+            Step::OperatorEnds { place } => {
+                let place = OPERATORS + place as usize;
+                self.places.get(&place).iter().for_each(|peer| self.operators.note_ended(**peer));
+                self.send(place, Segment::End, false);
+            }
+            Step::OperatorLeaves { place } => {
+                let place = OPERATORS + place as usize;
+                self.places.get(&place).iter().for_each(|peer| self.operators.note_left(**peer));
+                self.send(place, Segment::End, true);
+            }
+            Step::TrialEnds => kernel(|k| k.let_children_end()),
+            Step::ManagerReads(reads) => kernel(|k| k.notify.set_reading(reads)),
+            Step::LogReads(reads) => kernel(|k| k.log.set_reading(reads)),
+            Step::Crowd { clients } => {
+                (0..clients).for_each(|n| self.connect(CROWD + n, "10.0.0.1:7531", (99, 99)));
+            }
+            Step::Insist { clients, to } => {
+                let places = CROWD + INSISTENT..CROWD + INSISTENT + clients;
+                places.for_each(|place| self.come(place, to, (99, 99), true));
+            }
+            Step::CrowdAsks => {
+                let places: Vec<usize> = self.places.range(CROWD..).map(|(&n, _)| n).collect();
+                for place in places {
+                    let line = format!("ACQ4ME c{place} 1 1 1\n");
+                    self.send(place, Segment::Data(line.into_bytes()), false);
+                }
+            }
+            Step::CrowdLeaves => {
+                kernel(|k| k.insistent.clear());
+                self.places.range(CROWD..).for_each(|(_, &p)| kernel(|k| k.leave(p, Segment::End)));
+                self.places.retain(|&place, _| place < CROWD);
+            }
+            _ => disturb(step),
+        }
+        Ok(())
+    }
+
+    fn with_peer(&mut self, place: u8, act: impl FnOnce(u32)) {
+        if let Some(&peer) = self.places.get(&place.into()) {
+            act(peer);
+        }
+    }
+
+    fn connect(&mut self, place: usize, to: &'static str, room: (usize, usize)) {
+        self.come(place, to, room, false);
+    }
+
+    /// Connects, now or as soon as there is room.
+    fn come(&mut self, place: usize, to: &'static str, room: (usize, usize), insists: bool) {
+        if let Some(peer) = self.places.remove(&place) {
+            self.operators.note_replaced(peer);
+            kernel(|k| k.leave(peer, Segment::End));
+        }
+        let local = match to.parse::<SocketAddr>() {
+            Ok(address) => Local::Tcp(address),
+            Err(_) => Local::Path(to.to_owned()),
+        };
+        self.last_peer += 1;
+        let peer = self.last_peer;
+        // Some hosts are outside of the network that --allow names.
+        let host = 1 + (place % 3) as u8;
+        let net = if place % 4 == 3 { 8 } else { 9 };
+        let port = 1000 + peer as u16;
+        let from = match local {
+            Local::Tcp(SocketAddr::V6(_)) => {
+                SocketAddr::from(([0xfd00, net.into(), 0, 0, 0, 0, 0, host.into()], port))
+            }
+            _ => SocketAddr::from(([10, net, 0, host], port)),
+        };
+        if self.is_for_clients(&local) {
+            self.connections.note_meant(peer);
+        }
+        let has_come = kernel(|k| match insists {
+            true => {
+                k.insistent.push_back(Insistent { peer, to: local, from, room });
+                true
+            }
+            false => k.connect(peer, &local, from, room) == Connected::Yes,
+        });
+        if has_come {
+            self.places.insert(place, peer);
+            if to == HTTP {
+                self.browsers.connect(peer);
+            } else if !(OPERATORS..CROWD).contains(&place) {
+                self.oracle.conversations.insert(peer, Conversation::new(self.keepalive_s()));
+            }
+        }
+    }
+
+    /// Whether who connects there now will be a client.
+    fn is_for_clients(&self, there: &Local) -> bool {
+        let listener = kernel(|k| k.listener_at(there));
+        let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
+        let is_it =
+            |socket| kernel(|k| k.descriptor(number(socket)).ok().map(|d| d.file)) == listener;
+        let found = listeners.into_iter().find(|l| listener.is_some() && is_it(&l.socket));
+        found.is_some_and(|listener| listener.purpose() == Purpose::Clients)
+    }
+
+    /// What newcomers are probed with; 0 if that is not known, since it could not be set.
+    fn keepalive_s(&self) -> u32 {
+        match &self.server {
+            Some(server) if !kernel(|k| k.ever_failed.contains(&Call::SetOption)) => {
+                server.options.keepalive
+            }
+            _ => 0,
+        }
+    }
+
+    fn say(&mut self, place: usize, what: Say, cut: u8) {
+        let bytes = what.bytes();
+        let at = if cut == 0 { bytes.len() } else { 1 + cut as usize % bytes.len() };
+        for piece in [&bytes[..at.min(bytes.len())], &bytes[at.min(bytes.len())..]] {
+            if !piece.is_empty() {
+                self.send(place, Segment::Data(piece.to_vec()), false);
+            }
+        }
+    }
+
+    fn send(&mut self, place: usize, segment: Segment, leaves: bool) {
+        if let Some(&peer) = self.places.get(&place) {
+            if leaves {
+                self.places.remove(&place);
+                kernel(|k| k.leave(peer, segment));
+            } else {
+                kernel(|k| k.post(peer, segment));
+            }
+        }
+    }
+
+    /// An operator, who connects first if necessary.
+    fn ask(&mut self, place: u8, line: &str, bytes: Vec<u8>) {
+        let place = OPERATORS + place as usize;
+        if !self.places.get(&place).is_some_and(|&peer| self.operators.can_ask(peer)) {
+            self.connect(place, CONTROL, (100_000, 100_000));
+        }
+        self.send(place, Segment::Data(bytes), false);
+        if let Some(&peer) = self.places.get(&place) {
+            self.operators.note_asked(peer, line);
+        }
+    }
+
+    pub(crate) fn let_all_arrive(&mut self) {
+        let peers: Vec<u32> = kernel(|k| k.connected().collect());
+        for peer in peers {
+            while kernel(|k| k.arrive(peer)) {}
+        }
+    }
+
+    fn read(&mut self, place: usize, max: usize) -> Result<(), Violation> {
+        let Some(&peer) = self.places.get(&place) else {
+            return Ok(());
+        };
+        self.read_peer(peer, max).map(drop)
+    }
+
+    /// Returns whether there was something to read.
+    pub(crate) fn read_peer(&mut self, peer: u32, max: usize) -> Result<bool, Violation> {
+        let bytes = kernel(|k| k.read_as_peer(peer, max)).unwrap_or_default();
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        // The control socket answers something else.
+        let is_client = self.oracle.peers.values().any(|&one| one == peer);
+        let moments = &self.oracle.moments;
+        self.operators.read(peer, &bytes, moments)?;
+        self.browsers.read(peer, &bytes, moments)?;
+        let conversation = self.oracle.conversations.get_mut(&peer);
+        if let Some(conversation) = conversation.filter(|_| is_client) {
+            conversation.read(&bytes, moments).map_err(|why| format!("client {peer}: {why}"))?;
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn advance_to_deadline(&mut self) {
+        if let Some(Some(until_ns)) = self.asleep_until {
+            kernel(|k| k.advance(until_ns.saturating_sub(k.now_ns)));
+        }
+    }
+
+    /// One turn of the daemon's loop.
+    pub(crate) fn turn(
+        &mut self,
+        choices: u64,
+        arrives: bool,
+        fails: bool,
+    ) -> Result<(), Violation> {
+        kernel(|k| k.begin_turn(choices, arrives, fails));
+        let before = Before::of(self);
+        let Some(mut server) = self.server.take() else {
+            return Ok(());
+        };
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        let turned = catch_unwind(AssertUnwindSafe(|| server.turn(&mut events)));
+        self.server = Some(server);
+        let has_executed = turned.as_ref().is_err_and(|left| left.is::<Executed>());
+        if !has_executed {
+            kernel(|k| k.end_turn());
+        }
+        self.operators.may_miss_answers |= kernel(|k| k.has_failed(Call::Send));
+        let end = match turned {
+            Ok(ended) => ended,
+            Err(left) if left.is::<Asleep>() => return rules::check_sleep(self),
+            Err(left) if left.is::<Executed>() => return self.exec(),
+            Err(panic) => return Err(format!("it panics: {}", text_of(&*panic))),
+        };
+        self.turns += 1;
+        self.asleep_until = None;
+        let seen = self.follow()?;
+        let server = self.server.as_ref().expect("it runs");
+        let is_operator = |peer| !self.connections.was_client(peer);
+        let is_making = server.reporting.has_work();
+        // Where paths have changed their purpose, a client may have become an operator.
+        let is_stray = |&peer: &u32| is_operator(peer) && is_connected(peer);
+        let operators_wait = || {
+            self.oracle.conversations.keys().any(is_stray)
+                || self.operators.wait_for_daemon(is_making)
+        };
+        self.told.follow(&seen, is_operator, operators_wait, server)?;
+        let figures = &mut self.oracle.moments.figures;
+        figures.note_refused(self.told.restarts_refused);
+        figures.note_draining(server.listeners.is_draining());
+        self.operators.check_failed(&seen, is_operator)?;
+        self.operators.note_clients(&seen, server.clients.len());
+        self.browsers.check_newcomers(&seen, &server.options)?;
+        rules::check_turn(self, &before)?;
+        match end {
+            Some(end) => self.end(end),
+            None => self.told.check_going_on(self.server.as_ref().expect("it runs")),
+        }
+    }
+
+    /// Compares what the engine was asked with what the clients have sent, and its
+    /// answers with the model.
+    pub(super) fn follow(&mut self) -> Result<Vec<Seen>, Violation> {
+        let server = self.server.as_mut().expect("it runs");
+        let mut newcomers = Vec::new();
+        let mut present = Vec::new();
+        for (client, connection) in server.clients.iter() {
+            present.push(client.serial);
+            let Oracle { peers, moments, .. } = &mut self.oracle;
+            peers.entry(client).or_insert_with(|| {
+                let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
+                newcomers.push(peer);
+                moments.origins.note(client, peer, kernel(|k| k.where_from(peer)));
+                peer
+            });
+        }
+        self.oracle.moments.note_present(present);
+        self.oracle.begin(self.browsers.wait() || self.operators.wait());
+        let Oracle { conversations, moments, model, .. } = &mut self.oracle;
+        for (peer, bytes) in kernel(|k| std::mem::take(&mut k.calls.bytes)) {
+            if let Some(conversation) = conversations.get_mut(&peer) {
+                conversation.receive(&bytes, moments);
+            }
+            self.operators.receive(peer, &bytes, moments);
+            self.browsers.receive(peer, &bytes, moments);
+        }
+        moments.note_asked(model);
+        let asked = std::mem::take(&mut server.engine.asked);
+        let options = server.options.clone();
+        self.logged.begin(&self.oracle);
+        self.oracle.follow(&asked, self.browsers.wait() || self.operators.wait())?;
+        for (client, connection) in server.clients.iter() {
+            self.oracle.settle(client, connection.lines.unhandled())?;
+        }
+        if self.logs {
+            let Server { listeners, clients, engine, .. } = server;
+            let restarts = &engine.measures.restarts;
+            let draining = listeners.is_draining().then(|| clients.len());
+            self.logged.follow(&self.oracle, restarts.done + restarts.refused, draining)?;
+        }
+        let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
+        let gone = self.oracle.gone(&asked);
+        let happened = Happened { seen: &seen, newcomers: &newcomers, gone: &gone };
+        self.connections.follow(&happened, &options)?;
+        Ok(seen)
+    }
+}
+
+impl Drop for Play {
+    fn drop(&mut self) {
+        drop(self.server.take());
+    }
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref().copied()).unwrap_or("?")
+}
+
+/// Whether a peer's connection ended so that it may have lost something.
+pub(crate) fn was_reset(peer: u32) -> bool {
+    kernel(|k| {
+        k.peers.get(&peer).is_none_or(|peer| {
+            let is_unsent = peer.was_not_sent && peer.ending.is_some();
+            peer.ending == Some(Ending::Reset) || peer.is_given_up || is_unsent
+        })
+    })
+}

@@ -1,0 +1,46 @@
+//! How a run ends: everything comes to rest.
+
+use super::play::Play;
+use crate::server::simulation::clients::oracle::Violation;
+use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::rules;
+
+impl Play {
+    /// Accepting is paused, because descriptors were scarce.
+    fn is_paused(&self) -> bool {
+        let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
+        listeners.into_iter().any(|listener| listener.paused_until.is_some())
+    }
+
+    /// Everything arrives, all clients read, nothing fails: then all that is due must
+    /// be there.
+    pub(crate) fn come_to_rest(&mut self) -> Result<(), Violation> {
+        kernel(|k| k.calm_down());
+        // What could not be told is tried again after a while.
+        let (mut calm, mut retries) = (0, 6);
+        for n in 0..20_000 {
+            if self.server.is_none() {
+                break;
+            }
+            kernel(|k| k.let_children_end());
+            self.let_all_arrive();
+            let peers: Vec<u32> = kernel(|k| k.peers.keys().copied().collect());
+            let mut has_read = false;
+            for peer in peers {
+                has_read |= self.read_peer(peer, 100_000)?;
+            }
+            self.turn(n, false, false)?;
+            calm = if has_read || self.asleep_until.is_none() { 0 } else { calm + 1 };
+            if calm > 1 && (self.is_paused() || retries > 0) {
+                retries -= usize::from(!self.is_paused());
+                self.advance_to_deadline();
+            } else if calm > 1 {
+                return rules::check_rest(self);
+            }
+        }
+        match self.server {
+            Some(_) => Err("it never comes to rest".to_owned()),
+            None => rules::check_end(self),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What the log says: whole lines, who it is about, and how much was left out.
+
+use super::clients::oracle::{Oracle, Violation};
+use super::kernel::{Seen, kernel};
+use crate::server::telling::logging;
+use std::collections::BTreeMap;
+
+/// So many slow holds and waits of a turn can be logged.
+const SLOW_MAX: usize = 128;
+
+/// Parts of lines that are logged at most once in ten seconds, except across a hot restart.
+const RARE: [&str; 11] = [
+    "slow: ",
+    "--max-hold: lock on ",
+    "accepting a connection failed: ",
+    "out of descriptors (",
+    "waiting for events failed: ",
+    "a connection could not be watched ",
+    " can't be watched any more ",
+    " does not read its answers ",
+    " is not in --allow",
+    "--max-connections is reached",
+    "--max-connections-per-ip is reached",
+];
+
+/// Ten seconds, less what a turn may take.
+const RARE_NS: u64 = 9_000_000_000;
+
+/// What the log has said so far.
+#[derive(Debug, Default)]
+pub(crate) struct Logged {
+    /// The beginning of a line.
+    unfinished: Vec<u8>,
+    /// It began in an earlier turn.
+    is_old: bool,
+    /// The last client that it says has connected, while it says that of each.
+    last_client: Option<u64>,
+    /// Lines that could not be written since then.
+    dropped: u64,
+    /// Slow holds and waits, and locks that were taken away: of several in ten seconds,
+    /// the log has only a number.
+    slow: Rare,
+    taken_away: Rare,
+    /// How many there were of both before this turn.
+    before: [usize; 2],
+    /// When it has said something of [`RARE`].
+    said_ns: BTreeMap<&'static str, u64>,
+    /// How many hot restarts there were, and were refused.
+    restarts: u64,
+    /// When it has said last how many clients are left of a drain, at least.
+    left_ns: Option<u64>,
+}
+
+/// Lines of a kind that is logged rarely.
+#[derive(Debug, Default)]
+struct Rare {
+    /// How many were due since the last one, at least; `None` if that one may be lost.
+    due: Option<usize>,
+    is_said: bool,
+}
+
+impl Logged {
+    /// A turn is followed.
+    pub(crate) fn begin(&mut self, oracle: &Oracle) {
+        self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
+    }
+
+    /// What was logged in a turn must follow from it.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn follow(
+        &mut self,
+        oracle: &Oracle,
+        restarts: u64,
+        draining: Option<usize>,
+    ) -> Result<(), Violation> {
+        let has_restarted = std::mem::replace(&mut self.restarts, restarts) != restarts;
+        // Both images may have written in this turn: cleared once more below.
+        if has_restarted {
+            self.said_ns.clear();
+        }
+        self.unfinished.extend(kernel(|k| std::mem::take(&mut k.calls.logged)));
+        let now_ns = kernel(|k| k.now_ns);
+        let since_ns = self.left_ns.filter(|_| !has_restarted);
+        self.left_ns = draining.map(|_| since_ns.unwrap_or(now_ns));
+        while let Some(end) = self.unfinished.iter().position(|&b| b == b'\n') {
+            let line: Vec<u8> = self.unfinished.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let clients = draining.filter(|_| !self.is_old);
+            let checked = self.check_line(line.trim_end_matches('\n'), oracle);
+            checked
+                .and_then(|()| self.check_left(&line, clients))
+                .map_err(|why| format!("{line:?}: {why}"))?;
+        }
+        // The next image says it at once.
+        let is_excused =
+            kernel(|k| !k.calls.failures.is_empty() || k.calls.seen.contains(&Seen::Executed))
+                || logging::next_deadline().is_some();
+        let stays = draining.is_some_and(|clients| clients > 0) && !is_excused;
+        if stays && self.left_ns.is_some_and(|left_ns| now_ns >= left_ns + 10_000_000_000) {
+            return Err("for ten seconds the log does not say how many are left".to_owned());
+        }
+        if has_restarted {
+            self.said_ns.clear();
+        }
+        self.is_old = !self.unfinished.is_empty();
+        let [slow, taken_away] = self.before;
+        self.slow.end_turn((oracle.moments.slow.len() - slow).min(SLOW_MAX));
+        self.taken_away.end_turn(oracle.taken_away.len() - taken_away);
+        if !logging::filter().contains("debug") {
+            self.last_client = None;
+        }
+        Ok(())
+    }
+
+    fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
+        let text = text_of(line).ok_or("not one line of the log")?;
+        if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
+            return Err("not plain text".to_owned());
+        }
+        let is_old = std::mem::take(&mut self.is_old);
+        let client = text.strip_prefix('#').and_then(|it| number_before(it, " connected: "));
+        if let Some(client) = client {
+            self.check_client(client, is_old)?;
+        } else if let Some(dropped) = number_before(text, " log lines could not be written") {
+            self.dropped += dropped;
+            (self.slow.due, self.taken_away.due) = (None, None);
+        } else if let Some((count, kind)) = text.split_once(" more like this were not logged: ") {
+            let count = count.parse().map_err(|_| "no number")?;
+            return match kind {
+                kind if kind.starts_with("slow: ") => self.slow.hear(count, is_old),
+                kind if kind.starts_with("--max-hold: ") => self.taken_away.hear(count, is_old),
+                _ => Ok(()),
+            };
+        } else if text.starts_with("slow: ") {
+            self.slow.check(text, is_old)?;
+        } else if let Some(text) = text.strip_prefix("--max-hold: lock on ") {
+            self.taken_away.check(text, is_old)?;
+            if !is_taken_away(text, oracle) {
+                return Err(format!("nobody lost it, but {:?}", oracle.taken_away));
+            }
+        }
+        // What clients say, and hear, may be like it.
+        if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_rare(line) }
+    }
+
+    /// A drain says how many clients are left, at the end of a turn.
+    fn check_left(&mut self, line: &str, clients: Option<usize>) -> Result<(), Violation> {
+        let left = line.trim_end().split_once(" connections left: ");
+        if left.is_some() || line.contains(" log lines could not be written") {
+            self.left_ns = self.left_ns.map(|_| kernel(|k| k.now_ns));
+        }
+        match (left, clients) {
+            (Some((_, left)), Some(clients)) if left != clients.to_string() => {
+                Err(format!("there are {clients}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_rare(&mut self, line: &str) -> Result<(), Violation> {
+        let now_ns = kernel(|k| k.now_ns);
+        for kind in RARE.into_iter().filter(|kind| line.contains(kind)) {
+            let last_ns = self.said_ns.insert(kind, now_ns);
+            if last_ns.is_some_and(|last_ns| now_ns < last_ns + RARE_NS) {
+                return Err("that was said less than ten seconds ago".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Each client connects, and each line that is missing is counted.
+    fn check_client(&mut self, client: u64, is_old: bool) -> Result<(), Violation> {
+        if is_old && self.last_client.is_none() {
+            // Since it connected, others did that the log says nothing of.
+            return Ok(());
+        }
+        let dropped = std::mem::take(&mut self.dropped);
+        let next = self.last_client.replace(client).map_or(client, |last| last + 1);
+        let missing = client.checked_sub(next).ok_or("it has connected before")?;
+        if missing > dropped {
+            return Err(format!("{missing} clients are missing, of {dropped} lines dropped"));
+        }
+        Ok(())
+    }
+}
+
+impl Rare {
+    /// One of them is logged, and says how many others were not.
+    fn check(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
+        let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
+        self.hear(left_out.unwrap_or(0) as usize, is_old)
+    }
+
+    /// So many were not logged: the old image says so before a hot restart.
+    fn hear(&mut self, left_out: usize, is_old: bool) -> Result<(), Violation> {
+        self.is_said = true;
+        match self.due.replace(0) {
+            Some(due) if left_out < due && !is_old => Err(format!("{due} others are due")),
+            _ => Ok(()),
+        }
+    }
+
+    fn end_turn(&mut self, due: usize) {
+        // In the turn of the last line, some may have come before it.
+        if !std::mem::take(&mut self.is_said) {
+            self.due = self.due.map(|before| before + due);
+        }
+    }
+}
+
+/// What follows time, level and target, of which there is one in each line.
+fn text_of(line: &str) -> Option<&str> {
+    let (head, text) = line.split_once("] ")?;
+    let mut words = head.strip_prefix('[')?.split_whitespace();
+    let is_time = words.next().is_some_and(|time| time.ends_with('Z') && !time.contains('['));
+    let is_level = words.next().is_some_and(|level| level.parse::<log::Level>().is_ok());
+    let is_ours = words.next().is_some_and(|target| target.starts_with("poolcounterd"));
+    let is_one = !text.contains("Z ") || !text.contains(" poolcounterd::");
+    (is_time && is_level && is_ours && is_one).then_some(text)
+}
+
+fn number_before(text: &str, word: &str) -> Option<u64> {
+    text.split_once(word)?.0.parse().ok()
+}
+
+/// Whether a client has lost this lock.
+fn is_taken_away(text: &str, oracle: &Oracle) -> bool {
+    oracle.taken_away.iter().any(|(client, key, held_ns)| {
+        let key = key.escape_ascii();
+        let begin = format!("{key} taken away from ");
+        let end = format!(" after {} s", held_ns / 1_000_000_000);
+        let rest = text.strip_prefix(&begin).and_then(|rest| rest.split_once(&end));
+        rest.is_some_and(|(peer, _)| oracle.moments.origins.is_of(client.serial, peer, false))
+    })
+}

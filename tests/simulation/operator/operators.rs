@@ -1,0 +1,319 @@
+//! What operators ask on the control socket, and hear.
+
+use crate::server::simulation::clients::oracle::Violation;
+use crate::server::simulation::driver::play::was_reset;
+use crate::server::simulation::kernel::{Seen, kernel};
+use crate::server::simulation::reports::shown::{Moments, Question, beginning, report_of};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a request may be. A longer one is refused, with what follows it.
+pub(crate) const REQUESTS_BYTES_MAX: usize = 1 << 20;
+
+/// All operators, by peer.
+#[derive(Default)]
+pub(crate) struct Operators {
+    all: BTreeMap<u32, Operator>,
+    /// Some restarts have nobody to tell: they were asked for by a signal, who asked has
+    /// left, or telling failed.
+    pub(crate) may_miss_answers: bool,
+    /// How many clients there were after each turn in which an operator was heard.
+    clients: BTreeSet<usize>,
+}
+
+#[derive(Default)]
+struct Operator {
+    asked: usize,
+    /// Received by the daemon, less than a line.
+    unfinished: Vec<u8>,
+    /// How many requests the daemon has received.
+    received: usize,
+    /// One of them was too long: nothing behind it is heard.
+    is_refused: bool,
+    /// The reports among them that are still to come, in any order.
+    questions: Vec<Question>,
+    asked_for_restart: bool,
+    /// How many of its requests were for the end of a drain.
+    asked_for_end: usize,
+    heard: Vec<u8>,
+    /// It asks for no more.
+    has_ended: bool,
+    /// It did not wait for its answers, or a hot restart has closed its connection.
+    is_gone: bool,
+    /// How many reports were not sent after the last turn, and for how many turns.
+    unsent: usize,
+    waited: usize,
+}
+
+impl Operators {
+    pub(crate) fn note_asked(&mut self, peer: u32, line: &str) {
+        let operator = self.all.entry(peer).or_default();
+        operator.asked += 1;
+        operator.asked_for_restart |= line.starts_with("RESTART");
+        operator.asked_for_end += usize::from(line == "DRAINED");
+    }
+
+    /// It sends too much: that is refused, as soon as the daemon has all of it.
+    pub(crate) fn note_long(&mut self, peer: u32) {
+        let operator = self.all.entry(peer).or_default();
+        operator.asked += 2;
+        (operator.has_ended, operator.is_gone) = (true, true);
+    }
+
+    /// It has closed one side of its connection.
+    pub(crate) fn note_ended(&mut self, peer: u32) {
+        self.all.entry(peer).or_default().has_ended = true;
+    }
+
+    /// It has closed both.
+    pub(crate) fn note_left(&mut self, peer: u32) {
+        let operator = self.all.entry(peer).or_default();
+        (operator.has_ended, operator.is_gone) = (true, true);
+        self.may_miss_answers |= operator.asked_for_restart;
+    }
+
+    /// Another one connects in its place: it leaves, if it is still there.
+    pub(crate) fn note_replaced(&mut self, peer: u32) {
+        if self.all.contains_key(&peer) && is_connected(peer) {
+            self.note_left(peer);
+        }
+    }
+
+    /// A hot restart closes all connections, once it has told who asked for it.
+    pub(crate) fn note_restart(&mut self, seen: &[Seen]) {
+        for one in seen.iter().skip_while(|one| **one != Seen::Executed) {
+            if let Seen::Closed(peer) = one {
+                self.all.entry(*peer).and_modify(|operator| operator.is_gone = true);
+            }
+        }
+    }
+
+    /// Who can't be sent an answer keeps no place, also if others are still to come, but for
+    /// what it has sent before.
+    pub(crate) fn check_failed(
+        &self,
+        seen: &[Seen],
+        is_operator: impl Fn(u32) -> bool,
+    ) -> Result<(), Violation> {
+        for one in seen {
+            let Seen::SendFailed(peer) = one else { continue };
+            let has_place = kernel(|k| k.peers.get(peer).is_some_and(|it| it.socket.is_some()));
+            let has_input = kernel(|k| k.visible(*peer).0 > 0);
+            if self.all.contains_key(peer) && is_operator(*peer) && has_place && !has_input {
+                return Err(format!("operator {peer} can't be answered, and keeps its place"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn can_ask(&self, peer: u32) -> bool {
+        is_connected(peer) && !self.all.get(&peer).is_some_and(|operator| operator.has_ended)
+    }
+
+    /// The daemon has received these bytes.
+    pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &mut Moments) {
+        let Some(operator) = self.all.get_mut(&peer) else { return };
+        if operator.unfinished.len() + bytes.len() > REQUESTS_BYTES_MAX {
+            operator.unfinished.clear();
+            operator.received += usize::from(!operator.is_refused);
+            operator.is_refused = true;
+        }
+        if operator.is_refused {
+            return;
+        }
+        operator.unfinished.extend_from_slice(bytes);
+        if !bytes.contains(&b'\n') {
+            return;
+        }
+        while let Some(end) = operator.unfinished.iter().position(|&b| b == b'\n') {
+            let line: Vec<u8> = operator.unfinished.drain(..=end).collect();
+            operator.received += 1;
+            // Alone it is FULL.
+            let line = if line == b"STATS\n" { b"STATS FULL" } else { line.trim_ascii_end() };
+            let report = report_of(line);
+            operator.questions.extend(report.map(|it| moments.question_of_operator(it)));
+        }
+    }
+
+    /// So many clients were there after a turn.
+    pub(crate) fn note_clients(&mut self, seen: &[Seen], clients: usize) {
+        let is_line = |one: &Seen| matches!(one, Seen::Input(_, bytes) if bytes.contains(&b'\n'));
+        if seen.iter().any(is_line) {
+            self.clients.insert(clients);
+        }
+    }
+
+    /// Whether anybody waits for a report.
+    pub(crate) fn wait(&self) -> bool {
+        self.all.values().any(|operator| !operator.questions.is_empty())
+    }
+
+    /// Whether anybody waits for a report that the daemon has not sent. It may still be made
+    /// for somebody who has left.
+    pub(crate) fn wait_for_daemon(&self, is_making: bool) -> bool {
+        let mut all = self.all.iter();
+        all.any(|(&peer, one)| one.unsent(peer) > 0 && (is_making || is_connected(peer)))
+    }
+
+    /// After a turn: nobody waits for a report behind a crowd of clients.
+    pub(crate) fn check_waiting(
+        &mut self,
+        turns_max: usize,
+        is_operator: impl Fn(u32) -> bool,
+    ) -> Result<(), Violation> {
+        for (&peer, operator) in &mut self.all {
+            let is_served = is_connected(peer) && is_operator(peer);
+            let unsent = if is_served { operator.unsent(peer) } else { 0 };
+            let waits = unsent > 0 && unsent >= operator.unsent;
+            operator.waited = if waits { operator.waited + 1 } else { 0 };
+            operator.unsent = unsent;
+            if operator.waited > turns_max {
+                return Err(format!("operator {peer} waits for {} turns", operator.waited));
+            }
+        }
+        Ok(())
+    }
+
+    /// An operator has read these bytes.
+    pub(crate) fn read(
+        &mut self,
+        peer: u32,
+        bytes: &[u8],
+        moments: &Moments,
+    ) -> Result<(), Violation> {
+        let Some(operator) = self.all.get_mut(&peer) else { return Ok(()) };
+        operator.heard.extend_from_slice(bytes);
+        operator.check_left(&self.clients)?;
+        operator.take_reports(moments).map_err(|why| format!("operator {peer}: {why}"))
+    }
+
+    /// At rest, each request that was received has its answer: a line, but for HELP and
+    /// reports, which end in a blank one. So has that of an operator who asks for no more,
+    /// but listens. A hot restart closes connections; who is one too many has one answer.
+    /// Who asked for a restart hears that it is done; who asked for the end of a drain, when
+    /// it `drains` no more.
+    pub(crate) fn check(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
+        let told: usize = self.all.values().map(Operator::restarts_told).sum();
+        let may_miss_it = |(peer, operator): &(&u32, &Operator)| {
+            operator.asked_for_restart && operator.restarts_told() == 0 && was_reset(**peer)
+        };
+        let could_be_told = told + self.all.iter().filter(may_miss_it).count();
+        if !(told..=could_be_told).contains(&restarts) && !self.may_miss_answers {
+            return Err(format!("operators hear of {told} of {restarts} restarts"));
+        }
+        for (peer, operator) in &self.all {
+            if kernel(|k| k.is_open(*peer) && k.visible(*peer).1) {
+                return Err(format!("operator {peer} has left, and keeps its place"));
+            }
+            let was_reset = was_reset(*peer);
+            let answers = answers(&operator.heard(was_reset))?;
+            let may_miss_received = self.may_miss_answers || was_reset || operator.is_closed();
+            let is_closed = operator.is_closed();
+            let answers = answers - usize::from(is_closed);
+            let may_miss = operator.is_gone || is_closed || was_reset;
+            let may_wait = drains && !operator.has_ended;
+            let to_come = if may_wait { operator.asked_for_end } else { 0 };
+            if answers + to_come < operator.asked && !may_miss || answers > operator.asked {
+                return Err(format!("operator {peer}: {answers} answers to {}", operator.asked));
+            }
+            if answers + to_come < operator.received && !may_miss_received {
+                let received = operator.received;
+                return Err(format!("operator {peer}: {answers} answers to {received} received"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The daemon has not closed its connection.
+pub(crate) fn is_connected(peer: u32) -> bool {
+    kernel(|k| k.peers.get(&peer).is_some_and(|peer| peer.ending.is_none()))
+}
+
+impl Operator {
+    /// How many reports the daemon has not sent.
+    fn unsent(&self, peer: u32) -> usize {
+        if self.questions.is_empty() {
+            return 0;
+        }
+        let heard = [&self.heard[..], &kernel(|k| k.unread_by(peer))].concat();
+        let mut left = Operator { heard, questions: self.questions.clone(), ..Operator::default() };
+        while left.take_report().is_some() {}
+        let text = String::from_utf8_lossy(&left.heard);
+        let given_up = text.lines().filter(|line| line.starts_with("ERROR a hot restart came"));
+        left.questions.len().saturating_sub(given_up.count())
+    }
+
+    /// Who drains hears how many clients are left.
+    fn check_left(&self, clients: &BTreeSet<usize>) -> Result<(), Violation> {
+        let heard = String::from_utf8_lossy(&self.heard);
+        let whole = heard.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let left = whole.lines().filter_map(|l| l.strip_prefix("OK draining, connections left: "));
+        for left in left {
+            if !left.parse().is_ok_and(|left| clients.contains(&left)) {
+                return Err(format!("an operator hears that {left} clients are left"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What it has heard, but for half an answer, in which a lost connection may end.
+    fn heard(&self, was_reset: bool) -> String {
+        let mut text = String::from_utf8_lossy(&self.heard).into_owned();
+        if was_reset {
+            let reports = self.questions.iter();
+            let begun = reports.filter_map(|it| start_of_line(&text, beginning(&it.report))).min();
+            text.truncate(begun.unwrap_or_else(|| text.rfind('\n').map_or(0, |last| last + 1)));
+        }
+        text
+    }
+
+    /// Whether it was closed for another one.
+    fn is_closed(&self) -> bool {
+        self.heard.ends_with(b"ERROR too many control connections\n")
+    }
+
+    fn restarts_told(&self) -> usize {
+        self.heard.split(|&b| b == b'\n').filter(|line| line.starts_with(b"OK restarted")).count()
+    }
+
+    fn take_reports(&mut self, moments: &Moments) -> Result<(), Violation> {
+        while let Some((question, report)) = self.take_report() {
+            moments.judge(&question, &report)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces a whole report by `OK`. It may come later than answers to later requests.
+    fn take_report(&mut self) -> Option<(Question, String)> {
+        let text = String::from_utf8_lossy(&self.heard).into_owned();
+        let (n, from, to) = self.questions.iter().enumerate().find_map(|(n, question)| {
+            let at = start_of_line(&text, beginning(&question.report))?;
+            Some((n, at, at + text[at..].find("\n\n")?))
+        })?;
+        // Of several alike, the answer may be any one's.
+        let question = self.questions.remove(n);
+        self.heard = [&text[..from], "OK report\n", &text[to + 2..]].concat().into_bytes();
+        Some((question, text[from..=to].to_owned()))
+    }
+}
+
+/// Where a line begins so.
+fn start_of_line(text: &str, beginning: &str) -> Option<usize> {
+    let mut found = text.match_indices(beginning).map(|(at, _)| at);
+    found.find(|&at| at == 0 || text[..at].ends_with('\n'))
+}
+
+fn answers(heard: &str) -> Result<usize, Violation> {
+    let mut answers = 0;
+    let mut is_help = false;
+    for line in heard.lines() {
+        match line {
+            "" if is_help => (is_help, answers) = (false, answers + 1),
+            _ if is_help => {}
+            _ if line.starts_with("RESTART ") => is_help = true,
+            _ if line.starts_with("OK ") || line.starts_with("ERROR ") => answers += 1,
+            _ => return Err(format!("an operator hears {line:?}")),
+        }
+    }
+    Ok(answers)
+}

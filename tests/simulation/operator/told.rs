@@ -1,0 +1,443 @@
+//! What the daemon was told, and what must follow: to stop, to drain, to limit holds, to
+//! restart.
+
+use super::operators::REQUESTS_BYTES_MAX;
+use crate::server::listening::addresses::{Purpose, Wanted};
+use crate::server::listening::listener::{Listener, ListenerStage};
+use crate::server::simulation::clients::oracle::Violation;
+use crate::server::simulation::kernel::files::plain;
+use crate::server::simulation::kernel::processes::PROGRAM;
+use crate::server::simulation::kernel::{Seen, kernel};
+use crate::server::simulation::rules::sockets::serves_clients;
+use crate::server::telling::logging;
+use crate::server::{Ended, Options, Server};
+use clap::Parser;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+/// How long a trial may take.
+const TRIAL_NS: u64 = 15_000_000_000;
+
+/// How long the death of a child may go unnoticed.
+const DEATH_SEEN_NS: u64 = 100_000_000;
+
+/// All of it, up to the last turn.
+#[derive(Default)]
+pub(crate) struct Told {
+    stops: bool,
+    pub(crate) drains: bool,
+    /// The drain has ended, or goes on: it could not be said.
+    may_drain: bool,
+    /// How many of the sockets that were passed to the daemon it has open.
+    inherited: usize,
+    /// A drain has closed one of them: the daemon can't open it again, nor can the next
+    /// image.
+    has_lost: bool,
+    /// The port that `-p 0` got: clients know it.
+    free_port: Option<u16>,
+    limits: Vec<String>,
+    /// An operator has set them, not the command line.
+    limits_were_set: bool,
+    /// What to log, once an operator has set it: no command line here says something else.
+    filter: Option<String>,
+    trial: Option<Trial>,
+    /// How many hot restarts the daemon has counted as refused.
+    pub(crate) restarts_refused: u64,
+    /// What operators have begun to say.
+    lines: BTreeMap<u32, Vec<u8>>,
+    /// Operators who have sent too much: nothing of it is obeyed.
+    refused: BTreeSet<u32>,
+}
+
+/// A hot restart that was asked for.
+struct Trial {
+    pid: Option<i32>,
+    /// The new options, or none to keep the old ones. Of several requests in a turn, any
+    /// may have come first.
+    requests: Vec<Option<Vec<String>>>,
+    begun_ns: u64,
+    /// The daemon was told that it has ended.
+    is_reported: bool,
+    /// Of the binary.
+    inode: Option<u64>,
+    /// Something was in its way: it may be refused.
+    is_disturbed: bool,
+}
+
+/// An order, by a signal or an operator.
+enum Order {
+    Stop,
+    Toggle,
+    Drain,
+    Undrain,
+    Limit(Vec<String>),
+    Log(String),
+    Restart(Option<Vec<String>>),
+}
+
+impl Told {
+    /// A new image has started with these options: at first, or by a hot restart that
+    /// changed them or not.
+    pub(crate) fn note_start(&mut self, options: &Options, are_new: bool) {
+        let limits: Vec<String> = options.max_hold.iter().map(ToString::to_string).collect();
+        if !self.limits_were_set || are_new && !limits.is_empty() {
+            (self.limits, self.limits_were_set) = (limits, false);
+        }
+    }
+
+    /// Follows what was said to the daemon, in a turn in which it did not restart.
+    ///
+    /// # Errors
+    /// It did something else.
+    pub(crate) fn follow(
+        &mut self,
+        seen: &[Seen],
+        operators: impl Fn(u32) -> bool,
+        operators_wait: impl Fn() -> bool,
+        server: &Server,
+    ) -> Result<(), Violation> {
+        let mut restarts = Vec::new();
+        for order in self.orders(seen, operators) {
+            match order {
+                Order::Restart(_) if self.stops => {}
+                Order::Restart(arguments) => restarts.push(arguments),
+                order => self.obey(order),
+            }
+        }
+        if self.stops {
+            return Ok(());
+        }
+        let refused = self.follow_trial(seen, restarts, operators_wait, server)?;
+        self.check_refused(refused, server)?;
+        self.check(server)
+    }
+
+    /// Follows what was said to the daemon until it was replaced by an image with these
+    /// arguments.
+    ///
+    /// # Errors
+    /// Nobody has asked for that.
+    pub(crate) fn follow_exec(
+        &mut self,
+        seen: &[Seen],
+        operators: impl Fn(u32) -> bool,
+        before: &[OsString],
+        now: &[OsString],
+    ) -> Result<bool, Violation> {
+        for order in self.orders(seen, operators) {
+            self.obey(order);
+        }
+        let trial = self.trial.take().ok_or("it restarts, and nobody asked it to")?;
+        if self.stops {
+            return Err("it was told to stop, and restarts".to_owned());
+        }
+        let is_asked = |request: &&Option<Vec<String>>| match request {
+            None => before == now,
+            Some(arguments) => {
+                now[1..].iter().eq(arguments.iter().map(|a| a.as_ref() as &std::ffi::OsStr))
+            }
+        };
+        let request = trial.requests.iter().find(is_asked);
+        let request = request.ok_or_else(|| format!("it restarts as {now:?}"))?;
+        if request.as_ref().is_some_and(|new| !can_be_served(new)) {
+            return Err(format!("it restarts as {now:?}, as nobody could start it"));
+        }
+        Ok(request.is_some())
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            _ if self.stops => {}
+            Order::Stop => self.stops = true,
+            Order::Drain => (self.drains, self.may_drain) = (true, false),
+            Order::Toggle if !self.drains => (self.drains, self.may_drain) = (true, false),
+            Order::Undrain | Order::Toggle if self.has_lost => {}
+            Order::Undrain | Order::Toggle if self.drains => {
+                // A passed socket may be closed in this turn, before or after that.
+                self.may_drain |= is_disturbed() || kernel(|k| k.was_passed);
+                self.drains = false;
+            }
+            Order::Undrain | Order::Toggle => {}
+            Order::Limit(limits) => (self.limits, self.limits_were_set) = (limits, true),
+            Order::Log(filter) => self.filter = Some(filter),
+            Order::Restart(_) => {}
+        }
+    }
+
+    /// A trial begins when it is asked for, and ends in the turn in which it can be seen
+    /// that its child has ended. Without a new image by then, it was refused. Returns how
+    /// many were refused.
+    fn follow_trial(
+        &mut self,
+        seen: &[Seen],
+        restarts: Vec<Option<Vec<String>>>,
+        operators_wait: impl Fn() -> bool,
+        server: &Server,
+    ) -> Result<RangeInclusive<u64>, Violation> {
+        let asked = restarts.len() as u64;
+        let disturbed = is_disturbed();
+        let inode = kernel(|k| k.path(PROGRAM).ok().map(|there| there.inode));
+        let child = kernel(|k| k.children.first().map(|child| child.pid));
+        if let Some(trial) = &mut self.trial {
+            trial.is_disturbed |= disturbed || trial.inode != inode;
+            if child == trial.pid {
+                trial.is_reported |=
+                    child.is_some_and(|pid| seen.contains(&Seen::TrialReported(pid)));
+                return trial.check_time(operators_wait).map(|()| 0..=0);
+            }
+            trial.check_refused(server)?;
+            self.trial = None;
+            if child.is_none() {
+                // Who asked meanwhile heard that one was under way.
+                return Ok(1..=1);
+            }
+        }
+        let begins = seen.iter().any(|one| matches!(one, Seen::Forked(_)));
+        if restarts.is_empty() {
+            return if begins { Err("it tries a restart, unasked".to_owned()) } else { Ok(0..=0) };
+        }
+        let trial = Trial {
+            pid: child,
+            requests: restarts,
+            begun_ns: kernel(|k| k.now_ns),
+            is_reported: false,
+            inode,
+            is_disturbed: disturbed || inode.is_none(),
+        };
+        if child.is_none() {
+            return trial.check_refused(server).map(|()| 1..=asked);
+        }
+        self.trial = Some(trial);
+        Ok(0..=asked - 1)
+    }
+
+    /// A hot restart that is refused counts.
+    fn check_refused(
+        &mut self,
+        should: RangeInclusive<u64>,
+        server: &Server,
+    ) -> Result<(), Violation> {
+        let before = self.restarts_refused;
+        self.restarts_refused = server.engine.measures.restarts.refused;
+        if should.contains(&self.restarts_refused.wrapping_sub(before)) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} hot restarts count as refused, {before} did before, and {should:?} were",
+            self.restarts_refused
+        ))
+    }
+
+    /// At the end of a turn: what was said has its effect.
+    fn check(&mut self, server: &Server) -> Result<(), Violation> {
+        let listeners = &server.listeners;
+        let is_draining = listeners.is_draining();
+        if std::mem::take(&mut self.may_drain) {
+            self.drains = is_draining;
+            if !is_draining && !serves_clients(server) {
+                return Err("it can't undrain, and drains no more".to_owned());
+            }
+        }
+        self.note_inherited(&listeners.all);
+        self.check_port(&listeners.all)?;
+        if is_draining != self.drains {
+            return Err(format!("does it drain? {is_draining}, but should: {}", self.drains));
+        }
+        let limits: Vec<String> =
+            server.engine.hold_limits().iter().map(ToString::to_string).collect();
+        if limits != self.limits {
+            return Err(format!("hold limits are {limits:?}, not {:?}", self.limits));
+        }
+        let filter = logging::filter();
+        match &self.filter {
+            Some(set) if *set != filter => Err(format!("it logs {filter}, not {set}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn note_inherited(&mut self, listeners: &[Listener]) {
+        let inherited = listeners.iter().filter(|listener| listener.is_inherited()).count();
+        self.has_lost |= inherited < self.inherited;
+        self.inherited = inherited;
+    }
+
+    /// The port that the kernel chose stays, over drains and hot restarts.
+    fn check_port(&mut self, listeners: &[Listener]) -> Result<(), Violation> {
+        let has_free_port = |listener: &&Listener| match &listener.wanted {
+            Some(Wanted::Tcp { address, purpose, .. }) => {
+                address.port() == 0 && *purpose == Purpose::Clients
+            }
+            _ => false,
+        };
+        let addresses = listeners.iter().filter(has_free_port).filter_map(Listener::tcp_address);
+        for port in addresses.map(|address| address.port()) {
+            let first = *self.free_port.get_or_insert(port);
+            if port != first {
+                return Err(format!("clients know port {first}, and it listens on {port}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// After a hot restart.
+    pub(crate) fn check_resumed(&mut self, server: &Server) -> Result<(), Violation> {
+        self.check(server)
+    }
+
+    /// The daemon ends: only as it was told to.
+    pub(crate) fn check_end(&self, end: Ended, connections: usize) -> Result<(), Violation> {
+        match end {
+            Ended::Stopped if self.stops => Ok(()),
+            Ended::Drained if self.drains && connections == 0 && !self.stops => Ok(()),
+            _ => Err(format!("it ends, {end:?}, with {connections} connections")),
+        }
+    }
+
+    /// The daemon keeps running: nobody has ordered it to stop, and no drain is over.
+    pub(crate) fn check_going_on(&self, server: &Server) -> Result<(), Violation> {
+        if self.stops {
+            return Err("it was told to stop, and goes on".to_owned());
+        }
+        let Server { listeners, clients, .. } = server;
+        let is_closing = listeners.all.iter().any(|listener| listener.stage != ListenerStage::Open);
+        if listeners.is_draining() && clients.len() == 0 && !is_closing {
+            return Err("the last client of a drain has left, and it goes on".to_owned());
+        }
+        Ok(())
+    }
+
+    /// It sleeps until then: not longer than a trial may take.
+    pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
+        let Some(trial) = &self.trial else { return Ok(()) };
+        if until_ns.is_none_or(|until_ns| until_ns > trial.until_ns()) {
+            return Err("it sleeps, and waits for a trial for too long".to_owned());
+        }
+        if kernel(|k| k.children.iter().any(|child| child.has_ended)) {
+            return Err("it sleeps, but a trial has ended".to_owned());
+        }
+        Ok(())
+    }
+
+    fn note_refused(&mut self, seen: &[Seen]) {
+        let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
+        for one in seen {
+            if let Seen::Input(peer, bytes) = one {
+                let begun = self.lines.get(peer).map_or(0, Vec::len);
+                *sizes.entry(*peer).or_insert(begun) += bytes.len();
+            }
+        }
+        let too_large = sizes.into_iter().filter(|(_, size)| *size > REQUESTS_BYTES_MAX);
+        self.refused.extend(too_large.map(|(peer, _)| peer));
+    }
+
+    /// The orders among what was seen, in their order.
+    fn orders(&mut self, seen: &[Seen], operators: impl Fn(u32) -> bool) -> Vec<Order> {
+        self.note_refused(seen);
+        let mut orders = Vec::new();
+        for one in seen {
+            match one {
+                Seen::Signal(number) => orders.extend(order_of_signal(*number)),
+                Seen::Input(peer, bytes) if operators(*peer) && !self.refused.contains(peer) => {
+                    let lines = self.lines.entry(*peer).or_default();
+                    lines.extend_from_slice(bytes);
+                    if !bytes.contains(&b'\n') {
+                        // As most of a request that is too long.
+                        continue;
+                    }
+                    while let Some(end) = lines.iter().position(|&b| b == b'\n') {
+                        let line: Vec<u8> = lines.drain(..=end).collect();
+                        let line = String::from_utf8_lossy(&line);
+                        orders.extend(order_of_line(line.trim_end()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        orders
+    }
+}
+
+impl Trial {
+    /// When it must be over: at its limit, or soon after a child that was killed is dead.
+    fn until_ns(&self) -> u64 {
+        let seen_ns = kernel(|k| k.last_death_ns()).map(|dead_ns| dead_ns + DEATH_SEEN_NS);
+        seen_ns.unwrap_or(self.begun_ns + TRIAL_NS)
+    }
+
+    /// It is under way, or has ended, and operators wait for reports. Clients ask the next
+    /// image again.
+    fn check_time(&self, operators_wait: impl Fn() -> bool) -> Result<(), Violation> {
+        if self.is_reported && !operators_wait() {
+            return Err("a trial has ended, and the hot restart waits for nobody".to_owned());
+        }
+        if kernel(|k| k.now_ns) < self.until_ns() {
+            return Ok(());
+        }
+        Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))
+    }
+
+    /// It was refused: something was in its way, or its options are none.
+    fn check_refused(&self, server: &Server) -> Result<(), Violation> {
+        let is_late = kernel(|k| k.now_ns) >= self.begun_ns + TRIAL_NS;
+        let may_be_refused =
+            |request: &Option<Vec<String>>| request.as_ref().is_some_and(|r| !can_be_served(r));
+        if self.is_disturbed || is_late || self.requests.iter().any(may_be_refused) {
+            return Ok(());
+        }
+        let program = server.options.listen.as_deref();
+        Err(format!("a hot restart of {program:?} to {:?} is refused", self.requests))
+    }
+}
+
+fn order_of_signal(number: i32) -> Option<Order> {
+    match number {
+        libc::SIGTERM | libc::SIGINT => Some(Order::Stop),
+        libc::SIGUSR1 | libc::SIGHUP => Some(Order::Restart(None)),
+        libc::SIGUSR2 => Some(Order::Toggle),
+        libc::SIGQUIT => Some(Order::Drain),
+        _ => None,
+    }
+}
+
+fn order_of_line(line: &str) -> Option<Order> {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    match (word, rest) {
+        ("DRAIN", "") => Some(Order::Drain),
+        ("UNDRAIN", "") => Some(Order::Undrain),
+        ("RESTART", "") => Some(Order::Restart(None)),
+        ("RESTART", list) => Some(Order::Restart(Some(serde_json::from_str(list).ok()?))),
+        ("LOG", "info" | "poolcounterd=debug") => Some(Order::Log(rest.to_owned())),
+        ("MAX-HOLD", "none") => Some(Order::Limit(Vec::new())),
+        ("MAX-HOLD", limits) if !limits.is_empty() => {
+            Some(Order::Limit(limits.split(' ').map(str::to_owned).collect()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a daemon can be started with these options.
+fn can_be_served(arguments: &[String]) -> bool {
+    let words = ["poolcounterd"].into_iter().chain(arguments.iter().map(String::as_str));
+    let Ok(options) = Options::try_parse_from(words) else { return false };
+    let groups = [None, Some("7"), Some("operators")];
+    let file_of = |path: &Option<String>| path.as_deref().map(plain);
+    let has_two =
+        options.control.is_some() && file_of(&options.control) == file_of(&options.listen_unix);
+    let is_for_clients = |http: &SocketAddr| {
+        let has_it = |ip: &str| ["0.0.0.0", "::", &http.ip().to_string()].contains(&ip);
+        let mut clients = options.listen.iter().flat_map(|list| list.split(','));
+        http.port() == options.port && clients.any(has_it)
+    };
+    let is_mixed = options.http.iter().any(is_for_clients);
+    groups.contains(&options.control_group.as_deref()) && !has_two && !is_mixed
+}
+
+/// Something is scarce, failed, or belongs to another daemon.
+fn is_disturbed() -> bool {
+    kernel(|k| {
+        let is_scarce = k.descriptors_max < 20_000;
+        is_scarce || !k.calls.failures.is_empty() || k.has_foreigners()
+    })
+}

@@ -1,0 +1,12 @@
+//! Judges what reports show, on the port, over HTTP and on the control socket, and how HTTP clients
+//! are served.
+//!
+//! The driver tells it what the model says at each moment; who reads a report has it judged here.
+//! It knows the model and the formats of the reports, but not the code that makes them.
+
+pub(crate) mod browsers;
+mod figures;
+pub(crate) mod shown;
+mod slow;
+mod top;
+mod whose;

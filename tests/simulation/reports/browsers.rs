@@ -1,0 +1,437 @@
+//! HTTP clients: what they send, what they must hear, and when their time is over.
+
+use super::shown::{Moments, Question, Report};
+use crate::protocol::Query;
+use crate::server::Options;
+use crate::server::reporting::http::CONNECTIONS_MAX;
+use crate::server::reporting::http::head::HEAD_BYTES_MAX;
+use crate::server::simulation::clients::oracle::Violation;
+use crate::server::simulation::kernel::streams::Local;
+use crate::server::simulation::kernel::{Seen, kernel};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where HTTP is served.
+pub(crate) const HTTP: &str = "10.0.0.1:9531";
+pub(crate) const HTTP_PORT: u16 = 9531;
+
+/// docs/operations.md: how long a client may take to ask, and to read.
+const ASK_NS: u64 = 5_000_000_000;
+const READ_NS: u64 = 10_000_000_000;
+/// And to close.
+const CLOSE_NS: u64 = 2_000_000_000;
+
+/// Who takes an answer within this time does not lose it to a newcomer.
+const PROMPT_NS: u64 = 1_000_000_000;
+
+/// After an answer, so much input is thrown away.
+const DISCARDED_BYTES: usize = 16 * 2048;
+
+/// What a request is answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Status(u16),
+    Metrics,
+    Exporter,
+    Json,
+    /// `STATS KEY k1`.
+    Key,
+    /// 503 while it drains.
+    Ready,
+}
+
+/// What clients send, and the answer.
+const REQUESTS: &[(&str, Due)] = &[
+    ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", Due::Metrics),
+    ("GET /prometheus HTTP/1.0\r\n\r\n", Due::Exporter),
+    ("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n", Due::Json),
+    ("GET /key?%6B1 HTTP/1.1\r\nHost: a\r\n\r\n", Due::Key),
+    ("GET /key?k%zz HTTP/1.1\r\nHost: a\r\n\r\n", Due::Status(400)),
+    ("GET / HTTP/1.1\nHost: a\n\n", Due::Status(200)),
+    ("HEAD /stats.json HTTP/1.1\r\nHost: a\r\n\r\n", Due::Json),
+    ("GET /-/healthy HTTP/1.1\r\n\r\n", Due::Status(200)),
+    ("GET /-/ready HTTP/1.1\r\n\r\n", Due::Ready),
+    ("GET /-/ready? HTTP/1.0\r\n\r\n", Due::Ready),
+    ("HEAD /-/ready HTTP/1.1\nHost: a\n\n", Due::Ready),
+    ("GET http://a:9531/-/healthy?x HTTP/1.1\r\nHost: a:9531\r\n\r\n", Due::Status(200)),
+    ("GET HTTP://a HTTP/1.1\r\nHost: a\r\n\r\n", Due::Status(200)),
+    ("GET /../etc/passwd HTTP/1.1\r\n\r\n", Due::Status(404)),
+    ("POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\nab", Due::Status(405)),
+    ("GET / HTTP/1.1\r\nbad header\r\n\r\n", Due::Status(400)),
+    ("ACQ4ME k1 1 1 1\n", Due::Status(400)),
+    ("\u{16}\u{3}\u{1}", Due::Status(400)),
+];
+
+/// The beginning of a request that never ends.
+const ENDLESS: &str = "GET / HTTP/1.1\r\nA: xxxxxxxx";
+
+/// What clients send.
+pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
+    REQUESTS.iter().map(|(text, _)| *text).chain([ENDLESS])
+}
+
+/// What has been received of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Nothing, or the beginning of a request.
+    Partly,
+    This(Due),
+    /// Several requests at once may have become another one.
+    Unclear,
+}
+
+fn asked(received: &[u8]) -> Asked {
+    let is_whole = |text: &str| received.starts_with(text.as_bytes());
+    let is_part = |text: &str| text.as_bytes().starts_with(received);
+    if let Some((_, due)) = REQUESTS.iter().find(|(text, _)| is_whole(text)) {
+        return Asked::This(*due);
+    }
+    let begun = REQUESTS.iter().find(|(text, _)| is_part(text));
+    match begun {
+        // It may be seen at once.
+        Some((_, Due::Status(400 | 405))) if !received.is_empty() => Asked::Unclear,
+        Some(_) => Asked::Partly,
+        None if is_part(ENDLESS) => Asked::Partly,
+        None if is_endless(received) && received.len() >= HEAD_BYTES_MAX => {
+            Asked::This(Due::Status(431))
+        }
+        None if is_endless(received) => Asked::Partly,
+        None => Asked::Unclear,
+    }
+}
+
+fn is_endless(received: &[u8]) -> bool {
+    let (start, rest) = received.split_at(received.len().min(ENDLESS.len()));
+    start == ENDLESS.as_bytes() && rest.iter().all(|&b| b == b'x')
+}
+
+/// What it waits for, as far as its time is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Asking,
+    Reading,
+    Closing,
+}
+
+/// One client of HTTP.
+#[derive(Debug)]
+struct Browser {
+    received: Vec<u8>,
+    heard: Vec<u8>,
+    /// From when on the answer may be.
+    question: Option<Question>,
+    /// It was answered, and heard all of it.
+    is_served: bool,
+    /// It was closed for a reason, before it had to hear anything.
+    is_excused: bool,
+    /// Whether the daemon drained when it was asked.
+    drained: Option<bool>,
+    stage: Stage,
+    /// When the stage must be over; `None` before it is accepted.
+    until_ns: Option<u64>,
+    /// It may be closed from then on, if the report was made at once.
+    from_ns: Option<u64>,
+    /// Received after its request.
+    discarded: usize,
+    /// So many turns it has waited for its answer.
+    waited: usize,
+}
+
+/// All clients of HTTP, by peer.
+#[derive(Default)]
+pub(crate) struct Browsers {
+    all: BTreeMap<u32, Browser>,
+    /// Whose connections are open in the daemon.
+    open: BTreeSet<u32>,
+    /// After the last turn, reports were still to be made.
+    was_busy: bool,
+    /// And it drained.
+    was_draining: bool,
+}
+
+impl Browsers {
+    pub(crate) fn connect(&mut self, peer: u32) {
+        let browser = Browser {
+            received: Vec::new(),
+            heard: Vec::new(),
+            question: None,
+            is_served: false,
+            is_excused: false,
+            drained: None,
+            stage: Stage::Asking,
+            until_ns: None,
+            from_ns: None,
+            discarded: 0,
+            waited: 0,
+        };
+        self.all.insert(peer, browser);
+    }
+
+    /// Whether anybody waits for a report.
+    pub(crate) fn wait(&self) -> bool {
+        let waits = |b: &Browser| b.question.is_some() && !b.is_served && !b.is_excused;
+        self.all.values().any(waits)
+    }
+
+    /// The daemon has received these bytes.
+    pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &mut Moments) {
+        let Some(browser) = self.all.get_mut(&peer) else { return };
+        if browser.question.is_some() || browser.stage != Stage::Asking {
+            browser.discarded += bytes.len();
+            return;
+        }
+        browser.received.extend_from_slice(bytes);
+        let report = match asked(&browser.received) {
+            Asked::This(Due::Metrics) => Report::Metrics,
+            Asked::This(Due::Exporter) => Report::Exporter,
+            Asked::This(Due::Key) => Report::Query(Query::Key(b"k1".to_vec())),
+            Asked::This(_) => Report::Query(Query::Json),
+            Asked::Partly | Asked::Unclear => return,
+        };
+        browser.question = Some(moments.question(report));
+    }
+
+    /// A client has read these bytes: the beginning of an answer, or all of it.
+    pub(crate) fn read(
+        &mut self,
+        peer: u32,
+        bytes: &[u8],
+        moments: &Moments,
+    ) -> Result<(), Violation> {
+        let Some(browser) = self.all.get_mut(&peer).filter(|_| !bytes.is_empty()) else {
+            return Ok(());
+        };
+        if browser.is_served {
+            return Err(format!("HTTP client {peer} hears more than an answer"));
+        }
+        browser.heard.extend_from_slice(bytes);
+        let wrong = |why: String| format!("HTTP client {peer}: {why}");
+        browser.is_served = browser.hear(moments).map_err(wrong)?;
+        Ok(())
+    }
+
+    /// A newcomer is served if the options admit it; if there is no room, another one has
+    /// to go. To be called before [`Browsers::check_turn`].
+    pub(crate) fn check_newcomers(
+        &self,
+        seen: &[Seen],
+        options: &Options,
+    ) -> Result<(), Violation> {
+        let http = Local::Tcp(HTTP.parse().expect("an address"));
+        let open = kernel(|k| k.connections_to(HTTP));
+        let accepted = kernel(|k| k.calls.accepted);
+        // Those who wait for a report are not disturbed, and the next newcomer may be as
+        // one too many as this one.
+        let is_full = self.open.len() + accepted > CONNECTIONS_MAX;
+        if kernel(|k| !k.calls.failures.is_empty()) || is_full && (self.was_busy || accepted > 1) {
+            return Ok(());
+        }
+        let allow =
+            if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
+        for one in seen {
+            let Seen::Accepted { peer, to, ip, is_over: false } = one else { continue };
+            let is_admitted = allow.is_empty()
+                || ip.is_some_and(|ip| allow.iter().any(|network| network.contains(&ip)));
+            let has_sent_much = |b: &Browser| b.received.len() + b.discarded >= DISCARDED_BYTES;
+            let has_left =
+                kernel(|k| k.peers[peer].has_ended) || self.all.get(peer).is_none_or(has_sent_much);
+            if *to == http && is_admitted && !has_left && !open.contains(peer) {
+                return Err(format!("HTTP client {peer} of {ip:?} is refused"));
+            }
+        }
+        Ok(())
+    }
+
+    /// After a turn.
+    pub(crate) fn check_turn(
+        &mut self,
+        is_busy: bool,
+        is_draining: bool,
+        turns_max: usize,
+        may_be_served: impl Fn(u32) -> bool,
+    ) -> Result<(), Violation> {
+        let (open, now_ns) = kernel(|k| (k.connections_to(HTTP), k.now_ns));
+        if open.len() > CONNECTIONS_MAX {
+            return Err(format!("{} HTTP connections are open", open.len()));
+        }
+        let may_wait = std::mem::replace(&mut self.was_busy, is_busy) || is_busy;
+        let was_full = self.open.len() + kernel(|k| k.calls.accepted) > CONNECTIONS_MAX;
+        let is_disturbed = kernel(|k| !k.calls.failures.is_empty() || k.calls.arrives);
+        // Orders come last in a turn.
+        for browser in self.all.values_mut().filter(|b| b.question.is_some()) {
+            browser.drained.get_or_insert(self.was_draining);
+        }
+        // An order to drain accepts once more, when answers have been given.
+        let begins_to_drain = is_draining && !self.was_draining;
+        self.was_draining = is_draining;
+        for &peer in self.open.difference(&open) {
+            let browser = self.all.get_mut(&peer).expect("it has connected");
+            let is_prompt = browser.is_prompt(now_ns) && !begins_to_drain;
+            let may_lose = is_disturbed || was_full && !is_prompt;
+            browser
+                .check_closed(may_lose, kernel(|k| k.peers[&peer].has_ended), now_ns)
+                .map_err(|why| format!("HTTP client {peer} is closed: {why}"))?;
+        }
+        for &peer in &open {
+            let browser = self.all.get_mut(&peer).expect("it has connected");
+            if browser.until_ns.is_none() && !may_be_served(peer) {
+                return Err(format!("HTTP client {peer} is served"));
+            }
+            let is_shut = kernel(|k| k.is_shut(peer));
+            browser
+                .check_time(may_wait, is_shut, now_ns)
+                .map_err(|why| format!("HTTP client {peer} {why}"))?;
+            let is_answered =
+                !browser.heard.is_empty() || kernel(|k| !k.unread_by(peer).is_empty());
+            let waits = browser.stage == Stage::Reading && !is_answered;
+            browser.waited = if waits { browser.waited + 1 } else { 0 };
+            if browser.waited > turns_max {
+                return Err(format!("HTTP client {peer} waits for {} turns", browser.waited));
+            }
+        }
+        self.open = open;
+        Ok(())
+    }
+
+    /// A hot restart has closed all connections.
+    pub(crate) fn lose(&mut self) {
+        self.open.clear();
+        for (peer, browser) in &mut self.all {
+            browser.is_excused |= kernel(|k| k.peers[peer].socket.is_none());
+        }
+    }
+
+    /// The loop sleeps until then.
+    pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
+        for peer in &self.open {
+            let browser = &self.all[peer];
+            let is_asking =
+                browser.stage == Stage::Asking && asked(&browser.received) == Asked::Partly;
+            if is_asking && kernel(|k| k.visible(*peer).0) > 0 {
+                return Err(format!("it sleeps, and HTTP client {peer} has unread bytes"));
+            }
+            let is_clear = asked(&browser.received) != Asked::Unclear;
+            let over_ns = browser.until_ns.filter(|_| is_clear);
+            if over_ns.is_some_and(|over_ns| until_ns.is_none_or(|until_ns| until_ns > over_ns)) {
+                return Err(format!("it sleeps over the time of HTTP client {peer}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// At rest, whoever has asked and could hear has heard.
+    pub(crate) fn check_rest(&self, may_have_lost: impl Fn(u32) -> bool) -> Result<(), Violation> {
+        for (&peer, browser) in &self.all {
+            let is_owed = browser.question.is_some() && !browser.is_excused && !browser.is_served;
+            if is_owed && !may_have_lost(peer) {
+                let heard = String::from_utf8_lossy(&browser.heard);
+                return Err(format!("HTTP client {peer} never hears all: {heard:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Browser {
+    /// Returns whether that was the whole answer.
+    fn hear(&self, moments: &Moments) -> Result<bool, Violation> {
+        let heard = String::from_utf8_lossy(&self.heard);
+        let Some((head, body)) = heard.split_once("\r\n\r\n") else {
+            return match "HTTP/1.1 ".starts_with(&heard[..heard.len().min(9)]) {
+                true => Ok(false),
+                false => Err(format!("it hears {heard:?}")),
+            };
+        };
+        let status = head.get(9..12).and_then(|status| status.parse().ok()).ok_or("no status")?;
+        let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let len: usize = len.and_then(|len| len.parse().ok()).ok_or("no length")?;
+        if len == 0 {
+            return Err(format!("an answer without a text, also to GET: {heard:?}"));
+        }
+        let is_json = asked(&self.received) == Asked::This(Due::Json);
+        if is_json && !head.contains("\r\nContent-Type: application/json\r\n") {
+            return Err(format!("JSON that is called something else: {head:?}"));
+        }
+        let len = if self.received.starts_with(b"HEAD ") { 0 } else { len };
+        if body.len() < len {
+            return Ok(false);
+        }
+        if body.len() > len {
+            return Err(format!("more than an answer: {heard:?}"));
+        }
+        let due = asked(&self.received);
+        let should: &[u16] = match due {
+            Asked::This(Due::Status(status)) => &[status],
+            Asked::This(Due::Ready) => match self.drained {
+                Some(true) => &[503],
+                _ => &[200],
+            },
+            Asked::This(_) => &[200],
+            Asked::Partly => &[408],
+            Asked::Unclear => &[200, 400, 404, 405, 408, 431],
+        };
+        if !should.contains(&status) {
+            return Err(format!("{status} instead of {should:?} for {due:?}"));
+        }
+        let is_report =
+            matches!(due, Asked::This(Due::Metrics | Due::Exporter | Due::Json | Due::Key));
+        if let Some(question) = self.question.as_ref().filter(|_| is_report && len > 0) {
+            moments.judge(question, body.trim_end())?;
+        }
+        Ok(true)
+    }
+
+    fn brief(&self) -> String {
+        let Browser { stage, until_ns, received, discarded, .. } = self;
+        let start = received[..received.len().min(60)].escape_ascii();
+        format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
+    }
+
+    /// It has asked, and may take some more time for the answer, also when the house is
+    /// full.
+    fn is_prompt(&self, now_ns: u64) -> bool {
+        let is_early = |from_ns: u64| now_ns + READ_NS <= from_ns + PROMPT_NS;
+        self.stage == Stage::Reading && self.from_ns.is_some_and(is_early)
+    }
+
+    /// It was open before a turn, and is closed.
+    fn check_closed(
+        &mut self,
+        may_lose: bool,
+        has_ended: bool,
+        now_ns: u64,
+    ) -> Result<(), Violation> {
+        let is_over = self.from_ns.is_none_or(|from_ns| now_ns >= from_ns);
+        let is_partly = asked(&self.received) == Asked::Partly && !self.received.is_empty();
+        if is_partly && self.stage == Stage::Asking && !may_lose && !has_ended {
+            return Err(format!("without a word, {}", self.brief()));
+        }
+        self.is_excused |= may_lose || is_over;
+        let may_be = self.is_excused
+            || has_ended
+            || self.discarded >= DISCARDED_BYTES
+            || asked(&self.received) == Asked::Unclear;
+        if may_be { Ok(()) } else { Err(format!("too early, {}", self.brief())) }
+    }
+
+    /// It is open after a turn: its time must not be over.
+    fn check_time(&mut self, may_wait: bool, is_shut: bool, now_ns: u64) -> Result<(), Violation> {
+        let until_ns = *self.until_ns.get_or_insert(now_ns + ASK_NS);
+        self.from_ns.get_or_insert(now_ns + ASK_NS);
+        let is_asked = matches!(asked(&self.received), Asked::This(_));
+        let (stage, for_ns) = match self.stage {
+            Stage::Asking | Stage::Reading if is_shut => (Stage::Closing, CLOSE_NS),
+            Stage::Asking if is_asked => (Stage::Reading, READ_NS),
+            // It may still wait for the report.
+            Stage::Reading if may_wait => (Stage::Reading, READ_NS),
+            _ if now_ns < until_ns => return Ok(()),
+            // It hears that it is too late.
+            Stage::Asking if !self.received.is_empty() => (Stage::Reading, READ_NS),
+            _ => return Err(format!("stays, {}", self.brief())),
+        };
+        if stage != self.stage {
+            self.from_ns = Some(now_ns + for_ns);
+        }
+        (self.stage, self.until_ns) = (stage, Some(now_ns + for_ns));
+        Ok(())
+    }
+}

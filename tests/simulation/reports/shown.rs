@@ -1,0 +1,415 @@
+//! What reports show: it must be what the model said at some time between the question
+//! and its answer.
+
+use super::figures::Figures;
+use super::slow::SlowEnds;
+use super::top::Requests;
+use super::whose::Origins;
+use crate::engine::ClientId;
+use crate::engine::counts::statistics::Counters;
+use crate::protocol::{Command, Query, Reply};
+use crate::server::simulation::clients::oracle::Violation;
+use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::model::{End, Lock, Model};
+use crate::server::simulation::world::observed::Asked;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::discriminant;
+use std::rc::Rc;
+
+/// So many moments are remembered: a question that is older is not judged.
+const MOMENTS_MAX: usize = 10_000;
+
+/// Counters of the server, which the model does not have.
+const NOT_OF_THE_MODEL: [&str; 9] = [
+    "connect_errors",
+    "failed_sends",
+    "rejected_connections",
+    "rejected_connections_per_ip",
+    "denied_connections",
+    "accepted_connections",
+    "closed_connections",
+    "lost_connections",
+    "unread_connections",
+];
+
+/// Names in `/metrics`, and those of `STATS`.
+const MODERN_NAMES: [(&str, &str); 9] = [
+    ("poolcounter_keys", "hashtable_entries"),
+    ("poolcounter_holders", "processing_workers"),
+    ("poolcounter_waiters", "waiting_workers"),
+    ("poolcounter_acquired_total", "total_acquired"),
+    ("poolcounter_releases_total", "total_releases"),
+    ("poolcounter_processed_total", "processed_count"),
+    ("poolcounter_full_queues_total", "full_queues"),
+    ("poolcounter_lock_mismatch_total", "lock_mismatch"),
+    ("poolcounter_release_mismatch_total", "release_mismatch"),
+];
+
+/// What can be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    Query(Query),
+    /// `/metrics`.
+    Metrics,
+    /// `/prometheus`.
+    Exporter,
+}
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) report: Report,
+    /// The first moment that the answer may show.
+    pub(crate) since: usize,
+    pub(crate) privacy: Privacy,
+    pub(crate) had_events: bool,
+    /// How many hot restarts were refused before.
+    pub(crate) refused: u64,
+    /// Whether it drained, and how often that had changed.
+    pub(super) draining: (bool, usize),
+}
+
+/// Whether `--private` is on, and since which image.
+pub(crate) type Privacy = (bool, usize);
+
+/// Holders and waiters, for me and for anyone.
+pub(super) type Queues = [usize; 3];
+
+/// What the model says.
+#[derive(Debug)]
+pub(super) struct Moment {
+    counters: Counters,
+    pub(super) keys: BTreeMap<Vec<u8>, Queues>,
+    /// How many holds and waits were slow until then.
+    slow: usize,
+    /// How many requests were decided, and holds and waits had ended.
+    requests: usize,
+    /// If they may be asked for one by one.
+    locks: Option<Vec<Lock>>,
+    /// The clients that were connected before that turn, and those in it.
+    present: Rc<[Vec<u32>; 2]>,
+    pub(super) now_ns: u64,
+}
+
+/// What the model said, for as long as somebody waits for a report.
+#[derive(Debug, Default)]
+pub(crate) struct Moments {
+    all: VecDeque<Moment>,
+    first: usize,
+    privacy: Privacy,
+    pub(crate) slow: SlowEnds,
+    pub(crate) requests: Requests,
+    pub(crate) origins: Origins,
+    pub(crate) figures: Figures,
+    /// The clients that were connected before this turn, and those in it.
+    present: Rc<[Vec<u32>; 2]>,
+    after: Vec<u32>,
+    /// Somebody asks for locks one by one.
+    asks_for_locks: bool,
+}
+
+impl Moments {
+    /// What was asked for in this turn may be shown as it is now, before the engine is asked.
+    pub(crate) fn note_asked(&mut self, model: &Model) {
+        if let Some(now) = self.all.back_mut().filter(|_| self.asks_for_locks) {
+            now.locks.get_or_insert_with(|| model.locks.clone());
+        }
+    }
+
+    /// These clients are connected after a turn: in it, so were those of the one before.
+    pub(crate) fn note_present(&mut self, now: Vec<u32>) {
+        let before = std::mem::replace(&mut self.after, now);
+        if self.present[0] == before && self.present[1] == self.after {
+            return;
+        }
+        let meanwhile: BTreeSet<u32> = before.iter().chain(&self.after).copied().collect();
+        self.present = Rc::new([before, meanwhile.into_iter().collect()]);
+    }
+
+    /// The engine was asked for this, and answered; these holds and waits have ended.
+    pub(crate) fn follow(&mut self, asked: &Asked, answers: &[(ClientId, Reply)], ends: &[End]) {
+        self.slow.note(ends);
+        self.requests.follow(asked, answers, ends, &self.origins);
+    }
+
+    pub(crate) fn note(&mut self, model: &Model) {
+        let now_ns = kernel(|k| k.now_ns);
+        let (counters, keys) = (model.counters(), model.queues());
+        let (slow, requests) = (self.slow.len(), self.requests.len());
+        let locks = self.asks_for_locks.then(|| model.locks.clone());
+        let present = Rc::clone(&self.present);
+        self.all.push_back(Moment { counters, keys, slow, requests, locks, present, now_ns });
+        if self.all.len() > MOMENTS_MAX {
+            self.all.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Nobody waits.
+    pub(crate) fn forget(&mut self) {
+        self.first += self.all.len();
+        self.all.clear();
+        self.asks_for_locks = false;
+    }
+
+    /// An image starts, with these options.
+    pub(crate) fn set_private(&mut self, is_private: bool, image: usize) {
+        if self.privacy.0 != is_private {
+            self.privacy = (is_private, image);
+        }
+    }
+
+    /// An operator asks, who sees everything.
+    pub(crate) fn question_of_operator(&mut self, report: Report) -> Question {
+        Question { privacy: (false, usize::MAX), ..self.question(report) }
+    }
+
+    /// A question that is asked now, before the engine is asked more.
+    pub(crate) fn question(&mut self, report: Report) -> Question {
+        let of_locks = [Report::Query(Query::Key(Vec::new())), Report::Query(Query::Clients(0))];
+        let is_kind = |kind: &Report| match (kind, &report) {
+            (Report::Query(kind), Report::Query(query)) => {
+                discriminant(kind) == discriminant(query)
+            }
+            _ => false,
+        };
+        self.asks_for_locks |= of_locks.iter().any(is_kind);
+        Question {
+            report,
+            since: (self.first + self.all.len()).saturating_sub(1),
+            privacy: self.privacy,
+            had_events: self.figures.had_events(),
+            refused: self.figures.refused(),
+            draining: self.figures.draining(),
+        }
+    }
+
+    pub(super) fn check(
+        &self,
+        question: &Question,
+        what: &str,
+        is_it: impl Fn(&Moment) -> bool,
+    ) -> Result<(), Violation> {
+        let Some(skipped) = question.since.checked_sub(self.first) else { return Ok(()) };
+        match self.all.iter().skip(skipped).any(is_it) {
+            true => Ok(()),
+            false => Err(format!("{what} is shown, but was never so: {:?}", self.all.back())),
+        }
+    }
+
+    /// Whether `text` may answer `question`.
+    pub(crate) fn judge(&self, question: &Question, text: &str) -> Result<(), Violation> {
+        let is_operators = question.privacy.1 == usize::MAX;
+        let is_changed = !is_operators && question.privacy != self.privacy;
+        if question.privacy.0 && !is_changed && shows_names(text) {
+            return Err(format!("{text:?} shows a key or an address"));
+        }
+        let is_private = question.privacy.0 || is_changed;
+        match &question.report {
+            Report::Query(Query::Json) => self.judge_json(question, text, is_private),
+            Report::Query(Query::Keys(rows)) => {
+                self.judge_keys(question, text, *rows as usize, is_private)
+            }
+            Report::Query(Query::Key(key)) => self.judge_key(question, text, key, is_private),
+            Report::Query(Query::Clients(_)) => self.judge_clients(question, text),
+            Report::Query(Query::Full) => self.judge_counters(question, &values(text, ": ", "")),
+            Report::Exporter => self.judge_counters(question, &values(text, " ", "poolcounter_")),
+            Report::Metrics => {
+                self.figures.judge_metrics(text, question)?;
+                let all = values(text, " ", "");
+                let known = MODERN_NAMES.iter().map(|&(modern, name)| (name, all.get(modern)));
+                let known = known.filter_map(|(name, value)| Some((name, *value?))).collect();
+                self.judge_counters(question, &known)
+            }
+            Report::Query(Query::Top(span, subject)) => {
+                let what = (*span, *subject);
+                self.judge_requests(question, text, |moments| {
+                    self.requests.are_shown(text, what, is_private, moments)
+                })
+            }
+            Report::Query(Query::Slow(rows)) => self.check(question, text, |moment| {
+                let rows = (moment.slow, *rows as usize);
+                self.slow.are_shown(text, rows, is_private, &self.origins)
+            }),
+            Report::Query(Query::Uptime | Query::Counter(_)) => Ok(()),
+        }
+    }
+
+    pub(super) fn judge_counters(
+        &self,
+        question: &Question,
+        shown: &BTreeMap<&str, u64>,
+    ) -> Result<(), Violation> {
+        let known: Vec<_> = Counters::ALL
+            .iter()
+            .filter(|counter| !NOT_OF_THE_MODEL.contains(&counter.name))
+            .filter_map(|counter| Some((counter, *shown.get(counter.name)?)))
+            .collect();
+        if known.len() < 9 {
+            return Err(format!("only {} counters are shown", known.len()));
+        }
+        self.check(question, &format!("{shown:?}"), |moment| {
+            known.iter().all(|(counter, value)| (counter.get)(&moment.counters) == *value)
+        })
+    }
+
+    fn judge_keys(
+        &self,
+        question: &Question,
+        text: &str,
+        rows: usize,
+        is_private: bool,
+    ) -> Result<(), Violation> {
+        let shown = rows_of(text, 3).map(|row| {
+            let name = row.last().copied().unwrap_or_default().as_bytes().to_vec();
+            (name, [0, 1, 2].map(|n| row.get(n).map_or(usize::MAX, |text| number(text))))
+        });
+        let shown: Vec<(Vec<u8>, Queues)> = shown.collect();
+        let head = text.lines().next().unwrap_or_default();
+        self.check(question, text, |moment| {
+            let all = moment.keys.len();
+            head == format!("keys: {} of {all}", all.min(rows))
+                && shown.len() == all.min(rows)
+                && shown.iter().all(|row| is_there(moment, row, is_private))
+        })
+    }
+
+    /// What was asked for most, by what the model said at each of the moments.
+    pub(super) fn judge_requests(
+        &self,
+        question: &Question,
+        text: &str,
+        are_shown: impl FnOnce(&mut dyn Iterator<Item = (u64, usize)>) -> bool,
+    ) -> Result<(), Violation> {
+        let Some(skipped) = question.since.checked_sub(self.first) else { return Ok(()) };
+        let mut moments = self.all.iter().skip(skipped).map(|one| (one.now_ns, one.requests));
+        match are_shown(&mut moments) {
+            true => Ok(()),
+            false => Err(format!("{text} is shown, but was never so")),
+        }
+    }
+
+    fn judge_key(
+        &self,
+        question: &Question,
+        text: &str,
+        key: &[u8],
+        is_private: bool,
+    ) -> Result<(), Violation> {
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            number(line.unwrap_or("-"))
+        };
+        let shown = [value("holders: "), value("for_me: "), value("for_anyone: ")];
+        let rows: Vec<Vec<&str>> = rows_of(text, 6).collect();
+        if rows.len() != shown.iter().sum::<usize>() {
+            return Err(format!("{} rows for {shown:?}", rows.len()));
+        }
+        self.check(question, text, |moment| {
+            let are_shown = |locks: &Vec<Lock>| {
+                self.origins.are_shown(&rows, key, (locks, moment.now_ns), is_private)
+            };
+            moment.keys.get(key).copied().unwrap_or_default() == shown
+                && moment.locks.as_ref().is_none_or(are_shown)
+        })
+    }
+
+    /// Who was connected all the time since the question, and who at any time.
+    fn present_since(&self, question: &Question) -> Option<[BTreeSet<u32>; 2]> {
+        let skipped = question.since.checked_sub(self.first)?;
+        let mut least: BTreeSet<u32> = self.after.iter().copied().collect();
+        let mut most = least.clone();
+        let mut presents: Vec<_> =
+            self.all.iter().skip(skipped).map(|moment| &moment.present).collect();
+        presents.dedup_by(|one, other| Rc::ptr_eq(one, other));
+        for present in presents {
+            let [before, meanwhile] = &**present;
+            least.retain(|one| before.contains(one));
+            most.extend(meanwhile);
+        }
+        Some([least, most])
+    }
+
+    fn judge_clients(&self, question: &Question, text: &str) -> Result<(), Violation> {
+        let sum = |column: usize| rows_of(text, 4).map(|row| number(row[column])).sum::<usize>();
+        let (connections, holds, waits) = (sum(0), sum(1), sum(2));
+        if !text.contains(&format!("\nconnections: {connections}\n")) {
+            return Err(format!("{text:?} does not add up"));
+        }
+        // Over several turns, each connection shows as it was in its turn: whoever was
+        // there all the time, and nobody who never was.
+        if !text.contains("\nseen: in 1 turn of the loop\n") {
+            let Some([least, most]) = self.present_since(question) else { return Ok(()) };
+            return match (least.len()..=most.len()).contains(&connections) {
+                true => Ok(()),
+                false => Err(format!("{text:?}, with connections of {least:?} up to {most:?}")),
+            };
+        }
+        let rows: Vec<Vec<&str>> = rows_of(text, 4).collect();
+        self.check(question, text, |moment| {
+            let counters = &moment.counters;
+            let are_shown =
+                |locks: &Vec<Lock>| self.origins.hosts_are_shown(&rows, &moment.present, locks);
+            (counters.processing_workers, counters.waiting_workers) == (holds as u64, waits as u64)
+                && moment.locks.as_ref().is_none_or(are_shown)
+        })
+    }
+}
+
+/// Whether there is such a key; its name may be hidden if `is_private`.
+pub(super) fn is_there(
+    moment: &Moment,
+    (name, queues): &(Vec<u8>, Queues),
+    is_private: bool,
+) -> bool {
+    moment.keys.get(name) == Some(queues)
+        || is_private && moment.keys.values().any(|there| there == queues)
+}
+
+fn number(text: &str) -> usize {
+    text.trim().parse().unwrap_or(usize::MAX)
+}
+
+/// Lines with a name and a whole number.
+fn values<'a>(text: &'a str, between: &str, prefix: &str) -> BTreeMap<&'a str, u64> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(prefix)?.split_once(between));
+    lines.filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect()
+}
+
+/// The rows of a list, after so many lines, in words.
+fn rows_of(text: &str, before: usize) -> impl Iterator<Item = Vec<&str>> {
+    text.lines().skip(before).map(|line| line.split_whitespace().collect())
+}
+
+/// Whether a report has a key or an address in it. `STATS KEY` repeats what was asked.
+fn shows_names(text: &str) -> bool {
+    let is_key = |line: &str| {
+        let last = line.rsplit([' ', '"']).next().unwrap_or_default();
+        !line.starts_with("key: ") && ["k1", "k2", "k3"].contains(&last)
+    };
+    let quoted = ["\"k1\"", "\"k2\"", "\"k3\"", "10.8.0.", "10.9.0.", "unix:"];
+    text.lines().any(is_key) || quoted.iter().any(|name| text.contains(name))
+}
+
+/// What a line asks for, if that is a report of several lines.
+pub(crate) fn report_of(line: &[u8]) -> Option<Report> {
+    match Command::parse(line) {
+        Command::Stats(Query::Uptime | Query::Counter(_)) => None,
+        Command::Stats(query) => Some(Report::Query(query)),
+        _ => None,
+    }
+}
+
+/// With what a report begins.
+pub(crate) fn beginning(report: &Report) -> &'static str {
+    match report {
+        Report::Query(Query::Full) => "uptime: ",
+        Report::Query(Query::Json) => "{",
+        Report::Query(Query::Keys(_)) => "keys: ",
+        Report::Query(Query::Key(_)) => "key: ",
+        Report::Query(Query::Clients(_)) => "addresses: ",
+        Report::Query(Query::Top(..)) => "top: ",
+        Report::Query(Query::Slow(_)) => "slow: ",
+        _ => "# ",
+    }
+}

@@ -1,0 +1,218 @@
+//! What `STATS TOP` shows of keys and of clients' hosts: how often each has asked or was
+//! asked for, and how long it has held and waited, in the last full minute, or in the
+//! running hour; in the last one while that is young.
+
+use super::whose::{Origins, brief};
+use crate::engine::ClientId;
+use crate::protocol::{Reply, Span, Subject};
+use crate::server::simulation::model::End;
+use crate::server::simulation::world::observed::Asked;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// When the daemon starts.
+pub(super) const START_NS: u64 = 1_000_000_000;
+
+/// How many rows are shown, and how many in JSON.
+const ROWS: usize = 20;
+const ROWS_OF_JSON: usize = 10;
+
+/// A request that was decided, or a hold or a wait that has ended.
+#[derive(Debug)]
+struct Event {
+    minute: u64,
+    key: Vec<u8>,
+    host: String,
+    requests: u64,
+    time_ns: u128,
+}
+
+/// All of them so far.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    all: Vec<Event>,
+    is_unclear: bool,
+}
+
+/// One of the lists of a report: its rows, each with what it counts and a name, are the
+/// first ones of all.
+#[derive(Debug)]
+struct List {
+    span: Span,
+    subject: Subject,
+    by_time: bool,
+    rows_max: usize,
+    rows: Vec<(String, String)>,
+}
+
+impl Requests {
+    /// The engine was asked for this, and gave these answers; these holds and waits have
+    /// ended. What it refuses does not count.
+    pub(crate) fn follow(
+        &mut self,
+        asked: &Asked,
+        answers: &[(ClientId, Reply)],
+        ends: &[End],
+        origins: &Origins,
+    ) {
+        use Reply::{BadSyntax, LockHeld, WaitForResponse};
+        let Some(now) = asked.now() else { return };
+        let minute = minute_of(now.as_ns());
+        for end in ends {
+            let (key, host) = (end.key.clone(), origins.host(end.client.serial));
+            self.all.push(Event { minute, key, host, requests: 0, time_ns: end.took_ns });
+        }
+        let Asked::Acquire { client, request, .. } = asked else { return };
+        let is_refused = |(one, reply): &(ClientId, Reply)| {
+            one == client && matches!(reply, BadSyntax | LockHeld | WaitForResponse)
+        };
+        if !answers.iter().any(is_refused) {
+            let (key, host) = (request.key.clone(), origins.host(client.serial));
+            self.all.push(Event { minute, key, host, requests: 1, time_ns: 0 });
+        }
+    }
+
+    /// A hot restart has lost a client, whose host is not known any more.
+    pub(crate) fn note_lost(&mut self) {
+        self.is_unclear = true;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether `text` shows them as they were at one of `moments`, each a time and the
+    /// number of events until then. What was sampled is not judged.
+    pub(crate) fn are_shown(
+        &self,
+        text: &str,
+        (span, subject): (Span, Subject),
+        is_private: bool,
+        moments: impl Iterator<Item = (u64, usize)>,
+    ) -> bool {
+        if !text.contains("\nsampled: 1 request in 1\n") {
+            return true;
+        }
+        let lists = [false, true].map(|by_time| {
+            let rows = rows_of(text, by_time);
+            List { span, subject, by_time, rows_max: ROWS, rows }
+        });
+        self.were_so(&lists, is_private, moments)
+    }
+
+    /// The same of JSON, which shows requests of both spans.
+    pub(crate) fn are_in_json(
+        &self,
+        top: &Value,
+        is_private: bool,
+        moments: impl Iterator<Item = (u64, usize)>,
+    ) -> bool {
+        let mut lists = Vec::new();
+        for (subject, name) in [(Subject::Keys, "keys"), (Subject::Clients, "clients")] {
+            for (span, word) in [(Span::Minute, "minute"), (Span::Hour, "hour")] {
+                let list = &top[name][word];
+                if list["sampled_one_in"] != 1 {
+                    return true;
+                }
+                let row = |row: &Value| {
+                    let count = row["count"].as_f64().unwrap_or(f64::MAX);
+                    let count = count - row["error"].as_f64().unwrap_or(0.0);
+                    let name = row["name"].as_str().unwrap_or_default();
+                    (format!("{count}"), name.to_owned())
+                };
+                let rows = list["by_requests"].as_array();
+                let rows = rows.into_iter().flatten().map(row).collect();
+                lists.push(List { span, subject, by_time: false, rows_max: ROWS_OF_JSON, rows });
+            }
+        }
+        self.were_so(&lists, is_private, moments)
+    }
+
+    fn were_so(
+        &self,
+        lists: &[List],
+        is_private: bool,
+        moments: impl Iterator<Item = (u64, usize)>,
+    ) -> bool {
+        if self.is_unclear {
+            return true;
+        }
+        let mut moments: Vec<(u64, usize)> =
+            moments.map(|(now_ns, events)| (minute_of(now_ns), events)).collect();
+        moments.dedup();
+        // What clients have done counts at the end of a turn.
+        [Subject::Keys, Subject::Clients].into_iter().all(|subject| {
+            let of_it = || lists.iter().filter(|list| list.subject == subject);
+            let was_so =
+                |moment: &(u64, usize)| of_it().all(|list| self.is_top(list, is_private, *moment));
+            moments.iter().any(was_so)
+        })
+    }
+
+    /// Whether the rows are the first ones of all, the most frequent first, then by name.
+    /// Of who has gone, the host may be unknown, which may be the first row of those that
+    /// are not listed.
+    fn is_top(&self, list: &List, is_private: bool, (minute, events): (u64, usize)) -> bool {
+        let is_unknown = |name: &str| ["unknown", "hidden"].contains(&name);
+        let may_be_unknown =
+            list.rows.len() == list.rows_max || list.rows.iter().any(|(_, name)| is_unknown(name));
+        if list.subject == Subject::Clients && may_be_unknown {
+            return true;
+        }
+        let window = window_at(list.span, minute);
+        let mut sums: BTreeMap<&[u8], u128> = BTreeMap::new();
+        for event in self.all[..events].iter().filter(|event| window.contains(&event.minute)) {
+            let name = match list.subject {
+                Subject::Keys => &event.key[..],
+                Subject::Clients => event.host.as_bytes(),
+            };
+            let count = if list.by_time { event.time_ns } else { event.requests.into() };
+            if count > 0 {
+                *sums.entry(name).or_default() += count;
+            }
+        }
+        let mut rows: Vec<(u128, &[u8])> =
+            sums.into_iter().map(|(name, sum)| (sum, name)).collect();
+        rows.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        rows.truncate(list.rows_max);
+        rows.len() == list.rows.len()
+            && rows.iter().zip(&list.rows).all(|((sum, name), (shown, shown_name))| {
+                let is_it = *name == shown_name.as_bytes() || is_private && shown_name == "hidden";
+                let sum = if list.by_time { brief(*sum) } else { sum.to_string() };
+                is_it && sum == *shown
+            })
+    }
+}
+
+fn minute_of(now_ns: u64) -> u64 {
+    (now_ns - START_NS) / MINUTE_NS
+}
+
+/// The minutes that are shown in a `minute`.
+fn window_at(span: Span, minute: u64) -> Range<u64> {
+    match (span, minute) {
+        (_, 0) => 0..1,
+        (Span::Minute, _) => minute - 1..minute,
+        (Span::Hour, 60..) if minute % 60 < 10 => minute / 60 * 60 - 60..minute / 60 * 60,
+        (Span::Hour, _) => minute / 60 * 60..minute + 1,
+    }
+}
+
+/// A list: counts, less what they may be too high, and names.
+fn rows_of(text: &str, by_time: bool) -> Vec<(String, String)> {
+    let begin = if by_time { "\nby_time: " } else { "\nby_requests: " };
+    let list = text.split(begin).nth(1).unwrap_or_default();
+    let list = list.split("\nby_time: ").next().unwrap_or_default();
+    let rows = list.lines().skip(2).map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |n: usize| words.get(n).and_then(|word| word.parse::<u64>().ok());
+        let less = number(0).zip(number(1)).map(|(count, error)| (count - error).to_string());
+        let first = words.first().copied().unwrap_or_default();
+        let name = words.last().copied().unwrap_or_default();
+        (less.unwrap_or_else(|| first.to_owned()), name.to_owned())
+    });
+    rows.collect()
+}

@@ -1,0 +1,115 @@
+//! What reports show of single clients: how long each has held or waited, how long it
+//! still may, and where it comes from.
+
+use crate::engine::ClientId;
+use crate::protocol::Mode;
+use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::model::{Lock, State};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// The path to which some clients have bound their end of a Unix socket.
+const PATH_SHOWN: &str = r"unix:/home/a\x20b\x0aRELEASED";
+
+/// All clients that were ever served, by serial number: the peer, and its address, if it
+/// came by TCP.
+#[derive(Debug, Default)]
+pub(crate) struct Origins(BTreeMap<u32, (u32, Option<SocketAddr>)>);
+
+impl Origins {
+    pub(crate) fn note(&mut self, client: ClientId, peer: u32, address: Option<SocketAddr>) {
+        self.0.insert(client.serial, (peer, address));
+    }
+
+    /// The host of a client, as lists have it.
+    pub(crate) fn host(&self, serial: u32) -> String {
+        match self.0.get(&serial) {
+            Some((_, Some(address))) => address.ip().to_string(),
+            _ => "unix".to_owned(),
+        }
+    }
+
+    /// Whether `shown` may be a client's address. Who has gone may have none, nor who
+    /// came by a Unix socket.
+    pub(crate) fn is_of(&self, serial: u32, shown: &str, is_private: bool) -> bool {
+        let Some((peer, address)) = self.0.get(&serial) else { return false };
+        let has_gone = || kernel(|k| k.has_closed(*peer) || !k.is_open(*peer));
+        match (shown, address) {
+            ("hidden", _) => is_private,
+            ("unknown" | "", Some(_)) => has_gone(),
+            (_, Some(address)) => shown == address.to_string(),
+            (_, None) => ["unknown", "unix", "", PATH_SHOWN].contains(&shown),
+        }
+    }
+
+    /// Whether these rows of `STATS KEY` are the locks of `key`.
+    pub(crate) fn are_shown(
+        &self,
+        rows: &[Vec<&str>],
+        key: &[u8],
+        (locks, now_ns): (&[Lock], u64),
+        is_private: bool,
+    ) -> bool {
+        let of_key = locks.iter().filter(|lock| lock.key == key && lock.state != State::Spent);
+        let mut due: Vec<[String; 5]> = of_key.map(|lock| row_of(lock, now_ns)).collect();
+        // Without the moment on the wall clock, which jumps.
+        let columns = |row: &Vec<&str>| {
+            [0, 1, 3, 4, 5].map(|n| row.get(n).copied().unwrap_or_default().to_owned())
+        };
+        let mut shown: Vec<[String; 5]> = rows.iter().map(columns).collect();
+        due.sort();
+        shown.sort();
+        let has_address = |row: &Vec<&str>| {
+            let serial = row.get(5).and_then(|client| client.strip_prefix('#')?.parse().ok());
+            let address = row.get(6).copied().unwrap_or_default();
+            serial.is_some_and(|serial| self.is_of(serial, address, is_private))
+        };
+        due == shown && rows.iter().all(has_address)
+    }
+
+    /// Whether these rows of `STATS CLIENTS` are what each host has: the connections of
+    /// before that turn at least, and those in it at most. Of who has gone, the host may be
+    /// unknown.
+    pub(crate) fn hosts_are_shown(
+        &self,
+        rows: &[Vec<&str>],
+        present: &[Vec<u32>; 2],
+        locks: &[Lock],
+    ) -> bool {
+        let count =
+            |n: usize, host| present[n].iter().filter(|one| self.host(**one) == host).count();
+        let mut due: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+        for lock in locks.iter().filter(|lock| lock.state != State::Spent) {
+            let n = usize::from(lock.state != State::Held);
+            due.entry(self.host(lock.client.serial)).or_default()[n] += 1;
+        }
+        let number = |row: &[&str], n: usize| {
+            row.get(n).and_then(|word| word.parse().ok()).unwrap_or(usize::MAX)
+        };
+        let named = |row: &&Vec<&str>| !["unknown", "hidden"].contains(&row[row.len() - 1]);
+        let is_whole = rows.iter().all(|row| named(&row));
+        rows.iter().filter(named).all(|row| {
+            let host = row[row.len() - 1];
+            let (least, most) = (count(0, host), count(1, host));
+            let [holds, waits] = due.get(host).copied().unwrap_or_default();
+            let (one, held, waited) = (number(row, 0), number(row, 1), number(row, 2));
+            let is_all = one >= least && held == holds && waited == waits;
+            one <= most && held <= holds && waited <= waits && (is_all || !is_whole)
+        })
+    }
+}
+
+fn row_of(lock: &Lock, now_ns: u64) -> [String; 5] {
+    let what = if lock.state == State::Held { "holder" } else { "waiter" };
+    let mode = if lock.mode == Mode::ForMe { "me" } else { "anyone" };
+    let age = brief(now_ns.saturating_sub(lock.since.as_ns()).into());
+    let left = lock.deadline_ns.map(|at_ns| brief(at_ns.saturating_sub(now_ns.into())));
+    let client = format!("#{}", lock.client.serial);
+    [what.to_owned(), mode.to_owned(), age, left.unwrap_or_else(|| "-".to_owned()), client]
+}
+
+/// Nanoseconds, as lists have them.
+pub(crate) fn brief(ns: u128) -> String {
+    let ms = ns / 1_000_000;
+    format!("{}.{:03}s", ms / 1000, ms % 1000)
+}

@@ -1,0 +1,82 @@
+//! Rules about memory: docs/operations.md, "Memory".
+
+use crate::engine::SpareCapacity;
+use crate::server::Server;
+use crate::server::simulation::clients::oracle::Violation;
+use crate::server::simulation::driver::play::Play;
+use crate::server::simulation::kernel::kernel;
+
+/// What a connection may use for unread answers.
+const OUTPUT_BYTES_MAX: usize = 68 * 1024;
+
+/// What a crowd has left behind is returned so soon.
+const RETURNED_NS: u64 = 2_000_000_000;
+
+/// Below this there is too little to return.
+const PLACES_MIN: usize = 100;
+
+/// A connection uses memory for answers only while some are unsent, and never too much.
+pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
+    let server = play.server.as_ref().expect("it runs");
+    for (client, connection) in server.clients.iter() {
+        let (unsent, kept) = (connection.stream.unsent().len(), connection.stream.output_bytes());
+        if kept > OUTPUT_BYTES_MAX || unsent == 0 && kept > 0 {
+            return Err(format!("{client:?} keeps {kept} bytes for {unsent} bytes to send"));
+        }
+    }
+    check_pauses(play)?;
+    check_returned(play)
+}
+
+/// The loop serves nobody while memory is returned: that is not for each turn.
+fn check_pauses(play: &mut Play) -> Result<(), Violation> {
+    let (returns, now_ns) = kernel(|k| (k.calls.returns_memory, k.now_ns));
+    if !returns {
+        return Ok(());
+    }
+    match play.returned_ns.replace(now_ns) {
+        Some(last_ns) if now_ns < last_ns + RETURNED_NS => {
+            Err(format!("memory is returned at {last_ns} ns, and again at {now_ns} ns"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Most places of connections and keys are in use, or it is not for long that they are
+/// not, unless somebody has the last one.
+fn check_returned(play: &mut Play) -> Result<(), Violation> {
+    let now_ns = kernel(|k| k.now_ns);
+    if !has_spare(play.server.as_ref().expect("it runs")) {
+        play.spare_since_ns = None;
+        return Ok(());
+    }
+    let since_ns = *play.spare_since_ns.get_or_insert(now_ns);
+    if now_ns < since_ns + RETURNED_NS {
+        return Ok(());
+    }
+    Err(format!("memory that could be returned since {since_ns} ns is kept at {now_ns} ns"))
+}
+
+fn has_spare(server: &Server) -> bool {
+    let (clients, engine) = (&server.clients, &server.engine);
+    let is_spare = |places: usize, used: usize, last: Option<usize>| {
+        let has_free_end = last.is_none_or(|last| last + 1 < places);
+        places >= PLACES_MIN && used <= places / 4 && has_free_end
+    };
+    let last_client = clients.iter().map(|(client, _)| client.slot as usize).last();
+    let keys = engine.pool_places();
+    let last_key = (0..keys).rfind(|&place| engine.pools_in(place, place + 1).next().is_some());
+    is_spare(clients.slots(), clients.len(), last_client)
+        || is_spare(keys, engine.pools().count(), last_key)
+        || engine.spare() == SpareCapacity::Much
+}
+
+/// It does not sleep over that.
+pub(crate) fn check_sleep(play: &Play, until_ns: Option<u64>) -> Result<(), Violation> {
+    match play.spare_since_ns {
+        Some(since_ns) if until_ns.is_none_or(|until_ns| until_ns > since_ns + RETURNED_NS) => {
+            Err(format!("it sleeps until {until_ns:?}, and could return memory since {since_ns}"))
+        }
+        _ => Ok(()),
+    }
+}

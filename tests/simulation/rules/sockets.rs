@@ -1,0 +1,307 @@
+//! Where the daemon listens, for whom, and with which options of its sockets.
+
+use super::OTHER_DESCRIPTORS_MAX;
+use crate::server::listening::addresses::{Purpose, Wanted, wanted};
+use crate::server::listening::listener::{Listener, ListenerStage};
+use crate::server::reporting::http::CONNECTIONS_MAX;
+use crate::server::simulation::clients::oracle::Violation;
+use crate::server::simulation::clients::shares::Before;
+use crate::server::simulation::driver::play::Play;
+use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::kernel::streams::{Family, Local, Role, Socket};
+use crate::server::simulation::kernel::{Call, File};
+use crate::server::simulation::reports::browsers::{HTTP, HTTP_PORT};
+use crate::server::simulation::world::fd::number;
+use crate::server::{Options, Server};
+use std::net::SocketAddr;
+
+/// Standard streams, the files of a trial, signals, epoll.
+const OWN_DESCRIPTORS: usize = 3 + 2 + 1 + 1;
+
+/// The sockets that the daemon listens on.
+fn listening<R>(look: impl FnMut(&Socket) -> R) -> Vec<R> {
+    kernel(|k| {
+        let files = k.table().values().map(|descriptor| &k.files[descriptor.file]);
+        let sockets = files.filter_map(|file| match file {
+            File::Socket(socket) if matches!(socket.role, Role::Listening(_)) => Some(socket),
+            _ => None,
+        });
+        sockets.map(look).collect()
+    })
+}
+
+/// Newcomers who wait to become clients.
+pub(crate) fn clients_waiting(options: &Options) -> usize {
+    let waiting = listening(|socket| match &socket.role {
+        Role::Listening(queue) if is_for_clients(socket, options) => queue.waiting.len(),
+        _ => 0,
+    });
+    waiting.into_iter().sum()
+}
+
+fn is_for_clients(socket: &Socket, options: &Options) -> bool {
+    match &socket.local {
+        Some(Local::Path(path)) => options.control.as_ref() != Some(path),
+        Some(Local::Tcp(address)) => address.port() != HTTP_PORT,
+        None => false,
+    }
+}
+
+/// Whether it listens for clients anywhere.
+pub(crate) fn serves_clients(server: &Server) -> bool {
+    listening(|socket| is_for_clients(socket, &server.options)).contains(&true)
+}
+
+/// When the loop sleeps in a drain, and all who waited are served, it listens for no more
+/// clients.
+pub(crate) fn check_drain(play: &Play) -> Result<(), Violation> {
+    let options = &play.server.as_ref().expect("it runs").options;
+    if play.told.drains
+        && clients_waiting(options) == 0
+        && listening(|socket| is_for_clients(socket, options)).contains(&true)
+    {
+        return Err("it drains, and listens for clients".to_owned());
+    }
+    Ok(())
+}
+
+/// Everything that the options ask for is served, and nothing else; in a drain, nothing
+/// for clients.
+pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
+    let server = play.server.as_ref().expect("it runs");
+    let options = &server.options;
+    let drains = play.told.drains;
+    let listeners = &server.listeners;
+    let inherits = kernel(|k| k.was_passed);
+    let mut wanted = wanted(options).map_err(|e| e.to_string())?;
+    for ip in options.listen.iter().flat_map(|list| list.split(',')) {
+        let is_for_it = |one: &Wanted| match one {
+            Wanted::Tcp { address, purpose: Purpose::Clients, .. } => {
+                address.ip().is_unspecified() || address.ip().to_string() == ip
+            }
+            _ => false,
+        };
+        if !wanted.iter().any(is_for_it) {
+            return Err(format!("nobody wants to serve -l {ip}"));
+        }
+    }
+    wanted.retain(|one| {
+        let is_for_clients = one.purpose() == Purpose::Clients;
+        !(drains && is_for_clients || inherits && one.is_tcp() && is_for_clients)
+    });
+    // The machine may lack an address that nobody has asked for.
+    let may_lack = kernel(|k| k.ever_failed.contains(&Call::Bind));
+    let is_due = |one: &&Wanted| !(may_lack && matches!(one, Wanted::Tcp { optional: true, .. }));
+    for one in wanted.iter().filter(is_due) {
+        if !listeners.all.iter().any(|listener| listener.is(one)) {
+            return Err(format!("{one:?} is not served"));
+        }
+    }
+    for listener in listeners.all.iter().filter(|listener| !listener.is_inherited()) {
+        // A wildcard on the same port serves it too.
+        let is_covered = |w: &Wanted| match (w, listener.tcp_address()) {
+            (Wanted::Tcp { address, .. }, Some(ours)) => {
+                let is_port = address.port() == 0 || address.port() == ours.port();
+                is_port && address.ip().is_unspecified()
+            }
+            _ => false,
+        };
+        if !wanted.iter().any(|w| listener.is(w) || is_covered(w)) {
+            return Err(format!("{} is still served", listener.name));
+        }
+    }
+    check_keepalive(options)
+}
+
+/// The addresses that newcomers find clients' own sockets at.
+pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
+    let listeners = server.listeners.all.iter();
+    let serves = |l: &&Listener| l.purpose() == Purpose::Clients && l.stage == ListenerStage::Open;
+    listeners.filter(serves).filter_map(Listener::tcp_address).collect()
+}
+
+/// A hot restart keeps the socket of an exact address that a wildcard serves too: the
+/// kernel prefers it, and would reset who is in its queue when it closes.
+pub(crate) fn check_kept(server: &Server, before: &[SocketAddr]) -> Result<(), Violation> {
+    let now = clients_addresses(server);
+    let is_covered = |one: &SocketAddr| {
+        let covers = |other: &SocketAddr| {
+            let is_family = one.is_ipv4() || other.is_ipv6();
+            other.ip().is_unspecified() && one.port() == other.port() && is_family
+        };
+        now.iter().any(covers)
+    };
+    match before.iter().find(|one| is_covered(one) && !now.contains(one)) {
+        Some(one) => Err(format!("{one} was closed, which is still served")),
+        None => Ok(()),
+    }
+}
+
+/// After a hot restart, clients and operators find each Unix socket at its path: if the
+/// file had vanished, there is a new one.
+pub(crate) fn check_found(server: &Server) -> Result<(), Violation> {
+    let is_draining = server.listeners.is_draining();
+    let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
+    for one in &wanted {
+        let Wanted::Unix { path, purpose, .. } = one else { continue };
+        let there = kernel(|k| k.path(path).ok());
+        let is_there = |socket: &Socket| there.is_some_and(|there| socket.inode == there.inode);
+        let is_closed = is_draining && *purpose == Purpose::Clients;
+        if !is_closed && !listening(is_there).contains(&true) {
+            return Err(format!("nobody finds {path} after a hot restart"));
+        }
+    }
+    Ok(())
+}
+
+/// A host that is gone is noticed after `--keepalive` seconds at the earliest, and after
+/// twice as many at the latest.
+fn check_keepalive(options: &Options) -> Result<(), Violation> {
+    if kernel(|k| k.ever_failed.contains(&Call::SetOption)) {
+        return Ok(());
+    }
+    let max_s = u64::from(options.keepalive);
+    let probes = listening(|socket| {
+        let is_on = socket.option("keepalive") > 0;
+        let after_s =
+            socket.option("keepidle_s") + socket.option("keepintvl_s") * socket.option("keepcnt");
+        let is_right = match max_s {
+            0 => !is_on && socket.option("user_timeout_ms") == 0,
+            _ => is_on && after_s <= 2 * max_s,
+        };
+        matches!(socket.local, Some(Local::Path(_))) || is_right
+    });
+    if probes.contains(&false) {
+        return Err(format!("not every socket has a keepalive of {max_s} s"));
+    }
+    let is_quick = |socket: &Socket| {
+        matches!(socket.local, Some(Local::Path(_))) || socket.option("nodelay") > 0
+    };
+    if listening(is_quick).contains(&false) {
+        return Err("answers may wait for acknowledgements: no TCP_NODELAY".to_owned());
+    }
+    Ok(())
+}
+
+/// Nobody else can listen there too, and take some of the connections. A socket that was
+/// passed to the daemon is not its own.
+pub(crate) fn check_alone() -> Result<(), Violation> {
+    if kernel(|k| k.was_passed || k.ever_failed.contains(&Call::SetOption)) {
+        return Ok(());
+    }
+    match kernel(|k| k.address_for_two()) {
+        Some(address) => Err(format!("a second daemon can listen on {address} too")),
+        None => Ok(()),
+    }
+}
+
+/// Only the queue of a socket that closes has no room: others have that of the options,
+/// also the socket of a service manager, which keeps it for the next daemon.
+pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
+    for listener in &server.listeners.all {
+        let file = kernel(|k| k.descriptor(number(&listener.socket)).expect("it is open").file);
+        let backlog = kernel(|k| k.backlog(file));
+        let is_open = listener.stage == ListenerStage::Open;
+        let should = if is_open { server.options.backlog as usize } else { 0 };
+        if backlog != Some(should) {
+            return Err(format!("{}: a backlog of {backlog:?}, not {should}", listener.name));
+        }
+    }
+    if kernel(|k| k.has_shut_others()) {
+        return Err("a socket that another process still holds has no backlog".to_owned());
+    }
+    Ok(())
+}
+
+/// Descriptors that clients leave to hot restarts and operators, and to HTTP, if that is
+/// served, and to what clients of a Unix socket may pass.
+pub(crate) fn reserved(options: &Options) -> usize {
+    let http = listening(|socket| match &socket.local {
+        Some(Local::Tcp(address)) => address.port() == HTTP_PORT,
+        _ => false,
+    });
+    let unix = listening(|socket| socket.family == Family::Unix && is_for_clients(socket, options));
+    let passed = if unix.contains(&true) { 253 } else { 0 };
+    7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
+}
+
+/// Newcomers leave free what docs/operations.md names, of the highest limit that this
+/// image has had: a limit that was lowered is noticed once descriptors are scarce.
+pub(crate) fn check_reserve(play: &Play, before: &Before) -> Result<(), Violation> {
+    let Server { clients, listeners, options, .. } = play.server.as_ref().expect("it runs");
+    let (clients, listeners) = (clients.len(), listeners.all.len());
+    let limit = kernel(|k| k.image_descriptors_max as usize);
+    // An order may open listeners after newcomers were accepted.
+    let reserved = reserved(options).min(before.reserved);
+    let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved;
+    // One client is served in any case.
+    if clients > before.clients && clients > limit.saturating_sub(others).max(1) {
+        return Err(format!("{clients} clients, with {others} other descriptors of {limit}"));
+    }
+    Ok(())
+}
+
+/// Newcomers wait only as long as clients have all descriptors but those that
+/// docs/operations.md names. A limit that was raised is noticed within a second.
+pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
+    let server = play.server.as_ref().expect("it runs");
+    let waiting = clients_waiting(&server.options);
+    let listeners = listening(|_| ()).len();
+    let others = listeners + OTHER_DESCRIPTORS_MAX + reserved(&server.options);
+    let used = server.clients.len() + others;
+    let (limit, is_recent) = kernel(|k| {
+        let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
+        (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
+    });
+    let is_paused = server.listeners.all.iter().any(|l| l.paused_until.is_some());
+    let nobody_waits = kernel(|k| k.waiting()) == 0 && !is_paused;
+    play.connections.check_sleep(waiting > 0 && !is_recent, nobody_waits)?;
+    if waiting > 0 && used < limit && !is_recent {
+        return Err(format!("{waiting} wait for descriptors, of which {used} of {limit} are used"));
+    }
+    Ok(())
+}
+
+/// Whoever comes to HTTP waits only while there are as many as may be.
+pub(crate) fn check_browsers_waiting() -> Result<(), Violation> {
+    let waiting = listening(|socket| match (&socket.local, &socket.role) {
+        (Some(Local::Tcp(address)), Role::Listening(queue)) if address.port() == HTTP_PORT => {
+            queue.waiting.len()
+        }
+        _ => 0,
+    });
+    let waiting: usize = waiting.into_iter().sum();
+    let (open, is_excused) = kernel(|k| {
+        let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
+        let is_scarce = k.descriptors_max < 20_000;
+        (k.connections_to(HTTP).len(), is_scarce || k.now_ns < changed_ns + 2_000_000_000)
+    });
+    match waiting > 0 && open < CONNECTIONS_MAX && !is_excused {
+        true => Err(format!("it sleeps with {open} HTTP connections, and {waiting} wait")),
+        false => Ok(()),
+    }
+}
+
+/// The file of each Unix socket has the mode and the group that the options say, unless the
+/// last try to set them has failed; that of one that closes may have those of the options
+/// before.
+pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
+    for one in wanted(&server.options).map_err(|e| e.to_string())? {
+        let closes = |l: &Listener| l.stage != ListenerStage::Open && l.is(&one);
+        if server.listeners.all.iter().any(closes) {
+            continue;
+        }
+        let Wanted::Unix { path, mode, group, .. } = one else { continue };
+        let Some(there) = kernel(|k| k.path(&path).ok()) else { continue };
+        let is_excused = kernel(|k| k.wrong_modes.contains(&path));
+        if is_excused || !listening(|socket| socket.inode == there.inode).contains(&true) {
+            continue;
+        }
+        let wanted_group = group
+            .map(|group| if group == "operators" { 7 } else { group.parse().expect("a number") });
+        if there.mode != mode || wanted_group.is_some_and(|group| there.group != Some(group)) {
+            return Err(format!("{path} has mode {:o}, group {:?}", there.mode, there.group));
+        }
+    }
+    Ok(())
+}

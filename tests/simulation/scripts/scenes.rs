@@ -1,0 +1,177 @@
+//! What operators do in a row, and what would come together only once in many seeds.
+
+use super::generate::FIRST_BROWSER;
+use super::script::{ACTIVATED, Say, Step, UNIX};
+use crate::server::simulation::driver::play::OPERATORS;
+use crate::server::simulation::random::Random;
+use crate::server::simulation::reports::browsers::{self, HTTP};
+
+/// A turn for which all has arrived.
+fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
+    [Step::ArriveAll, Step::Turn { choices: random.next(), arrives: false, fails }]
+}
+
+/// One of them.
+pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
+    match random.next() % 7 {
+        0 => close_before_a_crowd(main, random),
+        6 => give_up(random),
+        1 => leave_early(random),
+        2 => ask_for_a_crowd(random),
+        3 => be_short_twice(random),
+        _ => drain_and_undrain(main, fails, random),
+    }
+}
+
+/// A drain in which a client stays. A hot restart may come between, and another daemon
+/// may be where this one has listened.
+fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
+    let ask = |line| Step::Ask { place: 0, line };
+    let to = random.one_of(&[main, main, ACTIVATED]);
+    let mut steps = vec![Step::Connect { place: 0, to, room: (100_000, 100_000) }];
+    steps.extend(turn(random, false));
+    steps.push(ask("DRAIN"));
+    if random.next() % 3 > 0 {
+        steps.extend(turn(random, false));
+        steps.extend(ask_whether_ready(random));
+    }
+    if random.next() % 2 == 0 {
+        steps.push(ask("RESTART"));
+        steps.extend(turn(random, false));
+        steps.push(Step::TrialEnds);
+        steps.extend(turn(random, false));
+    }
+    let other = match random.next() % 6 {
+        0 => Some(Step::ForeignPort { port: 7531, listens: true }),
+        1 => Some(Step::Foreign { path: UNIX, listens: true }),
+        _ => None,
+    };
+    steps.extend(other);
+    // Where calls fail, one of several may fail late.
+    let times = if fails { 6 } else { 1 };
+    for _ in 0..times {
+        steps.push(ask("UNDRAIN"));
+        steps.extend(turn(random, fails));
+    }
+    match other {
+        Some(Step::Foreign { path, .. }) => steps.push(Step::Remove { path }),
+        Some(_) => steps.push(Step::ForeignPort { port: 7531, listens: false }),
+        None => {}
+    }
+    steps
+}
+
+/// Addresses are closed while a crowd goes on connecting. A hot restart may come between.
+pub(super) fn close_before_a_crowd(main: &'static str, random: &mut Random) -> Vec<Step> {
+    let order = random.one_of(&[
+        "DRAIN",
+        "DRAIN",
+        "RESTART [\"-l\",\"10.0.0.2\",\"--control\",\"/run/control.sock\",\"--keepalive\",\"0\"]",
+        "RESTART [\"--listen-unix\",\"/run/other.sock\",\"--control\",\"/run/control.sock\"]",
+    ]);
+    let ask = |line| Step::Ask { place: 0, line };
+    let mut steps = vec![ask("HELP")];
+    steps.extend(turn(random, false));
+    steps.extend([ask(order), Step::Insist { clients: 70, to: random.one_of(&[main, UNIX]) }]);
+    steps.push(Step::Crowd { clients: random.one_of(&[1, 60, 64, 110]) });
+    for _ in 0..random.next() % 4 {
+        steps.extend(turn(random, false));
+        steps.push(Step::TrialEnds);
+    }
+    if random.next() % 2 == 0 {
+        steps.push(ask("RESTART"));
+        steps.extend(turn(random, false));
+        steps.push(Step::TrialEnds);
+    }
+    steps.extend((0..5).flat_map(|_| turn(random, false)));
+    steps.extend([ask("UNDRAIN"), Step::CrowdLeaves]);
+    steps
+}
+
+/// Somebody asks over HTTP whether it is ready.
+fn ask_whether_ready(random: &mut Random) -> Vec<Step> {
+    let place = FIRST_BROWSER;
+    let text = browsers::texts().find(|text| text.contains("/-/ready")).expect("one of them");
+    let mut steps = vec![
+        Step::Connect { place, to: HTTP, room: (100_000, 100_000) },
+        Step::Say { place, what: Say::Http(text), cut: 0 },
+    ];
+    steps.extend(turn(random, false));
+    steps.push(Step::Read { place, max: 100_000 });
+    steps
+}
+
+/// A report of many connections, which takes several turns.
+fn ask_for_a_crowd(random: &mut Random) -> Vec<Step> {
+    let mut steps = vec![Step::Crowd { clients: 20 }, Step::Ask { place: 0, line: "HELP" }];
+    steps.extend(turn(random, false));
+    steps.extend(turn(random, false));
+    steps.push(Step::Ask { place: 0, line: "STATS CLIENTS" });
+    steps.extend((0..10).flat_map(|_| turn(random, false)));
+    steps.extend([Step::Read { place: OPERATORS as u8, max: 100_000 }, Step::CrowdLeaves]);
+    steps
+}
+
+/// Newcomers have to wait for descriptors; once there are some again, others have to.
+fn be_short_twice(random: &mut Random) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for max in [34, 20_000, 34] {
+        steps.extend([Step::Descriptors { max }, Step::CrowdLeaves, Step::Crowd { clients: 20 }]);
+        steps.push(Step::Advance { ms: 2000 });
+        steps.extend((0..5).flat_map(|_| turn(random, false)));
+    }
+    steps.extend([Step::Descriptors { max: 20_000 }, Step::CrowdLeaves]);
+    steps
+}
+
+/// The log is not read while clients connect, and until a hot restart is done.
+pub(super) fn unread_log(random: &mut Random) -> Vec<Step> {
+    let mut steps = vec![Step::LogReads(false), Step::Crowd { clients: 70 }];
+    steps.extend(turn(random, false));
+    steps.extend(turn(random, false));
+    steps.push(Step::Ask { place: 0, line: "RESTART" });
+    steps.extend(turn(random, false));
+    steps.extend(turn(random, false));
+    steps.extend([Step::LosesOne, Step::TrialEnds]);
+    steps.extend(turn(random, false));
+    steps.extend([Step::LogReads(true), Step::CrowdLeaves]);
+    steps
+}
+
+/// Reports that take longer than a hot restart waits for them; one of a crowd may be under
+/// way.
+fn give_up(random: &mut Random) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let is_under_way = random.next() % 2 == 0;
+    if is_under_way {
+        steps.push(Step::Crowd { clients: 20 });
+        steps.extend(turn(random, false));
+    }
+    steps.push(Step::Ask { place: 0, line: "RESTART" });
+    // An operator is heard in the turn after it is accepted.
+    steps.extend((1..4).map(|place| Step::Ask { place, line: "HELP" }));
+    steps.extend(turn(random, false));
+    steps.extend(turn(random, false));
+    steps.extend((1..4).map(|place| Step::Ask { place, line: "STATS JSON" }));
+    if is_under_way {
+        steps.extend(turn(random, false));
+    }
+    steps.extend([Step::TrialEnds, Step::Advance { ms: 20_000 }]);
+    steps.extend(turn(random, false));
+    steps
+}
+
+/// An operator leaves before an answer, and another one comes.
+fn leave_early(random: &mut Random) -> Vec<Step> {
+    let mut steps = vec![
+        Step::Ask { place: 0, line: "RESTART [\"--nonsense\"]" },
+        Step::Ask { place: 0, line: "HELP" },
+        Step::OperatorLeaves { place: 0 },
+    ];
+    steps.extend(turn(random, false));
+    steps.push(Step::Ask { place: 0, line: "HELP" });
+    steps.extend(turn(random, false));
+    steps.push(Step::TrialEnds);
+    steps.extend(turn(random, false));
+    steps
+}

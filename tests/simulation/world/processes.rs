@@ -1,0 +1,139 @@
+//! The part of [`super`] about processes and time.
+
+pub(crate) mod process {
+    use super::super::fd::OwnedFd;
+    use crate::server::simulation::kernel::processes::PID;
+    use crate::server::simulation::kernel::{File, kernel};
+    use rustix::io::Errno;
+    pub(crate) use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions};
+
+    pub(crate) fn id() -> u32 {
+        kernel(|k| k.pid()) as u32
+    }
+
+    pub(crate) fn getpid() -> Pid {
+        Pid::from_raw(kernel(|k| k.pid())).expect("a process id")
+    }
+
+    /// Only a forked child asks.
+    pub(crate) fn getppid() -> Option<Pid> {
+        Pid::from_raw(PID)
+    }
+
+    pub(crate) fn getrlimit(_resource: Resource) -> Rlimit {
+        let max = kernel(|k| k.descriptors_max);
+        Rlimit { current: Some(max), maximum: Some(max) }
+    }
+
+    pub(crate) fn set_parent_process_death_signal(_signal: Option<Signal>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    pub(crate) fn pidfd_open(pid: Pid, _flags: PidfdFlags) -> Result<OwnedFd, Errno> {
+        let pid = pid.as_raw_nonzero().get();
+        Ok(OwnedFd::new(kernel(|k| k.open(File::Child(pid)))?))
+    }
+
+    pub(crate) fn setpgid(_pid: Option<Pid>, _group: Option<Pid>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// The only group is that of a child.
+    pub(crate) fn kill_process_group(pid: Pid, _signal: Signal) -> Result<(), Errno> {
+        kernel(|k| k.kill_child(pid.as_raw_nonzero().get()))
+    }
+
+    pub(crate) struct WaitStatus(i32);
+
+    impl WaitStatus {
+        pub(crate) fn as_raw(&self) -> i32 {
+            self.0
+        }
+    }
+
+    /// Waits for a child that was killed, unless told not to; never for others.
+    pub(crate) fn waitpid(
+        pid: Option<Pid>,
+        options: WaitOptions,
+    ) -> Result<Option<(Pid, WaitStatus)>, Errno> {
+        let pid = pid.expect("a child");
+        let pid_number = pid.as_raw_nonzero().get();
+        let waits = !options.contains(WaitOptions::NOHANG);
+        let ended = kernel(|k| k.reap_child(pid_number, waits))?;
+        Ok(ended.map(|status| (pid, WaitStatus(status))))
+    }
+}
+
+pub(crate) mod env {
+    use crate::server::simulation::kernel::{kernel, processes::PROGRAM};
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    pub(crate) use std::env::split_paths;
+
+    pub(crate) fn args_os() -> impl Iterator<Item = OsString> {
+        kernel(|k| k.arguments.clone()).into_iter()
+    }
+
+    pub(crate) fn vars_os() -> impl Iterator<Item = (OsString, OsString)> {
+        let variables = kernel(|k| k.variables.clone());
+        variables.into_iter().map(|(name, value)| (name.into(), value))
+    }
+
+    pub(crate) fn var_os(name: &str) -> Option<OsString> {
+        kernel(|k| k.variables.get(name).cloned())
+    }
+
+    pub(crate) fn var(name: &str) -> Result<String, ()> {
+        var_os(name).and_then(|value| value.into_string().ok()).ok_or(())
+    }
+
+    /// The file that was executed, wherever it is now.
+    pub(crate) fn current_exe() -> std::io::Result<PathBuf> {
+        Ok(format!("{PROGRAM} (deleted)").into())
+    }
+}
+
+pub(crate) mod sd_notify {
+    use super::super::fd::RawFd;
+    use crate::server::simulation::kernel::kernel;
+    use std::io;
+    use std::time::Duration;
+
+    pub(crate) fn watchdog_enabled() -> Option<Duration> {
+        kernel(|k| k.variables.contains_key("WATCHDOG_USEC")).then(|| Duration::from_secs(10))
+    }
+
+    /// Only the first image gets sockets.
+    pub(crate) fn listen_fds() -> io::Result<std::ops::Range<RawFd>> {
+        let count = kernel(|k| k.variables.get("LISTEN_FDS").cloned());
+        let count = count.and_then(|count| count.to_str()?.parse().ok()).unwrap_or(0);
+        Ok(3..3 + count)
+    }
+}
+
+pub(crate) mod thread {
+    use crate::server::simulation::kernel::kernel;
+    use std::time::Duration;
+
+    pub(crate) fn sleep(duration: Duration) {
+        kernel(|k| k.now_ns += duration.as_nanos() as u64);
+    }
+}
+
+pub(crate) mod time {
+    use crate::server::simulation::kernel::kernel;
+    pub(crate) use rustix::time::{ClockId, Timespec};
+
+    /// The wall clock jumps all the time: it must decide nothing.
+    pub(crate) fn clock_gettime(clock: ClockId) -> Timespec {
+        let now_ns = kernel(|k| match clock {
+            ClockId::Realtime => k.random.next() >> 2,
+            _ => k.now_ns,
+        });
+        Timespec {
+            tv_sec: (now_ns / 1_000_000_000) as i64,
+            tv_nsec: (now_ns % 1_000_000_000) as i64,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! In place of src/server/kernel/sys.rs: the same names, on the simulated kernel.
+
+use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use super::mio::Poll;
+use super::new_image;
+use crate::server::simulation::kernel::processes::{ChildExited, Executed};
+use crate::server::simulation::kernel::streams::{Family, Role, Socket};
+use crate::server::simulation::kernel::{File, Seen, kernel};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::ffi::OsString;
+use std::io;
+use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+
+pub(crate) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
+    Ok(OwnedFd::new(kernel(|k| k.open(File::Signals))?))
+}
+
+pub(crate) fn raise_descriptor_limit() {}
+
+pub(crate) fn give_memory_back() {
+    kernel(|k| k.calls.returns_memory = true);
+}
+
+pub(crate) fn is_session_leader() -> bool {
+    true
+}
+
+pub(crate) struct Peer {
+    pub(crate) uid: u32,
+    pub(crate) pid: Option<i32>,
+}
+
+pub(crate) fn peer_credentials<Socket>(_socket: Socket) -> io::Result<Peer> {
+    // It may be in another container, or not be known at all.
+    match kernel(|k| k.below(16)) {
+        0 => Err(Errno::NOPROTOOPT.into()),
+        1 => Ok(Peer { uid: 0, pid: None }),
+        _ => Ok(Peer { uid: 0, pid: Some(1) }),
+    }
+}
+
+pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
+    let fd = socket.as_fd().as_raw_fd();
+    kernel(|k| match k.socket(fd) {
+        Ok(Socket { family: Family::V4 | Family::V6, role: Role::Listening(queue), .. }) => {
+            Some(queue.waiting.len())
+        }
+        _ => None,
+    })
+}
+
+/// The kernel is older than that.
+pub(crate) fn refuse_passed<Socket>(_socket: Socket) {}
+
+/// Runs the child's work at once; the daemon hears later that it has ended.
+pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Result<Pid> {
+    kernel(|k| k.fork(kept))?;
+    let status = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(status) => status,
+        Err(end) => match end.downcast::<ChildExited>() {
+            Ok(exited) => exited.0,
+            Err(panic) => resume_unwind(panic),
+        },
+    };
+    let pid = kernel(|k| k.end_child(status));
+    Ok(Pid::from_raw(pid).expect("a process id"))
+}
+
+pub(crate) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
+    let file = file.as_fd().as_raw_fd();
+    Ok(kernel(|k| k.duplicate_to(file, number, false))?)
+}
+
+/// In a forked child the new image runs here and now; otherwise the test runs it.
+pub(crate) fn execute(
+    program: &Path,
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> io::Error {
+    let is_in_child = kernel(|k| k.is_in_child());
+    match kernel(|k| k.execute(program, arguments, environment)) {
+        Ok(()) if is_in_child => resume_unwind(Box::new(ChildExited(new_image::asked(arguments)))),
+        Ok(()) => resume_unwind(Box::new(Executed)),
+        Err(errno) => errno.into(),
+    }
+}
+
+/// A copy of the file's bytes.
+pub(crate) struct MappedFile(Vec<u8>);
+
+impl MappedFile {
+    pub(crate) fn new(file: impl AsFd) -> io::Result<Self> {
+        let fd = file.as_fd().as_raw_fd();
+        Ok(MappedFile(kernel(|k| k.memory(fd).map(|memory| memory.bytes.clone()))?))
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+pub(crate) struct Signal {
+    pub(crate) number: i32,
+    pub(crate) is_from_kernel: bool,
+}
+
+pub(crate) fn next_signal(_fd: &OwnedFd) -> Option<Signal> {
+    let number = kernel(|k| {
+        let number = k.signals.pop()?;
+        k.note(Seen::Signal(number));
+        Some(number)
+    })?;
+    Some(Signal { number, is_from_kernel: false })
+}
+
+pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    let descriptor = kernel(|k| k.descriptor(fd))?;
+    if descriptor.closes_on_exec {
+        return Err(Errno::BADF.into());
+    }
+    passed_descriptor(fd)
+}
+
+pub(crate) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    kernel(|k| {
+        let descriptor = k.descriptor(fd)?;
+        k.set_closes_on_exec(fd, true)?;
+        if let File::Socket(socket) = &k.files[descriptor.file] {
+            debug_assert!(socket.family == Family::Unix || socket.local.is_some());
+        }
+        Ok::<_, Errno>(())
+    })?;
+    Ok(OwnedFd::new(fd))
+}
+
+pub(crate) fn epoll_of(poll: &Poll) -> BorrowedFd<'_> {
+    poll.as_fd()
+}
+
+pub(crate) fn take_over_epoll(poll: &Poll, old: OwnedFd) -> io::Result<()> {
+    let (old, new) = (old.as_raw_fd(), poll.as_raw_fd());
+    Ok(kernel(|k| k.duplicate_to(old, new, true))?)
+}
