@@ -5,6 +5,6 @@
 //! the kernel saw; what reports show, it leaves to [`super::reports`].
 
 pub(crate) mod connections;
-pub(crate) mod lost;
+pub(crate) mod disconnections;
 pub(crate) mod oracle;
 pub(crate) mod shares;

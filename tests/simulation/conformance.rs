@@ -10,17 +10,17 @@
 //! what Linux leaves open; the scripts wait until everything has arrived.
 
 mod addresses;
-mod calls;
 mod real;
-mod script;
+mod real_calls;
 mod simulated;
+mod socket_script;
 
 use super::random::{Random, number_from_environment};
 use real::Real;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use script::{Script, Step};
 use simulated::Simulated;
+use socket_script::{Script, Step};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::Mutex;

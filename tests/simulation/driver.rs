@@ -4,7 +4,7 @@
 //! Called by [`super::explore`]. It calls the kernel and the daemon, hands what both did to the
 //! judges of clients, reports, operators and the log, and calls the rules.
 
-mod disturb;
-mod life;
+mod environment;
+mod images;
 pub(crate) mod play;
-mod rest;
+mod quiescence;

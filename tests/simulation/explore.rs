@@ -3,7 +3,7 @@
 use super::clients::oracle::Violation;
 use super::kernel::kernel;
 use super::random::{number_from_environment, seed_of_the_day};
-use super::scripts::script::Script;
+use super::scripts::steps::Script;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};

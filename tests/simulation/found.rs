@@ -1,7 +1,7 @@
 //! Scripts that have failed, as they were shrunk. What they show is mended.
 
 use super::explore::judge;
-use super::scripts::script::{Say, Script, Start, Step, UNIX};
+use super::scripts::steps::{Say, Script, Start, Step, UNIX};
 use crate::protocol::Mode;
 
 const TCP: &str = "10.0.0.1:7531";

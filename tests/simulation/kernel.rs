@@ -9,8 +9,8 @@ pub(crate) mod files;
 pub(crate) mod listening;
 pub(crate) mod peers;
 pub(crate) mod processes;
+pub(crate) mod sockets;
 pub(crate) mod stream;
-pub(crate) mod streams;
 
 use super::random::Random;
 pub(crate) use calls::{Call, Calls, Seen};
@@ -19,11 +19,11 @@ use files::{Memory, Path};
 use processes::{Child, Forked};
 use rustix::io::Errno;
 use slab::Slab;
+use sockets::{Peer, Socket};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
-use streams::{Peer, Socket};
 
 thread_local! {
     static KERNEL: RefCell<Kernel> = RefCell::new(Kernel::new(0));

@@ -4,6 +4,6 @@
 //! The driver and the rules call it. It knows the requests of the control socket, the listeners and
 //! the options of the daemon; it leaves reports to [`super::reports`].
 
-pub(crate) mod manager;
-pub(crate) mod operators;
-pub(crate) mod told;
+pub(crate) mod control_socket;
+pub(crate) mod orders;
+pub(crate) mod service_manager;

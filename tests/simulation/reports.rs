@@ -4,9 +4,9 @@
 //! The driver tells it what the model says at each moment; who reads a report has it judged here.
 //! It knows the model and the formats of the reports, but not the code that makes them.
 
-pub(crate) mod browsers;
-mod figures;
-pub(crate) mod shown;
-mod slow;
-mod top;
-mod whose;
+mod addresses;
+pub(crate) mod http;
+pub(crate) mod moments;
+mod server_figures;
+mod slow_list;
+mod top_lists;

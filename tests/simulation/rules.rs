@@ -3,16 +3,16 @@
 //! The driver calls them after each turn. They look at everything: the daemon, the simulated
 //! kernel and the other judges, which they call in a fixed order.
 
+pub(crate) mod listening;
 mod memory;
-pub(crate) mod sockets;
 
-use super::clients::lost;
+use super::clients::disconnections;
 use super::clients::oracle::{Conversation, Violation};
 use super::clients::shares::{self, Before};
 use super::driver::play::{Play, was_reset};
 use super::kernel::kernel;
-use super::operator::manager::{self, check_ready};
-use super::reports::browsers::HTTP;
+use super::operator::service_manager::{self, check_ready};
+use super::reports::http::HTTP;
 use super::world::CONNECTIONS_PER_TURN;
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
@@ -21,7 +21,7 @@ use crate::server::clients::input::SHARE_BYTES;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::operator::control_socket::CONNECTIONS_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
-use sockets::{
+use listening::{
     check_addresses, check_alone, check_backlogs, check_browsers_waiting, check_drain, check_files,
     check_reserve, check_waiting,
 };
@@ -44,8 +44,8 @@ const IDLE_TURNS_MAX: usize = 3;
 pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violation> {
     shares::check(play, before)?;
     check_timeouts(play, before)?;
-    lost::check_cut_off(play)?;
-    lost::check_unheard(play)?;
+    disconnections::check_cut_off(play)?;
+    disconnections::check_unheard(play)?;
     memory::check(play)?;
     check_bounds(play)?;
     check_counters(play)?;
@@ -60,7 +60,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_backlogs(play.server.as_ref().expect("it runs"))?;
     check_robbed()?;
     check_files(play.server.as_ref().expect("it runs"))?;
-    manager::check_status(play)?;
+    service_manager::check_status(play)?;
     check_idleness(play)
 }
 
@@ -227,14 +227,14 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     check_drain(play)?;
     check_waiting(play)?;
     check_browsers_waiting()?;
-    manager::check_sleep(until_ns)?;
+    service_manager::check_sleep(until_ns)?;
     memory::check_sleep(play, until_ns)?;
     if let Some(run_out_ns) = play.oracle.model.next_run_out_ns() {
         if until_ns.is_none_or(|until_ns| u128::from(until_ns) > run_out_ns.max(now_ns.into())) {
             return Err(format!("it sleeps until {until_ns:?}, over {run_out_ns}"));
         }
     }
-    lost::check_dead_hosts(play)?;
+    disconnections::check_dead_hosts(play)?;
     let server = play.server.as_ref().expect("it runs");
     for (client, connection) in server.clients.iter() {
         let is_stuck = !connection.stream.unsent().is_empty();

@@ -5,7 +5,7 @@
 //! operators know: its command line, its protocol and its addresses.
 
 mod generate;
-mod printed;
+mod printing;
 mod scenes;
-pub(crate) mod script;
-mod words;
+pub(crate) mod steps;
+mod vocabulary;

@@ -6,12 +6,12 @@
 
 mod files;
 mod network;
-mod new_image;
-pub(crate) mod observed;
 mod processes;
+pub(crate) mod recording_engine;
+mod rehearsal;
 pub(crate) mod sys;
 
-pub(crate) use observed::Engine;
+pub(crate) use recording_engine::Engine;
 
 /// So few that a report takes several turns of the loop, unless clients are few too.
 pub(crate) const CONNECTIONS_PER_TURN: usize = 4;

@@ -6,9 +6,9 @@ use crate::engine::counts::statistics::Counters;
 use crate::server::Options;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX;
-use crate::server::simulation::kernel::streams::Local;
+use crate::server::simulation::kernel::sockets::Local;
 use crate::server::simulation::kernel::{Seen, kernel};
-use crate::server::simulation::reports::browsers::{HTTP, HTTP_PORT};
+use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

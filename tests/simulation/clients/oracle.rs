@@ -6,8 +6,10 @@ use crate::engine::{ClientId, Time};
 use crate::protocol::lines::{Line, Lines};
 use crate::protocol::{Command, Query, Reply};
 use crate::server::simulation::model::{Model, State, TakenAway};
-use crate::server::simulation::reports::shown::{Moments, Question, Report, beginning, report_of};
-use crate::server::simulation::world::observed::{Asked, OwnedAcquire};
+use crate::server::simulation::reports::moments::{
+    Moments, Question, Report, beginning, report_of,
+};
+use crate::server::simulation::world::recording_engine::{Asked, OwnedAcquire};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// A violated rule.

@@ -6,7 +6,7 @@ use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::ANSWER_BYTES_MAX;
-use crate::server::simulation::rules::sockets::reserved;
+use crate::server::simulation::rules::listening::reserved;
 use std::collections::BTreeMap;
 
 /// A client's share of what is received in a turn.

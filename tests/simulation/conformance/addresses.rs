@@ -3,7 +3,7 @@
 
 use super::{Random, judge_seeds};
 use crate::server::simulation::kernel::listening::Connected;
-use crate::server::simulation::kernel::streams::{Family, Local, Role, Socket};
+use crate::server::simulation::kernel::sockets::{Family, Local, Role, Socket};
 use crate::server::simulation::kernel::{File, boot, kernel};
 use rustix::io::Errno;
 use rustix::net::*;

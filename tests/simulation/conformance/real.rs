@@ -1,7 +1,7 @@
 //! The real kernel: non-blocking sockets on loopback and in a directory of their own.
 
-use super::calls::{at, connect_tcp, fill, pass, poll_flags, send_counted, wait_for};
-use super::script::{Interest, Kind, Step};
+use super::real_calls::{at, connect_tcp, fill, pass, poll_flags, send_counted, wait_for};
+use super::socket_script::{Interest, Kind, Step};
 use super::{Answer, Then, View};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};

@@ -1,10 +1,10 @@
 //! The simulated kernel, with everything on the way made to arrive after each step.
 
-use super::script::{Kind, Step};
+use super::socket_script::{Kind, Step};
 use super::{Answer, Then, View};
 use crate::server::simulation::kernel::epoll::Epoll;
 use crate::server::simulation::kernel::listening::Connected;
-use crate::server::simulation::kernel::streams::{
+use crate::server::simulation::kernel::sockets::{
     Ending, Family, Local, Role, Segment, Socket, Stream,
 };
 use crate::server::simulation::kernel::{File, Kernel, boot, kernel};

@@ -1,6 +1,6 @@
 //! Plays a script: the world around the daemon, step by step, and its own turns.
 
-use super::disturb::disturb;
+use super::environment::disturb;
 use crate::server::Server;
 use crate::server::event_loop::EVENTS_PER_TURN;
 use crate::server::listening::addresses::Purpose;
@@ -10,14 +10,14 @@ use crate::server::simulation::clients::shares::Before;
 use crate::server::simulation::kernel::Seen;
 use crate::server::simulation::kernel::listening::{Connected, Insistent};
 use crate::server::simulation::kernel::processes::{Asleep, Executed};
-use crate::server::simulation::kernel::streams::{Ending, Local, Segment};
+use crate::server::simulation::kernel::sockets::{Ending, Local, Segment};
 use crate::server::simulation::kernel::{Call, boot, kernel};
 use crate::server::simulation::log::Logged;
-use crate::server::simulation::operator::operators::{Operators, is_connected};
-use crate::server::simulation::operator::told::Told;
-use crate::server::simulation::reports::browsers::{Browsers, HTTP};
+use crate::server::simulation::operator::control_socket::{Operators, is_connected};
+use crate::server::simulation::operator::orders::Told;
+use crate::server::simulation::reports::http::{Browsers, HTTP};
 use crate::server::simulation::rules;
-use crate::server::simulation::scripts::script::{CONTROL, Say, Script, Step, too_long_request};
+use crate::server::simulation::scripts::steps::{CONTROL, Say, Script, Step, too_long_request};
 use crate::server::simulation::world::fd::number;
 use crate::server::simulation::world::mio::Events;
 use std::collections::BTreeMap;

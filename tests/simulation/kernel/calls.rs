@@ -1,6 +1,6 @@
 //! What the daemon asks the kernel for, as far as the tests look at it.
 
-use super::streams::Local;
+use super::sockets::Local;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

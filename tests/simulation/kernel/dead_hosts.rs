@@ -1,6 +1,6 @@
 //! Hosts that have lost their power: what keepalive and TCP_USER_TIMEOUT do, tcp(7).
 
-use super::streams::{Role, Socket};
+use super::sockets::{Role, Socket};
 use super::{File, Kernel};
 use std::os::fd::RawFd;
 

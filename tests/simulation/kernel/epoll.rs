@@ -1,6 +1,6 @@
 //! epoll(7), edge-triggered.
 
-use super::streams::{Role, Socket};
+use super::sockets::{Role, Socket};
 use super::{Call, File, FileId, Kernel, Seen};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! Files: paths, files in memory, and readers of what the daemon tells.
 
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
-use super::streams::{Family, Local, Role, Socket};
+use super::sockets::{Family, Local, Role, Socket};
 use super::{Call, File, Kernel};
 use rustix::io::Errno;
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! Listening sockets: addresses, queues, newcomers.
 
-use super::streams::{Family, Local, Peer, Role, Socket, Stream};
+use super::sockets::{Family, Local, Peer, Role, Socket, Stream};
 use super::{Call, File, FileId, Kernel, Seen};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;

@@ -3,10 +3,10 @@
 
 use super::files::Path;
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
-use super::streams::{Family, Local, Role, Segment, Socket};
+use super::sockets::{Family, Local, Role, Segment, Socket};
 use super::{Calls, File, Kernel};
 use crate::server::simulation::random::Random;
-use crate::server::simulation::scripts::script::{ACTIVATED, Start};
+use crate::server::simulation::scripts::steps::{ACTIVATED, Start};
 use crate::server::simulation::world::fd::{AsFd, number};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;

@@ -1,6 +1,6 @@
 //! The daemon as a process: signals, children, new images.
 
-use super::streams::Role;
+use super::sockets::Role;
 use super::{Call, Descriptor, File, Kernel, Seen, Table};
 use rustix::io::Errno;
 use std::collections::BTreeMap;

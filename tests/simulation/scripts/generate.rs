@@ -1,11 +1,13 @@
 //! Makes scripts from seeds.
 
 use super::scenes::{scene, unread_log};
-use super::script::{CONTROL, OTHER_UNIX, Say, Script, Step, UNIX};
-use super::words::{ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS};
+use super::steps::{CONTROL, OTHER_UNIX, Say, Script, Step, UNIX};
+use super::vocabulary::{
+    ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS,
+};
 use crate::protocol::Mode;
 use crate::server::simulation::random::Random;
-use crate::server::simulation::reports::browsers::{self, HTTP};
+use crate::server::simulation::reports::http::{self, HTTP};
 
 /// Places of clients are below, those of operators elsewhere.
 pub(super) const FIRST_BROWSER: u8 = 50;
@@ -149,7 +151,7 @@ impl Habits {
             }
             _ if self.http && self.floods && random.next() % 32 == 0 => {
                 // All at once ask for a report that takes a turn of its own.
-                let mut texts = browsers::texts();
+                let mut texts = http::texts();
                 let text = texts.find(|text| text.contains("json")).expect("one of them");
                 let (what, room) = (Say::Http(text), random.one_of(self.rooms));
                 for place in FIRST_BROWSER..FIRST_BROWSER + 20 {
@@ -183,7 +185,7 @@ impl Habits {
             8..17 => {
                 let cut = if self.cuts { random.next() as u8 } else { 0 };
                 let times = random.one_of(&[1, 1, 1, 1, 1, 3000]);
-                let text = random.one_of(&browsers::texts().collect::<Vec<_>>());
+                let text = random.one_of(&http::texts().collect::<Vec<_>>());
                 let what =
                     if times == 1 { Say::Http(text) } else { Say::Flood { line: "x", times } };
                 Step::Say { place, what, cut }

@@ -1,10 +1,10 @@
 //! What operators do in a row, and what would come together only once in many seeds.
 
 use super::generate::FIRST_BROWSER;
-use super::script::{ACTIVATED, Say, Step, UNIX};
+use super::steps::{ACTIVATED, Say, Step, UNIX};
 use crate::server::simulation::driver::play::OPERATORS;
 use crate::server::simulation::random::Random;
-use crate::server::simulation::reports::browsers::{self, HTTP};
+use crate::server::simulation::reports::http::{self, HTTP};
 
 /// A turn for which all has arrived.
 fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
@@ -91,7 +91,7 @@ pub(super) fn close_before_a_crowd(main: &'static str, random: &mut Random) -> V
 /// Somebody asks over HTTP whether it is ready.
 fn ask_whether_ready(random: &mut Random) -> Vec<Step> {
     let place = FIRST_BROWSER;
-    let text = browsers::texts().find(|text| text.contains("/-/ready")).expect("one of them");
+    let text = http::texts().find(|text| text.contains("/-/ready")).expect("one of them");
     let mut steps = vec![
         Step::Connect { place, to: HTTP, room: (100_000, 100_000) },
         Step::Say { place, what: Say::Http(text), cut: 0 },

@@ -3,7 +3,7 @@
 pub(crate) mod net {
     use super::super::fd::{AsFd, OwnedFd, number};
     use crate::server::simulation::kernel::kernel;
-    use crate::server::simulation::kernel::streams::{Family, Local, Role, Socket};
+    use crate::server::simulation::kernel::sockets::{Family, Local, Role, Socket};
     use crate::server::simulation::kernel::{Call, File};
     use rustix::io::Errno;
     pub(crate) use rustix::net::{

@@ -2,9 +2,9 @@
 
 use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
-use super::new_image;
+use super::rehearsal;
 use crate::server::simulation::kernel::processes::{ChildExited, Executed};
-use crate::server::simulation::kernel::streams::{Family, Role, Socket};
+use crate::server::simulation::kernel::sockets::{Family, Role, Socket};
 use crate::server::simulation::kernel::{File, Seen, kernel};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -84,7 +84,7 @@ pub(crate) fn execute(
 ) -> io::Error {
     let is_in_child = kernel(|k| k.is_in_child());
     match kernel(|k| k.execute(program, arguments, environment)) {
-        Ok(()) if is_in_child => resume_unwind(Box::new(ChildExited(new_image::asked(arguments)))),
+        Ok(()) if is_in_child => resume_unwind(Box::new(ChildExited(rehearsal::asked(arguments)))),
         Ok(()) => resume_unwind(Box::new(Executed)),
         Err(errno) => errno.into(),
     }

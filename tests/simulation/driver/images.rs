@@ -3,9 +3,9 @@
 use super::play::Play;
 use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::kernel::{Call, Seen, kernel};
-use crate::server::simulation::operator::manager;
+use crate::server::simulation::operator::service_manager;
 use crate::server::simulation::rules;
-use crate::server::simulation::rules::sockets::{
+use crate::server::simulation::rules::listening::{
     check_found, check_kept, clients_addresses, clients_waiting,
 };
 use crate::server::{Ended, Options, Server};
@@ -86,7 +86,7 @@ impl Play {
         self.told.check_end(end, connections)?;
         server.stop();
         rules::check_lingering()?;
-        manager::check_last_words(self)?;
+        service_manager::check_last_words(self)?;
         kernel(|k| k.end_process());
         Ok(())
     }

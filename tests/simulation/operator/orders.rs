@@ -1,14 +1,14 @@
 //! What the daemon was told, and what must follow: to stop, to drain, to limit holds, to
 //! restart.
 
-use super::operators::REQUESTS_BYTES_MAX;
+use super::control_socket::REQUESTS_BYTES_MAX;
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::listener::{Listener, ListenerStage};
 use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::kernel::files::plain;
 use crate::server::simulation::kernel::processes::PROGRAM;
 use crate::server::simulation::kernel::{Seen, kernel};
-use crate::server::simulation::rules::sockets::serves_clients;
+use crate::server::simulation::rules::listening::serves_clients;
 use crate::server::telling::logging;
 use crate::server::{Ended, Options, Server};
 use clap::Parser;

@@ -3,7 +3,7 @@
 use crate::server::simulation::kernel::files::Path;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::kernel::processes::PROGRAM;
-use crate::server::simulation::scripts::script::Step;
+use crate::server::simulation::scripts::steps::Step;
 use std::net::SocketAddr;
 
 /// What other processes and administrators do.

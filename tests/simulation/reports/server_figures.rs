@@ -1,7 +1,7 @@
 //! What JSON says: what other reports do, and figures of turns and of hot restarts.
 
-use super::shown::{Moments, Question, Queues, is_there};
-use super::top::START_NS;
+use super::moments::{Moments, Question, Queues, is_there};
+use super::top_lists::START_NS;
 use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::kernel::kernel;
 use serde_json::Value;

@@ -2,11 +2,11 @@
 //! asked for, and how long it has held and waited, in the last full minute, or in the
 //! running hour; in the last one while that is young.
 
-use super::whose::{Origins, brief};
+use super::addresses::{Origins, brief};
 use crate::engine::ClientId;
 use crate::protocol::{Reply, Span, Subject};
 use crate::server::simulation::model::End;
-use crate::server::simulation::world::observed::Asked;
+use crate::server::simulation::world::recording_engine::Asked;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! A failing script is printed as Rust: printed_steps.txt is both compiled here and
 //! compared with what is printed of it.
 
-use super::script::{Say, Script, Start, Step};
+use super::steps::{Say, Script, Start, Step};
 use crate::protocol::Mode;
 use std::mem::{Discriminant, discriminant};
 

@@ -1,6 +1,6 @@
 //! What clients, operators and administrators say, of which scripts are made.
 
-use super::script::{ACTIVATED, Start, UNIX};
+use super::steps::{ACTIVATED, Start, UNIX};
 
 pub(super) const COMMAND_LINES: &[&str] = &[
     "-l 10.0.0.1 --control /run/control.sock --listen-unix /run/pool.sock --keepalive 10",

@@ -1,17 +1,17 @@
 //! What reports show: it must be what the model said at some time between the question
 //! and its answer.
 
-use super::figures::Figures;
-use super::slow::SlowEnds;
-use super::top::Requests;
-use super::whose::Origins;
+use super::addresses::Origins;
+use super::server_figures::Figures;
+use super::slow_list::SlowEnds;
+use super::top_lists::Requests;
 use crate::engine::ClientId;
 use crate::engine::counts::statistics::Counters;
 use crate::protocol::{Command, Query, Reply};
 use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::model::{End, Lock, Model};
-use crate::server::simulation::world::observed::Asked;
+use crate::server::simulation::world::recording_engine::Asked;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::discriminant;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! What `STATS SLOW` shows: the last holds and waits that took longer than `--slow`.
 
-use super::whose::Origins;
+use super::addresses::Origins;
 use crate::protocol::Mode;
 use crate::server::simulation::model::End;
 

@@ -3,7 +3,7 @@
 use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::driver::play::was_reset;
 use crate::server::simulation::kernel::{Seen, kernel};
-use crate::server::simulation::reports::shown::{Moments, Question, beginning, report_of};
+use crate::server::simulation::reports::moments::{Moments, Question, beginning, report_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a request may be. A longer one is refused, with what follows it.

@@ -1,12 +1,12 @@
 //! HTTP clients: what they send, what they must hear, and when their time is over.
 
-use super::shown::{Moments, Question, Report};
+use super::moments::{Moments, Question, Report};
 use crate::protocol::Query;
 use crate::server::Options;
 use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::reporting::http::head::HEAD_BYTES_MAX;
 use crate::server::simulation::clients::oracle::Violation;
-use crate::server::simulation::kernel::streams::Local;
+use crate::server::simulation::kernel::sockets::Local;
 use crate::server::simulation::kernel::{Seen, kernel};
 use std::collections::{BTreeMap, BTreeSet};
 
