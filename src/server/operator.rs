@@ -6,3 +6,4 @@ pub(crate) mod control_socket;
 pub(crate) mod execute_orders;
 pub(crate) mod hangup;
 pub(crate) mod orders;
+pub(crate) mod run_time_settings;

@@ -10,6 +10,7 @@ use crate::server::kernel::world::mio::Poll;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::hangup;
 use crate::server::operator::orders::Operators;
+use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::options::Options;
 use crate::server::restart::launcher::{Launcher, inherited_snapshot};
 use crate::server::restart::phases::Restart;
@@ -40,7 +41,8 @@ impl Server {
         // Comes first, to get low descriptor numbers.
         let restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();
-        let operator = Operators::new(sys::take_over_signals()?);
+        let settings = RunTimeSettings::new(&options);
+        let operator = Operators::new(sys::take_over_signals()?, settings);
         let mut listeners = Listeners::open(&options)?;
         let mut engine = Engine::new(RandomState::new(), clock::now());
         engine.set_hold_limits(options.max_hold.clone());

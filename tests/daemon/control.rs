@@ -246,6 +246,26 @@ fn reload_succeeds_when_the_restart_is_done() {
     assert_eq!(daemon.reload(&[]).code, Some(0));
 }
 
+/// The package reloads at each upgrade: what was set at night survives that.
+#[test]
+fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
+    let daemon = Daemon::start();
+    assert!(daemon.operator().ask("LOG debug").starts_with("OK "));
+    assert!(daemon.operator().ask("MAX-HOLD enwiki:*=120").starts_with("OK "));
+    let same = ["-l", "127.0.0.1", "-p", "0"];
+    for (more, ended) in [
+        (&["--log", "info"][..], "; no longer set: LOG debug"),
+        (&["--log", "info"], ""),
+        (&["--log", "info", "--max-hold", "a=9"], "; no longer set: MAX-HOLD enwiki:*=120"),
+    ] {
+        let done = daemon.reload(&[&same[..], more].concat());
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}{ended}\n"));
+    }
+    assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info");
+    assert_eq!(daemon.operator().ask("MAX-HOLD"), "OK hold limits: a=9");
+}
+
 /// A relative path is seen from where the operator is, by the daemon too.
 #[test]
 fn the_control_socket_stays_where_it_is_reloaded_by_a_relative_path() {

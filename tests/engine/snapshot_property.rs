@@ -13,7 +13,7 @@ use poolcounterd::engine::{ClientId, Engine, HoldLimit, Time};
 use poolcounterd::protocol::{Acquire, Reply};
 use poolcounterd::server::snapshot::{
     ConnectionState, LauncherState, ListenerStage, ListenerState, ListenersState, ServerState,
-    Settings, Snapshot, SocketFile,
+    Snapshot, SocketFile,
 };
 use poolcounterd::server::{Purpose, Wanted};
 use std::fmt::Debug;
@@ -169,11 +169,8 @@ impl World {
             epoll_fd: 8,
             requester_fd: (random.below(2) == 0).then_some(7),
             launcher: LauncherState { trial_fds: [9, 10], program: random.bytes() },
-            settings: Settings {
-                hold_limits_were_set: random.below(2) == 0,
-                options_are_new: random.below(2) == 0,
-                ..Settings::default()
-            },
+            settings: Default::default(),
+            logging: Default::default(),
             connections: connections.len(),
             pools: pools.len(),
         };

@@ -198,23 +198,6 @@ fn lines_behind_a_passed_descriptor_are_answered() {
     check(arguments, Start::Shell, steps);
 }
 
-/// The limits were what the command line said anyway, so that the next restart took
-/// those of the new command line, which had none.
-#[test]
-fn hold_limits_of_an_operator_survive_a_restart_that_names_none() {
-    let steps = vec![
-        Step::Ask { place: 0, line: "MAX-HOLD k1=2" },
-        Step::ArriveAll,
-        turn(1, false),
-        turn(2, false),
-        Step::Ask {
-            place: 3,
-            line: "RESTART [\"-l\",\"0.0.0.0\",\"--control\",\"/run/control.sock\"]",
-        },
-    ];
-    check("-l 10.0.0.1 --control /run/control.sock --max-hold k1=2", Start::Shell, steps);
-}
-
 /// Once all keys were seen, memory was returned, and a new key had a new place at the end:
 /// it was seen too, as long as there were connections to see.
 #[test]

@@ -7,6 +7,7 @@ use crate::server::event_loop::{Ended, Server};
 use crate::server::kernel::clock;
 use crate::server::operator::control_socket::{self, ControlClient, Request};
 use crate::server::operator::orders::Order;
+use crate::server::operator::run_time_settings::written;
 use crate::server::reporting::report_request::{ReportRequest, Requester};
 use crate::server::restart::phases::{Parts, Restart};
 use crate::server::telling::logging;
@@ -58,7 +59,7 @@ impl Server {
                 self.undrain().map(|()| Some(format!("OK listening on {}", self.listeners.names())))
             }
             Request::Log(filter) => {
-                filter.map_or(Ok(()), |filter| logging::set_filter(&filter))?;
+                filter.map_or(Ok(()), |filter| self.operator.settings.set_log(filter))?;
                 Ok(Some(format!("OK log filter: {}", logging::filter())))
             }
             Request::MaxHold(limits) => Ok(Some(self.limit_holds(limits))),
@@ -88,13 +89,10 @@ impl Server {
 
     fn limit_holds(&mut self, limits: Option<Vec<HoldLimit>>) -> String {
         if let Some(limits) = limits {
-            self.engine.set_hold_limits(limits);
-            self.restart.record_hold_limits_set();
+            self.engine.set_hold_limits(limits.clone());
+            self.operator.settings.set_max_hold(limits);
         }
-        let limits: Vec<String> =
-            self.engine.hold_limits().iter().map(HoldLimit::to_string).collect();
-        let shown = if limits.is_empty() { "none".to_owned() } else { limits.join(" ") };
-        format!("OK hold limits: {shown}")
+        format!("OK hold limits: {}", written(self.engine.hold_limits()))
     }
 
     fn begin_restart(
@@ -124,7 +122,17 @@ impl Server {
 
     fn restart_with_parts(&mut self) -> (&mut Restart, Parts<'_>) {
         let Server { restart, poll, listeners, clients, engine, operator, .. } = self;
-        (restart, Parts { poll, listeners, clients, engine, control: &operator.control })
+        (
+            restart,
+            Parts {
+                poll,
+                listeners,
+                clients,
+                engine,
+                control: &operator.control,
+                settings: &operator.settings,
+            },
+        )
     }
 
     fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {

@@ -8,12 +8,14 @@ use crate::server::kernel::world::mio::Registry;
 use crate::server::kernel::world::mio::event::Event;
 use crate::server::operator::control_socket::{ControlClient, ControlSocket, Request};
 use crate::server::operator::hangup;
+use crate::server::operator::run_time_settings::RunTimeSettings;
 use std::io;
 
-/// The sources of orders.
+/// The sources of orders, and what orders have set.
 pub(crate) struct Operators {
     signals: OwnedFd,
     pub(crate) control: ControlSocket,
+    pub(crate) settings: RunTimeSettings,
     /// Who waits for the end of the drain.
     waiting: Vec<ControlClient>,
     /// Sources that had an event in this turn, or may have more requests.
@@ -40,8 +42,14 @@ pub(crate) enum Order {
 }
 
 impl Operators {
-    pub(crate) fn new(signals: OwnedFd) -> Self {
-        Operators { signals, control: ControlSocket::new(), waiting: Vec::new(), ready: Vec::new() }
+    pub(crate) fn new(signals: OwnedFd, settings: RunTimeSettings) -> Self {
+        Operators {
+            signals,
+            control: ControlSocket::new(),
+            settings,
+            waiting: Vec::new(),
+            ready: Vec::new(),
+        }
     }
 
     /// Makes the loop watch the signals.

@@ -20,8 +20,9 @@ use crate::server::kernel::world::{Engine, env};
 use crate::server::listening::listener::Listener;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::control_socket::{ControlClient, ControlSocket};
+use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::restart::launcher::{Launcher, Out};
-use crate::server::restart::snapshot::{self, Gist, ServerState, Settings};
+use crate::server::restart::snapshot::{self, Gist, ServerState};
 use crate::server::restart::trial::{Consent, Trial};
 use crate::server::telling::logging;
 use log::{info, warn};
@@ -32,8 +33,6 @@ use std::io;
 pub(crate) struct Restart {
     launcher: Launcher,
     under_way: Option<RunningRestart>,
-    /// An operator has set the hold limits: they stay until options replace them.
-    hold_limits_were_set: bool,
 }
 
 /// What a hot restart hands over.
@@ -44,6 +43,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) clients: &'a Clients,
     pub(crate) engine: &'a Engine,
     pub(crate) control: &'a ControlSocket,
+    pub(crate) settings: &'a RunTimeSettings,
 }
 
 /// A hot restart in its first phase.
@@ -51,25 +51,13 @@ struct RunningRestart {
     trial: Trial,
     /// The operator waiting for the result.
     requester: Option<ControlClient>,
-    /// The request came with options.
-    options_are_new: bool,
     /// The new binary has given its answer.
     is_tried: bool,
 }
 
 impl Restart {
     pub(crate) fn new(launcher: Launcher) -> Self {
-        Restart { launcher, under_way: None, hold_limits_were_set: false }
-    }
-
-    /// Continues where the old image stopped.
-    pub(crate) fn resume(launcher: Launcher, hold_limits_were_set: bool) -> Self {
-        Restart { hold_limits_were_set, ..Restart::new(launcher) }
-    }
-
-    /// Notes that an operator has set the hold limits.
-    pub(crate) fn record_hold_limits_set(&mut self) {
-        self.hold_limits_were_set = true;
+        Restart { launcher, under_way: None }
     }
 
     pub(crate) fn is_under_way(&self) -> bool {
@@ -104,7 +92,6 @@ impl Restart {
         requester: Option<ControlClient>,
         parts: Parts,
     ) -> Result<(), String> {
-        let options_are_new = arguments.is_some();
         let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
         let begin = clock::now();
         let program = self.launcher.program.display().to_string();
@@ -113,8 +100,7 @@ impl Restart {
             .map_err(|e| format!("{program} can't be asked: {e}"))?;
         let pause_us = clock::now().ns_since(begin) / 1_000;
         info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
-        self.under_way =
-            Some(RunningRestart { trial, requester, options_are_new, is_tried: false });
+        self.under_way = Some(RunningRestart { trial, requester, is_tried: false });
         Ok(())
     }
 
@@ -145,11 +131,11 @@ impl Restart {
     pub(crate) fn finish(&mut self, parts: Parts) -> Option<(String, Option<ControlClient>)> {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
-        let RunningRestart { requester, options_are_new, .. } = self.under_way.take()?;
+        let RunningRestart { requester, .. } = self.under_way.take()?;
         let why = match verdict {
             Ok(consent) => {
                 let requester = requester.and_then(|client| parts.control.descriptor(client));
-                let handover = Handover { opened: &[], requester, options_are_new };
+                let handover = Handover { opened: &[], requester };
                 self.execute(&consent, parts, handover)
             }
             Err(why) => why,
@@ -180,7 +166,7 @@ impl Restart {
 
     /// Everything that the new image needs, except connections and pools.
     fn state_of(&self, parts: Parts, handover: Handover) -> ServerState {
-        let Parts { poll, listeners, clients, engine, .. } = parts;
+        let Parts { poll, listeners, clients, engine, settings, .. } = parts;
         ServerState {
             taken: clock::now(),
             last_serial: clients.last_serial(),
@@ -188,11 +174,8 @@ impl Restart {
             epoll_fd: poll.as_raw_fd(),
             requester_fd: handover.requester.map(|fd| fd.as_raw_fd()),
             launcher: self.launcher.state(),
-            settings: Settings {
-                logging: logging::state(),
-                hold_limits_were_set: self.hold_limits_were_set,
-                options_are_new: handover.options_are_new,
-            },
+            settings: settings.clone(),
+            logging: logging::state(),
             connections: clients.len(),
             pools: engine.counters.hashtable_entries as usize,
             engine: engine.state(),
@@ -213,7 +196,6 @@ struct Handover<'a> {
     /// Listeners opened for the new image.
     opened: &'a [Listener],
     requester: Option<BorrowedFd<'a>>,
-    options_are_new: bool,
 }
 
 /// Writes the daemon's whole state record by record, without copying it first.
@@ -230,13 +212,19 @@ fn descriptors<'a>(parts: Parts<'a>, handover: &Handover<'a>) -> Vec<BorrowedFd<
     listeners.chain(connections).chain(single).collect()
 }
 
-/// Answers the operator who asked the old image for the restart.
-pub(crate) fn answer_requester(requester: Option<RawFd>, version: &str) {
+/// Answers the operator who asked the old image for the restart. `ended` are orders of
+/// [`RunTimeSettings`] that no longer apply.
+pub(crate) fn answer_requester(requester: Option<RawFd>, version: &str, ended: &[String]) {
     let Some(Ok(socket)) = requester.map(sys::inherited_descriptor) else {
         return;
     };
     let socket = Socket::new(socket, true);
-    let answer = format!("OK restarted, poolcounterd {version}\n");
+    let ended = if ended.is_empty() {
+        String::new()
+    } else {
+        format!("; no longer set: {}", ended.join(", "))
+    };
+    let answer = format!("OK restarted, poolcounterd {version}{ended}\n");
     if let Err(e) = send(&*socket, answer.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         warn!("the operator who asked for the hot restart is gone: {e}");
     }

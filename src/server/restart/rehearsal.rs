@@ -96,7 +96,7 @@ fn read_standard_input(options: &Options) -> Result<Restored, String> {
 /// Builds what the new image builds beside the restored state, and touches a margin of
 /// memory.
 fn build_the_rest(restored: Restored, options: &Options) -> io::Result<()> {
-    let operator = Operators::new(sys::take_over_signals()?);
+    let operator = Operators::new(sys::take_over_signals()?, restored.server.settings.clone());
     let poll = Poll::new()?;
     operator.watch(poll.registry())?;
     let others = (Listeners::none(options), Reporting::new(options), Http::new(options));

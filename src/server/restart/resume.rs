@@ -61,16 +61,15 @@ impl Server {
         let restored =
             restore(&bytes, &options, adopt).map_err(|e| io::Error::other(e.to_string()))?;
         drop(bytes);
-        let Restored { server: state, clients, engine, lost } = restored;
-        let settings = state.settings;
-        let log_option = options.log.as_deref().filter(|_| settings.options_are_new);
-        logging::resume(settings.logging, log_option);
+        let Restored { server: state, clients, engine, lost, ended_orders } = restored;
+        logging::resume(state.logging);
+        state.settings.apply_log();
         options.warn_of_ignored();
         sys::raise_descriptor_limit();
         let launcher = Launcher::resume(state.launcher, snapshot)?;
-        let restart = Restart::resume(launcher, settings.hold_limits_were_set);
-        let operator =
-            Operators::new(retry_for_a_while("reading signals", sys::take_over_signals)?);
+        let restart = Restart::new(launcher);
+        let signals = retry_for_a_while("reading signals", sys::take_over_signals)?;
+        let operator = Operators::new(signals, state.settings);
         let poll = retry_for_a_while("an epoll instance", Poll::new)?;
         sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
         let mut listeners = Listeners::resume(state.listening, &options);
@@ -84,7 +83,7 @@ impl Server {
         server.accept();
         server.finish_turn(clock::now());
         server.count_restart(clock::now().ns_since(state.taken));
-        answer_requester(state.requester_fd, VERSION);
+        answer_requester(state.requester_fd, VERSION, &ended_orders);
         Ok(server)
     }
 
@@ -124,6 +123,8 @@ pub(crate) struct Restored {
     /// Clients whose descriptors are missing, and why. Not logged yet: the old image may
     /// have written half a line.
     pub(crate) lost: Vec<(ClientId, io::Error)>,
+    /// What operators had set and no longer applies.
+    pub(crate) ended_orders: Vec<String>,
 }
 
 /// Takes over the socket of a connection that the old image has left.
@@ -152,12 +153,10 @@ pub(crate) fn restore(
     let state = std::mem::take(&mut reader.server.engine);
     let mut engine = Engine::resume(state, reader.pools(), RandomState::new(), now)?;
     let settings = &mut reader.server.settings;
-    settings.hold_limits_were_set &= !settings.options_are_new || options.max_hold.is_empty();
-    if !settings.hold_limits_were_set {
-        engine.set_hold_limits(options.max_hold.clone());
-    }
+    let ended_orders = settings.resume(options);
+    engine.set_hold_limits(settings.hold_limits().to_vec());
     let clients = Clients::resume(connections, reader.server.last_serial, options);
-    Ok(Restored { server: reader.server, clients, engine, lost })
+    Ok(Restored { server: reader.server, clients, engine, lost, ended_orders })
 }
 
 impl Restored {

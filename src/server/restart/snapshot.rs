@@ -20,6 +20,7 @@ use crate::server::kernel::world::fd::RawFd;
 pub use crate::server::listening::listener::{ListenerStage, ListenerState};
 pub use crate::server::listening::listeners::ListenersState;
 pub use crate::server::listening::unix_socket::SocketFile;
+use crate::server::operator::run_time_settings::RunTimeSettings;
 pub use crate::server::restart::launcher::LauncherState;
 use crate::server::telling::logging;
 use rmp_serde::decode::ReadRefReader;
@@ -59,26 +60,15 @@ pub struct ServerState {
     /// Starts the next binary.
     pub launcher: LauncherState,
     /// What operators have set at run time.
-    pub settings: Settings,
+    pub settings: RunTimeSettings,
+    /// Lines not written yet.
+    pub logging: logging::LoggingState,
     /// How many records of connections follow.
     pub connections: usize,
     /// How many records of pools follow them.
     pub pools: usize,
     /// Statistics, and the engine's other state except its pools.
     pub engine: EngineState,
-}
-
-/// What operators have set at run time, and the log.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Settings {
-    /// Log filter, and lines not written yet.
-    pub logging: logging::LoggingState,
-    /// An operator has set the hold limits: they beat `--max-hold`.
-    pub hold_limits_were_set: bool,
-    /// The request for this restart came with options: they override what was set at
-    /// run time.
-    pub options_are_new: bool,
 }
 
 /// Facts from a snapshot, which prove that a program has read it.

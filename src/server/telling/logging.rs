@@ -54,7 +54,7 @@ pub(crate) fn check_filter(text: &str) -> Result<String, String> {
 /// # Errors
 /// What is expected; the filter is unchanged.
 pub(crate) fn set_filter(text: &str) -> Result<(), String> {
-    let filter = Filter { is_from_run_time: true, ..Filter::parse(text)? };
+    let filter = Filter::parse(text)?;
     if let Some(logger) = LOGGER.get() {
         log::set_max_level(filter.parsed.filter());
         logger.replace_filter(filter);
@@ -71,8 +71,6 @@ pub(crate) fn filter() -> String {
 /// What a hot restart carries over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggingState {
-    /// The filter set at run time; an option given to the reload overrides it.
-    filter: Option<String>,
     /// The rest of a partly written line.
     rest: Vec<u8>,
     /// Dropped lines that are not reported yet.
@@ -82,19 +80,12 @@ pub struct LoggingState {
 /// The state to hand over.
 pub(crate) fn state() -> LoggingState {
     let (rest, dropped) = stderr::left();
-    let filter = LOGGER.get().and_then(Logger::filter_set_at_run_time);
-    LoggingState { filter, rest, dropped }
+    LoggingState { rest, dropped }
 }
 
-/// Continues from the old image's state. `option` is this image's `--log`. To be
-/// called before the first line is logged.
-pub(crate) fn resume(state: LoggingState, option: Option<&str>) {
+/// Continues from the old image's state. To be called before the first line is logged.
+pub(crate) fn resume(state: LoggingState) {
     stderr::resume(state.rest, state.dropped);
-    if let (Some(filter), None) = (state.filter, option) {
-        // The old image has checked it. If it accepted other words than this one, the
-        // default applies.
-        let _ = set_filter(&filter);
-    }
 }
 
 /// When [`retry`] has work to do.
@@ -168,11 +159,6 @@ impl Logger {
 
     fn read_filter(&self) -> std::sync::RwLockReadGuard<'_, Filter> {
         self.filter.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn filter_set_at_run_time(&self) -> Option<String> {
-        let filter = self.read_filter();
-        filter.is_from_run_time.then(|| filter.text.clone())
     }
 
     fn replace_filter(&self, filter: Filter) {
@@ -271,13 +257,12 @@ fn log_panic(panic: &PanicHookInfo) {
 struct Filter {
     parsed: env_filter::Filter,
     text: String,
-    is_from_run_time: bool,
 }
 
 impl Default for Filter {
     fn default() -> Self {
         let parsed = env_filter::Builder::new().filter_level(LevelFilter::Info).build();
-        Filter { parsed, text: DEFAULT_FILTER.to_owned(), is_from_run_time: false }
+        Filter { parsed, text: DEFAULT_FILTER.to_owned() }
     }
 }
 
@@ -298,11 +283,7 @@ impl Filter {
             return refuse(word);
         }
         match env_filter::Builder::new().try_parse(text) {
-            Ok(builder) => Ok(Filter {
-                parsed: builder.build(),
-                text: text.to_owned(),
-                is_from_run_time: false,
-            }),
+            Ok(builder) => Ok(Filter { parsed: builder.build(), text: text.to_owned() }),
             Err(e) => Err(e.to_string()),
         }
     }

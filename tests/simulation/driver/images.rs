@@ -13,7 +13,7 @@ use clap::Parser;
 
 impl Play {
     /// Starts, as `main` does, what the last exec, or the service manager, has executed.
-    pub(super) fn start_image(&mut self, has_new_options: bool) -> Result<Vec<Seen>, Violation> {
+    pub(super) fn start_image(&mut self) -> Result<Vec<Seen>, Violation> {
         let arguments = kernel(|k| k.arguments.clone());
         self.arguments.clone_from(&arguments);
         let options = Options::try_parse_from(arguments).map_err(|e| e.to_string())?;
@@ -24,7 +24,7 @@ impl Play {
         }
         self.oracle.moments.set_private(options.private, self.restarts);
         self.oracle.moments.slow.set_limit(options.slow);
-        self.told.note_start(&options, has_new_options);
+        self.told.note_start(&options);
         kernel(|k| {
             k.notify.was_read.clear();
             k.watchdog_told_ns = k.now_ns;
@@ -41,8 +41,7 @@ impl Play {
         self.operators.note_clients(&seen, clients);
         let arguments = kernel(|k| k.arguments.clone());
         let is_operator = |peer| !self.connections.was_client(peer);
-        let has_new_options =
-            self.told.follow_exec(&seen, is_operator, &self.arguments, &arguments)?;
+        self.told.follow_exec(&seen, is_operator, &self.arguments, &arguments)?;
         self.check_connections()?;
         self.connections.note_restart();
         if kernel(|k| k.has_leaked()) {
@@ -59,7 +58,7 @@ impl Play {
         self.oracle.moments.figures.note_restart();
         (self.asleep_until, self.spare_since_ns) = (None, None);
         self.browsers.lose();
-        let result = self.start_image(has_new_options);
+        let result = self.start_image();
         self.oracle.moments.figures.note_resumed();
         self.operators.may_miss_answers |= kernel(|k| k.has_failed(Call::Send));
         kernel(|k| k.end_turn());

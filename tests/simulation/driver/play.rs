@@ -110,7 +110,7 @@ impl Play {
             logs: script.logs,
             logged: Logged::default(),
         };
-        play.start_image(false)?;
+        play.start_image()?;
         Ok(play)
     }
 

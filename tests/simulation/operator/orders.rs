@@ -38,10 +38,11 @@ pub(crate) struct Told {
     /// The port that `-p 0` got: clients know it.
     free_port: Option<u16>,
     limits: Vec<String>,
-    /// An operator has set them, not the command line.
-    limits_were_set: bool,
-    /// What to log, once an operator has set it: no command line here says something else.
+    /// Those of the command line.
+    limits_by_option: Vec<String>,
+    /// What to log, once an operator has set it.
     filter: Option<String>,
+    filter_by_option: Option<String>,
     trial: Option<Trial>,
     /// How many hot restarts the daemon has counted as refused.
     pub(crate) restarts_refused: u64,
@@ -78,12 +79,17 @@ enum Order {
 }
 
 impl Told {
-    /// A new image has started with these options: at first, or by a hot restart that
-    /// changed them or not.
-    pub(crate) fn note_start(&mut self, options: &Options, are_new: bool) {
+    /// A new image has started with these options, at first or by a hot restart. What an
+    /// operator has set stays until an option is different.
+    pub(crate) fn note_start(&mut self, options: &Options) {
         let limits: Vec<String> = options.max_hold.iter().map(ToString::to_string).collect();
-        if !self.limits_were_set || are_new && !limits.is_empty() {
-            (self.limits, self.limits_were_set) = (limits, false);
+        if limits != self.limits_by_option {
+            self.limits.clone_from(&limits);
+            self.limits_by_option = limits;
+        }
+        if options.log != self.filter_by_option {
+            self.filter = None;
+            self.filter_by_option.clone_from(&options.log);
         }
     }
 
@@ -125,7 +131,7 @@ impl Told {
         operators: impl Fn(u32) -> bool,
         before: &[OsString],
         now: &[OsString],
-    ) -> Result<bool, Violation> {
+    ) -> Result<(), Violation> {
         for order in self.orders(seen, operators) {
             self.obey(order);
         }
@@ -144,7 +150,7 @@ impl Told {
         if request.as_ref().is_some_and(|new| !can_be_served(new)) {
             return Err(format!("it restarts as {now:?}, as nobody could start it"));
         }
-        Ok(request.is_some())
+        Ok(())
     }
 
     fn obey(&mut self, order: Order) {
@@ -160,7 +166,7 @@ impl Told {
                 self.drains = false;
             }
             Order::Undrain | Order::Toggle => {}
-            Order::Limit(limits) => (self.limits, self.limits_were_set) = (limits, true),
+            Order::Limit(limits) => self.limits = limits,
             Order::Log(filter) => self.filter = Some(filter),
             Order::Restart(_) => {}
         }

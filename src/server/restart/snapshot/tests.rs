@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::state::LockState;
+use crate::server::telling::logging::LoggingState;
 
 fn sample() -> Snapshot {
     let client = |slot| ClientId { slot, serial: slot + 100 };
@@ -62,7 +63,8 @@ fn sample() -> Snapshot {
         epoll_fd: 6,
         requester_fd: Some(5),
         launcher: LauncherState { trial_fds: [7, 8], program: b"/usr/bin/\xff".to_vec() },
-        settings: Settings { hold_limits_were_set: true, ..Settings::default() },
+        settings: RunTimeSettings::default(),
+        logging: LoggingState::default(),
         connections: 2,
         pools: 1,
         engine,
