@@ -16,11 +16,11 @@ mod simulated;
 mod socket_script;
 
 use super::random::{Random, number_from_environment};
-use real::Real;
+use real::RealKernel;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use simulated::Simulated;
-use socket_script::{Script, Step};
+use simulated::SimulatedKernel;
+use socket_script::{SocketScript, SocketStep};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::Mutex;
@@ -45,7 +45,7 @@ const FDS: RawFd = 16;
 
 /// What a connection's peer meets after what it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum ReadEnd {
     /// More may come.
     Waits,
     End,
@@ -54,7 +54,7 @@ enum Then {
 
 /// The answer to a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Answer {
+enum CallResult {
     /// The step makes no sense here: its peer or slot is empty.
     Skipped,
     Done,
@@ -66,20 +66,20 @@ enum Answer {
     /// The peer, unless getpeername(2) says that there is none any more.
     Accepted(Option<u8>),
     /// Bytes, whether these were all that the daemon had sent, and what follows.
-    Read(usize, bool, Then),
+    Read(usize, bool, ReadEnd),
     /// By token; their order is not told.
     Events(Vec<(u64, EventFlags)>),
 }
 
-impl From<Result<(), Errno>> for Answer {
+impl From<Result<(), Errno>> for CallResult {
     fn from(result: Result<(), Errno>) -> Self {
-        result.map_or_else(Answer::Failed, |()| Answer::Done)
+        result.map_or_else(CallResult::Failed, |()| CallResult::Done)
     }
 }
 
 /// What can be seen without a call that changes something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct View {
+struct PollView {
     /// What poll(2) says, by slot.
     connections: BTreeMap<u8, EventFlags>,
     /// What FIONREAD says, by slot; not if urgent data makes it depend on the mark.
@@ -104,15 +104,18 @@ struct View {
 /// Or if the daemon `has_shut` its side of a connection: once its end is acknowledged, which
 /// Linux puts off, another event may come. The simulated kernel has it at once here, and
 /// later elsewhere.
-fn is_allowed(real: &Answer, simulated: &Answer, is_full: bool, has_shut: bool) -> bool {
-    let is_of_send = |answer: &Answer| {
-        matches!(answer, Answer::Sent(_) | Answer::SentSome | Answer::Failed(Errno::AGAIN))
+fn is_allowed(real: &CallResult, simulated: &CallResult, is_full: bool, has_shut: bool) -> bool {
+    let is_of_send = |answer: &CallResult| {
+        matches!(
+            answer,
+            CallResult::Sent(_) | CallResult::SentSome | CallResult::Failed(Errno::AGAIN)
+        )
     };
     match (real, simulated) {
-        (Answer::Read(_, _, said), Answer::Read(_, _, promised)) if is_full => {
-            said == promised || (*said, *promised) == (Then::Reset, Then::End)
+        (CallResult::Read(_, _, said), CallResult::Read(_, _, promised)) if is_full => {
+            said == promised || (*said, *promised) == (ReadEnd::Reset, ReadEnd::End)
         }
-        (Answer::Events(real), Answer::Events(simulated)) if has_shut => {
+        (CallResult::Events(real), CallResult::Events(simulated)) if has_shut => {
             simulated.iter().all(|event| real.contains(event))
         }
         _ => real == simulated || is_full && is_of_send(real) && is_of_send(simulated),
@@ -129,12 +132,13 @@ struct Difference {
 ///
 /// # Errors
 /// Where they differ first.
-fn play(script: &Script, lowest_fd: RawFd, arrival_max: Duration) -> Result<(), Difference> {
-    let (mut real, mut simulated) = (Real::new(lowest_fd, arrival_max), Simulated::new());
+fn play(script: &SocketScript, lowest_fd: RawFd, arrival_max: Duration) -> Result<(), Difference> {
+    let (mut real, mut simulated) =
+        (RealKernel::new(lowest_fd, arrival_max), SimulatedKernel::new());
     let mut has_shut = false;
     for (n, step) in script.steps.iter().enumerate() {
         let was_full = simulated.is_full(step);
-        let shuts = matches!(step, Step::ShutWriting { .. });
+        let shuts = matches!(step, SocketStep::ShutWriting { .. });
         has_shut |= shuts;
         if was_full && shuts {
             // When the end gets through depends on how memory is accounted for.
@@ -159,7 +163,7 @@ fn play(script: &Script, lowest_fd: RawFd, arrival_max: Duration) -> Result<(), 
 
 /// Waits until everything has arrived: until the real kernel shows what is expected,
 /// or long enough.
-fn settled(real: &Real, expected: &View, max: Duration) -> View {
+fn settled(real: &RealKernel, expected: &PollView, max: Duration) -> PollView {
     let start = Instant::now();
     loop {
         let view = real.view();
@@ -170,7 +174,7 @@ fn settled(real: &Real, expected: &View, max: Duration) -> View {
     }
 }
 
-fn judge(script: &Script, lowest_fd: RawFd) -> Result<(), Difference> {
+fn judge(script: &SocketScript, lowest_fd: RawFd) -> Result<(), Difference> {
     let mut result = Ok(());
     for ms in ARRIVALS_MAX_MS {
         result = play(script, lowest_fd, Duration::from_millis(ms));
@@ -181,13 +185,13 @@ fn judge(script: &Script, lowest_fd: RawFd) -> Result<(), Difference> {
     result
 }
 
-fn plays_differ(script: &Script, lowest_fd: RawFd) -> bool {
+fn plays_differ(script: &SocketScript, lowest_fd: RawFd) -> bool {
     let soon = Duration::from_millis(ARRIVALS_MAX_MS[0]);
     (0..2).all(|_| play(script, lowest_fd, soon).is_err())
 }
 
 /// Leaves out steps as long as the kernels still differ.
-fn shrink(script: &Script, lowest_fd: RawFd) -> Script {
+fn shrink(script: &SocketScript, lowest_fd: RawFd) -> SocketScript {
     let mut smallest = script.clone();
     if let Err(difference) = judge(script, lowest_fd) {
         smallest.steps.truncate(difference.step + 1);
@@ -206,7 +210,7 @@ fn shrink(script: &Script, lowest_fd: RawFd) -> Script {
 }
 
 fn check(seed: u64, lowest_fd: RawFd) {
-    let script = Script::generate(&mut Random(seed));
+    let script = SocketScript::generate(&mut Random(seed));
     if judge(&script, lowest_fd).is_err() {
         let shrunk = shrink(&script, lowest_fd);
         let why = judge(&shrunk, lowest_fd).map_or_else(|e| e.why, |()| "?".to_owned());

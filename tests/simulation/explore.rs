@@ -1,8 +1,8 @@
 //! Runs scripts from many seeds; shrinks and prints what fails.
 
-use super::clients::oracle::Violation;
 use super::kernel::kernel;
 use super::random::{number_from_environment, seed_of_the_day};
+use super::rules::Violation;
 use super::scripts::steps::Script;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

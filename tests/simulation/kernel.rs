@@ -13,13 +13,13 @@ pub(crate) mod sockets;
 pub(crate) mod stream;
 
 use super::random::Random;
-pub(crate) use calls::{Call, Calls, Seen};
+pub(crate) use calls::{CallKind, KernelEvent, TurnCalls};
 use epoll::Epoll;
-use files::{Memory, Path};
-use processes::{Child, Forked};
+use files::{MemoryFile, PathEntry};
+use processes::{Child, ForkedChild};
 use rustix::io::Errno;
 use slab::Slab;
-use sockets::{Peer, Socket};
+use sockets::{RemotePeer, SocketFile};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -48,9 +48,9 @@ pub(crate) type FileId = usize;
 pub(crate) enum File {
     /// /dev/null, which stands in for terminals too.
     Null,
-    Socket(Socket),
+    Socket(SocketFile),
     Epoll(Epoll),
-    Memory(Memory),
+    Memory(MemoryFile),
     Signals,
     /// The child with this process id.
     Child(i32),
@@ -70,7 +70,7 @@ pub(crate) struct Descriptor {
 }
 
 /// The descriptors of a process.
-pub(crate) type Table = BTreeMap<RawFd, Descriptor>;
+pub(crate) type DescriptorTable = BTreeMap<RawFd, Descriptor>;
 
 pub(crate) struct Kernel {
     pub(crate) now_ns: u64,
@@ -84,18 +84,18 @@ pub(crate) struct Kernel {
     pub(crate) one_arrives_in: u64,
     pub(crate) files: Slab<File>,
     /// The daemon's, and on top of it that of a forked child.
-    pub(crate) tables: Vec<Table>,
+    pub(crate) tables: Vec<DescriptorTable>,
     /// How many images of the daemon have been executed: what an older one still
     /// closes is not open any more.
     pub(crate) image: u64,
     /// Descriptions that another process holds too.
     pub(crate) held: BTreeMap<FileId, usize>,
-    pub(crate) paths: BTreeMap<String, Path>,
+    pub(crate) paths: BTreeMap<String, PathEntry>,
     /// Where the daemon was started; `None` once that has been removed.
     pub(crate) directory: Option<&'static str>,
-    pub(crate) peers: BTreeMap<u32, Peer>,
+    pub(crate) peers: BTreeMap<u32, RemotePeer>,
     /// Each time that somebody is accepted, one of these may connect.
-    pub(crate) insistent: VecDeque<listening::Insistent>,
+    pub(crate) retrying: VecDeque<listening::RetryingPeer>,
     /// Of the files that other daemons listen on.
     foreign_inodes: Vec<u64>,
     /// TCP ports of other processes.
@@ -110,23 +110,23 @@ pub(crate) struct Kernel {
     pub(crate) arguments: Vec<OsString>,
     pub(crate) variables: BTreeMap<String, OsString>,
     pub(crate) children: Vec<Child>,
-    pub(crate) log: files::Reader,
+    pub(crate) log: files::OutputReader,
     /// Files of other daemons that this one has removed.
     pub(crate) robbed: Vec<String>,
-    pub(crate) notify: files::Reader,
-    pub(crate) calls: Calls,
+    pub(crate) notify: files::OutputReader,
+    pub(crate) calls: TurnCalls,
     /// The next image closes a connection that it was handed.
     pub(crate) loses_one: bool,
     /// Whoever started the daemon passed it a listening socket.
     pub(crate) was_passed: bool,
     /// The child that runs now.
-    pub(crate) forked: Option<Forked>,
+    pub(crate) forked: Option<ForkedChild>,
     /// Before Linux 6.2: the folder of descriptors does not tell how many there are.
     pub(crate) is_old: bool,
     /// It has replaced its socket, and the daemon has not noticed that before.
     pub(crate) notify_is_new: bool,
     pub(crate) watchdog_told_ns: u64,
-    pub(crate) ever_failed: Vec<Call>,
+    pub(crate) ever_failed: Vec<CallKind>,
     pub(crate) last_failure_ns: u64,
     /// Listeners that the daemon should leave alone until then: accept(2) failed there
     /// for no known reason.
@@ -149,13 +149,13 @@ impl Kernel {
             only_watching_fails: false,
             one_arrives_in: 0,
             files: Slab::new(),
-            tables: vec![Table::new()],
+            tables: vec![DescriptorTable::new()],
             image: 0,
             held: BTreeMap::new(),
             paths: BTreeMap::new(),
             directory: Some(""),
             peers: BTreeMap::new(),
-            insistent: VecDeque::new(),
+            retrying: VecDeque::new(),
             foreign_inodes: Vec::new(),
             foreign_ports: Vec::new(),
             signals: Vec::new(),
@@ -166,10 +166,10 @@ impl Kernel {
             arguments: Vec::new(),
             variables: BTreeMap::new(),
             children: Vec::new(),
-            log: files::Reader::new(4096),
+            log: files::OutputReader::new(4096),
             robbed: Vec::new(),
-            notify: files::Reader::new(50),
-            calls: Calls::default(),
+            notify: files::OutputReader::new(50),
+            calls: TurnCalls::default(),
             loses_one: false,
             was_passed: false,
             forked: None,
@@ -191,7 +191,7 @@ impl Kernel {
         }
         let log = kernel.files.insert(File::Log);
         kernel.put(2, log, false);
-        kernel.add_path(processes::PROGRAM, Path::file());
+        kernel.add_path(processes::PROGRAM, PathEntry::file());
         kernel.variables.insert("PATH".to_owned(), "/bin:/usr/bin".into());
         kernel
     }
@@ -206,12 +206,12 @@ impl Kernel {
 
     /// Whether this call fails, and how: with the errors of its man page, but for EAGAIN where
     /// Linux would take the bytes.
-    pub(crate) fn fault(&mut self, call: Call) -> Result<(), Errno> {
-        if self.only_watching_fails && call != Call::Watch || !self.one_in(self.one_fails_in) {
+    pub(crate) fn fault(&mut self, call: CallKind) -> Result<(), Errno> {
+        if self.only_watching_fails && call != CallKind::Watch || !self.one_in(self.one_fails_in) {
             return Ok(());
         }
         let errors: &[Errno] = match call {
-            Call::Accept => &[
+            CallKind::Accept => &[
                 Errno::MFILE,
                 Errno::NFILE,
                 Errno::NOBUFS,
@@ -230,7 +230,7 @@ impl Kernel {
                 Errno::INVAL,
                 Errno::FAULT,
             ],
-            Call::Receive => &[
+            CallKind::Receive => &[
                 Errno::INTR,
                 Errno::CONNRESET,
                 Errno::TIMEDOUT,
@@ -245,7 +245,7 @@ impl Kernel {
                 Errno::INVAL,
                 Errno::NOTSOCK,
             ],
-            Call::Send => &[
+            CallKind::Send => &[
                 Errno::INTR,
                 Errno::PIPE,
                 Errno::CONNRESET,
@@ -264,9 +264,9 @@ impl Kernel {
                 Errno::OPNOTSUPP,
                 Errno::DESTADDRREQ,
             ],
-            Call::Wait => &[Errno::INTR, Errno::INTR, Errno::BADF, Errno::FAULT, Errno::INVAL],
-            Call::Watch => &[Errno::NOMEM, Errno::NOSPC],
-            Call::WatchConnection => &[
+            CallKind::Wait => &[Errno::INTR, Errno::INTR, Errno::BADF, Errno::FAULT, Errno::INVAL],
+            CallKind::Watch => &[Errno::NOMEM, Errno::NOSPC],
+            CallKind::WatchConnection => &[
                 Errno::NOMEM,
                 Errno::NOSPC,
                 Errno::PERM,
@@ -276,15 +276,15 @@ impl Kernel {
                 Errno::LOOP,
                 Errno::NOENT,
             ],
-            Call::Open => &[Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS],
-            Call::Bind => &[Errno::ADDRINUSE, Errno::ADDRNOTAVAIL, Errno::ACCESS],
-            Call::Listen => &[Errno::ADDRINUSE, Errno::NOBUFS],
-            Call::SetMode => &[Errno::PERM, Errno::ROFS, Errno::IO],
-            Call::Log => &[Errno::NOSPC, Errno::IO, Errno::PIPE, Errno::AGAIN, Errno::INTR],
-            Call::Store => &[Errno::NOSPC, Errno::NOMEM, Errno::INTR],
-            Call::SetOption => &[Errno::NOBUFS],
-            Call::Fork => &[Errno::NOMEM, Errno::AGAIN],
-            Call::Exec => &[Errno::NOENT, Errno::NOMEM, Errno::ACCESS],
+            CallKind::Open => &[Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS],
+            CallKind::Bind => &[Errno::ADDRINUSE, Errno::ADDRNOTAVAIL, Errno::ACCESS],
+            CallKind::Listen => &[Errno::ADDRINUSE, Errno::NOBUFS],
+            CallKind::SetMode => &[Errno::PERM, Errno::ROFS, Errno::IO],
+            CallKind::Log => &[Errno::NOSPC, Errno::IO, Errno::PIPE, Errno::AGAIN, Errno::INTR],
+            CallKind::Store => &[Errno::NOSPC, Errno::NOMEM, Errno::INTR],
+            CallKind::SetOption => &[Errno::NOBUFS],
+            CallKind::Fork => &[Errno::NOMEM, Errno::AGAIN],
+            CallKind::Exec => &[Errno::NOENT, Errno::NOMEM, Errno::ACCESS],
         };
         let errno = self.random.one_of(errors);
         self.calls.failures.push((call, errno));
@@ -294,23 +294,23 @@ impl Kernel {
     }
 
     /// Whether such a call failed in this turn.
-    pub(crate) fn has_failed(&self, call: Call) -> bool {
+    pub(crate) fn has_failed(&self, call: CallKind) -> bool {
         self.calls.failures.iter().any(|(failed, _)| *failed == call)
     }
 
-    pub(crate) fn note(&mut self, seen: Seen) {
+    pub(crate) fn note(&mut self, seen: KernelEvent) {
         // Room, an order or another image is a reason to try again.
-        if !matches!(seen, Seen::Accepted { .. } | Seen::AcceptFailed) {
+        if !matches!(seen, KernelEvent::Accepted { .. } | KernelEvent::AcceptFailed) {
             self.left_alone.clear();
         }
         self.calls.seen.push(seen);
     }
 
-    pub(crate) fn table(&self) -> &Table {
+    pub(crate) fn table(&self) -> &DescriptorTable {
         self.tables.last().expect("a process")
     }
 
-    pub(crate) fn table_mut(&mut self) -> &mut Table {
+    pub(crate) fn table_mut(&mut self) -> &mut DescriptorTable {
         self.tables.last_mut().expect("a process")
     }
 
@@ -347,7 +347,7 @@ impl Kernel {
 
     /// A new description and its descriptor.
     pub(crate) fn open(&mut self, file: File) -> Result<RawFd, Errno> {
-        self.fault(Call::Open)?;
+        self.fault(CallKind::Open)?;
         let file = self.files.insert(file);
         self.open_from(0, file, true)
     }
@@ -375,7 +375,7 @@ impl Kernel {
     /// fcntl(2), F_DUPFD_CLOEXEC.
     pub(crate) fn duplicate_from(&mut self, fd: RawFd, low: RawFd) -> Result<RawFd, Errno> {
         let file = self.descriptor(fd)?.file;
-        self.fault(Call::Open)?;
+        self.fault(CallKind::Open)?;
         self.open_from(low, file, true)
     }
 
@@ -399,7 +399,7 @@ impl Kernel {
 
     /// Ends a description that no process has open.
     pub(crate) fn release(&mut self, file: FileId) {
-        let is_open = |table: &Table| table.values().any(|d| d.file == file);
+        let is_open = |table: &DescriptorTable| table.values().any(|d| d.file == file);
         if self.tables.iter().any(is_open) || self.held.contains_key(&file) {
             return;
         }

@@ -1,7 +1,8 @@
 //! What the log says: whole lines, who it is about, and how much was left out.
 
-use super::clients::oracle::{Oracle, Violation};
-use super::kernel::{Seen, kernel};
+use super::clients::oracle::Oracle;
+use super::kernel::{KernelEvent, kernel};
+use super::rules::Violation;
 use crate::server::telling::logging;
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ const RARE_NS: u64 = 9_000_000_000;
 
 /// What the log has said so far.
 #[derive(Debug, Default)]
-pub(crate) struct Logged {
+pub(crate) struct LogHistory {
     /// The beginning of a line.
     unfinished: Vec<u8>,
     /// It began in an earlier turn.
@@ -39,8 +40,8 @@ pub(crate) struct Logged {
     dropped: u64,
     /// Slow holds and waits, and locks that were taken away: of several in ten seconds,
     /// the log has only a number.
-    slow: Rare,
-    taken_away: Rare,
+    slow: RareLines,
+    taken_away: RareLines,
     /// How many there were of both before this turn.
     before: [usize; 2],
     /// When it has said something of [`RARE`].
@@ -53,13 +54,13 @@ pub(crate) struct Logged {
 
 /// Lines of a kind that is logged rarely.
 #[derive(Debug, Default)]
-struct Rare {
+struct RareLines {
     /// How many were due since the last one, at least; `None` if that one may be lost.
     due: Option<usize>,
     is_said: bool,
 }
 
-impl Logged {
+impl LogHistory {
     /// A turn is followed.
     pub(crate) fn begin(&mut self, oracle: &Oracle) {
         self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
@@ -94,9 +95,9 @@ impl Logged {
                 .map_err(|why| format!("{line:?}: {why}"))?;
         }
         // The next image says it at once.
-        let is_excused =
-            kernel(|k| !k.calls.failures.is_empty() || k.calls.seen.contains(&Seen::Executed))
-                || logging::next_deadline().is_some();
+        let is_excused = kernel(|k| {
+            !k.calls.failures.is_empty() || k.calls.seen.contains(&KernelEvent::Executed)
+        }) || logging::next_deadline().is_some();
         let stays = draining.is_some_and(|clients| clients > 0) && !is_excused;
         if stays && self.left_ns.is_some_and(|left_ns| now_ns >= left_ns + 10_000_000_000) {
             return Err("for ten seconds the log does not say how many are left".to_owned());
@@ -186,7 +187,7 @@ impl Logged {
     }
 }
 
-impl Rare {
+impl RareLines {
     /// One of them is logged, and says how many others were not.
     fn check(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
         let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
@@ -232,6 +233,6 @@ fn is_taken_away(text: &str, oracle: &Oracle) -> bool {
         let begin = format!("{key} taken away from ");
         let end = format!(" after {} s", held_ns / 1_000_000_000);
         let rest = text.strip_prefix(&begin).and_then(|rest| rest.split_once(&end));
-        rest.is_some_and(|(peer, _)| oracle.moments.origins.is_of(client.serial, peer, false))
+        rest.is_some_and(|(peer, _)| oracle.moments.addresses.is_of(client.serial, peer, false))
     })
 }

@@ -7,8 +7,8 @@ pub(crate) mod listening;
 mod memory;
 
 use super::clients::disconnections;
-use super::clients::oracle::{Conversation, Violation};
-use super::clients::shares::{self, Before};
+use super::clients::oracle::ClientConversation;
+use super::clients::shares::{self, TurnStart};
 use super::driver::play::{Play, was_reset};
 use super::kernel::kernel;
 use super::operator::service_manager::{self, check_ready};
@@ -22,9 +22,12 @@ use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::operator::control_socket::CONNECTIONS_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
 use listening::{
-    check_addresses, check_alone, check_backlogs, check_browsers_waiting, check_drain, check_files,
+    check_addresses, check_alone, check_backlogs, check_drain, check_files, check_http_waiting,
     check_reserve, check_waiting,
 };
+
+/// A violated rule.
+pub(crate) type Violation = String;
 
 /// Newcomers accepted in a turn.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -41,7 +44,7 @@ pub(super) const OTHER_DESCRIPTORS_MAX: usize = 3 + 2 + 1 + 1 + 1 + 1;
 const IDLE_TURNS_MAX: usize = 3;
 
 /// After each turn that did not sleep.
-pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violation> {
+pub(crate) fn check_turn(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {
     shares::check(play, before)?;
     check_timeouts(play, before)?;
     disconnections::check_cut_off(play)?;
@@ -54,7 +57,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
     check_accepted()?;
     check_lingering()?;
     check_reserve(play, before)?;
-    check_browsers(play)?;
+    check_http_clients(play)?;
     check_alone()?;
     check_closed()?;
     check_backlogs(play.server.as_ref().expect("it runs"))?;
@@ -66,7 +69,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &Before) -> Result<(), Violati
 
 /// A wait that has run out is answered in the next turn, whoever has sent how much: each
 /// turn ends the waits that have run out.
-fn check_timeouts(play: &Play, before: &Before) -> Result<(), Violation> {
+fn check_timeouts(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let began = before.began;
     match play.oracle.expired {
         Some(expired) if expired >= began => Ok(()),
@@ -160,7 +163,7 @@ fn turns_max(play: &mut Play) -> usize {
     CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * scan
 }
 
-pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {
+pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
     let turns_max = turns_max(play);
     let Server { listeners, reporting, .. } = play.server.as_ref().expect("it runs");
     let is_operator = |peer| !play.connections.was_client(peer);
@@ -172,7 +175,7 @@ pub(crate) fn check_browsers(play: &mut Play) -> Result<(), Violation> {
         allow.is_empty() || ip.is_some_and(|ip| allow.iter().any(|net| net.contains(&ip)))
     };
     let (is_busy, is_draining) = (reporting.has_work(), listeners.is_draining());
-    play.browsers.check_turn(is_busy, is_draining, turns_max, may_be_served)
+    play.http_clients.check_turn(is_busy, is_draining, turns_max, may_be_served)
 }
 
 /// Of a socket that was closed nothing is left: no file, and no events, which go on as
@@ -220,13 +223,13 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     let (now_ns, timeout) = kernel(|k| (k.now_ns, k.calls.timeout_ns.expect("it waits")));
     let until_ns = timeout.map(|timeout_ns| now_ns + timeout_ns);
     play.asleep_until = Some(until_ns);
-    play.browsers.check_sleep(until_ns)?;
+    play.http_clients.check_sleep(until_ns)?;
     play.idle_turns = 0;
-    play.told.check_sleep(until_ns)?;
+    play.orders.check_sleep(until_ns)?;
     check_signals()?;
     check_drain(play)?;
     check_waiting(play)?;
-    check_browsers_waiting()?;
+    check_http_waiting()?;
     service_manager::check_sleep(until_ns)?;
     memory::check_sleep(play, until_ns)?;
     if let Some(run_out_ns) = play.oracle.model.next_run_out_ns() {
@@ -253,7 +256,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
         }
         check_gone(play, client, ends)?;
         let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
-        let is_owed = play.oracle.conversations.get(&peer).is_some_and(Conversation::is_owed);
+        let is_owed = play.oracle.conversations.get(&peer).is_some_and(ClientConversation::is_owed);
         if is_owed && !is_stuck && kernel(|k| k.waits_for_more(peer)) {
             return Err(format!("it sleeps, and {client:?} is owed an answer"));
         }
@@ -293,11 +296,11 @@ pub(crate) fn check_rest(play: &mut Play) -> Result<(), Violation> {
             conversation.is_served().map_err(|why| format!("client {peer}: {why}"))?;
         }
     }
-    play.operators.check(play.restarts, play.told.drains)?;
-    play.browsers.check_rest(|peer| was_reset(peer) || kernel(|k| k.has_closed(peer)))?;
+    play.operators.check(play.restarts, play.orders.drains)?;
+    play.http_clients.check_rest(|peer| was_reset(peer) || kernel(|k| k.has_closed(peer)))?;
     check_addresses(play)?;
     check_ready()?;
-    if play.told.drains && play.connections.len() == 0 {
+    if play.orders.drains && play.connections.len() == 0 {
         return Err("it has drained, and goes on".to_owned());
     }
     let waiting = kernel(|k| k.waiting());

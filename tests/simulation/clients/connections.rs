@@ -1,14 +1,14 @@
 //! Which connections may be served, and the statistics of connections: from what the
 //! kernel saw of them, and the options.
 
-use super::oracle::Violation;
 use crate::engine::counts::statistics::Counters;
 use crate::server::Options;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX;
-use crate::server::simulation::kernel::sockets::Local;
-use crate::server::simulation::kernel::{Seen, kernel};
+use crate::server::simulation::kernel::sockets::LocalAddress;
+use crate::server::simulation::kernel::{KernelEvent, kernel};
 use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
+use crate::server::simulation::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -32,8 +32,8 @@ pub(crate) struct Connections {
 }
 
 /// What there was to see of the connections since it was asked last.
-pub(crate) struct Events<'a> {
-    pub(crate) seen: &'a [Seen],
+pub(crate) struct ConnectionEvents<'a> {
+    pub(crate) seen: &'a [KernelEvent],
     /// Who is served now, and was not before.
     pub(crate) newcomers: &'a [u32],
     /// Who has left, as the engine was told, and how many bytes they have not read.
@@ -61,27 +61,31 @@ impl Connections {
     ///
     /// # Errors
     /// Somebody is served who may not be, or refused who may be served.
-    pub(crate) fn follow(&mut self, events: &Events, options: &Options) -> Result<(), Violation> {
+    pub(crate) fn follow(
+        &mut self,
+        events: &ConnectionEvents,
+        options: &Options,
+    ) -> Result<(), Violation> {
         self.note_endings(events)?;
         for (n, one) in events.seen.iter().enumerate() {
             match one {
-                Seen::Accepted { peer, to, ip, is_over } => {
+                KernelEvent::Accepted { peer, to, ip, is_over } => {
                     let admitted = events.newcomers.contains(peer);
                     let is_meant = self.meant.contains(peer);
                     if admitted || is_meant || is_for_clients(*peer, to, options, &events.seen[n..])
                     {
-                        let newcomer = Newcomer { peer: *peer, ip: *ip, is_over: *is_over };
+                        let newcomer = AcceptedPeer { peer: *peer, ip: *ip, is_over: *is_over };
                         self.note_newcomer(&newcomer, admitted, events, options)?;
                     }
                 }
-                Seen::Closed(peer) => drop(self.open.remove(peer)),
+                KernelEvent::Closed(peer) => drop(self.open.remove(peer)),
                 // HTTP with a full house is another matter.
-                Seen::Dropped(peer)
+                KernelEvent::Dropped(peer)
                     if !is_http_full() && kernel(|k| k.calls.failures.is_empty()) =>
                 {
                     return Err(format!("newcomer {peer} waits where nobody accepts any more"));
                 }
-                Seen::AcceptFailed => self.counters.connect_errors += 1,
+                KernelEvent::AcceptFailed => self.counters.connect_errors += 1,
                 _ => {}
             }
         }
@@ -90,12 +94,12 @@ impl Connections {
 
     fn note_newcomer(
         &mut self,
-        newcomer: &Newcomer,
+        newcomer: &AcceptedPeer,
         admitted: bool,
-        events: &Events,
+        events: &ConnectionEvents,
         options: &Options,
     ) -> Result<(), Violation> {
-        let &Newcomer { peer, ip, is_over } = newcomer;
+        let &AcceptedPeer { peer, ip, is_over } = newcomer;
         let counters = &mut self.counters;
         let is_limited = !options.allow.is_empty() || options.max_connections_per_ip.is_some();
         let is_full = options.max_connections.is_some_and(|max| self.open.len() >= max);
@@ -120,7 +124,7 @@ impl Connections {
             };
         }
         // It is watched once it is admitted.
-        if events.seen.contains(&Seen::WatchFailed(peer)) {
+        if events.seen.contains(&KernelEvent::WatchFailed(peer)) {
             counters.connect_errors += 1;
         } else if is_full {
             counters.rejected_connections += 1;
@@ -137,25 +141,27 @@ impl Connections {
     }
 
     /// Each client leaves for one reason, and each reason has its statistic.
-    fn note_endings(&mut self, events: &Events) -> Result<(), Violation> {
+    fn note_endings(&mut self, events: &ConnectionEvents) -> Result<(), Violation> {
         let counters = &mut self.counters;
-        let has_happened = |what: Seen| events.seen.contains(&what);
+        let has_happened = |what: KernelEvent| events.seen.contains(&what);
         let failed: Vec<u32> = events
             .seen
             .iter()
             .filter_map(|one| match one {
-                Seen::SendFailed(peer) | Seen::WatchFailed(peer) => Some(*peer),
+                KernelEvent::SendFailed(peer) | KernelEvent::WatchFailed(peer) => Some(*peer),
                 _ => None,
             })
             .filter(|peer| self.open.contains_key(peer))
             .collect();
         counters.failed_sends += failed.len() as u64;
         for &(peer, unread_bytes) in events.gone {
-            if !self.gone.insert(peer) || has_happened(Seen::Lost(peer)) {
+            if !self.gone.insert(peer) || has_happened(KernelEvent::Lost(peer)) {
                 continue;
             }
-            let (has_ended, is_lost) =
-                (has_happened(Seen::EndReceived(peer)), has_happened(Seen::ReceiveFailed(peer)));
+            let (has_ended, is_lost) = (
+                has_happened(KernelEvent::EndReceived(peer)),
+                has_happened(KernelEvent::ReceiveFailed(peer)),
+            );
             let has_failed = failed.contains(&peer);
             let may_be_closed = unread_bytes >= OUTPUT_BYTES_MAX;
             self.is_unclear |= (has_ended || is_lost) && (has_failed || may_be_closed);
@@ -249,7 +255,7 @@ impl Connections {
 }
 
 /// Somebody who was accepted.
-struct Newcomer {
+struct AcceptedPeer {
     peer: u32,
     ip: Option<IpAddr>,
     /// It has left before it could be asked for its address.
@@ -259,19 +265,22 @@ struct Newcomer {
 /// Whether somebody who is not served was meant as a client. An operator who is one too
 /// many is told so; who was in the queue when clients and operators changed places is a
 /// client still.
-fn is_for_clients(peer: u32, to: &Local, options: &Options, then: &[Seen]) -> bool {
+fn is_for_clients(peer: u32, to: &LocalAddress, options: &Options, then: &[KernelEvent]) -> bool {
     match to {
-        Local::Tcp(address) => address.port() != HTTP_PORT,
-        Local::Path(path) if options.control.as_ref() == Some(path) => {
-            let then = then.split(|one| *one == Seen::Executed).next().unwrap_or_default();
-            let is_closed = then.contains(&Seen::Closed(peer));
-            let is_told = then.contains(&Seen::Output(peer));
+        LocalAddress::Tcp(address) => address.port() != HTTP_PORT,
+        LocalAddress::Path(path) if options.control.as_ref() == Some(path) => {
+            let then = then.split(|one| *one == KernelEvent::Executed).next().unwrap_or_default();
+            let is_closed = then.contains(&KernelEvent::Closed(peer));
+            let is_told = then.contains(&KernelEvent::Output(peer));
             // An operator may have the number of one that had more to say, and is read at once.
-            let is_other =
-                [Seen::WatchFailed(peer), Seen::ReceiveFailed(peer), Seen::EndReceived(peer)];
+            let is_other = [
+                KernelEvent::WatchFailed(peer),
+                KernelEvent::ReceiveFailed(peer),
+                KernelEvent::EndReceived(peer),
+            ];
             is_closed && !is_told && !is_other.iter().any(|it| then.contains(it))
         }
-        Local::Path(_) => true,
+        LocalAddress::Path(_) => true,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Rules about connections that end without their peer: none but those of dead hosts, and
 //! of those in time.
 
-use super::oracle::{Conversation, Violation};
+use super::oracle::ClientConversation;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::rules::Violation;
 
 /// Nobody who is there loses the connection, however idle; unless answers are left unread,
 /// or can't be sent.
@@ -15,7 +16,8 @@ pub(crate) fn check_cut_off(play: &Play) -> Result<(), Violation> {
             let peer = k.peers.get(&peer);
             peer.is_none_or(|peer| peer.is_given_up || peer.was_not_sent)
         });
-        let unread = play.oracle.conversations.get(&peer).map_or(0, Conversation::unread_bytes);
+        let unread =
+            play.oracle.conversations.get(&peer).map_or(0, ClientConversation::unread_bytes);
         if was_served && !has_failed && unread < OUTPUT_BYTES_MAX {
             return Err(format!("client {peer} is there, but its connection is closed"));
         }
@@ -30,7 +32,8 @@ pub(crate) fn check_unheard(play: &Play) -> Result<(), Violation> {
     }
     for peer in kernel(|k| std::mem::take(&mut k.calls.unheard)) {
         let was_served = play.oracle.peers.values().any(|&one| one == peer);
-        let unread = play.oracle.conversations.get(&peer).map_or(0, Conversation::unread_bytes);
+        let unread =
+            play.oracle.conversations.get(&peer).map_or(0, ClientConversation::unread_bytes);
         if was_served && unread < OUTPUT_BYTES_MAX {
             return Err(format!("client {peer} has left, and its last lines are not handled"));
         }

@@ -7,25 +7,23 @@ use crate::protocol::lines::{Line, Lines};
 use crate::protocol::{Command, Query, Reply};
 use crate::server::simulation::model::{Model, State, TakenAway};
 use crate::server::simulation::reports::moments::{
-    Moments, Question, Report, beginning, report_of,
+    Moments, Question, ReportKind, beginning, report_of,
 };
-use crate::server::simulation::world::recording_engine::{Asked, OwnedAcquire};
+use crate::server::simulation::rules::Violation;
+use crate::server::simulation::world::recording_engine::{EngineCall, OwnedAcquire};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-
-/// A violated rule.
-pub(crate) type Violation = String;
 
 /// A line of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Request {
+enum ClientLine {
     Acquire(OwnedAcquire),
     Release,
     /// The engine has no part in its answer.
-    Direct(Direct),
+    DirectAnswer(DirectAnswer),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Direct {
+enum DirectAnswer {
     Reply(Reply),
     /// A line of statistics, which begins so.
     Line(String),
@@ -35,7 +33,7 @@ enum Direct {
 
 /// An answer of the engine, and how many of those without it come before: the answer to a
 /// line comes in the order of the lines, the end of a wait in between.
-struct Answer {
+struct EngineAnswer {
     reply: Reply,
     after_at_least: usize,
     after_at_most: usize,
@@ -44,12 +42,12 @@ struct Answer {
 /// The work for a client, as bytes received plus bytes answered: it is at least, and at
 /// most, so much, because the length of statistics is not known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Work {
+pub(crate) struct TurnWork {
     pub(crate) least: usize,
     pub(crate) most: usize,
 }
 
-impl Work {
+impl TurnWork {
     fn add(&mut self, line: usize, answers: std::ops::Range<usize>) {
         self.least += line + answers.start;
         self.most += line + answers.end;
@@ -61,14 +59,14 @@ const SHORT_ANSWER: std::ops::Range<usize> = 16..16;
 
 /// What the oracle knows of one client.
 #[derive(Default)]
-pub(crate) struct Conversation {
+pub(crate) struct ClientConversation {
     lines: Lines,
     /// Received by the daemon, but not known to be handled.
-    requests: VecDeque<(Request, usize)>,
+    requests: VecDeque<(ClientLine, usize)>,
     /// What the engine has answered, by the model, and the client has not read.
-    answers: VecDeque<Answer>,
+    answers: VecDeque<EngineAnswer>,
     /// Answers without the engine that the client has not read.
-    direct: VecDeque<Direct>,
+    direct: VecDeque<DirectAnswer>,
     /// How many of those were received, are known to be handled, and were read.
     direct_received: usize,
     direct_handled: usize,
@@ -82,12 +80,12 @@ pub(crate) struct Conversation {
     /// The engine was told that it has gone.
     pub(crate) has_gone: bool,
     /// What was done for it in this turn.
-    pub(crate) work: Work,
+    pub(crate) work: TurnWork,
 }
 
-impl Conversation {
+impl ClientConversation {
     pub(crate) fn new(keepalive_s: u32) -> Self {
-        Conversation { keepalive_s, ..Conversation::default() }
+        ClientConversation { keepalive_s, ..ClientConversation::default() }
     }
 
     /// The daemon has received these bytes.
@@ -96,10 +94,12 @@ impl Conversation {
             let before = bytes.len();
             let request = match self.lines.next_line(&mut bytes) {
                 None => return,
-                Some(Line::TooLong) => Request::Direct(Direct::Reply(Reply::LineTooLong)),
+                Some(Line::TooLong) => {
+                    ClientLine::DirectAnswer(DirectAnswer::Reply(Reply::LineTooLong))
+                }
                 Some(Line::Complete(line)) => request_of(line, moments),
             };
-            if let Request::Direct(direct) = &request {
+            if let ClientLine::DirectAnswer(direct) = &request {
                 self.direct.push_back(direct.clone());
                 self.direct_received += 1;
             }
@@ -108,10 +108,10 @@ impl Conversation {
     }
 
     /// The engine is asked for this: it must be the client's next line.
-    fn ask(&mut self, asked: &Request) -> Result<(), Violation> {
+    fn ask(&mut self, asked: &ClientLine) -> Result<(), Violation> {
         loop {
             match self.requests.pop_front() {
-                Some((Request::Direct(direct), len)) => self.note_handled(direct, len),
+                Some((ClientLine::DirectAnswer(direct), len)) => self.note_handled(direct, len),
                 Some((request, len)) if request == *asked => {
                     self.work.add(len, SHORT_ANSWER);
                     return Ok(());
@@ -121,14 +121,16 @@ impl Conversation {
         }
     }
 
-    fn note_handled(&mut self, direct: Direct, len: usize) {
+    fn note_handled(&mut self, direct: DirectAnswer, len: usize) {
         self.direct_handled += 1;
         let answer = match direct {
-            Direct::Reply(_) => SHORT_ANSWER,
-            Direct::Line(_) => 10..64,
-            Direct::Report(Question { report: Report::Query(Query::Full), .. }) => 500..1000,
+            DirectAnswer::Reply(_) => SHORT_ANSWER,
+            DirectAnswer::Line(_) => 10..64,
+            DirectAnswer::Report(Question { report: ReportKind::Query(Query::Full), .. }) => {
+                500..1000
+            }
             // It takes turns of its own.
-            Direct::Report(_) => 0..100_000,
+            DirectAnswer::Report(_) => 0..100_000,
         };
         self.work.add(len, answer);
     }
@@ -138,7 +140,7 @@ impl Conversation {
         let left = kept.iter().filter(|&&b| b == b'\n').count();
         while self.requests.len() > left {
             match self.requests.pop_front() {
-                Some((Request::Direct(direct), len)) => self.note_handled(direct, len),
+                Some((ClientLine::DirectAnswer(direct), len)) => self.note_handled(direct, len),
                 other => return Err(format!("it was received, but not handled: {other:?}")),
             }
         }
@@ -150,7 +152,7 @@ impl Conversation {
     fn expect(&mut self, reply: Reply, has_waited: bool) {
         let after_at_least = self.direct_handled;
         let after_at_most = if has_waited { self.direct_received } else { after_at_least };
-        self.answers.push_back(Answer { reply, after_at_least, after_at_most });
+        self.answers.push_back(EngineAnswer { reply, after_at_least, after_at_most });
     }
 
     /// The client reads these bytes: each line must be the next answer.
@@ -172,16 +174,16 @@ impl Conversation {
             self.report = Some((question, text));
             return Ok(());
         }
-        let is_next = |answer: &&Answer| answer.reply.as_bytes() == line;
+        let is_next = |answer: &&EngineAnswer| answer.reply.as_bytes() == line;
         if let Some(answer) = self.answers.front().filter(is_next) {
             let is_in_order = answer.after_at_least <= self.direct_read;
             self.answers.pop_front();
             return check_order(is_in_order, line);
         }
         match self.direct.pop_front() {
-            Some(Direct::Reply(reply)) if reply.as_bytes() == line => {}
-            Some(Direct::Line(start)) if line.starts_with(start.as_bytes()) => {}
-            Some(Direct::Report(question))
+            Some(DirectAnswer::Reply(reply)) if reply.as_bytes() == line => {}
+            Some(DirectAnswer::Line(start)) if line.starts_with(start.as_bytes()) => {}
+            Some(DirectAnswer::Report(question))
                 if line.starts_with(beginning(&question.report).as_bytes()) =>
             {
                 self.report = Some((question, String::from_utf8_lossy(line).into_owned()));
@@ -198,22 +200,22 @@ impl Conversation {
 
     /// Whether it waits for a report, or reads one.
     fn awaits_report(&self) -> bool {
-        let is_report = |direct: &Direct| matches!(direct, Direct::Report(_));
+        let is_report = |direct: &DirectAnswer| matches!(direct, DirectAnswer::Report(_));
         !self.has_gone && (self.report.is_some() || self.direct.iter().any(is_report))
     }
 
     /// The size of what it has not read, at most.
     pub(crate) fn unread_bytes(&self) -> usize {
         let of_report = |question: &Question| match question.report {
-            Report::Query(Query::Full) => 700,
-            Report::Query(Query::Json) => 40_000,
-            Report::Query(Query::Slow(rows)) => 100 + 120 * rows as usize,
+            ReportKind::Query(Query::Full) => 700,
+            ReportKind::Query(Query::Json) => 40_000,
+            ReportKind::Query(Query::Slow(rows)) => 100 + 120 * rows as usize,
             _ => 8_000,
         };
         let direct = self.direct.iter().map(|direct| match direct {
-            Direct::Reply(reply) => reply.as_bytes().len(),
-            Direct::Line(_) => 40,
-            Direct::Report(question) => of_report(question),
+            DirectAnswer::Reply(reply) => reply.as_bytes().len(),
+            DirectAnswer::Line(_) => 40,
+            DirectAnswer::Report(question) => of_report(question),
         });
         // Of a report, it may have read the beginning.
         let begun = self.report.iter().map(|(question, _)| of_report(question));
@@ -251,20 +253,20 @@ fn wrong(line: &[u8], instead: &str) -> Violation {
     format!("it reads {:?} instead of {instead}", line.escape_ascii().to_string())
 }
 
-fn request_of(line: &[u8], moments: &mut Moments) -> Request {
+fn request_of(line: &[u8], moments: &mut Moments) -> ClientLine {
     if let Some(report) = report_of(line) {
-        return Request::Direct(Direct::Report(moments.question(report)));
+        return ClientLine::DirectAnswer(DirectAnswer::Report(moments.question(report)));
     }
     match Command::parse(line) {
-        Command::Acquire(request) => Request::Acquire(OwnedAcquire::of(&request)),
-        Command::Release => Request::Release,
-        Command::Unknown => Request::Direct(Direct::Reply(Reply::BadCommand)),
-        Command::Stats(query) => Request::Direct(match query {
-            Query::Uptime => Direct::Line("uptime: ".to_owned()),
+        Command::Acquire(request) => ClientLine::Acquire(OwnedAcquire::of(&request)),
+        Command::Release => ClientLine::Release,
+        Command::Unknown => ClientLine::DirectAnswer(DirectAnswer::Reply(Reply::BadCommand)),
+        Command::Stats(query) => ClientLine::DirectAnswer(match query {
+            Query::Uptime => DirectAnswer::Line("uptime: ".to_owned()),
             Query::Counter(name) if Counters::ALL.iter().any(|c| c.name == name) => {
-                Direct::Line(format!("{name}: "))
+                DirectAnswer::Line(format!("{name}: "))
             }
-            _ => Direct::Reply(Reply::WrongStat),
+            _ => DirectAnswer::Reply(Reply::WrongStat),
         }),
     }
 }
@@ -272,7 +274,7 @@ fn request_of(line: &[u8], moments: &mut Moments) -> Request {
 /// The model, and all conversations.
 pub(crate) struct Oracle {
     pub(crate) model: Model,
-    pub(crate) conversations: BTreeMap<u32, Conversation>,
+    pub(crate) conversations: BTreeMap<u32, ClientConversation>,
     /// Which peer each client of the engine is.
     pub(crate) peers: HashMap<ClientId, u32>,
     /// What reports may show.
@@ -303,7 +305,7 @@ impl Oracle {
 
     /// A turn is followed now. `others_wait` for reports, besides clients.
     pub(crate) fn begin(&mut self, others_wait: bool) {
-        if !others_wait && !self.conversations.values().any(Conversation::awaits_report) {
+        if !others_wait && !self.conversations.values().any(ClientConversation::awaits_report) {
             self.moments.forget();
         }
         self.moments.figures.note_turn();
@@ -311,11 +313,15 @@ impl Oracle {
     }
 
     /// Follows what the engine was asked in a turn.
-    pub(crate) fn follow(&mut self, asked: &[Asked], others_wait: bool) -> Result<(), Violation> {
+    pub(crate) fn follow(
+        &mut self,
+        asked: &[EngineCall],
+        others_wait: bool,
+    ) -> Result<(), Violation> {
         let is_watched =
-            others_wait || self.conversations.values().any(Conversation::awaits_report);
+            others_wait || self.conversations.values().any(ClientConversation::awaits_report);
         for conversation in self.conversations.values_mut() {
-            conversation.work = Work::default();
+            conversation.work = TurnWork::default();
         }
         for one in asked {
             self.follow_one(one)?;
@@ -346,47 +352,48 @@ impl Oracle {
     }
 
     /// Who has left, and how much each has not read.
-    pub(crate) fn gone(&self, asked: &[Asked]) -> Vec<(u32, usize)> {
+    pub(crate) fn gone(&self, asked: &[EngineCall]) -> Vec<(u32, usize)> {
         let gone = asked.iter().filter_map(|one| match one {
-            Asked::Disconnect { client, .. } => self.peers.get(client),
+            EngineCall::Disconnect { client, .. } => self.peers.get(client),
             _ => None,
         });
-        let unread = |peer| self.conversations.get(peer).map_or(0, Conversation::unread_bytes);
+        let unread =
+            |peer| self.conversations.get(peer).map_or(0, ClientConversation::unread_bytes);
         gone.map(|peer| (*peer, unread(peer))).collect()
     }
 
-    fn conversation(&mut self, client: ClientId) -> Option<&mut Conversation> {
+    fn conversation(&mut self, client: ClientId) -> Option<&mut ClientConversation> {
         self.conversations.get_mut(self.peers.get(&client)?)
     }
 
-    fn follow_one(&mut self, asked: &Asked) -> Result<(), Violation> {
+    fn follow_one(&mut self, asked: &EngineCall) -> Result<(), Violation> {
         match asked {
-            Asked::Acquire { client, request, now } => {
-                self.ask(*client, &Request::Acquire(request.clone()))?;
+            EngineCall::Acquire { client, request, now } => {
+                self.ask(*client, &ClientLine::Acquire(request.clone()))?;
                 self.model.acquire(*client, &request.borrow(), *now);
             }
-            Asked::Release { client, now } => {
-                self.ask(*client, &Request::Release)?;
+            EngineCall::Release { client, now } => {
+                self.ask(*client, &ClientLine::Release)?;
                 self.model.release(*client, *now);
             }
-            Asked::Disconnect { client, now } => {
+            EngineCall::Disconnect { client, now } => {
                 if let Some(conversation) = self.conversation(*client) {
                     conversation.has_gone = true;
                 }
                 self.model.disconnect(*client, *now);
             }
-            Asked::Expire { now } => {
+            EngineCall::Expire { now } => {
                 self.expired = Some(*now);
                 self.model.expire(*now);
             }
-            Asked::Limits { limits } => {
+            EngineCall::Limits { limits } => {
                 self.model.limit_holds(limits.first().map(|limit| limit_of(limit)));
             }
         }
         Ok(())
     }
 
-    fn ask(&mut self, client: ClientId, request: &Request) -> Result<(), Violation> {
+    fn ask(&mut self, client: ClientId, request: &ClientLine) -> Result<(), Violation> {
         let conversation = self.conversation(client).ok_or("the engine is asked by nobody")?;
         if conversation.has_gone {
             return Err(format!("{request:?} of a client that has gone"));

@@ -1,11 +1,11 @@
 //! Rules about a client's share of a turn.
 
-use super::oracle::Violation;
 use crate::engine::Time;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::ANSWER_BYTES_MAX;
+use crate::server::simulation::rules::Violation;
 use crate::server::simulation::rules::listening::reserved;
 use std::collections::BTreeMap;
 
@@ -17,18 +17,18 @@ const RECEIVED_BYTES: usize = 4096;
 const WORK_BYTES: usize = 8192;
 
 /// What could be seen of the clients before a turn.
-pub(crate) struct Before {
+pub(crate) struct TurnStart {
     pub(crate) began: Time,
     /// How many clients there were, and listeners.
     pub(crate) clients: usize,
     pub(crate) listeners: usize,
     /// How many descriptors were reserved.
     pub(crate) reserved: usize,
-    waiting: BTreeMap<u32, Waiting>,
+    waiting: BTreeMap<u32, PendingInput>,
 }
 
 /// Input of a client that is not handled yet.
-struct Waiting {
+struct PendingInput {
     /// Bytes that the connection keeps since an earlier turn.
     kept: usize,
     /// Bytes to receive.
@@ -41,7 +41,7 @@ struct Waiting {
     is_parked: bool,
 }
 
-impl Before {
+impl TurnStart {
     pub(crate) fn of(play: &Play) -> Self {
         let mut waiting = BTreeMap::new();
         let server = play.server.as_ref();
@@ -55,18 +55,18 @@ impl Before {
                     let peer = k.peer_behind(connection.stream.socket());
                     let (arrived, ends) = k.visible(peer);
                     let share = k.receivable(peer, RECEIVED_BYTES);
-                    waiting.insert(peer, Waiting { kept, arrived, share, ends, is_parked });
+                    waiting.insert(peer, PendingInput { kept, arrived, share, ends, is_parked });
                 });
             }
         }
         let began = Time::from_ns(kernel(|k| k.now_ns));
         let reserved = play.server.as_ref().map_or(0, |server| reserved(&server.options));
-        Before { began, clients, listeners, reserved, waiting }
+        TurnStart { began, clients, listeners, reserved, waiting }
     }
 }
 
 /// Nobody gets more than a share, and whoever waits gets one.
-pub(crate) fn check(play: &Play, before: &Before) -> Result<(), Violation> {
+pub(crate) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let received = kernel(|k| k.calls.received.clone());
     for (peer, &bytes) in &received {
         let is_client = play.oracle.peers.values().any(|one| one == peer);

@@ -2,8 +2,10 @@
 //! both kernels must answer the same.
 
 use super::{Random, judge_seeds};
-use crate::server::simulation::kernel::listening::Connected;
-use crate::server::simulation::kernel::sockets::{Family, Local, Role, Socket};
+use crate::server::simulation::kernel::listening::ConnectResult;
+use crate::server::simulation::kernel::sockets::{
+    LocalAddress, SocketFamily, SocketFile, SocketRole,
+};
 use crate::server::simulation::kernel::{File, boot, kernel};
 use rustix::io::Errno;
 use rustix::net::*;
@@ -15,7 +17,7 @@ const STEPS: usize = 12;
 const SLOTS: u64 = 3;
 
 #[derive(Clone, Copy, Debug)]
-struct Options {
+struct BindOptions {
     is_v6: bool,
     reuseaddr: bool,
     reuseport: bool,
@@ -23,11 +25,11 @@ struct Options {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum BindStep {
     /// Opens a socket with these options, and binds it.
     Bind {
         slot: usize,
-        options: Options,
+        options: BindOptions,
         ip: &'static str,
     },
     Listen {
@@ -38,35 +40,36 @@ enum Step {
     },
 }
 
-fn step(random: &mut Random) -> Step {
+fn step(random: &mut Random) -> BindStep {
     let slot = (random.next() % SLOTS) as usize;
     match random.next() % 8 {
         0..4 => {
             let mut is = || random.one_of(&[true, false]);
-            let options = Options { is_v6: is(), reuseaddr: is(), reuseport: is(), v6only: is() };
+            let options =
+                BindOptions { is_v6: is(), reuseaddr: is(), reuseport: is(), v6only: is() };
             let ips = match options.is_v6 {
                 true => ["::", "::", "::1"],
                 false => ["0.0.0.0", "127.0.0.1", "127.0.0.2"],
             };
-            Step::Bind { slot, options, ip: random.one_of(&ips) }
+            BindStep::Bind { slot, options, ip: random.one_of(&ips) }
         }
-        4..7 => Step::Listen { slot },
-        _ => Step::Close { slot },
+        4..7 => BindStep::Listen { slot },
+        _ => BindStep::Close { slot },
     }
 }
 
 /// Sockets of the real kernel; each is bound.
 #[derive(Default)]
-struct Real {
+struct RealSockets {
     slots: [Option<OwnedFd>; SLOTS as usize],
     /// How many with SO_REUSEPORT were bound, ever.
     sharers: usize,
 }
 
-impl Real {
-    fn act(&mut self, step: &Step, port: u16) -> Option<Result<(), Errno>> {
+impl RealSockets {
+    fn act(&mut self, step: &BindStep, port: u16) -> Option<Result<(), Errno>> {
         match *step {
-            Step::Bind { slot, options, ip } if self.slots[slot].is_none() => {
+            BindStep::Bind { slot, options, ip } if self.slots[slot].is_none() => {
                 let family = if options.is_v6 { AddressFamily::INET6 } else { AddressFamily::INET };
                 let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
                 let socket = socket.expect("a socket");
@@ -81,14 +84,14 @@ impl Real {
                 self.slots[slot] = result.is_ok().then_some(socket);
                 Some(result)
             }
-            Step::Bind { .. } => None,
-            Step::Listen { slot } => {
+            BindStep::Bind { .. } => None,
+            BindStep::Listen { slot } => {
                 let socket = self.slots[slot].as_ref()?;
                 let result = listen(socket, 1);
                 assert_eq!(sockopt::socket_acceptconn(socket), Ok(result.is_ok()));
                 Some(result)
             }
-            Step::Close { slot } => self.slots[slot].take().map(|_| Ok(())),
+            BindStep::Close { slot } => self.slots[slot].take().map(|_| Ok(())),
         }
     }
 
@@ -97,22 +100,23 @@ impl Real {
     /// another with that option and owner in without looking at those that lack it
     /// (inet_csk_get_port() in net/ipv4/inet_connection_sock.c, "fastreuseport"; no
     /// manual page has it). What follows is not compared.
-    fn may_share(&self, step: &Step) -> bool {
-        let (Step::Bind { slot, .. } | Step::Listen { slot } | Step::Close { slot }) = *step;
+    fn may_share(&self, step: &BindStep) -> bool {
+        let (BindStep::Bind { slot, .. } | BindStep::Listen { slot } | BindStep::Close { slot }) =
+            *step;
         let socket = self.slots[slot].as_ref();
         self.sharers > 1 && socket.is_some_and(|s| sockopt::socket_reuseport(s) == Ok(true))
     }
 }
 
 #[derive(Default)]
-struct Simulated([Option<RawFd>; SLOTS as usize]);
+struct SimulatedSockets([Option<RawFd>; SLOTS as usize]);
 
-impl Simulated {
-    fn act(&mut self, step: &Step, port: u16) -> Option<Result<(), Errno>> {
+impl SimulatedSockets {
+    fn act(&mut self, step: &BindStep, port: u16) -> Option<Result<(), Errno>> {
         kernel(|k| match *step {
-            Step::Bind { slot, options, ip } if self.0[slot].is_none() => {
-                let family = if options.is_v6 { Family::V6 } else { Family::V4 };
-                let fd = k.open(File::Socket(Socket::new(family))).expect("a descriptor");
+            BindStep::Bind { slot, options, ip } if self.0[slot].is_none() => {
+                let family = if options.is_v6 { SocketFamily::V6 } else { SocketFamily::V4 };
+                let fd = k.open(File::Socket(SocketFile::new(family))).expect("a descriptor");
                 let set = &mut k.socket(fd).expect("a socket").options;
                 set.insert("reuseaddr", options.reuseaddr.into());
                 set.insert("reuseport", options.reuseport.into());
@@ -124,15 +128,15 @@ impl Simulated {
                 }
                 Some(result)
             }
-            Step::Bind { .. } => None,
-            Step::Listen { slot } => {
+            BindStep::Bind { .. } => None,
+            BindStep::Listen { slot } => {
                 let fd = self.0[slot]?;
                 let result = k.listen(fd, 1);
                 let role = &k.socket(fd).expect("a socket").role;
-                assert_eq!(matches!(role, Role::Listening(_)), result.is_ok());
+                assert_eq!(matches!(role, SocketRole::Listening(_)), result.is_ok());
                 Some(result)
             }
-            Step::Close { slot } => self.0[slot].take().map(|fd| {
+            BindStep::Close { slot } => self.0[slot].take().map(|fd| {
                 k.close(fd);
                 Ok(())
             }),
@@ -150,10 +154,10 @@ fn free_port() -> u16 {
     any.local_addr().expect("an address").port()
 }
 
-fn play(steps: &[Step]) -> Result<(), String> {
+fn play(steps: &[BindStep]) -> Result<(), String> {
     boot(0);
     let port = free_port();
-    let (mut real, mut simulated) = (Real::default(), Simulated::default());
+    let (mut real, mut simulated) = (RealSockets::default(), SimulatedSockets::default());
     for (n, step) in steps.iter().enumerate() {
         let (said, promised) = (real.act(step, port), simulated.act(step, port));
         if said == Some(Ok(())) && promised == Some(Err(Errno::ADDRINUSE)) && real.may_share(step) {
@@ -171,7 +175,7 @@ fn play(steps: &[Step]) -> Result<(), String> {
 fn addresses_collide_as_on_linux() {
     judge_seeds(3000, |seed, _| {
         let mut random = Random(seed);
-        let steps: Vec<Step> = (0..STEPS).map(|_| step(&mut random)).collect();
+        let steps: Vec<BindStep> = (0..STEPS).map(|_| step(&mut random)).collect();
         // Another process may have taken the port meanwhile.
         let result = play(&steps).or_else(|_| play(&steps)).or_else(|_| play(&steps));
         result.unwrap_or_else(|why| panic!("KERNEL_SEED={seed}: {why}"));
@@ -214,13 +218,13 @@ fn connections_inherit_options_as_on_linux() {
 
     boot(0);
     let simulated = kernel(|k| {
-        let fd = k.open(File::Socket(Socket::new(Family::V4))).expect("a descriptor");
+        let fd = k.open(File::Socket(SocketFile::new(SocketFamily::V4))).expect("a descriptor");
         let there = address("127.0.0.1", 7531);
         k.bind_tcp(fd, there).expect("a free port");
         k.socket(fd).expect("a socket").options.extend(set);
         k.listen(fd, 1).expect("it listens");
         let from = address("127.0.0.1", 1000);
-        assert_eq!(k.connect(0, &Local::Tcp(there), from, (10, 10)), Connected::Yes);
+        assert_eq!(k.connect(0, &LocalAddress::Tcp(there), from, (10, 10)), ConnectResult::Yes);
         let connection = k.accept(fd).expect("a connection");
         let socket = k.socket(connection).expect("a socket");
         inherited.iter().map(|&(name, _)| (name, socket.option(name))).collect::<Vec<_>>()

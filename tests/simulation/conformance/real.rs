@@ -1,8 +1,8 @@
 //! The real kernel: non-blocking sockets on loopback and in a directory of their own.
 
 use super::real_calls::{at, connect_tcp, fill, pass, poll_flags, send_counted, wait_for};
-use super::socket_script::{Interest, Kind, Step};
-use super::{Answer, Then, View};
+use super::socket_script::{SocketStep, Transport, WatchInterest};
+use super::{CallResult, PollView, ReadEnd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
 use rustix::io::{Errno, ioctl_fionread};
@@ -23,11 +23,11 @@ const SEND_BUFFER: usize = 200_000;
 const PEER_BUFFER: usize = 32_768;
 
 /// A peer's end.
-pub(super) struct Peer {
+pub(super) struct RealPeer {
     /// `None` once it is closed.
     socket: Option<OwnedFd>,
     address: SocketAddrAny,
-    kind: Kind,
+    kind: Transport,
     sends: u8,
     /// Noted, because the kernel tells it only once.
     was_reset: bool,
@@ -36,7 +36,7 @@ pub(super) struct Peer {
     pub(super) sent: usize,
 }
 
-pub(super) struct Real {
+pub(super) struct RealKernel {
     /// The number of slot 0.
     lowest_fd: RawFd,
     /// How long something may take from one end to the other.
@@ -44,14 +44,14 @@ pub(super) struct Real {
     epoll: OwnedFd,
     directory: PathBuf,
     tcp: SocketAddr,
-    listeners: BTreeMap<Kind, OwnedFd>,
+    listeners: BTreeMap<Transport, OwnedFd>,
     /// The daemon's connections, and whose each is.
     slots: BTreeMap<u8, (OwnedFd, Option<u8>)>,
-    peers: BTreeMap<u8, Peer>,
+    peers: BTreeMap<u8, RealPeer>,
     tokens: u64,
 }
 
-impl Drop for Real {
+impl Drop for RealKernel {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
@@ -63,23 +63,23 @@ fn socket(family: AddressFamily) -> OwnedFd {
 }
 
 /// Edge-triggered, as mio asks for it.
-fn flags_of(interest: Interest) -> EventFlags {
+fn flags_of(interest: WatchInterest) -> EventFlags {
     EventFlags::ET | interest.flags()
 }
 
-impl Interest {
+impl WatchInterest {
     pub(super) fn flags(self) -> EventFlags {
         let read = EventFlags::IN | EventFlags::RDHUP;
         match self {
-            Interest::Read => read,
-            Interest::ReadUrgent => read | EventFlags::PRI,
-            Interest::ReadUrgentWrite => read | EventFlags::PRI | EventFlags::OUT,
-            Interest::Write => EventFlags::OUT,
+            WatchInterest::Read => read,
+            WatchInterest::ReadUrgent => read | EventFlags::PRI,
+            WatchInterest::ReadUrgentWrite => read | EventFlags::PRI | EventFlags::OUT,
+            WatchInterest::Write => EventFlags::OUT,
         }
     }
 }
 
-impl Real {
+impl RealKernel {
     pub(super) fn new(lowest_fd: RawFd, arrival_max: Duration) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let name =
@@ -92,16 +92,16 @@ impl Real {
         let unix = socket(AddressFamily::UNIX);
         bind(&unix, &SocketAddrUnix::new(directory.join("s")).expect("a path"))
             .expect("a free path");
-        let listeners = BTreeMap::from([(Kind::Tcp, tcp), (Kind::Unix, unix)]);
+        let listeners = BTreeMap::from([(Transport::Tcp, tcp), (Transport::Unix, unix)]);
         // Its connections inherit that: a size that Linux does not adapt, and that what is
         // sent leaves at once.
-        sockopt::set_socket_send_buffer_size(&listeners[&Kind::Tcp], SEND_BUFFER)
+        sockopt::set_socket_send_buffer_size(&listeners[&Transport::Tcp], SEND_BUFFER)
             .expect("SO_SNDBUF");
-        sockopt::set_tcp_nodelay(&listeners[&Kind::Tcp], true).expect("TCP_NODELAY");
+        sockopt::set_tcp_nodelay(&listeners[&Transport::Tcp], true).expect("TCP_NODELAY");
         for listener in listeners.values() {
             listen(listener, BACKLOG).expect("it listens");
         }
-        Real {
+        RealKernel {
             lowest_fd,
             arrival_max,
             epoll: epoll::create(CreateFlags::CLOEXEC).expect("an epoll instance"),
@@ -114,70 +114,70 @@ impl Real {
         }
     }
 
-    pub(super) fn view(&self) -> View {
+    pub(super) fn view(&self) -> PollView {
         let connections = self.slots.iter().map(|(&slot, (fd, _))| (slot, poll_flags(fd)));
         let connections: BTreeMap<u8, EventFlags> = connections.collect();
         let is_urgent = |slot: &u8| connections[slot].contains(EventFlags::PRI);
         let plain = self.slots.iter().filter(|(slot, _)| !is_urgent(slot));
         let unread =
             plain.map(|(&slot, (fd, _))| (slot, ioctl_fionread(fd).expect("FIONREAD") as usize));
-        View {
+        PollView {
             unread: unread.collect(),
             listeners: self.listeners.values().map(poll_flags).collect(),
             connections,
         }
     }
 
-    pub(super) fn act(&mut self, step: &Step) -> Answer {
+    pub(super) fn act(&mut self, step: &SocketStep) -> CallResult {
         self.act_as_peer(step)
             .or_else(|| self.act_on_connection(step))
             .unwrap_or_else(|| self.act_on_listener(step))
     }
 
     /// `None` if it is no step of a peer.
-    fn act_as_peer(&mut self, step: &Step) -> Option<Answer> {
-        if let Step::Connect { peer, to } = *step {
+    fn act_as_peer(&mut self, step: &SocketStep) -> Option<CallResult> {
+        if let SocketStep::Connect { peer, to } = *step {
             return Some(self.connect(peer, to));
         }
         let peer = self.peers.get_mut(&step.peer()?);
         let Some(peer) = peer.filter(|peer| peer.socket.is_some()) else {
-            return Some(Answer::Skipped);
+            return Some(CallResult::Skipped);
         };
         let socket = peer.socket.as_ref().expect("open");
         match *step {
-            Step::PeerSends { len, .. } => {
+            SocketStep::PeerSends { len, .. } => {
                 peer.sends = peer.sends.wrapping_add(1);
                 let sent = send(socket, &vec![peer.sends; len], SendFlags::NOSIGNAL);
                 peer.was_reset |= sent == Err(Errno::CONNRESET);
             }
-            Step::PeerSendsUrgent { .. } if peer.kind == Kind::Tcp => {
+            SocketStep::PeerSendsUrgent { .. } if peer.kind == Transport::Tcp => {
                 let sent = send(socket, b"!", SendFlags::NOSIGNAL | SendFlags::OOB);
                 peer.was_reset |= sent == Err(Errno::CONNRESET);
             }
-            Step::PeerPasses { len, .. } if peer.kind == Kind::Unix => {
+            SocketStep::PeerPasses { len, .. } if peer.kind == Transport::Unix => {
                 peer.sends = peer.sends.wrapping_add(1);
                 pass(socket, &vec![peer.sends; len]);
             }
-            Step::PeerHalfCloses { .. } => drop(shutdown(socket, Shutdown::Write)),
-            Step::PeerCloses { .. } => peer.socket = None,
-            Step::PeerResets { .. } => {
+            SocketStep::PeerHalfCloses { .. } => drop(shutdown(socket, Shutdown::Write)),
+            SocketStep::PeerCloses { .. } => peer.socket = None,
+            SocketStep::PeerResets { .. } => {
                 let at_once = Some(Duration::ZERO);
                 sockopt::set_socket_linger(socket, at_once).expect("SO_LINGER");
                 peer.socket = None;
             }
-            Step::PeerReads { len, .. } => return Some(peer.read(len)),
-            Step::PeerDrains { .. } => return Some(peer.drain(self.arrival_max)),
+            SocketStep::PeerReads { len, .. } => return Some(peer.read(len)),
+            SocketStep::PeerDrains { .. } => return Some(peer.drain(self.arrival_max)),
             _ => {}
         }
-        Some(Answer::Done)
+        Some(CallResult::Done)
     }
 
-    fn connect(&mut self, number: u8, to: Kind) -> Answer {
+    fn connect(&mut self, number: u8, to: Transport) -> CallResult {
         if self.peers.contains_key(&number) {
-            return Answer::Skipped;
+            return CallResult::Skipped;
         }
         let (socket, result) = match to {
-            Kind::Unix => {
+            Transport::Unix => {
                 let socket = socket(AddressFamily::UNIX);
                 // A name, to be recognized by.
                 let own = self.directory.join(number.to_string());
@@ -187,7 +187,7 @@ impl Real {
                 std::fs::remove_file(own).expect("its file");
                 (socket, result)
             }
-            Kind::Tcp => {
+            Transport::Tcp => {
                 let socket = socket(AddressFamily::INET);
                 sockopt::set_socket_recv_buffer_size(&socket, PEER_BUFFER).expect("SO_RCVBUF");
                 sockopt::set_tcp_nodelay(&socket, true).expect("TCP_NODELAY");
@@ -196,7 +196,7 @@ impl Real {
             }
         };
         if result.is_ok() {
-            self.peers.insert(number, Peer::new(socket, to));
+            self.peers.insert(number, RealPeer::new(socket, to));
         }
         result.into()
     }
@@ -209,94 +209,96 @@ impl Real {
     }
 
     /// `None` if it is no step of a connection.
-    fn act_on_connection(&mut self, step: &Step) -> Option<Answer> {
+    fn act_on_connection(&mut self, step: &SocketStep) -> Option<CallResult> {
         let slot = step.slot()?;
         let Some((socket, peer)) = self.slots.get(&slot) else {
-            return Some(Answer::Skipped);
+            return Some(CallResult::Skipped);
         };
         let peer = peer.and_then(|peer| self.peers.get_mut(&peer));
         Some(match *step {
-            Step::Receive { len, .. } => {
+            SocketStep::Receive { len, .. } => {
                 let mut buffer = vec![0; len];
                 match recv(socket, &mut buffer, RecvFlags::empty()) {
-                    Ok((len, _)) => Answer::Received(buffer[..len].to_vec()),
-                    Err(errno) => Answer::Failed(errno),
+                    Ok((len, _)) => CallResult::Received(buffer[..len].to_vec()),
+                    Err(errno) => CallResult::Failed(errno),
                 }
             }
-            Step::Send { len, .. } => send_counted(socket, peer, len),
-            Step::SendMuch { .. } => send_counted(socket, peer, MUCH),
-            Step::Fill { .. } => fill(socket, peer),
-            Step::PeerName { .. } => getpeername(socket).map(drop).into(),
-            Step::ShutWriting { .. } => shutdown(socket, Shutdown::Write).into(),
-            Step::Watch { interest, .. } => {
+            SocketStep::Send { len, .. } => send_counted(socket, peer, len),
+            SocketStep::SendMuch { .. } => send_counted(socket, peer, MUCH),
+            SocketStep::Fill { .. } => fill(socket, peer),
+            SocketStep::PeerName { .. } => getpeername(socket).map(drop).into(),
+            SocketStep::ShutWriting { .. } => shutdown(socket, Shutdown::Write).into(),
+            SocketStep::Watch { interest, .. } => {
                 self.tokens += 1;
                 let token = EventData::new_u64(self.tokens);
                 epoll::add(&self.epoll, socket, token, flags_of(interest)).into()
             }
-            Step::Rewatch { interest, .. } => {
+            SocketStep::Rewatch { interest, .. } => {
                 self.tokens += 1;
                 let token = EventData::new_u64(self.tokens);
                 epoll::modify(&self.epoll, socket, token, flags_of(interest)).into()
             }
-            Step::Unwatch { .. } => epoll::delete(&self.epoll, socket).into(),
-            Step::Duplicate { to, .. } if self.slots.contains_key(&to) => Answer::Skipped,
-            Step::Duplicate { to, .. } => {
+            SocketStep::Unwatch { .. } => epoll::delete(&self.epoll, socket).into(),
+            SocketStep::Duplicate { to, .. } if self.slots.contains_key(&to) => CallResult::Skipped,
+            SocketStep::Duplicate { to, .. } => {
                 let copy = at(self.lowest_fd + RawFd::from(to), socket);
                 let peer = self.slots[&slot].1;
                 self.slots.insert(to, (copy, peer));
-                Answer::Done
+                CallResult::Done
             }
-            Step::Close { .. } => {
+            SocketStep::Close { .. } => {
                 self.slots.remove(&slot);
-                Answer::Done
+                CallResult::Done
             }
             _ => unreachable!("{step:?} is a connection's"),
         })
     }
 
-    fn act_on_listener(&mut self, step: &Step) -> Answer {
-        if let Step::Wait { max } = *step {
+    fn act_on_listener(&mut self, step: &SocketStep) -> CallResult {
+        if let SocketStep::Wait { max } = *step {
             return self.wait(max);
         }
         let Some(listener) = step.kind().and_then(|kind| self.listeners.get(&kind)) else {
-            return Answer::Skipped;
+            return CallResult::Skipped;
         };
         match *step {
-            Step::Accept { slot, .. } if self.slots.contains_key(&slot) => Answer::Skipped,
-            Step::Accept { slot, .. } => {
+            SocketStep::Accept { slot, .. } if self.slots.contains_key(&slot) => {
+                CallResult::Skipped
+            }
+            SocketStep::Accept { slot, .. } => {
                 match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                     Ok(socket) => {
                         let peer = self.peer_of(&socket);
                         self.slots
                             .insert(slot, (at(self.lowest_fd + RawFd::from(slot), &socket), peer));
-                        Answer::Accepted(peer)
+                        CallResult::Accepted(peer)
                     }
-                    Err(errno) => Answer::Failed(errno),
+                    Err(errno) => CallResult::Failed(errno),
                 }
             }
-            Step::WatchListener { .. } => {
+            SocketStep::WatchListener { .. } => {
                 self.tokens += 1;
                 let token = EventData::new_u64(self.tokens);
-                epoll::add(&self.epoll, listener, token, flags_of(Interest::Read)).into()
+                epoll::add(&self.epoll, listener, token, flags_of(WatchInterest::Read)).into()
             }
-            Step::Listen { backlog, .. } => listen(listener, backlog).into(),
-            Step::CloseListener { kind } => {
+            SocketStep::Listen { backlog, .. } => listen(listener, backlog).into(),
+            SocketStep::CloseListener { kind } => {
                 self.listeners.remove(&kind);
-                Answer::Done
+                CallResult::Done
             }
             _ => unreachable!("{step:?} is a listener's"),
         }
     }
 
     /// epoll_wait(2) until it has nothing more.
-    fn wait(&self, max: usize) -> Answer {
+    fn wait(&self, max: usize) -> CallResult {
         let mut events = Vec::new();
         loop {
             let mut some = Vec::with_capacity(max);
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             let buffer = rustix::buffer::spare_capacity(&mut some);
             if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&now)) {
-                return Answer::Failed(errno);
+                return CallResult::Failed(errno);
             }
             for event in &some {
                 let (token, flags) = (event.data.u64(), event.flags);
@@ -304,49 +306,57 @@ impl Real {
             }
             if some.len() < max {
                 events.sort_by_key(|&(token, _)| token);
-                return Answer::Events(events);
+                return CallResult::Events(events);
             }
         }
     }
 }
 
-impl Peer {
-    fn new(socket: OwnedFd, kind: Kind) -> Self {
+impl RealPeer {
+    fn new(socket: OwnedFd, kind: Transport) -> Self {
         let address = getsockname(&socket).expect("its name");
-        Peer { socket: Some(socket), address, kind, sends: 0, was_reset: false, read: 0, sent: 0 }
+        RealPeer {
+            socket: Some(socket),
+            address,
+            kind,
+            sends: 0,
+            was_reset: false,
+            read: 0,
+            sent: 0,
+        }
     }
 
-    fn then(&mut self, failed: Errno) -> Then {
+    fn then(&mut self, failed: Errno) -> ReadEnd {
         self.was_reset |= failed != Errno::AGAIN;
-        if self.was_reset { Then::Reset } else { Then::Waits }
+        if self.was_reset { ReadEnd::Reset } else { ReadEnd::Waits }
     }
 
-    fn read(&mut self, max: usize) -> Answer {
+    fn read(&mut self, max: usize) -> CallResult {
         let mut buffer = vec![0; max];
         let socket = self.socket.as_ref().expect("open");
         let (len, then) = match recv(socket, &mut buffer, RecvFlags::empty()) {
-            Ok((0, _)) if self.was_reset => (0, Then::Reset),
-            Ok((0, _)) => (0, Then::End),
-            Ok((len, _)) => (len, Then::Waits),
+            Ok((0, _)) if self.was_reset => (0, ReadEnd::Reset),
+            Ok((0, _)) => (0, ReadEnd::End),
+            Ok((len, _)) => (len, ReadEnd::Waits),
             Err(errno) => (0, self.then(errno)),
         };
         self.read += len;
-        Answer::Read(len, self.read == self.sent, then)
+        CallResult::Read(len, self.read == self.sent, then)
     }
 
     /// Reads all that the daemon has sent, and then what follows.
-    fn drain(&mut self, arrival_max: Duration) -> Answer {
+    fn drain(&mut self, arrival_max: Duration) -> CallResult {
         // Each time that the window opens.
         let arrival_max = arrival_max.max(Duration::from_millis(300));
         let before = self.read;
         loop {
-            let Answer::Read(len, is_all, then) = self.read(1 << 20) else { unreachable!() };
-            if len == 0 && (is_all || then != Then::Waits) {
-                return Answer::Read(self.read - before, is_all, then);
+            let CallResult::Read(len, is_all, then) = self.read(1 << 20) else { unreachable!() };
+            if len == 0 && (is_all || then != ReadEnd::Waits) {
+                return CallResult::Read(self.read - before, is_all, then);
             }
             let socket = self.socket.as_ref().expect("open");
             if len == 0 && !wait_for(socket, PollFlags::IN, arrival_max) {
-                return Answer::Read(self.read - before, false, then);
+                return CallResult::Read(self.read - before, false, then);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Calls of the real kernel.
 
-use super::Answer;
-use super::real::Peer;
+use super::CallResult;
+use super::real::RealPeer;
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
@@ -56,21 +56,25 @@ pub(super) fn at(number: RawFd, socket: &OwnedFd) -> OwnedFd {
     fcntl_dupfd_cloexec(socket, number).expect("a descriptor")
 }
 
-pub(super) fn send_counted(socket: &OwnedFd, peer: Option<&mut Peer>, len: usize) -> Answer {
+pub(super) fn send_counted(
+    socket: &OwnedFd,
+    peer: Option<&mut RealPeer>,
+    len: usize,
+) -> CallResult {
     match send(socket, &vec![0; len], SendFlags::NOSIGNAL) {
         Ok(sent) => {
             if let Some(peer) = peer {
                 peer.sent += sent;
             }
-            if sent == len { Answer::Sent(sent) } else { Answer::SentSome }
+            if sent == len { CallResult::Sent(sent) } else { CallResult::SentSome }
         }
-        Err(errno) => Answer::Failed(errno),
+        Err(errno) => CallResult::Failed(errno),
     }
 }
 
-pub(super) fn fill(socket: &OwnedFd, mut peer: Option<&mut Peer>) -> Answer {
+pub(super) fn fill(socket: &OwnedFd, mut peer: Option<&mut RealPeer>) -> CallResult {
     loop {
-        if let failed @ Answer::Failed(_) = send_counted(socket, peer.as_deref_mut(), 1 << 16) {
+        if let failed @ CallResult::Failed(_) = send_counted(socket, peer.as_deref_mut(), 1 << 16) {
             return failed;
         }
     }

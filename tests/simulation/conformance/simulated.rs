@@ -1,11 +1,11 @@
 //! The simulated kernel, with everything on the way made to arrive after each step.
 
-use super::socket_script::{Kind, Step};
-use super::{Answer, Then, View};
+use super::socket_script::{SocketStep, Transport};
+use super::{CallResult, PollView, ReadEnd};
 use crate::server::simulation::kernel::epoll::Epoll;
-use crate::server::simulation::kernel::listening::Connected;
+use crate::server::simulation::kernel::listening::ConnectResult;
 use crate::server::simulation::kernel::sockets::{
-    Ending, Family, Local, Role, Segment, Socket, Stream,
+    ConnectionEnd, LocalAddress, PeerEnding, Segment, SocketFamily, SocketFile, SocketRole,
 };
 use crate::server::simulation::kernel::{File, Kernel, boot, kernel};
 use rustix::event::epoll::EventFlags;
@@ -21,17 +21,17 @@ const SLOTS: RawFd = 100;
 /// So that only what is meant to fill a buffer does.
 const BUFFERS: (usize, usize) = (1 << 20, 300_000);
 
-pub(super) struct Simulated {
+pub(super) struct SimulatedKernel {
     epoll: RawFd,
-    listeners: BTreeMap<Kind, RawFd>,
-    peers: BTreeMap<u8, Peer>,
+    listeners: BTreeMap<Transport, RawFd>,
+    peers: BTreeMap<u8, SimulatedPeer>,
     tokens: usize,
     /// Peers that have something to read in a buffer that was full.
     full: BTreeSet<u8>,
 }
 
-struct Peer {
-    kind: Kind,
+struct SimulatedPeer {
+    kind: Transport,
     is_open: bool,
     sends: u8,
     read: usize,
@@ -42,44 +42,52 @@ fn number_of(slot: u8) -> RawFd {
     SLOTS + RawFd::from(slot)
 }
 
-fn stream(k: &mut Kernel, slot: u8) -> Option<&mut Stream> {
+fn stream(k: &mut Kernel, slot: u8) -> Option<&mut ConnectionEnd> {
     let file = k.descriptor(number_of(slot)).ok()?.file;
     k.stream(file)
 }
 
-fn local(kind: Kind) -> Local {
+fn local(kind: Transport) -> LocalAddress {
     match kind {
-        Kind::Tcp => Local::Tcp(ADDRESS.parse().expect("an address")),
-        Kind::Unix => Local::Path(PATH.to_owned()),
+        Transport::Tcp => LocalAddress::Tcp(ADDRESS.parse().expect("an address")),
+        Transport::Unix => LocalAddress::Path(PATH.to_owned()),
     }
 }
 
-impl Simulated {
+impl SimulatedKernel {
     pub(super) fn new() -> Self {
         boot(0);
         kernel(|k| {
             let epoll = k.open(File::Epoll(Epoll::default())).expect("a descriptor");
-            let tcp = k.open(File::Socket(Socket::new(Family::V4))).expect("a descriptor");
+            let tcp =
+                k.open(File::Socket(SocketFile::new(SocketFamily::V4))).expect("a descriptor");
             k.bind_tcp(tcp, ADDRESS.parse().expect("an address")).expect("a free port");
-            let unix = k.open(File::Socket(Socket::new(Family::Unix))).expect("a descriptor");
+            let unix =
+                k.open(File::Socket(SocketFile::new(SocketFamily::Unix))).expect("a descriptor");
             k.bind_path(unix, PATH).expect("a free path");
-            let listeners = BTreeMap::from([(Kind::Tcp, tcp), (Kind::Unix, unix)]);
+            let listeners = BTreeMap::from([(Transport::Tcp, tcp), (Transport::Unix, unix)]);
             for &listener in listeners.values() {
                 k.listen(listener, BACKLOG).expect("it listens");
             }
-            Simulated { epoll, listeners, peers: BTreeMap::new(), tokens: 0, full: BTreeSet::new() }
+            SimulatedKernel {
+                epoll,
+                listeners,
+                peers: BTreeMap::new(),
+                tokens: 0,
+                full: BTreeSet::new(),
+            }
         })
     }
 
     /// Whether the step is about a connection that was filled.
-    pub(super) fn is_full(&self, step: &Step) -> bool {
+    pub(super) fn is_full(&self, step: &SocketStep) -> bool {
         let behind = step.slot().and_then(peer_behind);
         step.peer().or(behind).is_some_and(|peer| self.full.contains(&peer))
     }
 
-    pub(super) fn view(&self) -> View {
+    pub(super) fn view(&self) -> PollView {
         kernel(|k| {
-            let mut view = View::default();
+            let mut view = PollView::default();
             for slot in 0..=u8::MAX {
                 let Ok(descriptor) = k.descriptor(number_of(slot)) else { continue };
                 let flags = k.readiness(descriptor.file);
@@ -98,7 +106,7 @@ impl Simulated {
         })
     }
 
-    pub(super) fn act(&mut self, step: &Step) -> Answer {
+    pub(super) fn act(&mut self, step: &SocketStep) -> CallResult {
         let answer = self
             .act_as_peer(step)
             .or_else(|| self.act_on_connection(step))
@@ -113,119 +121,120 @@ impl Simulated {
         }
     }
 
-    fn act_as_peer(&mut self, step: &Step) -> Option<Answer> {
+    fn act_as_peer(&mut self, step: &SocketStep) -> Option<CallResult> {
         let number = step.peer()?;
-        if let Step::Connect { to, .. } = *step {
+        if let SocketStep::Connect { to, .. } = *step {
             return Some(self.connect(number, to));
         }
         let Some(peer) = self.peers.get_mut(&number).filter(|peer| peer.is_open) else {
-            return Some(Answer::Skipped);
+            return Some(CallResult::Skipped);
         };
         let id = number.into();
         match *step {
-            Step::PeerSends { len, .. } => {
+            SocketStep::PeerSends { len, .. } => {
                 peer.sends = peer.sends.wrapping_add(1);
                 let bytes = vec![peer.sends; len];
                 kernel(|k| k.post(id, Segment::Data(bytes)));
             }
-            Step::PeerPasses { len, .. } if peer.kind == Kind::Unix => {
+            SocketStep::PeerPasses { len, .. } if peer.kind == Transport::Unix => {
                 peer.sends = peer.sends.wrapping_add(1);
                 let bytes = vec![peer.sends; len];
                 kernel(|k| k.post(id, Segment::Passed(bytes)));
             }
-            Step::PeerSendsUrgent { .. } if peer.kind == Kind::Tcp => {
+            SocketStep::PeerSendsUrgent { .. } if peer.kind == Transport::Tcp => {
                 kernel(|k| k.post(id, Segment::Urgent));
             }
-            Step::PeerHalfCloses { .. } => kernel(|k| k.post(id, Segment::End)),
-            Step::PeerCloses { .. } | Step::PeerResets { .. } => {
+            SocketStep::PeerHalfCloses { .. } => kernel(|k| k.post(id, Segment::End)),
+            SocketStep::PeerCloses { .. } | SocketStep::PeerResets { .. } => {
                 peer.is_open = false;
-                let is_reset = matches!(step, Step::PeerResets { .. }) && peer.kind == Kind::Tcp;
+                let is_reset =
+                    matches!(step, SocketStep::PeerResets { .. }) && peer.kind == Transport::Tcp;
                 let how = if is_reset { Segment::Reset } else { Segment::End };
                 kernel(|k| k.leave(id, how));
             }
-            Step::PeerReads { len, .. } => return Some(peer.read(id, len)),
-            Step::PeerDrains { .. } => {
+            SocketStep::PeerReads { len, .. } => return Some(peer.read(id, len)),
+            SocketStep::PeerDrains { .. } => {
                 let answer = peer.drain(id);
                 // What a reset has taken never comes.
-                if matches!(answer, Answer::Read(_, _, Then::Waits)) {
+                if matches!(answer, CallResult::Read(_, _, ReadEnd::Waits)) {
                     self.full.remove(&number);
                 }
                 return Some(answer);
             }
             _ => {}
         }
-        Some(Answer::Done)
+        Some(CallResult::Done)
     }
 
-    fn connect(&mut self, number: u8, to: Kind) -> Answer {
+    fn connect(&mut self, number: u8, to: Transport) -> CallResult {
         if self.peers.contains_key(&number) {
-            return Answer::Skipped;
+            return CallResult::Skipped;
         }
         let from = SocketAddr::from(([127, 0, 0, 1], 1000 + u16::from(number)));
         match kernel(|k| k.connect(number.into(), &local(to), from, BUFFERS)) {
-            Connected::Yes => {
-                let peer = Peer { kind: to, is_open: true, sends: 0, read: 0, sent: 0 };
+            ConnectResult::Yes => {
+                let peer = SimulatedPeer { kind: to, is_open: true, sends: 0, read: 0, sent: 0 };
                 self.peers.insert(number, peer);
-                Answer::Done
+                CallResult::Done
             }
-            Connected::Refused => Answer::Failed(Errno::CONNREFUSED),
-            Connected::NotNow => Answer::Failed(Errno::AGAIN),
+            ConnectResult::Refused => CallResult::Failed(Errno::CONNREFUSED),
+            ConnectResult::NotNow => CallResult::Failed(Errno::AGAIN),
         }
     }
 
-    fn act_on_connection(&mut self, step: &Step) -> Option<Answer> {
+    fn act_on_connection(&mut self, step: &SocketStep) -> Option<CallResult> {
         let slot = step.slot()?;
         let (fd, epoll) = (number_of(slot), self.epoll);
         if kernel(|k| k.descriptor(fd)).is_err() {
-            return Some(Answer::Skipped);
+            return Some(CallResult::Skipped);
         }
         Some(match *step {
-            Step::Receive { len, .. } => {
+            SocketStep::Receive { len, .. } => {
                 let mut buffer = vec![0; len];
                 match kernel(|k| k.receive(fd, &mut buffer)) {
-                    Ok((len, _)) => Answer::Received(buffer[..len].to_vec()),
-                    Err(errno) => Answer::Failed(errno),
+                    Ok((len, _)) => CallResult::Received(buffer[..len].to_vec()),
+                    Err(errno) => CallResult::Failed(errno),
                 }
             }
-            Step::Send { len, .. } => self.send(slot, len),
-            Step::SendMuch { .. } => self.send(slot, 2 * BUFFERS.1),
-            Step::Fill { .. } => loop {
-                if let failed @ Answer::Failed(_) = self.send(slot, 1 << 16) {
+            SocketStep::Send { len, .. } => self.send(slot, len),
+            SocketStep::SendMuch { .. } => self.send(slot, 2 * BUFFERS.1),
+            SocketStep::Fill { .. } => loop {
+                if let failed @ CallResult::Failed(_) = self.send(slot, 1 << 16) {
                     break failed;
                 }
             },
-            Step::PeerName { .. } => kernel(|k| match &k.socket(fd)?.role {
-                Role::Stream(stream) if stream.has_peer() => Ok(()),
+            SocketStep::PeerName { .. } => kernel(|k| match &k.socket(fd)?.role {
+                SocketRole::Stream(stream) if stream.has_peer() => Ok(()),
                 _ => Err(Errno::NOTCONN),
             })
             .into(),
-            Step::ShutWriting { .. } => kernel(|k| k.shut_writing(fd)).into(),
-            Step::Watch { interest, .. } => {
+            SocketStep::ShutWriting { .. } => kernel(|k| k.shut_writing(fd)).into(),
+            SocketStep::Watch { interest, .. } => {
                 self.tokens += 1;
                 kernel(|k| k.watch(epoll, fd, self.tokens, interest.flags())).into()
             }
-            Step::Rewatch { interest, .. } => {
+            SocketStep::Rewatch { interest, .. } => {
                 self.tokens += 1;
                 kernel(|k| k.rewatch(epoll, fd, self.tokens, interest.flags())).into()
             }
-            Step::Unwatch { .. } => kernel(|k| k.unwatch(epoll, fd)).into(),
-            Step::Duplicate { to, .. } => kernel(|k| {
+            SocketStep::Unwatch { .. } => kernel(|k| k.unwatch(epoll, fd)).into(),
+            SocketStep::Duplicate { to, .. } => kernel(|k| {
                 let is_taken = k.descriptor(number_of(to)).is_ok();
                 if is_taken {
-                    return Answer::Skipped;
+                    return CallResult::Skipped;
                 }
                 k.duplicate_from(fd, number_of(to)).map(drop).into()
             }),
-            Step::Close { .. } => {
+            SocketStep::Close { .. } => {
                 kernel(|k| k.close(fd));
-                Answer::Done
+                CallResult::Done
             }
             _ => unreachable!("{step:?} is a connection's"),
         })
     }
 
     /// send(2), which may take less than there is room for: then again.
-    fn send(&mut self, slot: u8, len: usize) -> Answer {
+    fn send(&mut self, slot: u8, len: usize) -> CallResult {
         let mut sent = 0;
         while sent < len {
             let has_room = kernel(|k| {
@@ -238,14 +247,14 @@ impl Simulated {
                 Ok(n) => sent += n,
                 Err(errno) if sent == 0 => {
                     self.note_sent(slot, 0, errno == Errno::AGAIN);
-                    return Answer::Failed(errno);
+                    return CallResult::Failed(errno);
                 }
                 Err(_) => break,
             }
             self.let_all_arrive();
         }
         self.note_sent(slot, sent, sent < len);
-        if sent == len { Answer::Sent(len) } else { Answer::SentSome }
+        if sent == len { CallResult::Sent(len) } else { CallResult::SentSome }
     }
 
     fn note_sent(&mut self, slot: u8, len: usize, is_full: bool) {
@@ -257,44 +266,44 @@ impl Simulated {
         }
     }
 
-    fn act_on_listener(&mut self, step: &Step) -> Answer {
-        if let Step::Wait { max } = *step {
+    fn act_on_listener(&mut self, step: &SocketStep) -> CallResult {
+        if let SocketStep::Wait { max } = *step {
             return self.wait(max);
         }
         let listener = step.kind().and_then(|kind| self.listeners.get(&kind));
         let Some(&listener) = listener else {
-            return Answer::Skipped;
+            return CallResult::Skipped;
         };
         match *step {
-            Step::Accept { slot, .. } => accept(listener, slot),
-            Step::WatchListener { .. } => {
+            SocketStep::Accept { slot, .. } => accept(listener, slot),
+            SocketStep::WatchListener { .. } => {
                 self.tokens += 1;
                 let interest = EventFlags::IN | EventFlags::RDHUP;
                 kernel(|k| k.watch(self.epoll, listener, self.tokens, interest)).into()
             }
-            Step::Listen { backlog, .. } => kernel(|k| k.listen(listener, backlog)).into(),
-            Step::CloseListener { kind } => {
+            SocketStep::Listen { backlog, .. } => kernel(|k| k.listen(listener, backlog)).into(),
+            SocketStep::CloseListener { kind } => {
                 self.listeners.remove(&kind);
                 kernel(|k| k.close(listener));
-                Answer::Done
+                CallResult::Done
             }
             _ => unreachable!("{step:?} is a listener's"),
         }
     }
 
-    fn wait(&self, max: usize) -> Answer {
+    fn wait(&self, max: usize) -> CallResult {
         let mut events = Vec::new();
         loop {
             let some = match kernel(|k| k.take_events(self.epoll, max)) {
                 Ok(some) => some,
-                Err(errno) => return Answer::Failed(errno),
+                Err(errno) => return CallResult::Failed(errno),
             };
             for &(token, flags) in &some {
                 events.push((token as u64, flags));
             }
             if some.len() < max {
                 events.sort_by_key(|&(token, _)| token);
-                return Answer::Events(events);
+                return CallResult::Events(events);
             }
         }
     }
@@ -304,9 +313,9 @@ fn peer_behind(slot: u8) -> Option<u8> {
     kernel(|k| stream(k, slot).map(|stream| stream.peer as u8))
 }
 
-fn accept(listener: RawFd, slot: u8) -> Answer {
+fn accept(listener: RawFd, slot: u8) -> CallResult {
     if kernel(|k| k.descriptor(number_of(slot))).is_ok() {
-        return Answer::Skipped;
+        return CallResult::Skipped;
     }
     let result = kernel(|k| {
         let fd = k.accept(listener)?;
@@ -314,28 +323,30 @@ fn accept(listener: RawFd, slot: u8) -> Answer {
         k.close(fd);
         Ok(stream(k, slot).filter(|stream| stream.has_peer()).map(|stream| stream.peer as u8))
     });
-    result.map_or_else(Answer::Failed, Answer::Accepted)
+    result.map_or_else(CallResult::Failed, CallResult::Accepted)
 }
 
-impl Peer {
-    fn read(&mut self, id: u32, max: usize) -> Answer {
+impl SimulatedPeer {
+    fn read(&mut self, id: u32, max: usize) -> CallResult {
         let bytes = kernel(|k| k.read_as_peer(id, max));
         let len = bytes.as_ref().map_or(0, Vec::len);
         self.read += len;
         let then = match bytes {
-            Some(_) => Then::Waits,
-            None if kernel(|k| k.peers[&id].ending) == Some(Ending::Reset) => Then::Reset,
-            None => Then::End,
+            Some(_) => ReadEnd::Waits,
+            None if kernel(|k| k.peers[&id].ending) == Some(PeerEnding::Reset) => ReadEnd::Reset,
+            None => ReadEnd::End,
         };
-        Answer::Read(len, self.read == self.sent, then)
+        CallResult::Read(len, self.read == self.sent, then)
     }
 
-    fn drain(&mut self, id: u32) -> Answer {
+    fn drain(&mut self, id: u32) -> CallResult {
         let before = self.read;
         loop {
-            let Answer::Read(len, is_all, then) = self.read(id, 1 << 20) else { unreachable!() };
+            let CallResult::Read(len, is_all, then) = self.read(id, 1 << 20) else {
+                unreachable!()
+            };
             if len == 0 {
-                return Answer::Read(self.read - before, is_all, then);
+                return CallResult::Read(self.read - before, is_all, then);
             }
         }
     }

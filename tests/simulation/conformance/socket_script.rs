@@ -10,14 +10,14 @@ const PEERS: u64 = 5;
 const SLOTS: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum Transport {
     Tcp,
     Unix,
 }
 
 /// What a descriptor is watched for, as mio asks for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Interest {
+pub(super) enum WatchInterest {
     Read,
     ReadUrgent,
     ReadUrgentWrite,
@@ -25,10 +25,10 @@ pub(super) enum Interest {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+pub(super) enum SocketStep {
     Connect {
         peer: u8,
-        to: Kind,
+        to: Transport,
     },
     PeerSends {
         peer: u8,
@@ -60,7 +60,7 @@ pub(super) enum Step {
         peer: u8,
     },
     Accept {
-        from: Kind,
+        from: Transport,
         slot: u8,
     },
     Receive {
@@ -95,11 +95,11 @@ pub(super) enum Step {
     },
     Watch {
         slot: u8,
-        interest: Interest,
+        interest: WatchInterest,
     },
     Rewatch {
         slot: u8,
-        interest: Interest,
+        interest: WatchInterest,
     },
     Unwatch {
         slot: u8,
@@ -109,30 +109,30 @@ pub(super) enum Step {
         max: usize,
     },
     WatchListener {
-        kind: Kind,
+        kind: Transport,
     },
     Listen {
-        kind: Kind,
+        kind: Transport,
         backlog: i32,
     },
     CloseListener {
-        kind: Kind,
+        kind: Transport,
     },
 }
 
-impl Step {
+impl SocketStep {
     /// Whose step it is, if a peer's.
     pub(super) fn peer(&self) -> Option<u8> {
         match *self {
-            Step::Connect { peer, .. }
-            | Step::PeerSends { peer, .. }
-            | Step::PeerSendsUrgent { peer }
-            | Step::PeerPasses { peer, .. }
-            | Step::PeerHalfCloses { peer }
-            | Step::PeerCloses { peer }
-            | Step::PeerResets { peer }
-            | Step::PeerReads { peer, .. }
-            | Step::PeerDrains { peer } => Some(peer),
+            SocketStep::Connect { peer, .. }
+            | SocketStep::PeerSends { peer, .. }
+            | SocketStep::PeerSendsUrgent { peer }
+            | SocketStep::PeerPasses { peer, .. }
+            | SocketStep::PeerHalfCloses { peer }
+            | SocketStep::PeerCloses { peer }
+            | SocketStep::PeerResets { peer }
+            | SocketStep::PeerReads { peer, .. }
+            | SocketStep::PeerDrains { peer } => Some(peer),
             _ => None,
         }
     }
@@ -140,67 +140,67 @@ impl Step {
     /// The connection that it needs.
     pub(super) fn slot(&self) -> Option<u8> {
         match *self {
-            Step::Receive { slot, .. }
-            | Step::Send { slot, .. }
-            | Step::SendMuch { slot }
-            | Step::Fill { slot }
-            | Step::Close { slot }
-            | Step::Duplicate { slot, .. }
-            | Step::PeerName { slot }
-            | Step::ShutWriting { slot }
-            | Step::Watch { slot, .. }
-            | Step::Rewatch { slot, .. }
-            | Step::Unwatch { slot } => Some(slot),
+            SocketStep::Receive { slot, .. }
+            | SocketStep::Send { slot, .. }
+            | SocketStep::SendMuch { slot }
+            | SocketStep::Fill { slot }
+            | SocketStep::Close { slot }
+            | SocketStep::Duplicate { slot, .. }
+            | SocketStep::PeerName { slot }
+            | SocketStep::ShutWriting { slot }
+            | SocketStep::Watch { slot, .. }
+            | SocketStep::Rewatch { slot, .. }
+            | SocketStep::Unwatch { slot } => Some(slot),
             _ => None,
         }
     }
 
     /// The listener that it needs.
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(super) fn kind(&self) -> Option<Transport> {
         match *self {
-            Step::Accept { from: kind, .. }
-            | Step::WatchListener { kind }
-            | Step::Listen { kind, .. }
-            | Step::CloseListener { kind } => Some(kind),
+            SocketStep::Accept { from: kind, .. }
+            | SocketStep::WatchListener { kind }
+            | SocketStep::Listen { kind, .. }
+            | SocketStep::CloseListener { kind } => Some(kind),
             _ => None,
         }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Script {
-    pub(super) steps: Vec<Step>,
+pub(super) struct SocketScript {
+    pub(super) steps: Vec<SocketStep>,
 }
 
-impl Script {
+impl SocketScript {
     /// Begins with a connection, so that most steps have one.
     pub(super) fn generate(random: &mut Random) -> Self {
         let kind = kind(random);
         let mut steps = vec![
-            Step::WatchListener { kind },
-            Step::Connect { peer: 0, to: kind },
-            Step::Accept { from: kind, slot: 0 },
-            Step::Watch { slot: 0, interest: interest(random) },
+            SocketStep::WatchListener { kind },
+            SocketStep::Connect { peer: 0, to: kind },
+            SocketStep::Accept { from: kind, slot: 0 },
+            SocketStep::Watch { slot: 0, interest: interest(random) },
         ];
         while steps.len() < STEPS {
             steps.push(step(random));
         }
-        Script { steps }
+        SocketScript { steps }
     }
 }
 
-impl fmt::Display for Script {
+impl fmt::Display for SocketScript {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(f, "  {step:?}"))
     }
 }
 
-fn kind(random: &mut Random) -> Kind {
-    random.one_of(&[Kind::Tcp, Kind::Tcp, Kind::Unix])
+fn kind(random: &mut Random) -> Transport {
+    random.one_of(&[Transport::Tcp, Transport::Tcp, Transport::Unix])
 }
 
-fn interest(random: &mut Random) -> Interest {
-    use Interest::*;
+fn interest(random: &mut Random) -> WatchInterest {
+    use WatchInterest::*;
     random.one_of(&[Read, ReadUrgent, ReadUrgent, ReadUrgentWrite, Write])
 }
 
@@ -209,35 +209,35 @@ fn first_of(random: &mut Random, count: u64) -> u8 {
     (random.next() % count).min(random.next() % count) as u8
 }
 
-fn step(random: &mut Random) -> Step {
+fn step(random: &mut Random) -> SocketStep {
     let (peer, slot) = (first_of(random, PEERS), first_of(random, SLOTS));
     let len = random.one_of(&[1, 2, 7, 100, 300]);
     match random.next() % 64 {
-        0..5 => Step::Connect { peer, to: kind(random) },
-        5..10 => Step::PeerSends { peer, len: random.one_of(&[1, 5, 100, 3000]) },
-        10..12 => Step::PeerPasses { peer, len: random.one_of(&[1, 5, 60]) },
-        12..14 => Step::PeerSendsUrgent { peer },
-        14..16 => Step::PeerHalfCloses { peer },
-        16..18 => Step::PeerCloses { peer },
-        18..20 => Step::PeerResets { peer },
-        20..23 => Step::PeerReads { peer, len },
-        23..25 => Step::PeerDrains { peer },
-        25..30 => Step::Accept { from: kind(random), slot },
-        30..36 => Step::Receive { slot, len: random.one_of(&[1, 3, 50, 4096]) },
-        37..40 => Step::Send { slot, len },
-        40 => Step::SendMuch { slot },
-        36 | 41 => Step::Fill { slot },
-        42..44 => Step::Close { slot },
-        44 => Step::Duplicate { slot, to: first_of(random, SLOTS) },
-        45 if random.next() % 2 == 0 => Step::PeerName { slot },
-        45 => Step::ShutWriting { slot },
-        46..49 => Step::Watch { slot, interest: interest(random) },
-        49..52 => Step::Rewatch { slot, interest: interest(random) },
-        52 => Step::Unwatch { slot },
-        53..61 => Step::Wait { max: random.one_of(&[1, 2, 100]) },
-        61 => Step::WatchListener { kind: kind(random) },
-        62 => Step::Listen { kind: kind(random), backlog: random.one_of(&[0, 1, 5]) },
-        _ if random.next() % 4 == 0 => Step::CloseListener { kind: kind(random) },
-        _ => Step::Wait { max: 100 },
+        0..5 => SocketStep::Connect { peer, to: kind(random) },
+        5..10 => SocketStep::PeerSends { peer, len: random.one_of(&[1, 5, 100, 3000]) },
+        10..12 => SocketStep::PeerPasses { peer, len: random.one_of(&[1, 5, 60]) },
+        12..14 => SocketStep::PeerSendsUrgent { peer },
+        14..16 => SocketStep::PeerHalfCloses { peer },
+        16..18 => SocketStep::PeerCloses { peer },
+        18..20 => SocketStep::PeerResets { peer },
+        20..23 => SocketStep::PeerReads { peer, len },
+        23..25 => SocketStep::PeerDrains { peer },
+        25..30 => SocketStep::Accept { from: kind(random), slot },
+        30..36 => SocketStep::Receive { slot, len: random.one_of(&[1, 3, 50, 4096]) },
+        37..40 => SocketStep::Send { slot, len },
+        40 => SocketStep::SendMuch { slot },
+        36 | 41 => SocketStep::Fill { slot },
+        42..44 => SocketStep::Close { slot },
+        44 => SocketStep::Duplicate { slot, to: first_of(random, SLOTS) },
+        45 if random.next() % 2 == 0 => SocketStep::PeerName { slot },
+        45 => SocketStep::ShutWriting { slot },
+        46..49 => SocketStep::Watch { slot, interest: interest(random) },
+        49..52 => SocketStep::Rewatch { slot, interest: interest(random) },
+        52 => SocketStep::Unwatch { slot },
+        53..61 => SocketStep::Wait { max: random.one_of(&[1, 2, 100]) },
+        61 => SocketStep::WatchListener { kind: kind(random) },
+        62 => SocketStep::Listen { kind: kind(random), backlog: random.one_of(&[0, 1, 5]) },
+        _ if random.next() % 4 == 0 => SocketStep::CloseListener { kind: kind(random) },
+        _ => SocketStep::Wait { max: 100 },
     }
 }

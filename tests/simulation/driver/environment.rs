@@ -1,6 +1,6 @@
 //! The world around the daemon: other processes, files, administrators.
 
-use crate::server::simulation::kernel::files::Path;
+use crate::server::simulation::kernel::files::PathEntry;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::kernel::processes::PROGRAM;
 use crate::server::simulation::scripts::steps::Step;
@@ -11,12 +11,12 @@ pub(crate) fn disturb(step: &Step) {
     kernel(|k| match *step {
         Step::Binary { is_there: true } => {
             if k.path(PROGRAM).is_err() {
-                k.add_path(PROGRAM, Path::file());
+                k.add_path(PROGRAM, PathEntry::file());
             }
         }
         Step::Binary { is_there: false } => drop(k.paths.remove(PROGRAM)),
         Step::DirectoryReplaced => {
-            k.add_path(PROGRAM, Path::file());
+            k.add_path(PROGRAM, PathEntry::file());
             // A daemon that was started there is in one that has no name any more.
             k.directory = k.directory.filter(|directory| directory.is_empty());
         }
@@ -30,7 +30,7 @@ pub(crate) fn disturb(step: &Step) {
         Step::Remove { path } => drop(k.paths.remove(path)),
         Step::Foreign { path, listens } => {
             if listens && k.path(path).is_err() {
-                k.add_path(path, Path::socket());
+                k.add_path(path, PathEntry::socket());
                 k.set_foreign(path, true);
             } else if !listens {
                 k.set_foreign(path, false);

@@ -1,10 +1,10 @@
 //! The daemon's life in a play: how it starts, goes on as another image, and ends.
 
 use super::play::Play;
-use crate::server::simulation::clients::oracle::Violation;
-use crate::server::simulation::kernel::{Call, Seen, kernel};
+use crate::server::simulation::kernel::{CallKind, KernelEvent, kernel};
 use crate::server::simulation::operator::service_manager;
 use crate::server::simulation::rules;
+use crate::server::simulation::rules::Violation;
 use crate::server::simulation::rules::listening::{
     check_found, check_kept, clients_addresses, clients_waiting,
 };
@@ -13,7 +13,7 @@ use clap::Parser;
 
 impl Play {
     /// Starts, as `main` does, what the last exec, or the service manager, has executed.
-    pub(super) fn start_image(&mut self) -> Result<Vec<Seen>, Violation> {
+    pub(super) fn start_image(&mut self) -> Result<Vec<KernelEvent>, Violation> {
         let arguments = kernel(|k| k.arguments.clone());
         self.arguments.clone_from(&arguments);
         let options = Options::try_parse_from(arguments).map_err(|e| e.to_string())?;
@@ -24,7 +24,7 @@ impl Play {
         }
         self.oracle.moments.set_private(options.private, self.restarts);
         self.oracle.moments.slow.set_limit(options.slow);
-        self.told.note_start(&options);
+        self.orders.note_start(&options);
         kernel(|k| {
             k.notify.was_read.clear();
             k.watchdog_told_ns = k.now_ns;
@@ -41,7 +41,7 @@ impl Play {
         self.operators.note_clients(&seen, clients);
         let arguments = kernel(|k| k.arguments.clone());
         let is_operator = |peer| !self.connections.was_client(peer);
-        self.told.follow_exec(&seen, is_operator, &self.arguments, &arguments)?;
+        self.orders.follow_exec(&seen, is_operator, &self.arguments, &arguments)?;
         self.check_connections()?;
         self.connections.note_restart();
         if kernel(|k| k.has_leaked()) {
@@ -57,20 +57,20 @@ impl Play {
         self.restarts += 1;
         self.oracle.moments.figures.note_restart();
         (self.asleep_until, self.spare_since_ns) = (None, None);
-        self.browsers.lose();
+        self.http_clients.lose();
         let result = self.start_image();
         self.oracle.moments.figures.note_resumed();
-        self.operators.may_miss_answers |= kernel(|k| k.has_failed(Call::Send));
+        self.operators.may_miss_answers |= kernel(|k| k.has_failed(CallKind::Send));
         kernel(|k| k.end_turn());
         seen.append(&mut result?);
         self.operators.note_restart(&seen);
         self.check_connections()?;
-        rules::check_browsers(self)?;
+        rules::check_http_clients(self)?;
         rules::check_lingering()?;
         let server = self.server.as_ref().expect("it runs");
         check_kept(server, &addresses)?;
         check_found(server)?;
-        self.told.check_resumed(server)
+        self.orders.check_resumed(server)
     }
 
     fn check_connections(&mut self) -> Result<(), Violation> {
@@ -82,7 +82,7 @@ impl Play {
     pub(super) fn end(&mut self, end: Ended) -> Result<(), Violation> {
         let server = self.server.take().expect("it ran");
         let connections = self.connections.len() + clients_waiting(&server.options);
-        self.told.check_end(end, connections)?;
+        self.orders.check_end(end, connections)?;
         server.stop();
         rules::check_lingering()?;
         service_manager::check_last_words(self)?;

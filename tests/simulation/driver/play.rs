@@ -4,19 +4,20 @@ use super::environment::disturb;
 use crate::server::Server;
 use crate::server::event_loop::EVENTS_PER_TURN;
 use crate::server::listening::addresses::Purpose;
-use crate::server::simulation::clients::connections::{Connections, Events as Happened};
-use crate::server::simulation::clients::oracle::{Conversation, Oracle, Violation};
-use crate::server::simulation::clients::shares::Before;
-use crate::server::simulation::kernel::Seen;
-use crate::server::simulation::kernel::listening::{Connected, Insistent};
+use crate::server::simulation::clients::connections::{ConnectionEvents, Connections};
+use crate::server::simulation::clients::oracle::{ClientConversation, Oracle};
+use crate::server::simulation::clients::shares::TurnStart;
+use crate::server::simulation::kernel::KernelEvent;
+use crate::server::simulation::kernel::listening::{ConnectResult, RetryingPeer};
 use crate::server::simulation::kernel::processes::{Asleep, Executed};
-use crate::server::simulation::kernel::sockets::{Ending, Local, Segment};
-use crate::server::simulation::kernel::{Call, boot, kernel};
-use crate::server::simulation::log::Logged;
+use crate::server::simulation::kernel::sockets::{LocalAddress, PeerEnding, Segment};
+use crate::server::simulation::kernel::{CallKind, boot, kernel};
+use crate::server::simulation::log::LogHistory;
 use crate::server::simulation::operator::control_socket::{Operators, is_connected};
-use crate::server::simulation::operator::orders::Told;
-use crate::server::simulation::reports::http::{Browsers, HTTP};
+use crate::server::simulation::operator::orders::Orders;
+use crate::server::simulation::reports::http::{HTTP, HttpClients};
 use crate::server::simulation::rules;
+use crate::server::simulation::rules::Violation;
 use crate::server::simulation::scripts::steps::{CONTROL, Say, Script, Step, too_long_request};
 use crate::server::simulation::world::fd::number;
 use crate::server::simulation::world::mio::Events;
@@ -51,14 +52,14 @@ pub(crate) struct Play {
     pub(crate) returned_ns: Option<u64>,
     pub(crate) turns: usize,
     pub(crate) restarts: usize,
-    pub(crate) told: Told,
+    pub(crate) orders: Orders,
     pub(crate) connections: Connections,
     pub(crate) operators: Operators,
-    pub(crate) browsers: Browsers,
+    pub(crate) http_clients: HttpClients,
     /// The command line of the image that runs.
     pub(crate) arguments: Vec<OsString>,
     pub(crate) logs: bool,
-    logged: Logged,
+    log: LogHistory,
 }
 
 impl Script {
@@ -102,13 +103,13 @@ impl Play {
             returned_ns: None,
             turns: 0,
             restarts: 0,
-            told: Told::default(),
+            orders: Orders::default(),
             connections: Connections::default(),
             operators: Operators::default(),
-            browsers: Browsers::default(),
+            http_clients: HttpClients::default(),
             arguments: Vec::new(),
             logs: script.logs,
-            logged: Logged::default(),
+            log: LogHistory::default(),
         };
         play.start_image()?;
         Ok(play)
@@ -178,7 +179,7 @@ impl Play {
                 }
             }
             Step::CrowdLeaves => {
-                kernel(|k| k.insistent.clear());
+                kernel(|k| k.retrying.clear());
                 self.places.range(CROWD..).for_each(|(_, &p)| kernel(|k| k.leave(p, Segment::End)));
                 self.places.retain(|&place, _| place < CROWD);
             }
@@ -204,8 +205,8 @@ impl Play {
             kernel(|k| k.leave(peer, Segment::End));
         }
         let local = match to.parse::<SocketAddr>() {
-            Ok(address) => Local::Tcp(address),
-            Err(_) => Local::Path(to.to_owned()),
+            Ok(address) => LocalAddress::Tcp(address),
+            Err(_) => LocalAddress::Path(to.to_owned()),
         };
         self.last_peer += 1;
         let peer = self.last_peer;
@@ -214,7 +215,7 @@ impl Play {
         let net = if place % 4 == 3 { 8 } else { 9 };
         let port = 1000 + peer as u16;
         let from = match local {
-            Local::Tcp(SocketAddr::V6(_)) => {
+            LocalAddress::Tcp(SocketAddr::V6(_)) => {
                 SocketAddr::from(([0xfd00, net.into(), 0, 0, 0, 0, 0, host.into()], port))
             }
             _ => SocketAddr::from(([10, net, 0, host], port)),
@@ -224,23 +225,23 @@ impl Play {
         }
         let has_come = kernel(|k| match insists {
             true => {
-                k.insistent.push_back(Insistent { peer, to: local, from, room });
+                k.retrying.push_back(RetryingPeer { peer, to: local, from, room });
                 true
             }
-            false => k.connect(peer, &local, from, room) == Connected::Yes,
+            false => k.connect(peer, &local, from, room) == ConnectResult::Yes,
         });
         if has_come {
             self.places.insert(place, peer);
             if to == HTTP {
-                self.browsers.connect(peer);
+                self.http_clients.connect(peer);
             } else if !(OPERATORS..CROWD).contains(&place) {
-                self.oracle.conversations.insert(peer, Conversation::new(self.keepalive_s()));
+                self.oracle.conversations.insert(peer, ClientConversation::new(self.keepalive_s()));
             }
         }
     }
 
     /// Whether who connects there now will be a client.
-    fn is_for_clients(&self, there: &Local) -> bool {
+    fn is_for_clients(&self, there: &LocalAddress) -> bool {
         let listener = kernel(|k| k.listener_at(there));
         let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
         let is_it =
@@ -252,7 +253,7 @@ impl Play {
     /// What newcomers are probed with; 0 if that is not known, since it could not be set.
     fn keepalive_s(&self) -> u32 {
         match &self.server {
-            Some(server) if !kernel(|k| k.ever_failed.contains(&Call::SetOption)) => {
+            Some(server) if !kernel(|k| k.ever_failed.contains(&CallKind::SetOption)) => {
                 server.options.keepalive
             }
             _ => 0,
@@ -316,7 +317,7 @@ impl Play {
         let is_client = self.oracle.peers.values().any(|&one| one == peer);
         let moments = &self.oracle.moments;
         self.operators.read(peer, &bytes, moments)?;
-        self.browsers.read(peer, &bytes, moments)?;
+        self.http_clients.read(peer, &bytes, moments)?;
         let conversation = self.oracle.conversations.get_mut(&peer);
         if let Some(conversation) = conversation.filter(|_| is_client) {
             conversation.read(&bytes, moments).map_err(|why| format!("client {peer}: {why}"))?;
@@ -338,7 +339,7 @@ impl Play {
         fails: bool,
     ) -> Result<(), Violation> {
         kernel(|k| k.begin_turn(choices, arrives, fails));
-        let before = Before::of(self);
+        let before = TurnStart::of(self);
         let Some(mut server) = self.server.take() else {
             return Ok(());
         };
@@ -349,7 +350,7 @@ impl Play {
         if !has_executed {
             kernel(|k| k.end_turn());
         }
-        self.operators.may_miss_answers |= kernel(|k| k.has_failed(Call::Send));
+        self.operators.may_miss_answers |= kernel(|k| k.has_failed(CallKind::Send));
         let end = match turned {
             Ok(ended) => ended,
             Err(left) if left.is::<Asleep>() => return rules::check_sleep(self),
@@ -368,23 +369,23 @@ impl Play {
             self.oracle.conversations.keys().any(is_stray)
                 || self.operators.wait_for_daemon(is_making)
         };
-        self.told.follow(&seen, is_operator, operators_wait, server)?;
+        self.orders.follow(&seen, is_operator, operators_wait, server)?;
         let figures = &mut self.oracle.moments.figures;
-        figures.note_refused(self.told.restarts_refused);
+        figures.note_refused(self.orders.restarts_refused);
         figures.note_draining(server.listeners.is_draining());
         self.operators.check_failed(&seen, is_operator)?;
         self.operators.note_clients(&seen, server.clients.len());
-        self.browsers.check_newcomers(&seen, &server.options)?;
+        self.http_clients.check_newcomers(&seen, &server.options)?;
         rules::check_turn(self, &before)?;
         match end {
             Some(end) => self.end(end),
-            None => self.told.check_going_on(self.server.as_ref().expect("it runs")),
+            None => self.orders.check_going_on(self.server.as_ref().expect("it runs")),
         }
     }
 
     /// Compares what the engine was asked with what the clients have sent, and its
     /// answers with the model.
-    pub(super) fn follow(&mut self) -> Result<Vec<Seen>, Violation> {
+    pub(super) fn follow(&mut self) -> Result<Vec<KernelEvent>, Violation> {
         let server = self.server.as_mut().expect("it runs");
         let mut newcomers = Vec::new();
         let mut present = Vec::new();
@@ -394,25 +395,25 @@ impl Play {
             peers.entry(client).or_insert_with(|| {
                 let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
                 newcomers.push(peer);
-                moments.origins.note(client, peer, kernel(|k| k.where_from(peer)));
+                moments.addresses.note(client, peer, kernel(|k| k.where_from(peer)));
                 peer
             });
         }
         self.oracle.moments.note_present(present);
-        self.oracle.begin(self.browsers.wait() || self.operators.wait());
+        self.oracle.begin(self.http_clients.wait() || self.operators.wait());
         let Oracle { conversations, moments, model, .. } = &mut self.oracle;
         for (peer, bytes) in kernel(|k| std::mem::take(&mut k.calls.bytes)) {
             if let Some(conversation) = conversations.get_mut(&peer) {
                 conversation.receive(&bytes, moments);
             }
             self.operators.receive(peer, &bytes, moments);
-            self.browsers.receive(peer, &bytes, moments);
+            self.http_clients.receive(peer, &bytes, moments);
         }
         moments.note_asked(model);
         let asked = std::mem::take(&mut server.engine.asked);
         let options = server.options.clone();
-        self.logged.begin(&self.oracle);
-        self.oracle.follow(&asked, self.browsers.wait() || self.operators.wait())?;
+        self.log.begin(&self.oracle);
+        self.oracle.follow(&asked, self.http_clients.wait() || self.operators.wait())?;
         for (client, connection) in server.clients.iter() {
             self.oracle.settle(client, connection.lines.unhandled())?;
         }
@@ -420,11 +421,11 @@ impl Play {
             let Server { listeners, clients, engine, .. } = server;
             let restarts = &engine.measures.restarts;
             let draining = listeners.is_draining().then(|| clients.len());
-            self.logged.follow(&self.oracle, restarts.done + restarts.refused, draining)?;
+            self.log.follow(&self.oracle, restarts.done + restarts.refused, draining)?;
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
         let gone = self.oracle.gone(&asked);
-        let happened = Happened { seen: &seen, newcomers: &newcomers, gone: &gone };
+        let happened = ConnectionEvents { seen: &seen, newcomers: &newcomers, gone: &gone };
         self.connections.follow(&happened, &options)?;
         Ok(seen)
     }
@@ -446,7 +447,7 @@ pub(crate) fn was_reset(peer: u32) -> bool {
     kernel(|k| {
         k.peers.get(&peer).is_none_or(|peer| {
             let is_unsent = peer.was_not_sent && peer.ending.is_some();
-            peer.ending == Some(Ending::Reset) || peer.is_given_up || is_unsent
+            peer.ending == Some(PeerEnding::Reset) || peer.is_given_up || is_unsent
         })
     })
 }

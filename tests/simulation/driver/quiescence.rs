@@ -1,9 +1,9 @@
 //! How a run ends: everything comes to rest.
 
 use super::play::Play;
-use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules;
+use crate::server::simulation::rules::Violation;
 
 impl Play {
     /// Accepting is paused, because descriptors were scarce.

@@ -1,13 +1,13 @@
 //! What the daemon asks the kernel for, as far as the tests look at it.
 
-use super::sockets::Local;
+use super::sockets::LocalAddress;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// What may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum CallKind {
     Accept,
     Receive,
     Send,
@@ -31,7 +31,7 @@ pub(crate) enum Call {
 
 /// What the tests count to judge a turn.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct TurnCalls {
     /// What was received since it was asked last.
     pub(crate) bytes: BTreeMap<u32, Vec<u8>>,
     /// What the log has accepted since it was asked last.
@@ -57,8 +57,8 @@ pub(crate) struct Calls {
     pub(crate) unheard: Vec<u32>,
     /// The timeout of the last wait.
     pub(crate) timeout_ns: Option<Option<u64>>,
-    pub(crate) failures: Vec<(Call, Errno)>,
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) failures: Vec<(CallKind, Errno)>,
+    pub(crate) seen: Vec<KernelEvent>,
     /// What the service manager was told.
     pub(crate) told: Vec<Vec<u8>>,
     /// Unused memory was returned, which takes a while.
@@ -69,12 +69,12 @@ pub(crate) struct Calls {
 
 /// What the daemon did, or was told, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum KernelEvent {
     Signal(i32),
     /// A connection from this address; `None` by a Unix socket. It may be over already.
     Accepted {
         peer: u32,
-        to: Local,
+        to: LocalAddress,
         ip: Option<IpAddr>,
         is_over: bool,
     },

@@ -1,6 +1,6 @@
 //! Hosts that have lost their power: what keepalive and TCP_USER_TIMEOUT do, tcp(7).
 
-use super::sockets::{Role, Socket};
+use super::sockets::{SocketFile, SocketRole};
 use super::{File, Kernel};
 use std::os::fd::RawFd;
 
@@ -10,7 +10,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// otherwise: tcp(7), tcp_retries2.
 const RETRANSMITTED_NS: u64 = 924 * NS_PER_S;
 
-impl Socket {
+impl SocketFile {
     /// How long a silent host is probed. A probe that is due ends the connection: the last
     /// one, or, if there is a user timeout, the first one behind it.
     fn probed_ns(&self) -> Option<u64> {
@@ -46,7 +46,7 @@ impl Kernel {
         };
         let File::Socket(socket) = &mut self.files[file] else { return };
         let after_ns = socket.probed_ns().unwrap_or(u64::MAX / 4);
-        let Role::Stream(stream) = &mut socket.role else { return };
+        let SocketRole::Stream(stream) = &mut socket.role else { return };
         let is_there = !stream.is_dead && !stream.is_closed_there && stream.times_out_ns.is_none();
         if stream.is_unix() || !is_there {
             return;
@@ -64,7 +64,7 @@ impl Kernel {
         let now_ns = self.now_ns;
         let Ok(socket) = self.socket(fd) else { return };
         let after_ns = socket.retransmitted_ns();
-        let Role::Stream(stream) = &mut socket.role else { return };
+        let SocketRole::Stream(stream) = &mut socket.role else { return };
         if stream.times_out_ns.is_none() || stream.is_unacknowledged {
             return;
         }

@@ -1,7 +1,7 @@
 //! epoll(7), edge-triggered.
 
-use super::sockets::{Role, Socket};
-use super::{Call, File, FileId, Kernel, Seen};
+use super::sockets::{SocketFile, SocketRole};
+use super::{CallKind, File, FileId, Kernel, KernelEvent};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::os::fd::RawFd;
@@ -45,14 +45,18 @@ impl Kernel {
     pub(crate) fn readiness(&self, file: FileId) -> EventFlags {
         let is = |ready| if ready { EventFlags::IN } else { EventFlags::empty() };
         match &self.files[file] {
-            File::Socket(Socket { role: Role::Stream(stream), .. }) => stream.readiness(),
-            File::Socket(Socket { role: Role::Listening(queue), .. }) => {
+            File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) => stream.readiness(),
+            File::Socket(SocketFile { role: SocketRole::Listening(queue), .. }) => {
                 is(!queue.waiting.is_empty())
             }
-            File::Socket(Socket { role: Role::Notify, .. }) if !self.notify.has_room() => {
+            File::Socket(SocketFile { role: SocketRole::Notify, .. })
+                if !self.notify.has_room() =>
+            {
                 EventFlags::empty()
             }
-            File::Socket(Socket { role: Role::Idle | Role::Notify, .. }) => EventFlags::OUT,
+            File::Socket(SocketFile { role: SocketRole::Idle | SocketRole::Notify, .. }) => {
+                EventFlags::OUT
+            }
             File::Signals => is(!self.signals.is_empty()),
             File::Child(pid) => is(self.has_ended(*pid)),
             File::Log if !self.log.has_room() => EventFlags::empty(),
@@ -110,10 +114,10 @@ impl Kernel {
 
     fn fault_of_watch(&mut self, file: FileId) -> Result<(), Errno> {
         let peer = self.stream(file).map(|stream| stream.peer);
-        let call = if peer.is_some() { Call::WatchConnection } else { Call::Watch };
+        let call = if peer.is_some() { CallKind::WatchConnection } else { CallKind::Watch };
         let result = self.fault(call);
         if let (Err(_), Some(peer)) = (result, peer) {
-            self.note(Seen::WatchFailed(peer));
+            self.note(KernelEvent::WatchFailed(peer));
             if let Some(peer) = self.peers.get_mut(&peer) {
                 peer.is_given_up = true;
             }
@@ -190,7 +194,7 @@ impl Kernel {
         max: usize,
     ) -> Result<Vec<(usize, EventFlags)>, Errno> {
         self.let_arrive();
-        self.fault(Call::Wait)?;
+        self.fault(CallKind::Wait)?;
         let watched = self.epoll(epoll)?.watched.iter().filter(|watched| watched.is_due);
         let mut due: Vec<(RawFd, FileId)> = watched.map(|w| (w.fd, w.file)).collect();
         for n in (1..due.len()).rev() {
@@ -211,7 +215,7 @@ impl Kernel {
             if !flags.is_empty() {
                 events.push((token, flags));
                 if let File::Child(pid) = self.files[file] {
-                    self.note(Seen::TrialReported(pid));
+                    self.note(KernelEvent::TrialReported(pid));
                 }
             }
         }

@@ -1,23 +1,23 @@
 //! Files: paths, files in memory, and readers of what the daemon tells.
 
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
-use super::sockets::{Family, Local, Role, Socket};
-use super::{Call, File, Kernel};
+use super::sockets::{LocalAddress, SocketFamily, SocketFile, SocketRole};
+use super::{CallKind, File, Kernel};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
 /// What a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Path {
-    pub(crate) kind: Kind,
+pub(crate) struct PathEntry {
+    pub(crate) kind: PathKind,
     pub(crate) inode: u64,
     pub(crate) mode: u32,
     pub(crate) group: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PathKind {
     File,
     Socket,
 }
@@ -27,19 +27,19 @@ pub(crate) fn plain(path: &str) -> String {
     path.replace("/./", "/")
 }
 
-impl Path {
+impl PathEntry {
     pub(crate) fn file() -> Self {
-        Path { kind: Kind::File, inode: 0, mode: 0o755, group: None }
+        PathEntry { kind: PathKind::File, inode: 0, mode: 0o755, group: None }
     }
 
     pub(crate) fn socket() -> Self {
-        Path { kind: Kind::Socket, inode: 0, mode: 0o777, group: None }
+        PathEntry { kind: PathKind::Socket, inode: 0, mode: 0o777, group: None }
     }
 }
 
 /// A file in memory: memfd_create(2).
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryFile {
     pub(crate) bytes: Vec<u8>,
     pub(crate) position: usize,
     pub(crate) can_grow: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Memory {
 
 /// Somebody who reads what the daemon writes: the log, or the service manager.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct OutputReader {
     pub(crate) unread: VecDeque<Vec<u8>>,
     max_bytes: usize,
     /// Whether it reads at once.
@@ -60,9 +60,9 @@ pub(crate) struct Reader {
 
 const MESSAGES_KEPT: usize = 100;
 
-impl Reader {
+impl OutputReader {
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Reader {
+        OutputReader {
             unread: VecDeque::new(),
             max_bytes,
             is_reading: true,
@@ -111,9 +111,9 @@ impl Reader {
 }
 
 impl Kernel {
-    pub(crate) fn add_path(&mut self, path: &str, there: Path) -> u64 {
+    pub(crate) fn add_path(&mut self, path: &str, there: PathEntry) -> u64 {
         let inode = self.new_inode();
-        self.paths.insert(plain(path), Path { inode, ..there });
+        self.paths.insert(plain(path), PathEntry { inode, ..there });
         inode
     }
 
@@ -126,11 +126,11 @@ impl Kernel {
         Ok(plain(&format!("{directory}/{path}")))
     }
 
-    pub(crate) fn path(&self, path: &str) -> Result<Path, Errno> {
+    pub(crate) fn path(&self, path: &str) -> Result<PathEntry, Errno> {
         self.paths.get(&self.absolute(path)?).copied().ok_or(Errno::NOENT)
     }
 
-    pub(crate) fn path_mut(&mut self, path: &str) -> Result<&mut Path, Errno> {
+    pub(crate) fn path_mut(&mut self, path: &str) -> Result<&mut PathEntry, Errno> {
         let path = self.absolute(path)?;
         self.paths.get_mut(&path).ok_or(Errno::NOENT)
     }
@@ -138,7 +138,7 @@ impl Kernel {
     /// Whether chmod(2) or chown(2) fails.
     pub(crate) fn fault_of_mode(&mut self, path: &str) -> Result<(), Errno> {
         self.wrong_modes.remove(path);
-        self.fault(Call::SetMode).inspect_err(|_| {
+        self.fault(CallKind::SetMode).inspect_err(|_| {
             self.wrong_modes.insert(path.to_owned());
         })
     }
@@ -154,13 +154,13 @@ impl Kernel {
 
     /// bind(2) to a path.
     pub(crate) fn bind_path(&mut self, fd: RawFd, path: &str) -> Result<(), Errno> {
-        self.fault(Call::Bind)?;
+        self.fault(CallKind::Bind)?;
         if self.path(path).is_ok() {
             return Err(Errno::ADDRINUSE);
         }
-        let inode = self.add_path(path, Path::socket());
+        let inode = self.add_path(path, PathEntry::socket());
         let socket = self.socket(fd)?;
-        socket.local = Some(Local::Path(path.to_owned()));
+        socket.local = Some(LocalAddress::Path(path.to_owned()));
         socket.inode = inode;
         self.bound_inodes.push(inode);
         Ok(())
@@ -170,7 +170,7 @@ impl Kernel {
     /// somebody listens on a path.
     pub(crate) fn connect_to_path(&mut self, fd: RawFd, path: &str) -> Result<(), Errno> {
         if [NOTIFY_PATH, NOTIFY_NAME].contains(&path) {
-            self.socket(fd)?.role = Role::Notify;
+            self.socket(fd)?.role = SocketRole::Notify;
             return Ok(());
         }
         let there = self.path(path)?;
@@ -178,14 +178,14 @@ impl Kernel {
             // Its owner may have a full queue.
             return if self.one_in(2) { Err(Errno::AGAIN) } else { Ok(()) };
         }
-        match self.listener_at(&Local::Path(path.to_owned())) {
+        match self.listener_at(&LocalAddress::Path(path.to_owned())) {
             Some(_) => Err(Errno::AGAIN),
             None => Err(Errno::CONNREFUSED),
         }
     }
 
     /// Whether another daemon listens on the path.
-    fn is_foreign(&self, there: Path) -> bool {
+    fn is_foreign(&self, there: PathEntry) -> bool {
         self.foreign_inodes.contains(&there.inode)
     }
 
@@ -207,10 +207,10 @@ impl Kernel {
     /// /proc/self/net/unix.
     pub(crate) fn unix_sockets(&self) -> String {
         let listening = self.files.iter().filter_map(|(_, file)| match file {
-            File::Socket(Socket {
-                family: Family::Unix,
-                role: Role::Listening(_),
-                local: Some(Local::Path(path)),
+            File::Socket(SocketFile {
+                family: SocketFamily::Unix,
+                role: SocketRole::Listening(_),
+                local: Some(LocalAddress::Path(path)),
                 ..
             }) => Some(format!("0: 2 0 00010000 1 1 7 {path}\n")),
             _ => None,
@@ -221,14 +221,14 @@ impl Kernel {
     /// Files of sockets that nobody listens on, as far as the daemon is to blame: what
     /// other daemons leave is theirs.
     pub(crate) fn paths_without_listener(&self) -> Vec<String> {
-        let is_ours = |there: &Path| self.bound_inodes.contains(&there.inode);
+        let is_ours = |there: &PathEntry| self.bound_inodes.contains(&there.inode);
         let paths = self.paths.iter().filter(|(_, there)| is_ours(there));
         paths.map(|(path, _)| path.clone()).collect()
     }
 
     /// Those of them to which nobody listens any more.
     pub(crate) fn dead_paths(&self) -> Vec<String> {
-        let is_dead = |path: &String| self.listener_at(&Local::Path(path.clone())).is_none();
+        let is_dead = |path: &String| self.listener_at(&LocalAddress::Path(path.clone())).is_none();
         self.paths_without_listener().into_iter().filter(is_dead).collect()
     }
 
@@ -238,8 +238,8 @@ impl Kernel {
         self.notify.take();
         for (_, file) in &mut self.files {
             if let File::Socket(socket) = file {
-                if matches!(socket.role, Role::Notify) {
-                    socket.role = Role::Idle;
+                if matches!(socket.role, SocketRole::Notify) {
+                    socket.role = SocketRole::Idle;
                     self.notify_is_new = true;
                 }
             }
@@ -266,7 +266,7 @@ impl Kernel {
         Ok(len)
     }
 
-    pub(crate) fn memory(&mut self, fd: RawFd) -> Result<&mut Memory, Errno> {
+    pub(crate) fn memory(&mut self, fd: RawFd) -> Result<&mut MemoryFile, Errno> {
         match self.file(fd)? {
             File::Memory(memory) => Ok(memory),
             _ => Err(Errno::INVAL),
@@ -275,7 +275,7 @@ impl Kernel {
 
     /// pwrite(2).
     pub(crate) fn write_at(&mut self, fd: RawFd, bytes: &[u8], at: usize) -> Result<usize, Errno> {
-        self.fault(Call::Store)?;
+        self.fault(CallKind::Store)?;
         let memory = self.memory(fd)?;
         let end = at + bytes.len();
         if end > memory.bytes.len() {
@@ -293,7 +293,7 @@ impl Kernel {
         match self.file(fd)? {
             File::Null => Ok(bytes.len()),
             File::Log => {
-                self.fault(Call::Log)?;
+                self.fault(CallKind::Log)?;
                 let len = self.log.write(bytes, true)?;
                 self.calls.logged.extend_from_slice(&bytes[..len]);
                 Ok(len)

@@ -1,7 +1,9 @@
 //! Listening sockets: addresses, queues, newcomers.
 
-use super::sockets::{Family, Local, Peer, Role, Socket, Stream};
-use super::{Call, File, FileId, Kernel, Seen};
+use super::sockets::{
+    ConnectionEnd, LocalAddress, RemotePeer, SocketFamily, SocketFile, SocketRole,
+};
+use super::{CallKind, File, FileId, Kernel, KernelEvent};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -13,7 +15,7 @@ const ACCEPT_RETRY_NS: u64 = 1_000_000_000;
 
 /// Connections that wait to be accepted.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct AcceptQueue {
     pub(crate) waiting: VecDeque<FileId>,
     pub(crate) backlog: usize,
     /// It begins to close: who comes now may be refused.
@@ -26,14 +28,14 @@ pub(crate) struct Queue {
 
 /// Somebody who goes on trying to connect, until there is room.
 #[derive(Debug)]
-pub(crate) struct Insistent {
+pub(crate) struct RetryingPeer {
     pub(crate) peer: u32,
-    pub(crate) to: Local,
+    pub(crate) to: LocalAddress,
     pub(crate) from: SocketAddr,
     pub(crate) room: (usize, usize),
 }
 
-impl Queue {
+impl AcceptQueue {
     /// Takes the one who has waited longest. Returns also whether it is to be accepted.
     fn take(&mut self) -> Option<(FileId, bool)> {
         let file = self.waiting.pop_front()?;
@@ -55,7 +57,7 @@ impl Queue {
 
 /// The answer to a connect(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Connected {
+pub(crate) enum ConnectResult {
     Yes,
     /// Nobody listens.
     Refused,
@@ -63,13 +65,13 @@ pub(crate) enum Connected {
     NotNow,
 }
 
-impl Socket {
-    pub(crate) fn new(family: Family) -> Self {
-        Socket {
+impl SocketFile {
+    pub(crate) fn new(family: SocketFamily) -> Self {
+        SocketFile {
             family,
             local: None,
             inode: 0,
-            role: Role::Idle,
+            role: SocketRole::Idle,
             options: std::collections::BTreeMap::new(),
         }
     }
@@ -80,7 +82,7 @@ impl Socket {
 
     fn tcp_address(&self) -> Option<SocketAddr> {
         match self.local {
-            Some(Local::Tcp(address)) => Some(address),
+            Some(LocalAddress::Tcp(address)) => Some(address),
             _ => None,
         }
     }
@@ -97,7 +99,7 @@ impl Socket {
 
     /// Whether both can't be bound at the same time, because a connection could be
     /// either's.
-    fn collides(&self, other: &Socket) -> bool {
+    fn collides(&self, other: &SocketFile) -> bool {
         let (Some(ours), Some(theirs)) = (self.tcp_address(), other.tcp_address()) else {
             return false;
         };
@@ -107,17 +109,17 @@ impl Socket {
                 ours.is_ipv4() == theirs.is_ipv4()
                     || [self, other]
                         .iter()
-                        .any(|s| s.family == Family::V6 && s.option("v6only") == 0)
+                        .any(|s| s.family == SocketFamily::V6 && s.option("v6only") == 0)
             };
         let both = |name| self.option(name) > 0 && other.option(name) > 0;
-        let is_shared =
-            both("reuseport") || both("reuseaddr") && !matches!(other.role, Role::Listening(_));
+        let is_shared = both("reuseport")
+            || both("reuseaddr") && !matches!(other.role, SocketRole::Listening(_));
         ours.port() == theirs.port() && overlap && !is_shared
     }
 }
 
 impl Kernel {
-    pub(crate) fn socket(&mut self, fd: RawFd) -> Result<&mut Socket, Errno> {
+    pub(crate) fn socket(&mut self, fd: RawFd) -> Result<&mut SocketFile, Errno> {
         match self.file(fd)? {
             File::Socket(socket) => Ok(socket),
             _ => Err(Errno::NOTSOCK),
@@ -126,13 +128,13 @@ impl Kernel {
 
     /// bind(2) to a TCP address.
     pub(crate) fn bind_tcp(&mut self, fd: RawFd, mut address: SocketAddr) -> Result<(), Errno> {
-        self.fault(Call::Bind)?;
+        self.fault(CallKind::Bind)?;
         if address.port() == 0 {
             address.set_port(self.new_port());
         }
         let own = self.descriptor(fd)?.file;
         let foreign = self.foreign_ports.iter().any(|there| there.port() == address.port());
-        self.socket(fd)?.local = Some(Local::Tcp(address));
+        self.socket(fd)?.local = Some(LocalAddress::Tcp(address));
         if self.is_taken(own) || foreign {
             self.socket(fd)?.local = None;
             return Err(Errno::ADDRINUSE);
@@ -146,9 +148,11 @@ impl Kernel {
         self.has_collision(mine, Some(own))
     }
 
-    fn has_collision(&self, mine: &Socket, own: Option<FileId>) -> bool {
+    fn has_collision(&self, mine: &SocketFile, own: Option<FileId>) -> bool {
         self.files.iter().any(|(id, file)| match file {
-            File::Socket(other) if Some(id) != own && !matches!(other.role, Role::Stream(_)) => {
+            File::Socket(other)
+                if Some(id) != own && !matches!(other.role, SocketRole::Stream(_)) =>
+            {
                 mine.collides(other)
             }
             _ => false,
@@ -160,11 +164,12 @@ impl Kernel {
     pub(crate) fn address_for_two(&self) -> Option<SocketAddr> {
         let files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
         let mut listening = files.filter_map(|file| match file {
-            File::Socket(socket) if matches!(socket.role, Role::Listening(_)) => Some(socket),
+            File::Socket(socket) if matches!(socket.role, SocketRole::Listening(_)) => Some(socket),
             _ => None,
         });
         listening.find_map(|ours| {
-            let mut second = Socket { local: ours.local.clone(), ..Socket::new(ours.family) };
+            let mut second =
+                SocketFile { local: ours.local.clone(), ..SocketFile::new(ours.family) };
             second.options.insert("v6only", ours.option("v6only"));
             second.options.extend([("reuseaddr", 1), ("reuseport", 1)]);
             ours.tcp_address().filter(|_| !self.has_collision(&second, None))
@@ -176,15 +181,16 @@ impl Kernel {
     pub(crate) fn listen(&mut self, fd: RawFd, backlog: i32) -> Result<(), Errno> {
         let backlog = backlog.max(0) as usize;
         let own = self.descriptor(fd)?.file;
-        if let Role::Listening(queue) = &mut self.socket(fd)?.role {
+        if let SocketRole::Listening(queue) = &mut self.socket(fd)?.role {
             queue.set_backlog(backlog);
             return Ok(());
         }
-        self.fault(Call::Listen)?;
+        self.fault(CallKind::Listen)?;
         if self.is_taken(own) {
             return Err(Errno::ADDRINUSE);
         }
-        self.socket(fd)?.role = Role::Listening(Queue { backlog, ..Queue::default() });
+        self.socket(fd)?.role =
+            SocketRole::Listening(AcceptQueue { backlog, ..AcceptQueue::default() });
         Ok(())
     }
 
@@ -195,11 +201,11 @@ impl Kernel {
         if self.left_alone.get(&listener).is_some_and(|&until_ns| self.now_ns < until_ns) {
             self.calls.accepted_too_soon += 1;
         }
-        if let Err(errno) = self.fault(Call::Accept) {
+        if let Err(errno) = self.fault(CallKind::Accept) {
             return self.accept_failed(fd, errno);
         }
         let is_full = self.table().len() as u64 >= self.descriptors_max;
-        let Role::Listening(queue) = &mut self.socket(fd)?.role else {
+        let SocketRole::Listening(queue) = &mut self.socket(fd)?.role else {
             return Err(Errno::INVAL);
         };
         let is_shut = queue.is_shut;
@@ -221,7 +227,7 @@ impl Kernel {
         let stream = self.stream(file).expect("a connection");
         let ip = stream.peer_address.map(|address| address.ip().to_canonical());
         let (peer, is_over) = (stream.peer, !stream.has_peer());
-        self.note(Seen::Accepted { peer, to, ip, is_over });
+        self.note(KernelEvent::Accepted { peer, to, ip, is_over });
         self.let_one_in();
         self.open_from(0, file, true)
     }
@@ -230,7 +236,7 @@ impl Kernel {
     fn accept_failed(&mut self, fd: RawFd, errno: Errno) -> Result<RawFd, Errno> {
         let lasts = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::INTR];
         if !lasts.contains(&errno) {
-            let Role::Listening(queue) = &mut self.socket(fd)?.role else {
+            let SocketRole::Listening(queue) = &mut self.socket(fd)?.role else {
                 return Err(Errno::INVAL);
             };
             let Some((lost, _)) = queue.take() else {
@@ -243,7 +249,7 @@ impl Kernel {
             if [Errno::INVAL, Errno::FAULT].contains(&errno) {
                 let listener = self.descriptor(fd)?.file;
                 self.left_alone.insert(listener, self.now_ns + ACCEPT_RETRY_NS);
-                self.note(Seen::AcceptFailed);
+                self.note(KernelEvent::AcceptFailed);
             }
         }
         Err(errno)
@@ -251,15 +257,15 @@ impl Kernel {
 
     /// One of those who go on trying connects, if there is room.
     fn let_one_in(&mut self) {
-        if let Some(one) = self.insistent.pop_front() {
-            if self.connect(one.peer, &one.to, one.from, one.room) == Connected::NotNow {
-                self.insistent.push_front(one);
+        if let Some(one) = self.retrying.pop_front() {
+            if self.connect(one.peer, &one.to, one.from, one.room) == ConnectResult::NotNow {
+                self.retrying.push_front(one);
             }
         }
     }
 
     /// Nobody will accept any more who waits there.
-    pub(super) fn end_queue(&mut self, mut queue: Queue) {
+    pub(super) fn end_queue(&mut self, mut queue: AcceptQueue) {
         while let Some((file, is_due)) = queue.take() {
             self.note_dropped(file, is_due);
             self.release(file);
@@ -272,7 +278,7 @@ impl Kernel {
             stream.lose(None);
             let peer = stream.peer;
             if is_due {
-                self.note(Seen::Dropped(peer));
+                self.note(KernelEvent::Dropped(peer));
             }
         }
     }
@@ -281,60 +287,64 @@ impl Kernel {
     pub(crate) fn connect(
         &mut self,
         peer: u32,
-        to: &Local,
+        to: &LocalAddress,
         from: SocketAddr,
         sizes: (usize, usize),
-    ) -> Connected {
+    ) -> ConnectResult {
         let Some(listener) = self.listener_at(to) else {
-            return Connected::Refused;
+            return ConnectResult::Refused;
         };
         let File::Socket(socket) = &self.files[listener] else { unreachable!("a socket") };
-        let Role::Listening(queue) = &socket.role else { unreachable!("it listens") };
+        let SocketRole::Listening(queue) = &socket.role else { unreachable!("it listens") };
         if queue.is_shut {
-            return Connected::Refused;
+            return ConnectResult::Refused;
         }
         if queue.waiting.len() > queue.backlog {
-            return Connected::NotNow;
+            return ConnectResult::NotNow;
         }
-        let from = matches!(to, Local::Tcp(_)).then_some(match (socket.family, from) {
+        let from = matches!(to, LocalAddress::Tcp(_)).then_some(match (socket.family, from) {
             // ipv6(7): an IPv4 client of an IPv6 socket.
-            (Family::V6, SocketAddr::V4(from)) => {
+            (SocketFamily::V6, SocketAddr::V4(from)) => {
                 SocketAddr::from((from.ip().to_ipv6_mapped(), from.port()))
             }
             _ => from,
         });
-        let stream = Stream::new(peer, from, sizes);
-        let accepted = Socket {
+        let stream = ConnectionEnd::new(peer, from, sizes);
+        let accepted = SocketFile {
             local: Some(to.clone()),
-            role: Role::Stream(stream),
+            role: SocketRole::Stream(stream),
             options: socket.options.clone(),
-            ..Socket::new(socket.family)
+            ..SocketFile::new(socket.family)
         };
         let file = self.files.insert(File::Socket(accepted));
-        if let File::Socket(Socket { role: Role::Listening(queue), .. }) = &mut self.files[listener]
+        if let File::Socket(SocketFile { role: SocketRole::Listening(queue), .. }) =
+            &mut self.files[listener]
         {
             queue.add(file);
         }
-        self.peers.insert(peer, Peer { socket: Some(file), ..Peer::default() });
+        self.peers.insert(peer, RemotePeer { socket: Some(file), ..RemotePeer::default() });
         self.wake(listener, EventFlags::IN);
-        Connected::Yes
+        ConnectResult::Yes
     }
 
     /// The listening socket that a connect would reach: the most exact one.
-    pub(crate) fn listener_at(&self, to: &Local) -> Option<FileId> {
+    pub(crate) fn listener_at(&self, to: &LocalAddress) -> Option<FileId> {
         let listening = self.files.iter().filter_map(|(id, file)| match file {
-            File::Socket(socket) if matches!(socket.role, Role::Listening(_)) => Some((id, socket)),
+            File::Socket(socket) if matches!(socket.role, SocketRole::Listening(_)) => {
+                Some((id, socket))
+            }
             _ => None,
         });
         match to {
-            Local::Tcp(address) => listening
+            LocalAddress::Tcp(address) => listening
                 .filter(|(_, socket)| socket.serves(*address))
                 .max_by_key(|(_, socket)| socket.local.as_ref() == Some(to))
                 .map(|(id, _)| id),
-            Local::Path(path) => {
+            LocalAddress::Path(path) => {
                 let inode = self.path(path).ok()?.inode;
-                let mut found = listening
-                    .filter(|(_, socket)| socket.family == Family::Unix && socket.inode == inode);
+                let mut found = listening.filter(|(_, socket)| {
+                    socket.family == SocketFamily::Unix && socket.inode == inode
+                });
                 found.next().map(|(id, _)| id)
             }
         }
@@ -342,7 +352,9 @@ impl Kernel {
 
     pub(crate) fn backlog(&self, listener: FileId) -> Option<usize> {
         match &self.files[listener] {
-            File::Socket(Socket { role: Role::Listening(queue), .. }) => Some(queue.backlog),
+            File::Socket(SocketFile { role: SocketRole::Listening(queue), .. }) => {
+                Some(queue.backlog)
+            }
             _ => None,
         }
     }
@@ -366,10 +378,12 @@ impl Kernel {
     }
 
     /// The daemon's listening sockets.
-    fn queues(&self) -> impl Iterator<Item = (FileId, &Queue)> {
+    fn queues(&self) -> impl Iterator<Item = (FileId, &AcceptQueue)> {
         let files = self.table().values().map(|descriptor| descriptor.file);
         files.filter_map(|file| match &self.files[file] {
-            File::Socket(Socket { role: Role::Listening(queue), .. }) => Some((file, queue)),
+            File::Socket(SocketFile { role: SocketRole::Listening(queue), .. }) => {
+                Some((file, queue))
+            }
             _ => None,
         })
     }

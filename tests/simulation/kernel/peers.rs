@@ -1,10 +1,10 @@
 //! The other side of things, as the tests move it: peers, time, and the beginning and
 //! end of a turn.
 
-use super::files::Path;
+use super::files::PathEntry;
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
-use super::sockets::{Family, Local, Role, Segment, Socket};
-use super::{Calls, File, Kernel};
+use super::sockets::{LocalAddress, Segment, SocketFamily, SocketFile, SocketRole};
+use super::{File, Kernel, TurnCalls};
 use crate::server::simulation::random::Random;
 use crate::server::simulation::scripts::steps::{ACTIVATED, Start};
 use crate::server::simulation::world::fd::{AsFd, number};
@@ -27,10 +27,10 @@ impl Kernel {
             true => 12,
             false => 0,
         };
-        let Calls { bytes, logged, .. } = std::mem::take(&mut self.calls);
-        self.calls = Calls { bytes, logged, arrives, ..Calls::default() };
+        let TurnCalls { bytes, logged, .. } = std::mem::take(&mut self.calls);
+        self.calls = TurnCalls { bytes, logged, arrives, ..TurnCalls::default() };
         self.calls.was_urgent = self.files.iter().any(|(_, file)| match file {
-            File::Socket(Socket { role: Role::Stream(stream), .. }) => stream.is_urgent(),
+            File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) => stream.is_urgent(),
             _ => false,
         });
     }
@@ -47,7 +47,7 @@ impl Kernel {
         self.log.set_reading(true);
         self.let_children_end();
         for (_, file) in &mut self.files {
-            if let File::Socket(Socket { role: Role::Stream(stream), .. }) = file {
+            if let File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) = file {
                 if stream.times_out_ns.is_some() {
                     continue;
                 }
@@ -119,7 +119,7 @@ impl Kernel {
         let now_ns = self.now_ns;
         let mut lost = Vec::new();
         for (id, file) in &mut self.files {
-            if let File::Socket(Socket { role: Role::Stream(stream), .. }) = file {
+            if let File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) = file {
                 if !stream.is_dead && stream.times_out_ns.is_some_and(|at| at <= now_ns) {
                     stream.die(Errno::TIMEDOUT);
                     lost.push(id);
@@ -201,12 +201,14 @@ impl Kernel {
 
     /// The peers whose connections to an address the daemon has open.
     pub(crate) fn connections_to(&self, address: &str) -> BTreeSet<u32> {
-        let there = Local::Tcp(address.parse().expect("an address"));
+        let there = LocalAddress::Tcp(address.parse().expect("an address"));
         let files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
         let peers = files.filter_map(|file| match file {
-            File::Socket(Socket { local: Some(local), role: Role::Stream(stream), .. }) => {
-                (*local == there).then_some(stream.peer)
-            }
+            File::Socket(SocketFile {
+                local: Some(local),
+                role: SocketRole::Stream(stream),
+                ..
+            }) => (*local == there).then_some(stream.peer),
             _ => None,
         });
         peers.collect()
@@ -233,10 +235,10 @@ impl Kernel {
         for descriptor in self.table().values() {
             if let File::Socket(socket) = &self.files[descriptor.file] {
                 match &socket.role {
-                    Role::Stream(_) if socket.family == Family::Unix => counts[2] += 1,
-                    Role::Stream(_) => counts[1] += 1,
-                    Role::Listening(_) => counts[3] += 1,
-                    Role::Idle | Role::Notify => {}
+                    SocketRole::Stream(_) if socket.family == SocketFamily::Unix => counts[2] += 1,
+                    SocketRole::Stream(_) => counts[1] += 1,
+                    SocketRole::Listening(_) => counts[3] += 1,
+                    SocketRole::Idle | SocketRole::Notify => {}
                 }
             }
         }
@@ -245,7 +247,7 @@ impl Kernel {
 
     /// Whoever starts the daemon prepares its descriptors and variables.
     pub(crate) fn start_as(&mut self, start: Start) {
-        let tcp = Local::Tcp(SocketAddr::from(([10, 0, 0, 1], 7531)));
+        let tcp = LocalAddress::Tcp(SocketAddr::from(([10, 0, 0, 1], 7531)));
         match start {
             Start::Shell => return,
             Start::Directory => {
@@ -256,17 +258,17 @@ impl Kernel {
             Start::Stdin => {
                 // Such a machine is an old one.
                 self.is_old = true;
-                self.pass(Family::V4, tcp);
+                self.pass(SocketFamily::V4, tcp);
                 self.duplicate_to(3, 0, false).expect("it is open");
                 self.close(3);
                 return;
             }
             Start::Manager => {}
             Start::Watchdog => drop(self.variables.insert("WATCHDOG_USEC".into(), "1".into())),
-            Start::Socket => self.pass(Family::V4, tcp),
+            Start::Socket => self.pass(SocketFamily::V4, tcp),
             Start::UnixSocket => {
-                let inode = self.add_path(ACTIVATED, Path::socket());
-                self.pass(Family::Unix, Local::Path(ACTIVATED.to_owned()));
+                let inode = self.add_path(ACTIVATED, PathEntry::socket());
+                self.pass(SocketFamily::Unix, LocalAddress::Path(ACTIVATED.to_owned()));
                 self.socket(3).expect("a socket").inode = inode;
             }
         }
@@ -278,8 +280,8 @@ impl Kernel {
     }
 
     /// A listening socket as descriptor 3, which another process holds too.
-    fn pass(&mut self, family: Family, local: Local) {
-        let fd = self.open(File::Socket(Socket::new(family))).expect("a descriptor");
+    fn pass(&mut self, family: SocketFamily, local: LocalAddress) {
+        let fd = self.open(File::Socket(SocketFile::new(family))).expect("a descriptor");
         self.was_passed = true;
         self.socket(fd).expect("a socket").local = Some(local);
         self.listen(fd, 4096).expect("it listens");

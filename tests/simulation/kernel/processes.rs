@@ -1,7 +1,7 @@
 //! The daemon as a process: signals, children, new images.
 
-use super::sockets::Role;
-use super::{Call, Descriptor, File, Kernel, Seen, Table};
+use super::sockets::SocketRole;
+use super::{CallKind, Descriptor, DescriptorTable, File, Kernel, KernelEvent};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ pub(crate) struct Child {
 
 /// A forked child that runs, which the daemon does not until that has ended.
 #[derive(Debug)]
-pub(crate) struct Forked {
+pub(crate) struct ForkedChild {
     pid: i32,
     /// The daemon's own.
     variables: BTreeMap<String, OsString>,
@@ -58,13 +58,13 @@ impl Kernel {
 
     /// clone(2) with a table of descriptors of its own: the standard ones and `kept`.
     pub(crate) fn fork(&mut self, kept: [RawFd; 2]) -> Result<(), Errno> {
-        self.fault(Call::Fork)?;
+        self.fault(CallKind::Fork)?;
         let is_kept = |fd: &RawFd| *fd < 3 || kept.contains(fd);
         let table = self.table().iter().filter(|(fd, _)| is_kept(fd));
-        let table: Table = table.map(|(&fd, &descriptor)| (fd, descriptor)).collect();
+        let table: DescriptorTable = table.map(|(&fd, &descriptor)| (fd, descriptor)).collect();
         self.tables.push(table);
         let pid = self.new_pid();
-        self.forked = Some(Forked { pid, variables: self.variables.clone() });
+        self.forked = Some(ForkedChild { pid, variables: self.variables.clone() });
         Ok(())
     }
 
@@ -72,10 +72,10 @@ impl Kernel {
     pub(crate) fn end_child(&mut self, status: i32) -> i32 {
         let table = self.tables.pop().expect("a child");
         self.release_all(table.values());
-        let Forked { pid, variables } = self.forked.take().expect("a child");
+        let ForkedChild { pid, variables } = self.forked.take().expect("a child");
         self.variables = variables;
         self.children.push(Child { pid, status: status << 8, has_ended: false, dies_ns: None });
-        self.note(Seen::Forked(pid));
+        self.note(KernelEvent::Forked(pid));
         pid
     }
 
@@ -136,14 +136,14 @@ impl Kernel {
         environment: &[(OsString, OsString)],
     ) -> Result<(), Errno> {
         self.path(program.to_str().expect("a path in UTF-8"))?;
-        self.fault(Call::Exec)?;
+        self.fault(CallKind::Exec)?;
         if !self.is_in_child() {
             self.begin_image(arguments);
         }
         let text = |name: &OsString| name.to_str().expect("a name in UTF-8").to_owned();
         self.variables =
             environment.iter().map(|(name, value)| (text(name), value.clone())).collect();
-        let closed: Table =
+        let closed: DescriptorTable =
             self.table().clone().into_iter().filter(|(_, d)| d.closes_on_exec).collect();
         self.table_mut().retain(|_, descriptor| !descriptor.closes_on_exec);
         // Operators may pass what they like.
@@ -160,7 +160,7 @@ impl Kernel {
         }
         self.image += 1;
         self.image_descriptors_max = self.descriptors_max;
-        self.note(Seen::Executed);
+        self.note(KernelEvent::Executed);
         self.arguments = arguments.to_vec();
     }
 
@@ -175,7 +175,7 @@ impl Kernel {
         };
         peer.is_given_up = true;
         let socket = peer.socket;
-        self.note(Seen::Lost(holders[n]));
+        self.note(KernelEvent::Lost(holders[n]));
         let lost = self.table().iter().find(|(_, d)| Some(d.file) == socket).map(|(&fd, _)| fd);
         if let Some(fd) = lost {
             self.close(fd);
@@ -188,7 +188,7 @@ impl Kernel {
         let mut files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
         files.any(|file| match file {
             File::Signals | File::Child(_) => true,
-            File::Socket(socket) => matches!(socket.role, Role::Idle | Role::Notify),
+            File::Socket(socket) => matches!(socket.role, SocketRole::Idle | SocketRole::Notify),
             _ => false,
         })
     }

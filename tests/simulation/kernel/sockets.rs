@@ -1,8 +1,8 @@
 //! Stream sockets: what arrives, what is sent, and how a connection ends.
 
-use super::listening::Queue;
-pub(crate) use super::stream::{Segment, Stream};
-use super::{Call, File, FileId, Kernel, Seen};
+use super::listening::AcceptQueue;
+pub(crate) use super::stream::{ConnectionEnd, Segment};
+use super::{CallKind, File, FileId, Kernel, KernelEvent};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,43 +11,43 @@ use std::os::fd::RawFd;
 
 /// TCP, or a Unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum SocketFamily {
     V4,
     V6,
     Unix,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Local {
+pub(crate) enum LocalAddress {
     Tcp(SocketAddr),
     Path(String),
 }
 
 #[derive(Debug)]
-pub(crate) struct Socket {
-    pub(crate) family: Family,
-    pub(crate) local: Option<Local>,
+pub(crate) struct SocketFile {
+    pub(crate) family: SocketFamily,
+    pub(crate) local: Option<LocalAddress>,
     /// The path's inode.
     pub(crate) inode: u64,
-    pub(crate) role: Role,
+    pub(crate) role: SocketRole,
     /// By the name of the option.
     pub(crate) options: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
-pub(crate) enum Role {
+pub(crate) enum SocketRole {
     /// Neither listens nor is connected.
     Idle,
-    Listening(Queue),
-    Stream(Stream),
+    Listening(AcceptQueue),
+    Stream(ConnectionEnd),
     /// Connected to the service manager.
     Notify,
 }
 
 /// How a connection ended for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum PeerEnding {
     /// All that was sent can be read.
     End,
     /// Something that was sent may be lost.
@@ -56,12 +56,12 @@ pub(crate) enum Ending {
 
 /// The other end of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Peer {
+pub(crate) struct RemotePeer {
     /// The daemon's end, as long as it exists.
     pub(crate) socket: Option<FileId>,
     /// What the daemon had sent before it closed.
     pub(crate) left: VecDeque<u8>,
-    pub(crate) ending: Option<Ending>,
+    pub(crate) ending: Option<PeerEnding>,
     /// Its host has vanished, or the daemon could not watch its connection.
     pub(crate) is_given_up: bool,
     /// Its input had ended when the daemon closed, or it had closed itself.
@@ -76,14 +76,14 @@ pub(crate) struct Peer {
 }
 
 impl Kernel {
-    pub(crate) fn stream(&mut self, file: FileId) -> Option<&mut Stream> {
+    pub(crate) fn stream(&mut self, file: FileId) -> Option<&mut ConnectionEnd> {
         match self.files.get_mut(file)? {
-            File::Socket(Socket { role: Role::Stream(stream), .. }) => Some(stream),
+            File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) => Some(stream),
             _ => None,
         }
     }
 
-    fn stream_of(&mut self, fd: RawFd) -> Result<&mut Stream, Errno> {
+    fn stream_of(&mut self, fd: RawFd) -> Result<&mut ConnectionEnd, Errno> {
         let file = self.descriptor(fd)?.file;
         self.stream(file).ok_or(Errno::NOTCONN)
     }
@@ -107,7 +107,7 @@ impl Kernel {
         buffer: &mut [u8],
     ) -> Result<(usize, Vec<FileId>), Errno> {
         self.calls.receives += 1;
-        if let Err(errno) = self.fault(Call::Receive) {
+        if let Err(errno) = self.fault(CallKind::Receive) {
             return self.receive_failed(fd, errno).map(|len| (len, Vec::new()));
         }
         let stream = self.stream_of(fd)?;
@@ -115,11 +115,11 @@ impl Kernel {
         let received = stream.receive(buffer);
         let passed = passed - stream.passed.len();
         match received {
-            Ok(0) => self.note(Seen::EndReceived(peer)),
-            Ok(len) if is_unix => self.note(Seen::Input(peer, buffer[..len].to_vec())),
+            Ok(0) => self.note(KernelEvent::EndReceived(peer)),
+            Ok(len) if is_unix => self.note(KernelEvent::Input(peer, buffer[..len].to_vec())),
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(_) => {
-                self.note(Seen::ReceiveFailed(peer));
+                self.note(KernelEvent::ReceiveFailed(peer));
                 self.peers.entry(peer).and_modify(|peer| peer.is_deaf = false);
             }
         }
@@ -148,7 +148,7 @@ impl Kernel {
 
     /// shutdown(2) of both sides of a Unix socket: what is there can still be received.
     pub(crate) fn shut_both(&mut self, fd: RawFd) -> Result<(), Errno> {
-        if let Role::Listening(queue) = &mut self.socket(fd)?.role {
+        if let SocketRole::Listening(queue) = &mut self.socket(fd)?.role {
             queue.is_shut = true;
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl Kernel {
         if errno != Errno::INTR {
             self.break_connection(fd);
             let peer = self.stream_of(fd)?.peer;
-            self.note(Seen::ReceiveFailed(peer));
+            self.note(KernelEvent::ReceiveFailed(peer));
         }
         Err(errno)
     }
@@ -188,7 +188,7 @@ impl Kernel {
         (stream.mark, stream.is_urgent) = (None, false);
         let peer = stream.peer;
         if let Some(peer) = self.peers.get_mut(&peer) {
-            peer.ending = Some(Ending::Reset);
+            peer.ending = Some(PeerEnding::Reset);
         }
     }
 
@@ -198,10 +198,10 @@ impl Kernel {
         if let Ok(stream) = self.stream_of(fd) {
             let (peer, is_unix) = (stream.peer, stream.is_unix());
             if is_unix {
-                self.note(Seen::Output(peer));
+                self.note(KernelEvent::Output(peer));
             }
             if sent.is_err_and(|e| ![Errno::AGAIN, Errno::INTR].contains(&e)) {
-                self.note(Seen::SendFailed(peer));
+                self.note(KernelEvent::SendFailed(peer));
             }
         }
         sent
@@ -210,7 +210,7 @@ impl Kernel {
     fn try_to_send(&mut self, fd: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
         self.let_arrive();
         self.calls.sends += 1;
-        if let Err(errno) = self.fault(Call::Send) {
+        if let Err(errno) = self.fault(CallKind::Send) {
             return self.send_failed(fd, errno);
         }
         // A few bytes into an empty buffer are always taken as a whole.
@@ -272,7 +272,7 @@ impl Kernel {
         };
         if is_reset {
             if let Some(peer) = self.peers.get_mut(&peer) {
-                peer.ending = Some(Ending::Reset);
+                peer.ending = Some(PeerEnding::Reset);
             }
         }
         self.wake(file, what);
@@ -329,16 +329,16 @@ impl Kernel {
     }
 
     /// The daemon's last descriptor of this socket was closed.
-    pub(crate) fn end_socket(&mut self, socket: Socket) {
+    pub(crate) fn end_socket(&mut self, socket: SocketFile) {
         match socket.role {
-            Role::Stream(stream) => self.end_stream(stream),
-            Role::Listening(queue) => self.end_queue(queue),
-            Role::Idle | Role::Notify => {}
+            SocketRole::Stream(stream) => self.end_stream(stream),
+            SocketRole::Listening(queue) => self.end_queue(queue),
+            SocketRole::Idle | SocketRole::Notify => {}
         }
     }
 
-    fn end_stream(&mut self, stream: Stream) {
-        self.note(Seen::Closed(stream.peer));
+    fn end_stream(&mut self, stream: ConnectionEnd) {
+        self.note(KernelEvent::Closed(stream.peer));
         let Some(peer) = self.peers.get_mut(&stream.peer) else {
             return;
         };
@@ -364,7 +364,7 @@ impl Kernel {
         peer.socket = None;
         peer.left = stream.sent;
         if peer.ending.is_none() {
-            let ending = if is_reset { Ending::Reset } else { Ending::End };
+            let ending = if is_reset { PeerEnding::Reset } else { PeerEnding::End };
             peer.ending = Some(ending);
         }
     }

@@ -26,7 +26,7 @@ pub(crate) const URGENT_BYTE: u8 = b'!';
 
 /// The daemon's end of a connection.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct ConnectionEnd {
     pub(crate) peer: u32,
     pub(crate) peer_address: Option<SocketAddr>,
     /// Arrived, but not received yet.
@@ -66,9 +66,9 @@ pub(crate) struct Stream {
     pub(super) is_unacknowledged: bool,
 }
 
-impl Stream {
+impl ConnectionEnd {
     pub(crate) fn new(peer: u32, peer_address: Option<SocketAddr>, sizes: (usize, usize)) -> Self {
-        Stream {
+        ConnectionEnd {
             peer,
             peer_address,
             arrived: VecDeque::new(),

@@ -1,9 +1,9 @@
 //! What operators ask on the control socket, and hear.
 
-use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::driver::play::was_reset;
-use crate::server::simulation::kernel::{Seen, kernel};
+use crate::server::simulation::kernel::{KernelEvent, kernel};
 use crate::server::simulation::reports::moments::{Moments, Question, beginning, report_of};
+use crate::server::simulation::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a request may be. A longer one is refused, with what follows it.
@@ -12,7 +12,7 @@ pub(crate) const REQUESTS_BYTES_MAX: usize = 1 << 20;
 /// All operators, by peer.
 #[derive(Default)]
 pub(crate) struct Operators {
-    all: BTreeMap<u32, Operator>,
+    all: BTreeMap<u32, OperatorSession>,
     /// Some restarts have nobody to tell: they were asked for by a signal, who asked has
     /// left, or telling failed.
     pub(crate) may_miss_answers: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Operators {
 }
 
 #[derive(Default)]
-struct Operator {
+struct OperatorSession {
     asked: usize,
     /// Received by the daemon, less than a line.
     unfinished: Vec<u8>,
@@ -79,9 +79,9 @@ impl Operators {
     }
 
     /// A hot restart closes all connections, once it has told who asked for it.
-    pub(crate) fn note_restart(&mut self, seen: &[Seen]) {
-        for one in seen.iter().skip_while(|one| **one != Seen::Executed) {
-            if let Seen::Closed(peer) = one {
+    pub(crate) fn note_restart(&mut self, seen: &[KernelEvent]) {
+        for one in seen.iter().skip_while(|one| **one != KernelEvent::Executed) {
+            if let KernelEvent::Closed(peer) = one {
                 self.all.entry(*peer).and_modify(|operator| operator.is_gone = true);
             }
         }
@@ -91,11 +91,11 @@ impl Operators {
     /// what it has sent before.
     pub(crate) fn check_failed(
         &self,
-        seen: &[Seen],
+        seen: &[KernelEvent],
         is_operator: impl Fn(u32) -> bool,
     ) -> Result<(), Violation> {
         for one in seen {
-            let Seen::SendFailed(peer) = one else { continue };
+            let KernelEvent::SendFailed(peer) = one else { continue };
             let has_place = kernel(|k| k.peers.get(peer).is_some_and(|it| it.socket.is_some()));
             let has_input = kernel(|k| k.visible(*peer).0 > 0);
             if self.all.contains_key(peer) && is_operator(*peer) && has_place && !has_input {
@@ -135,8 +135,8 @@ impl Operators {
     }
 
     /// So many clients were there after a turn.
-    pub(crate) fn note_clients(&mut self, seen: &[Seen], clients: usize) {
-        let is_line = |one: &Seen| matches!(one, Seen::Input(_, bytes) if bytes.contains(&b'\n'));
+    pub(crate) fn note_clients(&mut self, seen: &[KernelEvent], clients: usize) {
+        let is_line = |one: &KernelEvent| matches!(one, KernelEvent::Input(_, bytes) if bytes.contains(&b'\n'));
         if seen.iter().any(is_line) {
             self.clients.insert(clients);
         }
@@ -192,8 +192,8 @@ impl Operators {
     /// Who asked for a restart hears that it is done; who asked for the end of a drain, when
     /// it `drains` no more.
     pub(crate) fn check(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
-        let told: usize = self.all.values().map(Operator::restarts_told).sum();
-        let may_miss_it = |(peer, operator): &(&u32, &Operator)| {
+        let told: usize = self.all.values().map(OperatorSession::restarts_told).sum();
+        let may_miss_it = |(peer, operator): &(&u32, &OperatorSession)| {
             operator.asked_for_restart && operator.restarts_told() == 0 && was_reset(**peer)
         };
         let could_be_told = told + self.all.iter().filter(may_miss_it).count();
@@ -229,14 +229,18 @@ pub(crate) fn is_connected(peer: u32) -> bool {
     kernel(|k| k.peers.get(&peer).is_some_and(|peer| peer.ending.is_none()))
 }
 
-impl Operator {
+impl OperatorSession {
     /// How many reports the daemon has not sent.
     fn unsent(&self, peer: u32) -> usize {
         if self.questions.is_empty() {
             return 0;
         }
         let heard = [&self.heard[..], &kernel(|k| k.unread_by(peer))].concat();
-        let mut left = Operator { heard, questions: self.questions.clone(), ..Operator::default() };
+        let mut left = OperatorSession {
+            heard,
+            questions: self.questions.clone(),
+            ..OperatorSession::default()
+        };
         while left.take_report().is_some() {}
         let text = String::from_utf8_lossy(&left.heard);
         let given_up = text.lines().filter(|line| line.starts_with("ERROR a hot restart came"));

@@ -4,10 +4,10 @@
 use super::control_socket::REQUESTS_BYTES_MAX;
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::listener::{Listener, ListenerStage};
-use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::kernel::files::plain;
 use crate::server::simulation::kernel::processes::PROGRAM;
-use crate::server::simulation::kernel::{Seen, kernel};
+use crate::server::simulation::kernel::{KernelEvent, kernel};
+use crate::server::simulation::rules::Violation;
 use crate::server::simulation::rules::listening::serves_clients;
 use crate::server::telling::logging;
 use crate::server::{Ended, Options, Server};
@@ -25,7 +25,7 @@ const DEATH_SEEN_NS: u64 = 100_000_000;
 
 /// All of it, up to the last turn.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Orders {
     stops: bool,
     pub(crate) drains: bool,
     /// The drain has ended, or goes on: it could not be said.
@@ -43,7 +43,7 @@ pub(crate) struct Told {
     /// What to log, once an operator has set it.
     filter: Option<String>,
     filter_by_option: Option<String>,
-    trial: Option<Trial>,
+    trial: Option<ExpectedTrial>,
     /// How many hot restarts the daemon has counted as refused.
     pub(crate) restarts_refused: u64,
     /// What operators have begun to say.
@@ -53,7 +53,7 @@ pub(crate) struct Told {
 }
 
 /// A hot restart that was asked for.
-struct Trial {
+struct ExpectedTrial {
     pid: Option<i32>,
     /// The new options, or none to keep the old ones. Of several requests in a turn, any
     /// may have come first.
@@ -68,7 +68,7 @@ struct Trial {
 }
 
 /// An order, by a signal or an operator.
-enum Order {
+enum OperatorOrder {
     Stop,
     Toggle,
     Drain,
@@ -78,7 +78,7 @@ enum Order {
     Restart(Option<Vec<String>>),
 }
 
-impl Told {
+impl Orders {
     /// A new image has started with these options, at first or by a hot restart. What an
     /// operator has set stays until an option is different.
     pub(crate) fn note_start(&mut self, options: &Options) {
@@ -99,7 +99,7 @@ impl Told {
     /// It did something else.
     pub(crate) fn follow(
         &mut self,
-        seen: &[Seen],
+        seen: &[KernelEvent],
         operators: impl Fn(u32) -> bool,
         operators_wait: impl Fn() -> bool,
         server: &Server,
@@ -107,8 +107,8 @@ impl Told {
         let mut restarts = Vec::new();
         for order in self.orders(seen, operators) {
             match order {
-                Order::Restart(_) if self.stops => {}
-                Order::Restart(arguments) => restarts.push(arguments),
+                OperatorOrder::Restart(_) if self.stops => {}
+                OperatorOrder::Restart(arguments) => restarts.push(arguments),
                 order => self.obey(order),
             }
         }
@@ -127,7 +127,7 @@ impl Told {
     /// Nobody has asked for that.
     pub(crate) fn follow_exec(
         &mut self,
-        seen: &[Seen],
+        seen: &[KernelEvent],
         operators: impl Fn(u32) -> bool,
         before: &[OsString],
         now: &[OsString],
@@ -153,22 +153,22 @@ impl Told {
         Ok(())
     }
 
-    fn obey(&mut self, order: Order) {
+    fn obey(&mut self, order: OperatorOrder) {
         match order {
             _ if self.stops => {}
-            Order::Stop => self.stops = true,
-            Order::Drain => (self.drains, self.may_drain) = (true, false),
-            Order::Toggle if !self.drains => (self.drains, self.may_drain) = (true, false),
-            Order::Undrain | Order::Toggle if self.has_lost => {}
-            Order::Undrain | Order::Toggle if self.drains => {
+            OperatorOrder::Stop => self.stops = true,
+            OperatorOrder::Drain => (self.drains, self.may_drain) = (true, false),
+            OperatorOrder::Toggle if !self.drains => (self.drains, self.may_drain) = (true, false),
+            OperatorOrder::Undrain | OperatorOrder::Toggle if self.has_lost => {}
+            OperatorOrder::Undrain | OperatorOrder::Toggle if self.drains => {
                 // A passed socket may be closed in this turn, before or after that.
                 self.may_drain |= is_disturbed() || kernel(|k| k.was_passed);
                 self.drains = false;
             }
-            Order::Undrain | Order::Toggle => {}
-            Order::Limit(limits) => self.limits = limits,
-            Order::Log(filter) => self.filter = Some(filter),
-            Order::Restart(_) => {}
+            OperatorOrder::Undrain | OperatorOrder::Toggle => {}
+            OperatorOrder::Limit(limits) => self.limits = limits,
+            OperatorOrder::Log(filter) => self.filter = Some(filter),
+            OperatorOrder::Restart(_) => {}
         }
     }
 
@@ -177,7 +177,7 @@ impl Told {
     /// many were refused.
     fn follow_trial(
         &mut self,
-        seen: &[Seen],
+        seen: &[KernelEvent],
         restarts: Vec<Option<Vec<String>>>,
         operators_wait: impl Fn() -> bool,
         server: &Server,
@@ -190,7 +190,7 @@ impl Told {
             trial.is_disturbed |= disturbed || trial.inode != inode;
             if child == trial.pid {
                 trial.is_reported |=
-                    child.is_some_and(|pid| seen.contains(&Seen::TrialReported(pid)));
+                    child.is_some_and(|pid| seen.contains(&KernelEvent::TrialReported(pid)));
                 return trial.check_time(operators_wait).map(|()| 0..=0);
             }
             trial.check_refused(server)?;
@@ -200,11 +200,11 @@ impl Told {
                 return Ok(1..=1);
             }
         }
-        let begins = seen.iter().any(|one| matches!(one, Seen::Forked(_)));
+        let begins = seen.iter().any(|one| matches!(one, KernelEvent::Forked(_)));
         if restarts.is_empty() {
             return if begins { Err("it tries a restart, unasked".to_owned()) } else { Ok(0..=0) };
         }
-        let trial = Trial {
+        let trial = ExpectedTrial {
             pid: child,
             requests: restarts,
             begun_ns: kernel(|k| k.now_ns),
@@ -326,10 +326,10 @@ impl Told {
         Ok(())
     }
 
-    fn note_refused(&mut self, seen: &[Seen]) {
+    fn note_refused(&mut self, seen: &[KernelEvent]) {
         let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
         for one in seen {
-            if let Seen::Input(peer, bytes) = one {
+            if let KernelEvent::Input(peer, bytes) = one {
                 let begun = self.lines.get(peer).map_or(0, Vec::len);
                 *sizes.entry(*peer).or_insert(begun) += bytes.len();
             }
@@ -339,13 +339,19 @@ impl Told {
     }
 
     /// The orders among what was seen, in their order.
-    fn orders(&mut self, seen: &[Seen], operators: impl Fn(u32) -> bool) -> Vec<Order> {
+    fn orders(
+        &mut self,
+        seen: &[KernelEvent],
+        operators: impl Fn(u32) -> bool,
+    ) -> Vec<OperatorOrder> {
         self.note_refused(seen);
         let mut orders = Vec::new();
         for one in seen {
             match one {
-                Seen::Signal(number) => orders.extend(order_of_signal(*number)),
-                Seen::Input(peer, bytes) if operators(*peer) && !self.refused.contains(peer) => {
+                KernelEvent::Signal(number) => orders.extend(order_of_signal(*number)),
+                KernelEvent::Input(peer, bytes)
+                    if operators(*peer) && !self.refused.contains(peer) =>
+                {
                     let lines = self.lines.entry(*peer).or_default();
                     lines.extend_from_slice(bytes);
                     if !bytes.contains(&b'\n') {
@@ -365,7 +371,7 @@ impl Told {
     }
 }
 
-impl Trial {
+impl ExpectedTrial {
     /// When it must be over: at its limit, or soon after a child that was killed is dead.
     fn until_ns(&self) -> u64 {
         let seen_ns = kernel(|k| k.last_death_ns()).map(|dead_ns| dead_ns + DEATH_SEEN_NS);
@@ -397,27 +403,27 @@ impl Trial {
     }
 }
 
-fn order_of_signal(number: i32) -> Option<Order> {
+fn order_of_signal(number: i32) -> Option<OperatorOrder> {
     match number {
-        libc::SIGTERM | libc::SIGINT => Some(Order::Stop),
-        libc::SIGUSR1 | libc::SIGHUP => Some(Order::Restart(None)),
-        libc::SIGUSR2 => Some(Order::Toggle),
-        libc::SIGQUIT => Some(Order::Drain),
+        libc::SIGTERM | libc::SIGINT => Some(OperatorOrder::Stop),
+        libc::SIGUSR1 | libc::SIGHUP => Some(OperatorOrder::Restart(None)),
+        libc::SIGUSR2 => Some(OperatorOrder::Toggle),
+        libc::SIGQUIT => Some(OperatorOrder::Drain),
         _ => None,
     }
 }
 
-fn order_of_line(line: &str) -> Option<Order> {
+fn order_of_line(line: &str) -> Option<OperatorOrder> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match (word, rest) {
-        ("DRAIN", "") => Some(Order::Drain),
-        ("UNDRAIN", "") => Some(Order::Undrain),
-        ("RESTART", "") => Some(Order::Restart(None)),
-        ("RESTART", list) => Some(Order::Restart(Some(serde_json::from_str(list).ok()?))),
-        ("LOG", "info" | "poolcounterd=debug") => Some(Order::Log(rest.to_owned())),
-        ("MAX-HOLD", "none") => Some(Order::Limit(Vec::new())),
+        ("DRAIN", "") => Some(OperatorOrder::Drain),
+        ("UNDRAIN", "") => Some(OperatorOrder::Undrain),
+        ("RESTART", "") => Some(OperatorOrder::Restart(None)),
+        ("RESTART", list) => Some(OperatorOrder::Restart(Some(serde_json::from_str(list).ok()?))),
+        ("LOG", "info" | "poolcounterd=debug") => Some(OperatorOrder::Log(rest.to_owned())),
+        ("MAX-HOLD", "none") => Some(OperatorOrder::Limit(Vec::new())),
         ("MAX-HOLD", limits) if !limits.is_empty() => {
-            Some(Order::Limit(limits.split(' ').map(str::to_owned).collect()))
+            Some(OperatorOrder::Limit(limits.split(' ').map(str::to_owned).collect()))
         }
         _ => None,
     }

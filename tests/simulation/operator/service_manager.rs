@@ -1,8 +1,8 @@
 //! What the service manager hears, and what the daemon leaves when it ends.
 
-use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::rules::Violation;
 use crate::server::simulation::world::sd_notify;
 
 fn is_there() -> bool {

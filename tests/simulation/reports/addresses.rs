@@ -14,9 +14,9 @@ const PATH_SHOWN: &str = r"unix:/home/a\x20b\x0aRELEASED";
 /// All clients that were ever served, by serial number: the peer, and its address, if it
 /// came by TCP.
 #[derive(Debug, Default)]
-pub(crate) struct Origins(BTreeMap<u32, (u32, Option<SocketAddr>)>);
+pub(crate) struct ClientAddresses(BTreeMap<u32, (u32, Option<SocketAddr>)>);
 
-impl Origins {
+impl ClientAddresses {
     pub(crate) fn note(&mut self, client: ClientId, peer: u32, address: Option<SocketAddr>) {
         self.0.insert(client.serial, (peer, address));
     }

@@ -1,13 +1,13 @@
 //! HTTP clients: what they send, what they must hear, and when their time is over.
 
-use super::moments::{Moments, Question, Report};
+use super::moments::{Moments, Question, ReportKind};
 use crate::protocol::Query;
 use crate::server::Options;
 use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::reporting::http::head::HEAD_BYTES_MAX;
-use crate::server::simulation::clients::oracle::Violation;
-use crate::server::simulation::kernel::sockets::Local;
-use crate::server::simulation::kernel::{Seen, kernel};
+use crate::server::simulation::kernel::sockets::LocalAddress;
+use crate::server::simulation::kernel::{KernelEvent, kernel};
+use crate::server::simulation::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where HTTP is served.
@@ -28,7 +28,7 @@ const DISCARDED_BYTES: usize = 16 * 2048;
 
 /// What a request is answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+enum ExpectedAnswer {
     Status(u16),
     Metrics,
     Exporter,
@@ -40,25 +40,25 @@ enum Due {
 }
 
 /// What clients send, and the answer.
-const REQUESTS: &[(&str, Due)] = &[
-    ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", Due::Metrics),
-    ("GET /prometheus HTTP/1.0\r\n\r\n", Due::Exporter),
-    ("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n", Due::Json),
-    ("GET /key?%6B1 HTTP/1.1\r\nHost: a\r\n\r\n", Due::Key),
-    ("GET /key?k%zz HTTP/1.1\r\nHost: a\r\n\r\n", Due::Status(400)),
-    ("GET / HTTP/1.1\nHost: a\n\n", Due::Status(200)),
-    ("HEAD /stats.json HTTP/1.1\r\nHost: a\r\n\r\n", Due::Json),
-    ("GET /-/healthy HTTP/1.1\r\n\r\n", Due::Status(200)),
-    ("GET /-/ready HTTP/1.1\r\n\r\n", Due::Ready),
-    ("GET /-/ready? HTTP/1.0\r\n\r\n", Due::Ready),
-    ("HEAD /-/ready HTTP/1.1\nHost: a\n\n", Due::Ready),
-    ("GET http://a:9531/-/healthy?x HTTP/1.1\r\nHost: a:9531\r\n\r\n", Due::Status(200)),
-    ("GET HTTP://a HTTP/1.1\r\nHost: a\r\n\r\n", Due::Status(200)),
-    ("GET /../etc/passwd HTTP/1.1\r\n\r\n", Due::Status(404)),
-    ("POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\nab", Due::Status(405)),
-    ("GET / HTTP/1.1\r\nbad header\r\n\r\n", Due::Status(400)),
-    ("ACQ4ME k1 1 1 1\n", Due::Status(400)),
-    ("\u{16}\u{3}\u{1}", Due::Status(400)),
+const REQUESTS: &[(&str, ExpectedAnswer)] = &[
+    ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", ExpectedAnswer::Metrics),
+    ("GET /prometheus HTTP/1.0\r\n\r\n", ExpectedAnswer::Exporter),
+    ("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n", ExpectedAnswer::Json),
+    ("GET /key?%6B1 HTTP/1.1\r\nHost: a\r\n\r\n", ExpectedAnswer::Key),
+    ("GET /key?k%zz HTTP/1.1\r\nHost: a\r\n\r\n", ExpectedAnswer::Status(400)),
+    ("GET / HTTP/1.1\nHost: a\n\n", ExpectedAnswer::Status(200)),
+    ("HEAD /stats.json HTTP/1.1\r\nHost: a\r\n\r\n", ExpectedAnswer::Json),
+    ("GET /-/healthy HTTP/1.1\r\n\r\n", ExpectedAnswer::Status(200)),
+    ("GET /-/ready HTTP/1.1\r\n\r\n", ExpectedAnswer::Ready),
+    ("GET /-/ready? HTTP/1.0\r\n\r\n", ExpectedAnswer::Ready),
+    ("HEAD /-/ready HTTP/1.1\nHost: a\n\n", ExpectedAnswer::Ready),
+    ("GET http://a:9531/-/healthy?x HTTP/1.1\r\nHost: a:9531\r\n\r\n", ExpectedAnswer::Status(200)),
+    ("GET HTTP://a HTTP/1.1\r\nHost: a\r\n\r\n", ExpectedAnswer::Status(200)),
+    ("GET /../etc/passwd HTTP/1.1\r\n\r\n", ExpectedAnswer::Status(404)),
+    ("POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\nab", ExpectedAnswer::Status(405)),
+    ("GET / HTTP/1.1\r\nbad header\r\n\r\n", ExpectedAnswer::Status(400)),
+    ("ACQ4ME k1 1 1 1\n", ExpectedAnswer::Status(400)),
+    ("\u{16}\u{3}\u{1}", ExpectedAnswer::Status(400)),
 ];
 
 /// The beginning of a request that never ends.
@@ -71,31 +71,33 @@ pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
 
 /// What has been received of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum HttpRequest {
     /// Nothing, or the beginning of a request.
-    Partly,
-    This(Due),
+    Partial,
+    Whole(ExpectedAnswer),
     /// Several requests at once may have become another one.
-    Unclear,
+    Ambiguous,
 }
 
-fn asked(received: &[u8]) -> Asked {
+fn asked(received: &[u8]) -> HttpRequest {
     let is_whole = |text: &str| received.starts_with(text.as_bytes());
     let is_part = |text: &str| text.as_bytes().starts_with(received);
     if let Some((_, due)) = REQUESTS.iter().find(|(text, _)| is_whole(text)) {
-        return Asked::This(*due);
+        return HttpRequest::Whole(*due);
     }
     let begun = REQUESTS.iter().find(|(text, _)| is_part(text));
     match begun {
         // It may be seen at once.
-        Some((_, Due::Status(400 | 405))) if !received.is_empty() => Asked::Unclear,
-        Some(_) => Asked::Partly,
-        None if is_part(ENDLESS) => Asked::Partly,
-        None if is_endless(received) && received.len() >= HEAD_BYTES_MAX => {
-            Asked::This(Due::Status(431))
+        Some((_, ExpectedAnswer::Status(400 | 405))) if !received.is_empty() => {
+            HttpRequest::Ambiguous
         }
-        None if is_endless(received) => Asked::Partly,
-        None => Asked::Unclear,
+        Some(_) => HttpRequest::Partial,
+        None if is_part(ENDLESS) => HttpRequest::Partial,
+        None if is_endless(received) && received.len() >= HEAD_BYTES_MAX => {
+            HttpRequest::Whole(ExpectedAnswer::Status(431))
+        }
+        None if is_endless(received) => HttpRequest::Partial,
+        None => HttpRequest::Ambiguous,
     }
 }
 
@@ -106,7 +108,7 @@ fn is_endless(received: &[u8]) -> bool {
 
 /// What it waits for, as far as its time is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum HttpStage {
     Asking,
     Reading,
     Closing,
@@ -114,7 +116,7 @@ enum Stage {
 
 /// One client of HTTP.
 #[derive(Debug)]
-struct Browser {
+struct HttpSession {
     received: Vec<u8>,
     heard: Vec<u8>,
     /// From when on the answer may be.
@@ -125,7 +127,7 @@ struct Browser {
     is_excused: bool,
     /// Whether the daemon drained when it was asked.
     drained: Option<bool>,
-    stage: Stage,
+    stage: HttpStage,
     /// When the stage must be over; `None` before it is accepted.
     until_ns: Option<u64>,
     /// It may be closed from then on, if the report was made at once.
@@ -138,8 +140,8 @@ struct Browser {
 
 /// All clients of HTTP, by peer.
 #[derive(Default)]
-pub(crate) struct Browsers {
-    all: BTreeMap<u32, Browser>,
+pub(crate) struct HttpClients {
+    all: BTreeMap<u32, HttpSession>,
     /// Whose connections are open in the daemon.
     open: BTreeSet<u32>,
     /// After the last turn, reports were still to be made.
@@ -148,46 +150,48 @@ pub(crate) struct Browsers {
     was_draining: bool,
 }
 
-impl Browsers {
+impl HttpClients {
     pub(crate) fn connect(&mut self, peer: u32) {
-        let browser = Browser {
+        let session = HttpSession {
             received: Vec::new(),
             heard: Vec::new(),
             question: None,
             is_served: false,
             is_excused: false,
             drained: None,
-            stage: Stage::Asking,
+            stage: HttpStage::Asking,
             until_ns: None,
             from_ns: None,
             discarded: 0,
             waited: 0,
         };
-        self.all.insert(peer, browser);
+        self.all.insert(peer, session);
     }
 
     /// Whether anybody waits for a report.
     pub(crate) fn wait(&self) -> bool {
-        let waits = |b: &Browser| b.question.is_some() && !b.is_served && !b.is_excused;
+        let waits = |b: &HttpSession| b.question.is_some() && !b.is_served && !b.is_excused;
         self.all.values().any(waits)
     }
 
     /// The daemon has received these bytes.
     pub(crate) fn receive(&mut self, peer: u32, bytes: &[u8], moments: &mut Moments) {
-        let Some(browser) = self.all.get_mut(&peer) else { return };
-        if browser.question.is_some() || browser.stage != Stage::Asking {
-            browser.discarded += bytes.len();
+        let Some(session) = self.all.get_mut(&peer) else { return };
+        if session.question.is_some() || session.stage != HttpStage::Asking {
+            session.discarded += bytes.len();
             return;
         }
-        browser.received.extend_from_slice(bytes);
-        let report = match asked(&browser.received) {
-            Asked::This(Due::Metrics) => Report::Metrics,
-            Asked::This(Due::Exporter) => Report::Exporter,
-            Asked::This(Due::Key) => Report::Query(Query::Key(b"k1".to_vec())),
-            Asked::This(_) => Report::Query(Query::Json),
-            Asked::Partly | Asked::Unclear => return,
+        session.received.extend_from_slice(bytes);
+        let report = match asked(&session.received) {
+            HttpRequest::Whole(ExpectedAnswer::Metrics) => ReportKind::Metrics,
+            HttpRequest::Whole(ExpectedAnswer::Exporter) => ReportKind::Exporter,
+            HttpRequest::Whole(ExpectedAnswer::Key) => {
+                ReportKind::Query(Query::Key(b"k1".to_vec()))
+            }
+            HttpRequest::Whole(_) => ReportKind::Query(Query::Json),
+            HttpRequest::Partial | HttpRequest::Ambiguous => return,
         };
-        browser.question = Some(moments.question(report));
+        session.question = Some(moments.question(report));
     }
 
     /// A client has read these bytes: the beginning of an answer, or all of it.
@@ -197,26 +201,26 @@ impl Browsers {
         bytes: &[u8],
         moments: &Moments,
     ) -> Result<(), Violation> {
-        let Some(browser) = self.all.get_mut(&peer).filter(|_| !bytes.is_empty()) else {
+        let Some(session) = self.all.get_mut(&peer).filter(|_| !bytes.is_empty()) else {
             return Ok(());
         };
-        if browser.is_served {
+        if session.is_served {
             return Err(format!("HTTP client {peer} hears more than an answer"));
         }
-        browser.heard.extend_from_slice(bytes);
+        session.heard.extend_from_slice(bytes);
         let wrong = |why: String| format!("HTTP client {peer}: {why}");
-        browser.is_served = browser.hear(moments).map_err(wrong)?;
+        session.is_served = session.hear(moments).map_err(wrong)?;
         Ok(())
     }
 
     /// A newcomer is served if the options admit it; if there is no room, another one has
-    /// to go. To be called before [`Browsers::check_turn`].
+    /// to go. To be called before [`HttpClients::check_turn`].
     pub(crate) fn check_newcomers(
         &self,
-        seen: &[Seen],
+        seen: &[KernelEvent],
         options: &Options,
     ) -> Result<(), Violation> {
-        let http = Local::Tcp(HTTP.parse().expect("an address"));
+        let http = LocalAddress::Tcp(HTTP.parse().expect("an address"));
         let open = kernel(|k| k.connections_to(HTTP));
         let accepted = kernel(|k| k.calls.accepted);
         // Those who wait for a report are not disturbed, and the next newcomer may be as
@@ -228,10 +232,10 @@ impl Browsers {
         let allow =
             if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
         for one in seen {
-            let Seen::Accepted { peer, to, ip, is_over: false } = one else { continue };
+            let KernelEvent::Accepted { peer, to, ip, is_over: false } = one else { continue };
             let is_admitted = allow.is_empty()
                 || ip.is_some_and(|ip| allow.iter().any(|network| network.contains(&ip)));
-            let has_sent_much = |b: &Browser| b.received.len() + b.discarded >= DISCARDED_BYTES;
+            let has_sent_much = |b: &HttpSession| b.received.len() + b.discarded >= DISCARDED_BYTES;
             let has_left =
                 kernel(|k| k.peers[peer].has_ended) || self.all.get(peer).is_none_or(has_sent_much);
             if *to == http && is_admitted && !has_left && !open.contains(peer) {
@@ -257,35 +261,35 @@ impl Browsers {
         let was_full = self.open.len() + kernel(|k| k.calls.accepted) > CONNECTIONS_MAX;
         let is_disturbed = kernel(|k| !k.calls.failures.is_empty() || k.calls.arrives);
         // Orders come last in a turn.
-        for browser in self.all.values_mut().filter(|b| b.question.is_some()) {
-            browser.drained.get_or_insert(self.was_draining);
+        for session in self.all.values_mut().filter(|b| b.question.is_some()) {
+            session.drained.get_or_insert(self.was_draining);
         }
         // An order to drain accepts once more, when answers have been given.
         let begins_to_drain = is_draining && !self.was_draining;
         self.was_draining = is_draining;
         for &peer in self.open.difference(&open) {
-            let browser = self.all.get_mut(&peer).expect("it has connected");
-            let is_prompt = browser.is_prompt(now_ns) && !begins_to_drain;
+            let session = self.all.get_mut(&peer).expect("it has connected");
+            let is_prompt = session.is_prompt(now_ns) && !begins_to_drain;
             let may_lose = is_disturbed || was_full && !is_prompt;
-            browser
+            session
                 .check_closed(may_lose, kernel(|k| k.peers[&peer].has_ended), now_ns)
                 .map_err(|why| format!("HTTP client {peer} is closed: {why}"))?;
         }
         for &peer in &open {
-            let browser = self.all.get_mut(&peer).expect("it has connected");
-            if browser.until_ns.is_none() && !may_be_served(peer) {
+            let session = self.all.get_mut(&peer).expect("it has connected");
+            if session.until_ns.is_none() && !may_be_served(peer) {
                 return Err(format!("HTTP client {peer} is served"));
             }
             let is_shut = kernel(|k| k.is_shut(peer));
-            browser
+            session
                 .check_time(may_wait, is_shut, now_ns)
                 .map_err(|why| format!("HTTP client {peer} {why}"))?;
             let is_answered =
-                !browser.heard.is_empty() || kernel(|k| !k.unread_by(peer).is_empty());
-            let waits = browser.stage == Stage::Reading && !is_answered;
-            browser.waited = if waits { browser.waited + 1 } else { 0 };
-            if browser.waited > turns_max {
-                return Err(format!("HTTP client {peer} waits for {} turns", browser.waited));
+                !session.heard.is_empty() || kernel(|k| !k.unread_by(peer).is_empty());
+            let waits = session.stage == HttpStage::Reading && !is_answered;
+            session.waited = if waits { session.waited + 1 } else { 0 };
+            if session.waited > turns_max {
+                return Err(format!("HTTP client {peer} waits for {} turns", session.waited));
             }
         }
         self.open = open;
@@ -295,22 +299,22 @@ impl Browsers {
     /// A hot restart has closed all connections.
     pub(crate) fn lose(&mut self) {
         self.open.clear();
-        for (peer, browser) in &mut self.all {
-            browser.is_excused |= kernel(|k| k.peers[peer].socket.is_none());
+        for (peer, session) in &mut self.all {
+            session.is_excused |= kernel(|k| k.peers[peer].socket.is_none());
         }
     }
 
     /// The loop sleeps until then.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         for peer in &self.open {
-            let browser = &self.all[peer];
-            let is_asking =
-                browser.stage == Stage::Asking && asked(&browser.received) == Asked::Partly;
+            let session = &self.all[peer];
+            let is_asking = session.stage == HttpStage::Asking
+                && asked(&session.received) == HttpRequest::Partial;
             if is_asking && kernel(|k| k.visible(*peer).0) > 0 {
                 return Err(format!("it sleeps, and HTTP client {peer} has unread bytes"));
             }
-            let is_clear = asked(&browser.received) != Asked::Unclear;
-            let over_ns = browser.until_ns.filter(|_| is_clear);
+            let is_clear = asked(&session.received) != HttpRequest::Ambiguous;
+            let over_ns = session.until_ns.filter(|_| is_clear);
             if over_ns.is_some_and(|over_ns| until_ns.is_none_or(|until_ns| until_ns > over_ns)) {
                 return Err(format!("it sleeps over the time of HTTP client {peer}"));
             }
@@ -320,10 +324,10 @@ impl Browsers {
 
     /// At rest, whoever has asked and could hear has heard.
     pub(crate) fn check_rest(&self, may_have_lost: impl Fn(u32) -> bool) -> Result<(), Violation> {
-        for (&peer, browser) in &self.all {
-            let is_owed = browser.question.is_some() && !browser.is_excused && !browser.is_served;
+        for (&peer, session) in &self.all {
+            let is_owed = session.question.is_some() && !session.is_excused && !session.is_served;
             if is_owed && !may_have_lost(peer) {
-                let heard = String::from_utf8_lossy(&browser.heard);
+                let heard = String::from_utf8_lossy(&session.heard);
                 return Err(format!("HTTP client {peer} never hears all: {heard:?}"));
             }
         }
@@ -331,7 +335,7 @@ impl Browsers {
     }
 }
 
-impl Browser {
+impl HttpSession {
     /// Returns whether that was the whole answer.
     fn hear(&self, moments: &Moments) -> Result<bool, Violation> {
         let heard = String::from_utf8_lossy(&self.heard);
@@ -347,7 +351,7 @@ impl Browser {
         if len == 0 {
             return Err(format!("an answer without a text, also to GET: {heard:?}"));
         }
-        let is_json = asked(&self.received) == Asked::This(Due::Json);
+        let is_json = asked(&self.received) == HttpRequest::Whole(ExpectedAnswer::Json);
         if is_json && !head.contains("\r\nContent-Type: application/json\r\n") {
             return Err(format!("JSON that is called something else: {head:?}"));
         }
@@ -360,20 +364,27 @@ impl Browser {
         }
         let due = asked(&self.received);
         let should: &[u16] = match due {
-            Asked::This(Due::Status(status)) => &[status],
-            Asked::This(Due::Ready) => match self.drained {
+            HttpRequest::Whole(ExpectedAnswer::Status(status)) => &[status],
+            HttpRequest::Whole(ExpectedAnswer::Ready) => match self.drained {
                 Some(true) => &[503],
                 _ => &[200],
             },
-            Asked::This(_) => &[200],
-            Asked::Partly => &[408],
-            Asked::Unclear => &[200, 400, 404, 405, 408, 431],
+            HttpRequest::Whole(_) => &[200],
+            HttpRequest::Partial => &[408],
+            HttpRequest::Ambiguous => &[200, 400, 404, 405, 408, 431],
         };
         if !should.contains(&status) {
             return Err(format!("{status} instead of {should:?} for {due:?}"));
         }
-        let is_report =
-            matches!(due, Asked::This(Due::Metrics | Due::Exporter | Due::Json | Due::Key));
+        let is_report = matches!(
+            due,
+            HttpRequest::Whole(
+                ExpectedAnswer::Metrics
+                    | ExpectedAnswer::Exporter
+                    | ExpectedAnswer::Json
+                    | ExpectedAnswer::Key
+            )
+        );
         if let Some(question) = self.question.as_ref().filter(|_| is_report && len > 0) {
             moments.judge(question, body.trim_end())?;
         }
@@ -381,7 +392,7 @@ impl Browser {
     }
 
     fn brief(&self) -> String {
-        let Browser { stage, until_ns, received, discarded, .. } = self;
+        let HttpSession { stage, until_ns, received, discarded, .. } = self;
         let start = received[..received.len().min(60)].escape_ascii();
         format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
     }
@@ -390,7 +401,7 @@ impl Browser {
     /// full.
     fn is_prompt(&self, now_ns: u64) -> bool {
         let is_early = |from_ns: u64| now_ns + READ_NS <= from_ns + PROMPT_NS;
-        self.stage == Stage::Reading && self.from_ns.is_some_and(is_early)
+        self.stage == HttpStage::Reading && self.from_ns.is_some_and(is_early)
     }
 
     /// It was open before a turn, and is closed.
@@ -401,15 +412,15 @@ impl Browser {
         now_ns: u64,
     ) -> Result<(), Violation> {
         let is_over = self.from_ns.is_none_or(|from_ns| now_ns >= from_ns);
-        let is_partly = asked(&self.received) == Asked::Partly && !self.received.is_empty();
-        if is_partly && self.stage == Stage::Asking && !may_lose && !has_ended {
+        let is_partly = asked(&self.received) == HttpRequest::Partial && !self.received.is_empty();
+        if is_partly && self.stage == HttpStage::Asking && !may_lose && !has_ended {
             return Err(format!("without a word, {}", self.brief()));
         }
         self.is_excused |= may_lose || is_over;
         let may_be = self.is_excused
             || has_ended
             || self.discarded >= DISCARDED_BYTES
-            || asked(&self.received) == Asked::Unclear;
+            || asked(&self.received) == HttpRequest::Ambiguous;
         if may_be { Ok(()) } else { Err(format!("too early, {}", self.brief())) }
     }
 
@@ -417,15 +428,15 @@ impl Browser {
     fn check_time(&mut self, may_wait: bool, is_shut: bool, now_ns: u64) -> Result<(), Violation> {
         let until_ns = *self.until_ns.get_or_insert(now_ns + ASK_NS);
         self.from_ns.get_or_insert(now_ns + ASK_NS);
-        let is_asked = matches!(asked(&self.received), Asked::This(_));
+        let is_asked = matches!(asked(&self.received), HttpRequest::Whole(_));
         let (stage, for_ns) = match self.stage {
-            Stage::Asking | Stage::Reading if is_shut => (Stage::Closing, CLOSE_NS),
-            Stage::Asking if is_asked => (Stage::Reading, READ_NS),
+            HttpStage::Asking | HttpStage::Reading if is_shut => (HttpStage::Closing, CLOSE_NS),
+            HttpStage::Asking if is_asked => (HttpStage::Reading, READ_NS),
             // It may still wait for the report.
-            Stage::Reading if may_wait => (Stage::Reading, READ_NS),
+            HttpStage::Reading if may_wait => (HttpStage::Reading, READ_NS),
             _ if now_ns < until_ns => return Ok(()),
             // It hears that it is too late.
-            Stage::Asking if !self.received.is_empty() => (Stage::Reading, READ_NS),
+            HttpStage::Asking if !self.received.is_empty() => (HttpStage::Reading, READ_NS),
             _ => return Err(format!("stays, {}", self.brief())),
         };
         if stage != self.stage {

@@ -1,17 +1,17 @@
 //! What reports show: it must be what the model said at some time between the question
 //! and its answer.
 
-use super::addresses::Origins;
-use super::server_figures::Figures;
-use super::slow_list::SlowEnds;
-use super::top_lists::Requests;
+use super::addresses::ClientAddresses;
+use super::server_figures::ServerFigures;
+use super::slow_list::SlowList;
+use super::top_lists::RequestHistory;
 use crate::engine::ClientId;
 use crate::engine::counts::statistics::Counters;
 use crate::protocol::{Command, Query, Reply};
-use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::model::{End, Lock, Model};
-use crate::server::simulation::world::recording_engine::Asked;
+use crate::server::simulation::rules::Violation;
+use crate::server::simulation::world::recording_engine::EngineCall;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::discriminant;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ const MODERN_NAMES: [(&str, &str); 9] = [
 
 /// What can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
+pub(crate) enum ReportKind {
     Query(Query),
     /// `/metrics`.
     Metrics,
@@ -58,7 +58,7 @@ pub(crate) enum Report {
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
-    pub(crate) report: Report,
+    pub(crate) report: ReportKind,
     /// The first moment that the answer may show.
     pub(crate) since: usize,
     pub(crate) privacy: Privacy,
@@ -73,13 +73,13 @@ pub(crate) struct Question {
 pub(crate) type Privacy = (bool, usize);
 
 /// Holders and waiters, for me and for anyone.
-pub(super) type Queues = [usize; 3];
+pub(super) type QueueLengths = [usize; 3];
 
 /// What the model says.
 #[derive(Debug)]
 pub(super) struct Moment {
     counters: Counters,
-    pub(super) keys: BTreeMap<Vec<u8>, Queues>,
+    pub(super) keys: BTreeMap<Vec<u8>, QueueLengths>,
     /// How many holds and waits were slow until then.
     slow: usize,
     /// How many requests were decided, and holds and waits had ended.
@@ -97,10 +97,10 @@ pub(crate) struct Moments {
     all: VecDeque<Moment>,
     first: usize,
     privacy: Privacy,
-    pub(crate) slow: SlowEnds,
-    pub(crate) requests: Requests,
-    pub(crate) origins: Origins,
-    pub(crate) figures: Figures,
+    pub(crate) slow: SlowList,
+    pub(crate) requests: RequestHistory,
+    pub(crate) addresses: ClientAddresses,
+    pub(crate) figures: ServerFigures,
     /// The clients that were connected before this turn, and those in it.
     present: Rc<[Vec<u32>; 2]>,
     after: Vec<u32>,
@@ -127,9 +127,14 @@ impl Moments {
     }
 
     /// The engine was asked for this, and answered; these holds and waits have ended.
-    pub(crate) fn follow(&mut self, asked: &Asked, answers: &[(ClientId, Reply)], ends: &[End]) {
+    pub(crate) fn follow(
+        &mut self,
+        asked: &EngineCall,
+        answers: &[(ClientId, Reply)],
+        ends: &[End],
+    ) {
         self.slow.note(ends);
-        self.requests.follow(asked, answers, ends, &self.origins);
+        self.requests.follow(asked, answers, ends, &self.addresses);
     }
 
     pub(crate) fn note(&mut self, model: &Model) {
@@ -160,15 +165,16 @@ impl Moments {
     }
 
     /// An operator asks, who sees everything.
-    pub(crate) fn question_of_operator(&mut self, report: Report) -> Question {
+    pub(crate) fn question_of_operator(&mut self, report: ReportKind) -> Question {
         Question { privacy: (false, usize::MAX), ..self.question(report) }
     }
 
     /// A question that is asked now, before the engine is asked more.
-    pub(crate) fn question(&mut self, report: Report) -> Question {
-        let of_locks = [Report::Query(Query::Key(Vec::new())), Report::Query(Query::Clients(0))];
-        let is_kind = |kind: &Report| match (kind, &report) {
-            (Report::Query(kind), Report::Query(query)) => {
+    pub(crate) fn question(&mut self, report: ReportKind) -> Question {
+        let of_locks =
+            [ReportKind::Query(Query::Key(Vec::new())), ReportKind::Query(Query::Clients(0))];
+        let is_kind = |kind: &ReportKind| match (kind, &report) {
+            (ReportKind::Query(kind), ReportKind::Query(query)) => {
                 discriminant(kind) == discriminant(query)
             }
             _ => false,
@@ -206,32 +212,36 @@ impl Moments {
         }
         let is_private = question.privacy.0 || is_changed;
         match &question.report {
-            Report::Query(Query::Json) => self.judge_json(question, text, is_private),
-            Report::Query(Query::Keys(rows)) => {
+            ReportKind::Query(Query::Json) => self.judge_json(question, text, is_private),
+            ReportKind::Query(Query::Keys(rows)) => {
                 self.judge_keys(question, text, *rows as usize, is_private)
             }
-            Report::Query(Query::Key(key)) => self.judge_key(question, text, key, is_private),
-            Report::Query(Query::Clients(_)) => self.judge_clients(question, text),
-            Report::Query(Query::Full) => self.judge_counters(question, &values(text, ": ", "")),
-            Report::Exporter => self.judge_counters(question, &values(text, " ", "poolcounter_")),
-            Report::Metrics => {
+            ReportKind::Query(Query::Key(key)) => self.judge_key(question, text, key, is_private),
+            ReportKind::Query(Query::Clients(_)) => self.judge_clients(question, text),
+            ReportKind::Query(Query::Full) => {
+                self.judge_counters(question, &values(text, ": ", ""))
+            }
+            ReportKind::Exporter => {
+                self.judge_counters(question, &values(text, " ", "poolcounter_"))
+            }
+            ReportKind::Metrics => {
                 self.figures.judge_metrics(text, question)?;
                 let all = values(text, " ", "");
                 let known = MODERN_NAMES.iter().map(|&(modern, name)| (name, all.get(modern)));
                 let known = known.filter_map(|(name, value)| Some((name, *value?))).collect();
                 self.judge_counters(question, &known)
             }
-            Report::Query(Query::Top(span, subject)) => {
+            ReportKind::Query(Query::Top(span, subject)) => {
                 let what = (*span, *subject);
                 self.judge_requests(question, text, |moments| {
                     self.requests.are_shown(text, what, is_private, moments)
                 })
             }
-            Report::Query(Query::Slow(rows)) => self.check(question, text, |moment| {
+            ReportKind::Query(Query::Slow(rows)) => self.check(question, text, |moment| {
                 let rows = (moment.slow, *rows as usize);
-                self.slow.are_shown(text, rows, is_private, &self.origins)
+                self.slow.are_shown(text, rows, is_private, &self.addresses)
             }),
-            Report::Query(Query::Uptime | Query::Counter(_)) => Ok(()),
+            ReportKind::Query(Query::Uptime | Query::Counter(_)) => Ok(()),
         }
     }
 
@@ -264,7 +274,7 @@ impl Moments {
             let name = row.last().copied().unwrap_or_default().as_bytes().to_vec();
             (name, [0, 1, 2].map(|n| row.get(n).map_or(usize::MAX, |text| number(text))))
         });
-        let shown: Vec<(Vec<u8>, Queues)> = shown.collect();
+        let shown: Vec<(Vec<u8>, QueueLengths)> = shown.collect();
         let head = text.lines().next().unwrap_or_default();
         self.check(question, text, |moment| {
             let all = moment.keys.len();
@@ -307,7 +317,7 @@ impl Moments {
         }
         self.check(question, text, |moment| {
             let are_shown = |locks: &Vec<Lock>| {
-                self.origins.are_shown(&rows, key, (locks, moment.now_ns), is_private)
+                self.addresses.are_shown(&rows, key, (locks, moment.now_ns), is_private)
             };
             moment.keys.get(key).copied().unwrap_or_default() == shown
                 && moment.locks.as_ref().is_none_or(are_shown)
@@ -349,7 +359,7 @@ impl Moments {
         self.check(question, text, |moment| {
             let counters = &moment.counters;
             let are_shown =
-                |locks: &Vec<Lock>| self.origins.hosts_are_shown(&rows, &moment.present, locks);
+                |locks: &Vec<Lock>| self.addresses.hosts_are_shown(&rows, &moment.present, locks);
             (counters.processing_workers, counters.waiting_workers) == (holds as u64, waits as u64)
                 && moment.locks.as_ref().is_none_or(are_shown)
         })
@@ -359,7 +369,7 @@ impl Moments {
 /// Whether there is such a key; its name may be hidden if `is_private`.
 pub(super) fn is_there(
     moment: &Moment,
-    (name, queues): &(Vec<u8>, Queues),
+    (name, queues): &(Vec<u8>, QueueLengths),
     is_private: bool,
 ) -> bool {
     moment.keys.get(name) == Some(queues)
@@ -392,24 +402,24 @@ fn shows_names(text: &str) -> bool {
 }
 
 /// What a line asks for, if that is a report of several lines.
-pub(crate) fn report_of(line: &[u8]) -> Option<Report> {
+pub(crate) fn report_of(line: &[u8]) -> Option<ReportKind> {
     match Command::parse(line) {
         Command::Stats(Query::Uptime | Query::Counter(_)) => None,
-        Command::Stats(query) => Some(Report::Query(query)),
+        Command::Stats(query) => Some(ReportKind::Query(query)),
         _ => None,
     }
 }
 
 /// With what a report begins.
-pub(crate) fn beginning(report: &Report) -> &'static str {
+pub(crate) fn beginning(report: &ReportKind) -> &'static str {
     match report {
-        Report::Query(Query::Full) => "uptime: ",
-        Report::Query(Query::Json) => "{",
-        Report::Query(Query::Keys(_)) => "keys: ",
-        Report::Query(Query::Key(_)) => "key: ",
-        Report::Query(Query::Clients(_)) => "addresses: ",
-        Report::Query(Query::Top(..)) => "top: ",
-        Report::Query(Query::Slow(_)) => "slow: ",
+        ReportKind::Query(Query::Full) => "uptime: ",
+        ReportKind::Query(Query::Json) => "{",
+        ReportKind::Query(Query::Keys(_)) => "keys: ",
+        ReportKind::Query(Query::Key(_)) => "key: ",
+        ReportKind::Query(Query::Clients(_)) => "addresses: ",
+        ReportKind::Query(Query::Top(..)) => "top: ",
+        ReportKind::Query(Query::Slow(_)) => "slow: ",
         _ => "# ",
     }
 }

@@ -1,15 +1,15 @@
 //! What JSON says: what other reports do, and figures of turns and of hot restarts.
 
-use super::moments::{Moments, Question, Queues, is_there};
+use super::moments::{Moments, Question, QueueLengths, is_there};
 use super::top_lists::START_NS;
-use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::kernel::kernel;
+use crate::server::simulation::rules::Violation;
 use serde_json::Value;
 use std::cell::Cell;
 
 /// How long the hot restarts have taken so far, in nanoseconds each.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct ServerFigures {
     pauses_ns: Vec<u64>,
     /// How many were refused so far.
     refused: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Figures {
     started_s: Cell<Option<f64>>,
 }
 
-impl Figures {
+impl ServerFigures {
     /// A turn is followed now: its events count in the next one.
     pub(crate) fn note_turn(&mut self) {
         let [last, before] = self.events;
@@ -153,7 +153,7 @@ impl Moments {
         {
             let serial = number(&row["client"]) as u32;
             let address = row["address"].as_str().unwrap_or("?");
-            if !self.origins.is_of(serial, address, is_private) {
+            if !self.addresses.is_of(serial, address, is_private) {
                 return Err(format!("{row} is shown, and is of another client"));
             }
         }
@@ -165,7 +165,7 @@ impl Moments {
             let queues = ["holders", "for_me", "for_anyone"];
             (name, queues.map(|queue| number(&row[queue]) as usize))
         };
-        let shown: Vec<(Vec<u8>, Queues)> =
+        let shown: Vec<(Vec<u8>, QueueLengths)> =
             json["keys"].as_array().ok_or("no keys")?.iter().map(row).collect();
         self.check(question, &format!("{shown:?}"), |moment| {
             // It has twenty rows.

@@ -1,6 +1,6 @@
 //! What `STATS SLOW` shows: the last holds and waits that took longer than `--slow`.
 
-use super::addresses::Origins;
+use super::addresses::ClientAddresses;
 use crate::protocol::Mode;
 use crate::server::simulation::model::End;
 
@@ -9,12 +9,12 @@ const REMEMBERED: usize = 128;
 
 /// All of them, the newest last.
 #[derive(Debug, Default)]
-pub(crate) struct SlowEnds {
+pub(crate) struct SlowList {
     over_ns: Option<u64>,
     rows: Vec<[String; 6]>,
 }
 
-impl SlowEnds {
+impl SlowList {
     /// An image starts, with this limit.
     pub(crate) fn set_limit(&mut self, over_ns: Option<u64>) {
         self.over_ns = over_ns;
@@ -36,7 +36,7 @@ impl SlowEnds {
         text: &str,
         (len, max): (usize, usize),
         is_private: bool,
-        origins: &Origins,
+        addresses: &ClientAddresses,
     ) -> bool {
         let remembered = len.min(REMEMBERED);
         let rows = remembered.min(max);
@@ -51,7 +51,7 @@ impl SlowEnds {
                 // Who has gone has no address, and then there is a word less.
                 let address = if shown.len() > 7 { shown[6] } else { "" };
                 let serial = row[4].trim_start_matches('#').parse().expect("a number");
-                let is_its = origins.is_of(serial, address, is_private);
+                let is_its = addresses.is_of(serial, address, is_private);
                 is_key && is_its && shown.iter().skip(1).take(5).eq(row.iter().take(5))
             })
     }

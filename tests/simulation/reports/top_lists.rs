@@ -2,11 +2,11 @@
 //! asked for, and how long it has held and waited, in the last full minute, or in the
 //! running hour; in the last one while that is young.
 
-use super::addresses::{Origins, brief};
+use super::addresses::{ClientAddresses, brief};
 use crate::engine::ClientId;
 use crate::protocol::{Reply, Span, Subject};
 use crate::server::simulation::model::End;
-use crate::server::simulation::world::recording_engine::Asked;
+use crate::server::simulation::world::recording_engine::EngineCall;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +22,7 @@ const ROWS_OF_JSON: usize = 10;
 
 /// A request that was decided, or a hold or a wait that has ended.
 #[derive(Debug)]
-struct Event {
+struct RequestEvent {
     minute: u64,
     key: Vec<u8>,
     host: String,
@@ -32,15 +32,15 @@ struct Event {
 
 /// All of them so far.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
-    all: Vec<Event>,
+pub(crate) struct RequestHistory {
+    all: Vec<RequestEvent>,
     is_unclear: bool,
 }
 
 /// One of the lists of a report: its rows, each with what it counts and a name, are the
 /// first ones of all.
 #[derive(Debug)]
-struct List {
+struct RankedList {
     span: Span,
     subject: Subject,
     by_time: bool,
@@ -48,30 +48,30 @@ struct List {
     rows: Vec<(String, String)>,
 }
 
-impl Requests {
+impl RequestHistory {
     /// The engine was asked for this, and gave these answers; these holds and waits have
     /// ended. What it refuses does not count.
     pub(crate) fn follow(
         &mut self,
-        asked: &Asked,
+        asked: &EngineCall,
         answers: &[(ClientId, Reply)],
         ends: &[End],
-        origins: &Origins,
+        addresses: &ClientAddresses,
     ) {
         use Reply::{BadSyntax, LockHeld, WaitForResponse};
         let Some(now) = asked.now() else { return };
         let minute = minute_of(now.as_ns());
         for end in ends {
-            let (key, host) = (end.key.clone(), origins.host(end.client.serial));
-            self.all.push(Event { minute, key, host, requests: 0, time_ns: end.took_ns });
+            let (key, host) = (end.key.clone(), addresses.host(end.client.serial));
+            self.all.push(RequestEvent { minute, key, host, requests: 0, time_ns: end.took_ns });
         }
-        let Asked::Acquire { client, request, .. } = asked else { return };
+        let EngineCall::Acquire { client, request, .. } = asked else { return };
         let is_refused = |(one, reply): &(ClientId, Reply)| {
             one == client && matches!(reply, BadSyntax | LockHeld | WaitForResponse)
         };
         if !answers.iter().any(is_refused) {
-            let (key, host) = (request.key.clone(), origins.host(client.serial));
-            self.all.push(Event { minute, key, host, requests: 1, time_ns: 0 });
+            let (key, host) = (request.key.clone(), addresses.host(client.serial));
+            self.all.push(RequestEvent { minute, key, host, requests: 1, time_ns: 0 });
         }
     }
 
@@ -98,7 +98,7 @@ impl Requests {
         }
         let lists = [false, true].map(|by_time| {
             let rows = rows_of(text, by_time);
-            List { span, subject, by_time, rows_max: ROWS, rows }
+            RankedList { span, subject, by_time, rows_max: ROWS, rows }
         });
         self.were_so(&lists, is_private, moments)
     }
@@ -125,7 +125,13 @@ impl Requests {
                 };
                 let rows = list["by_requests"].as_array();
                 let rows = rows.into_iter().flatten().map(row).collect();
-                lists.push(List { span, subject, by_time: false, rows_max: ROWS_OF_JSON, rows });
+                lists.push(RankedList {
+                    span,
+                    subject,
+                    by_time: false,
+                    rows_max: ROWS_OF_JSON,
+                    rows,
+                });
             }
         }
         self.were_so(&lists, is_private, moments)
@@ -133,7 +139,7 @@ impl Requests {
 
     fn were_so(
         &self,
-        lists: &[List],
+        lists: &[RankedList],
         is_private: bool,
         moments: impl Iterator<Item = (u64, usize)>,
     ) -> bool {
@@ -155,7 +161,7 @@ impl Requests {
     /// Whether the rows are the first ones of all, the most frequent first, then by name.
     /// Of who has gone, the host may be unknown, which may be the first row of those that
     /// are not listed.
-    fn is_top(&self, list: &List, is_private: bool, (minute, events): (u64, usize)) -> bool {
+    fn is_top(&self, list: &RankedList, is_private: bool, (minute, events): (u64, usize)) -> bool {
         let is_unknown = |name: &str| ["unknown", "hidden"].contains(&name);
         let may_be_unknown =
             list.rows.len() == list.rows_max || list.rows.iter().any(|(_, name)| is_unknown(name));

@@ -1,15 +1,17 @@
 //! Where the daemon listens, for whom, and with which options of its sockets.
 
 use super::OTHER_DESCRIPTORS_MAX;
+use super::Violation;
 use crate::server::listening::addresses::{Purpose, Wanted, wanted};
 use crate::server::listening::listener::{Listener, ListenerStage};
 use crate::server::reporting::http::CONNECTIONS_MAX;
-use crate::server::simulation::clients::oracle::Violation;
-use crate::server::simulation::clients::shares::Before;
+use crate::server::simulation::clients::shares::TurnStart;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::kernel::sockets::{Family, Local, Role, Socket};
-use crate::server::simulation::kernel::{Call, File};
+use crate::server::simulation::kernel::sockets::{
+    LocalAddress, SocketFamily, SocketFile, SocketRole,
+};
+use crate::server::simulation::kernel::{CallKind, File};
 use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
 use crate::server::simulation::world::fd::number;
 use crate::server::{Options, Server};
@@ -19,11 +21,11 @@ use std::net::SocketAddr;
 const OWN_DESCRIPTORS: usize = 3 + 2 + 1 + 1;
 
 /// The sockets that the daemon listens on.
-fn listening<R>(look: impl FnMut(&Socket) -> R) -> Vec<R> {
+fn listening<R>(look: impl FnMut(&SocketFile) -> R) -> Vec<R> {
     kernel(|k| {
         let files = k.table().values().map(|descriptor| &k.files[descriptor.file]);
         let sockets = files.filter_map(|file| match file {
-            File::Socket(socket) if matches!(socket.role, Role::Listening(_)) => Some(socket),
+            File::Socket(socket) if matches!(socket.role, SocketRole::Listening(_)) => Some(socket),
             _ => None,
         });
         sockets.map(look).collect()
@@ -33,16 +35,16 @@ fn listening<R>(look: impl FnMut(&Socket) -> R) -> Vec<R> {
 /// Newcomers who wait to become clients.
 pub(crate) fn clients_waiting(options: &Options) -> usize {
     let waiting = listening(|socket| match &socket.role {
-        Role::Listening(queue) if is_for_clients(socket, options) => queue.waiting.len(),
+        SocketRole::Listening(queue) if is_for_clients(socket, options) => queue.waiting.len(),
         _ => 0,
     });
     waiting.into_iter().sum()
 }
 
-fn is_for_clients(socket: &Socket, options: &Options) -> bool {
+fn is_for_clients(socket: &SocketFile, options: &Options) -> bool {
     match &socket.local {
-        Some(Local::Path(path)) => options.control.as_ref() != Some(path),
-        Some(Local::Tcp(address)) => address.port() != HTTP_PORT,
+        Some(LocalAddress::Path(path)) => options.control.as_ref() != Some(path),
+        Some(LocalAddress::Tcp(address)) => address.port() != HTTP_PORT,
         None => false,
     }
 }
@@ -56,7 +58,7 @@ pub(crate) fn serves_clients(server: &Server) -> bool {
 /// clients.
 pub(crate) fn check_drain(play: &Play) -> Result<(), Violation> {
     let options = &play.server.as_ref().expect("it runs").options;
-    if play.told.drains
+    if play.orders.drains
         && clients_waiting(options) == 0
         && listening(|socket| is_for_clients(socket, options)).contains(&true)
     {
@@ -70,7 +72,7 @@ pub(crate) fn check_drain(play: &Play) -> Result<(), Violation> {
 pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let options = &server.options;
-    let drains = play.told.drains;
+    let drains = play.orders.drains;
     let listeners = &server.listeners;
     let inherits = kernel(|k| k.was_passed);
     let mut wanted = wanted(options).map_err(|e| e.to_string())?;
@@ -90,7 +92,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
         !(drains && is_for_clients || inherits && one.is_tcp() && is_for_clients)
     });
     // The machine may lack an address that nobody has asked for.
-    let may_lack = kernel(|k| k.ever_failed.contains(&Call::Bind));
+    let may_lack = kernel(|k| k.ever_failed.contains(&CallKind::Bind));
     let is_due = |one: &&Wanted| !(may_lack && matches!(one, Wanted::Tcp { optional: true, .. }));
     for one in wanted.iter().filter(is_due) {
         if !listeners.all.iter().any(|listener| listener.is(one)) {
@@ -145,7 +147,7 @@ pub(crate) fn check_found(server: &Server) -> Result<(), Violation> {
     for one in &wanted {
         let Wanted::Unix { path, purpose, .. } = one else { continue };
         let there = kernel(|k| k.path(path).ok());
-        let is_there = |socket: &Socket| there.is_some_and(|there| socket.inode == there.inode);
+        let is_there = |socket: &SocketFile| there.is_some_and(|there| socket.inode == there.inode);
         let is_closed = is_draining && *purpose == Purpose::Clients;
         if !is_closed && !listening(is_there).contains(&true) {
             return Err(format!("nobody finds {path} after a hot restart"));
@@ -157,7 +159,7 @@ pub(crate) fn check_found(server: &Server) -> Result<(), Violation> {
 /// A host that is gone is noticed after `--keepalive` seconds at the earliest, and after
 /// twice as many at the latest.
 fn check_keepalive(options: &Options) -> Result<(), Violation> {
-    if kernel(|k| k.ever_failed.contains(&Call::SetOption)) {
+    if kernel(|k| k.ever_failed.contains(&CallKind::SetOption)) {
         return Ok(());
     }
     let max_s = u64::from(options.keepalive);
@@ -169,13 +171,13 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
             0 => !is_on && socket.option("user_timeout_ms") == 0,
             _ => is_on && after_s <= 2 * max_s,
         };
-        matches!(socket.local, Some(Local::Path(_))) || is_right
+        matches!(socket.local, Some(LocalAddress::Path(_))) || is_right
     });
     if probes.contains(&false) {
         return Err(format!("not every socket has a keepalive of {max_s} s"));
     }
-    let is_quick = |socket: &Socket| {
-        matches!(socket.local, Some(Local::Path(_))) || socket.option("nodelay") > 0
+    let is_quick = |socket: &SocketFile| {
+        matches!(socket.local, Some(LocalAddress::Path(_))) || socket.option("nodelay") > 0
     };
     if listening(is_quick).contains(&false) {
         return Err("answers may wait for acknowledgements: no TCP_NODELAY".to_owned());
@@ -186,7 +188,7 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
 /// Nobody else can listen there too, and take some of the connections. A socket that was
 /// passed to the daemon is not its own.
 pub(crate) fn check_alone() -> Result<(), Violation> {
-    if kernel(|k| k.was_passed || k.ever_failed.contains(&Call::SetOption)) {
+    if kernel(|k| k.was_passed || k.ever_failed.contains(&CallKind::SetOption)) {
         return Ok(());
     }
     match kernel(|k| k.address_for_two()) {
@@ -217,17 +219,18 @@ pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
 /// served, and to what clients of a Unix socket may pass.
 pub(crate) fn reserved(options: &Options) -> usize {
     let http = listening(|socket| match &socket.local {
-        Some(Local::Tcp(address)) => address.port() == HTTP_PORT,
+        Some(LocalAddress::Tcp(address)) => address.port() == HTTP_PORT,
         _ => false,
     });
-    let unix = listening(|socket| socket.family == Family::Unix && is_for_clients(socket, options));
+    let unix =
+        listening(|socket| socket.family == SocketFamily::Unix && is_for_clients(socket, options));
     let passed = if unix.contains(&true) { 253 } else { 0 };
     7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
 }
 
 /// Newcomers leave free what docs/operations.md names, of the highest limit that this
 /// image has had: a limit that was lowered is noticed once descriptors are scarce.
-pub(crate) fn check_reserve(play: &Play, before: &Before) -> Result<(), Violation> {
+pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let Server { clients, listeners, options, .. } = play.server.as_ref().expect("it runs");
     let (clients, listeners) = (clients.len(), listeners.all.len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
@@ -263,9 +266,11 @@ pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
 }
 
 /// Whoever comes to HTTP waits only while there are as many as may be.
-pub(crate) fn check_browsers_waiting() -> Result<(), Violation> {
+pub(crate) fn check_http_waiting() -> Result<(), Violation> {
     let waiting = listening(|socket| match (&socket.local, &socket.role) {
-        (Some(Local::Tcp(address)), Role::Listening(queue)) if address.port() == HTTP_PORT => {
+        (Some(LocalAddress::Tcp(address)), SocketRole::Listening(queue))
+            if address.port() == HTTP_PORT =>
+        {
             queue.waiting.len()
         }
         _ => 0,

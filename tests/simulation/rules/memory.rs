@@ -1,8 +1,8 @@
 //! Rules about memory: docs/operations.md, "Memory".
 
+use super::Violation;
 use crate::engine::SpareCapacity;
 use crate::server::Server;
-use crate::server::simulation::clients::oracle::Violation;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
 

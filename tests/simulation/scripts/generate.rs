@@ -10,10 +10,10 @@ use crate::server::simulation::random::Random;
 use crate::server::simulation::reports::http::{self, HTTP};
 
 /// Places of clients are below, those of operators elsewhere.
-pub(super) const FIRST_BROWSER: u8 = 50;
+pub(super) const FIRST_HTTP_CLIENT: u8 = 50;
 
 /// The kind of a run: what may happen, and how often.
-struct Habits {
+struct ScriptProfile {
     /// Where most clients connect to.
     main: &'static str,
     places: u64,
@@ -36,7 +36,7 @@ impl Script {
     pub(crate) fn generate(seed: u64, turns: usize) -> Self {
         let mut random = Random(seed);
         let arguments = random.one_of(COMMAND_LINES);
-        let habits = Habits::choose(arguments, &mut random);
+        let profile = ScriptProfile::choose(arguments, &mut random);
         let mut script = Script {
             arguments,
             start: random.one_of(STARTS),
@@ -45,14 +45,14 @@ impl Script {
         };
         let mut left = turns;
         while left > 0 {
-            let step = habits.step(&mut random);
+            let step = profile.step(&mut random);
             if let Step::Turn { .. } = step {
                 left -= 1;
-                habits.prepare_turn(&mut random, &mut script.steps);
+                profile.prepare_turn(&mut random, &mut script.steps);
                 // What is logged is the process's: others would hear of it.
-                if script.logs && habits.operators && random.next() % 40 == 0 {
+                if script.logs && profile.operators && random.next() % 40 == 0 {
                     let line = random.one_of(&["LOG info", "LOG poolcounterd=debug"]);
-                    script.steps.push(Step::Ask { place: habits.operator(&mut random), line });
+                    script.steps.push(Step::Ask { place: profile.operator(&mut random), line });
                     script.steps.extend(unread_log(&mut random));
                 }
             }
@@ -62,8 +62,8 @@ impl Script {
                 script.steps.extend((0..3).map(|choices| turn(choices, false)));
             }
         }
-        if habits.operators {
-            script.steps.extend(habits.end(&mut random));
+        if profile.operators {
+            script.steps.extend(profile.end(&mut random));
         }
         script
     }
@@ -74,7 +74,7 @@ fn turn(choices: u64, fails: bool) -> Step {
     Step::Turn { choices, arrives: false, fails }
 }
 
-impl Habits {
+impl ScriptProfile {
     fn choose(arguments: &str, random: &mut Random) -> Self {
         let mut one_in = |n: u64| random.next() % n == 0;
         let (floods, cuts, operators) = (one_in(6), one_in(2), one_in(2));
@@ -87,7 +87,7 @@ impl Habits {
             &[(64, 1), (8192, 8), (4096, 40), (300, 200)],
         ];
         let has_free_port = arguments.contains("-p 0");
-        Habits {
+        ScriptProfile {
             main: if has_free_port { "10.0.0.1:40001" } else { "10.0.0.1:7531" },
             places: random.one_of(&[2, 3, 5, 9, 20]),
             keys: random.one_of(&[1, 1, 2, 3]),
@@ -154,7 +154,7 @@ impl Habits {
                 let mut texts = http::texts();
                 let text = texts.find(|text| text.contains("json")).expect("one of them");
                 let (what, room) = (Say::Http(text), random.one_of(self.rooms));
-                for place in FIRST_BROWSER..FIRST_BROWSER + 20 {
+                for place in FIRST_HTTP_CLIENT..FIRST_HTTP_CLIENT + 20 {
                     steps.push(Step::Connect { place, to: HTTP, room });
                     steps.push(Step::Say { place, what, cut: 0 });
                 }
@@ -179,7 +179,7 @@ impl Habits {
 
     /// Something that a client of HTTP does.
     fn browse(&self, random: &mut Random) -> Step {
-        let place = FIRST_BROWSER + (random.next() % self.browsers()) as u8;
+        let place = FIRST_HTTP_CLIENT + (random.next() % self.http_clients()) as u8;
         match random.next() % 24 {
             0..8 => Step::Connect { place, to: HTTP, room: random.one_of(self.rooms) },
             8..17 => {
@@ -198,7 +198,7 @@ impl Habits {
     }
 
     /// Sometimes there are more than may be.
-    fn browsers(&self) -> u64 {
+    fn http_clients(&self) -> u64 {
         if self.floods { 24 } else { 4 }
     }
 

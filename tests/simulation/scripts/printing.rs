@@ -8,9 +8,9 @@ use std::mem::{Discriminant, discriminant};
 /// Whatever is generated, of each kind one. `UPDATE=1` adds what is missing.
 const FILE: &str = "tests/simulation/scripts/printed_steps.txt";
 
-type Kind = (Discriminant<Step>, Option<Discriminant<Say>>);
+type StepKind = (Discriminant<Step>, Option<Discriminant<Say>>);
 
-fn kind_of(step: &Step) -> Kind {
+fn kind_of(step: &Step) -> StepKind {
     let what = match step {
         Step::Say { what, .. } => Some(discriminant(what)),
         _ => None,

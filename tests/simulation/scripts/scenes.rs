@@ -1,6 +1,6 @@
 //! What operators do in a row, and what would come together only once in many seeds.
 
-use super::generate::FIRST_BROWSER;
+use super::generate::FIRST_HTTP_CLIENT;
 use super::steps::{ACTIVATED, Say, Step, UNIX};
 use crate::server::simulation::driver::play::OPERATORS;
 use crate::server::simulation::random::Random;
@@ -90,7 +90,7 @@ pub(super) fn close_before_a_crowd(main: &'static str, random: &mut Random) -> V
 
 /// Somebody asks over HTTP whether it is ready.
 fn ask_whether_ready(random: &mut Random) -> Vec<Step> {
-    let place = FIRST_BROWSER;
+    let place = FIRST_HTTP_CLIENT;
     let text = http::texts().find(|text| text.contains("/-/ready")).expect("one of them");
     let mut steps = vec![
         Step::Connect { place, to: HTTP, room: (100_000, 100_000) },

@@ -3,7 +3,7 @@
 /// Files, by path and by descriptor.
 pub(crate) mod fs {
     use super::super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, number};
-    use crate::server::simulation::kernel::files::{Kind, Memory, Path as There};
+    use crate::server::simulation::kernel::files::{MemoryFile, PathEntry, PathKind};
     use crate::server::simulation::kernel::{File as OpenFile, kernel};
     pub(crate) use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
     use rustix::io::Errno;
@@ -14,7 +14,7 @@ pub(crate) mod fs {
 
     /// What is known of a path.
     pub(crate) struct Metadata {
-        there: There,
+        there: PathEntry,
         len: u64,
     }
 
@@ -30,7 +30,7 @@ pub(crate) mod fs {
     }
 
     impl Metadata {
-        pub(crate) fn file_type(&self) -> Kind {
+        pub(crate) fn file_type(&self) -> PathKind {
             self.there.kind
         }
 
@@ -62,9 +62,9 @@ pub(crate) mod fs {
         file(one).is_some() && file(one) == file(other)
     }
 
-    impl FileTypeExt for Kind {
+    impl FileTypeExt for PathKind {
         fn is_socket(&self) -> bool {
-            *self == Kind::Socket
+            *self == PathKind::Socket
         }
     }
 
@@ -77,7 +77,7 @@ pub(crate) mod fs {
         kernel(|k| {
             if path == "/proc/self/fd" {
                 let len = if k.is_old { 0 } else { k.table().len() as u64 };
-                return Ok(Metadata { there: There::file(), len });
+                return Ok(Metadata { there: PathEntry::file(), len });
             }
             Ok(Metadata { there: k.path(path)?, len: 0 })
         })
@@ -89,7 +89,7 @@ pub(crate) mod fs {
     }
 
     pub(crate) fn is_file(path: &Path) -> bool {
-        metadata(path).is_ok_and(|there| there.file_type() == Kind::File)
+        metadata(path).is_ok_and(|there| there.file_type() == PathKind::File)
     }
 
     pub(crate) fn symlink_metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
@@ -172,7 +172,7 @@ pub(crate) mod fs {
     }
 
     pub(crate) fn memfd_create(_name: &str, _flags: MemfdFlags) -> Result<OwnedFd, Errno> {
-        let memory = Memory { can_grow: true, ..Memory::default() };
+        let memory = MemoryFile { can_grow: true, ..MemoryFile::default() };
         Ok(OwnedFd::new(kernel(|k| k.open(OpenFile::Memory(memory)))?))
     }
 

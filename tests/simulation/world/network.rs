@@ -3,8 +3,10 @@
 pub(crate) mod net {
     use super::super::fd::{AsFd, OwnedFd, number};
     use crate::server::simulation::kernel::kernel;
-    use crate::server::simulation::kernel::sockets::{Family, Local, Role, Socket};
-    use crate::server::simulation::kernel::{Call, File};
+    use crate::server::simulation::kernel::sockets::{
+        LocalAddress, SocketFamily, SocketFile, SocketRole,
+    };
+    use crate::server::simulation::kernel::{CallKind, File};
     use rustix::io::Errno;
     pub(crate) use rustix::net::{
         AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags,
@@ -16,22 +18,22 @@ pub(crate) mod net {
 
     /// What a socket can be bound or connected to.
     pub(crate) trait Address {
-        fn local(&self) -> Local;
+        fn local(&self) -> LocalAddress;
     }
 
     impl Address for SocketAddr {
-        fn local(&self) -> Local {
-            Local::Tcp(*self)
+        fn local(&self) -> LocalAddress {
+            LocalAddress::Tcp(*self)
         }
     }
 
     impl Address for SocketAddrUnix {
-        fn local(&self) -> Local {
+        fn local(&self) -> LocalAddress {
             if let Some(name) = self.abstract_name() {
-                return Local::Path(format!("@{}", String::from_utf8_lossy(name)));
+                return LocalAddress::Path(format!("@{}", String::from_utf8_lossy(name)));
             }
             let path = self.path().expect("a path");
-            Local::Path(path.to_str().expect("text").to_owned())
+            LocalAddress::Path(path.to_str().expect("text").to_owned())
         }
     }
 
@@ -42,11 +44,11 @@ pub(crate) mod net {
         _protocol: Option<rustix::net::Protocol>,
     ) -> Result<OwnedFd, Errno> {
         let family = match family {
-            AddressFamily::INET => Family::V4,
-            AddressFamily::INET6 => Family::V6,
-            _ => Family::Unix,
+            AddressFamily::INET => SocketFamily::V4,
+            AddressFamily::INET6 => SocketFamily::V6,
+            _ => SocketFamily::Unix,
         };
-        let socket = OwnedFd::new(kernel(|k| k.open(File::Socket(Socket::new(family))))?);
+        let socket = OwnedFd::new(kernel(|k| k.open(File::Socket(SocketFile::new(family))))?);
         with_flags(socket, flags)
     }
 
@@ -59,8 +61,8 @@ pub(crate) mod net {
     pub(crate) fn bind(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
         let fd = number(fd);
         kernel(|k| match address.local() {
-            Local::Tcp(address) => k.bind_tcp(fd, address),
-            Local::Path(path) => k.bind_path(fd, &path),
+            LocalAddress::Tcp(address) => k.bind_tcp(fd, address),
+            LocalAddress::Path(path) => k.bind_path(fd, &path),
         })
     }
 
@@ -72,8 +74,8 @@ pub(crate) mod net {
     pub(crate) fn connect(fd: impl AsFd, address: &impl Address) -> Result<(), Errno> {
         let fd = number(fd);
         kernel(|k| match address.local() {
-            Local::Tcp(_) => Err(Errno::CONNREFUSED),
-            Local::Path(path) => k.connect_to_path(fd, &path),
+            LocalAddress::Tcp(_) => Err(Errno::CONNREFUSED),
+            LocalAddress::Path(path) => k.connect_to_path(fd, &path),
         })
     }
 
@@ -145,8 +147,8 @@ pub(crate) mod net {
     pub(crate) fn send(fd: impl AsFd, bytes: &[u8], _flags: SendFlags) -> Result<usize, Errno> {
         let fd = number(fd);
         kernel(|k| match k.file(fd)? {
-            File::Socket(Socket { role: Role::Notify, .. }) => k.tell_manager(bytes),
-            File::Socket(Socket { role: Role::Idle, .. }) => Err(k.tell_nobody()),
+            File::Socket(SocketFile { role: SocketRole::Notify, .. }) => k.tell_manager(bytes),
+            File::Socket(SocketFile { role: SocketRole::Idle, .. }) => Err(k.tell_nobody()),
             _ => k.send(fd, bytes),
         })
     }
@@ -163,10 +165,10 @@ pub(crate) mod net {
         })
     }
 
-    fn any(address: Local) -> SocketAddrAny {
+    fn any(address: LocalAddress) -> SocketAddrAny {
         match address {
-            Local::Tcp(address) => address.into(),
-            Local::Path(path) => SocketAddrUnix::new(path.as_str()).expect("a path").into(),
+            LocalAddress::Tcp(address) => address.into(),
+            LocalAddress::Path(path) => SocketAddrUnix::new(path.as_str()).expect("a path").into(),
         }
     }
 
@@ -180,7 +182,7 @@ pub(crate) mod net {
     pub(crate) fn getpeername(fd: impl AsFd) -> Result<Option<SocketAddrAny>, Errno> {
         let fd = number(fd);
         kernel(|k| match &k.socket(fd)?.role {
-            Role::Stream(stream) if stream.has_peer() => match stream.peer_path() {
+            SocketRole::Stream(stream) if stream.has_peer() => match stream.peer_path() {
                 Some(path) => Ok(Some(SocketAddrUnix::new(path)?.into())),
                 None => Ok(stream.peer_address.map(Into::into)),
             },
@@ -196,7 +198,7 @@ pub(crate) mod net {
         fn set(fd: impl AsFd, name: &'static str, value: u64) -> Result<(), Errno> {
             let fd = number(fd);
             kernel(|k| {
-                k.fault(Call::SetOption)?;
+                k.fault(CallKind::SetOption)?;
                 k.socket(fd)?.options.insert(name, value);
                 Ok(())
             })
@@ -209,16 +211,16 @@ pub(crate) mod net {
 
         pub(crate) fn socket_acceptconn(fd: impl AsFd) -> Result<bool, Errno> {
             let fd = number(fd);
-            kernel(|k| k.socket(fd).map(|socket| matches!(socket.role, Role::Listening(_))))
+            kernel(|k| k.socket(fd).map(|socket| matches!(socket.role, SocketRole::Listening(_))))
         }
 
         pub(crate) fn socket_domain(fd: impl AsFd) -> Result<AddressFamily, Errno> {
             let fd = number(fd);
             kernel(|k| {
                 Ok(match k.socket(fd)?.family {
-                    Family::V4 => AddressFamily::INET,
-                    Family::V6 => AddressFamily::INET6,
-                    Family::Unix => AddressFamily::UNIX,
+                    SocketFamily::V4 => AddressFamily::INET,
+                    SocketFamily::V6 => AddressFamily::INET6,
+                    SocketFamily::Unix => AddressFamily::UNIX,
                 })
             })
         }
@@ -226,7 +228,7 @@ pub(crate) mod net {
         pub(crate) fn ipv6_v6only(fd: impl AsFd) -> Result<bool, Errno> {
             let fd = number(fd);
             kernel(|k| match k.socket(fd)?.family {
-                Family::V6 => Ok(k.socket(fd)?.option("v6only") > 0),
+                SocketFamily::V6 => Ok(k.socket(fd)?.option("v6only") > 0),
                 _ => Err(Errno::NOPROTOOPT),
             })
         }

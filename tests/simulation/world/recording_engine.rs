@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 
 /// A call of the engine, with the time that it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum EngineCall {
     Acquire { client: ClientId, request: OwnedAcquire, now: Time },
     Release { client: ClientId, now: Time },
     Disconnect { client: ClientId, now: Time },
@@ -16,25 +16,25 @@ pub(crate) enum Asked {
     Limits { limits: Vec<String> },
 }
 
-impl Asked {
+impl EngineCall {
     /// Whose line this is.
     pub(crate) fn client(&self) -> Option<ClientId> {
         match *self {
-            Asked::Acquire { client, .. } | Asked::Release { client, .. } => Some(client),
+            EngineCall::Acquire { client, .. } | EngineCall::Release { client, .. } => Some(client),
             _ => None,
         }
     }
 }
 
-impl Asked {
+impl EngineCall {
     /// When it was asked.
     pub(crate) fn now(&self) -> Option<Time> {
         match *self {
-            Asked::Acquire { now, .. }
-            | Asked::Release { now, .. }
-            | Asked::Disconnect { now, .. }
-            | Asked::Expire { now } => Some(now),
-            Asked::Limits { .. } => None,
+            EngineCall::Acquire { now, .. }
+            | EngineCall::Release { now, .. }
+            | EngineCall::Disconnect { now, .. }
+            | EngineCall::Expire { now } => Some(now),
+            EngineCall::Limits { .. } => None,
         }
     }
 }
@@ -65,7 +65,7 @@ impl OwnedAcquire {
 #[allow(unreachable_pub)]
 pub struct Engine {
     real: Real,
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) asked: Vec<EngineCall>,
 }
 
 impl Engine {
@@ -84,28 +84,28 @@ impl Engine {
     }
 
     pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
-        self.asked.push(Asked::Acquire { client, request: OwnedAcquire::of(request), now });
+        self.asked.push(EngineCall::Acquire { client, request: OwnedAcquire::of(request), now });
         self.real.acquire(client, request, now);
     }
 
     pub(crate) fn release(&mut self, client: ClientId, now: Time) {
-        self.asked.push(Asked::Release { client, now });
+        self.asked.push(EngineCall::Release { client, now });
         self.real.release(client, now);
     }
 
     pub(crate) fn disconnect(&mut self, client: ClientId, now: Time) {
-        self.asked.push(Asked::Disconnect { client, now });
+        self.asked.push(EngineCall::Disconnect { client, now });
         self.real.disconnect(client, now);
     }
 
     pub(crate) fn expire(&mut self, now: Time) {
-        self.asked.push(Asked::Expire { now });
+        self.asked.push(EngineCall::Expire { now });
         self.real.expire(now);
     }
 
     pub(crate) fn set_hold_limits(&mut self, limits: Vec<crate::engine::HoldLimit>) {
         let texts = limits.iter().map(ToString::to_string).collect();
-        self.asked.push(Asked::Limits { limits: texts });
+        self.asked.push(EngineCall::Limits { limits: texts });
         self.real.set_hold_limits(limits);
     }
 }

@@ -4,8 +4,8 @@ use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
 use super::rehearsal;
 use crate::server::simulation::kernel::processes::{ChildExited, Executed};
-use crate::server::simulation::kernel::sockets::{Family, Role, Socket};
-use crate::server::simulation::kernel::{File, Seen, kernel};
+use crate::server::simulation::kernel::sockets::{SocketFamily, SocketFile, SocketRole};
+use crate::server::simulation::kernel::{File, KernelEvent, kernel};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::OsString;
@@ -47,9 +47,11 @@ pub(crate) fn peer_credentials<Socket>(_socket: Socket) -> io::Result<Peer> {
 pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
     let fd = socket.as_fd().as_raw_fd();
     kernel(|k| match k.socket(fd) {
-        Ok(Socket { family: Family::V4 | Family::V6, role: Role::Listening(queue), .. }) => {
-            Some(queue.waiting.len())
-        }
+        Ok(SocketFile {
+            family: SocketFamily::V4 | SocketFamily::V6,
+            role: SocketRole::Listening(queue),
+            ..
+        }) => Some(queue.waiting.len()),
         _ => None,
     })
 }
@@ -116,7 +118,7 @@ pub(crate) struct Signal {
 pub(crate) fn next_signal(_fd: &OwnedFd) -> Option<Signal> {
     let number = kernel(|k| {
         let number = k.signals.pop()?;
-        k.note(Seen::Signal(number));
+        k.note(KernelEvent::Signal(number));
         Some(number)
     })?;
     Some(Signal { number, is_from_kernel: false })
@@ -135,7 +137,7 @@ pub(crate) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
         let descriptor = k.descriptor(fd)?;
         k.set_closes_on_exec(fd, true)?;
         if let File::Socket(socket) = &k.files[descriptor.file] {
-            debug_assert!(socket.family == Family::Unix || socket.local.is_some());
+            debug_assert!(socket.family == SocketFamily::Unix || socket.local.is_some());
         }
         Ok::<_, Errno>(())
     })?;
