@@ -65,7 +65,7 @@ fn shrink(script: &Script) -> Script {
 }
 
 /// Says also what fails only the first time: then something outlives a script.
-fn fail(seed: u64, turns: usize, script: &Script, first: &str) -> ! {
+fn report_failure(seed: u64, turns: usize, script: &Script, first: &str) -> ! {
     let which = format!("SERVER_SIM_TURNS={turns} SERVER_SIM_SEED={seed}");
     let shrunk = shrink(script);
     match judge(&shrunk) {
@@ -105,7 +105,7 @@ fn the_server_in_a_simulated_world() {
                             restarted.fetch_add(restarts as u64, Ordering::Relaxed);
                         }
                         Err(_) if failed.swap(true, Ordering::Relaxed) => return,
-                        Err(why) => fail(first + n, turns, &script, &why),
+                        Err(why) => report_failure(first + n, turns, &script, &why),
                     }
                 }
             });

@@ -112,11 +112,11 @@ pub(crate) struct Kernel {
     pub(crate) children: Vec<Child>,
     pub(crate) log: files::OutputReader,
     /// Files of other daemons that this one has removed.
-    pub(crate) robbed: Vec<String>,
+    pub(crate) removed_foreign: Vec<String>,
     pub(crate) notify: files::OutputReader,
     pub(crate) calls: TurnCalls,
     /// The next image closes a connection that it was handed.
-    pub(crate) loses_one: bool,
+    pub(crate) drops_connection: bool,
     /// Whoever started the daemon passed it a listening socket.
     pub(crate) was_passed: bool,
     /// The child that runs now.
@@ -125,7 +125,7 @@ pub(crate) struct Kernel {
     pub(crate) is_old: bool,
     /// It has replaced its socket, and the daemon has not noticed that before.
     pub(crate) notify_is_new: bool,
-    pub(crate) watchdog_told_ns: u64,
+    pub(crate) watchdog_notified_ns: u64,
     pub(crate) ever_failed: Vec<CallKind>,
     pub(crate) last_failure_ns: u64,
     /// Listeners that the daemon should leave alone until then: accept(2) failed there
@@ -167,15 +167,15 @@ impl Kernel {
             variables: BTreeMap::new(),
             children: Vec::new(),
             log: files::OutputReader::new(4096),
-            robbed: Vec::new(),
+            removed_foreign: Vec::new(),
             notify: files::OutputReader::new(50),
             calls: TurnCalls::default(),
-            loses_one: false,
+            drops_connection: false,
             was_passed: false,
             forked: None,
             is_old: false,
             notify_is_new: false,
-            watchdog_told_ns: 0,
+            watchdog_notified_ns: 0,
             ever_failed: Vec::new(),
             last_failure_ns: 0,
             left_alone: BTreeMap::new(),
@@ -426,7 +426,7 @@ impl Kernel {
     }
 
     /// Other processes close their descriptors.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn release_held(&mut self) {
         for file in std::mem::take(&mut self.held).into_keys() {
             self.release(file);
         }

@@ -45,11 +45,11 @@ pub(crate) struct LogHistory {
     /// How many there were of both before this turn.
     before: [usize; 2],
     /// When it has said something of [`RARE`].
-    said_ns: BTreeMap<&'static str, u64>,
+    logged_ns: BTreeMap<&'static str, u64>,
     /// How many hot restarts there were, and were refused.
     restarts: u64,
     /// When it has said last how many clients are left of a drain, at least.
-    left_ns: Option<u64>,
+    drain_line_ns: Option<u64>,
 }
 
 /// Lines of a kind that is logged rarely.
@@ -57,12 +57,12 @@ pub(crate) struct LogHistory {
 struct RareLines {
     /// How many were due since the last one, at least; `None` if that one may be lost.
     due: Option<usize>,
-    is_said: bool,
+    is_logged: bool,
 }
 
 impl LogHistory {
     /// A turn is followed.
-    pub(crate) fn begin(&mut self, oracle: &Oracle) {
+    pub(crate) fn begin_turn(&mut self, oracle: &Oracle) {
         self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
     }
 
@@ -70,7 +70,7 @@ impl LogHistory {
     ///
     /// # Errors
     /// It does not.
-    pub(crate) fn follow(
+    pub(crate) fn check_turn(
         &mut self,
         oracle: &Oracle,
         restarts: u64,
@@ -79,19 +79,19 @@ impl LogHistory {
         let has_restarted = std::mem::replace(&mut self.restarts, restarts) != restarts;
         // Both images may have written in this turn: cleared once more below.
         if has_restarted {
-            self.said_ns.clear();
+            self.logged_ns.clear();
         }
         self.unfinished.extend(kernel(|k| std::mem::take(&mut k.calls.logged)));
         let now_ns = kernel(|k| k.now_ns);
-        let since_ns = self.left_ns.filter(|_| !has_restarted);
-        self.left_ns = draining.map(|_| since_ns.unwrap_or(now_ns));
+        let since_ns = self.drain_line_ns.filter(|_| !has_restarted);
+        self.drain_line_ns = draining.map(|_| since_ns.unwrap_or(now_ns));
         while let Some(end) = self.unfinished.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = self.unfinished.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
             let clients = draining.filter(|_| !self.is_old);
             let checked = self.check_line(line.trim_end_matches('\n'), oracle);
             checked
-                .and_then(|()| self.check_left(&line, clients))
+                .and_then(|()| self.check_drain_line(&line, clients))
                 .map_err(|why| format!("{line:?}: {why}"))?;
         }
         // The next image says it at once.
@@ -99,11 +99,15 @@ impl LogHistory {
             !k.calls.failures.is_empty() || k.calls.seen.contains(&KernelEvent::Executed)
         }) || logging::next_deadline().is_some();
         let stays = draining.is_some_and(|clients| clients > 0) && !is_excused;
-        if stays && self.left_ns.is_some_and(|left_ns| now_ns >= left_ns + 10_000_000_000) {
+        if stays
+            && self
+                .drain_line_ns
+                .is_some_and(|drain_line_ns| now_ns >= drain_line_ns + 10_000_000_000)
+        {
             return Err("for ten seconds the log does not say how many are left".to_owned());
         }
         if has_restarted {
-            self.said_ns.clear();
+            self.logged_ns.clear();
         }
         self.is_old = !self.unfinished.is_empty();
         let [slow, taken_away] = self.before;
@@ -116,7 +120,7 @@ impl LogHistory {
     }
 
     fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
-        let text = text_of(line).ok_or("not one line of the log")?;
+        let text = message_of(line).ok_or("not one line of the log")?;
         if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
             return Err("not plain text".to_owned());
         }
@@ -130,27 +134,29 @@ impl LogHistory {
         } else if let Some((count, kind)) = text.split_once(" more like this were not logged: ") {
             let count = count.parse().map_err(|_| "no number")?;
             return match kind {
-                kind if kind.starts_with("slow: ") => self.slow.hear(count, is_old),
-                kind if kind.starts_with("--max-hold: ") => self.taken_away.hear(count, is_old),
+                kind if kind.starts_with("slow: ") => self.slow.check_omitted(count, is_old),
+                kind if kind.starts_with("--max-hold: ") => {
+                    self.taken_away.check_omitted(count, is_old)
+                }
                 _ => Ok(()),
             };
         } else if text.starts_with("slow: ") {
-            self.slow.check(text, is_old)?;
+            self.slow.check_line(text, is_old)?;
         } else if let Some(text) = text.strip_prefix("--max-hold: lock on ") {
-            self.taken_away.check(text, is_old)?;
-            if !is_taken_away(text, oracle) {
+            self.taken_away.check_line(text, is_old)?;
+            if !was_taken_away(text, oracle) {
                 return Err(format!("nobody lost it, but {:?}", oracle.taken_away));
             }
         }
         // What clients say, and hear, may be like it.
-        if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_rare(line) }
+        if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_interval(line) }
     }
 
     /// A drain says how many clients are left, at the end of a turn.
-    fn check_left(&mut self, line: &str, clients: Option<usize>) -> Result<(), Violation> {
+    fn check_drain_line(&mut self, line: &str, clients: Option<usize>) -> Result<(), Violation> {
         let left = line.trim_end().split_once(" connections left: ");
         if left.is_some() || line.contains(" log lines could not be written") {
-            self.left_ns = self.left_ns.map(|_| kernel(|k| k.now_ns));
+            self.drain_line_ns = self.drain_line_ns.map(|_| kernel(|k| k.now_ns));
         }
         match (left, clients) {
             (Some((_, left)), Some(clients)) if left != clients.to_string() => {
@@ -160,10 +166,10 @@ impl LogHistory {
         }
     }
 
-    fn check_rare(&mut self, line: &str) -> Result<(), Violation> {
+    fn check_interval(&mut self, line: &str) -> Result<(), Violation> {
         let now_ns = kernel(|k| k.now_ns);
         for kind in RARE.into_iter().filter(|kind| line.contains(kind)) {
-            let last_ns = self.said_ns.insert(kind, now_ns);
+            let last_ns = self.logged_ns.insert(kind, now_ns);
             if last_ns.is_some_and(|last_ns| now_ns < last_ns + RARE_NS) {
                 return Err("that was said less than ten seconds ago".to_owned());
             }
@@ -189,14 +195,14 @@ impl LogHistory {
 
 impl RareLines {
     /// One of them is logged, and says how many others were not.
-    fn check(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
+    fn check_line(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
         let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
-        self.hear(left_out.unwrap_or(0) as usize, is_old)
+        self.check_omitted(left_out.unwrap_or(0) as usize, is_old)
     }
 
     /// So many were not logged: the old image says so before a hot restart.
-    fn hear(&mut self, left_out: usize, is_old: bool) -> Result<(), Violation> {
-        self.is_said = true;
+    fn check_omitted(&mut self, left_out: usize, is_old: bool) -> Result<(), Violation> {
+        self.is_logged = true;
         match self.due.replace(0) {
             Some(due) if left_out < due && !is_old => Err(format!("{due} others are due")),
             _ => Ok(()),
@@ -205,14 +211,14 @@ impl RareLines {
 
     fn end_turn(&mut self, due: usize) {
         // In the turn of the last line, some may have come before it.
-        if !std::mem::take(&mut self.is_said) {
+        if !std::mem::take(&mut self.is_logged) {
             self.due = self.due.map(|before| before + due);
         }
     }
 }
 
 /// What follows time, level and target, of which there is one in each line.
-fn text_of(line: &str) -> Option<&str> {
+fn message_of(line: &str) -> Option<&str> {
     let (head, text) = line.split_once("] ")?;
     let mut words = head.strip_prefix('[')?.split_whitespace();
     let is_time = words.next().is_some_and(|time| time.ends_with('Z') && !time.contains('['));
@@ -227,12 +233,14 @@ fn number_before(text: &str, word: &str) -> Option<u64> {
 }
 
 /// Whether a client has lost this lock.
-fn is_taken_away(text: &str, oracle: &Oracle) -> bool {
+fn was_taken_away(text: &str, oracle: &Oracle) -> bool {
     oracle.taken_away.iter().any(|(client, key, held_ns)| {
         let key = key.escape_ascii();
         let begin = format!("{key} taken away from ");
         let end = format!(" after {} s", held_ns / 1_000_000_000);
         let rest = text.strip_prefix(&begin).and_then(|rest| rest.split_once(&end));
-        rest.is_some_and(|(peer, _)| oracle.moments.addresses.is_of(client.serial, peer, false))
+        rest.is_some_and(|(peer, _)| {
+            oracle.moments.addresses.is_address_of(client.serial, peer, false)
+        })
     })
 }

@@ -22,8 +22,8 @@ use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::operator::control_socket::CONNECTIONS_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
 use listening::{
-    check_addresses, check_alone, check_backlogs, check_drain, check_files, check_http_waiting,
-    check_reserve, check_waiting,
+    check_addresses, check_backlogs, check_drain_listeners, check_exclusive_addresses, check_files,
+    check_reserve, check_waiting_http_clients, check_waiting_newcomers,
 };
 
 /// A violated rule.
@@ -47,21 +47,21 @@ const IDLE_TURNS_MAX: usize = 3;
 pub(crate) fn check_turn(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {
     shares::check(play, before)?;
     check_timeouts(play, before)?;
-    disconnections::check_cut_off(play)?;
-    disconnections::check_unheard(play)?;
+    disconnections::check_closed_connections(play)?;
+    disconnections::check_unread_input(play)?;
     memory::check(play)?;
-    check_bounds(play)?;
+    check_buffer_bounds(play)?;
     check_counters(play)?;
     check_descriptors(play)?;
-    check_accepting()?;
-    check_accepted()?;
+    check_accept_pause()?;
+    check_accept_limit()?;
     check_lingering()?;
     check_reserve(play, before)?;
     check_http_clients(play)?;
-    check_alone()?;
-    check_closed()?;
+    check_exclusive_addresses()?;
+    check_closed_sockets()?;
     check_backlogs(play.server.as_ref().expect("it runs"))?;
-    check_robbed()?;
+    check_foreign_files()?;
     check_files(play.server.as_ref().expect("it runs"))?;
     service_manager::check_status(play)?;
     check_idleness(play)
@@ -87,7 +87,7 @@ pub(crate) fn check_lingering() -> Result<(), Violation> {
 }
 
 /// What a client may cost.
-fn check_bounds(play: &Play) -> Result<(), Violation> {
+fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     for (client, connection) in server.clients.iter() {
         let unsent = connection.stream.unsent().len();
@@ -138,7 +138,7 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
 }
 
 /// However many come, a turn accepts no more than its share: others wait for their answers.
-fn check_accepted() -> Result<(), Violation> {
+fn check_accept_limit() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted) {
         n if n > ACCEPTS_PER_TURN => Err(format!("{n} newcomers were accepted in one turn")),
         _ => Ok(()),
@@ -146,7 +146,7 @@ fn check_accepted() -> Result<(), Violation> {
 }
 
 /// Where accept(2) failed for no known reason, it would fail again: nobody tries at once.
-fn check_accepting() -> Result<(), Violation> {
+fn check_accept_pause() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted_too_soon) {
         0 => Ok(()),
         times => Err(format!("accept(2) failed, and is called again {times} times at once")),
@@ -156,7 +156,7 @@ fn check_accepting() -> Result<(), Violation> {
 /// HTTP clients are few, admitted, and have a bounded time.
 /// Who asks over HTTP or the control socket has a report after those of a house full of
 /// them, whatever clients ask for, and two scans, of as many places as there ever were.
-fn turns_max(play: &mut Play) -> usize {
+fn report_turns_max(play: &mut Play) -> usize {
     let server = play.server.as_ref().expect("it runs");
     play.places_max = play.places_max.max(server.clients.slots());
     let scan = play.places_max / CONNECTIONS_PER_TURN + 2;
@@ -164,10 +164,10 @@ fn turns_max(play: &mut Play) -> usize {
 }
 
 pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
-    let turns_max = turns_max(play);
+    let report_turns_max = report_turns_max(play);
     let Server { listeners, reporting, .. } = play.server.as_ref().expect("it runs");
     let is_operator = |peer| !play.connections.was_client(peer);
-    play.operators.check_waiting(turns_max, is_operator)?;
+    play.operators.check_waiting(report_turns_max, is_operator)?;
     let options = &play.server.as_ref().expect("it runs").options;
     let allow = if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
     let may_be_served = |peer: u32| {
@@ -175,12 +175,12 @@ pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
         allow.is_empty() || ip.is_some_and(|ip| allow.iter().any(|net| net.contains(&ip)))
     };
     let (is_busy, is_draining) = (reporting.has_work(), listeners.is_draining());
-    play.http_clients.check_turn(is_busy, is_draining, turns_max, may_be_served)
+    play.http_clients.check_turn(is_busy, is_draining, report_turns_max, may_be_served)
 }
 
 /// Of a socket that was closed nothing is left: no file, and no events, which go on as
 /// long as another process holds the socket.
-fn check_closed() -> Result<(), Violation> {
+fn check_closed_sockets() -> Result<(), Violation> {
     let dead = kernel(|k| k.dead_paths());
     if !dead.is_empty() {
         return Err(format!("it leaves {dead:?}, where it does not listen"));
@@ -192,8 +192,8 @@ fn check_closed() -> Result<(), Violation> {
 }
 
 /// What another daemon has bound stays.
-fn check_robbed() -> Result<(), Violation> {
-    match kernel(|k| k.robbed.pop()) {
+fn check_foreign_files() -> Result<(), Violation> {
+    match kernel(|k| k.removed_foreign.pop()) {
         Some(path) => Err(format!("it removes {path} of another daemon")),
         None => Ok(()),
     }
@@ -210,7 +210,7 @@ fn check_idleness(play: &mut Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);
     let has_time_passed = std::mem::replace(&mut play.last_turn_ns, now_ns) != now_ns;
     let has_reports = play.server.as_ref().is_some_and(|s| s.reporting.has_work());
-    let is_excused = is_busy || has_time_passed || has_reports || shares::keep_something(play);
+    let is_excused = is_busy || has_time_passed || has_reports || shares::has_kept_input(play);
     play.idle_turns = if is_excused { 0 } else { play.idle_turns + 1 };
     if play.idle_turns > IDLE_TURNS_MAX {
         return Err(format!("{} turns do nothing", play.idle_turns));
@@ -227,9 +227,9 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     play.idle_turns = 0;
     play.orders.check_sleep(until_ns)?;
     check_signals()?;
-    check_drain(play)?;
-    check_waiting(play)?;
-    check_http_waiting()?;
+    check_drain_listeners(play)?;
+    check_waiting_newcomers(play)?;
+    check_waiting_http_clients()?;
     service_manager::check_sleep(until_ns)?;
     memory::check_sleep(play, until_ns)?;
     if let Some(run_out_ns) = play.oracle.model.next_run_out_ns() {
@@ -254,9 +254,10 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
         if ends && !is_stuck {
             return Err(format!("it sleeps, but {client:?} has ended"));
         }
-        check_gone(play, client, ends)?;
+        check_ended_client(play, client, ends)?;
         let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
-        let is_owed = play.oracle.conversations.get(&peer).is_some_and(ClientConversation::is_owed);
+        let is_owed =
+            play.oracle.conversations.get(&peer).is_some_and(ClientConversation::awaits_answer);
         if is_owed && !is_stuck && kernel(|k| k.waits_for_more(peer)) {
             return Err(format!("it sleeps, and {client:?} is owed an answer"));
         }
@@ -273,7 +274,7 @@ fn check_signals() -> Result<(), Violation> {
     }
 }
 
-fn check_gone(play: &Play, client: ClientId, ends: bool) -> Result<(), Violation> {
+fn check_ended_client(play: &Play, client: ClientId, ends: bool) -> Result<(), Violation> {
     let peer = play.oracle.peers.get(&client);
     let conversation = peer.and_then(|peer| play.oracle.conversations.get(peer));
     match conversation {
@@ -285,7 +286,7 @@ fn check_gone(play: &Play, client: ClientId, ends: bool) -> Result<(), Violation
 }
 
 /// Everything has arrived and was read: each client has all that it should.
-pub(crate) fn check_rest(play: &mut Play) -> Result<(), Violation> {
+pub(crate) fn check_quiescence(play: &mut Play) -> Result<(), Violation> {
     for (&peer, conversation) in &play.oracle.conversations {
         let was_admitted = play.oracle.peers.values().any(|&one| one == peer);
         // Who leaves too much unread is disconnected.
@@ -293,17 +294,17 @@ pub(crate) fn check_rest(play: &mut Play) -> Result<(), Violation> {
             kernel(|k| k.peers.get(&peer).is_some_and(|peer| peer.ending.is_some()))
                 && conversation.unread_bytes() >= OUTPUT_BYTES_MAX;
         if was_admitted && !was_reset(peer) && !is_disconnected {
-            conversation.is_served().map_err(|why| format!("client {peer}: {why}"))?;
+            conversation.check_all_answered().map_err(|why| format!("client {peer}: {why}"))?;
         }
     }
-    play.operators.check(play.restarts, play.orders.drains)?;
-    play.http_clients.check_rest(|peer| was_reset(peer) || kernel(|k| k.has_closed(peer)))?;
+    play.operators.check_quiescence(play.restarts, play.orders.drains)?;
+    play.http_clients.check_quiescence(|peer| was_reset(peer) || kernel(|k| k.has_closed(peer)))?;
     check_addresses(play)?;
     check_ready()?;
     if play.orders.drains && play.connections.len() == 0 {
         return Err("it has drained, and goes on".to_owned());
     }
-    let waiting = kernel(|k| k.waiting());
+    let waiting = kernel(|k| k.newcomers_waiting());
     if waiting > 0 {
         return Err(format!("{waiting} newcomers wait, and nobody accepts them"));
     }
@@ -312,7 +313,7 @@ pub(crate) fn check_rest(play: &mut Play) -> Result<(), Violation> {
 
 /// The daemon has ended: nobody is left connected.
 pub(crate) fn check_end(play: &Play) -> Result<(), Violation> {
-    check_robbed()?;
+    check_foreign_files()?;
     for peer in play.oracle.peers.values() {
         if kernel(|k| k.peers.get(peer).is_some_and(|peer| peer.ending.is_none())) {
             return Err(format!("client {peer} is still connected"));

@@ -24,11 +24,11 @@ pub(crate) struct Connections {
     /// How many there were when the last one had surely ended.
     ended: Option<u64>,
     /// Those who have connected where clients are served.
-    meant: BTreeSet<u32>,
+    for_clients: BTreeSet<u32>,
     /// Those who have left.
     gone: BTreeSet<u32>,
     /// Somebody left for two reasons at once: either may be counted.
-    is_unclear: bool,
+    is_ambiguous: bool,
 }
 
 /// What there was to see of the connections since it was asked last.
@@ -53,15 +53,15 @@ impl Connections {
 
     /// It connects where clients are served now: if a hot restart makes the place one for
     /// operators, it is none.
-    pub(crate) fn note_meant(&mut self, peer: u32) {
-        self.meant.insert(peer);
+    pub(crate) fn note_client_connect(&mut self, peer: u32) {
+        self.for_clients.insert(peer);
     }
 
     /// Notes what has happened.
     ///
     /// # Errors
     /// Somebody is served who may not be, or refused who may be served.
-    pub(crate) fn follow(
+    pub(crate) fn check_events(
         &mut self,
         events: &ConnectionEvents,
         options: &Options,
@@ -71,7 +71,7 @@ impl Connections {
             match one {
                 KernelEvent::Accepted { peer, to, ip, is_over } => {
                     let admitted = events.newcomers.contains(peer);
-                    let is_meant = self.meant.contains(peer);
+                    let is_meant = self.for_clients.contains(peer);
                     if admitted || is_meant || is_for_clients(*peer, to, options, &events.seen[n..])
                     {
                         let newcomer = AcceptedPeer { peer: *peer, ip: *ip, is_over: *is_over };
@@ -164,7 +164,7 @@ impl Connections {
             );
             let has_failed = failed.contains(&peer);
             let may_be_closed = unread_bytes >= OUTPUT_BYTES_MAX;
-            self.is_unclear |= (has_ended || is_lost) && (has_failed || may_be_closed);
+            self.is_ambiguous |= (has_ended || is_lost) && (has_failed || may_be_closed);
             if has_ended {
                 counters.closed_connections += 1;
             } else if is_lost {
@@ -182,7 +182,7 @@ impl Connections {
     /// After a turn: whether it has counted what has happened. `counters` are the
     /// daemon's.
     pub(crate) fn check(&mut self, counters: &Counters) -> Result<(), Violation> {
-        if std::mem::take(&mut self.is_unclear) {
+        if std::mem::take(&mut self.is_ambiguous) {
             let Counters {
                 closed_connections,
                 lost_connections,
@@ -206,7 +206,7 @@ impl Connections {
         self.episodes = errors;
         // It ends as well if somebody waits of whom the daemon has not heard: that its wait
         // failed, and that it then found all other queues empty, is no fault of its own.
-        self.in_episode = self.in_episode && kernel(|k| k.waiting_and_told()) > 0;
+        self.in_episode = self.in_episode && kernel(|k| k.newcomers_reported()) > 0;
         Ok(())
     }
 

@@ -9,8 +9,8 @@ use crate::server::simulation::rules::Violation;
 
 /// Nobody who is there loses the connection, however idle; unless answers are left unread,
 /// or can't be sent.
-pub(crate) fn check_cut_off(play: &Play) -> Result<(), Violation> {
-    for peer in kernel(|k| std::mem::take(&mut k.calls.cut_off)) {
+pub(crate) fn check_closed_connections(play: &Play) -> Result<(), Violation> {
+    for peer in kernel(|k| std::mem::take(&mut k.calls.closed_while_open)) {
         let was_served = play.oracle.peers.values().any(|&one| one == peer);
         let has_failed = kernel(|k| {
             let peer = k.peers.get(&peer);
@@ -26,11 +26,11 @@ pub(crate) fn check_cut_off(play: &Play) -> Result<(), Violation> {
 }
 
 /// Who has left without waiting for answers is heard to the end, unless something failed.
-pub(crate) fn check_unheard(play: &Play) -> Result<(), Violation> {
+pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
     if kernel(|k| !k.calls.failures.is_empty() || k.calls.was_urgent) {
         return Ok(());
     }
-    for peer in kernel(|k| std::mem::take(&mut k.calls.unheard)) {
+    for peer in kernel(|k| std::mem::take(&mut k.calls.closed_unread)) {
         let was_served = play.oracle.peers.values().any(|&one| one == peer);
         let unread =
             play.oracle.conversations.get(&peer).map_or(0, ClientConversation::unread_bytes);

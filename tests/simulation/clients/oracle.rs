@@ -7,7 +7,7 @@ use crate::protocol::lines::{Line, Lines};
 use crate::protocol::{Command, Query, Reply};
 use crate::server::simulation::model::{Model, State, TakenAway};
 use crate::server::simulation::reports::moments::{
-    Moments, Question, ReportKind, beginning, report_of,
+    Moments, Question, ReportKind, parse_report, report_prefix,
 };
 use crate::server::simulation::rules::Violation;
 use crate::server::simulation::world::recording_engine::{EngineCall, OwnedAcquire};
@@ -97,7 +97,7 @@ impl ClientConversation {
                 Some(Line::TooLong) => {
                     ClientLine::DirectAnswer(DirectAnswer::Reply(Reply::LineTooLong))
                 }
-                Some(Line::Complete(line)) => request_of(line, moments),
+                Some(Line::Complete(line)) => parse_line(line, moments),
             };
             if let ClientLine::DirectAnswer(direct) = &request {
                 self.direct.push_back(direct.clone());
@@ -108,7 +108,7 @@ impl ClientConversation {
     }
 
     /// The engine is asked for this: it must be the client's next line.
-    fn ask(&mut self, asked: &ClientLine) -> Result<(), Violation> {
+    fn match_request(&mut self, asked: &ClientLine) -> Result<(), Violation> {
         loop {
             match self.requests.pop_front() {
                 Some((ClientLine::DirectAnswer(direct), len)) => self.note_handled(direct, len),
@@ -136,7 +136,7 @@ impl ClientConversation {
     }
 
     /// A turn is over: of all lines received, only those in `kept` are not handled.
-    pub(crate) fn settle(&mut self, kept: &[u8]) -> Result<(), Violation> {
+    pub(crate) fn check_all_handled(&mut self, kept: &[u8]) -> Result<(), Violation> {
         let left = kept.iter().filter(|&&b| b == b'\n').count();
         while self.requests.len() > left {
             match self.requests.pop_front() {
@@ -149,7 +149,7 @@ impl ClientConversation {
 
     /// The engine answers: to the line that it was asked last, or to an earlier one that
     /// has waited.
-    fn expect(&mut self, reply: Reply, has_waited: bool) {
+    fn expect_answer(&mut self, reply: Reply, has_waited: bool) {
         let after_at_least = self.direct_handled;
         let after_at_most = if has_waited { self.direct_received } else { after_at_least };
         self.answers.push_back(EngineAnswer { reply, after_at_least, after_at_most });
@@ -184,13 +184,13 @@ impl ClientConversation {
             Some(DirectAnswer::Reply(reply)) if reply.as_bytes() == line => {}
             Some(DirectAnswer::Line(start)) if line.starts_with(start.as_bytes()) => {}
             Some(DirectAnswer::Report(question))
-                if line.starts_with(beginning(&question.report).as_bytes()) =>
+                if line.starts_with(report_prefix(&question.report).as_bytes()) =>
             {
                 self.report = Some((question, String::from_utf8_lossy(line).into_owned()));
             }
             direct => {
                 let of_engine = self.answers.front().map(|answer| answer.reply);
-                return Err(wrong(line, &format!("{of_engine:?} or {direct:?}")));
+                return Err(unexpected_line(line, &format!("{of_engine:?} or {direct:?}")));
             }
         }
         self.direct_read += 1;
@@ -224,12 +224,12 @@ impl ClientConversation {
     }
 
     /// Whether it should have been sent something by now that it has not read.
-    pub(crate) fn is_owed(&self) -> bool {
+    pub(crate) fn awaits_answer(&self) -> bool {
         !self.has_gone && self.unread.is_empty() && self.unread_bytes() > 0
     }
 
     /// Whether it has read all that it should have.
-    pub(crate) fn is_served(&self) -> Result<(), Violation> {
+    pub(crate) fn check_all_answered(&self) -> Result<(), Violation> {
         let nothing = self.answers.is_empty() && self.direct.is_empty();
         if nothing && self.unread.is_empty() && self.report.is_none() {
             return Ok(());
@@ -246,15 +246,15 @@ impl ClientConversation {
 }
 
 fn check_order(is_in_order: bool, line: &[u8]) -> Result<(), Violation> {
-    if is_in_order { Ok(()) } else { Err(wrong(line, "the answer to an earlier line")) }
+    if is_in_order { Ok(()) } else { Err(unexpected_line(line, "the answer to an earlier line")) }
 }
 
-fn wrong(line: &[u8], instead: &str) -> Violation {
+fn unexpected_line(line: &[u8], instead: &str) -> Violation {
     format!("it reads {:?} instead of {instead}", line.escape_ascii().to_string())
 }
 
-fn request_of(line: &[u8], moments: &mut Moments) -> ClientLine {
-    if let Some(report) = report_of(line) {
+fn parse_line(line: &[u8], moments: &mut Moments) -> ClientLine {
+    if let Some(report) = parse_report(line) {
         return ClientLine::DirectAnswer(DirectAnswer::Report(moments.question(report)));
     }
     match Command::parse(line) {
@@ -304,16 +304,16 @@ impl Oracle {
     }
 
     /// A turn is followed now. `others_wait` for reports, besides clients.
-    pub(crate) fn begin(&mut self, others_wait: bool) {
+    pub(crate) fn begin_turn(&mut self, others_wait: bool) {
         if !others_wait && !self.conversations.values().any(ClientConversation::awaits_report) {
-            self.moments.forget();
+            self.moments.clear();
         }
         self.moments.figures.note_turn();
         self.moments.note(&self.model);
     }
 
     /// Follows what the engine was asked in a turn.
-    pub(crate) fn follow(
+    pub(crate) fn replay_calls(
         &mut self,
         asked: &[EngineCall],
         others_wait: bool,
@@ -324,13 +324,13 @@ impl Oracle {
             conversation.work = TurnWork::default();
         }
         for one in asked {
-            self.follow_one(one)?;
+            self.replay_call(one)?;
             let (ends, answers) = (self.model.take_ends(), self.model.take_answers());
             self.moments.follow(one, &answers, &ends);
             for (client, reply) in answers {
                 let has_waited = one.client() != Some(client);
                 if let Some(conversation) = self.conversation(client) {
-                    conversation.expect(reply, has_waited);
+                    conversation.expect_answer(reply, has_waited);
                 }
             }
             self.taken_away.append(&mut self.model.take_taken_away());
@@ -342,17 +342,21 @@ impl Oracle {
     }
 
     /// A turn is over, and the connection of `client` keeps these bytes for the next one.
-    pub(crate) fn settle(&mut self, client: ClientId, kept: &[u8]) -> Result<(), Violation> {
+    pub(crate) fn check_all_handled(
+        &mut self,
+        client: ClientId,
+        kept: &[u8],
+    ) -> Result<(), Violation> {
         match self.conversation(client) {
             Some(conversation) if !conversation.has_gone => {
-                conversation.settle(kept).map_err(|why| format!("{client:?}: {why}"))
+                conversation.check_all_handled(kept).map_err(|why| format!("{client:?}: {why}"))
             }
             _ => Ok(()),
         }
     }
 
     /// Who has left, and how much each has not read.
-    pub(crate) fn gone(&self, asked: &[EngineCall]) -> Vec<(u32, usize)> {
+    pub(crate) fn disconnected(&self, asked: &[EngineCall]) -> Vec<(u32, usize)> {
         let gone = asked.iter().filter_map(|one| match one {
             EngineCall::Disconnect { client, .. } => self.peers.get(client),
             _ => None,
@@ -366,14 +370,14 @@ impl Oracle {
         self.conversations.get_mut(self.peers.get(&client)?)
     }
 
-    fn follow_one(&mut self, asked: &EngineCall) -> Result<(), Violation> {
+    fn replay_call(&mut self, asked: &EngineCall) -> Result<(), Violation> {
         match asked {
             EngineCall::Acquire { client, request, now } => {
-                self.ask(*client, &ClientLine::Acquire(request.clone()))?;
+                self.match_request(*client, &ClientLine::Acquire(request.clone()))?;
                 self.model.acquire(*client, &request.borrow(), *now);
             }
             EngineCall::Release { client, now } => {
-                self.ask(*client, &ClientLine::Release)?;
+                self.match_request(*client, &ClientLine::Release)?;
                 self.model.release(*client, *now);
             }
             EngineCall::Disconnect { client, now } => {
@@ -387,23 +391,23 @@ impl Oracle {
                 self.model.expire(*now);
             }
             EngineCall::Limits { limits } => {
-                self.model.limit_holds(limits.first().map(|limit| limit_of(limit)));
+                self.model.limit_holds(limits.first().map(|limit| parse_hold_limit(limit)));
             }
         }
         Ok(())
     }
 
-    fn ask(&mut self, client: ClientId, request: &ClientLine) -> Result<(), Violation> {
+    fn match_request(&mut self, client: ClientId, request: &ClientLine) -> Result<(), Violation> {
         let conversation = self.conversation(client).ok_or("the engine is asked by nobody")?;
         if conversation.has_gone {
             return Err(format!("{request:?} of a client that has gone"));
         }
-        conversation.ask(request)
+        conversation.match_request(request)
     }
 }
 
 /// The key and the seconds of `KEY=SECONDS`.
-fn limit_of(text: &str) -> (Vec<u8>, u32) {
+fn parse_hold_limit(text: &str) -> (Vec<u8>, u32) {
     let (key, seconds) = text.split_once('=').expect("a limit");
     (key.as_bytes().to_vec(), seconds.parse().expect("seconds"))
 }

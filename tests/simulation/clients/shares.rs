@@ -6,7 +6,7 @@ use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::ANSWER_BYTES_MAX;
 use crate::server::simulation::rules::Violation;
-use crate::server::simulation::rules::listening::reserved;
+use crate::server::simulation::rules::listening::reserved_descriptors;
 use std::collections::BTreeMap;
 
 /// A client's share of what is received in a turn.
@@ -23,7 +23,7 @@ pub(crate) struct TurnStart {
     pub(crate) clients: usize,
     pub(crate) listeners: usize,
     /// How many descriptors were reserved.
-    pub(crate) reserved: usize,
+    pub(crate) reserved_descriptors: usize,
     waiting: BTreeMap<u32, PendingInput>,
 }
 
@@ -60,8 +60,9 @@ impl TurnStart {
             }
         }
         let began = Time::from_ns(kernel(|k| k.now_ns));
-        let reserved = play.server.as_ref().map_or(0, |server| reserved(&server.options));
-        TurnStart { began, clients, listeners, reserved, waiting }
+        let reserved_descriptors =
+            play.server.as_ref().map_or(0, |server| reserved_descriptors(&server.options));
+        TurnStart { began, clients, listeners, reserved_descriptors, waiting }
     }
 }
 
@@ -112,7 +113,7 @@ pub(crate) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
 }
 
 /// Whether a connection keeps input for the next turn.
-pub(crate) fn keep_something(play: &Play) -> bool {
+pub(crate) fn has_kept_input(play: &Play) -> bool {
     kept_by_peer(play).values().any(|&kept| kept > 0)
 }
 

@@ -7,7 +7,7 @@ use crate::server::simulation::scripts::steps::Step;
 use std::net::SocketAddr;
 
 /// What other processes and administrators do.
-pub(crate) fn disturb(step: &Step) {
+pub(crate) fn change_environment(step: &Step) {
     kernel(|k| match *step {
         Step::Binary { is_there: true } => {
             if k.path(PROGRAM).is_err() {
@@ -20,9 +20,9 @@ pub(crate) fn disturb(step: &Step) {
             // A daemon that was started there is in one that has no name any more.
             k.directory = k.directory.filter(|directory| directory.is_empty());
         }
-        Step::ManagerLetsGo => k.let_go(),
+        Step::ManagerLetsGo => k.release_held(),
         Step::ManagerReplaced => k.replace_manager(),
-        Step::LosesOne => k.loses_one = true,
+        Step::LosesOne => k.drops_connection = true,
         Step::Descriptors { max } => {
             (k.descriptors_max, k.limit_changed_ns) = (max, k.now_ns);
             k.image_descriptors_max = k.image_descriptors_max.max(max);

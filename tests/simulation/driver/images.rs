@@ -6,7 +6,7 @@ use crate::server::simulation::operator::service_manager;
 use crate::server::simulation::rules;
 use crate::server::simulation::rules::Violation;
 use crate::server::simulation::rules::listening::{
-    check_found, check_kept, clients_addresses, clients_waiting,
+    check_kept_sockets, check_unix_paths, clients_addresses, clients_waiting,
 };
 use crate::server::{Ended, Options, Server};
 use clap::Parser;
@@ -27,21 +27,21 @@ impl Play {
         self.orders.note_start(&options);
         kernel(|k| {
             k.notify.was_read.clear();
-            k.watchdog_told_ns = k.now_ns;
+            k.watchdog_notified_ns = k.now_ns;
         });
         let server = Server::start(options).map_err(|e| format!("it does not start: {e}"))?;
         self.server = Some(server);
-        self.follow()
+        self.follow_calls()
     }
 
     /// The old image is replaced by what was executed.
     pub(super) fn exec(&mut self) -> Result<(), Violation> {
-        let mut seen = self.follow()?;
+        let mut seen = self.follow_calls()?;
         let clients = self.server.as_ref().expect("it ran").clients.len();
         self.operators.note_clients(&seen, clients);
         let arguments = kernel(|k| k.arguments.clone());
         let is_operator = |peer| !self.connections.was_client(peer);
-        self.orders.follow_exec(&seen, is_operator, &self.arguments, &arguments)?;
+        self.orders.check_exec(&seen, is_operator, &self.arguments, &arguments)?;
         self.check_connections()?;
         self.connections.note_restart();
         if kernel(|k| k.has_leaked()) {
@@ -57,7 +57,7 @@ impl Play {
         self.restarts += 1;
         self.oracle.moments.figures.note_restart();
         (self.asleep_until, self.spare_since_ns) = (None, None);
-        self.http_clients.lose();
+        self.http_clients.note_restart();
         let result = self.start_image();
         self.oracle.moments.figures.note_resumed();
         self.operators.may_miss_answers |= kernel(|k| k.has_failed(CallKind::Send));
@@ -68,8 +68,8 @@ impl Play {
         rules::check_http_clients(self)?;
         rules::check_lingering()?;
         let server = self.server.as_ref().expect("it runs");
-        check_kept(server, &addresses)?;
-        check_found(server)?;
+        check_kept_sockets(server, &addresses)?;
+        check_unix_paths(server)?;
         self.orders.check_resumed(server)
     }
 
@@ -85,7 +85,7 @@ impl Play {
         self.orders.check_end(end, connections)?;
         server.stop();
         rules::check_lingering()?;
-        service_manager::check_last_words(self)?;
+        service_manager::check_shutdown(self)?;
         kernel(|k| k.end_process());
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Plays a script: the world around the daemon, step by step, and its own turns.
 
-use super::environment::disturb;
+use super::environment::change_environment;
 use crate::server::Server;
 use crate::server::event_loop::EVENTS_PER_TURN;
 use crate::server::listening::addresses::Purpose;
@@ -73,9 +73,9 @@ impl Script {
             if play.server.is_none() {
                 break;
             }
-            play.take(step).map_err(|why| format!("step {n}, {step:?}: {why}"))?;
+            play.perform(step).map_err(|why| format!("step {n}, {step:?}: {why}"))?;
         }
-        play.come_to_rest().map_err(|why| format!("at rest: {why}"))?;
+        play.reach_quiescence().map_err(|why| format!("at rest: {why}"))?;
         Ok(play)
     }
 }
@@ -115,10 +115,10 @@ impl Play {
         Ok(play)
     }
 
-    fn take(&mut self, step: &Step) -> Result<(), Violation> {
+    fn perform(&mut self, step: &Step) -> Result<(), Violation> {
         match *step {
             Step::Connect { place, to, room } => self.connect(place.into(), to, room),
-            Step::Say { place, what, cut } => self.say(place.into(), what, cut),
+            Step::Say { place, what, cut } => self.send_input(place.into(), what, cut),
             Step::Pass { place, what } => {
                 self.send(place.into(), Segment::Passed(what.bytes()), false)
             }
@@ -129,7 +129,7 @@ impl Play {
                     })
                 });
             }
-            Step::ArriveAll => self.let_all_arrive(),
+            Step::ArriveAll => self.deliver_all(),
             Step::Read { place, max } => self.read(place.into(), max)?,
             Step::End { place } => self.send(place.into(), Segment::End, false),
             Step::Close { place } => self.send(place.into(), Segment::End, true),
@@ -138,18 +138,21 @@ impl Play {
             Step::Vanish { place } => self.with_peer(place, |peer| kernel(|k| k.vanish(peer))),
             Step::Advance { ms } => kernel(|k| k.advance(ms * 1_000_000)),
             Step::AdvanceToDeadline => self.advance_to_deadline(),
-            Step::Turn { choices, arrives, fails } => self.turn(choices, arrives, fails)?,
+            Step::Turn { choices, arrives, fails } => self.run_turn(choices, arrives, fails)?,
             Step::Signal(number) => {
                 self.operators.may_miss_answers |= [libc::SIGUSR1, libc::SIGHUP].contains(&number);
                 kernel(|k| k.signal(number));
             }
             Step::Ask { place, line } => {
-                self.ask(place, line, format!("{line}\n").into_bytes());
+                self.send_request(place, line, format!("{line}\n").into_bytes());
             }
             Step::AskTooLong { place } => {
-                self.ask(place, "", too_long_request());
+                self.send_request(place, "", too_long_request());
                 let place = OPERATORS + place as usize;
-                self.places.get(&place).iter().for_each(|peer| self.operators.note_long(**peer));
+                self.places
+                    .get(&place)
+                    .iter()
+                    .for_each(|peer| self.operators.note_oversized(**peer));
             }
             Step::OperatorEnds { place } => {
                 let place = OPERATORS + place as usize;
@@ -161,7 +164,7 @@ impl Play {
                 self.places.get(&place).iter().for_each(|peer| self.operators.note_left(**peer));
                 self.send(place, Segment::End, true);
             }
-            Step::TrialEnds => kernel(|k| k.let_children_end()),
+            Step::TrialEnds => kernel(|k| k.end_children()),
             Step::ManagerReads(reads) => kernel(|k| k.notify.set_reading(reads)),
             Step::LogReads(reads) => kernel(|k| k.log.set_reading(reads)),
             Step::Crowd { clients } => {
@@ -169,7 +172,7 @@ impl Play {
             }
             Step::Insist { clients, to } => {
                 let places = CROWD + INSISTENT..CROWD + INSISTENT + clients;
-                places.for_each(|place| self.come(place, to, (99, 99), true));
+                places.for_each(|place| self.connect_or_retry(place, to, (99, 99), true));
             }
             Step::CrowdAsks => {
                 let places: Vec<usize> = self.places.range(CROWD..).map(|(&n, _)| n).collect();
@@ -183,7 +186,7 @@ impl Play {
                 self.places.range(CROWD..).for_each(|(_, &p)| kernel(|k| k.leave(p, Segment::End)));
                 self.places.retain(|&place, _| place < CROWD);
             }
-            _ => disturb(step),
+            _ => change_environment(step),
         }
         Ok(())
     }
@@ -195,11 +198,17 @@ impl Play {
     }
 
     fn connect(&mut self, place: usize, to: &'static str, room: (usize, usize)) {
-        self.come(place, to, room, false);
+        self.connect_or_retry(place, to, room, false);
     }
 
     /// Connects, now or as soon as there is room.
-    fn come(&mut self, place: usize, to: &'static str, room: (usize, usize), insists: bool) {
+    fn connect_or_retry(
+        &mut self,
+        place: usize,
+        to: &'static str,
+        room: (usize, usize),
+        retries: bool,
+    ) {
         if let Some(peer) = self.places.remove(&place) {
             self.operators.note_replaced(peer);
             kernel(|k| k.leave(peer, Segment::End));
@@ -221,9 +230,9 @@ impl Play {
             _ => SocketAddr::from(([10, net, 0, host], port)),
         };
         if self.is_for_clients(&local) {
-            self.connections.note_meant(peer);
+            self.connections.note_client_connect(peer);
         }
-        let has_come = kernel(|k| match insists {
+        let has_come = kernel(|k| match retries {
             true => {
                 k.retrying.push_back(RetryingPeer { peer, to: local, from, room });
                 true
@@ -260,7 +269,7 @@ impl Play {
         }
     }
 
-    fn say(&mut self, place: usize, what: Say, cut: u8) {
+    fn send_input(&mut self, place: usize, what: Say, cut: u8) {
         let bytes = what.bytes();
         let at = if cut == 0 { bytes.len() } else { 1 + cut as usize % bytes.len() };
         for piece in [&bytes[..at.min(bytes.len())], &bytes[at.min(bytes.len())..]] {
@@ -282,7 +291,7 @@ impl Play {
     }
 
     /// An operator, who connects first if necessary.
-    fn ask(&mut self, place: u8, line: &str, bytes: Vec<u8>) {
+    fn send_request(&mut self, place: u8, line: &str, bytes: Vec<u8>) {
         let place = OPERATORS + place as usize;
         if !self.places.get(&place).is_some_and(|&peer| self.operators.can_ask(peer)) {
             self.connect(place, CONTROL, (100_000, 100_000));
@@ -293,7 +302,7 @@ impl Play {
         }
     }
 
-    pub(crate) fn let_all_arrive(&mut self) {
+    pub(crate) fn deliver_all(&mut self) {
         let peers: Vec<u32> = kernel(|k| k.connected().collect());
         for peer in peers {
             while kernel(|k| k.arrive(peer)) {}
@@ -332,7 +341,7 @@ impl Play {
     }
 
     /// One turn of the daemon's loop.
-    pub(crate) fn turn(
+    pub(crate) fn run_turn(
         &mut self,
         choices: u64,
         arrives: bool,
@@ -355,11 +364,11 @@ impl Play {
             Ok(ended) => ended,
             Err(left) if left.is::<Asleep>() => return rules::check_sleep(self),
             Err(left) if left.is::<Executed>() => return self.exec(),
-            Err(panic) => return Err(format!("it panics: {}", text_of(&*panic))),
+            Err(panic) => return Err(format!("it panics: {}", panic_text(&*panic))),
         };
         self.turns += 1;
         self.asleep_until = None;
-        let seen = self.follow()?;
+        let seen = self.follow_calls()?;
         let server = self.server.as_ref().expect("it runs");
         let is_operator = |peer| !self.connections.was_client(peer);
         let is_making = server.reporting.has_work();
@@ -367,9 +376,9 @@ impl Play {
         let is_stray = |&peer: &u32| is_operator(peer) && is_connected(peer);
         let operators_wait = || {
             self.oracle.conversations.keys().any(is_stray)
-                || self.operators.wait_for_daemon(is_making)
+                || self.operators.any_report_unsent(is_making)
         };
-        self.orders.follow(&seen, is_operator, operators_wait, server)?;
+        self.orders.check_turn(&seen, is_operator, operators_wait, server)?;
         let figures = &mut self.oracle.moments.figures;
         figures.note_refused(self.orders.restarts_refused);
         figures.note_draining(server.listeners.is_draining());
@@ -379,13 +388,13 @@ impl Play {
         rules::check_turn(self, &before)?;
         match end {
             Some(end) => self.end(end),
-            None => self.orders.check_going_on(self.server.as_ref().expect("it runs")),
+            None => self.orders.check_still_running(self.server.as_ref().expect("it runs")),
         }
     }
 
     /// Compares what the engine was asked with what the clients have sent, and its
     /// answers with the model.
-    pub(super) fn follow(&mut self) -> Result<Vec<KernelEvent>, Violation> {
+    pub(super) fn follow_calls(&mut self) -> Result<Vec<KernelEvent>, Violation> {
         let server = self.server.as_mut().expect("it runs");
         let mut newcomers = Vec::new();
         let mut present = Vec::new();
@@ -395,12 +404,14 @@ impl Play {
             peers.entry(client).or_insert_with(|| {
                 let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
                 newcomers.push(peer);
-                moments.addresses.note(client, peer, kernel(|k| k.where_from(peer)));
+                moments.addresses.note(client, peer, kernel(|k| k.address_and_port_of(peer)));
                 peer
             });
         }
-        self.oracle.moments.note_present(present);
-        self.oracle.begin(self.http_clients.wait() || self.operators.wait());
+        self.oracle.moments.note_connected(present);
+        self.oracle.begin_turn(
+            self.http_clients.any_awaits_report() || self.operators.any_awaits_report(),
+        );
         let Oracle { conversations, moments, model, .. } = &mut self.oracle;
         for (peer, bytes) in kernel(|k| std::mem::take(&mut k.calls.bytes)) {
             if let Some(conversation) = conversations.get_mut(&peer) {
@@ -409,24 +420,28 @@ impl Play {
             self.operators.receive(peer, &bytes, moments);
             self.http_clients.receive(peer, &bytes, moments);
         }
-        moments.note_asked(model);
+        moments.note_locks(model);
         let asked = std::mem::take(&mut server.engine.asked);
         let options = server.options.clone();
-        self.log.begin(&self.oracle);
-        self.oracle.follow(&asked, self.http_clients.wait() || self.operators.wait())?;
+        self.log.begin_turn(&self.oracle);
+        self.oracle.replay_calls(
+            &asked,
+            self.http_clients.any_awaits_report() || self.operators.any_awaits_report(),
+        )?;
         for (client, connection) in server.clients.iter() {
-            self.oracle.settle(client, connection.lines.unhandled())?;
+            self.oracle.check_all_handled(client, connection.lines.unhandled())?;
         }
         if self.logs {
             let Server { listeners, clients, engine, .. } = server;
             let restarts = &engine.measures.restarts;
             let draining = listeners.is_draining().then(|| clients.len());
-            self.log.follow(&self.oracle, restarts.done + restarts.refused, draining)?;
+            self.log.check_turn(&self.oracle, restarts.done + restarts.refused, draining)?;
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
-        let gone = self.oracle.gone(&asked);
-        let happened = ConnectionEvents { seen: &seen, newcomers: &newcomers, gone: &gone };
-        self.connections.follow(&happened, &options)?;
+        let gone = self.oracle.disconnected(&asked);
+        let events_of_connections =
+            ConnectionEvents { seen: &seen, newcomers: &newcomers, gone: &gone };
+        self.connections.check_events(&events_of_connections, &options)?;
         Ok(seen)
     }
 }
@@ -437,7 +452,7 @@ impl Drop for Play {
     }
 }
 
-fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref().copied()).unwrap_or("?")
 }

@@ -14,28 +14,28 @@ impl Play {
 
     /// Everything arrives, all clients read, nothing fails: then all that is due must
     /// be there.
-    pub(crate) fn come_to_rest(&mut self) -> Result<(), Violation> {
-        kernel(|k| k.calm_down());
+    pub(crate) fn reach_quiescence(&mut self) -> Result<(), Violation> {
+        kernel(|k| k.stop_faults());
         // What could not be told is tried again after a while.
         let (mut calm, mut retries) = (0, 6);
         for n in 0..20_000 {
             if self.server.is_none() {
                 break;
             }
-            kernel(|k| k.let_children_end());
-            self.let_all_arrive();
+            kernel(|k| k.end_children());
+            self.deliver_all();
             let peers: Vec<u32> = kernel(|k| k.peers.keys().copied().collect());
             let mut has_read = false;
             for peer in peers {
                 has_read |= self.read_peer(peer, 100_000)?;
             }
-            self.turn(n, false, false)?;
+            self.run_turn(n, false, false)?;
             calm = if has_read || self.asleep_until.is_none() { 0 } else { calm + 1 };
             if calm > 1 && (self.is_paused() || retries > 0) {
                 retries -= usize::from(!self.is_paused());
                 self.advance_to_deadline();
             } else if calm > 1 {
-                return rules::check_rest(self);
+                return rules::check_quiescence(self);
             }
         }
         match self.server {

@@ -51,16 +51,16 @@ pub(crate) struct TurnCalls {
     pub(crate) receives: usize,
     pub(crate) events: usize,
     /// Peers whose connections the daemon has closed before they ended.
-    pub(crate) cut_off: Vec<u32>,
+    pub(crate) closed_while_open: Vec<u32>,
     /// Peers who have left, whose connections the daemon has closed before it received all
     /// that they had sent.
-    pub(crate) unheard: Vec<u32>,
+    pub(crate) closed_unread: Vec<u32>,
     /// The timeout of the last wait.
     pub(crate) timeout_ns: Option<Option<u64>>,
     pub(crate) failures: Vec<(CallKind, Errno)>,
     pub(crate) seen: Vec<KernelEvent>,
     /// What the service manager was told.
-    pub(crate) told: Vec<Vec<u8>>,
+    pub(crate) notifications: Vec<Vec<u8>>,
     /// Unused memory was returned, which takes a while.
     pub(crate) returns_memory: bool,
     /// It waits for a reader before it ends, and clients are still connected.

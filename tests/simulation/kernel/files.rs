@@ -23,7 +23,7 @@ pub(crate) enum PathKind {
 }
 
 /// Another way to write a path leads to the same file.
-pub(crate) fn plain(path: &str) -> String {
+pub(crate) fn normalized(path: &str) -> String {
     path.replace("/./", "/")
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct OutputReader {
     /// What was read last, to look for what must have been told.
     pub(crate) was_read: VecDeque<Vec<u8>>,
     /// The daemon has waited for it to read, in vain.
-    pub(crate) is_deaf: bool,
+    pub(crate) did_not_read: bool,
 }
 
 const MESSAGES_KEPT: usize = 100;
@@ -67,7 +67,7 @@ impl OutputReader {
             max_bytes,
             is_reading: true,
             was_read: VecDeque::new(),
-            is_deaf: false,
+            did_not_read: false,
         }
     }
 
@@ -113,17 +113,17 @@ impl OutputReader {
 impl Kernel {
     pub(crate) fn add_path(&mut self, path: &str, there: PathEntry) -> u64 {
         let inode = self.new_inode();
-        self.paths.insert(plain(path), PathEntry { inode, ..there });
+        self.paths.insert(normalized(path), PathEntry { inode, ..there });
         inode
     }
 
     /// The absolute path: of a relative one, as seen from the working directory.
     pub(crate) fn absolute(&self, path: &str) -> Result<String, Errno> {
         if path.starts_with('/') {
-            return Ok(plain(path));
+            return Ok(normalized(path));
         }
         let directory = self.directory.ok_or(Errno::NOENT)?;
-        Ok(plain(&format!("{directory}/{path}")))
+        Ok(normalized(&format!("{directory}/{path}")))
     }
 
     pub(crate) fn path(&self, path: &str) -> Result<PathEntry, Errno> {
@@ -146,7 +146,7 @@ impl Kernel {
     /// unlink(2) by the daemon.
     pub(crate) fn unlink(&mut self, path: &str) -> Result<(), Errno> {
         if self.is_foreign(self.path(path)?) {
-            self.robbed.push(path.to_owned());
+            self.removed_foreign.push(path.to_owned());
         }
         let path = self.absolute(path)?;
         self.paths.remove(&path).map(drop).ok_or(Errno::NOENT)
@@ -247,7 +247,7 @@ impl Kernel {
     }
 
     /// send(2) to a service manager that has closed the socket.
-    pub(crate) fn tell_nobody(&mut self) -> Errno {
+    pub(crate) fn notify_closed_manager(&mut self) -> Errno {
         // Whoever notices has a second to try again.
         if std::mem::take(&mut self.notify_is_new) {
             self.last_failure_ns = self.now_ns;
@@ -256,12 +256,12 @@ impl Kernel {
     }
 
     /// send(2) to the service manager.
-    pub(crate) fn tell_manager(&mut self, message: &[u8]) -> Result<usize, Errno> {
+    pub(crate) fn notify_manager(&mut self, message: &[u8]) -> Result<usize, Errno> {
         let told = self.notify.write(message, false);
         let len = told.inspect_err(|_| self.last_failure_ns = self.now_ns)?;
-        self.calls.told.push(message.to_vec());
+        self.calls.notifications.push(message.to_vec());
         if message.windows(10).any(|word| word == b"WATCHDOG=1") {
-            self.watchdog_told_ns = self.now_ns;
+            self.watchdog_notified_ns = self.now_ns;
         }
         Ok(len)
     }

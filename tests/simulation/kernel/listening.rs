@@ -161,7 +161,7 @@ impl Kernel {
 
     /// Where the daemon listens, and a second one could too, if it tried with
     /// SO_REUSEPORT: each would get some of the connections.
-    pub(crate) fn address_for_two(&self) -> Option<SocketAddr> {
+    pub(crate) fn shared_address(&self) -> Option<SocketAddr> {
         let files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
         let mut listening = files.filter_map(|file| match file {
             File::Socket(socket) if matches!(socket.role, SocketRole::Listening(_)) => Some(socket),
@@ -228,7 +228,7 @@ impl Kernel {
         let ip = stream.peer_address.map(|address| address.ip().to_canonical());
         let (peer, is_over) = (stream.peer, !stream.has_peer());
         self.note(KernelEvent::Accepted { peer, to, ip, is_over });
-        self.let_one_in();
+        self.admit_retrying_peer();
         self.open_from(0, file, true)
     }
 
@@ -256,7 +256,7 @@ impl Kernel {
     }
 
     /// One of those who go on trying connects, if there is room.
-    fn let_one_in(&mut self) {
+    fn admit_retrying_peer(&mut self) {
         if let Some(one) = self.retrying.pop_front() {
             if self.connect(one.peer, &one.to, one.from, one.room) == ConnectResult::NotNow {
                 self.retrying.push_front(one);
@@ -360,19 +360,19 @@ impl Kernel {
     }
 
     /// Whether newcomers find no room where only another process listens.
-    pub(crate) fn has_shut_others(&self) -> bool {
+    pub(crate) fn has_shut_foreign_sockets(&self) -> bool {
         let is_open = |file: &FileId| self.table().values().any(|d| d.file == *file);
         let mut others = self.held.keys().filter(|file| !is_open(file));
         others.any(|&file| self.files.contains(file) && self.backlog(file) == Some(0))
     }
 
     /// Newcomers that only the daemon can accept.
-    pub(crate) fn waiting(&self) -> usize {
+    pub(crate) fn newcomers_waiting(&self) -> usize {
         self.queues().map(|(_, queue)| queue.waiting.len()).sum()
     }
 
     /// Those of them in queues of which no event is left to tell.
-    pub(crate) fn waiting_and_told(&self) -> usize {
+    pub(crate) fn newcomers_reported(&self) -> usize {
         let told = self.queues().filter(|&(listener, _)| !self.is_due(listener));
         told.map(|(_, queue)| queue.waiting.len()).sum()
     }

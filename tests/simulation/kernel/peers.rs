@@ -40,12 +40,12 @@ impl Kernel {
     }
 
     /// Nothing fails or is scarce any more, and everybody reads.
-    pub(crate) fn calm_down(&mut self) {
+    pub(crate) fn stop_faults(&mut self) {
         (self.descriptors_max, self.limit_changed_ns) = (20_000, self.now_ns);
         self.image_descriptors_max = self.descriptors_max;
         self.notify.set_reading(true);
         self.log.set_reading(true);
-        self.let_children_end();
+        self.end_children();
         for (_, file) in &mut self.files {
             if let File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) = file {
                 if stream.times_out_ns.is_some() {
@@ -65,7 +65,7 @@ impl Kernel {
         let reads = self.one_in(2);
         let is_log = matches!(self.file(fd), Ok(File::Log));
         let reader = if is_log { &mut self.log } else { &mut self.notify };
-        reader.is_deaf = !reads;
+        reader.did_not_read = !reads;
         if reads {
             reader.take();
         }
@@ -187,7 +187,7 @@ impl Kernel {
     }
 
     /// Where a peer's connection comes from; `None` by a Unix socket.
-    pub(crate) fn where_from(&mut self, peer: u32) -> Option<SocketAddr> {
+    pub(crate) fn address_and_port_of(&mut self, peer: u32) -> Option<SocketAddr> {
         let socket = self.peers.get(&peer).and_then(|peer| peer.socket)?;
         let mut address = self.stream(socket)?.peer_address?;
         address.set_ip(address.ip().to_canonical());
@@ -196,7 +196,7 @@ impl Kernel {
 
     /// The same, without the port.
     pub(crate) fn address_of(&mut self, peer: u32) -> Option<IpAddr> {
-        self.where_from(peer).map(|address| address.ip())
+        self.address_and_port_of(peer).map(|address| address.ip())
     }
 
     /// The peers whose connections to an address the daemon has open.

@@ -86,7 +86,7 @@ impl Kernel {
     }
 
     /// The daemon can see that its children have ended.
-    pub(crate) fn let_children_end(&mut self) {
+    pub(crate) fn end_children(&mut self) {
         for child in &mut self.children {
             child.has_ended = true;
         }
@@ -166,7 +166,7 @@ impl Kernel {
 
     /// The new binary may close a connection that it was handed; returns whether it has.
     pub(crate) fn lose_connection(&mut self, holders: &[u32]) -> bool {
-        if holders.is_empty() || !std::mem::take(&mut self.loses_one) {
+        if holders.is_empty() || !std::mem::take(&mut self.drops_connection) {
             return false;
         }
         let n = self.below(holders.len());

@@ -356,10 +356,10 @@ impl Kernel {
         peer.has_closed = stream.is_closed_there || stream.is_dead;
         peer.has_ended = stream.has_ended || peer.has_closed;
         if !stream.has_ended && !stream.is_dead {
-            self.calls.cut_off.push(stream.peer);
+            self.calls.closed_while_open.push(stream.peer);
         }
         if peer.is_deaf && is_unheard {
-            self.calls.unheard.push(stream.peer);
+            self.calls.closed_unread.push(stream.peer);
         }
         peer.socket = None;
         peer.left = stream.sent;

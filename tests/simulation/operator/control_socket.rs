@@ -2,7 +2,7 @@
 
 use crate::server::simulation::driver::play::was_reset;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
-use crate::server::simulation::reports::moments::{Moments, Question, beginning, report_of};
+use crate::server::simulation::reports::moments::{Moments, Question, parse_report, report_prefix};
 use crate::server::simulation::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ struct OperatorSession {
     asked_for_restart: bool,
     /// How many of its requests were for the end of a drain.
     asked_for_end: usize,
-    heard: Vec<u8>,
+    output: Vec<u8>,
     /// It asks for no more.
     has_ended: bool,
     /// It did not wait for its answers, or a hot restart has closed its connection.
@@ -53,7 +53,7 @@ impl Operators {
     }
 
     /// It sends too much: that is refused, as soon as the daemon has all of it.
-    pub(crate) fn note_long(&mut self, peer: u32) {
+    pub(crate) fn note_oversized(&mut self, peer: u32) {
         let operator = self.all.entry(peer).or_default();
         operator.asked += 2;
         (operator.has_ended, operator.is_gone) = (true, true);
@@ -129,7 +129,7 @@ impl Operators {
             operator.received += 1;
             // Alone it is FULL.
             let line = if line == b"STATS\n" { b"STATS FULL" } else { line.trim_ascii_end() };
-            let report = report_of(line);
+            let report = parse_report(line);
             operator.questions.extend(report.map(|it| moments.question_of_operator(it)));
         }
     }
@@ -143,13 +143,13 @@ impl Operators {
     }
 
     /// Whether anybody waits for a report.
-    pub(crate) fn wait(&self) -> bool {
+    pub(crate) fn any_awaits_report(&self) -> bool {
         self.all.values().any(|operator| !operator.questions.is_empty())
     }
 
     /// Whether anybody waits for a report that the daemon has not sent. It may still be made
     /// for somebody who has left.
-    pub(crate) fn wait_for_daemon(&self, is_making: bool) -> bool {
+    pub(crate) fn any_report_unsent(&self, is_making: bool) -> bool {
         let mut all = self.all.iter();
         all.any(|(&peer, one)| one.unsent(peer) > 0 && (is_making || is_connected(peer)))
     }
@@ -157,7 +157,7 @@ impl Operators {
     /// After a turn: nobody waits for a report behind a crowd of clients.
     pub(crate) fn check_waiting(
         &mut self,
-        turns_max: usize,
+        report_turns_max: usize,
         is_operator: impl Fn(u32) -> bool,
     ) -> Result<(), Violation> {
         for (&peer, operator) in &mut self.all {
@@ -166,7 +166,7 @@ impl Operators {
             let waits = unsent > 0 && unsent >= operator.unsent;
             operator.waited = if waits { operator.waited + 1 } else { 0 };
             operator.unsent = unsent;
-            if operator.waited > turns_max {
+            if operator.waited > report_turns_max {
                 return Err(format!("operator {peer} waits for {} turns", operator.waited));
             }
         }
@@ -181,8 +181,8 @@ impl Operators {
         moments: &Moments,
     ) -> Result<(), Violation> {
         let Some(operator) = self.all.get_mut(&peer) else { return Ok(()) };
-        operator.heard.extend_from_slice(bytes);
-        operator.check_left(&self.clients)?;
+        operator.output.extend_from_slice(bytes);
+        operator.check_drain_counts(&self.clients)?;
         operator.take_reports(moments).map_err(|why| format!("operator {peer}: {why}"))
     }
 
@@ -191,10 +191,10 @@ impl Operators {
     /// but listens. A hot restart closes connections; who is one too many has one answer.
     /// Who asked for a restart hears that it is done; who asked for the end of a drain, when
     /// it `drains` no more.
-    pub(crate) fn check(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
-        let told: usize = self.all.values().map(OperatorSession::restarts_told).sum();
+    pub(crate) fn check_quiescence(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
+        let told: usize = self.all.values().map(OperatorSession::restarts_confirmed).sum();
         let may_miss_it = |(peer, operator): &(&u32, &OperatorSession)| {
-            operator.asked_for_restart && operator.restarts_told() == 0 && was_reset(**peer)
+            operator.asked_for_restart && operator.restarts_confirmed() == 0 && was_reset(**peer)
         };
         let could_be_told = told + self.all.iter().filter(may_miss_it).count();
         if !(told..=could_be_told).contains(&restarts) && !self.may_miss_answers {
@@ -205,11 +205,11 @@ impl Operators {
                 return Err(format!("operator {peer} has left, and keeps its place"));
             }
             let was_reset = was_reset(*peer);
-            let answers = answers(&operator.heard(was_reset))?;
-            let may_miss_received = self.may_miss_answers || was_reset || operator.is_closed();
-            let is_closed = operator.is_closed();
-            let answers = answers - usize::from(is_closed);
-            let may_miss = operator.is_gone || is_closed || was_reset;
+            let answers = count_answers(&operator.whole_output(was_reset))?;
+            let may_miss_received = self.may_miss_answers || was_reset || operator.was_displaced();
+            let was_displaced = operator.was_displaced();
+            let answers = answers - usize::from(was_displaced);
+            let may_miss = operator.is_gone || was_displaced || was_reset;
             let may_wait = drains && !operator.has_ended;
             let to_come = if may_wait { operator.asked_for_end } else { 0 };
             if answers + to_come < operator.asked && !may_miss || answers > operator.asked {
@@ -235,22 +235,22 @@ impl OperatorSession {
         if self.questions.is_empty() {
             return 0;
         }
-        let heard = [&self.heard[..], &kernel(|k| k.unread_by(peer))].concat();
+        let output = [&self.output[..], &kernel(|k| k.unread_by(peer))].concat();
         let mut left = OperatorSession {
-            heard,
+            output,
             questions: self.questions.clone(),
             ..OperatorSession::default()
         };
         while left.take_report().is_some() {}
-        let text = String::from_utf8_lossy(&left.heard);
+        let text = String::from_utf8_lossy(&left.output);
         let given_up = text.lines().filter(|line| line.starts_with("ERROR a hot restart came"));
         left.questions.len().saturating_sub(given_up.count())
     }
 
     /// Who drains hears how many clients are left.
-    fn check_left(&self, clients: &BTreeSet<usize>) -> Result<(), Violation> {
-        let heard = String::from_utf8_lossy(&self.heard);
-        let whole = heard.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    fn check_drain_counts(&self, clients: &BTreeSet<usize>) -> Result<(), Violation> {
+        let output = String::from_utf8_lossy(&self.output);
+        let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let left = whole.lines().filter_map(|l| l.strip_prefix("OK draining, connections left: "));
         for left in left {
             if !left.parse().is_ok_and(|left| clients.contains(&left)) {
@@ -260,24 +260,25 @@ impl OperatorSession {
         Ok(())
     }
 
-    /// What it has heard, but for half an answer, in which a lost connection may end.
-    fn heard(&self, was_reset: bool) -> String {
-        let mut text = String::from_utf8_lossy(&self.heard).into_owned();
+    /// What it has output, but for half an answer, in which a lost connection may end.
+    fn whole_output(&self, was_reset: bool) -> String {
+        let mut text = String::from_utf8_lossy(&self.output).into_owned();
         if was_reset {
             let reports = self.questions.iter();
-            let begun = reports.filter_map(|it| start_of_line(&text, beginning(&it.report))).min();
+            let begun =
+                reports.filter_map(|it| start_of_line(&text, report_prefix(&it.report))).min();
             text.truncate(begun.unwrap_or_else(|| text.rfind('\n').map_or(0, |last| last + 1)));
         }
         text
     }
 
     /// Whether it was closed for another one.
-    fn is_closed(&self) -> bool {
-        self.heard.ends_with(b"ERROR too many control connections\n")
+    fn was_displaced(&self) -> bool {
+        self.output.ends_with(b"ERROR too many control connections\n")
     }
 
-    fn restarts_told(&self) -> usize {
-        self.heard.split(|&b| b == b'\n').filter(|line| line.starts_with(b"OK restarted")).count()
+    fn restarts_confirmed(&self) -> usize {
+        self.output.split(|&b| b == b'\n').filter(|line| line.starts_with(b"OK restarted")).count()
     }
 
     fn take_reports(&mut self, moments: &Moments) -> Result<(), Violation> {
@@ -289,28 +290,28 @@ impl OperatorSession {
 
     /// Replaces a whole report by `OK`. It may come later than answers to later requests.
     fn take_report(&mut self) -> Option<(Question, String)> {
-        let text = String::from_utf8_lossy(&self.heard).into_owned();
+        let text = String::from_utf8_lossy(&self.output).into_owned();
         let (n, from, to) = self.questions.iter().enumerate().find_map(|(n, question)| {
-            let at = start_of_line(&text, beginning(&question.report))?;
+            let at = start_of_line(&text, report_prefix(&question.report))?;
             Some((n, at, at + text[at..].find("\n\n")?))
         })?;
         // Of several alike, the answer may be any one's.
         let question = self.questions.remove(n);
-        self.heard = [&text[..from], "OK report\n", &text[to + 2..]].concat().into_bytes();
+        self.output = [&text[..from], "OK report\n", &text[to + 2..]].concat().into_bytes();
         Some((question, text[from..=to].to_owned()))
     }
 }
 
 /// Where a line begins so.
-fn start_of_line(text: &str, beginning: &str) -> Option<usize> {
-    let mut found = text.match_indices(beginning).map(|(at, _)| at);
+fn start_of_line(text: &str, report_prefix: &str) -> Option<usize> {
+    let mut found = text.match_indices(report_prefix).map(|(at, _)| at);
     found.find(|&at| at == 0 || text[..at].ends_with('\n'))
 }
 
-fn answers(heard: &str) -> Result<usize, Violation> {
+fn count_answers(output: &str) -> Result<usize, Violation> {
     let mut answers = 0;
     let mut is_help = false;
-    for line in heard.lines() {
+    for line in output.lines() {
         match line {
             "" if is_help => (is_help, answers) = (false, answers + 1),
             _ if is_help => {}

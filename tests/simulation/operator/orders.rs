@@ -4,7 +4,7 @@
 use super::control_socket::REQUESTS_BYTES_MAX;
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::listener::{Listener, ListenerStage};
-use crate::server::simulation::kernel::files::plain;
+use crate::server::simulation::kernel::files::normalized;
 use crate::server::simulation::kernel::processes::PROGRAM;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
 use crate::server::simulation::rules::Violation;
@@ -34,7 +34,7 @@ pub(crate) struct Orders {
     inherited: usize,
     /// A drain has closed one of them: the daemon can't open it again, nor can the next
     /// image.
-    has_lost: bool,
+    has_closed_passed: bool,
     /// The port that `-p 0` got: clients know it.
     free_port: Option<u16>,
     limits: Vec<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Orders {
     /// What operators have begun to say.
     lines: BTreeMap<u32, Vec<u8>>,
     /// Operators who have sent too much: nothing of it is obeyed.
-    refused: BTreeSet<u32>,
+    oversized: BTreeSet<u32>,
 }
 
 /// A hot restart that was asked for.
@@ -97,7 +97,7 @@ impl Orders {
     ///
     /// # Errors
     /// It did something else.
-    pub(crate) fn follow(
+    pub(crate) fn check_turn(
         &mut self,
         seen: &[KernelEvent],
         operators: impl Fn(u32) -> bool,
@@ -105,19 +105,19 @@ impl Orders {
         server: &Server,
     ) -> Result<(), Violation> {
         let mut restarts = Vec::new();
-        for order in self.orders(seen, operators) {
+        for order in self.parse_orders(seen, operators) {
             match order {
                 OperatorOrder::Restart(_) if self.stops => {}
                 OperatorOrder::Restart(arguments) => restarts.push(arguments),
-                order => self.obey(order),
+                order => self.apply(order),
             }
         }
         if self.stops {
             return Ok(());
         }
-        let refused = self.follow_trial(seen, restarts, operators_wait, server)?;
+        let refused = self.check_trial(seen, restarts, operators_wait, server)?;
         self.check_refused(refused, server)?;
-        self.check(server)
+        self.check_effects(server)
     }
 
     /// Follows what was said to the daemon until it was replaced by an image with these
@@ -125,15 +125,15 @@ impl Orders {
     ///
     /// # Errors
     /// Nobody has asked for that.
-    pub(crate) fn follow_exec(
+    pub(crate) fn check_exec(
         &mut self,
         seen: &[KernelEvent],
         operators: impl Fn(u32) -> bool,
         before: &[OsString],
         now: &[OsString],
     ) -> Result<(), Violation> {
-        for order in self.orders(seen, operators) {
-            self.obey(order);
+        for order in self.parse_orders(seen, operators) {
+            self.apply(order);
         }
         let trial = self.trial.take().ok_or("it restarts, and nobody asked it to")?;
         if self.stops {
@@ -153,13 +153,13 @@ impl Orders {
         Ok(())
     }
 
-    fn obey(&mut self, order: OperatorOrder) {
+    fn apply(&mut self, order: OperatorOrder) {
         match order {
             _ if self.stops => {}
             OperatorOrder::Stop => self.stops = true,
             OperatorOrder::Drain => (self.drains, self.may_drain) = (true, false),
             OperatorOrder::Toggle if !self.drains => (self.drains, self.may_drain) = (true, false),
-            OperatorOrder::Undrain | OperatorOrder::Toggle if self.has_lost => {}
+            OperatorOrder::Undrain | OperatorOrder::Toggle if self.has_closed_passed => {}
             OperatorOrder::Undrain | OperatorOrder::Toggle if self.drains => {
                 // A passed socket may be closed in this turn, before or after that.
                 self.may_drain |= is_disturbed() || kernel(|k| k.was_passed);
@@ -175,7 +175,7 @@ impl Orders {
     /// A trial begins when it is asked for, and ends in the turn in which it can be seen
     /// that its child has ended. Without a new image by then, it was refused. Returns how
     /// many were refused.
-    fn follow_trial(
+    fn check_trial(
         &mut self,
         seen: &[KernelEvent],
         restarts: Vec<Option<Vec<String>>>,
@@ -191,7 +191,7 @@ impl Orders {
             if child == trial.pid {
                 trial.is_reported |=
                     child.is_some_and(|pid| seen.contains(&KernelEvent::TrialReported(pid)));
-                return trial.check_time(operators_wait).map(|()| 0..=0);
+                return trial.check_pending(operators_wait).map(|()| 0..=0);
             }
             trial.check_refused(server)?;
             self.trial = None;
@@ -237,7 +237,7 @@ impl Orders {
     }
 
     /// At the end of a turn: what was said has its effect.
-    fn check(&mut self, server: &Server) -> Result<(), Violation> {
+    fn check_effects(&mut self, server: &Server) -> Result<(), Violation> {
         let listeners = &server.listeners;
         let is_draining = listeners.is_draining();
         if std::mem::take(&mut self.may_drain) {
@@ -265,7 +265,7 @@ impl Orders {
 
     fn note_inherited(&mut self, listeners: &[Listener]) {
         let inherited = listeners.iter().filter(|listener| listener.is_inherited()).count();
-        self.has_lost |= inherited < self.inherited;
+        self.has_closed_passed |= inherited < self.inherited;
         self.inherited = inherited;
     }
 
@@ -289,7 +289,7 @@ impl Orders {
 
     /// After a hot restart.
     pub(crate) fn check_resumed(&mut self, server: &Server) -> Result<(), Violation> {
-        self.check(server)
+        self.check_effects(server)
     }
 
     /// The daemon ends: only as it was told to.
@@ -302,7 +302,7 @@ impl Orders {
     }
 
     /// The daemon keeps running: nobody has ordered it to stop, and no drain is over.
-    pub(crate) fn check_going_on(&self, server: &Server) -> Result<(), Violation> {
+    pub(crate) fn check_still_running(&self, server: &Server) -> Result<(), Violation> {
         if self.stops {
             return Err("it was told to stop, and goes on".to_owned());
         }
@@ -317,7 +317,7 @@ impl Orders {
     /// It sleeps until then: not longer than a trial may take.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         let Some(trial) = &self.trial else { return Ok(()) };
-        if until_ns.is_none_or(|until_ns| until_ns > trial.until_ns()) {
+        if until_ns.is_none_or(|until_ns| until_ns > trial.deadline_ns()) {
             return Err("it sleeps, and waits for a trial for too long".to_owned());
         }
         if kernel(|k| k.children.iter().any(|child| child.has_ended)) {
@@ -326,7 +326,7 @@ impl Orders {
         Ok(())
     }
 
-    fn note_refused(&mut self, seen: &[KernelEvent]) {
+    fn note_oversized(&mut self, seen: &[KernelEvent]) {
         let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
         for one in seen {
             if let KernelEvent::Input(peer, bytes) = one {
@@ -335,22 +335,22 @@ impl Orders {
             }
         }
         let too_large = sizes.into_iter().filter(|(_, size)| *size > REQUESTS_BYTES_MAX);
-        self.refused.extend(too_large.map(|(peer, _)| peer));
+        self.oversized.extend(too_large.map(|(peer, _)| peer));
     }
 
     /// The orders among what was seen, in their order.
-    fn orders(
+    fn parse_orders(
         &mut self,
         seen: &[KernelEvent],
         operators: impl Fn(u32) -> bool,
     ) -> Vec<OperatorOrder> {
-        self.note_refused(seen);
+        self.note_oversized(seen);
         let mut orders = Vec::new();
         for one in seen {
             match one {
                 KernelEvent::Signal(number) => orders.extend(order_of_signal(*number)),
                 KernelEvent::Input(peer, bytes)
-                    if operators(*peer) && !self.refused.contains(peer) =>
+                    if operators(*peer) && !self.oversized.contains(peer) =>
                 {
                     let lines = self.lines.entry(*peer).or_default();
                     lines.extend_from_slice(bytes);
@@ -373,18 +373,18 @@ impl Orders {
 
 impl ExpectedTrial {
     /// When it must be over: at its limit, or soon after a child that was killed is dead.
-    fn until_ns(&self) -> u64 {
+    fn deadline_ns(&self) -> u64 {
         let seen_ns = kernel(|k| k.last_death_ns()).map(|dead_ns| dead_ns + DEATH_SEEN_NS);
         seen_ns.unwrap_or(self.begun_ns + TRIAL_NS)
     }
 
     /// It is under way, or has ended, and operators wait for reports. Clients ask the next
     /// image again.
-    fn check_time(&self, operators_wait: impl Fn() -> bool) -> Result<(), Violation> {
+    fn check_pending(&self, operators_wait: impl Fn() -> bool) -> Result<(), Violation> {
         if self.is_reported && !operators_wait() {
             return Err("a trial has ended, and the hot restart waits for nobody".to_owned());
         }
-        if kernel(|k| k.now_ns) < self.until_ns() {
+        if kernel(|k| k.now_ns) < self.deadline_ns() {
             return Ok(());
         }
         Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))
@@ -434,7 +434,7 @@ fn can_be_served(arguments: &[String]) -> bool {
     let words = ["poolcounterd"].into_iter().chain(arguments.iter().map(String::as_str));
     let Ok(options) = Options::try_parse_from(words) else { return false };
     let groups = [None, Some("7"), Some("operators")];
-    let file_of = |path: &Option<String>| path.as_deref().map(plain);
+    let file_of = |path: &Option<String>| path.as_deref().map(normalized);
     let has_two =
         options.control.is_some() && file_of(&options.control) == file_of(&options.listen_unix);
     let is_for_clients = |http: &SocketAddr| {

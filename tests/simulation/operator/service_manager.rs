@@ -5,12 +5,12 @@ use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::Violation;
 use crate::server::simulation::world::sd_notify;
 
-fn is_there() -> bool {
+fn is_present() -> bool {
     kernel(|k| k.variables.contains_key("NOTIFY_SOCKET"))
 }
 
 /// Whether it has been told this, read or unread.
-fn is_told(what: &[u8]) -> bool {
+fn was_notified(what: &[u8]) -> bool {
     kernel(|k| {
         let mut messages = k.notify.was_read.iter().chain(&k.notify.unread);
         messages.any(|message| message.starts_with(what))
@@ -19,7 +19,7 @@ fn is_told(what: &[u8]) -> bool {
 
 /// At rest.
 pub(crate) fn check_ready() -> Result<(), Violation> {
-    if is_there() && !is_told(b"READY=1") {
+    if is_present() && !was_notified(b"READY=1") {
         return Err("the service manager never hears that it is ready".to_owned());
     }
     Ok(())
@@ -31,7 +31,7 @@ pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
     let (held, waiting, keys) =
         (counters.processing_workers, counters.waiting_workers, counters.hashtable_entries);
     let should = format!(" connections, {held} locks held, {waiting} waiting, {keys} keys\n");
-    for message in kernel(|k| std::mem::take(&mut k.calls.told)) {
+    for message in kernel(|k| std::mem::take(&mut k.calls.notifications)) {
         let message = String::from_utf8_lossy(&message);
         if message.contains("STATUS=") && !message.ends_with(&should) {
             return Err(format!("the service manager hears {message:?}, not {should:?}"));
@@ -42,19 +42,19 @@ pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
 
 /// The watchdog hears something in time, or soon after it reads again.
 pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
-    let Some(timeout) = sd_notify::watchdog_enabled().filter(|_| is_there()) else {
+    let Some(timeout) = sd_notify::watchdog_enabled().filter(|_| is_present()) else {
         return Ok(());
     };
     let again_ns = timeout.as_nanos() as u64 / 4;
-    let (now_ns, told_ns, can_be_told) = kernel(|k| {
+    let (now_ns, notified_ns, can_be_notified) = kernel(|k| {
         // Where the service manager has another socket, telling it takes a descriptor.
         let failed_ns = k.last_failure_ns.max(k.last_full_ns);
         let has_failed = k.now_ns <= failed_ns + again_ns;
-        (k.now_ns, k.watchdog_told_ns, k.notify.has_room() && !has_failed)
+        (k.now_ns, k.watchdog_notified_ns, k.notify.has_room() && !has_failed)
     });
     // sd_watchdog_enabled(3): "every half of the time returned here".
-    let in_time_ns = told_ns + timeout.as_nanos() as u64 / 2;
-    let due_ns = if can_be_told { in_time_ns } else { in_time_ns.max(now_ns + again_ns) };
+    let in_time_ns = notified_ns + timeout.as_nanos() as u64 / 2;
+    let due_ns = if can_be_notified { in_time_ns } else { in_time_ns.max(now_ns + again_ns) };
     if until_ns.is_none_or(|until_ns| until_ns > due_ns) {
         return Err(format!("it sleeps until {until_ns:?}; the watchdog waits until {due_ns}"));
     }
@@ -64,10 +64,10 @@ pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
 /// The daemon has done all that it does before it ends: the service manager knows of it,
 /// if it reads within a moment, and so does the log. Clients did not wait for that. No
 /// file of a socket is left, and no child.
-pub(crate) fn check_last_words(play: &Play) -> Result<(), Violation> {
-    let (has_failed, is_deaf, is_unread) =
-        kernel(|k| (!k.calls.failures.is_empty(), k.notify.is_deaf, k.log.is_deaf));
-    if is_there() && !is_deaf && !has_failed && !is_told(b"STOPPING=1") {
+pub(crate) fn check_shutdown(play: &Play) -> Result<(), Violation> {
+    let (has_failed, did_not_read, is_unread) =
+        kernel(|k| (!k.calls.failures.is_empty(), k.notify.did_not_read, k.log.did_not_read));
+    if is_present() && !did_not_read && !has_failed && !was_notified(b"STOPPING=1") {
         return Err("the service manager never hears that it stops".to_owned());
     }
     if play.logs && !is_unread && crate::server::telling::logging::next_deadline().is_some() {

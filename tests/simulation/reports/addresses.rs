@@ -31,7 +31,7 @@ impl ClientAddresses {
 
     /// Whether `shown` may be a client's address. Who has gone may have none, nor who
     /// came by a Unix socket.
-    pub(crate) fn is_of(&self, serial: u32, shown: &str, is_private: bool) -> bool {
+    pub(crate) fn is_address_of(&self, serial: u32, shown: &str, is_private: bool) -> bool {
         let Some((peer, address)) = self.0.get(&serial) else { return false };
         let has_gone = || kernel(|k| k.has_closed(*peer) || !k.is_open(*peer));
         match (shown, address) {
@@ -43,7 +43,7 @@ impl ClientAddresses {
     }
 
     /// Whether these rows of `STATS KEY` are the locks of `key`.
-    pub(crate) fn are_shown(
+    pub(crate) fn match_key_rows(
         &self,
         rows: &[Vec<&str>],
         key: &[u8],
@@ -62,7 +62,7 @@ impl ClientAddresses {
         let has_address = |row: &Vec<&str>| {
             let serial = row.get(5).and_then(|client| client.strip_prefix('#')?.parse().ok());
             let address = row.get(6).copied().unwrap_or_default();
-            serial.is_some_and(|serial| self.is_of(serial, address, is_private))
+            serial.is_some_and(|serial| self.is_address_of(serial, address, is_private))
         };
         due == shown && rows.iter().all(has_address)
     }
@@ -70,7 +70,7 @@ impl ClientAddresses {
     /// Whether these rows of `STATS CLIENTS` are what each host has: the connections of
     /// before that turn at least, and those in it at most. Of who has gone, the host may be
     /// unknown.
-    pub(crate) fn hosts_are_shown(
+    pub(crate) fn match_host_rows(
         &self,
         rows: &[Vec<&str>],
         present: &[Vec<u32>; 2],
@@ -102,14 +102,14 @@ impl ClientAddresses {
 fn row_of(lock: &Lock, now_ns: u64) -> [String; 5] {
     let what = if lock.state == State::Held { "holder" } else { "waiter" };
     let mode = if lock.mode == Mode::ForMe { "me" } else { "anyone" };
-    let age = brief(now_ns.saturating_sub(lock.since.as_ns()).into());
-    let left = lock.deadline_ns.map(|at_ns| brief(at_ns.saturating_sub(now_ns.into())));
+    let age = format_seconds(now_ns.saturating_sub(lock.since.as_ns()).into());
+    let left = lock.deadline_ns.map(|at_ns| format_seconds(at_ns.saturating_sub(now_ns.into())));
     let client = format!("#{}", lock.client.serial);
     [what.to_owned(), mode.to_owned(), age, left.unwrap_or_else(|| "-".to_owned()), client]
 }
 
 /// Nanoseconds, as lists have them.
-pub(crate) fn brief(ns: u128) -> String {
+pub(crate) fn format_seconds(ns: u128) -> String {
     let ms = ns / 1_000_000;
     format!("{}.{:03}s", ms / 1000, ms % 1000)
 }

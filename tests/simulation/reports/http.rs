@@ -65,7 +65,7 @@ const REQUESTS: &[(&str, ExpectedAnswer)] = &[
 const ENDLESS: &str = "GET / HTTP/1.1\r\nA: xxxxxxxx";
 
 /// What clients send.
-pub(crate) fn texts() -> impl Iterator<Item = &'static str> {
+pub(crate) fn request_texts() -> impl Iterator<Item = &'static str> {
     REQUESTS.iter().map(|(text, _)| *text).chain([ENDLESS])
 }
 
@@ -79,7 +79,7 @@ enum HttpRequest {
     Ambiguous,
 }
 
-fn asked(received: &[u8]) -> HttpRequest {
+fn request_of(received: &[u8]) -> HttpRequest {
     let is_whole = |text: &str| received.starts_with(text.as_bytes());
     let is_part = |text: &str| text.as_bytes().starts_with(received);
     if let Some((_, due)) = REQUESTS.iter().find(|(text, _)| is_whole(text)) {
@@ -118,10 +118,10 @@ enum HttpStage {
 #[derive(Debug)]
 struct HttpSession {
     received: Vec<u8>,
-    heard: Vec<u8>,
+    answer: Vec<u8>,
     /// From when on the answer may be.
     question: Option<Question>,
-    /// It was answered, and heard all of it.
+    /// It was answered, and has read all of it.
     is_served: bool,
     /// It was closed for a reason, before it had to hear anything.
     is_excused: bool,
@@ -154,7 +154,7 @@ impl HttpClients {
     pub(crate) fn connect(&mut self, peer: u32) {
         let session = HttpSession {
             received: Vec::new(),
-            heard: Vec::new(),
+            answer: Vec::new(),
             question: None,
             is_served: false,
             is_excused: false,
@@ -169,7 +169,7 @@ impl HttpClients {
     }
 
     /// Whether anybody waits for a report.
-    pub(crate) fn wait(&self) -> bool {
+    pub(crate) fn any_awaits_report(&self) -> bool {
         let waits = |b: &HttpSession| b.question.is_some() && !b.is_served && !b.is_excused;
         self.all.values().any(waits)
     }
@@ -182,7 +182,7 @@ impl HttpClients {
             return;
         }
         session.received.extend_from_slice(bytes);
-        let report = match asked(&session.received) {
+        let report = match request_of(&session.received) {
             HttpRequest::Whole(ExpectedAnswer::Metrics) => ReportKind::Metrics,
             HttpRequest::Whole(ExpectedAnswer::Exporter) => ReportKind::Exporter,
             HttpRequest::Whole(ExpectedAnswer::Key) => {
@@ -207,9 +207,9 @@ impl HttpClients {
         if session.is_served {
             return Err(format!("HTTP client {peer} hears more than an answer"));
         }
-        session.heard.extend_from_slice(bytes);
+        session.answer.extend_from_slice(bytes);
         let wrong = |why: String| format!("HTTP client {peer}: {why}");
-        session.is_served = session.hear(moments).map_err(wrong)?;
+        session.is_served = session.check_answer(moments).map_err(wrong)?;
         Ok(())
     }
 
@@ -250,7 +250,7 @@ impl HttpClients {
         &mut self,
         is_busy: bool,
         is_draining: bool,
-        turns_max: usize,
+        report_turns_max: usize,
         may_be_served: impl Fn(u32) -> bool,
     ) -> Result<(), Violation> {
         let (open, now_ns) = kernel(|k| (k.connections_to(HTTP), k.now_ns));
@@ -272,7 +272,7 @@ impl HttpClients {
             let is_prompt = session.is_prompt(now_ns) && !begins_to_drain;
             let may_lose = is_disturbed || was_full && !is_prompt;
             session
-                .check_closed(may_lose, kernel(|k| k.peers[&peer].has_ended), now_ns)
+                .check_early_close(may_lose, kernel(|k| k.peers[&peer].has_ended), now_ns)
                 .map_err(|why| format!("HTTP client {peer} is closed: {why}"))?;
         }
         for &peer in &open {
@@ -282,13 +282,13 @@ impl HttpClients {
             }
             let is_shut = kernel(|k| k.is_shut(peer));
             session
-                .check_time(may_wait, is_shut, now_ns)
+                .check_deadline(may_wait, is_shut, now_ns)
                 .map_err(|why| format!("HTTP client {peer} {why}"))?;
             let is_answered =
-                !session.heard.is_empty() || kernel(|k| !k.unread_by(peer).is_empty());
+                !session.answer.is_empty() || kernel(|k| !k.unread_by(peer).is_empty());
             let waits = session.stage == HttpStage::Reading && !is_answered;
             session.waited = if waits { session.waited + 1 } else { 0 };
-            if session.waited > turns_max {
+            if session.waited > report_turns_max {
                 return Err(format!("HTTP client {peer} waits for {} turns", session.waited));
             }
         }
@@ -297,7 +297,7 @@ impl HttpClients {
     }
 
     /// A hot restart has closed all connections.
-    pub(crate) fn lose(&mut self) {
+    pub(crate) fn note_restart(&mut self) {
         self.open.clear();
         for (peer, session) in &mut self.all {
             session.is_excused |= kernel(|k| k.peers[peer].socket.is_none());
@@ -309,11 +309,11 @@ impl HttpClients {
         for peer in &self.open {
             let session = &self.all[peer];
             let is_asking = session.stage == HttpStage::Asking
-                && asked(&session.received) == HttpRequest::Partial;
+                && request_of(&session.received) == HttpRequest::Partial;
             if is_asking && kernel(|k| k.visible(*peer).0) > 0 {
                 return Err(format!("it sleeps, and HTTP client {peer} has unread bytes"));
             }
-            let is_clear = asked(&session.received) != HttpRequest::Ambiguous;
+            let is_clear = request_of(&session.received) != HttpRequest::Ambiguous;
             let over_ns = session.until_ns.filter(|_| is_clear);
             if over_ns.is_some_and(|over_ns| until_ns.is_none_or(|until_ns| until_ns > over_ns)) {
                 return Err(format!("it sleeps over the time of HTTP client {peer}"));
@@ -322,13 +322,16 @@ impl HttpClients {
         Ok(())
     }
 
-    /// At rest, whoever has asked and could hear has heard.
-    pub(crate) fn check_rest(&self, may_have_lost: impl Fn(u32) -> bool) -> Result<(), Violation> {
+    /// At rest, whoever has asked and could read has the whole answer.
+    pub(crate) fn check_quiescence(
+        &self,
+        may_have_lost: impl Fn(u32) -> bool,
+    ) -> Result<(), Violation> {
         for (&peer, session) in &self.all {
             let is_owed = session.question.is_some() && !session.is_excused && !session.is_served;
             if is_owed && !may_have_lost(peer) {
-                let heard = String::from_utf8_lossy(&session.heard);
-                return Err(format!("HTTP client {peer} never hears all: {heard:?}"));
+                let answer = String::from_utf8_lossy(&session.answer);
+                return Err(format!("HTTP client {peer} never hears all: {answer:?}"));
             }
         }
         Ok(())
@@ -337,21 +340,21 @@ impl HttpClients {
 
 impl HttpSession {
     /// Returns whether that was the whole answer.
-    fn hear(&self, moments: &Moments) -> Result<bool, Violation> {
-        let heard = String::from_utf8_lossy(&self.heard);
-        let Some((head, body)) = heard.split_once("\r\n\r\n") else {
-            return match "HTTP/1.1 ".starts_with(&heard[..heard.len().min(9)]) {
+    fn check_answer(&self, moments: &Moments) -> Result<bool, Violation> {
+        let answer = String::from_utf8_lossy(&self.answer);
+        let Some((head, body)) = answer.split_once("\r\n\r\n") else {
+            return match "HTTP/1.1 ".starts_with(&answer[..answer.len().min(9)]) {
                 true => Ok(false),
-                false => Err(format!("it hears {heard:?}")),
+                false => Err(format!("it reads {answer:?}")),
             };
         };
         let status = head.get(9..12).and_then(|status| status.parse().ok()).ok_or("no status")?;
         let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
         let len: usize = len.and_then(|len| len.parse().ok()).ok_or("no length")?;
         if len == 0 {
-            return Err(format!("an answer without a text, also to GET: {heard:?}"));
+            return Err(format!("an answer without a text, also to GET: {answer:?}"));
         }
-        let is_json = asked(&self.received) == HttpRequest::Whole(ExpectedAnswer::Json);
+        let is_json = request_of(&self.received) == HttpRequest::Whole(ExpectedAnswer::Json);
         if is_json && !head.contains("\r\nContent-Type: application/json\r\n") {
             return Err(format!("JSON that is called something else: {head:?}"));
         }
@@ -360,9 +363,9 @@ impl HttpSession {
             return Ok(false);
         }
         if body.len() > len {
-            return Err(format!("more than an answer: {heard:?}"));
+            return Err(format!("more than an answer: {answer:?}"));
         }
-        let due = asked(&self.received);
+        let due = request_of(&self.received);
         let should: &[u16] = match due {
             HttpRequest::Whole(ExpectedAnswer::Status(status)) => &[status],
             HttpRequest::Whole(ExpectedAnswer::Ready) => match self.drained {
@@ -391,7 +394,7 @@ impl HttpSession {
         Ok(true)
     }
 
-    fn brief(&self) -> String {
+    fn describe(&self) -> String {
         let HttpSession { stage, until_ns, received, discarded, .. } = self;
         let start = received[..received.len().min(60)].escape_ascii();
         format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
@@ -405,30 +408,36 @@ impl HttpSession {
     }
 
     /// It was open before a turn, and is closed.
-    fn check_closed(
+    fn check_early_close(
         &mut self,
         may_lose: bool,
         has_ended: bool,
         now_ns: u64,
     ) -> Result<(), Violation> {
         let is_over = self.from_ns.is_none_or(|from_ns| now_ns >= from_ns);
-        let is_partly = asked(&self.received) == HttpRequest::Partial && !self.received.is_empty();
+        let is_partly =
+            request_of(&self.received) == HttpRequest::Partial && !self.received.is_empty();
         if is_partly && self.stage == HttpStage::Asking && !may_lose && !has_ended {
-            return Err(format!("without a word, {}", self.brief()));
+            return Err(format!("without a word, {}", self.describe()));
         }
         self.is_excused |= may_lose || is_over;
         let may_be = self.is_excused
             || has_ended
             || self.discarded >= DISCARDED_BYTES
-            || asked(&self.received) == HttpRequest::Ambiguous;
-        if may_be { Ok(()) } else { Err(format!("too early, {}", self.brief())) }
+            || request_of(&self.received) == HttpRequest::Ambiguous;
+        if may_be { Ok(()) } else { Err(format!("too early, {}", self.describe())) }
     }
 
     /// It is open after a turn: its time must not be over.
-    fn check_time(&mut self, may_wait: bool, is_shut: bool, now_ns: u64) -> Result<(), Violation> {
+    fn check_deadline(
+        &mut self,
+        may_wait: bool,
+        is_shut: bool,
+        now_ns: u64,
+    ) -> Result<(), Violation> {
         let until_ns = *self.until_ns.get_or_insert(now_ns + ASK_NS);
         self.from_ns.get_or_insert(now_ns + ASK_NS);
-        let is_asked = matches!(asked(&self.received), HttpRequest::Whole(_));
+        let is_asked = matches!(request_of(&self.received), HttpRequest::Whole(_));
         let (stage, for_ns) = match self.stage {
             HttpStage::Asking | HttpStage::Reading if is_shut => (HttpStage::Closing, CLOSE_NS),
             HttpStage::Asking if is_asked => (HttpStage::Reading, READ_NS),
@@ -437,7 +446,7 @@ impl HttpSession {
             _ if now_ns < until_ns => return Ok(()),
             // It hears that it is too late.
             HttpStage::Asking if !self.received.is_empty() => (HttpStage::Reading, READ_NS),
-            _ => return Err(format!("stays, {}", self.brief())),
+            _ => return Err(format!("stays, {}", self.describe())),
         };
         if stage != self.stage {
             self.from_ns = Some(now_ns + for_ns);

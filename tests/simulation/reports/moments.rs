@@ -105,19 +105,19 @@ pub(crate) struct Moments {
     present: Rc<[Vec<u32>; 2]>,
     after: Vec<u32>,
     /// Somebody asks for locks one by one.
-    asks_for_locks: bool,
+    wants_locks: bool,
 }
 
 impl Moments {
     /// What was asked for in this turn may be shown as it is now, before the engine is asked.
-    pub(crate) fn note_asked(&mut self, model: &Model) {
-        if let Some(now) = self.all.back_mut().filter(|_| self.asks_for_locks) {
+    pub(crate) fn note_locks(&mut self, model: &Model) {
+        if let Some(now) = self.all.back_mut().filter(|_| self.wants_locks) {
             now.locks.get_or_insert_with(|| model.locks.clone());
         }
     }
 
     /// These clients are connected after a turn: in it, so were those of the one before.
-    pub(crate) fn note_present(&mut self, now: Vec<u32>) {
+    pub(crate) fn note_connected(&mut self, now: Vec<u32>) {
         let before = std::mem::replace(&mut self.after, now);
         if self.present[0] == before && self.present[1] == self.after {
             return;
@@ -141,7 +141,7 @@ impl Moments {
         let now_ns = kernel(|k| k.now_ns);
         let (counters, keys) = (model.counters(), model.queues());
         let (slow, requests) = (self.slow.len(), self.requests.len());
-        let locks = self.asks_for_locks.then(|| model.locks.clone());
+        let locks = self.wants_locks.then(|| model.locks.clone());
         let present = Rc::clone(&self.present);
         self.all.push_back(Moment { counters, keys, slow, requests, locks, present, now_ns });
         if self.all.len() > MOMENTS_MAX {
@@ -151,10 +151,10 @@ impl Moments {
     }
 
     /// Nobody waits.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.first += self.all.len();
         self.all.clear();
-        self.asks_for_locks = false;
+        self.wants_locks = false;
     }
 
     /// An image starts, with these options.
@@ -179,7 +179,7 @@ impl Moments {
             }
             _ => false,
         };
-        self.asks_for_locks |= of_locks.iter().any(is_kind);
+        self.wants_locks |= of_locks.iter().any(is_kind);
         Question {
             report,
             since: (self.first + self.all.len()).saturating_sub(1),
@@ -190,7 +190,7 @@ impl Moments {
         }
     }
 
-    pub(super) fn check(
+    pub(super) fn check_any_moment(
         &self,
         question: &Question,
         what: &str,
@@ -234,13 +234,15 @@ impl Moments {
             ReportKind::Query(Query::Top(span, subject)) => {
                 let what = (*span, *subject);
                 self.judge_requests(question, text, |moments| {
-                    self.requests.are_shown(text, what, is_private, moments)
+                    self.requests.match_text(text, what, is_private, moments)
                 })
             }
-            ReportKind::Query(Query::Slow(rows)) => self.check(question, text, |moment| {
-                let rows = (moment.slow, *rows as usize);
-                self.slow.are_shown(text, rows, is_private, &self.addresses)
-            }),
+            ReportKind::Query(Query::Slow(rows)) => {
+                self.check_any_moment(question, text, |moment| {
+                    let rows = (moment.slow, *rows as usize);
+                    self.slow.matches(text, rows, is_private, &self.addresses)
+                })
+            }
             ReportKind::Query(Query::Uptime | Query::Counter(_)) => Ok(()),
         }
     }
@@ -258,7 +260,7 @@ impl Moments {
         if known.len() < 9 {
             return Err(format!("only {} counters are shown", known.len()));
         }
-        self.check(question, &format!("{shown:?}"), |moment| {
+        self.check_any_moment(question, &format!("{shown:?}"), |moment| {
             known.iter().all(|(counter, value)| (counter.get)(&moment.counters) == *value)
         })
     }
@@ -276,11 +278,11 @@ impl Moments {
         });
         let shown: Vec<(Vec<u8>, QueueLengths)> = shown.collect();
         let head = text.lines().next().unwrap_or_default();
-        self.check(question, text, |moment| {
+        self.check_any_moment(question, text, |moment| {
             let all = moment.keys.len();
             head == format!("keys: {} of {all}", all.min(rows))
                 && shown.len() == all.min(rows)
-                && shown.iter().all(|row| is_there(moment, row, is_private))
+                && shown.iter().all(|row| has_key(moment, row, is_private))
         })
     }
 
@@ -315,9 +317,9 @@ impl Moments {
         if rows.len() != shown.iter().sum::<usize>() {
             return Err(format!("{} rows for {shown:?}", rows.len()));
         }
-        self.check(question, text, |moment| {
+        self.check_any_moment(question, text, |moment| {
             let are_shown = |locks: &Vec<Lock>| {
-                self.addresses.are_shown(&rows, key, (locks, moment.now_ns), is_private)
+                self.addresses.match_key_rows(&rows, key, (locks, moment.now_ns), is_private)
             };
             moment.keys.get(key).copied().unwrap_or_default() == shown
                 && moment.locks.as_ref().is_none_or(are_shown)
@@ -356,10 +358,10 @@ impl Moments {
             };
         }
         let rows: Vec<Vec<&str>> = rows_of(text, 4).collect();
-        self.check(question, text, |moment| {
+        self.check_any_moment(question, text, |moment| {
             let counters = &moment.counters;
             let are_shown =
-                |locks: &Vec<Lock>| self.addresses.hosts_are_shown(&rows, &moment.present, locks);
+                |locks: &Vec<Lock>| self.addresses.match_host_rows(&rows, &moment.present, locks);
             (counters.processing_workers, counters.waiting_workers) == (holds as u64, waits as u64)
                 && moment.locks.as_ref().is_none_or(are_shown)
         })
@@ -367,7 +369,7 @@ impl Moments {
 }
 
 /// Whether there is such a key; its name may be hidden if `is_private`.
-pub(super) fn is_there(
+pub(super) fn has_key(
     moment: &Moment,
     (name, queues): &(Vec<u8>, QueueLengths),
     is_private: bool,
@@ -402,7 +404,7 @@ fn shows_names(text: &str) -> bool {
 }
 
 /// What a line asks for, if that is a report of several lines.
-pub(crate) fn report_of(line: &[u8]) -> Option<ReportKind> {
+pub(crate) fn parse_report(line: &[u8]) -> Option<ReportKind> {
     match Command::parse(line) {
         Command::Stats(Query::Uptime | Query::Counter(_)) => None,
         Command::Stats(query) => Some(ReportKind::Query(query)),
@@ -411,7 +413,7 @@ pub(crate) fn report_of(line: &[u8]) -> Option<ReportKind> {
 }
 
 /// With what a report begins.
-pub(crate) fn beginning(report: &ReportKind) -> &'static str {
+pub(crate) fn report_prefix(report: &ReportKind) -> &'static str {
     match report {
         ReportKind::Query(Query::Full) => "uptime: ",
         ReportKind::Query(Query::Json) => "{",

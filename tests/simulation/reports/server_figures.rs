@@ -1,6 +1,6 @@
 //! What JSON says: what other reports do, and figures of turns and of hot restarts.
 
-use super::moments::{Moments, Question, QueueLengths, is_there};
+use super::moments::{Moments, Question, QueueLengths, has_key};
 use super::top_lists::START_NS;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::Violation;
@@ -140,7 +140,7 @@ impl Moments {
         let json: Value = serde_json::from_str(text).map_err(|e| format!("{text:?}: {e}"))?;
         self.figures.judge(&json, question)?;
         let uptime_s = json["uptime_s"].as_f64().ok_or("no uptime")?;
-        self.check(question, &format!("an uptime of {uptime_s} s"), |moment| {
+        self.check_any_moment(question, &format!("an uptime of {uptime_s} s"), |moment| {
             let due_ns = moment.now_ns - START_NS;
             (uptime_s * 1e9 - due_ns as f64).abs() < 1e3
         })?;
@@ -153,12 +153,12 @@ impl Moments {
         {
             let serial = number(&row["client"]) as u32;
             let address = row["address"].as_str().unwrap_or("?");
-            if !self.addresses.is_of(serial, address, is_private) {
+            if !self.addresses.is_address_of(serial, address, is_private) {
                 return Err(format!("{row} is shown, and is of another client"));
             }
         }
         self.judge_requests(question, &json["top"].to_string(), |moments| {
-            self.requests.are_in_json(&json["top"], is_private, moments)
+            self.requests.match_json(&json["top"], is_private, moments)
         })?;
         let row = |row: &Value| {
             let name = row["key"].as_str().unwrap_or_default().as_bytes().to_vec();
@@ -167,10 +167,10 @@ impl Moments {
         };
         let shown: Vec<(Vec<u8>, QueueLengths)> =
             json["keys"].as_array().ok_or("no keys")?.iter().map(row).collect();
-        self.check(question, &format!("{shown:?}"), |moment| {
+        self.check_any_moment(question, &format!("{shown:?}"), |moment| {
             // It has twenty rows.
             let all = shown.len() == moment.keys.len().min(20);
-            all && shown.iter().all(|row| is_there(moment, row, is_private))
+            all && shown.iter().all(|row| has_key(moment, row, is_private))
         })
     }
 }

@@ -31,7 +31,7 @@ impl SlowList {
     }
 
     /// Whether `text` shows at most `max` of those that were there when there were `len`.
-    pub(crate) fn are_shown(
+    pub(crate) fn matches(
         &self,
         text: &str,
         (len, max): (usize, usize),
@@ -51,7 +51,7 @@ impl SlowList {
                 // Who has gone has no address, and then there is a word less.
                 let address = if shown.len() > 7 { shown[6] } else { "" };
                 let serial = row[4].trim_start_matches('#').parse().expect("a number");
-                let is_its = addresses.is_of(serial, address, is_private);
+                let is_its = addresses.is_address_of(serial, address, is_private);
                 is_key && is_its && shown.iter().skip(1).take(5).eq(row.iter().take(5))
             })
     }

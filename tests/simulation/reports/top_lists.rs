@@ -2,7 +2,7 @@
 //! asked for, and how long it has held and waited, in the last full minute, or in the
 //! running hour; in the last one while that is young.
 
-use super::addresses::{ClientAddresses, brief};
+use super::addresses::{ClientAddresses, format_seconds};
 use crate::engine::ClientId;
 use crate::protocol::{Reply, Span, Subject};
 use crate::server::simulation::model::End;
@@ -34,7 +34,7 @@ struct RequestEvent {
 #[derive(Debug, Default)]
 pub(crate) struct RequestHistory {
     all: Vec<RequestEvent>,
-    is_unclear: bool,
+    is_incomplete: bool,
 }
 
 /// One of the lists of a report: its rows, each with what it counts and a name, are the
@@ -77,7 +77,7 @@ impl RequestHistory {
 
     /// A hot restart has lost a client, whose host is not known any more.
     pub(crate) fn note_lost(&mut self) {
-        self.is_unclear = true;
+        self.is_incomplete = true;
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -86,7 +86,7 @@ impl RequestHistory {
 
     /// Whether `text` shows them as they were at one of `moments`, each a time and the
     /// number of events until then. What was sampled is not judged.
-    pub(crate) fn are_shown(
+    pub(crate) fn match_text(
         &self,
         text: &str,
         (span, subject): (Span, Subject),
@@ -100,11 +100,11 @@ impl RequestHistory {
             let rows = rows_of(text, by_time);
             RankedList { span, subject, by_time, rows_max: ROWS, rows }
         });
-        self.were_so(&lists, is_private, moments)
+        self.match_lists(&lists, is_private, moments)
     }
 
     /// The same of JSON, which shows requests of both spans.
-    pub(crate) fn are_in_json(
+    pub(crate) fn match_json(
         &self,
         top: &Value,
         is_private: bool,
@@ -134,16 +134,16 @@ impl RequestHistory {
                 });
             }
         }
-        self.were_so(&lists, is_private, moments)
+        self.match_lists(&lists, is_private, moments)
     }
 
-    fn were_so(
+    fn match_lists(
         &self,
         lists: &[RankedList],
         is_private: bool,
         moments: impl Iterator<Item = (u64, usize)>,
     ) -> bool {
-        if self.is_unclear {
+        if self.is_incomplete {
             return true;
         }
         let mut moments: Vec<(u64, usize)> =
@@ -152,8 +152,9 @@ impl RequestHistory {
         // What clients have done counts at the end of a turn.
         [Subject::Keys, Subject::Clients].into_iter().all(|subject| {
             let of_it = || lists.iter().filter(|list| list.subject == subject);
-            let was_so =
-                |moment: &(u64, usize)| of_it().all(|list| self.is_top(list, is_private, *moment));
+            let was_so = |moment: &(u64, usize)| {
+                of_it().all(|list| self.is_ranking(list, is_private, *moment))
+            };
             moments.iter().any(was_so)
         })
     }
@@ -161,7 +162,12 @@ impl RequestHistory {
     /// Whether the rows are the first ones of all, the most frequent first, then by name.
     /// Of who has gone, the host may be unknown, which may be the first row of those that
     /// are not listed.
-    fn is_top(&self, list: &RankedList, is_private: bool, (minute, events): (u64, usize)) -> bool {
+    fn is_ranking(
+        &self,
+        list: &RankedList,
+        is_private: bool,
+        (minute, events): (u64, usize),
+    ) -> bool {
         let is_unknown = |name: &str| ["unknown", "hidden"].contains(&name);
         let may_be_unknown =
             list.rows.len() == list.rows_max || list.rows.iter().any(|(_, name)| is_unknown(name));
@@ -187,7 +193,7 @@ impl RequestHistory {
         rows.len() == list.rows.len()
             && rows.iter().zip(&list.rows).all(|((sum, name), (shown, shown_name))| {
                 let is_it = *name == shown_name.as_bytes() || is_private && shown_name == "hidden";
-                let sum = if list.by_time { brief(*sum) } else { sum.to_string() };
+                let sum = if list.by_time { format_seconds(*sum) } else { sum.to_string() };
                 is_it && sum == *shown
             })
     }

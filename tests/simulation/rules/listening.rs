@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 const OWN_DESCRIPTORS: usize = 3 + 2 + 1 + 1;
 
 /// The sockets that the daemon listens on.
-fn listening<R>(look: impl FnMut(&SocketFile) -> R) -> Vec<R> {
+fn map_listening_sockets<R>(look: impl FnMut(&SocketFile) -> R) -> Vec<R> {
     kernel(|k| {
         let files = k.table().values().map(|descriptor| &k.files[descriptor.file]);
         let sockets = files.filter_map(|file| match file {
@@ -34,7 +34,7 @@ fn listening<R>(look: impl FnMut(&SocketFile) -> R) -> Vec<R> {
 
 /// Newcomers who wait to become clients.
 pub(crate) fn clients_waiting(options: &Options) -> usize {
-    let waiting = listening(|socket| match &socket.role {
+    let waiting = map_listening_sockets(|socket| match &socket.role {
         SocketRole::Listening(queue) if is_for_clients(socket, options) => queue.waiting.len(),
         _ => 0,
     });
@@ -51,16 +51,16 @@ fn is_for_clients(socket: &SocketFile, options: &Options) -> bool {
 
 /// Whether it listens for clients anywhere.
 pub(crate) fn serves_clients(server: &Server) -> bool {
-    listening(|socket| is_for_clients(socket, &server.options)).contains(&true)
+    map_listening_sockets(|socket| is_for_clients(socket, &server.options)).contains(&true)
 }
 
 /// When the loop sleeps in a drain, and all who waited are served, it listens for no more
 /// clients.
-pub(crate) fn check_drain(play: &Play) -> Result<(), Violation> {
+pub(crate) fn check_drain_listeners(play: &Play) -> Result<(), Violation> {
     let options = &play.server.as_ref().expect("it runs").options;
     if play.orders.drains
         && clients_waiting(options) == 0
-        && listening(|socket| is_for_clients(socket, options)).contains(&true)
+        && map_listening_sockets(|socket| is_for_clients(socket, options)).contains(&true)
     {
         return Err("it drains, and listens for clients".to_owned());
     }
@@ -124,7 +124,7 @@ pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
 
 /// A hot restart keeps the socket of an exact address that a wildcard serves too: the
 /// kernel prefers it, and would reset who is in its queue when it closes.
-pub(crate) fn check_kept(server: &Server, before: &[SocketAddr]) -> Result<(), Violation> {
+pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Result<(), Violation> {
     let now = clients_addresses(server);
     let is_covered = |one: &SocketAddr| {
         let covers = |other: &SocketAddr| {
@@ -141,7 +141,7 @@ pub(crate) fn check_kept(server: &Server, before: &[SocketAddr]) -> Result<(), V
 
 /// After a hot restart, clients and operators find each Unix socket at its path: if the
 /// file had vanished, there is a new one.
-pub(crate) fn check_found(server: &Server) -> Result<(), Violation> {
+pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
     let is_draining = server.listeners.is_draining();
     let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
     for one in &wanted {
@@ -149,7 +149,7 @@ pub(crate) fn check_found(server: &Server) -> Result<(), Violation> {
         let there = kernel(|k| k.path(path).ok());
         let is_there = |socket: &SocketFile| there.is_some_and(|there| socket.inode == there.inode);
         let is_closed = is_draining && *purpose == Purpose::Clients;
-        if !is_closed && !listening(is_there).contains(&true) {
+        if !is_closed && !map_listening_sockets(is_there).contains(&true) {
             return Err(format!("nobody finds {path} after a hot restart"));
         }
     }
@@ -163,7 +163,7 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
         return Ok(());
     }
     let max_s = u64::from(options.keepalive);
-    let probes = listening(|socket| {
+    let probes = map_listening_sockets(|socket| {
         let is_on = socket.option("keepalive") > 0;
         let after_s =
             socket.option("keepidle_s") + socket.option("keepintvl_s") * socket.option("keepcnt");
@@ -179,7 +179,7 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
     let is_quick = |socket: &SocketFile| {
         matches!(socket.local, Some(LocalAddress::Path(_))) || socket.option("nodelay") > 0
     };
-    if listening(is_quick).contains(&false) {
+    if map_listening_sockets(is_quick).contains(&false) {
         return Err("answers may wait for acknowledgements: no TCP_NODELAY".to_owned());
     }
     Ok(())
@@ -187,11 +187,11 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
 
 /// Nobody else can listen there too, and take some of the connections. A socket that was
 /// passed to the daemon is not its own.
-pub(crate) fn check_alone() -> Result<(), Violation> {
+pub(crate) fn check_exclusive_addresses() -> Result<(), Violation> {
     if kernel(|k| k.was_passed || k.ever_failed.contains(&CallKind::SetOption)) {
         return Ok(());
     }
-    match kernel(|k| k.address_for_two()) {
+    match kernel(|k| k.shared_address()) {
         Some(address) => Err(format!("a second daemon can listen on {address} too")),
         None => Ok(()),
     }
@@ -209,7 +209,7 @@ pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
             return Err(format!("{}: a backlog of {backlog:?}, not {should}", listener.name));
         }
     }
-    if kernel(|k| k.has_shut_others()) {
+    if kernel(|k| k.has_shut_foreign_sockets()) {
         return Err("a socket that another process still holds has no backlog".to_owned());
     }
     Ok(())
@@ -217,13 +217,14 @@ pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
 
 /// Descriptors that clients leave to hot restarts and operators, and to HTTP, if that is
 /// served, and to what clients of a Unix socket may pass.
-pub(crate) fn reserved(options: &Options) -> usize {
-    let http = listening(|socket| match &socket.local {
+pub(crate) fn reserved_descriptors(options: &Options) -> usize {
+    let http = map_listening_sockets(|socket| match &socket.local {
         Some(LocalAddress::Tcp(address)) => address.port() == HTTP_PORT,
         _ => false,
     });
-    let unix =
-        listening(|socket| socket.family == SocketFamily::Unix && is_for_clients(socket, options));
+    let unix = map_listening_sockets(|socket| {
+        socket.family == SocketFamily::Unix && is_for_clients(socket, options)
+    });
     let passed = if unix.contains(&true) { 253 } else { 0 };
     7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
 }
@@ -235,8 +236,8 @@ pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Viola
     let (clients, listeners) = (clients.len(), listeners.all.len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
     // An order may open listeners after newcomers were accepted.
-    let reserved = reserved(options).min(before.reserved);
-    let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved;
+    let reserved_descriptors = reserved_descriptors(options).min(before.reserved_descriptors);
+    let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved_descriptors;
     // One client is served in any case.
     if clients > before.clients && clients > limit.saturating_sub(others).max(1) {
         return Err(format!("{clients} clients, with {others} other descriptors of {limit}"));
@@ -246,18 +247,18 @@ pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Viola
 
 /// Newcomers wait only as long as clients have all descriptors but those that
 /// docs/operations.md names. A limit that was raised is noticed within a second.
-pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
+pub(crate) fn check_waiting_newcomers(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let waiting = clients_waiting(&server.options);
-    let listeners = listening(|_| ()).len();
-    let others = listeners + OTHER_DESCRIPTORS_MAX + reserved(&server.options);
+    let listeners = map_listening_sockets(|_| ()).len();
+    let others = listeners + OTHER_DESCRIPTORS_MAX + reserved_descriptors(&server.options);
     let used = server.clients.len() + others;
     let (limit, is_recent) = kernel(|k| {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
     });
     let is_paused = server.listeners.all.iter().any(|l| l.paused_until.is_some());
-    let nobody_waits = kernel(|k| k.waiting()) == 0 && !is_paused;
+    let nobody_waits = kernel(|k| k.newcomers_waiting()) == 0 && !is_paused;
     play.connections.check_sleep(waiting > 0 && !is_recent, nobody_waits)?;
     if waiting > 0 && used < limit && !is_recent {
         return Err(format!("{waiting} wait for descriptors, of which {used} of {limit} are used"));
@@ -266,8 +267,8 @@ pub(crate) fn check_waiting(play: &mut Play) -> Result<(), Violation> {
 }
 
 /// Whoever comes to HTTP waits only while there are as many as may be.
-pub(crate) fn check_http_waiting() -> Result<(), Violation> {
-    let waiting = listening(|socket| match (&socket.local, &socket.role) {
+pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
+    let waiting = map_listening_sockets(|socket| match (&socket.local, &socket.role) {
         (Some(LocalAddress::Tcp(address)), SocketRole::Listening(queue))
             if address.port() == HTTP_PORT =>
         {
@@ -299,7 +300,9 @@ pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
         let Wanted::Unix { path, mode, group, .. } = one else { continue };
         let Some(there) = kernel(|k| k.path(&path).ok()) else { continue };
         let is_excused = kernel(|k| k.wrong_modes.contains(&path));
-        if is_excused || !listening(|socket| socket.inode == there.inode).contains(&true) {
+        if is_excused
+            || !map_listening_sockets(|socket| socket.inode == there.inode).contains(&true)
+        {
             continue;
         }
         let wanted_group = group

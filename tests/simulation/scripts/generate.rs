@@ -1,6 +1,6 @@
 //! Makes scripts from seeds.
 
-use super::scenes::{scene, unread_log};
+use super::scenes::{leave_log_unread, scene};
 use super::steps::{CONTROL, OTHER_UNIX, Say, Script, Step, UNIX};
 use super::vocabulary::{
     ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS,
@@ -26,7 +26,7 @@ struct ScriptProfile {
     http: bool,
     operators: bool,
     signals: bool,
-    disturbs: bool,
+    changes_environment: bool,
     arrives: bool,
     fails: bool,
 }
@@ -52,8 +52,10 @@ impl Script {
                 // What is logged is the process's: others would hear of it.
                 if script.logs && profile.operators && random.next() % 40 == 0 {
                     let line = random.one_of(&["LOG info", "LOG poolcounterd=debug"]);
-                    script.steps.push(Step::Ask { place: profile.operator(&mut random), line });
-                    script.steps.extend(unread_log(&mut random));
+                    script
+                        .steps
+                        .push(Step::Ask { place: profile.operator_place(&mut random), line });
+                    script.steps.extend(leave_log_unread(&mut random));
                 }
             }
             script.steps.push(step);
@@ -63,7 +65,7 @@ impl Script {
             }
         }
         if profile.operators {
-            script.steps.extend(profile.end(&mut random));
+            script.steps.extend(profile.end_steps(&mut random));
         }
         script
     }
@@ -80,7 +82,7 @@ impl ScriptProfile {
         let (floods, cuts, operators) = (one_in(6), one_in(2), one_in(2));
         let signals = one_in(2);
         let http = one_in(if arguments.contains("--http") { 1 } else { 9 });
-        let (disturbs, arrives, fails) = (one_in(3), one_in(2), one_in(4));
+        let (changes_environment, arrives, fails) = (one_in(3), one_in(2), one_in(4));
         const ROOMS: [&[(usize, usize)]; 3] = [
             &[(100_000, 100_000)],
             &[(100_000, 100_000), (64, 1), (4096, 40), (5000, 3000), (100_000, 9000)],
@@ -98,7 +100,7 @@ impl ScriptProfile {
             http,
             operators,
             signals,
-            disturbs,
+            changes_environment,
             arrives,
             fails,
         }
@@ -106,7 +108,7 @@ impl ScriptProfile {
 
     fn step(&self, random: &mut Random) -> Step {
         if self.http && random.next() % 6 == 0 {
-            return self.browse(random);
+            return self.http_step(random);
         }
         let place = (random.next() % self.places) as u8;
         match random.next() % 100 {
@@ -115,19 +117,19 @@ impl ScriptProfile {
                 let to = if is_main { self.main } else { random.one_of(ADDRESSES) };
                 Step::Connect { place, to, room: random.one_of(self.rooms) }
             }
-            8..10 => Step::Pass { place, what: self.say(random) },
+            8..10 => Step::Pass { place, what: self.input(random) },
             10..34 => {
                 let cut = if self.cuts { random.next() as u8 } else { 0 };
-                Step::Say { place, what: self.say(random), cut }
+                Step::Say { place, what: self.input(random), cut }
             }
             34..48 => Step::Arrive { place },
             48..52 => Step::ArriveAll,
             52..60 => Step::Read { place, max: random.one_of(&[1, 7, 100, 100_000]) },
-            60..66 => self.leave(place, random),
+            60..66 => self.leave_step(place, random),
             66..70 => Step::Advance { ms: random.one_of(&[0, 1, 20, 300, 1000, 3000, 20_000]) },
             70 => Step::AdvanceToDeadline,
-            71..74 => self.disturb(random),
-            74..77 => self.operate(random),
+            71..74 => self.environment_step(random),
+            74..77 => self.operator_step(random),
             _ => Step::Turn {
                 choices: random.next(),
                 arrives: self.arrives && random.next() % 2 == 0,
@@ -142,7 +144,7 @@ impl ScriptProfile {
             0..3 => steps.push(Step::ArriveAll),
             3..7 => {
                 let place = (random.next() % self.places) as u8;
-                steps.push(Step::Say { place, what: self.say(random), cut: 0 });
+                steps.push(Step::Say { place, what: self.input(random), cut: 0 });
                 steps.extend([Step::Arrive { place }; 2]);
             }
             _ if self.operators && self.floods && random.next() % 32 == 0 => {
@@ -151,7 +153,7 @@ impl ScriptProfile {
             }
             _ if self.http && self.floods && random.next() % 32 == 0 => {
                 // All at once ask for a report that takes a turn of its own.
-                let mut texts = http::texts();
+                let mut texts = http::request_texts();
                 let text = texts.find(|text| text.contains("json")).expect("one of them");
                 let (what, room) = (Say::Http(text), random.one_of(self.rooms));
                 for place in FIRST_HTTP_CLIENT..FIRST_HTTP_CLIENT + 20 {
@@ -178,31 +180,31 @@ impl ScriptProfile {
     }
 
     /// Something that a client of HTTP does.
-    fn browse(&self, random: &mut Random) -> Step {
-        let place = FIRST_HTTP_CLIENT + (random.next() % self.http_clients()) as u8;
+    fn http_step(&self, random: &mut Random) -> Step {
+        let place = FIRST_HTTP_CLIENT + (random.next() % self.http_places()) as u8;
         match random.next() % 24 {
             0..8 => Step::Connect { place, to: HTTP, room: random.one_of(self.rooms) },
             8..17 => {
                 let cut = if self.cuts { random.next() as u8 } else { 0 };
                 let times = random.one_of(&[1, 1, 1, 1, 1, 3000]);
-                let text = random.one_of(&http::texts().collect::<Vec<_>>());
+                let text = random.one_of(&http::request_texts().collect::<Vec<_>>());
                 let what =
                     if times == 1 { Say::Http(text) } else { Say::Flood { line: "x", times } };
                 Step::Say { place, what, cut }
             }
             17..19 => Step::Arrive { place },
             19..22 => Step::Read { place, max: random.one_of(&[1, 300, 100_000, 100_000]) },
-            22 => self.leave(place, random),
+            22 => self.leave_step(place, random),
             _ => Step::Advance { ms: random.one_of(&[20, 1000, 2000, 5000, 10_000]) },
         }
     }
 
     /// Sometimes there are more than may be.
-    fn http_clients(&self) -> u64 {
+    fn http_places(&self) -> u64 {
         if self.floods { 24 } else { 4 }
     }
 
-    fn say(&self, random: &mut Random) -> Say {
+    fn input(&self, random: &mut Random) -> Say {
         let key = 1 + (random.next() % self.keys) as u8;
         match random.next() % 20 {
             0..9 => Say::Acquire {
@@ -224,7 +226,7 @@ impl ScriptProfile {
         }
     }
 
-    fn leave(&self, place: u8, random: &mut Random) -> Step {
+    fn leave_step(&self, place: u8, random: &mut Random) -> Step {
         match random.next() % 8 {
             0 | 1 => Step::End { place },
             2..5 => Step::Close { place },
@@ -234,7 +236,7 @@ impl ScriptProfile {
         }
     }
 
-    fn operate(&self, random: &mut Random) -> Step {
+    fn operator_step(&self, random: &mut Random) -> Step {
         if !self.operators {
             return Step::ArriveAll;
         }
@@ -243,22 +245,24 @@ impl ScriptProfile {
             0..3 if !self.signals => Step::Advance { ms: 1 },
             0..3 if random.next() % 40 == 0 => Step::Signal(random.one_of(SIGNALS)),
             0..3 => Step::Signal(random.one_of(&SIGNALS[..SIGNALS.len() - 1])),
-            3..6 => Step::Ask { place: self.operator(random), line: random.one_of(REQUESTS) },
+            3..6 => Step::Ask { place: self.operator_place(random), line: random.one_of(REQUESTS) },
             6 if random.next() % 2 == 0 => Step::LosesOne,
-            6 => Step::OperatorEnds { place: self.operator(random) },
-            7 if random.next() % 2 == 0 => Step::OperatorLeaves { place: self.operator(random) },
+            6 => Step::OperatorEnds { place: self.operator_place(random) },
+            7 if random.next() % 2 == 0 => {
+                Step::OperatorLeaves { place: self.operator_place(random) }
+            }
             _ => Step::TrialEnds,
         }
     }
 
     /// Sometimes there are many operators.
-    fn operator(&self, random: &mut Random) -> u8 {
+    fn operator_place(&self, random: &mut Random) -> u8 {
         let places = if self.floods { 30 } else { 4 };
         (random.next() % places) as u8
     }
 
     /// How a run ends: often with what an operator does at the same time.
-    fn end(&self, random: &mut Random) -> Vec<Step> {
+    fn end_steps(&self, random: &mut Random) -> Vec<Step> {
         let turn = |random: &mut Random| turn(random.next(), self.fails && random.next() % 4 == 0);
         let mut steps = Vec::new();
         if self.signals {
@@ -279,8 +283,8 @@ impl ScriptProfile {
         steps
     }
 
-    fn disturb(&self, random: &mut Random) -> Step {
-        if !self.disturbs {
+    fn environment_step(&self, random: &mut Random) -> Step {
+        if !self.changes_environment {
             return Step::ArriveAll;
         }
         if random.next() % 8 == 0 {

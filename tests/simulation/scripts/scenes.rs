@@ -15,10 +15,10 @@ fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
 pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
     match random.next() % 7 {
         0 => close_before_a_crowd(main, random),
-        6 => give_up(random),
-        1 => leave_early(random),
-        2 => ask_for_a_crowd(random),
-        3 => be_short_twice(random),
+        6 => outlast_restart(random),
+        1 => leave_before_answer(random),
+        2 => report_on_a_crowd(random),
+        3 => exhaust_descriptors_twice(random),
         _ => drain_and_undrain(main, fails, random),
     }
 }
@@ -33,7 +33,7 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
     steps.push(ask("DRAIN"));
     if random.next() % 3 > 0 {
         steps.extend(turn(random, false));
-        steps.extend(ask_whether_ready(random));
+        steps.extend(request_readiness(random));
     }
     if random.next() % 2 == 0 {
         steps.push(ask("RESTART"));
@@ -89,9 +89,9 @@ pub(super) fn close_before_a_crowd(main: &'static str, random: &mut Random) -> V
 }
 
 /// Somebody asks over HTTP whether it is ready.
-fn ask_whether_ready(random: &mut Random) -> Vec<Step> {
+fn request_readiness(random: &mut Random) -> Vec<Step> {
     let place = FIRST_HTTP_CLIENT;
-    let text = http::texts().find(|text| text.contains("/-/ready")).expect("one of them");
+    let text = http::request_texts().find(|text| text.contains("/-/ready")).expect("one of them");
     let mut steps = vec![
         Step::Connect { place, to: HTTP, room: (100_000, 100_000) },
         Step::Say { place, what: Say::Http(text), cut: 0 },
@@ -102,7 +102,7 @@ fn ask_whether_ready(random: &mut Random) -> Vec<Step> {
 }
 
 /// A report of many connections, which takes several turns.
-fn ask_for_a_crowd(random: &mut Random) -> Vec<Step> {
+fn report_on_a_crowd(random: &mut Random) -> Vec<Step> {
     let mut steps = vec![Step::Crowd { clients: 20 }, Step::Ask { place: 0, line: "HELP" }];
     steps.extend(turn(random, false));
     steps.extend(turn(random, false));
@@ -113,7 +113,7 @@ fn ask_for_a_crowd(random: &mut Random) -> Vec<Step> {
 }
 
 /// Newcomers have to wait for descriptors; once there are some again, others have to.
-fn be_short_twice(random: &mut Random) -> Vec<Step> {
+fn exhaust_descriptors_twice(random: &mut Random) -> Vec<Step> {
     let mut steps = Vec::new();
     for max in [34, 20_000, 34] {
         steps.extend([Step::Descriptors { max }, Step::CrowdLeaves, Step::Crowd { clients: 20 }]);
@@ -125,7 +125,7 @@ fn be_short_twice(random: &mut Random) -> Vec<Step> {
 }
 
 /// The log is not read while clients connect, and until a hot restart is done.
-pub(super) fn unread_log(random: &mut Random) -> Vec<Step> {
+pub(super) fn leave_log_unread(random: &mut Random) -> Vec<Step> {
     let mut steps = vec![Step::LogReads(false), Step::Crowd { clients: 70 }];
     steps.extend(turn(random, false));
     steps.extend(turn(random, false));
@@ -140,7 +140,7 @@ pub(super) fn unread_log(random: &mut Random) -> Vec<Step> {
 
 /// Reports that take longer than a hot restart waits for them; one of a crowd may be under
 /// way.
-fn give_up(random: &mut Random) -> Vec<Step> {
+fn outlast_restart(random: &mut Random) -> Vec<Step> {
     let mut steps = Vec::new();
     let is_under_way = random.next() % 2 == 0;
     if is_under_way {
@@ -162,7 +162,7 @@ fn give_up(random: &mut Random) -> Vec<Step> {
 }
 
 /// An operator leaves before an answer, and another one comes.
-fn leave_early(random: &mut Random) -> Vec<Step> {
+fn leave_before_answer(random: &mut Random) -> Vec<Step> {
     let mut steps = vec![
         Step::Ask { place: 0, line: "RESTART [\"--nonsense\"]" },
         Step::Ask { place: 0, line: "HELP" },

@@ -147,8 +147,10 @@ pub(crate) mod net {
     pub(crate) fn send(fd: impl AsFd, bytes: &[u8], _flags: SendFlags) -> Result<usize, Errno> {
         let fd = number(fd);
         kernel(|k| match k.file(fd)? {
-            File::Socket(SocketFile { role: SocketRole::Notify, .. }) => k.tell_manager(bytes),
-            File::Socket(SocketFile { role: SocketRole::Idle, .. }) => Err(k.tell_nobody()),
+            File::Socket(SocketFile { role: SocketRole::Notify, .. }) => k.notify_manager(bytes),
+            File::Socket(SocketFile { role: SocketRole::Idle, .. }) => {
+                Err(k.notify_closed_manager())
+            }
             _ => k.send(fd, bytes),
         })
     }

@@ -7,7 +7,7 @@ use clap::Parser;
 use std::ffi::OsString;
 
 /// Runs it, as `main` would; returns the exit status.
-pub(super) fn asked(arguments: &[OsString]) -> i32 {
+pub(super) fn run(arguments: &[OsString]) -> i32 {
     // Its standard error is /dev/null; the logger here is that of the daemon itself.
     let level = log::max_level();
     log::set_max_level(log::LevelFilter::Off);

@@ -86,7 +86,7 @@ pub(crate) fn execute(
 ) -> io::Error {
     let is_in_child = kernel(|k| k.is_in_child());
     match kernel(|k| k.execute(program, arguments, environment)) {
-        Ok(()) if is_in_child => resume_unwind(Box::new(ChildExited(rehearsal::asked(arguments)))),
+        Ok(()) if is_in_child => resume_unwind(Box::new(ChildExited(rehearsal::run(arguments)))),
         Ok(()) => resume_unwind(Box::new(Executed)),
         Err(errno) => errno.into(),
     }
