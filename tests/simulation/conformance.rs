@@ -38,7 +38,7 @@ const ARRIVALS_MAX_MS: [u64; 4] = [10, 100, 500, 30_000];
 const USUAL_SEED: u64 = 1;
 
 const THREADS: RawFd = 4;
-/// The numbers of the daemon's connections, for each thread so many, apart from those
+/// The numbers of the daemon's connections, [`FDS`] for each thread, apart from those
 /// of other tests' descriptors.
 const LOWEST_FD: RawFd = 900;
 const FDS: RawFd = 16;
@@ -67,7 +67,7 @@ enum CallResult {
     Accepted(Option<u8>),
     /// Bytes, whether these were all that the daemon had sent, and what follows.
     Read(usize, bool, ReadEnd),
-    /// By token; their order is not told.
+    /// By token; their order is not known.
     Events(Vec<(u64, EventFlags)>),
 }
 

@@ -78,7 +78,7 @@ fn report_failure(seed: u64, turns: usize, script: &Script, first: &str) -> ! {
 /// last change. Whoever looks for more, as `make simulate`, gets others each day.
 const USUAL_SEED: u64 = 20_778_000_000;
 
-/// So many seeds, on two threads; with a seed and their number, from that one on.
+/// Plays the seeds on two threads, from the first one on.
 #[test]
 fn the_server_in_a_simulated_world() {
     let turns = number_from_environment("SERVER_SIM_TURNS").unwrap_or(500) as usize;

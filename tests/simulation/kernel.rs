@@ -34,7 +34,7 @@ pub(crate) fn kernel<R>(call: impl FnOnce(&mut Kernel) -> R) -> R {
     KERNEL.with_borrow_mut(call)
 }
 
-/// Starts anew: no process, no file, no time.
+/// Starts from nothing: no process, no file, no time.
 pub(crate) fn boot(seed: u64) {
     kernel(|k| *k = Kernel::new(seed));
 }
@@ -76,11 +76,11 @@ pub(crate) struct Kernel {
     pub(crate) now_ns: u64,
     /// Decides what Linux leaves open: order, lengths, moments.
     pub(crate) random: Random,
-    /// One call in so many fails; 0: none does.
+    /// One call in this number fails; 0: none does.
     pub(crate) one_fails_in: u64,
     /// Only watching fails: what comes before it in a row of calls does not.
     pub(crate) only_watching_fails: bool,
-    /// One call in so many lets something arrive meanwhile; 0: none does.
+    /// One call in this number lets something arrive meanwhile; 0: none does.
     pub(crate) one_arrives_in: u64,
     pub(crate) files: Slab<File>,
     /// The daemon's, and on top of it that of a forked child.

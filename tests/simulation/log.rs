@@ -1,4 +1,4 @@
-//! What the log says: whole lines, who it is about, and how much was left out.
+//! What the log has: whole lines, the clients that they name, and how much was left out.
 
 use super::clients::oracle::Oracle;
 use super::kernel::{KernelEvent, kernel};
@@ -6,7 +6,7 @@ use super::rules::Violation;
 use crate::server::telling::logging;
 use std::collections::BTreeMap;
 
-/// So many slow holds and waits of a turn can be logged.
+/// How many slow holds and waits of a turn can be logged.
 const SLOW_MAX: usize = 128;
 
 /// Parts of lines that are logged at most once in ten seconds, except across a hot restart.
@@ -27,14 +27,14 @@ const RARE: [&str; 11] = [
 /// Ten seconds, less what a turn may take.
 const RARE_NS: u64 = 9_000_000_000;
 
-/// What the log has said so far.
+/// What was logged so far.
 #[derive(Debug, Default)]
 pub(crate) struct LogHistory {
     /// The beginning of a line.
     unfinished: Vec<u8>,
     /// It began in an earlier turn.
     is_old: bool,
-    /// The last client that it says has connected, while it says that of each.
+    /// The last client that is logged as connected, while each is.
     last_client: Option<u64>,
     /// Lines that could not be written since then.
     dropped: u64,
@@ -44,11 +44,11 @@ pub(crate) struct LogHistory {
     taken_away: RareLines,
     /// How many there were of both before this turn.
     before: [usize; 2],
-    /// When it has said something of [`RARE`].
+    /// When each kind of [`RARE`] was logged last.
     logged_ns: BTreeMap<&'static str, u64>,
     /// How many hot restarts there were, and were refused.
     restarts: u64,
-    /// When it has said last how many clients are left of a drain, at least.
+    /// When the clients that are left of a drain were logged last, at least.
     drain_line_ns: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ impl LogHistory {
                 .and_then(|()| self.check_drain_line(&line, clients))
                 .map_err(|why| format!("{line:?}: {why}"))?;
         }
-        // The next image says it at once.
+        // The next image logs it at once.
         let is_excused = kernel(|k| {
             !k.calls.failures.is_empty() || k.calls.seen.contains(&KernelEvent::Executed)
         }) || logging::next_deadline().is_some();
@@ -148,7 +148,7 @@ impl LogHistory {
                 return Err(format!("nobody lost it, but {:?}", oracle.taken_away));
             }
         }
-        // What clients say, and hear, may be like it.
+        // Input and output of clients may be like it.
         if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_interval(line) }
     }
 
@@ -180,7 +180,7 @@ impl LogHistory {
     /// Each client connects, and each line that is missing is counted.
     fn check_client(&mut self, client: u64, is_old: bool) -> Result<(), Violation> {
         if is_old && self.last_client.is_none() {
-            // Since it connected, others did that the log says nothing of.
+            // Since it connected, others did that are not logged.
             return Ok(());
         }
         let dropped = std::mem::take(&mut self.dropped);
@@ -194,7 +194,7 @@ impl LogHistory {
 }
 
 impl RareLines {
-    /// One of them is logged, and says how many others were not.
+    /// A line that is logged has the number of others that were not.
     fn check_line(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
         let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
         self.check_omitted(left_out.unwrap_or(0) as usize, is_old)

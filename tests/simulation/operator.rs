@@ -1,5 +1,5 @@
 //! Judges what operators get: the effects of their signals and orders, the answers on the control
-//! socket, and what the service manager is told.
+//! socket, and what the service manager is sent.
 //!
 //! The driver and the rules call it. It knows the requests of the control socket, the listeners and
 //! the options of the daemon; it leaves reports to [`super::reports`].

@@ -39,7 +39,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 1000;
 /// socket, and the child of a trial.
 pub(super) const OTHER_DESCRIPTORS_MAX: usize = 3 + 2 + 1 + 1 + 1 + 1;
 
-/// So many turns in a row may do nothing: after a full share a client is asked once
+/// How many turns in a row may do nothing: after a full share a client is asked once
 /// more, and a pause of accepting may end.
 const IDLE_TURNS_MAX: usize = 3;
 

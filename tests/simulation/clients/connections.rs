@@ -36,7 +36,7 @@ pub(crate) struct ConnectionEvents<'a> {
     pub(crate) seen: &'a [KernelEvent],
     /// Who is served now, and was not before.
     pub(crate) newcomers: &'a [u32],
-    /// Who has left, as the engine was told, and how many bytes they have not read.
+    /// The clients that have left, by the calls of the engine, and how many bytes they have not read.
     pub(crate) gone: &'a [(u32, usize)],
 }
 
@@ -79,7 +79,7 @@ impl Connections {
                     }
                 }
                 KernelEvent::Closed(peer) => drop(self.open.remove(peer)),
-                // HTTP with a full house is another matter.
+                // HTTP with all its connections in use is another matter.
                 KernelEvent::Dropped(peer)
                     if !is_http_full() && kernel(|k| k.calls.failures.is_empty()) =>
                 {
@@ -204,7 +204,7 @@ impl Connections {
         }
         self.in_episode |= errors > self.episodes;
         self.episodes = errors;
-        // It ends as well if somebody waits of whom the daemon has not heard: that its wait
+        // It ends as well if somebody waits of whom the daemon has no event: that its wait
         // failed, and that it then found all other queues empty, is no fault of its own.
         self.in_episode = self.in_episode && kernel(|k| k.newcomers_reported()) > 0;
         Ok(())
@@ -271,14 +271,14 @@ fn is_for_clients(peer: u32, to: &LocalAddress, options: &Options, then: &[Kerne
         LocalAddress::Path(path) if options.control.as_ref() == Some(path) => {
             let then = then.split(|one| *one == KernelEvent::Executed).next().unwrap_or_default();
             let is_closed = then.contains(&KernelEvent::Closed(peer));
-            let is_told = then.contains(&KernelEvent::Output(peer));
+            let is_answered = then.contains(&KernelEvent::Output(peer));
             // An operator may have the number of one that had more to say, and is read at once.
             let is_other = [
                 KernelEvent::WatchFailed(peer),
                 KernelEvent::ReceiveFailed(peer),
                 KernelEvent::EndReceived(peer),
             ];
-            is_closed && !is_told && !is_other.iter().any(|it| then.contains(it))
+            is_closed && !is_answered && !is_other.iter().any(|it| then.contains(it))
         }
         LocalAddress::Path(_) => true,
     }

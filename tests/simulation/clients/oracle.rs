@@ -77,7 +77,7 @@ pub(crate) struct ClientConversation {
     report: Option<(Question, String)>,
     /// `--keepalive` when it connected.
     pub(crate) keepalive_s: u32,
-    /// The engine was told that it has gone.
+    /// The engine was asked to disconnect it.
     pub(crate) has_gone: bool,
     /// What was done for it in this turn.
     pub(crate) work: TurnWork,

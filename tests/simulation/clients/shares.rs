@@ -33,7 +33,7 @@ struct PendingInput {
     kept: usize,
     /// Bytes to receive.
     arrived: usize,
-    /// So many of them, and no fewer, are received in a turn.
+    /// How many of them, and no fewer, are received in a turn.
     share: usize,
     /// The input ends behind them.
     ends: bool,

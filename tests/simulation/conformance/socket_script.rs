@@ -104,7 +104,7 @@ pub(super) enum SocketStep {
     Unwatch {
         slot: u8,
     },
-    /// Takes all events, so many at a time.
+    /// Takes all events, at most `max` at a time.
     Wait {
         max: usize,
     },

@@ -1,4 +1,4 @@
-//! The daemon's life in a play: how it starts, goes on as another image, and ends.
+//! The images of the daemon: how it starts, executes the next one, and ends.
 
 use super::play::Play;
 use crate::server::simulation::kernel::{CallKind, KernelEvent, kernel};

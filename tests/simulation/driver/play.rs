@@ -44,7 +44,7 @@ pub(crate) struct Play {
     /// Turns in which nothing was done, one after the other.
     pub(crate) idle_turns: usize,
     pub(crate) last_turn_ns: u64,
-    /// So many places for connections there were at most.
+    /// The highest number of places for connections so far.
     pub(crate) places_max: usize,
     /// Since then memory could be returned to the system.
     pub(crate) spare_since_ns: Option<u64>,

@@ -16,7 +16,7 @@ impl Play {
     /// be there.
     pub(crate) fn reach_quiescence(&mut self) -> Result<(), Violation> {
         kernel(|k| k.stop_faults());
-        // What could not be told is tried again after a while.
+        // The daemon retries failed notifications after a while.
         let (mut calm, mut retries) = (0, 6);
         for n in 0..20_000 {
             if self.server.is_none() {

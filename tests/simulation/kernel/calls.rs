@@ -59,7 +59,7 @@ pub(crate) struct TurnCalls {
     pub(crate) timeout_ns: Option<Option<u64>>,
     pub(crate) failures: Vec<(CallKind, Errno)>,
     pub(crate) seen: Vec<KernelEvent>,
-    /// What the service manager was told.
+    /// What the service manager was sent.
     pub(crate) notifications: Vec<Vec<u8>>,
     /// Unused memory was returned, which takes a while.
     pub(crate) returns_memory: bool,
@@ -67,7 +67,7 @@ pub(crate) struct TurnCalls {
     pub(crate) waits_with_clients: bool,
 }
 
-/// What the daemon did, or was told, in the order in which it happened.
+/// What the daemon did or received, in the order in which it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelEvent {
     Signal(i32),
@@ -96,7 +96,7 @@ pub(crate) enum KernelEvent {
     Lost(u32),
     /// A trial of the next image began, as this process.
     Forked(i32),
-    /// The daemon was told that this trial has ended.
+    /// The daemon has seen that this trial has ended.
     TrialReported(i32),
     /// The next image: what is not handed to it is closed after this.
     Executed,

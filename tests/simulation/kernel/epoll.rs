@@ -125,7 +125,7 @@ impl Kernel {
         result
     }
 
-    /// Whoever asks a full socket is told when there is room.
+    /// After a send to a full socket, an event comes when there is room.
     fn note_polled(&mut self, file: FileId) {
         if let Some(stream) = self.stream(file) {
             stream.wants_room |= !stream.is_writable();
@@ -166,7 +166,7 @@ impl Kernel {
         self.files.iter().any(|(_, other)| is_due(other))
     }
 
-    /// Whether the daemon hears of sockets that it has closed, since another process still
+    /// Whether the daemon gets events of sockets that it has closed, since another process still
     /// holds them.
     pub(crate) fn watches_closed(&self) -> bool {
         let open: Vec<FileId> = self.table().values().map(|descriptor| descriptor.file).collect();

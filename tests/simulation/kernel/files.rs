@@ -52,9 +52,9 @@ pub(crate) struct OutputReader {
     max_bytes: usize,
     /// Whether it reads at once.
     pub(crate) is_reading: bool,
-    /// What was read last, to look for what must have been told.
+    /// What was read last, to look for what must have been sent.
     pub(crate) was_read: VecDeque<Vec<u8>>,
-    /// The daemon has waited for it to read, in vain.
+    /// The daemon has waited for it to read, and it did not.
     pub(crate) did_not_read: bool,
 }
 
@@ -234,7 +234,7 @@ impl Kernel {
 
     /// The service manager listens on another socket of the same name, as after a crash.
     pub(crate) fn replace_manager(&mut self) {
-        // It has read all that it was told before.
+        // It has read all that it was sent before.
         self.notify.take();
         for (_, file) in &mut self.files {
             if let File::Socket(socket) = file {
@@ -257,8 +257,8 @@ impl Kernel {
 
     /// send(2) to the service manager.
     pub(crate) fn notify_manager(&mut self, message: &[u8]) -> Result<usize, Errno> {
-        let told = self.notify.write(message, false);
-        let len = told.inspect_err(|_| self.last_failure_ns = self.now_ns)?;
+        let written = self.notify.write(message, false);
+        let len = written.inspect_err(|_| self.last_failure_ns = self.now_ns)?;
         self.calls.notifications.push(message.to_vec());
         if message.windows(10).any(|word| word == b"WATCHDOG=1") {
             self.watchdog_notified_ns = self.now_ns;

@@ -20,13 +20,13 @@ pub(crate) struct AcceptQueue {
     pub(crate) backlog: usize,
     /// It begins to close: who comes now may be refused.
     closes: bool,
-    /// So many, the last, have come since.
+    /// How many, at the end of the queue, have come since.
     late: usize,
     /// Of a Unix socket: newcomers are refused, and who waits is only to be closed.
     pub(super) is_shut: bool,
 }
 
-/// Somebody who goes on trying to connect, until there is room.
+/// A peer that retries to connect until there is room.
 #[derive(Debug)]
 pub(crate) struct RetryingPeer {
     pub(crate) peer: u32,
@@ -272,7 +272,7 @@ impl Kernel {
         }
     }
 
-    /// Its peer is told a reset.
+    /// Its peer gets a reset.
     fn note_dropped(&mut self, file: FileId, is_due: bool) {
         if let Some(stream) = self.stream(file) {
             stream.lose(None);
@@ -373,8 +373,8 @@ impl Kernel {
 
     /// Those of them in queues of which no event is left to tell.
     pub(crate) fn newcomers_reported(&self) -> usize {
-        let told = self.queues().filter(|&(listener, _)| !self.is_due(listener));
-        told.map(|(_, queue)| queue.waiting.len()).sum()
+        let reported = self.queues().filter(|&(listener, _)| !self.is_due(listener));
+        reported.map(|(_, queue)| queue.waiting.len()).sum()
     }
 
     /// The daemon's listening sockets.

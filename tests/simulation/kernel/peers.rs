@@ -84,9 +84,9 @@ impl Kernel {
                 .iter()
                 .any(|s| matches!(s, Segment::End | Segment::Closed | Segment::Reset));
         // A Unix socket tells its end again.
-        let is_told_again = stream.is_unix() && segment == Segment::End;
+        let ends_again = stream.is_unix() && segment == Segment::End;
         let has_closed = stream.is_closed_there || stream.is_dead;
-        if !has_ended && !stream.has_ended && !stream.is_dead || is_told_again && !has_closed {
+        if !has_ended && !stream.has_ended && !stream.is_dead || ends_again && !has_closed {
             stream.on_the_way.push_back(segment);
         }
     }
@@ -223,7 +223,7 @@ impl Kernel {
         }
     }
 
-    /// Whether the daemon has said that it sends no more.
+    /// Whether the daemon has shut its writing side.
     pub(crate) fn is_shut(&mut self, peer: u32) -> bool {
         let socket = self.peers.get(&peer).and_then(|peer| peer.socket);
         socket.and_then(|file| self.stream(file)).is_some_and(|stream| stream.is_shut)

@@ -68,7 +68,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The forked child has ended; the daemon hears of that later.
+    /// The forked child has ended; the daemon sees that later.
     pub(crate) fn end_child(&mut self, status: i32) -> i32 {
         let table = self.tables.pop().expect("a child");
         self.release_all(table.values());

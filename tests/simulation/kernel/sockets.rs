@@ -67,10 +67,10 @@ pub(crate) struct RemotePeer {
     /// Its input had ended when the daemon closed, or it had closed itself.
     pub(crate) has_ended: bool,
     pub(crate) has_closed: bool,
-    /// Sending to it has failed, though the connection goes on.
+    /// Sending to it has failed, though the connection is still open.
     pub(crate) was_not_sent: bool,
-    /// It has left, as a send has said; what it sent before can still be received.
-    pub(crate) is_deaf: bool,
+    /// It has left, as a send has shown; what it sent before can still be received.
+    pub(crate) has_left_unread: bool,
     /// When its host has vanished, or was first sent something afterwards.
     pub(crate) vanished_ns: Option<u64>,
 }
@@ -120,7 +120,7 @@ impl Kernel {
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(_) => {
                 self.note(KernelEvent::ReceiveFailed(peer));
-                self.peers.entry(peer).and_modify(|peer| peer.is_deaf = false);
+                self.peers.entry(peer).and_modify(|peer| peer.has_left_unread = false);
             }
         }
         let len = received?;
@@ -221,7 +221,7 @@ impl Kernel {
             let (peer, error) = (stream.peer, stream.send_error());
             // Otherwise its host or the network is gone.
             let has_left = [Errno::PIPE, Errno::CONNRESET].contains(&error);
-            self.peers.entry(peer).and_modify(|peer| peer.is_deaf = has_left);
+            self.peers.entry(peer).and_modify(|peer| peer.has_left_unread = has_left);
             return Err(error);
         }
         if stream.is_shut {
@@ -346,19 +346,19 @@ impl Kernel {
             self.calls.lingers += stream.passed.len();
         }
         // Unread input makes it a reset, at once or when more arrives.
-        let is_unheard = !stream.arrived.is_empty() || stream.lost_input;
-        let has_unread = is_unheard || stream.is_urgent;
+        let has_unread_input = !stream.arrived.is_empty() || stream.lost_input;
+        let has_unread = has_unread_input || stream.is_urgent;
         let is_nothing = |s: &Segment| matches!(s, Segment::End | Segment::Acknowledged);
         let sends_more = !stream.on_the_way.iter().all(is_nothing);
-        // If its own end came first, the peer hears only of that.
-        let has_told = stream.is_shut && !stream.is_unix();
-        let is_reset = (has_unread || sends_more) && !has_told || stream.is_dead;
+        // If its own end came first, the peer sees only that.
+        let has_shut_first = stream.is_shut && !stream.is_unix();
+        let is_reset = (has_unread || sends_more) && !has_shut_first || stream.is_dead;
         peer.has_closed = stream.is_closed_there || stream.is_dead;
         peer.has_ended = stream.has_ended || peer.has_closed;
         if !stream.has_ended && !stream.is_dead {
             self.calls.closed_while_open.push(stream.peer);
         }
-        if peer.is_deaf && is_unheard {
+        if peer.has_left_unread && has_unread_input {
             self.calls.closed_unread.push(stream.peer);
         }
         peer.socket = None;

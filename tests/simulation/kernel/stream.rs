@@ -287,8 +287,9 @@ impl ConnectionEnd {
             self.read_of_first -= self.pieces.pop_front().expect("a piece");
         }
         let has_freed = self.pieces.len() < before;
-        let is_told = if self.is_unix() { has_freed } else { self.wants_room && !read.is_empty() };
-        let is_event = is_told && self.is_writable();
+        let has_room_event =
+            if self.is_unix() { has_freed } else { self.wants_room && !read.is_empty() };
+        let is_event = has_room_event && self.is_writable();
         self.wants_room &= !is_event;
         (read, is_event)
     }

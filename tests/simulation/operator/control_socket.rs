@@ -1,4 +1,4 @@
-//! What operators ask on the control socket, and hear.
+//! What operators request on the control socket, and the answers.
 
 use crate::server::simulation::driver::play::was_reset;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
@@ -16,7 +16,7 @@ pub(crate) struct Operators {
     /// Some restarts have nobody to tell: they were asked for by a signal, who asked has
     /// left, or telling failed.
     pub(crate) may_miss_answers: bool,
-    /// How many clients there were after each turn in which an operator was heard.
+    /// How many clients there were after each turn in which an operator sent a line.
     clients: BTreeSet<usize>,
 }
 
@@ -27,7 +27,7 @@ struct OperatorSession {
     unfinished: Vec<u8>,
     /// How many requests the daemon has received.
     received: usize,
-    /// One of them was too long: nothing behind it is heard.
+    /// One of them was too long: nothing behind it is read.
     is_refused: bool,
     /// The reports among them that are still to come, in any order.
     questions: Vec<Question>,
@@ -78,7 +78,7 @@ impl Operators {
         }
     }
 
-    /// A hot restart closes all connections, once it has told who asked for it.
+    /// A hot restart closes all connections, once it has answered the operators that asked for it.
     pub(crate) fn note_restart(&mut self, seen: &[KernelEvent]) {
         for one in seen.iter().skip_while(|one| **one != KernelEvent::Executed) {
             if let KernelEvent::Closed(peer) = one {
@@ -134,7 +134,7 @@ impl Operators {
         }
     }
 
-    /// So many clients were there after a turn.
+    /// The number of clients after a turn.
     pub(crate) fn note_clients(&mut self, seen: &[KernelEvent], clients: usize) {
         let is_line = |one: &KernelEvent| matches!(one, KernelEvent::Input(_, bytes) if bytes.contains(&b'\n'));
         if seen.iter().any(is_line) {
@@ -192,13 +192,13 @@ impl Operators {
     /// Who asked for a restart hears that it is done; who asked for the end of a drain, when
     /// it `drains` no more.
     pub(crate) fn check_quiescence(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
-        let told: usize = self.all.values().map(OperatorSession::restarts_confirmed).sum();
+        let confirmed: usize = self.all.values().map(OperatorSession::restarts_confirmed).sum();
         let may_miss_it = |(peer, operator): &(&u32, &OperatorSession)| {
             operator.asked_for_restart && operator.restarts_confirmed() == 0 && was_reset(**peer)
         };
-        let could_be_told = told + self.all.iter().filter(may_miss_it).count();
-        if !(told..=could_be_told).contains(&restarts) && !self.may_miss_answers {
-            return Err(format!("operators hear of {told} of {restarts} restarts"));
+        let confirmed_max = confirmed + self.all.iter().filter(may_miss_it).count();
+        if !(confirmed..=confirmed_max).contains(&restarts) && !self.may_miss_answers {
+            return Err(format!("operators read of {confirmed} of {restarts} restarts"));
         }
         for (peer, operator) in &self.all {
             if kernel(|k| k.is_open(*peer) && k.visible(*peer).1) {

@@ -1,4 +1,4 @@
-//! What the daemon was told, and what must follow: to stop, to drain, to limit holds, to
+//! What the daemon was ordered, and what must follow: to stop, to drain, to limit holds, to
 //! restart.
 
 use super::control_socket::REQUESTS_BYTES_MAX;
@@ -23,12 +23,12 @@ const TRIAL_NS: u64 = 15_000_000_000;
 /// How long the death of a child may go unnoticed.
 const DEATH_SEEN_NS: u64 = 100_000_000;
 
-/// All of it, up to the last turn.
+/// All orders up to the last turn, and what follows from them.
 #[derive(Default)]
 pub(crate) struct Orders {
     stops: bool,
     pub(crate) drains: bool,
-    /// The drain has ended, or goes on: it could not be said.
+    /// Whether the drain has ended can't be predicted in this turn.
     may_drain: bool,
     /// How many of the sockets that were passed to the daemon it has open.
     inherited: usize,
@@ -46,9 +46,9 @@ pub(crate) struct Orders {
     trial: Option<ExpectedTrial>,
     /// How many hot restarts the daemon has counted as refused.
     pub(crate) restarts_refused: u64,
-    /// What operators have begun to say.
+    /// Unfinished lines of operators.
     lines: BTreeMap<u32, Vec<u8>>,
-    /// Operators who have sent too much: nothing of it is obeyed.
+    /// Operators that have sent too much: none of it has an effect.
     oversized: BTreeSet<u32>,
 }
 
@@ -59,7 +59,7 @@ struct ExpectedTrial {
     /// may have come first.
     requests: Vec<Option<Vec<String>>>,
     begun_ns: u64,
-    /// The daemon was told that it has ended.
+    /// The daemon has seen that it has ended.
     is_reported: bool,
     /// Of the binary.
     inode: Option<u64>,
@@ -196,7 +196,7 @@ impl Orders {
             trial.check_refused(server)?;
             self.trial = None;
             if child.is_none() {
-                // Who asked meanwhile heard that one was under way.
+                // Whoever asked meanwhile was answered that one is under way.
                 return Ok(1..=1);
             }
         }

@@ -1,4 +1,4 @@
-//! What the service manager hears, and what the daemon leaves when it ends.
+//! What the service manager is sent, and what the daemon leaves when it ends.
 
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
@@ -9,7 +9,7 @@ fn is_present() -> bool {
     kernel(|k| k.variables.contains_key("NOTIFY_SOCKET"))
 }
 
-/// Whether it has been told this, read or unread.
+/// Whether it has been sent this, read or unread.
 fn was_notified(what: &[u8]) -> bool {
     kernel(|k| {
         let mut messages = k.notify.was_read.iter().chain(&k.notify.unread);

@@ -1,4 +1,4 @@
-//! HTTP clients: what they send, what they must hear, and when their time is over.
+//! HTTP clients: what they send, the answers that they must get, and when their time is over.
 
 use super::moments::{Moments, Question, ReportKind};
 use crate::protocol::Query;
@@ -123,7 +123,7 @@ struct HttpSession {
     question: Option<Question>,
     /// It was answered, and has read all of it.
     is_served: bool,
-    /// It was closed for a reason, before it had to hear anything.
+    /// It was closed for a reason, before an answer was due.
     is_excused: bool,
     /// Whether the daemon drained when it was asked.
     drained: Option<bool>,
@@ -134,7 +134,7 @@ struct HttpSession {
     from_ns: Option<u64>,
     /// Received after its request.
     discarded: usize,
-    /// So many turns it has waited for its answer.
+    /// How many turns it has waited for its answer.
     waited: usize,
 }
 
@@ -444,7 +444,7 @@ impl HttpSession {
             // It may still wait for the report.
             HttpStage::Reading if may_wait => (HttpStage::Reading, READ_NS),
             _ if now_ns < until_ns => return Ok(()),
-            // It hears that it is too late.
+            // It gets an answer with the status 408.
             HttpStage::Asking if !self.received.is_empty() => (HttpStage::Reading, READ_NS),
             _ => return Err(format!("stays, {}", self.describe())),
         };

@@ -1,4 +1,4 @@
-//! What reports show: it must be what the model said at some time between the question
+//! What reports show: it must be what the model said at some moment between the question
 //! and its answer.
 
 use super::addresses::ClientAddresses;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::discriminant;
 use std::rc::Rc;
 
-/// So many moments are remembered: a question that is older is not judged.
+/// How many moments are remembered: a question that is older is not judged.
 const MOMENTS_MAX: usize = 10_000;
 
 /// Counters of the server, which the model does not have.
@@ -388,7 +388,7 @@ fn values<'a>(text: &'a str, between: &str, prefix: &str) -> BTreeMap<&'a str, u
     lines.filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect()
 }
 
-/// The rows of a list, after so many lines, in words.
+/// The rows of a list, after `before` lines, in words.
 fn rows_of(text: &str, before: usize) -> impl Iterator<Item = Vec<&str>> {
     text.lines().skip(before).map(|line| line.split_whitespace().collect())
 }

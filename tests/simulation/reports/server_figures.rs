@@ -1,4 +1,4 @@
-//! What JSON says: what other reports do, and figures of turns and of hot restarts.
+//! What JSON and `/metrics` show beside what other reports do: figures of turns, of hot restarts and of drains.
 
 use super::moments::{Moments, Question, QueueLengths, has_key};
 use super::top_lists::START_NS;
@@ -34,7 +34,7 @@ impl ServerFigures {
         self.events[1]
     }
 
-    /// So many hot restarts were refused.
+    /// The number of hot restarts that were refused so far.
     pub(crate) fn note_refused(&mut self, refused: u64) {
         self.refused = refused;
     }
@@ -63,7 +63,7 @@ impl ServerFigures {
         });
     }
 
-    /// It goes on: it may have waited for scarce descriptors.
+    /// The next image has started: it may have waited for scarce descriptors.
     pub(crate) fn note_resumed(&mut self) {
         self.pauses_ns.push(kernel(|k| k.now_ns) - self.restart_began_ns);
     }

@@ -4,7 +4,7 @@ use super::addresses::ClientAddresses;
 use crate::protocol::Mode;
 use crate::server::simulation::model::End;
 
-/// So many are remembered.
+/// How many are remembered.
 const REMEMBERED: usize = 128;
 
 /// All of them, the newest last.

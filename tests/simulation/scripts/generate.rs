@@ -32,7 +32,7 @@ struct ScriptProfile {
 }
 
 impl Script {
-    /// A script that the seed repeats, with so many turns and a few more.
+    /// A script that the seed repeats, with at least `turns` turns.
     pub(crate) fn generate(seed: u64, turns: usize) -> Self {
         let mut random = Random(seed);
         let arguments = random.one_of(COMMAND_LINES);
@@ -49,7 +49,7 @@ impl Script {
             if let Step::Turn { .. } = step {
                 left -= 1;
                 profile.prepare_turn(&mut random, &mut script.steps);
-                // What is logged is the process's: others would hear of it.
+                // What is logged is the process's: it would be in the logs of others.
                 if script.logs && profile.operators && random.next() % 40 == 0 {
                     let line = random.one_of(&["LOG info", "LOG poolcounterd=debug"]);
                     script

@@ -61,7 +61,7 @@ fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Ve
     steps
 }
 
-/// Addresses are closed while a crowd goes on connecting. A hot restart may come between.
+/// Addresses are closed while a crowd keeps connecting. A hot restart may come between.
 pub(super) fn close_before_a_crowd(main: &'static str, random: &mut Random) -> Vec<Step> {
     let order = random.one_of(&[
         "DRAIN",
@@ -148,7 +148,7 @@ fn outlast_restart(random: &mut Random) -> Vec<Step> {
         steps.extend(turn(random, false));
     }
     steps.push(Step::Ask { place: 0, line: "RESTART" });
-    // An operator is heard in the turn after it is accepted.
+    // The daemon reads from an operator in the turn after it accepts it.
     steps.extend((1..4).map(|place| Step::Ask { place, line: "HELP" }));
     steps.extend(turn(random, false));
     steps.extend(turn(random, false));

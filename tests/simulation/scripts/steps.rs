@@ -111,11 +111,11 @@ pub(crate) enum Step {
     },
     /// The trial of a hot restart has its result.
     TrialEnds,
-    /// So many clients connect, and leave again.
+    /// A crowd of clients connects.
     Crowd {
         clients: usize,
     },
-    /// So many more of a crowd go on trying to connect: whenever one client is accepted, one
+    /// More clients of a crowd retry to connect: whenever one client is accepted, one
     /// of these comes.
     Insist {
         clients: usize,
@@ -154,7 +154,7 @@ pub(crate) enum Step {
     ManagerLetsGo,
     /// The service manager has crashed, and is there again, with another socket.
     ManagerReplaced,
-    /// The service manager reads what it is told, or stops to.
+    /// The service manager reads its notifications, or stops to.
     ManagerReads(bool),
     /// Somebody reads the log, or stops to.
     LogReads(bool),
@@ -167,9 +167,9 @@ pub(crate) enum Start {
     Shell,
     /// A shell, in the directory of the binary.
     Directory,
-    /// A service manager, which wants to hear of it.
+    /// A service manager, which wants notifications.
     Manager,
-    /// One that wants to hear from a watchdog too.
+    /// One that wants those of a watchdog too.
     Watchdog,
     /// One that passes a listening TCP socket, and keeps it.
     Socket,

@@ -1,4 +1,4 @@
-//! What clients, operators and administrators say, of which scripts are made.
+//! The input of clients and operators, options and addresses, of which scripts are made.
 
 use super::steps::{ACTIVATED, Start, UNIX};
 

@@ -59,7 +59,7 @@ pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
 /// The kernel is older than that.
 pub(crate) fn refuse_passed<Socket>(_socket: Socket) {}
 
-/// Runs the child's work at once; the daemon hears later that it has ended.
+/// Runs the child's work at once; the daemon sees later that it has ended.
 pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Result<Pid> {
     kernel(|k| k.fork(kept))?;
     let status = match catch_unwind(AssertUnwindSafe(work)) {
