@@ -1,6 +1,9 @@
 //! A kernel in memory: what the daemon gets from it is what Linux may give it
 //! (tests/simulation/conformance.rs compares the two). The clock moves only when told,
 //! what peers send arrives when chosen, and any call may fail where that is asked for.
+//!
+//! The daemon calls it through [`super::world`]; the driver moves its clock, its peers and its
+//! other processes, and the judges look at it. It knows no rule, and nothing of the daemon.
 
 pub(crate) mod calls;
 pub(crate) mod dead_hosts;

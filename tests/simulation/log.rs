@@ -66,7 +66,8 @@ impl LogHistory {
         self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
     }
 
-    /// What was logged in a turn must follow from it.
+    /// Rule: The log agrees with what happened in each turn. In a drain it has the number of
+    /// remaining clients every ten seconds.
     ///
     /// # Errors
     /// It does not.
@@ -119,6 +120,8 @@ impl LogHistory {
         Ok(())
     }
 
+    /// Rule: The log has whole lines of plain text. With `--max-hold` it names each lock that was
+    /// taken away, and the client that had it.
     fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
         let text = message_of(line).ok_or("not one line of the log")?;
         if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
@@ -152,7 +155,7 @@ impl LogHistory {
         if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_interval(line) }
     }
 
-    /// A drain says how many clients are left, at the end of a turn.
+    /// Rule: In a drain the log has the number of clients that are left at the end of the turn.
     fn check_drain_line(&mut self, line: &str, clients: Option<usize>) -> Result<(), Violation> {
         let left = line.trim_end().split_once(" connections left: ");
         if left.is_some() || line.contains(" log lines could not be written") {
@@ -166,6 +169,8 @@ impl LogHistory {
         }
     }
 
+    /// Rule: Lines of each kind in [`RARE`] are logged at most once in ten seconds, except across
+    /// a hot restart.
     fn check_interval(&mut self, line: &str) -> Result<(), Violation> {
         let now_ns = kernel(|k| k.now_ns);
         for kind in RARE.into_iter().filter(|kind| line.contains(kind)) {
@@ -177,7 +182,8 @@ impl LogHistory {
         Ok(())
     }
 
-    /// Each client connects, and each line that is missing is counted.
+    /// Rule: Each client that connects is logged; at most as many are missing as the log counts as
+    /// dropped, also after a hot restart.
     fn check_client(&mut self, client: u64, is_old: bool) -> Result<(), Violation> {
         if is_old && self.last_client.is_none() {
             // Since it connected, others did that are not logged.
@@ -194,13 +200,14 @@ impl LogHistory {
 }
 
 impl RareLines {
-    /// A line that is logged has the number of others that were not.
+    /// Rule: A rare line that is logged has the number of others that were not.
     fn check_line(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
         let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
         self.check_omitted(left_out.unwrap_or(0) as usize, is_old)
     }
 
-    /// So many were not logged: the old image says so before a hot restart.
+    /// Rule: A line of a rare kind counts those that were left out since the last one, also after
+    /// a hot restart: the old image logs the count before it.
     fn check_omitted(&mut self, left_out: usize, is_old: bool) -> Result<(), Violation> {
         self.is_logged = true;
         match self.due.replace(0) {

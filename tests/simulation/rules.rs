@@ -67,8 +67,8 @@ pub(crate) fn check_turn(play: &mut Play, before: &TurnStart) -> Result<(), Viol
     check_idleness(play)
 }
 
-/// A wait that has run out is answered in the next turn, whoever has sent how much: each
-/// turn ends the waits that have run out.
+/// Rule: Each turn ends the waits that have run out before it, however much clients send: the
+/// answer comes in the next turn.
 fn check_timeouts(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let began = before.began;
     match play.oracle.expired {
@@ -77,8 +77,9 @@ fn check_timeouts(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     }
 }
 
-/// No socket that a client has passed lingers when it is closed, unless there was no
-/// descriptor for it.
+/// Rule: A socket that a client passes does not linger when it is closed, wherever it is then: in
+/// a message, in the queue of a connection or in that of a listener. Only if no descriptor is left
+/// for it, or in an exec(2) if an operator has passed it, does the kernel close it as it is.
 pub(crate) fn check_lingering() -> Result<(), Violation> {
     kernel(|k| match k.calls.lingers {
         n if n > 0 && !k.was_full() => Err(format!("{n} passed sockets lingered")),
@@ -86,7 +87,8 @@ pub(crate) fn check_lingering() -> Result<(), Violation> {
     })
 }
 
-/// What a client may cost.
+/// Rule: A connection keeps at most 64 KiB and one answer of unsent output, and less than 4,096
+/// bytes of an unfinished line.
 fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     for (client, connection) in server.clients.iter() {
@@ -103,7 +105,7 @@ fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The engine's counters are the model's.
+/// Rule: The engine's counters are the model's.
 fn check_counters(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let engine = &server.engine;
@@ -117,7 +119,7 @@ fn check_counters(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Open descriptors are connections, listeners, and a constant.
+/// Rule: Open descriptors are connections, listeners, and at most nine others.
 fn check_descriptors(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let [all, tcp, unix, listeners] = kernel(|k| k.count_descriptors());
@@ -137,7 +139,7 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// However many come, a turn accepts no more than its share: others wait for their answers.
+/// Rule: A turn accepts at most 64 newcomers, however many keep connecting.
 fn check_accept_limit() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted) {
         n if n > ACCEPTS_PER_TURN => Err(format!("{n} newcomers were accepted in one turn")),
@@ -145,7 +147,8 @@ fn check_accept_limit() -> Result<(), Violation> {
     }
 }
 
-/// Where accept(2) failed for no known reason, it would fail again: nobody tries at once.
+/// Rule: After accept(2) has failed for an unknown reason, the daemon does not call it again for a
+/// second, unless a connection ends or an operator gives an order.
 fn check_accept_pause() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted_too_soon) {
         0 => Ok(()),
@@ -153,9 +156,11 @@ fn check_accept_pause() -> Result<(), Violation> {
     }
 }
 
-/// HTTP clients are few, admitted, and have a bounded time.
-/// Who asks over HTTP or the control socket has a report after those of a house full of
-/// them, whatever clients ask for, and two scans, of as many places as there ever were.
+/// Rule: An HTTP client or an operator that asks for a report waits at most for the reports of as
+/// many such as may be connected and for two scans, of as many places as there ever were,
+/// whatever clients ask for.
+///
+/// Returns how many turns that takes.
 fn report_turns_max(play: &mut Play) -> usize {
     let server = play.server.as_ref().expect("it runs");
     play.places_max = play.places_max.max(server.clients.slots());
@@ -163,6 +168,8 @@ fn report_turns_max(play: &mut Play) -> usize {
     CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * scan
 }
 
+/// HTTP clients are few and admitted, and have a bounded time; they and operators get their
+/// reports in time.
 pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
     let report_turns_max = report_turns_max(play);
     let Server { listeners, reporting, .. } = play.server.as_ref().expect("it runs");
@@ -178,8 +185,8 @@ pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
     play.http_clients.check_turn(is_busy, is_draining, report_turns_max, may_be_served)
 }
 
-/// Of a socket that was closed nothing is left: no file, and no events, which go on as
-/// long as another process holds the socket.
+/// Rule: A closed socket leaves nothing: no file, and no events, which continue as long as another
+/// process holds the socket.
 fn check_closed_sockets() -> Result<(), Violation> {
     let dead = kernel(|k| k.dead_paths());
     if !dead.is_empty() {
@@ -191,7 +198,7 @@ fn check_closed_sockets() -> Result<(), Violation> {
     Ok(())
 }
 
-/// What another daemon has bound stays.
+/// Rule: A file that another daemon has bound stays.
 fn check_foreign_files() -> Result<(), Violation> {
     match kernel(|k| k.removed_foreign.pop()) {
         Some(path) => Err(format!("it removes {path} of another daemon")),
@@ -199,7 +206,7 @@ fn check_foreign_files() -> Result<(), Violation> {
     }
 }
 
-/// The loop does not spin.
+/// Rule: The loop does not spin: it sleeps if nothing is left to do.
 fn check_idleness(play: &mut Play) -> Result<(), Violation> {
     let is_busy = kernel(|k| {
         let calls = &k.calls;
@@ -218,7 +225,8 @@ fn check_idleness(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// When the loop sleeps, nothing is left to do.
+/// Rule: The loop sleeps only if nothing is left to do: no unread input, no unsent answer that the
+/// kernel would take, no deadline that has passed.
 pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     let (now_ns, timeout) = kernel(|k| (k.now_ns, k.calls.timeout_ns.expect("it waits")));
     let until_ns = timeout.map(|timeout_ns| now_ns + timeout_ns);
@@ -265,7 +273,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Each signal that has come is heard, also of several at once.
+/// Rule: The loop does not sleep while a signal is pending, also if several come at once.
 fn check_signals() -> Result<(), Violation> {
     let left = kernel(|k| k.signals.clone());
     match left.is_empty() {
@@ -285,7 +293,10 @@ fn check_ended_client(play: &Play, client: ClientId, ends: bool) -> Result<(), V
     }
 }
 
-/// Everything has arrived and was read: each client has all that it should.
+/// Everything has arrived and was read.
+///
+/// Rule: Each client has all its answers, a drain without clients has ended, and nobody waits to
+/// be accepted.
 pub(crate) fn check_quiescence(play: &mut Play) -> Result<(), Violation> {
     for (&peer, conversation) in &play.oracle.conversations {
         let was_admitted = play.oracle.peers.values().any(|&one| one == peer);
@@ -311,7 +322,9 @@ pub(crate) fn check_quiescence(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The daemon has ended: nobody is left connected.
+/// The daemon has ended.
+///
+/// Rule: No client is still connected.
 pub(crate) fn check_end(play: &Play) -> Result<(), Violation> {
     check_foreign_files()?;
     for peer in play.oracle.peers.values() {

@@ -51,16 +51,21 @@ impl Connections {
         self.open.contains_key(&peer) || self.gone.contains(&peer)
     }
 
-    /// It connects where clients are served now: if a hot restart makes the place one for
-    /// operators, it is none.
+    /// The peer connects where clients are served now.
+    ///
+    /// Rule: It is a client also if its queue becomes that of the control socket before it is
+    /// accepted.
     pub(crate) fn note_client_connect(&mut self, peer: u32) {
         self.for_clients.insert(peer);
     }
 
-    /// Notes what has happened.
+    /// Follows what has happened.
+    ///
+    /// Rule: A newcomer that waits in the queue of a listener that begins to close is accepted,
+    /// unless HTTP has all its connections; one that comes later may be refused.
     ///
     /// # Errors
-    /// Somebody is served who may not be, or refused who may be served.
+    /// A peer is served that may not be, or refused that may be served.
     pub(crate) fn check_events(
         &mut self,
         events: &ConnectionEvents,
@@ -92,6 +97,10 @@ impl Connections {
         Ok(())
     }
 
+    /// Rule: A newcomer is served, unless `--allow`, `--max-connections` or
+    /// `--max-connections-per-ip` refuses it at that moment. An IPv4 client of an IPv6 socket
+    /// counts as an IPv4 client. Each newcomer counts once: as accepted, or with the one reason
+    /// why it is not.
     fn note_newcomer(
         &mut self,
         newcomer: &AcceptedPeer,
@@ -140,7 +149,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Each client leaves for one reason, and each reason has its statistic.
+    /// Rule: Each client that leaves counts once, with one reason.
     fn note_endings(&mut self, events: &ConnectionEvents) -> Result<(), Violation> {
         let counters = &mut self.counters;
         let has_happened = |what: KernelEvent| events.seen.contains(&what);
@@ -179,8 +188,10 @@ impl Connections {
         Ok(())
     }
 
-    /// After a turn: whether it has counted what has happened. `counters` are the
-    /// daemon's.
+    /// Rule: The counters of connections follow from what the kernel saw. A time in which
+    /// newcomers wait for descriptors counts at most once.
+    ///
+    /// `counters` are the daemon's, after a turn.
     pub(crate) fn check(&mut self, counters: &Counters) -> Result<(), Violation> {
         if std::mem::take(&mut self.is_ambiguous) {
             let Counters {
@@ -212,8 +223,10 @@ impl Connections {
 
     /// The loop sleeps. `clients_wait` for descriptors, or `nobody_waits`.
     ///
+    /// Rule: Being short of descriptors counts if nobody had to wait before.
+    ///
     /// # Errors
-    /// Clients wait anew, and that did not count.
+    /// Clients wait again, and that did not count.
     pub(crate) fn check_sleep(
         &mut self,
         clients_wait: bool,

@@ -7,8 +7,8 @@ use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::Violation;
 
-/// Nobody who is there loses the connection, however idle; unless answers are left unread,
-/// or can't be sent.
+/// Rule: The daemon keeps the connection of a client that is there, however idle, unless the
+/// client leaves 64 KiB unread or can't be sent an answer.
 pub(crate) fn check_closed_connections(play: &Play) -> Result<(), Violation> {
     for peer in kernel(|k| std::mem::take(&mut k.calls.closed_while_open)) {
         let was_served = play.oracle.peers.values().any(|&one| one == peer);
@@ -25,7 +25,8 @@ pub(crate) fn check_closed_connections(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Who has left without waiting for answers is heard to the end, unless something failed.
+/// Rule: The daemon handles all lines of a client that leaves without waiting for the answers,
+/// unless a call fails.
 pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
     if kernel(|k| !k.calls.failures.is_empty() || k.calls.was_urgent) {
         return Ok(());
@@ -41,8 +42,8 @@ pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A vanished host holds nothing for longer than twice `--keepalive`, counted from then, or
-/// from when it was sent something.
+/// Rule: A client whose host has vanished is lost within twice `--keepalive`, counted from then,
+/// or from when it was sent something.
 pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);
     let server = play.server.as_ref().expect("it runs");

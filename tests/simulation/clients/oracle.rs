@@ -107,7 +107,10 @@ impl ClientConversation {
         }
     }
 
-    /// The engine is asked for this: it must be the client's next line.
+    /// This call must be the client's next line.
+    ///
+    /// Rule: The engine is asked for exactly the lines that a client has sent, each once and in
+    /// order.
     fn match_request(&mut self, asked: &ClientLine) -> Result<(), Violation> {
         loop {
             match self.requests.pop_front() {
@@ -147,8 +150,9 @@ impl ClientConversation {
         Ok(())
     }
 
-    /// The engine answers: to the line that it was asked last, or to an earlier one that
-    /// has waited.
+    /// The engine answers the line that it was asked for last, or ends an earlier wait.
+    ///
+    /// Rule: Only the end of a wait comes between the answers to later lines.
     fn expect_answer(&mut self, reply: Reply, has_waited: bool) {
         let after_at_least = self.direct_handled;
         let after_at_most = if has_waited { self.direct_received } else { after_at_least };
@@ -165,6 +169,7 @@ impl ClientConversation {
         Ok(())
     }
 
+    /// Rule: A client reads its answers in the order of its lines.
     fn check_line(&mut self, line: &[u8], moments: &Moments) -> Result<(), Violation> {
         if let Some((question, mut text)) = self.report.take() {
             if line == b"\n" {
@@ -228,7 +233,7 @@ impl ClientConversation {
         !self.has_gone && self.unread.is_empty() && self.unread_bytes() > 0
     }
 
-    /// Whether it has read all that it should have.
+    /// Rule: A client that reads gets all its answers.
     pub(crate) fn check_all_answered(&self) -> Result<(), Violation> {
         let nothing = self.answers.is_empty() && self.direct.is_empty();
         if nothing && self.unread.is_empty() && self.report.is_none() {
@@ -397,6 +402,8 @@ impl Oracle {
         Ok(())
     }
 
+    /// Rule: Only clients that are connected ask the engine for something; HTTP clients and
+    /// operators never do.
     fn match_request(&mut self, client: ClientId, request: &ClientLine) -> Result<(), Violation> {
         let conversation = self.conversation(client).ok_or("the engine is asked by nobody")?;
         if conversation.has_gone {

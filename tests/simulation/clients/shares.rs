@@ -66,7 +66,12 @@ impl TurnStart {
     }
 }
 
-/// Nobody gets more than a share, and whoever waits gets one.
+/// Rule: A client with unread input gets its share of each turn, no more and no less: 4,096 bytes
+/// received, and 8,192 bytes of work, in which statistics count with their length. The last line
+/// may exceed it.
+///
+/// Rule: A client whose end could be seen at the start of a turn, with nothing else to read, holds
+/// nothing at the end of it.
 pub(crate) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let received = kernel(|k| k.calls.received.clone());
     for (peer, &bytes) in &received {

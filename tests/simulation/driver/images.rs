@@ -35,6 +35,8 @@ impl Play {
     }
 
     /// The old image is replaced by what was executed.
+    ///
+    /// Rule: The next image gets no descriptor that the one before used only for itself.
     pub(super) fn exec(&mut self) -> Result<(), Violation> {
         let mut seen = self.follow_calls()?;
         let clients = self.server.as_ref().expect("it ran").clients.len();

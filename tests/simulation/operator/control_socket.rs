@@ -87,8 +87,8 @@ impl Operators {
         }
     }
 
-    /// Who can't be sent an answer keeps no place, also if others are still to come, but for
-    /// what it has sent before.
+    /// Rule: An operator that can't be sent an answer keeps no place, even if more answers are
+    /// due, except for input that it has sent before.
     pub(crate) fn check_failed(
         &self,
         seen: &[KernelEvent],
@@ -154,7 +154,7 @@ impl Operators {
         all.any(|(&peer, one)| one.unsent(peer) > 0 && (is_making || is_connected(peer)))
     }
 
-    /// After a turn: nobody waits for a report behind a crowd of clients.
+    /// Rule: After each turn, no operator waits for a report behind a crowd of clients.
     pub(crate) fn check_waiting(
         &mut self,
         report_turns_max: usize,
@@ -186,11 +186,17 @@ impl Operators {
         operator.take_reports(moments).map_err(|why| format!("operator {peer}: {why}"))
     }
 
-    /// At rest, each request that was received has its answer: a line, but for HELP and
-    /// reports, which end in a blank one. So has that of an operator who asks for no more,
-    /// but listens. A hot restart closes connections; who is one too many has one answer.
-    /// Who asked for a restart hears that it is done; who asked for the end of a drain, when
-    /// it `drains` no more.
+    /// Rule: Each request that the daemon has received from an operator has one answer, also if a
+    /// hot restart follows at once or the operator has closed its writing side. An answer is a
+    /// line, except for HELP and reports, which end in a blank line. DRAINED is answered when the
+    /// daemon no longer drains. An operator that asks for a restart reads that it is done; a hot
+    /// restart closes connections.
+    ///
+    /// Rule: A seventeenth operator takes the place of another one, which reads one error and may
+    /// miss its other answers.
+    ///
+    /// Rule: An operator that leaves without waiting changes nothing for others, and keeps no
+    /// place once its input is read.
     pub(crate) fn check_quiescence(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
         let confirmed: usize = self.all.values().map(OperatorSession::restarts_confirmed).sum();
         let may_miss_it = |(peer, operator): &(&u32, &OperatorSession)| {
@@ -247,7 +253,7 @@ impl OperatorSession {
         left.questions.len().saturating_sub(given_up.count())
     }
 
-    /// Who drains hears how many clients are left.
+    /// Rule: An operator that drains reads how many clients are left.
     fn check_drain_counts(&self, clients: &BTreeSet<usize>) -> Result<(), Violation> {
         let output = String::from_utf8_lossy(&self.output);
         let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);

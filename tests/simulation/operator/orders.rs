@@ -79,8 +79,10 @@ enum OperatorOrder {
 }
 
 impl Orders {
-    /// A new image has started with these options, at first or by a hot restart. What an
-    /// operator has set stays until an option is different.
+    /// A new image has started with these options, at first or by a hot restart.
+    ///
+    /// Rule: `--max-hold` applies from the start. What an operator has set stays, until a restart
+    /// brings another option for it.
     pub(crate) fn note_start(&mut self, options: &Options) {
         let limits: Vec<String> = options.max_hold.iter().map(ToString::to_string).collect();
         if limits != self.limits_by_option {
@@ -93,10 +95,12 @@ impl Orders {
         }
     }
 
-    /// Follows what was said to the daemon, in a turn in which it did not restart.
+    /// Follows the orders of a turn in which the daemon did not restart.
+    ///
+    /// Rule: An order has its effect in the turn in which it is received.
     ///
     /// # Errors
-    /// It did something else.
+    /// The daemon did something else.
     pub(crate) fn check_turn(
         &mut self,
         seen: &[KernelEvent],
@@ -120,8 +124,10 @@ impl Orders {
         self.check_effects(server)
     }
 
-    /// Follows what was said to the daemon until it was replaced by an image with these
-    /// arguments.
+    /// Follows the orders up to an exec(2) with these arguments.
+    ///
+    /// Rule: A hot restart happens only if it was asked for, with the arguments that were asked
+    /// for, and accepts nothing that a cold start refuses.
     ///
     /// # Errors
     /// Nobody has asked for that.
@@ -153,6 +159,10 @@ impl Orders {
         Ok(())
     }
 
+    /// What an order changes.
+    ///
+    /// Rule: SIGUSR2 starts a drain or ends it; SIGQUIT never ends one. UNDRAIN always fails once
+    /// a passed socket is closed, also after a hot restart.
     fn apply(&mut self, order: OperatorOrder) {
         match order {
             _ if self.stops => {}
@@ -172,9 +182,11 @@ impl Orders {
         }
     }
 
-    /// A trial begins when it is asked for, and ends in the turn in which it can be seen
-    /// that its child has ended. Without a new image by then, it was refused. Returns how
-    /// many were refused.
+    /// Rule: A hot restart begins when it is asked for, and not otherwise. Its trial ends in the
+    /// turn in which the end of the child can be seen; if there is no new image by then, the hot
+    /// restart was refused.
+    ///
+    /// Returns how many were refused.
     fn check_trial(
         &mut self,
         seen: &[KernelEvent],
@@ -219,7 +231,7 @@ impl Orders {
         Ok(0..=asked - 1)
     }
 
-    /// A hot restart that is refused counts.
+    /// Rule: Each hot restart that is refused counts.
     fn check_refused(
         &mut self,
         should: RangeInclusive<u64>,
@@ -236,7 +248,10 @@ impl Orders {
         ))
     }
 
-    /// At the end of a turn: what was said has its effect.
+    /// At the end of a turn.
+    ///
+    /// Rule: DRAIN, UNDRAIN, SIGQUIT, SIGUSR2, MAX-HOLD and LOG have had their effect. An UNDRAIN
+    /// that fails leaves the drain as it was.
     fn check_effects(&mut self, server: &Server) -> Result<(), Violation> {
         let listeners = &server.listeners;
         let is_draining = listeners.is_draining();
@@ -269,7 +284,7 @@ impl Orders {
         self.inherited = inherited;
     }
 
-    /// The port that the kernel chose stays, over drains and hot restarts.
+    /// Rule: The port that `-p 0` got stays, over drains and hot restarts.
     fn check_port(&mut self, listeners: &[Listener]) -> Result<(), Violation> {
         let has_free_port = |listener: &&Listener| match &listener.wanted {
             Some(Wanted::Tcp { address, purpose, .. }) => {
@@ -292,7 +307,8 @@ impl Orders {
         self.check_effects(server)
     }
 
-    /// The daemon ends: only as it was told to.
+    /// Rule: The daemon ends only on SIGTERM or SIGINT, or in a drain when the last client has
+    /// left; clients that wait to be accepted count.
     pub(crate) fn check_end(&self, end: Ended, connections: usize) -> Result<(), Violation> {
         match end {
             Ended::Stopped if self.stops => Ok(()),
@@ -301,7 +317,8 @@ impl Orders {
         }
     }
 
-    /// The daemon keeps running: nobody has ordered it to stop, and no drain is over.
+    /// Rule: The daemon ends in the turn in which it receives SIGTERM or SIGINT, or in which the
+    /// last client of a drain leaves, clients that wait to be accepted included.
     pub(crate) fn check_still_running(&self, server: &Server) -> Result<(), Violation> {
         if self.stops {
             return Err("it was told to stop, and goes on".to_owned());
@@ -314,7 +331,8 @@ impl Orders {
         Ok(())
     }
 
-    /// It sleeps until then: not longer than a trial may take.
+    /// Rule: The loop sleeps no longer than a trial may take, and not once the child of a trial
+    /// has ended.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         let Some(trial) = &self.trial else { return Ok(()) };
         if until_ns.is_none_or(|until_ns| until_ns > trial.deadline_ns()) {
@@ -372,14 +390,18 @@ impl Orders {
 }
 
 impl ExpectedTrial {
-    /// When it must be over: at its limit, or soon after a child that was killed is dead.
+    /// When the trial must be over.
+    ///
+    /// Rule: After 15 seconds its child is killed; the loop does not wait until the child is dead,
+    /// but sees that within 100 ms.
     fn deadline_ns(&self) -> u64 {
         let seen_ns = kernel(|k| k.last_death_ns()).map(|dead_ns| dead_ns + DEATH_SEEN_NS);
         seen_ns.unwrap_or(self.begun_ns + TRIAL_NS)
     }
 
-    /// It is under way, or has ended, and operators wait for reports. Clients ask the next
-    /// image again.
+    /// Rule: A hot restart happens in the turn in which its trial has ended and operators have the
+    /// reports that they have asked for, or in the first one after 15 seconds. Clients ask the
+    /// next image again.
     fn check_pending(&self, operators_wait: impl Fn() -> bool) -> Result<(), Violation> {
         if self.is_reported && !operators_wait() {
             return Err("a trial has ended, and the hot restart waits for nobody".to_owned());
@@ -390,7 +412,9 @@ impl ExpectedTrial {
         Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))
     }
 
-    /// It was refused: something was in its way, or its options are none.
+    /// Rule: A hot restart is refused only if its options can't be served, or something was in its
+    /// way: a failed call, scarce descriptors, another daemon, a changed binary (but not a working
+    /// directory that was replaced), or a trial that took 15 seconds.
     fn check_refused(&self, server: &Server) -> Result<(), Violation> {
         let is_late = kernel(|k| k.now_ns) >= self.begun_ns + TRIAL_NS;
         let may_be_refused =

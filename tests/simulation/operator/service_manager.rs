@@ -18,6 +18,8 @@ fn was_notified(what: &[u8]) -> bool {
 }
 
 /// At rest.
+///
+/// Rule: The service manager gets `READY=1` after each start and restart, once it reads.
 pub(crate) fn check_ready() -> Result<(), Violation> {
     if is_present() && !was_notified(b"READY=1") {
         return Err("the service manager never hears that it is ready".to_owned());
@@ -25,7 +27,8 @@ pub(crate) fn check_ready() -> Result<(), Violation> {
     Ok(())
 }
 
-/// What `systemctl status` shows is what there is.
+/// Rule: The service manager is sent how many locks, waits and keys there are, on the socket that
+/// it has now: `systemctl status` shows that.
 pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
     let counters = play.oracle.model.counters();
     let (held, waiting, keys) =
@@ -40,7 +43,8 @@ pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The watchdog hears something in time, or soon after it reads again.
+/// Rule: The service manager gets `WATCHDOG=1` within half the time of its watchdog, or soon after
+/// it reads again.
 pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     let Some(timeout) = sd_notify::watchdog_enabled().filter(|_| is_present()) else {
         return Ok(());
@@ -61,9 +65,10 @@ pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The daemon has done all that it does before it ends: the service manager knows of it,
-/// if it reads within a moment, and so does the log. Clients did not wait for that. No
-/// file of a socket is left, and no child.
+/// Rule: Before the daemon ends, the service manager gets `STOPPING=1`, and the log its last
+/// lines, if they are read within a moment. Clients do not wait for that.
+///
+/// Rule: The daemon leaves no file of a socket and no child behind.
 pub(crate) fn check_shutdown(play: &Play) -> Result<(), Violation> {
     let (has_failed, did_not_read, is_unread) =
         kernel(|k| (!k.calls.failures.is_empty(), k.notify.did_not_read, k.log.did_not_read));

@@ -29,8 +29,10 @@ impl ClientAddresses {
         }
     }
 
-    /// Whether `shown` may be a client's address. Who has gone may have none, nor who
-    /// came by a Unix socket.
+    /// Whether `shown` may be a client's address.
+    ///
+    /// Rule: The address that is shown is the client's own, also if that is a path that would
+    /// forge a line. It may be unknown once the client has gone, or if it came by a Unix socket.
     pub(crate) fn is_address_of(&self, serial: u32, shown: &str, is_private: bool) -> bool {
         let Some((peer, address)) = self.0.get(&serial) else { return false };
         let has_gone = || kernel(|k| k.has_closed(*peer) || !k.is_open(*peer));
@@ -43,6 +45,9 @@ impl ClientAddresses {
     }
 
     /// Whether these rows of `STATS KEY` are the locks of `key`.
+    ///
+    /// Rule: `STATS KEY` shows of each lock whose it is, for how long it has been held or waited
+    /// for, and how much time is left.
     pub(crate) fn match_key_rows(
         &self,
         rows: &[Vec<&str>],

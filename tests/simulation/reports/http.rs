@@ -213,8 +213,10 @@ impl HttpClients {
         Ok(())
     }
 
-    /// A newcomer is served if the options admit it; if there is no room, another one has
-    /// to go. To be called before [`HttpClients::check_turn`].
+    /// Rule: A newcomer that `--http-allow` or `--allow` admits is served; if 16 HTTP clients are,
+    /// another one is closed.
+    ///
+    /// To be called before [`HttpClients::check_turn`].
     pub(crate) fn check_newcomers(
         &self,
         seen: &[KernelEvent],
@@ -245,7 +247,8 @@ impl HttpClients {
         Ok(())
     }
 
-    /// After a turn.
+    /// Rule: After each turn at most 16 HTTP clients are served, all of them in `--http-allow`.
+    /// From the first turn after an order to drain, `/-/ready` has the status 503.
     pub(crate) fn check_turn(
         &mut self,
         is_busy: bool,
@@ -304,7 +307,7 @@ impl HttpClients {
         }
     }
 
-    /// The loop sleeps until then.
+    /// Rule: The loop does not sleep over the time of an HTTP client, nor over what it has sent.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         for peer in &self.open {
             let session = &self.all[peer];
@@ -322,7 +325,8 @@ impl HttpClients {
         Ok(())
     }
 
-    /// At rest, whoever has asked and could read has the whole answer.
+    /// Rule: Each whole HTTP request has one whole answer at rest, or the connection was lost for
+    /// a reason: the end of the client, its time, too many clients, a hot restart, a failed call.
     pub(crate) fn check_quiescence(
         &self,
         may_have_lost: impl Fn(u32) -> bool,
@@ -339,6 +343,9 @@ impl HttpClients {
 }
 
 impl HttpSession {
+    /// Rule: An answer has the status that docs/operations.md says and a length, also to HEAD;
+    /// JSON has the content type of JSON.
+    ///
     /// Returns whether that was the whole answer.
     fn check_answer(&self, moments: &Moments) -> Result<bool, Violation> {
         let answer = String::from_utf8_lossy(&self.answer);
@@ -400,14 +407,17 @@ impl HttpSession {
         format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
     }
 
-    /// It has asked, and may take some more time for the answer, also when the house is
-    /// full.
+    /// Rule: An HTTP client that has asked less than a second ago keeps its connection, also if a
+    /// newcomer needs a place.
     fn is_prompt(&self, now_ns: u64) -> bool {
         let is_early = |from_ns: u64| now_ns + READ_NS <= from_ns + PROMPT_NS;
         self.stage == HttpStage::Reading && self.from_ns.is_some_and(is_early)
     }
 
     /// It was open before a turn, and is closed.
+    ///
+    /// Rule: No HTTP client is closed before its time is over, unless it has ended itself, its
+    /// place is needed, or a call fails.
     fn check_early_close(
         &mut self,
         may_lose: bool,
@@ -428,7 +438,9 @@ impl HttpSession {
         if may_be { Ok(()) } else { Err(format!("too early, {}", self.describe())) }
     }
 
-    /// It is open after a turn: its time must not be over.
+    /// It is open after a turn.
+    ///
+    /// Rule: An HTTP client is served for at most 5 seconds to ask, 10 to read and 2 to close.
     fn check_deadline(
         &mut self,
         may_wait: bool,

@@ -204,6 +204,12 @@ impl Moments {
     }
 
     /// Whether `text` may answer `question`.
+    ///
+    /// Rule: A report shows what the model said at one moment between the question and its end:
+    /// counters, the holders and waiters of each key, the last slow holds and waits, and how often
+    /// each key was asked for and how long it was held and waited for; the same of each host.
+    ///
+    /// Rule: With `--private` a report names no key and no address, except to operators.
     pub(crate) fn judge(&self, question: &Question, text: &str) -> Result<(), Violation> {
         let is_operators = question.privacy.1 == usize::MAX;
         let is_changed = !is_operators && question.privacy != self.privacy;
@@ -286,7 +292,8 @@ impl Moments {
         })
     }
 
-    /// What was asked for most, by what the model said at each of the moments.
+    /// Rule: The lists of `STATS TOP` and JSON show what was asked for most, as the model said at
+    /// one of the moments.
     pub(super) fn judge_requests(
         &self,
         question: &Question,
@@ -342,6 +349,9 @@ impl Moments {
         Some([least, most])
     }
 
+    /// Rule: `STATS CLIENTS` shows how many connections, holds and waits each host has, if it was
+    /// made in one turn. If it was made in several, each connection shows as it was in its turn:
+    /// the report counts the clients that were connected all the time, and none that never was.
     fn judge_clients(&self, question: &Question, text: &str) -> Result<(), Violation> {
         let sum = |column: usize| rows_of(text, 4).map(|row| number(row[column])).sum::<usize>();
         let (connections, holds, waits) = (sum(0), sum(1), sum(2));

@@ -68,7 +68,8 @@ impl ServerFigures {
         self.pauses_ns.push(kernel(|k| k.now_ns) - self.restart_began_ns);
     }
 
-    /// A report says whether it drains, as it was at some time since the question.
+    /// Rule: `/metrics` and JSON show whether the daemon drains, as it was at some time since the
+    /// question.
     fn judge_draining(&self, is_shown: bool, question: &Question) -> Result<(), Violation> {
         let (drained, changes) = question.draining;
         match is_shown == drained || self.draining.1 != changes {
@@ -77,8 +78,8 @@ impl ServerFigures {
         }
     }
 
-    /// What alerts look at: whether it drains, and when it was started, which stays, however
-    /// the wall clock jumps.
+    /// Rule: `/metrics` shows whether it is safe to end the daemon, and when it was started: that
+    /// stays, however the wall clock jumps.
     pub(super) fn judge_metrics(&self, text: &str, question: &Question) -> Result<(), Violation> {
         let value = |name: &str| {
             let mut values =
@@ -104,6 +105,8 @@ impl ServerFigures {
         }
     }
 
+    /// Rule: JSON has as many hot restarts as there were, with the time that they took, and how
+    /// many were refused.
     fn judge(&self, json: &Value, question: &Question) -> Result<(), Violation> {
         let drains = json["draining"].as_bool().ok_or("does it drain?")?;
         self.judge_draining(drains, question)?;
@@ -131,6 +134,7 @@ impl ServerFigures {
 }
 
 impl Moments {
+    /// Rule: JSON has the uptime of one of the moments.
     pub(super) fn judge_json(
         &self,
         question: &Question,

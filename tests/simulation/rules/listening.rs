@@ -54,8 +54,8 @@ pub(crate) fn serves_clients(server: &Server) -> bool {
     map_listening_sockets(|socket| is_for_clients(socket, &server.options)).contains(&true)
 }
 
-/// When the loop sleeps in a drain, and all who waited are served, it listens for no more
-/// clients.
+/// Rule: In a drain, once all that waited are served, the daemon listens for no clients when the
+/// loop sleeps.
 pub(crate) fn check_drain_listeners(play: &Play) -> Result<(), Violation> {
     let options = &play.server.as_ref().expect("it runs").options;
     if play.orders.drains
@@ -67,8 +67,8 @@ pub(crate) fn check_drain_listeners(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Everything that the options ask for is served, and nothing else; in a drain, nothing
-/// for clients.
+/// Rule: At rest the daemon serves the addresses and paths of its options and no others; in a
+/// drain, none for clients.
 pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let options = &server.options;
@@ -122,8 +122,8 @@ pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
     listeners.filter(serves).filter_map(Listener::tcp_address).collect()
 }
 
-/// A hot restart keeps the socket of an exact address that a wildcard serves too: the
-/// kernel prefers it, and would reset who is in its queue when it closes.
+/// Rule: A hot restart keeps the socket of an exact address that a wildcard serves from then on:
+/// the kernel prefers it, and would reset the connections in its queue when it closes.
 pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Result<(), Violation> {
     let now = clients_addresses(server);
     let is_covered = |one: &SocketAddr| {
@@ -139,8 +139,7 @@ pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Resu
     }
 }
 
-/// After a hot restart, clients and operators find each Unix socket at its path: if the
-/// file had vanished, there is a new one.
+/// Rule: After a hot restart each Unix socket is found at its path, also if its file had vanished.
 pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
     let is_draining = server.listeners.is_draining();
     let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
@@ -156,8 +155,7 @@ pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A host that is gone is noticed after `--keepalive` seconds at the earliest, and after
-/// twice as many at the latest.
+/// Rule: TCP sockets probe a silent host within twice `--keepalive` and have TCP_NODELAY.
 fn check_keepalive(options: &Options) -> Result<(), Violation> {
     if kernel(|k| k.ever_failed.contains(&CallKind::SetOption)) {
         return Ok(());
@@ -185,8 +183,9 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Nobody else can listen there too, and take some of the connections. A socket that was
-/// passed to the daemon is not its own.
+/// Rule: After each turn, no second daemon could listen on the same address, not even with
+/// SO_REUSEPORT, and take some of the connections. A socket that was passed to the daemon is not
+/// its own.
 pub(crate) fn check_exclusive_addresses() -> Result<(), Violation> {
     if kernel(|k| k.was_passed || k.ever_failed.contains(&CallKind::SetOption)) {
         return Ok(());
@@ -197,8 +196,8 @@ pub(crate) fn check_exclusive_addresses() -> Result<(), Violation> {
     }
 }
 
-/// Only the queue of a socket that closes has no room: others have that of the options,
-/// also the socket of a service manager, which keeps it for the next daemon.
+/// Rule: The queue of each open socket has room for `--backlog`, also that of a service manager's
+/// socket, which keeps it for the next daemon. The queue of a socket that closes has no room.
 pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
     for listener in &server.listeners.all {
         let file = kernel(|k| k.descriptor(number(&listener.socket)).expect("it is open").file);
@@ -215,8 +214,8 @@ pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Descriptors that clients leave to hot restarts and operators, and to HTTP, if that is
-/// served, and to what clients of a Unix socket may pass.
+/// Descriptors that clients leave free for the daemon, hot restarts and operators: 23, 16 more
+/// with HTTP, and 253 more with a Unix socket for clients, for what those may pass.
 pub(crate) fn reserved_descriptors(options: &Options) -> usize {
     let http = map_listening_sockets(|socket| match &socket.local {
         Some(LocalAddress::Tcp(address)) => address.port() == HTTP_PORT,
@@ -229,8 +228,8 @@ pub(crate) fn reserved_descriptors(options: &Options) -> usize {
     7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
 }
 
-/// Newcomers leave free what docs/operations.md names, of the highest limit that this
-/// image has had: a limit that was lowered is noticed once descriptors are scarce.
+/// Rule: Newcomers leave the reserved descriptors free, of the highest limit that this image has
+/// had: the daemon notices a lowered limit once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let Server { clients, listeners, options, .. } = play.server.as_ref().expect("it runs");
     let (clients, listeners) = (clients.len(), listeners.all.len());
@@ -245,8 +244,8 @@ pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Viola
     Ok(())
 }
 
-/// Newcomers wait only as long as clients have all descriptors but those that
-/// docs/operations.md names. A limit that was raised is noticed within a second.
+/// Rule: A newcomer waits for a descriptor for less than two seconds, unless clients have all but
+/// the reserved ones and the daemon's own. The daemon notices a raised limit within a second.
 pub(crate) fn check_waiting_newcomers(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let waiting = clients_waiting(&server.options);
@@ -266,7 +265,7 @@ pub(crate) fn check_waiting_newcomers(play: &mut Play) -> Result<(), Violation> 
     Ok(())
 }
 
-/// Whoever comes to HTTP waits only while there are as many as may be.
+/// Rule: The loop does not sleep while an HTTP client waits to be accepted and there is room.
 pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
     let waiting = map_listening_sockets(|socket| match (&socket.local, &socket.role) {
         (Some(LocalAddress::Tcp(address)), SocketRole::Listening(queue))
@@ -288,9 +287,8 @@ pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
     }
 }
 
-/// The file of each Unix socket has the mode and the group that the options say, unless the
-/// last try to set them has failed; that of one that closes may have those of the options
-/// before.
+/// Rule: The file of a Unix socket has its mode and group, unless the socket closes, which may
+/// have those of earlier options, or the last call that set them has failed.
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
         let closes = |l: &Listener| l.stage != ListenerStage::Open && l.is(&one);

@@ -15,7 +15,8 @@ const RETURNED_NS: u64 = 2_000_000_000;
 /// Below this there is too little to return.
 const PLACES_MIN: usize = 100;
 
-/// A connection uses memory for answers only while some are unsent, and never too much.
+/// Rule: The unsent output of a connection takes at most 68 KiB of memory, and none once it is
+/// sent.
 pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     for (client, connection) in server.clients.iter() {
@@ -28,7 +29,8 @@ pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     check_returned(play)
 }
 
-/// The loop serves nobody while memory is returned: that is not for each turn.
+/// Rule: The daemon returns memory at most every two seconds: that takes a while, and the loop
+/// serves nobody meanwhile.
 fn check_pauses(play: &mut Play) -> Result<(), Violation> {
     let (returns, now_ns) = kernel(|k| (k.calls.returns_memory, k.now_ns));
     if !returns {
@@ -42,8 +44,8 @@ fn check_pauses(play: &mut Play) -> Result<(), Violation> {
     }
 }
 
-/// Most places of connections and keys are in use, or it is not for long that they are
-/// not, unless somebody has the last one.
+/// Rule: Two seconds after a crowd has left, its places are returned, those of connections and of
+/// keys, unless a client that stays has the last one.
 fn check_returned(play: &mut Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);
     if !has_spare(play.server.as_ref().expect("it runs")) {
@@ -71,7 +73,7 @@ fn has_spare(server: &Server) -> bool {
         || engine.spare() == SpareCapacity::Much
 }
 
-/// It does not sleep over that.
+/// Rule: The loop does not sleep over the time when memory is to be returned.
 pub(crate) fn check_sleep(play: &Play, until_ns: Option<u64>) -> Result<(), Violation> {
     match play.spare_since_ns {
         Some(since_ns) if until_ns.is_none_or(|until_ns| until_ns > since_ns + RETURNED_NS) => {

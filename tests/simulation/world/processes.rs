@@ -125,7 +125,7 @@ pub(crate) mod time {
     use crate::server::simulation::kernel::kernel;
     pub(crate) use rustix::time::{ClockId, Timespec};
 
-    /// The wall clock jumps all the time: it must decide nothing.
+    /// Rule: The wall clock, which jumps all the time, changes nothing.
     pub(crate) fn clock_gettime(clock: ClockId) -> Timespec {
         let now_ns = kernel(|k| match clock {
             ClockId::Realtime => k.random.next() >> 2,
