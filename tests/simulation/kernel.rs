@@ -22,7 +22,7 @@ use files::{MemoryFile, PathEntry};
 use processes::{Child, ForkedChild};
 use rustix::io::Errno;
 use slab::Slab;
-use sockets::{RemotePeer, SocketFile};
+use sockets::{RemotePeer, SimulatedSocket};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -51,7 +51,7 @@ pub(crate) type FileId = usize;
 pub(crate) enum File {
     /// /dev/null, which stands in for terminals too.
     Null,
-    Socket(SocketFile),
+    Socket(SimulatedSocket),
     Epoll(Epoll),
     Memory(MemoryFile),
     Signals,

@@ -5,8 +5,8 @@
 //! It knows the model and the formats of the reports, but not the code that makes them.
 
 mod addresses;
+mod expected_figures;
 pub(crate) mod http;
 pub(crate) mod moments;
-mod server_figures;
 mod slow_list;
 mod top_lists;

@@ -4,7 +4,7 @@
 use super::{Random, judge_seeds};
 use crate::server::simulation::kernel::listening::ConnectResult;
 use crate::server::simulation::kernel::sockets::{
-    LocalAddress, SocketFamily, SocketFile, SocketRole,
+    LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
 };
 use crate::server::simulation::kernel::{File, boot, kernel};
 use rustix::io::Errno;
@@ -116,7 +116,7 @@ impl SimulatedSockets {
         kernel(|k| match *step {
             BindStep::Bind { slot, options, ip } if self.0[slot].is_none() => {
                 let family = if options.is_v6 { SocketFamily::V6 } else { SocketFamily::V4 };
-                let fd = k.open(File::Socket(SocketFile::new(family))).expect("a descriptor");
+                let fd = k.open(File::Socket(SimulatedSocket::new(family))).expect("a descriptor");
                 let set = &mut k.socket(fd).expect("a socket").options;
                 set.insert("reuseaddr", options.reuseaddr.into());
                 set.insert("reuseport", options.reuseport.into());
@@ -218,7 +218,8 @@ fn connections_inherit_options_as_on_linux() {
 
     boot(0);
     let simulated = kernel(|k| {
-        let fd = k.open(File::Socket(SocketFile::new(SocketFamily::V4))).expect("a descriptor");
+        let fd =
+            k.open(File::Socket(SimulatedSocket::new(SocketFamily::V4))).expect("a descriptor");
         let there = address("127.0.0.1", 7531);
         k.bind_tcp(fd, there).expect("a free port");
         k.socket(fd).expect("a socket").options.extend(set);

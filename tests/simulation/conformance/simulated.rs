@@ -5,7 +5,7 @@ use super::{CallResult, PollView, ReadEnd};
 use crate::server::simulation::kernel::epoll::Epoll;
 use crate::server::simulation::kernel::listening::ConnectResult;
 use crate::server::simulation::kernel::sockets::{
-    ConnectionEnd, LocalAddress, PeerEnding, Segment, SocketFamily, SocketFile, SocketRole,
+    ConnectionEnd, LocalAddress, PeerEnding, Segment, SimulatedSocket, SocketFamily, SocketRole,
 };
 use crate::server::simulation::kernel::{File, Kernel, boot, kernel};
 use rustix::event::epoll::EventFlags;
@@ -60,10 +60,11 @@ impl SimulatedKernel {
         kernel(|k| {
             let epoll = k.open(File::Epoll(Epoll::default())).expect("a descriptor");
             let tcp =
-                k.open(File::Socket(SocketFile::new(SocketFamily::V4))).expect("a descriptor");
+                k.open(File::Socket(SimulatedSocket::new(SocketFamily::V4))).expect("a descriptor");
             k.bind_tcp(tcp, ADDRESS.parse().expect("an address")).expect("a free port");
-            let unix =
-                k.open(File::Socket(SocketFile::new(SocketFamily::Unix))).expect("a descriptor");
+            let unix = k
+                .open(File::Socket(SimulatedSocket::new(SocketFamily::Unix)))
+                .expect("a descriptor");
             k.bind_path(unix, PATH).expect("a free path");
             let listeners = BTreeMap::from([(Transport::Tcp, tcp), (Transport::Unix, unix)]);
             for &listener in listeners.values() {

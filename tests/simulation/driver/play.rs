@@ -13,7 +13,7 @@ use crate::server::simulation::kernel::processes::{Asleep, Executed};
 use crate::server::simulation::kernel::sockets::{LocalAddress, PeerEnding, Segment};
 use crate::server::simulation::kernel::{CallKind, boot, kernel};
 use crate::server::simulation::log::LogHistory;
-use crate::server::simulation::operator::control_socket::{Operators, is_connected};
+use crate::server::simulation::operator::control_socket::{OperatorSessions, is_connected};
 use crate::server::simulation::operator::orders::Orders;
 use crate::server::simulation::reports::http::{HTTP, HttpClients};
 use crate::server::simulation::rules;
@@ -54,7 +54,7 @@ pub(crate) struct Play {
     pub(crate) restarts: usize,
     pub(crate) orders: Orders,
     pub(crate) connections: Connections,
-    pub(crate) operators: Operators,
+    pub(crate) operators: OperatorSessions,
     pub(crate) http_clients: HttpClients,
     /// The command line of the image that runs.
     pub(crate) arguments: Vec<OsString>,
@@ -105,7 +105,7 @@ impl Play {
             restarts: 0,
             orders: Orders::default(),
             connections: Connections::default(),
-            operators: Operators::default(),
+            operators: OperatorSessions::default(),
             http_clients: HttpClients::default(),
             arguments: Vec::new(),
             logs: script.logs,

@@ -1,6 +1,6 @@
 //! Hosts that have lost their power: what keepalive and TCP_USER_TIMEOUT do, tcp(7).
 
-use super::sockets::{SocketFile, SocketRole};
+use super::sockets::{SimulatedSocket, SocketRole};
 use super::{File, Kernel};
 use std::os::fd::RawFd;
 
@@ -10,7 +10,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// otherwise: tcp(7), tcp_retries2.
 const RETRANSMITTED_NS: u64 = 924 * NS_PER_S;
 
-impl SocketFile {
+impl SimulatedSocket {
     /// How long a silent host is probed. A probe that is due ends the connection: the last
     /// one, or, if there is a user timeout, the first one behind it.
     fn probed_ns(&self) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! epoll(7), edge-triggered.
 
-use super::sockets::{SocketFile, SocketRole};
+use super::sockets::{SimulatedSocket, SocketRole};
 use super::{CallKind, File, FileId, Kernel, KernelEvent};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -45,18 +45,20 @@ impl Kernel {
     pub(crate) fn readiness(&self, file: FileId) -> EventFlags {
         let is = |ready| if ready { EventFlags::IN } else { EventFlags::empty() };
         match &self.files[file] {
-            File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) => stream.readiness(),
-            File::Socket(SocketFile { role: SocketRole::Listening(queue), .. }) => {
+            File::Socket(SimulatedSocket { role: SocketRole::Stream(stream), .. }) => {
+                stream.readiness()
+            }
+            File::Socket(SimulatedSocket { role: SocketRole::Listening(queue), .. }) => {
                 is(!queue.waiting.is_empty())
             }
-            File::Socket(SocketFile { role: SocketRole::Notify, .. })
+            File::Socket(SimulatedSocket { role: SocketRole::Notify, .. })
                 if !self.notify.has_room() =>
             {
                 EventFlags::empty()
             }
-            File::Socket(SocketFile { role: SocketRole::Idle | SocketRole::Notify, .. }) => {
-                EventFlags::OUT
-            }
+            File::Socket(SimulatedSocket {
+                role: SocketRole::Idle | SocketRole::Notify, ..
+            }) => EventFlags::OUT,
             File::Signals => is(!self.signals.is_empty()),
             File::Child(pid) => is(self.has_ended(*pid)),
             File::Log if !self.log.has_room() => EventFlags::empty(),

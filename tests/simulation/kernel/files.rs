@@ -1,7 +1,7 @@
 //! Files: paths, files in memory, and readers of what the daemon tells.
 
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
-use super::sockets::{LocalAddress, SocketFamily, SocketFile, SocketRole};
+use super::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
 use super::{CallKind, File, Kernel};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -207,7 +207,7 @@ impl Kernel {
     /// /proc/self/net/unix.
     pub(crate) fn unix_sockets(&self) -> String {
         let listening = self.files.iter().filter_map(|(_, file)| match file {
-            File::Socket(SocketFile {
+            File::Socket(SimulatedSocket {
                 family: SocketFamily::Unix,
                 role: SocketRole::Listening(_),
                 local: Some(LocalAddress::Path(path)),

@@ -1,7 +1,7 @@
 //! Listening sockets: addresses, queues, newcomers.
 
 use super::sockets::{
-    ConnectionEnd, LocalAddress, RemotePeer, SocketFamily, SocketFile, SocketRole,
+    ConnectionEnd, LocalAddress, RemotePeer, SimulatedSocket, SocketFamily, SocketRole,
 };
 use super::{CallKind, File, FileId, Kernel, KernelEvent};
 use rustix::event::epoll::EventFlags;
@@ -65,9 +65,9 @@ pub(crate) enum ConnectResult {
     NotNow,
 }
 
-impl SocketFile {
+impl SimulatedSocket {
     pub(crate) fn new(family: SocketFamily) -> Self {
-        SocketFile {
+        SimulatedSocket {
             family,
             local: None,
             inode: 0,
@@ -99,7 +99,7 @@ impl SocketFile {
 
     /// Whether both can't be bound at the same time, because a connection could be
     /// either's.
-    fn collides(&self, other: &SocketFile) -> bool {
+    fn collides(&self, other: &SimulatedSocket) -> bool {
         let (Some(ours), Some(theirs)) = (self.tcp_address(), other.tcp_address()) else {
             return false;
         };
@@ -119,7 +119,7 @@ impl SocketFile {
 }
 
 impl Kernel {
-    pub(crate) fn socket(&mut self, fd: RawFd) -> Result<&mut SocketFile, Errno> {
+    pub(crate) fn socket(&mut self, fd: RawFd) -> Result<&mut SimulatedSocket, Errno> {
         match self.file(fd)? {
             File::Socket(socket) => Ok(socket),
             _ => Err(Errno::NOTSOCK),
@@ -148,7 +148,7 @@ impl Kernel {
         self.has_collision(mine, Some(own))
     }
 
-    fn has_collision(&self, mine: &SocketFile, own: Option<FileId>) -> bool {
+    fn has_collision(&self, mine: &SimulatedSocket, own: Option<FileId>) -> bool {
         self.files.iter().any(|(id, file)| match file {
             File::Socket(other)
                 if Some(id) != own && !matches!(other.role, SocketRole::Stream(_)) =>
@@ -169,7 +169,7 @@ impl Kernel {
         });
         listening.find_map(|ours| {
             let mut second =
-                SocketFile { local: ours.local.clone(), ..SocketFile::new(ours.family) };
+                SimulatedSocket { local: ours.local.clone(), ..SimulatedSocket::new(ours.family) };
             second.options.insert("v6only", ours.option("v6only"));
             second.options.extend([("reuseaddr", 1), ("reuseport", 1)]);
             ours.tcp_address().filter(|_| !self.has_collision(&second, None))
@@ -310,14 +310,14 @@ impl Kernel {
             _ => from,
         });
         let stream = ConnectionEnd::new(peer, from, sizes);
-        let accepted = SocketFile {
+        let accepted = SimulatedSocket {
             local: Some(to.clone()),
             role: SocketRole::Stream(stream),
             options: socket.options.clone(),
-            ..SocketFile::new(socket.family)
+            ..SimulatedSocket::new(socket.family)
         };
         let file = self.files.insert(File::Socket(accepted));
-        if let File::Socket(SocketFile { role: SocketRole::Listening(queue), .. }) =
+        if let File::Socket(SimulatedSocket { role: SocketRole::Listening(queue), .. }) =
             &mut self.files[listener]
         {
             queue.add(file);
@@ -352,7 +352,7 @@ impl Kernel {
 
     pub(crate) fn backlog(&self, listener: FileId) -> Option<usize> {
         match &self.files[listener] {
-            File::Socket(SocketFile { role: SocketRole::Listening(queue), .. }) => {
+            File::Socket(SimulatedSocket { role: SocketRole::Listening(queue), .. }) => {
                 Some(queue.backlog)
             }
             _ => None,
@@ -381,7 +381,7 @@ impl Kernel {
     fn queues(&self) -> impl Iterator<Item = (FileId, &AcceptQueue)> {
         let files = self.table().values().map(|descriptor| descriptor.file);
         files.filter_map(|file| match &self.files[file] {
-            File::Socket(SocketFile { role: SocketRole::Listening(queue), .. }) => {
+            File::Socket(SimulatedSocket { role: SocketRole::Listening(queue), .. }) => {
                 Some((file, queue))
             }
             _ => None,

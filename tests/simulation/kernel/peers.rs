@@ -3,7 +3,7 @@
 
 use super::files::PathEntry;
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
-use super::sockets::{LocalAddress, Segment, SocketFamily, SocketFile, SocketRole};
+use super::sockets::{LocalAddress, Segment, SimulatedSocket, SocketFamily, SocketRole};
 use super::{File, Kernel, TurnCalls};
 use crate::server::simulation::random::Random;
 use crate::server::simulation::scripts::steps::{ACTIVATED, Start};
@@ -30,7 +30,9 @@ impl Kernel {
         let TurnCalls { bytes, logged, .. } = std::mem::take(&mut self.calls);
         self.calls = TurnCalls { bytes, logged, arrives, ..TurnCalls::default() };
         self.calls.was_urgent = self.files.iter().any(|(_, file)| match file {
-            File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) => stream.is_urgent(),
+            File::Socket(SimulatedSocket { role: SocketRole::Stream(stream), .. }) => {
+                stream.is_urgent()
+            }
             _ => false,
         });
     }
@@ -47,7 +49,7 @@ impl Kernel {
         self.log.set_reading(true);
         self.end_children();
         for (_, file) in &mut self.files {
-            if let File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) = file {
+            if let File::Socket(SimulatedSocket { role: SocketRole::Stream(stream), .. }) = file {
                 if stream.times_out_ns.is_some() {
                     continue;
                 }
@@ -119,7 +121,7 @@ impl Kernel {
         let now_ns = self.now_ns;
         let mut lost = Vec::new();
         for (id, file) in &mut self.files {
-            if let File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) = file {
+            if let File::Socket(SimulatedSocket { role: SocketRole::Stream(stream), .. }) = file {
                 if !stream.is_dead && stream.times_out_ns.is_some_and(|at| at <= now_ns) {
                     stream.die(Errno::TIMEDOUT);
                     lost.push(id);
@@ -204,7 +206,7 @@ impl Kernel {
         let there = LocalAddress::Tcp(address.parse().expect("an address"));
         let files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
         let peers = files.filter_map(|file| match file {
-            File::Socket(SocketFile {
+            File::Socket(SimulatedSocket {
                 local: Some(local),
                 role: SocketRole::Stream(stream),
                 ..
@@ -281,7 +283,7 @@ impl Kernel {
 
     /// A listening socket as descriptor 3, which another process holds too.
     fn pass(&mut self, family: SocketFamily, local: LocalAddress) {
-        let fd = self.open(File::Socket(SocketFile::new(family))).expect("a descriptor");
+        let fd = self.open(File::Socket(SimulatedSocket::new(family))).expect("a descriptor");
         self.was_passed = true;
         self.socket(fd).expect("a socket").local = Some(local);
         self.listen(fd, 4096).expect("it listens");

@@ -24,7 +24,7 @@ pub(crate) enum LocalAddress {
 }
 
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub(crate) struct SimulatedSocket {
     pub(crate) family: SocketFamily,
     pub(crate) local: Option<LocalAddress>,
     /// The path's inode.
@@ -78,7 +78,7 @@ pub(crate) struct RemotePeer {
 impl Kernel {
     pub(crate) fn stream(&mut self, file: FileId) -> Option<&mut ConnectionEnd> {
         match self.files.get_mut(file)? {
-            File::Socket(SocketFile { role: SocketRole::Stream(stream), .. }) => Some(stream),
+            File::Socket(SimulatedSocket { role: SocketRole::Stream(stream), .. }) => Some(stream),
             _ => None,
         }
     }
@@ -329,7 +329,7 @@ impl Kernel {
     }
 
     /// The daemon's last descriptor of this socket was closed.
-    pub(crate) fn end_socket(&mut self, socket: SocketFile) {
+    pub(crate) fn end_socket(&mut self, socket: SimulatedSocket) {
         match socket.role {
             SocketRole::Stream(stream) => self.end_stream(stream),
             SocketRole::Listening(queue) => self.end_queue(queue),

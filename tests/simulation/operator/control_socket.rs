@@ -11,7 +11,7 @@ pub(crate) const REQUESTS_BYTES_MAX: usize = 1 << 20;
 
 /// All operators, by peer.
 #[derive(Default)]
-pub(crate) struct Operators {
+pub(crate) struct OperatorSessions {
     all: BTreeMap<u32, OperatorSession>,
     /// Some restarts have nobody to tell: they were asked for by a signal, who asked has
     /// left, or telling failed.
@@ -44,7 +44,7 @@ struct OperatorSession {
     waited: usize,
 }
 
-impl Operators {
+impl OperatorSessions {
     pub(crate) fn note_asked(&mut self, peer: u32, line: &str) {
         let operator = self.all.entry(peer).or_default();
         operator.asked += 1;

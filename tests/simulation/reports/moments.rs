@@ -2,7 +2,7 @@
 //! and its answer.
 
 use super::addresses::ClientAddresses;
-use super::server_figures::ServerFigures;
+use super::expected_figures::ExpectedFigures;
 use super::slow_list::SlowList;
 use super::top_lists::RequestHistory;
 use crate::engine::ClientId;
@@ -100,7 +100,7 @@ pub(crate) struct Moments {
     pub(crate) slow: SlowList,
     pub(crate) requests: RequestHistory,
     pub(crate) addresses: ClientAddresses,
-    pub(crate) figures: ServerFigures,
+    pub(crate) figures: ExpectedFigures,
     /// The clients that were connected before this turn, and those in it.
     present: Rc<[Vec<u32>; 2]>,
     after: Vec<u32>,

@@ -9,7 +9,7 @@ use crate::server::simulation::clients::shares::TurnStart;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::kernel::sockets::{
-    LocalAddress, SocketFamily, SocketFile, SocketRole,
+    LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
 };
 use crate::server::simulation::kernel::{CallKind, File};
 use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 const OWN_DESCRIPTORS: usize = 3 + 2 + 1 + 1;
 
 /// The sockets that the daemon listens on.
-fn map_listening_sockets<R>(look: impl FnMut(&SocketFile) -> R) -> Vec<R> {
+fn map_listening_sockets<R>(look: impl FnMut(&SimulatedSocket) -> R) -> Vec<R> {
     kernel(|k| {
         let files = k.table().values().map(|descriptor| &k.files[descriptor.file]);
         let sockets = files.filter_map(|file| match file {
@@ -41,7 +41,7 @@ pub(crate) fn clients_waiting(options: &Options) -> usize {
     waiting.into_iter().sum()
 }
 
-fn is_for_clients(socket: &SocketFile, options: &Options) -> bool {
+fn is_for_clients(socket: &SimulatedSocket, options: &Options) -> bool {
     match &socket.local {
         Some(LocalAddress::Path(path)) => options.control.as_ref() != Some(path),
         Some(LocalAddress::Tcp(address)) => address.port() != HTTP_PORT,
@@ -146,7 +146,8 @@ pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
     for one in &wanted {
         let Wanted::Unix { path, purpose, .. } = one else { continue };
         let there = kernel(|k| k.path(path).ok());
-        let is_there = |socket: &SocketFile| there.is_some_and(|there| socket.inode == there.inode);
+        let is_there =
+            |socket: &SimulatedSocket| there.is_some_and(|there| socket.inode == there.inode);
         let is_closed = is_draining && *purpose == Purpose::Clients;
         if !is_closed && !map_listening_sockets(is_there).contains(&true) {
             return Err(format!("nobody finds {path} after a hot restart"));
@@ -174,7 +175,7 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
     if probes.contains(&false) {
         return Err(format!("not every socket has a keepalive of {max_s} s"));
     }
-    let is_quick = |socket: &SocketFile| {
+    let is_quick = |socket: &SimulatedSocket| {
         matches!(socket.local, Some(LocalAddress::Path(_))) || socket.option("nodelay") > 0
     };
     if map_listening_sockets(is_quick).contains(&false) {

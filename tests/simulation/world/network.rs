@@ -4,7 +4,7 @@ pub(crate) mod net {
     use super::super::fd::{AsFd, OwnedFd, number};
     use crate::server::simulation::kernel::kernel;
     use crate::server::simulation::kernel::sockets::{
-        LocalAddress, SocketFamily, SocketFile, SocketRole,
+        LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
     };
     use crate::server::simulation::kernel::{CallKind, File};
     use rustix::io::Errno;
@@ -48,7 +48,7 @@ pub(crate) mod net {
             AddressFamily::INET6 => SocketFamily::V6,
             _ => SocketFamily::Unix,
         };
-        let socket = OwnedFd::new(kernel(|k| k.open(File::Socket(SocketFile::new(family))))?);
+        let socket = OwnedFd::new(kernel(|k| k.open(File::Socket(SimulatedSocket::new(family))))?);
         with_flags(socket, flags)
     }
 
@@ -147,8 +147,10 @@ pub(crate) mod net {
     pub(crate) fn send(fd: impl AsFd, bytes: &[u8], _flags: SendFlags) -> Result<usize, Errno> {
         let fd = number(fd);
         kernel(|k| match k.file(fd)? {
-            File::Socket(SocketFile { role: SocketRole::Notify, .. }) => k.notify_manager(bytes),
-            File::Socket(SocketFile { role: SocketRole::Idle, .. }) => {
+            File::Socket(SimulatedSocket { role: SocketRole::Notify, .. }) => {
+                k.notify_manager(bytes)
+            }
+            File::Socket(SimulatedSocket { role: SocketRole::Idle, .. }) => {
                 Err(k.notify_closed_manager())
             }
             _ => k.send(fd, bytes),

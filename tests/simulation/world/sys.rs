@@ -4,7 +4,7 @@ use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
 use super::rehearsal;
 use crate::server::simulation::kernel::processes::{ChildExited, Executed};
-use crate::server::simulation::kernel::sockets::{SocketFamily, SocketFile, SocketRole};
+use crate::server::simulation::kernel::sockets::{SimulatedSocket, SocketFamily, SocketRole};
 use crate::server::simulation::kernel::{File, KernelEvent, kernel};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -47,7 +47,7 @@ pub(crate) fn peer_credentials<Socket>(_socket: Socket) -> io::Result<Peer> {
 pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
     let fd = socket.as_fd().as_raw_fd();
     kernel(|k| match k.socket(fd) {
-        Ok(SocketFile {
+        Ok(SimulatedSocket {
             family: SocketFamily::V4 | SocketFamily::V6,
             role: SocketRole::Listening(queue),
             ..

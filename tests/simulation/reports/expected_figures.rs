@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 /// How long the hot restarts have taken so far, in nanoseconds each.
 #[derive(Debug, Default)]
-pub(crate) struct ServerFigures {
+pub(crate) struct ExpectedFigures {
     pauses_ns: Vec<u64>,
     /// How many were refused so far.
     refused: u64,
@@ -22,7 +22,7 @@ pub(crate) struct ServerFigures {
     started_s: Cell<Option<f64>>,
 }
 
-impl ServerFigures {
+impl ExpectedFigures {
     /// A turn is followed now: its events count in the next one.
     pub(crate) fn note_turn(&mut self) {
         let [last, before] = self.events;
