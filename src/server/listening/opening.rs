@@ -40,10 +40,7 @@ pub(crate) fn open_missing(
         return Ok(opened);
     }
     abandon(opened, wanted, existing);
-    match errors.len() {
-        1 => Err(errors.remove(0)),
-        _ => Err(ListenError::Several(errors)),
-    }
+    Err(ListenError::Several(errors))
 }
 
 /// Undoes what [`open_missing`] did for `wanted`.
