@@ -23,7 +23,7 @@ pub mod server_figures;
 
 use crate::engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
 use crate::engine::observe::windows::Counted;
-use crate::engine::{Engine, Time};
+use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::Query;
 pub use report_view::{Peers, ROWS_MAX, ReportView};
 use report_view::{Seconds, Uptime};
@@ -88,6 +88,12 @@ pub fn report(query: &Query, view: &ReportView, scan: &Scan, top: Option<&Counte
 }
 
 /// Existing scrapers expect this order and wording, and wait for the blank line at the end.
+/// What the locks of `clients` are, held and waited for: the totals in words, and a table of
+/// at most [`report_view::ROWS_MAX`] rows.
+pub fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
+    lists::locks_of(view, clients)
+}
+
 fn full(engine: &Engine, uptime: Uptime) -> String {
     let mut text = format!("uptime: {uptime}\n");
     let (counters, times) = (&engine.counters, engine.times());

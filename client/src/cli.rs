@@ -5,6 +5,7 @@ mod child;
 mod control;
 mod descendants;
 mod drain;
+mod free;
 mod hash_slots;
 mod health;
 mod job;
@@ -100,6 +101,8 @@ enum Action {
     Drain(drain::DrainOptions),
     /// Let it take new clients again.
     Undrain(control::OrderOptions),
+    /// Close the connections that hold a key, one connection, or all of a host.
+    Free(free::FreeOptions),
     /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
     Restart {
         #[command(flatten)]
@@ -135,6 +138,7 @@ impl Arguments {
         match &self.subcommand {
             Action::Drain(options) => Some(&options.order),
             Action::Undrain(options) => Some(options),
+            Action::Free(options) => Some(&options.order),
             Action::Restart { options, .. } | Action::Control { options, .. } => Some(options),
             _ => None,
         }
@@ -221,6 +225,7 @@ fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Check(options) => check::check(&servers, &options),
         Action::Drain(options) => drain::drain(&options),
         Action::Undrain(options) => control::order("UNDRAIN", &options),
+        Action::Free(options) => free::free(&options),
         Action::Restart { options, arguments } => {
             control::order(&control_client::restart_with(&arguments), &options)
         }

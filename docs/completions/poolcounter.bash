@@ -28,6 +28,9 @@ _poolcounter() {
             poolcounter,drain)
                 cmd="poolcounter__subcmd__drain"
                 ;;
+            poolcounter,free)
+                cmd="poolcounter__subcmd__free"
+                ;;
             poolcounter,help)
                 cmd="poolcounter__subcmd__help"
                 ;;
@@ -67,6 +70,9 @@ _poolcounter() {
             poolcounter__subcmd__help,drain)
                 cmd="poolcounter__subcmd__help__subcmd__drain"
                 ;;
+            poolcounter__subcmd__help,free)
+                cmd="poolcounter__subcmd__help__subcmd__free"
+                ;;
             poolcounter__subcmd__help,help)
                 cmd="poolcounter__subcmd__help__subcmd__help"
                 ;;
@@ -101,7 +107,7 @@ _poolcounter() {
 
     case "${cmd}" in
         poolcounter)
-            opts="-s -h -V --server --help --version run stats keys key clients slow top check drain undrain restart control help"
+            opts="-s -h -V --server --help --version run stats keys key clients slow top check drain undrain free restart control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -222,8 +228,42 @@ _poolcounter() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        poolcounter__subcmd__free)
+            opts="-h --control-socket --json --key --client --host --dry-run --max --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --control-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --client)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         poolcounter__subcmd__help)
-            opts="run stats keys key clients slow top check drain undrain restart control help"
+            opts="run stats keys key clients slow top check drain undrain free restart control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -279,6 +319,20 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help__subcmd__drain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__help__subcmd__free)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

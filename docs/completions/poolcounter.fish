@@ -37,6 +37,7 @@ complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "top" -d 'Wa
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "undrain" -d 'Let it take new clients again'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "free" -d 'Close the connections that hold a key, one connection, or all of a host'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "restart" -d 'Hot restart of the daemon of this host; with ARGUMENTS as its new command line'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "control" -d 'Send any order to the control socket; HELP lists them'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -87,22 +88,31 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s h -l h
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The control socket of the daemon' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l key -d 'The holders of this key. Bytes can be written as \\xNN, as lists show them' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l client -d 'The connection with this number, which lists show as #NUMBER' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l host -d 'Every connection from this address; `unix` for those of Unix sockets' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l max -d 'Close this many connections at most; if there are more, close none' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l json -d 'Print the answer as JSON'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l dry-run -d 'Only show which locks would be freed'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l control-socket -d 'The control socket of the daemon' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l control-socket -d 'The control socket of the daemon' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "run" -d 'Run a command while holding a lock'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "stats" -d 'Print the statistics of the servers'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "keys" -d 'List the keys that exist now, those with the most waiters first, then those that are held for longest'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "key" -d 'Show who holds a key and who waits for it'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "clients" -d 'List the addresses of clients, those with the most connections first'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "top" -d 'Watch a server as htop does: hot keys, queues, oldest holders, clients, rates'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "undrain" -d 'Let it take new clients again'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "restart" -d 'Hot restart of the daemon of this host; with ARGUMENTS as its new command line'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "control" -d 'Send any order to the control socket; HELP lists them'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain restart control help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "run" -d 'Run a command while holding a lock'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "stats" -d 'Print the statistics of the servers'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "keys" -d 'List the keys that exist now, those with the most waiters first, then those that are held for longest'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "key" -d 'Show who holds a key and who waits for it'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "clients" -d 'List the addresses of clients, those with the most connections first'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "top" -d 'Watch a server as htop does: hot keys, queues, oldest holders, clients, rates'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "undrain" -d 'Let it take new clients again'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "free" -d 'Close the connections that hold a key, one connection, or all of a host'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "restart" -d 'Hot restart of the daemon of this host; with ARGUMENTS as its new command line'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "control" -d 'Send any order to the control socket; HELP lists them'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

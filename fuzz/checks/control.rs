@@ -47,6 +47,9 @@ fn check_line(line: &[u8]) {
             assert_eq!(again, Ok(ControlRequest::MaxHold(Some(limits))), "{line:?}");
             return;
         }
+        Ok(ControlRequest::Free(_)) => {
+            return assert!(rest(line, "").is_some_and(|line| line.starts_with(b"FREE ")));
+        }
         Ok(ControlRequest::Stats(query)) => {
             let sent = match rest(line, "STATS").expect("the word") {
                 b"" => b" FULL",

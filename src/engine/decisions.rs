@@ -188,6 +188,22 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::disconnect`] for all these clients together: their waits end first, so
+    /// that no lock passes from one of them to another.
+    pub fn disconnect_all(&mut self, clients: &[ClientId], now: Time) {
+        for &client in clients {
+            // Only the last lock of a client can be one that it waits for.
+            let top = self.top_lock(client, now).ok().flatten();
+            if let Some(id) = top.filter(|&id| self.locks[id as usize].phase.waits()) {
+                let lock = self.remove_lock(id);
+                self.cancel_wait(&lock, now);
+            }
+        }
+        for &client in clients {
+            self.disconnect(client, now);
+        }
+    }
+
     /// The last lock of `client`. Fails for a former client of the slot.
     #[inline(always)]
     fn top_lock(&mut self, client: ClientId, now: Time) -> Result<Option<LockId>, FormerClient> {

@@ -64,6 +64,11 @@ impl<'a> PoolView<'a> {
         self.pool.queue(phase).len() as usize
     }
 
+    /// The clients that hold the key, the oldest hold first.
+    pub fn holders(self) -> impl Iterator<Item = ClientId> + use<'a> {
+        self.locks(Phase::Holding).map(LockView::client)
+    }
+
     /// The locks in one phase, oldest first.
     pub fn locks(self, phase: Phase) -> impl Iterator<Item = LockView<'a>> {
         let Engine { locks, pools, .. } = self.engine;

@@ -4,10 +4,10 @@
 
 use super::report_view::{ROWS_MAX, ReportView, ShortDuration, brief_or_dash};
 use super::scan::Scan;
-use crate::engine::Time;
 use crate::engine::observe::heavy_hitters::Ranked;
 use crate::engine::observe::windows::Counted;
 use crate::engine::view::{LockView, Phase, PoolView};
+use crate::engine::{ClientId, Time};
 use crate::protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 use std::fmt::Write as _;
 
@@ -17,6 +17,10 @@ const LOCKS_MAX: usize = 120;
 
 /// How many rows each of the two lists of `STATS TOP` has.
 const TOP_ROWS: usize = 20;
+
+/// The columns of a lock.
+const LOCK_COLUMNS: &str =
+    "what   mode   since                    for         left        client  address";
 
 /// A client that waits for so long means for ever.
 const UNLIMITED_NS: u64 = UNLIMITED as u64 * 1_000_000_000;
@@ -63,7 +67,7 @@ pub(super) fn key(view: &ReportView, key: &[u8]) -> String {
         pool.map_or([0; 3], |pool| Phase::QUEUED.map(|phase| pool.count(phase)));
     line!(text, "holders: {holders}\nfor_me: {for_me}\nfor_anyone: {for_anyone}");
     line!(text, "max_hold: {max_hold}");
-    line!(text, "what   mode   since                    for         left        client  address");
+    line!(text, "{LOCK_COLUMNS}");
     if let Some(pool) = pool {
         list_locks(&mut text, view, pool);
     }
@@ -81,6 +85,28 @@ fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
             line!(text, "{what} and {hidden} more");
         }
     }
+}
+
+/// The answer to `FREE`.
+pub(super) fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
+    let locks = clients.iter().filter_map(|client| view.engine.client(*client));
+    let locks =
+        locks.flat_map(|client| client.locks()).filter_map(|lock| Some((lock, lock.key()?)));
+    let (mut holds, mut waits) = (0, 0);
+    let mut text = String::new();
+    line!(text, "{LOCK_COLUMNS} key");
+    for (lock, key) in locks {
+        let what = if lock.is_held() { "holder" } else { "waiter" };
+        *(if lock.is_held() { &mut holds } else { &mut waits }) += 1;
+        if holds + waits <= ROWS_MAX {
+            line!(text, "{what} {} {}", described(view, lock), view.key(key));
+        }
+    }
+    let hidden = (holds + waits).saturating_sub(ROWS_MAX);
+    if hidden > 0 {
+        line!(text, "and {hidden} more");
+    }
+    (format!("holds: {holds}, waits: {waits}"), text)
 }
 
 fn described(view: &ReportView, lock: LockView) -> String {

@@ -13,10 +13,11 @@ use crate::engine::observe::windows::Counted;
 const NS_PER_S: f64 = 1e9;
 
 /// How connections that are no longer open ended: the counter, and its label.
-const FATES: [(&str, &str); 6] = [
+const FATES: [(&str, &str); 7] = [
     ("closed_connections", "closed"),
     ("lost_connections", "lost"),
     ("unread_connections", "unread"),
+    ("freed_connections", "freed"),
     ("rejected_connections", "rejected"),
     ("rejected_connections_per_ip", "rejected_per_ip"),
     ("denied_connections", "denied"),

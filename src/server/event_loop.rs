@@ -125,7 +125,6 @@ impl Server {
         let now = self.handle_input();
         self.make_reports(now);
         self.finish_turn(now);
-        self.tidy(now);
         self.service_manager.notify(self.clients.len(), &self.engine, now);
         logging::retry(now);
         self.obey_operators(now)
@@ -261,8 +260,8 @@ impl Server {
         }
     }
 
-    /// Sends everything owed before the loop sleeps, and closes ended connections: the
-    /// last step for clients in a turn.
+    /// Sends everything owed before the loop sleeps, closes ended connections, and returns
+    /// their memory: the last step for clients in a turn.
     pub(super) fn finish_turn(&mut self, now: Time) {
         let mut dispatch = self.dispatch(now);
         dispatch.send();
@@ -273,6 +272,7 @@ impl Server {
         if self.http.has_room_again(now) {
             self.listeners.record_room_for_http();
         }
+        self.tidy(now);
     }
 
     /// Returns memory to the system after many clients have left.

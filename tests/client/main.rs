@@ -6,6 +6,7 @@ mod support;
 
 mod dead_servers;
 mod descendants;
+mod freeing;
 mod hostile;
 mod library;
 mod operating;

@@ -104,7 +104,7 @@ fn run(seed: u64, tally: &mut Tally) {
         let when = match step {
             Step::Acquire { .. } => AT_ONCE,
             Step::Release { .. } => AT_RELEASE,
-            Step::Disconnect { .. } => AT_DISCONNECT,
+            Step::Disconnect { .. } | Step::DisconnectAll { .. } => AT_DISCONNECT,
             _ => AT_LOOK,
         };
         for &(_, reply) in &pair.answers {

@@ -41,15 +41,19 @@ pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> Exi
         print_error("a key is not empty and has no line end");
         return ExitCode::from(status::USAGE);
     }
-    let key = key_on_the_wire(key);
-    let key = key_from_text(&key).unwrap_or(key);
     // As text: a carriage return would be taken for a part of the line's end.
-    let words = format!("KEY {}", key_text(&key));
+    let words = format!("KEY {}", key_text(&key_from_user(key)));
     print_each(servers, |connection| {
         let text = connection.query(&words)?;
         let json = as_json.then(|| ParsedReport::read(&text).json());
         Ok((json.map_or(Report::Text(text), Report::Json), None))
     })
+}
+
+/// The key that a user means, who may write its bytes as `\xNN`.
+pub(super) fn key_from_user(key: &[u8]) -> Vec<u8> {
+    let key = key_on_the_wire(key);
+    key_from_text(&key).unwrap_or(key)
 }
 
 /// Prints the statistics of each server. As JSON: all that the server tells, and of an

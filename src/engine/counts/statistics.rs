@@ -81,6 +81,7 @@ counters! {
     closed_connections: Total, "Connections that their clients closed.";
     lost_connections: Total, "Connections that broke.";
     unread_connections: Total, "Connections closed because too many answers were left unread.";
+    freed_connections: Total, "Connections that an operator closed by FREE.";
     expired_locks: Total, "Locks taken away because they were held for longer than --max-hold.";
 }
 

@@ -20,6 +20,7 @@ use crate::server::telling::logging::limited;
 use log::{info, warn};
 pub(crate) use requests::help;
 use requests::printable;
+pub(crate) use requests::{Free, FreeTarget};
 pub use requests::{Request, parse};
 
 /// Operators are few: beyond this, the one that is silent for longest was forgotten.

@@ -29,7 +29,7 @@ impl Server {
                 // Errors are logged already.
                 Order::ToggleDrain if self.listeners.is_draining() => drop(self.undrain()),
                 Order::ToggleDrain => self.drain(),
-                Order::Asked(client, request) => self.serve_request(client, request),
+                Order::Asked(client, request) => self.serve_request(client, request, now),
                 Order::Ended(client) => self.operator.record_ended(client),
             }
         }
@@ -41,7 +41,12 @@ impl Server {
         has_drained.then(|| self.operator.answer_waiting("OK drained")).map(|()| Ended::Drained)
     }
 
-    fn serve_request(&mut self, client: ControlClient, request: Result<Request, String>) {
+    fn serve_request(
+        &mut self,
+        client: ControlClient,
+        request: Result<Request, String>,
+        now: Time,
+    ) {
         let result = request.and_then(|request| match request {
             Request::Restart(arguments) => {
                 self.begin_restart(arguments, Some(client));
@@ -62,6 +67,7 @@ impl Server {
                 filter.map_or(Ok(()), |filter| self.operator.settings.set_log(filter))?;
                 Ok(Some(format!("OK log filter: {}", logging::filter())))
             }
+            Request::Free(free) => self.free(&free, now).map(Some),
             Request::MaxHold(limits) => Ok(Some(self.limit_holds(limits))),
             Request::Stats(query) => self.report(client, query),
             Request::Help => Ok(Some(control_socket::help())),

@@ -190,6 +190,18 @@ impl Model {
         }
     }
 
+    /// Their waits end first.
+    pub(crate) fn disconnect_all(&mut self, clients: &[ClientId], now: Time) {
+        let waits = |lock: &Lock| lock.waits() && clients.contains(&lock.client);
+        while let Some(n) = self.locks.iter().position(waits) {
+            let lock = self.locks.remove(n);
+            self.note_end(&lock, "cancelled", now);
+        }
+        for &client in clients {
+            self.disconnect(client, now);
+        }
+    }
+
     /// Waits and holds that expire at the same time do so in the order in which they
     /// began.
     pub(crate) fn expire(&mut self, now: Time) {

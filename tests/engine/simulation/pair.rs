@@ -70,9 +70,14 @@ impl Pair {
                 let client = self.client_in(slot);
                 self.engine.disconnect(client, self.now);
                 self.model.disconnect(client, self.now);
-                let serial = self.new_serial();
-                let former = std::mem::replace(&mut self.serials[slot as usize], serial);
-                self.former_serials[slot as usize] = Some(former);
+                self.replace_client(slot);
+            }
+            Step::DisconnectAll { first, count } => {
+                let slots = first..(first + count).min(self.serials.len() as u32);
+                let clients: Vec<_> = slots.clone().map(|slot| self.client_in(slot)).collect();
+                self.engine.disconnect_all(&clients, self.now);
+                self.model.disconnect_all(&clients, self.now);
+                slots.for_each(|slot| self.replace_client(slot));
             }
             Step::Advance { by_ns } => self.now = self.now.plus_ns(by_ns),
             Step::AdvanceToDeadline => self.advance_to(self.model.next_deadline_ns(), 0),
@@ -92,6 +97,13 @@ impl Pair {
             Step::Shrink => self.engine.shrink(),
         }
         self.compare()
+    }
+
+    /// The next client in `slot` is a new one.
+    fn replace_client(&mut self, slot: u32) {
+        let serial = self.new_serial();
+        let former = std::mem::replace(&mut self.serials[slot as usize], serial);
+        self.former_serials[slot as usize] = Some(former);
     }
 
     /// As long as a client has locks, calls for the former client of its slot have no

@@ -24,6 +24,11 @@ pub(crate) enum Step {
     Disconnect {
         slot: u32,
     },
+    /// The clients in all these slots disconnect together, as after `FREE`.
+    DisconnectAll {
+        first: u32,
+        count: u32,
+    },
     /// Time passes. Nothing expires before the next `Expire`.
     Advance {
         by_ns: u64,
@@ -67,6 +72,7 @@ enum Kind {
     Acquire,
     Release,
     Disconnect,
+    DisconnectAll,
     Advance,
     AdvanceToDeadline,
     AdvanceToRunOut,
@@ -86,6 +92,7 @@ const KINDS: &[Kind] = &[
     Kind::Release,
     Kind::Release,
     Kind::Disconnect,
+    Kind::DisconnectAll,
     Kind::Advance,
     Kind::AdvanceToDeadline,
     Kind::AdvanceToRunOut,
@@ -165,6 +172,9 @@ impl Habits {
             },
             Kind::Release => Step::Release { slot: slot() },
             Kind::Disconnect => Step::Disconnect { slot: slot() },
+            Kind::DisconnectAll => {
+                Step::DisconnectAll { first: slot(), count: 1 + choices.below(4) as u32 }
+            }
             Kind::Advance => Step::Advance { by_ns: advance_ns(choices) },
             Kind::AdvanceToDeadline => Step::AdvanceToDeadline,
             Kind::AdvanceToRunOut => Step::AdvanceToRunOut { early_ns: choices.below(3) / 2 },

@@ -38,6 +38,8 @@ pub(crate) struct ConnectionEvents<'a> {
     pub(crate) newcomers: &'a [u32],
     /// The clients that have left, by the calls of the engine, and how many bytes they have not read.
     pub(crate) gone: &'a [(u32, usize)],
+    /// Whose connections an operator has closed.
+    pub(crate) freed: &'a [u32],
 }
 
 impl Connections {
@@ -163,6 +165,9 @@ impl Connections {
             .filter(|peer| self.open.contains_key(peer))
             .collect();
         counters.failed_sends += failed.len() as u64;
+        for &peer in events.freed {
+            counters.freed_connections += u64::from(self.gone.insert(peer));
+        }
         for &(peer, unread_bytes) in events.gone {
             if !self.gone.insert(peer) || has_happened(KernelEvent::Lost(peer)) {
                 continue;
@@ -257,6 +262,7 @@ impl Connections {
             accepted_connections: ours.accepted_connections,
             closed_connections: ours.closed_connections,
             lost_connections: ours.lost_connections,
+            freed_connections: ours.freed_connections,
             unread_connections: ours.unread_connections,
             failed_sends: ours.failed_sends,
             rejected_connections: ours.rejected_connections,

@@ -1,7 +1,6 @@
 //! Rules about connections that end without their peer: none but those of dead hosts, and
 //! of those in time.
 
-use super::oracle::ClientConversation;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
@@ -16,13 +15,17 @@ pub(crate) fn check_closed_connections(play: &Play) -> Result<(), Violation> {
             let peer = k.peers.get(&peer);
             peer.is_none_or(|peer| peer.is_given_up || peer.was_not_sent)
         });
-        let unread =
-            play.oracle.conversations.get(&peer).map_or(0, ClientConversation::unread_bytes);
-        if was_served && !has_failed && unread < OUTPUT_BYTES_MAX {
+        if was_served && !has_failed && !may_be_closed(play, peer) {
             return Err(format!("client {peer} is there, but its connection is closed"));
         }
     }
     Ok(())
+}
+
+/// Whether the client has left too much unread, or an operator has freed it.
+fn may_be_closed(play: &Play, peer: u32) -> bool {
+    let conversation = play.oracle.conversations.get(&peer);
+    conversation.is_some_and(|it| it.is_freed || it.unread_bytes() >= OUTPUT_BYTES_MAX)
 }
 
 /// Rule: The daemon handles all lines of a client that leaves without waiting for the answers,
@@ -33,9 +36,7 @@ pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
     }
     for peer in kernel(|k| std::mem::take(&mut k.calls.closed_unread)) {
         let was_served = play.oracle.peers.values().any(|&one| one == peer);
-        let unread =
-            play.oracle.conversations.get(&peer).map_or(0, ClientConversation::unread_bytes);
-        if was_served && unread < OUTPUT_BYTES_MAX {
+        if was_served && !may_be_closed(play, peer) {
             return Err(format!("client {peer} has left, and its last lines are not handled"));
         }
     }

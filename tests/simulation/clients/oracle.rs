@@ -5,13 +5,14 @@ use crate::engine::counts::statistics::Counters;
 use crate::engine::{ClientId, Time};
 use crate::protocol::lines::{Line, Lines};
 use crate::protocol::{Command, Query, Reply};
+use crate::server::operator::control_socket::FreeTarget;
 use crate::server::simulation::model::{Model, State, TakenAway};
 use crate::server::simulation::reports::moments::{
     Moments, Question, ReportKind, parse_report, report_prefix,
 };
 use crate::server::simulation::rules::Violation;
 use crate::server::simulation::world::recording_engine::{EngineCall, OwnedAcquire};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// A line of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +80,8 @@ pub(crate) struct ClientConversation {
     pub(crate) keepalive_s: u32,
     /// The engine was asked to disconnect it.
     pub(crate) has_gone: bool,
+    /// An operator has closed its connection.
+    pub(crate) is_freed: bool,
     /// What was done for it in this turn.
     pub(crate) work: TurnWork,
 }
@@ -236,7 +239,7 @@ impl ClientConversation {
     /// Rule: A client that reads gets all its answers.
     pub(crate) fn check_all_answered(&self) -> Result<(), Violation> {
         let nothing = self.answers.is_empty() && self.direct.is_empty();
-        if nothing && self.unread.is_empty() && self.report.is_none() {
+        if self.is_freed || nothing && self.unread.is_empty() && self.report.is_none() {
             return Ok(());
         }
         Err(format!(
@@ -288,6 +291,16 @@ pub(crate) struct Oracle {
     pub(crate) expired: Option<Time>,
     /// The locks that were taken away so far.
     pub(crate) taken_away: Vec<TakenAway>,
+    /// The clients that `FREE` disconnected in this turn.
+    pub(crate) freed: Vec<Freed>,
+    /// There was such a `FREE`.
+    pub(crate) has_freed: bool,
+}
+
+/// The clients that one `FREE` disconnected, and who held each key before it.
+pub(crate) struct Freed {
+    pub(crate) clients: HashSet<ClientId>,
+    pub(crate) holders: BTreeMap<Vec<u8>, HashSet<ClientId>>,
 }
 
 impl Oracle {
@@ -299,6 +312,8 @@ impl Oracle {
             moments: Moments::default(),
             expired: None,
             taken_away: Vec::new(),
+            freed: Vec::new(),
+            has_freed: false,
         }
     }
 
@@ -328,6 +343,7 @@ impl Oracle {
         for conversation in self.conversations.values_mut() {
             conversation.work = TurnWork::default();
         }
+        self.has_freed = asked.iter().any(|one| matches!(one, EngineCall::DisconnectAll { .. }));
         for one in asked {
             self.replay_call(one)?;
             let (ends, answers) = (self.model.take_ends(), self.model.take_answers());
@@ -357,6 +373,44 @@ impl Oracle {
                 conversation.check_all_handled(kept).map_err(|why| format!("{client:?}: {why}"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The peers that `FREE` disconnected in this turn.
+    pub(crate) fn freed_peers(&self) -> Vec<u32> {
+        let clients = self.freed.iter().flat_map(|freed| &freed.clients);
+        clients.filter_map(|client| self.peers.get(client).copied()).collect()
+    }
+
+    /// Rule: `FREE` disconnects exactly the clients that it names, the holders of a key or one
+    /// connection, and nothing else does.
+    pub(crate) fn check_freed(&mut self, orders: Vec<FreeTarget>) -> Result<(), Violation> {
+        let mut freed = self.freed.drain(..).peekable();
+        for order in orders {
+            let is_exact = |freed: &Freed| match &order {
+                FreeTarget::Key(key) => freed.holders.get(key) == Some(&freed.clients),
+                FreeTarget::Connection(serial) => {
+                    freed.clients.iter().map(|client| client.serial).eq([*serial])
+                }
+                FreeTarget::Host(_) => false,
+            };
+            if freed.next_if(is_exact).is_some() {
+                continue;
+            }
+            let holds = |lock: &crate::server::simulation::model::Lock| match &order {
+                FreeTarget::Key(key) => lock.state == State::Held && lock.key == *key,
+                FreeTarget::Connection(serial) => lock.client.serial == *serial,
+                FreeTarget::Host(_) => false,
+            };
+            if self.model.locks.iter().any(holds) {
+                return Err(format!("{order:?} is not freed"));
+            }
+        }
+        match freed.next() {
+            Some(freed) => {
+                Err(format!("{:?} are freed, and no operator asked for it", freed.clients))
+            }
+            None => Ok(()),
         }
     }
 
@@ -390,6 +444,19 @@ impl Oracle {
                     conversation.has_gone = true;
                 }
                 self.model.disconnect(*client, *now);
+            }
+            EngineCall::DisconnectAll { clients, now } => {
+                let mut holders = BTreeMap::<_, HashSet<_>>::new();
+                for lock in self.model.locks.iter().filter(|lock| lock.state == State::Held) {
+                    holders.entry(lock.key.clone()).or_default().insert(lock.client);
+                }
+                for client in clients {
+                    if let Some(conversation) = self.conversation(*client) {
+                        (conversation.has_gone, conversation.is_freed) = (true, true);
+                    }
+                }
+                self.model.disconnect_all(clients, *now);
+                self.freed.push(Freed { clients: clients.iter().copied().collect(), holders });
             }
             EngineCall::Expire { now } => {
                 self.expired = Some(*now);

@@ -44,6 +44,7 @@ impl Play {
         let arguments = kernel(|k| k.arguments.clone());
         let is_operator = |peer| !self.connections.was_client(peer);
         self.orders.check_exec(&seen, is_operator, &self.arguments, &arguments)?;
+        self.oracle.check_freed(std::mem::take(&mut self.orders.freed))?;
         self.check_connections()?;
         self.connections.note_restart();
         if kernel(|k| k.has_leaked()) {

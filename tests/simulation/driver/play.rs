@@ -379,6 +379,7 @@ impl Play {
                 || self.operators.any_report_unsent(is_making)
         };
         self.orders.check_turn(&seen, is_operator, operators_wait, server)?;
+        self.oracle.check_freed(std::mem::take(&mut self.orders.freed))?;
         let figures = &mut self.oracle.moments.figures;
         figures.note_refused(self.orders.restarts_refused);
         figures.note_draining(server.listeners.is_draining());
@@ -439,8 +440,9 @@ impl Play {
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
         let gone = self.oracle.disconnected(&asked);
+        let freed = self.oracle.freed_peers();
         let events_of_connections =
-            ConnectionEvents { seen: &seen, newcomers: &newcomers, gone: &gone };
+            ConnectionEvents { seen: &seen, newcomers: &newcomers, gone: &gone, freed: &freed };
         self.connections.check_events(&events_of_connections, &options)?;
         Ok(seen)
     }

@@ -4,6 +4,7 @@
 use super::control_socket::REQUESTS_BYTES_MAX;
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::listener::{Listener, ListenerStage};
+use crate::server::operator::control_socket::FreeTarget;
 use crate::server::simulation::kernel::files::normalized;
 use crate::server::simulation::kernel::processes::PROGRAM;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
@@ -43,6 +44,8 @@ pub(crate) struct Orders {
     /// What to log, once an operator has set it.
     filter: Option<String>,
     filter_by_option: Option<String>,
+    /// What is to be freed in this turn.
+    pub(crate) freed: Vec<FreeTarget>,
     trial: Option<ExpectedTrial>,
     /// How many hot restarts the daemon has counted as refused.
     pub(crate) restarts_refused: u64,
@@ -75,6 +78,7 @@ enum OperatorOrder {
     Undrain,
     Limit(Vec<String>),
     Log(String),
+    Free(FreeTarget),
     Restart(Option<Vec<String>>),
 }
 
@@ -178,6 +182,7 @@ impl Orders {
             OperatorOrder::Undrain | OperatorOrder::Toggle => {}
             OperatorOrder::Limit(limits) => self.limits = limits,
             OperatorOrder::Log(filter) => self.filter = Some(filter),
+            OperatorOrder::Free(target) => self.freed.push(target),
             OperatorOrder::Restart(_) => {}
         }
     }
@@ -445,6 +450,8 @@ fn order_of_line(line: &str) -> Option<OperatorOrder> {
         ("RESTART", "") => Some(OperatorOrder::Restart(None)),
         ("RESTART", list) => Some(OperatorOrder::Restart(Some(serde_json::from_str(list).ok()?))),
         ("LOG", "info" | "poolcounterd=debug") => Some(OperatorOrder::Log(rest.to_owned())),
+        ("FREE", "KEY k1 99") => Some(OperatorOrder::Free(FreeTarget::Key(b"k1".to_vec()))),
+        ("FREE", "#3") => Some(OperatorOrder::Free(FreeTarget::Connection(3))),
         ("MAX-HOLD", "none") => Some(OperatorOrder::Limit(Vec::new())),
         ("MAX-HOLD", limits) if !limits.is_empty() => {
             Some(OperatorOrder::Limit(limits.split(' ').map(str::to_owned).collect()))

@@ -36,7 +36,8 @@ pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
     let should = format!(" connections, {held} locks held, {waiting} waiting, {keys} keys\n");
     for message in kernel(|k| std::mem::take(&mut k.calls.notifications)) {
         let message = String::from_utf8_lossy(&message);
-        if message.contains("STATUS=") && !message.ends_with(&should) {
+        // Orders come later in a turn than the message.
+        if message.contains("STATUS=") && !message.ends_with(&should) && !play.oracle.has_freed {
             return Err(format!("the service manager hears {message:?}, not {should:?}"));
         }
     }

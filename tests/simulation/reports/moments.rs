@@ -20,12 +20,13 @@ use std::rc::Rc;
 const MOMENTS_MAX: usize = 10_000;
 
 /// Counters of the server, which the model does not have.
-const NOT_OF_THE_MODEL: [&str; 9] = [
+const NOT_OF_THE_MODEL: [&str; 10] = [
     "connect_errors",
     "failed_sends",
     "rejected_connections",
     "rejected_connections_per_ip",
     "denied_connections",
+    "freed_connections",
     "accepted_connections",
     "closed_connections",
     "lost_connections",

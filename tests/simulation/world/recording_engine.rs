@@ -12,6 +12,7 @@ pub(crate) enum EngineCall {
     Acquire { client: ClientId, request: OwnedAcquire, now: Time },
     Release { client: ClientId, now: Time },
     Disconnect { client: ClientId, now: Time },
+    DisconnectAll { clients: Vec<ClientId>, now: Time },
     Expire { now: Time },
     Limits { limits: Vec<String> },
 }
@@ -33,6 +34,7 @@ impl EngineCall {
             EngineCall::Acquire { now, .. }
             | EngineCall::Release { now, .. }
             | EngineCall::Disconnect { now, .. }
+            | EngineCall::DisconnectAll { now, .. }
             | EngineCall::Expire { now } => Some(now),
             EngineCall::Limits { .. } => None,
         }
@@ -96,6 +98,11 @@ impl Engine {
     pub(crate) fn disconnect(&mut self, client: ClientId, now: Time) {
         self.asked.push(EngineCall::Disconnect { client, now });
         self.real.disconnect(client, now);
+    }
+
+    pub(crate) fn disconnect_all(&mut self, clients: &[ClientId], now: Time) {
+        self.asked.push(EngineCall::DisconnectAll { clients: clients.to_vec(), now });
+        self.real.disconnect_all(clients, now);
     }
 
     pub(crate) fn expire(&mut self, now: Time) {

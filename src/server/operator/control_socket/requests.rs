@@ -1,8 +1,10 @@
 //! What operators ask for: a line of bytes each, since keys are bytes.
 
 use crate::engine::HoldLimit;
-use crate::protocol::{Command, Query};
+use crate::protocol::{Command, Query, key_from_text};
 use std::ffi::OsString;
+use std::net::IpAddr;
+use std::str::FromStr;
 
 /// How much of a request a log line shows.
 const PRINTED_CHARS: usize = 1_000;
@@ -22,10 +24,34 @@ pub enum Request {
     Log(Option<String>),
     /// Set the hold limits, or show them.
     MaxHold(Option<Vec<HoldLimit>>),
+    /// Close connections, so that their locks pass on.
+    Free(Free),
     /// Answer with statistics, keys and addresses included.
     Stats(Query),
     /// List the requests.
     Help,
+}
+
+/// Which connections to close.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Free {
+    /// Only says what it would close.
+    pub is_dry_run: bool,
+    /// Whose.
+    pub target: FreeTarget,
+    /// If there are more, none is closed.
+    pub connections_max: usize,
+}
+
+/// What names the connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FreeTarget {
+    /// Those that hold this key, not those that wait for it.
+    Key(Vec<u8>),
+    /// The one with this serial number.
+    Connection(u32),
+    /// All of this address, as lists show it without the port.
+    Host(String),
 }
 
 /// A request as operators write it. `execute_orders` does what it says.
@@ -73,6 +99,12 @@ const KINDS: &[RequestKind] = &[
         arguments: "[PATTERN=SECONDS ... | none]",
         help: "hold limits, as --max-hold; alone, shows them",
         parse: parse_max_hold,
+    },
+    RequestKind {
+        word: "FREE",
+        arguments: "[--dry-run] KEY k|#n|HOST a [MAX]",
+        help: "closes the holders of key k, client n, or host a; MAX is 20",
+        parse: parse_free,
     },
     RequestKind {
         word: "STATS",
@@ -144,6 +176,52 @@ fn parse_stats(rest: &[u8]) -> Result<Request, String> {
     match Command::parse(&[b"STATS ", words].concat()) {
         Command::Stats(query) => Ok(Request::Stats(query)),
         _ => Err(NO_SUCH_REQUEST.to_owned()),
+    }
+}
+
+/// How many connections `FREE` closes, if it is not told how many there may be.
+const FREED_MAX: usize = 20;
+
+fn parse_free(rest: &[u8]) -> Result<Request, String> {
+    const EXPECTED: &str = "expected FREE [--dry-run] KEY key, FREE #client or FREE HOST address, \
+                            and the most connections to close";
+    let mut words = rest.split(|&b| b == b' ').filter(|word| !word.is_empty()).peekable();
+    let is_dry_run = words.next_if_eq(&b"--dry-run".as_slice()).is_some();
+    let target = match words.next().ok_or(EXPECTED)? {
+        b"KEY" => parse_key(words.next().ok_or(EXPECTED)?).map(FreeTarget::Key)?,
+        b"HOST" => parse_host(words.next().ok_or(EXPECTED)?).map(FreeTarget::Host)?,
+        word => {
+            let serial = word.strip_prefix(b"#").and_then(parse_number);
+            FreeTarget::Connection(serial.ok_or(EXPECTED)?)
+        }
+    };
+    let connections_max = match words.next() {
+        None => FREED_MAX,
+        Some(word) => {
+            parse_number(word).ok_or_else(|| format!("{}: {EXPECTED}", printable(word)))?
+        }
+    };
+    match words.next() {
+        None => Ok(Request::Free(Free { is_dry_run, target, connections_max })),
+        Some(word) => Err(format!("{}: {EXPECTED}", printable(word))),
+    }
+}
+
+fn parse_number<T: FromStr>(word: &[u8]) -> Option<T> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn parse_key(word: &[u8]) -> Result<Vec<u8>, String> {
+    let key = key_from_text(word);
+    key.ok_or_else(|| format!("{}: a byte of a key is a character or \\xNN", printable(word)))
+}
+
+/// As lists show it: an IPv4 address is never mapped into IPv6.
+fn parse_host(word: &[u8]) -> Result<String, String> {
+    match parse_number::<IpAddr>(word) {
+        Some(ip) => Ok(ip.to_canonical().to_string()),
+        None if word == b"unix" => Ok("unix".to_owned()),
+        None => Err(format!("{}: not an address without a port, nor unix", printable(word))),
     }
 }
 

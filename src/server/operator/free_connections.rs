@@ -1,0 +1,93 @@
+//! `FREE`: closes connections on an operator's order, so that their locks pass on.
+
+use crate::engine::{ClientId, Time};
+use crate::reports::server_figures::ServerFigures;
+use crate::reports::{self, ReportView};
+use crate::server::clients::connections::{Clients, Fate};
+use crate::server::event_loop::Server;
+use crate::server::kernel::clock;
+use crate::server::kernel::world::Engine;
+use crate::server::operator::control_socket::{Free, FreeTarget};
+use log::info;
+
+impl Server {
+    /// Closes the connections that `free` names and answers with the locks that they had. As
+    /// if the clients had disconnected: no waiter gets `DONE`, and the next one gets the lock.
+    ///
+    /// # Errors
+    /// No connection is meant, or more than are allowed: nothing is closed.
+    pub(super) fn free(&mut self, free: &Free, now: Time) -> Result<String, String> {
+        let mut clients = clients_of(&free.target, &self.engine, &mut self.clients);
+        // Some have ended already, and only wait for their output to be sent.
+        clients.retain(|client| self.clients.open_mut(*client).is_some());
+        if clients.is_empty() {
+            return Err(match free.target {
+                FreeTarget::Key(_) => "no client holds this key".to_owned(),
+                FreeTarget::Connection(_) => "no such connection".to_owned(),
+                FreeTarget::Host(_) => "no connection from this host".to_owned(),
+            });
+        }
+        let count = clients.len();
+        if count > free.connections_max {
+            return Err(format!(
+                "{count} connections, more than {}: nothing is closed; to close them, put {count} \
+                 at the end",
+                free.connections_max,
+            ));
+        }
+        let what = if free.is_dry_run { "would close" } else { "closed" };
+        let first_line = format!("{what} {count} connection{}", if count == 1 { "" } else { "s" });
+        let (totals, rows) = self.locks_of(&clients, now);
+        if !free.is_dry_run {
+            self.close(&clients, now);
+        }
+        info!("FREE {first_line}: {totals}");
+        Ok(format!("OK {first_line}: {totals}\n{rows}"))
+    }
+
+    fn locks_of(&self, clients: &[ClientId], now: Time) -> (String, String) {
+        let view = ReportView {
+            engine: &self.engine,
+            now,
+            wall_ns: clock::wall_ns(),
+            figures: &ServerFigures::default(),
+            peers: &self.clients,
+            is_private: false,
+        };
+        reports::locks_of(&view, clients)
+    }
+
+    fn close(&mut self, clients: &[ClientId], now: Time) {
+        self.engine.disconnect_all(clients, now);
+        for &client in clients {
+            if self.clients.schedule_close(client) == Fate::Gone {
+                self.engine.counters.freed_connections += 1;
+            }
+        }
+        // Answers the waiters who got the locks, before the loop sleeps.
+        self.finish_turn(now);
+    }
+}
+
+/// Looks at every connection, unless a key is named.
+fn clients_of(target: &FreeTarget, engine: &Engine, clients: &mut Clients) -> Vec<ClientId> {
+    let mut found = Vec::new();
+    match target {
+        FreeTarget::Key(key) => {
+            found.extend(engine.pool(key).iter().flat_map(|pool| pool.holders()));
+        }
+        FreeTarget::Connection(serial) => {
+            let all = clients.iter().map(|(client, _)| client);
+            found.extend(all.filter(|client| client.serial == *serial));
+        }
+        FreeTarget::Host(host) => {
+            let all = 0..clients.slots();
+            clients.for_each_address(all, |client, address| {
+                if address == host {
+                    found.push(client);
+                }
+            });
+        }
+    }
+    found
+}
