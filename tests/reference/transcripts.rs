@@ -1,6 +1,6 @@
-//! Runs the conversations of `tests/reference/transcripts/` with our daemon and,
-//! where the two should agree, with Debian's, so that a transcript can't be wrong in
-//! the same way as our daemon. The README.md there explains the format.
+//! Runs the conversations of `tests/reference/transcripts/` with our daemon and with
+//! Debian's, so that a transcript can't be wrong in the same way as our daemon, and those of
+//! `tests/reference/ours/`, where the two differ, with ours. The README.md explains the format.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,34 +11,33 @@ use crate::support::{Client, PATIENCE, Server, eventually};
 
 #[test]
 fn our_daemon_follows_every_transcript() {
-    let failures = play_all(&transcripts(), || Some(Server::start()));
+    let all = [transcripts("transcripts"), transcripts("ours")].concat();
+    let failures = play_all(&all, || Some(Server::start()));
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
 #[test]
-fn the_reference_follows_every_transcript_that_is_not_ours_only() {
+fn the_reference_follows_every_transcript_that_is_not_ours() {
     // Reported once, not for each transcript.
     let Some(_) = Server::reference() else { return };
-    let both: Vec<_> = transcripts().into_iter().filter(|t| !t.ours_only).collect();
-    let failures = play_all(&both, Server::reference);
+    let failures = play_all(&transcripts("transcripts"), Server::reference);
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
+#[derive(Clone)]
 struct Transcript {
     path: PathBuf,
     text: String,
-    ours_only: bool,
 }
 
-fn transcripts() -> Vec<Transcript> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/transcripts");
+fn transcripts(folder: &str) -> Vec<Transcript> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference").join(folder);
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).expect("tests/reference/transcripts") {
+    for entry in fs::read_dir(folder).expect("a folder of transcripts") {
         let path = entry.expect("entry").path();
         if path.extension().is_some_and(|e| e == "txt") {
             let text = fs::read_to_string(&path).expect("a transcript");
-            let ours_only = text.starts_with("ours only: ");
-            found.push(Transcript { path, text, ours_only });
+            found.push(Transcript { path, text });
         }
     }
     assert!(!found.is_empty());
@@ -76,7 +75,7 @@ struct Stage {
 
 impl Stage {
     fn step(&mut self, line: &str) -> Result<(), String> {
-        if line.is_empty() || line.starts_with('#') || line.starts_with("ours only: ") {
+        if line.is_empty() || line.starts_with('#') {
             return Ok(());
         }
         if let Some(expected) = line.strip_prefix("= ") {
