@@ -34,7 +34,7 @@ use crate::protocol::Reply;
 use counts::measures::{CommandKind, Measures};
 use counts::statistics::{Counters, Event, Times};
 use hold_limits::hold_s_max;
-use lock::{Lock, LockId, Locks, Phase};
+use lock::{Lock, LockId, Locks};
 use observe::observer::Observer;
 use pool::Pools;
 use stack::Stack;
@@ -54,7 +54,7 @@ pub struct Engine {
     hold_limits: Vec<HoldLimit>,
     /// The number of the last hold or wait that began.
     last_sequence: u64,
-    /// Locks that were taken away and are not reported yet.
+    /// Locks that were held for too long and are not reported yet.
     expired: Vec<ExpiredLock>,
     /// The whole-number statistics. The caller also counts here what only it can
     /// see (`connect_errors`, `failed_sends`, `rejected_connections`).
@@ -104,12 +104,13 @@ impl Engine {
         self.outbox.pop_front()
     }
 
-    /// Returns the locks that were taken away since the last call, for the log.
+    /// Returns the locks that were held for too long since the last call. Their clients are
+    /// disconnected.
     pub fn take_expired(&mut self) -> Vec<ExpiredLock> {
         std::mem::take(&mut self.expired)
     }
 
-    /// The number of locks, held, waited for or spent.
+    /// The number of locks, held or waited for.
     pub fn len(&self) -> usize {
         self.locks.len()
     }
@@ -199,16 +200,14 @@ impl Engine {
     fn remove_lock(&mut self, id: LockId) -> Lock {
         let Lock { client, pool, phase, .. } = self.locks[id as usize];
         self.wheel.stop(&mut self.locks, id);
-        if phase != Phase::Spent {
-            self.pools.get_mut(pool).queue_mut(phase).leave(&mut self.locks, id);
-        }
+        self.pools.get_mut(pool).queue_mut(phase).leave(&mut self.locks, id);
         let stack = &mut self.stacks[client.slot as usize];
         debug_assert_eq!(stack.top(), Some(id));
         stack.pop();
         self.locks.remove(id as usize)
     }
 
-    /// When a lock that is held is taken away, if its key has a limit.
+    /// When a hold has lasted for too long, if its key has a limit.
     fn hold_deadline(&self, id: LockId) -> Option<Time> {
         let lock = &self.locks[id as usize];
         let hold_s_max = self.pools.get(lock.pool).hold_s_max;

@@ -55,14 +55,18 @@ pub enum Answer {
     TimedOut,
     /// The last lock is given back.
     Released,
-    /// The server had taken the last lock away: we held it for too long.
-    NotLocked,
 }
 
 /// The server said something that is no answer to what was asked. Nothing is known of
 /// the locks any more: close the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnexpectedAnswer(String);
+
+impl UnexpectedAnswer {
+    pub(crate) fn released() -> Self {
+        UnexpectedAnswer("RELEASED".to_owned())
+    }
+}
 
 impl fmt::Display for UnexpectedAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +98,7 @@ impl Conversation {
 
     /// Gives the last lock back, with its work done: clients that wait for anyone's
     /// work get `Done`. (To give everything back with the work undone, close the
-    /// connection.) The answer is `Released` or `NotLocked`.
+    /// connection.) The answer is `Released`.
     ///
     /// # Errors
     /// When nothing is held, or the question before is not answered.
@@ -169,7 +173,6 @@ fn answer_to(pending: PendingCommand, reply: Reply) -> Option<Answer> {
         (PendingCommand::Lock, Reply::QueueFull) => Some(Answer::QueueFull),
         (PendingCommand::Lock, Reply::Timeout) => Some(Answer::TimedOut),
         (PendingCommand::Release, Reply::Released) => Some(Answer::Released),
-        (PendingCommand::Release, Reply::NotLocked) => Some(Answer::NotLocked),
         _ => None,
     }
 }
@@ -197,15 +200,6 @@ mod tests {
         assert_eq!(conversation.lock(&LockRequest::new("k")), Err(Refusal::Unanswered));
         assert_eq!(conversation.receive(b"RELEASED\r\n"), Ok(Some(Answer::Released)));
         assert_eq!(conversation.release(), Err(Refusal::NothingHeld));
-    }
-
-    #[test]
-    fn a_lock_that_was_taken_away_is_no_longer_held() {
-        let mut conversation = with_locks(2);
-        conversation.release().expect("asked");
-        conversation.take_output();
-        assert_eq!(conversation.receive(b"NOT_LOCKED\n"), Ok(Some(Answer::NotLocked)));
-        assert_eq!(conversation.locks(), 1);
     }
 
     #[test]

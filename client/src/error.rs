@@ -19,9 +19,6 @@ pub enum Error {
     Lost(io::Error),
     /// The server said something else. The connection is closed.
     Unexpected(UnexpectedAnswer),
-    /// The server had taken the lock away before it was released: its work may have
-    /// been done twice.
-    TakenAway,
     /// By a [`Canceller`](crate::Canceller). All locks of the connection are gone.
     Cancelled,
 }
@@ -37,7 +34,6 @@ impl fmt::Display for Error {
             Error::Refused(refusal) => refusal.fmt(f),
             Error::Lost(e) => write!(f, "the connection to the server is lost: {e}"),
             Error::Unexpected(answer) => answer.fmt(f),
-            Error::TakenAway => f.write_str("the server had taken the lock away"),
             Error::Cancelled => f.write_str("cancelled"),
         }
     }

@@ -1,7 +1,7 @@
 //! Locks that are held: guards that give them back.
 
 use crate::choice::order;
-use crate::conversation::Answer;
+use crate::conversation::{Answer, UnexpectedAnswer};
 use crate::error::Error;
 use crate::link::Link;
 use crate::request::{LockRequest, Refusal};
@@ -30,8 +30,8 @@ impl<G> Outcome<G> {
             Answer::Done => Outcome::Done,
             Answer::QueueFull => Outcome::QueueFull,
             Answer::TimedOut => Outcome::TimedOut,
-            // A conversation gives these only when it was asked to release.
-            Answer::Released | Answer::NotLocked => return Err(Error::TakenAway),
+            // A conversation gives this only when it was asked to release.
+            Answer::Released => return Err(Error::Unexpected(UnexpectedAnswer::released())),
         })
     }
 }
@@ -120,10 +120,7 @@ impl Session {
         if self.connection.locks() > level {
             self.connection.close();
         }
-        match self.connection.release()? {
-            Answer::Released => Ok(()),
-            _ => Err(Error::TakenAway),
-        }
+        self.connection.release().map(drop)
     }
 }
 
@@ -132,9 +129,8 @@ impl Lock {
     /// wait for anyone's work get `Done`.
     ///
     /// # Errors
-    /// [`Error::TakenAway`], [`Error::Lost`] or [`Error::Cancelled`]: then another client
-    /// may have had the lock meanwhile. After the last two, waiting clients may still
-    /// get `Done`.
+    /// [`Error::Lost`] or [`Error::Cancelled`]: then another client may have had the lock
+    /// meanwhile, and waiting clients may still get `Done`.
     pub fn release(mut self) -> Result<(), Error> {
         self.0.release(OUTERMOST)
     }

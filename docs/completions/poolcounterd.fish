@@ -6,7 +6,7 @@ complete -c poolcounterd -l listen-unix-mode -d 'Mode of that socket\'s file, in
 complete -c poolcounterd -l allow -d 'Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close other connections. May be given several times. [default: serve all]' -r
 complete -c poolcounterd -l max-connections-per-ip -d 'Serve at most this many connections from one address at a time. [default: no limit]' -r
 complete -c poolcounterd -l keepalive -d 'Probe the host of a client that is silent; if it does not respond, free its locks within twice this time. 0 turns this off' -r
-complete -c poolcounterd -l max-hold -d 'Take a lock away from a client that has held it for this long. `*` in the pattern matches anything, \\xNN a byte. May be given several times; the first pattern that matches a key counts. [default: no limit]' -r
+complete -c poolcounterd -l max-hold -d 'Close the connection of a client that has held a lock for this long. `*` in the pattern matches anything, \\xNN a byte. May be given several times; the first pattern that matches a key counts. [default: no limit]' -r
 complete -c poolcounterd -l http -d 'Also serve HTTP at this address, for monitoring and browsers, read-only. May be given several times. [default: off]' -r
 complete -c poolcounterd -l http-allow -d 'Serve HTTP only to these addresses. May be given several times. [default: as --allow]' -r
 complete -c poolcounterd -l http-keys -d 'Name this many of the keys that are asked for most in /metrics, at most 100' -r

@@ -1,12 +1,12 @@
 //! The decisions: which request gets a lock, waits or is refused; which waiter goes
-//! next; when a lock is taken away.
+//! next; when a hold has lasted for too long.
 
 use crate::engine::Engine;
 use crate::engine::client::ClientId;
 use crate::engine::counts::measures::{CommandKind, LockOutcome};
 use crate::engine::counts::statistics::Event;
 use crate::engine::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
-use crate::engine::lock::{Lock, LockId, NO_POOL, Phase};
+use crate::engine::lock::{Lock, LockId, Phase};
 use crate::engine::stack::Stack;
 use crate::engine::time::Time;
 use crate::protocol::{Acquire, Mode, Reply};
@@ -137,11 +137,6 @@ impl Engine {
             return;
         };
         let lock = self.remove_lock(id);
-        if lock.phase == Phase::Spent {
-            // The lock was taken away: this RELEASE does not count as a mismatch.
-            self.answer(CommandKind::Release, client, Reply::NotLocked);
-            return;
-        }
         self.record(Event::Released);
         if lock.phase == Phase::Holding {
             let held_ns = self.end_hold(&lock, LockOutcome::Released, now);
@@ -171,13 +166,21 @@ impl Engine {
     /// The client has disconnected: gives back all that it holds, the last lock
     /// first. Its work was not finished, so no waiter gets `DONE`.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
+        self.end_locks(client, None, now);
+    }
+
+    /// Ends all locks of `client`, one of which may have `expired`.
+    fn end_locks(&mut self, client: ClientId, expired: Option<LockId>, now: Time) {
         let mut top = self.top_lock(client, now);
         while let Ok(Some(id)) = top {
             let lock = self.remove_lock(id);
             match lock.phase {
-                Phase::Spent => {}
                 Phase::Holding => {
-                    self.end_hold(&lock, LockOutcome::Disconnected, now);
+                    let outcome = match expired == Some(id) {
+                        true => LockOutcome::Expired,
+                        false => LockOutcome::Disconnected,
+                    };
+                    self.end_hold(&lock, outcome, now);
                     self.hand_on(lock.pool, HEIRS, now);
                     self.drop_pool_if_empty(lock.pool);
                 }
@@ -263,12 +266,13 @@ impl Engine {
         self.start_timers(deadlines);
     }
 
-    /// Ends the waits that time out by `now`, and takes away the locks that were held
-    /// for too long.
+    /// Ends the waits that time out by `now`, and disconnects the clients that have held a
+    /// lock for too long: [`Engine::take_expired`] has them, and the caller closes their
+    /// connections.
     pub fn expire(&mut self, now: Time) {
         while let Some(id) = self.wheel.pop_expired(&mut self.locks, now) {
             if self.locks[id as usize].phase == Phase::Holding {
-                self.take_away(id, now);
+                self.expire_hold(id, now);
                 continue;
             }
             let lock = self.remove_lock(id);
@@ -279,20 +283,13 @@ impl Engine {
         }
     }
 
-    /// Takes away a lock that was held for too long. The pool continues as if the
-    /// holder had disconnected. The lock is spent for the holder, which learns this
-    /// when it gives the lock back.
-    fn take_away(&mut self, id: LockId, now: Time) {
-        let lock = self.locks[id as usize].clone();
-        let Lock { client, pool, .. } = lock;
-        self.pools.get_mut(pool).holders.leave(&mut self.locks, id);
-        let spent = &mut self.locks[id as usize];
-        (spent.phase, spent.pool) = (Phase::Spent, NO_POOL);
-        let held_ns = self.end_hold(&lock, LockOutcome::Expired, now);
+    /// Disconnects the holder of a lock: a client whose connection stays would not notice
+    /// that it has lost the lock.
+    fn expire_hold(&mut self, id: LockId, now: Time) {
+        let Lock { client, pool, since, .. } = self.locks[id as usize];
         let key = self.pools.get(pool).key().to_vec();
-        self.expired.push(ExpiredLock { client, key, held_ns });
-        self.hand_on(pool, HEIRS, now);
-        self.drop_pool_if_empty(pool);
+        self.expired.push(ExpiredLock { client, key, held_ns: now.ns_since(since) });
+        self.end_locks(client, Some(id), now);
     }
 
     /// The work is done: sends `DONE` to all waiters that accept another client's

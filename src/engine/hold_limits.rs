@@ -1,5 +1,5 @@
-//! How long keys may be held: `--max-hold PATTERN=SECONDS`. The engine takes away a
-//! lock that is held for longer.
+//! How long keys may be held: `--max-hold PATTERN=SECONDS`. A client that holds one for
+//! longer is disconnected.
 
 use crate::engine::client::ClientId;
 use crate::protocol::{key_from_text, key_text};
@@ -90,7 +90,7 @@ impl fmt::Display for HoldLimit {
     }
 }
 
-/// A lock that was held for longer than its key allows, and taken away.
+/// A lock that was held for longer than its key allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpiredLock {
     /// Its holder.

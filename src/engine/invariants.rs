@@ -14,8 +14,8 @@ impl Engine {
 
     fn check_counts(&self) {
         let in_phase = |phase| self.locks.iter().filter(|(_, lock)| lock.phase == phase).count();
-        let (holders, spent) = (in_phase(Phase::Holding), in_phase(Phase::Spent));
-        let waiters = self.locks.len() - holders - spent;
+        let holders = in_phase(Phase::Holding);
+        let waiters = self.locks.len() - holders;
         let in_queues: u32 = self.pools.iter().map(|(_, pool)| pool.count()).sum();
         assert_eq!(in_queues as usize, holders + waiters, "a lock is in no queue");
         let on_stacks: usize = self.stacks.iter().map(|stack| stack.as_slice().len()).sum();
@@ -60,7 +60,6 @@ impl Engine {
         match lock.phase {
             Phase::Holding => self.pools.get(lock.pool).hold_s_max > 0,
             Phase::WaitingForMe | Phase::WaitingForAnyone => true,
-            Phase::Spent => false,
         }
     }
 }

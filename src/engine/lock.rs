@@ -10,9 +10,6 @@ use slab::Slab;
 pub(super) type LockId = u32;
 const NONE: LockId = LockId::MAX;
 
-/// The pool of a spent lock, which is in none: no pool has this number.
-pub(super) const NO_POOL: u32 = u32::MAX;
-
 /// The state of a lock. It determines the queue of the pool that the lock is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -22,9 +19,6 @@ pub enum Phase {
     WaitingForMe,
     /// Its client waits after `ACQ4ANY`.
     WaitingForAnyone,
-    /// Held for too long and taken away. The lock has left its pool but stays on its
-    /// client's stack, so that the client's RELEASE pops the right lock.
-    Spent,
 }
 
 impl Phase {
@@ -40,7 +34,6 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) client: ClientId,
-    /// [`NO_POOL`] when it is spent.
     pub(super) pool: u32,
     pub(super) phase: Phase,
     /// How it was asked for.
@@ -51,7 +44,7 @@ pub(super) struct Lock {
     pub(super) since: Time,
     /// Its number in the order in which holds and waits began.
     pub(super) sequence: u64,
-    /// When the wait times out or the lock is taken away.
+    /// When the wait times out or the hold has lasted for too long.
     pub(super) timer: Timer,
     next: LockId,
     previous: LockId,

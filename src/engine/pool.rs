@@ -39,7 +39,6 @@ impl Pool {
             Phase::Holding => &self.holders,
             Phase::WaitingForMe => &self.waiters_for_me,
             Phase::WaitingForAnyone => &self.waiters_for_anyone,
-            Phase::Spent => unreachable!("a spent lock is in no pool"),
         }
     }
 
@@ -48,7 +47,6 @@ impl Pool {
             Phase::Holding => &mut self.holders,
             Phase::WaitingForMe => &mut self.waiters_for_me,
             Phase::WaitingForAnyone => &mut self.waiters_for_anyone,
-            Phase::Spent => unreachable!("a spent lock is in no pool"),
         }
     }
 }

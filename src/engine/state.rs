@@ -13,7 +13,7 @@ use crate::engine::client::ClientId;
 use crate::engine::counts::measures::Measures;
 use crate::engine::counts::statistics::{Counters, Times};
 use crate::engine::hold_limits::HoldLimit;
-use crate::engine::lock::{Lock, LockId, NO_POOL, Phase};
+use crate::engine::lock::{Lock, LockId, Phase};
 use crate::engine::observe::observer::{Observer, ObserverState};
 use crate::engine::time::Time;
 use crate::engine::view::LockView;
@@ -51,9 +51,6 @@ pub struct EngineState {
     /// The first limit that matches a key applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hold_limits: Vec<HoldLimit>,
-    /// Locks that were taken away and not given back yet, in no particular order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub spent: Vec<LockState>,
 }
 
 /// One key and its queues, the oldest lock first in each.
@@ -72,7 +69,7 @@ pub struct PoolState<'a> {
     pub waiters_for_anyone: Vec<LockState>,
 }
 
-/// One lock: held, waited for or spent.
+/// One lock, held or waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockState {
     /// The client that it belongs to.
@@ -112,11 +109,9 @@ impl fmt::Display for BadState {
 impl std::error::Error for BadState {}
 
 impl Engine {
-    /// Everything except the pools. Pending answers, and locks taken away but not
-    /// reported yet, are not included.
+    /// Everything except the pools. Pending answers, and expired locks that are not reported
+    /// yet, are not included.
     pub fn state(&self) -> EngineState {
-        let locks = self.clients().flat_map(|client| client.locks());
-        let spent = locks.filter(|lock| lock.phase() == Phase::Spent);
         EngineState {
             started: self.started,
             started_wall_ns: self.started_wall_ns,
@@ -126,7 +121,6 @@ impl Engine {
             observer: self.observer.state(),
             last_sequence: self.last_sequence,
             hold_limits: self.hold_limits.clone(),
-            spent: spent.map(|lock| LockState::of(&lock)).collect(),
         }
     }
 
@@ -169,10 +163,6 @@ impl Engine {
         };
         for pool in pools {
             engine.resume_pool(pool?, &mut resumed)?;
-        }
-        for lock in &state.spent {
-            let id = engine.locks.insert(lock.resume(NO_POOL, Phase::Spent)) as LockId;
-            resumed.record(id, lock, Phase::Spent)?;
         }
         engine.resume_stacks(resumed.locks)?;
         engine.start_timers(resumed.deadlines);
@@ -283,13 +273,6 @@ impl LockState {
         let mut lock = Lock::new(self.client, pool, (phase, mode), self.since, self.sequence);
         lock.requests = self.requests;
         lock
-    }
-}
-
-impl EngineState {
-    /// The clients of the spent locks, once for each lock.
-    pub fn clients(&self) -> impl Iterator<Item = ClientId> {
-        self.spent.iter().map(|lock| lock.client)
     }
 }
 

@@ -76,7 +76,7 @@ impl<'a> PoolView<'a> {
     }
 }
 
-/// One lock: held, waited for or spent.
+/// One lock, held or waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct LockView<'a> {
     lock: &'a Lock,
@@ -89,7 +89,7 @@ impl<'a> LockView<'a> {
         self.lock.client
     }
 
-    /// Whether it is held, waited for or spent.
+    /// Whether it is held or waited for.
     pub fn phase(self) -> Phase {
         self.lock.phase
     }
@@ -99,9 +99,9 @@ impl<'a> LockView<'a> {
         self.lock.phase == Phase::Holding
     }
 
-    /// Its key. `None` for a spent lock.
-    pub fn key(self) -> Option<&'a [u8]> {
-        (self.lock.phase != Phase::Spent).then(|| self.pools.get(self.lock.pool).key())
+    /// Its key.
+    pub fn key(self) -> &'a [u8] {
+        self.pools.get(self.lock.pool).key()
     }
 
     /// When the hold or the wait began.
@@ -109,7 +109,7 @@ impl<'a> LockView<'a> {
         self.lock.since
     }
 
-    /// When the wait times out or the lock is taken away. `None` means never.
+    /// When the wait times out or the hold has lasted for too long. `None` means never.
     pub fn deadline(self) -> Option<Time> {
         self.lock.timer.deadline()
     }

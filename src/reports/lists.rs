@@ -90,8 +90,7 @@ fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
 /// The answer to `FREE`.
 pub(super) fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
     let locks = clients.iter().filter_map(|client| view.engine.client(*client));
-    let locks =
-        locks.flat_map(|client| client.locks()).filter_map(|lock| Some((lock, lock.key()?)));
+    let locks = locks.flat_map(|client| client.locks()).map(|lock| (lock, lock.key()));
     let (mut holds, mut waits) = (0, 0);
     let mut text = String::new();
     line!(text, "{LOCK_COLUMNS} key");

@@ -87,7 +87,7 @@ pub struct Options {
           value_parser = clap::value_parser!(u32).range(..=16_000))]
     pub keepalive: u32,
 
-    /// Take a lock away from a client that has held it for this long. `*` in the
+    /// Close the connection of a client that has held a lock for this long. `*` in the
     /// pattern matches anything, \xNN a byte. May be given several times; the first
     /// pattern that matches a key counts. [default: no limit]
     #[arg(long, value_name = "PATTERN=SECONDS")]

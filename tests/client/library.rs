@@ -305,9 +305,10 @@ fn a_server_that_accepts_is_the_one_even_if_it_is_silent() {
 }
 
 #[test]
-fn a_lock_that_was_taken_away_is_told() {
+fn a_lock_held_for_too_long_is_lost_with_its_connection() {
     let server = Server::start_with(&["--max-hold", "k=1"]);
     let lock = locked(client(&server).lock(&at_once("k")));
     held(&server, 0);
-    assert!(matches!(lock.release(), Err(Error::TakenAway)));
+    assert!(lock.is_lost());
+    assert!(matches!(lock.release(), Err(Error::Lost(_))));
 }

@@ -22,7 +22,7 @@ const OVERDUE_NS_MAX: i128 = 1_000_000_000;
 pub(crate) struct Scope {
     /// How long the key may be held; 0 means for ever.
     pub(crate) hold_s_max: u32,
-    /// The most locks in a state, held, waited for or spent.
+    /// The most locks in a state, held or waited for.
     pub(crate) locks_max: usize,
 }
 
@@ -106,7 +106,6 @@ impl Shape {
                     State::Held => "held",
                     State::Waiting(Mode::ForMe) => "waits for me",
                     State::Waiting(Mode::ForAnyone) => "waits for anyone",
-                    State::Spent => "spent",
                 },
                 left_ns,
                 place: order.partition_point(|&nth| nth < lock.nth),

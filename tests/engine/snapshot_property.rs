@@ -290,12 +290,11 @@ fn state_of(engine: &Engine) -> (EngineState, Vec<PoolState<'_>>) {
     sorted(engine.state(), engine.pool_states())
 }
 
-/// The order of the pools and of the spent locks in a state has no meaning.
+/// The order of the pools in a state has no meaning.
 fn sorted<'a>(
-    mut state: EngineState,
+    state: EngineState,
     pools: impl IntoIterator<Item = PoolState<'a>>,
 ) -> (EngineState, Vec<PoolState<'a>>) {
-    state.spent.sort_by_key(|lock| lock.sequence);
     let mut pools: Vec<PoolState> = pools.into_iter().collect();
     pools.sort_by(|one, other| one.key.cmp(&other.key));
     (state, pools)

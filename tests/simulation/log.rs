@@ -121,7 +121,7 @@ impl LogHistory {
     }
 
     /// Rule: The log has whole lines of plain text. With `--max-hold` it names each lock that was
-    /// taken away, and the client that had it.
+    /// held for too long, and the client whose connection was closed.
     fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
         let text = message_of(line).ok_or("not one line of the log")?;
         if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
@@ -145,7 +145,7 @@ impl LogHistory {
             };
         } else if text.starts_with("slow: ") {
             self.slow.check_line(text, is_old)?;
-        } else if let Some(text) = text.strip_prefix("--max-hold: lock on ") {
+        } else if let Some(text) = text.strip_prefix("--max-hold: closed ") {
             self.taken_away.check_line(text, is_old)?;
             if !was_taken_away(text, oracle) {
                 return Err(format!("nobody lost it, but {:?}", oracle.taken_away));
@@ -243,10 +243,8 @@ fn number_before(text: &str, word: &str) -> Option<u64> {
 fn was_taken_away(text: &str, oracle: &Oracle) -> bool {
     oracle.taken_away.iter().any(|(client, key, held_ns)| {
         let key = key.escape_ascii();
-        let begin = format!("{key} taken away from ");
-        let end = format!(" after {} s", held_ns / 1_000_000_000);
-        let rest = text.strip_prefix(&begin).and_then(|rest| rest.split_once(&end));
-        rest.is_some_and(|(peer, _)| {
+        let end = format!(", which held {key} for {} s", held_ns / 1_000_000_000);
+        text.split_once(&end).is_some_and(|(peer, _)| {
             oracle.moments.addresses.is_address_of(client.serial, peer, false)
         })
     })

@@ -271,7 +271,7 @@ impl From<Error> for NoLock {
         let (is_down, status) = match e {
             Error::NoServer(_) | Error::Lost(_) => (true, status::NO_SERVER),
             Error::Refused(_) => (false, status::USAGE),
-            Error::Unexpected(_) | Error::TakenAway | Error::Cancelled => (false, status::PROTOCOL),
+            Error::Unexpected(_) | Error::Cancelled => (false, status::PROTOCOL),
         };
         NoLock { why: e.to_string(), is_down, status }
     }

@@ -116,7 +116,7 @@ pub enum LockOutcome {
     Released,
     /// The hold ended by disconnect.
     Disconnected,
-    /// The lock was taken away.
+    /// The hold lasted for longer than `--max-hold`.
     Expired,
 }
 

@@ -72,8 +72,8 @@ counters! {
     full_queues: Total, "Requests answered with QUEUE_FULL.";
     lock_mismatch: Total, "Requests answered with LOCK_HELD.";
     lock_while_waiting: Total, "Requests by clients that were still waiting for an earlier one.";
-    release_mismatch: Total, "RELEASE commands of clients that held nothing, except of locks taken away.";
-    processed_count: Total, "Locks that ended: by RELEASE, by disconnect, or taken away by --max-hold.";
+    release_mismatch: Total, "RELEASE commands of clients that held nothing.";
+    processed_count: Total, "Locks that ended: by RELEASE, by disconnect, or by --max-hold.";
     rejected_connections: Total, "Connections closed at once because there were --max-connections already.";
     rejected_connections_per_ip: Total, "Connections closed at once because their address had --max-connections-per-ip already.";
     denied_connections: Total, "Connections closed at once because no --allow admits their address.";
@@ -81,8 +81,8 @@ counters! {
     closed_connections: Total, "Connections that their clients closed.";
     lost_connections: Total, "Connections that broke.";
     unread_connections: Total, "Connections closed because too many answers were left unread.";
-    freed_connections: Total, "Connections that an operator closed by FREE.";
-    expired_locks: Total, "Locks taken away because they were held for longer than --max-hold.";
+    freed_connections: Total, "Connections that the daemon closed to free their locks: by FREE or --max-hold.";
+    expired_locks: Total, "Locks that ended because they were held for longer than --max-hold.";
 }
 
 /// Declares the sums of time: each becomes a field, an entry of [`Times::ALL`] and a
@@ -196,7 +196,7 @@ pub enum Event {
     /// A client gave back a lock or a wait by `RELEASE`. The end of the hold or of
     /// the wait is a separate event.
     Released,
-    /// A hold ended: by `RELEASE`, by disconnect, or because the lock was taken away.
+    /// A hold ended: by `RELEASE`, by disconnect, or because it lasted for too long.
     HoldEnded {
         /// Who held it.
         mode: Mode,

@@ -63,8 +63,8 @@ fn a_newer_client_of_a_slot_ends_the_former_one() {
     assert_eq!(engine.len(), 1);
 }
 
-/// Three clients: the first holds `k` and waits for `l`, the second holds `l` and has
-/// a spent lock, the third waits for `l` after ACQ4ANY.
+/// Three clients: the first holds `k` and waits for `l`, the second holds `l` and
+/// `m`, the third waits for `l` after ACQ4ANY.
 fn sample() -> (EngineState, Vec<PoolState<'static>>) {
     let lock = |slot, sequence, timeout_s: Option<u64>| LockState {
         client: client(slot),
@@ -86,12 +86,16 @@ fn sample() -> (EngineState, Vec<PoolState<'static>>) {
             waiters_for_me: vec![lock(0, 4, Some(7))],
             waiters_for_anyone: vec![lock(2, 5, Some(u64::MAX))],
         },
+        PoolState {
+            key: Cow::Borrowed(b"m"),
+            holders: vec![lock(1, 2, None)],
+            ..PoolState::default()
+        },
     ];
     let state = EngineState {
         started: START,
         started_wall_ns: Some(9),
         last_sequence: 5,
-        spent: vec![lock(1, 2, None)],
         ..EngineState::default()
     };
     (state, pools)
@@ -110,7 +114,7 @@ fn refused(why: &'static str, change: impl Fn(&mut EngineState, &mut Vec<PoolSta
 fn impossible_pools_are_refused() {
     refused("a key without a holder", |_, pools| pools[1].holders.clear());
     refused("a key without a holder", |_, pools| {
-        pools.push(PoolState { key: b"m".into(), ..PoolState::default() })
+        pools.push(PoolState { key: b"n".into(), ..PoolState::default() })
     });
     refused("a key twice", |_, pools| pools[0].key = b"l".into());
     for key in [&b""[..], b"a b", b"a\n", &[b'x'; LINE_BYTES_MAX]] {
@@ -126,7 +130,7 @@ fn impossible_pools_are_refused() {
 #[test]
 fn impossible_stacks_are_refused() {
     refused("two clients in one slot", |_, pools| pools[0].holders[0].client.serial += 1);
-    refused("two clients in one slot", |state, _| state.spent[0].client.serial += 1);
+    refused("two clients in one slot", |_, pools| pools[2].holders[0].client.serial += 1);
     refused("a wait below another lock of its client", |state, pools| {
         (state.last_sequence, pools[0].holders[0].sequence) = (6, 6);
     });
@@ -138,16 +142,18 @@ fn impossible_stacks_are_refused() {
         let lock = pools[1].holders[0];
         pools[1].holders.extend((6..9).map(|sequence| LockState { sequence, ..lock }));
     });
-    refused("a client in a slot that no connection could have", |state, _| {
-        state.spent[0].client.slot = SLOTS_MAX;
+    refused("a client in a slot that no connection could have", |_, pools| {
+        pools[2].holders[0].client.slot = SLOTS_MAX;
     });
 }
 
 #[test]
 fn impossible_order_and_times_are_refused() {
-    refused("a sequence number twice", |state, _| state.spent[0].sequence = 1);
+    refused("a sequence number twice", |_, pools| pools[2].holders[0].sequence = 1);
     refused("a sequence number that was not given yet", |state, _| state.last_sequence = 4);
-    refused("a sequence number that was not given yet", |state, _| state.spent[0].sequence = 0);
+    refused("a sequence number that was not given yet", |_, pools| {
+        pools[2].holders[0].sequence = 0
+    });
     refused("a sequence number that nothing could have come to", |state, _| {
         state.last_sequence = u64::MAX;
     });
@@ -156,7 +162,6 @@ fn impossible_order_and_times_are_refused() {
     refused("a deadline of a lock that is held", |_, pools| {
         pools[0].holders[0].deadline = Some(at_ms(1_001));
     });
-    refused("a deadline of a lock that is held", |state, _| state.spent[0].deadline = Some(START));
     for deadline in [at_ms(4), START, at_ms(1_005)] {
         refused("a wait for no whole number of seconds", |_, pools| {
             pools[1].waiters_for_me[0].deadline = Some(deadline);

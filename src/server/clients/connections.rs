@@ -326,6 +326,14 @@ impl Clients {
         Fate::Gone
     }
 
+    /// Closes the connection of `client`, which the engine has disconnected, at the end of
+    /// the turn: its locks are meant for others.
+    pub(crate) fn free(&mut self, client: ClientId, counters: &mut Counters) {
+        if self.schedule_close(client) == Fate::Gone {
+            counters.freed_connections += 1;
+        }
+    }
+
     /// Closes the connections scheduled for it; returns false if there are none. Runs
     /// last in a turn, so that no event or list of this turn can refer to a newer
     /// client in the same slot.

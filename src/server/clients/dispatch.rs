@@ -196,18 +196,20 @@ impl Dispatch<'_> {
         }
     }
 
-    /// Ends the waits that have timed out, and takes away locks held for too long.
+    /// Ends the waits that have timed out, and closes the connections of clients that have
+    /// held a lock for too long.
     pub(crate) fn expire(&mut self) {
         self.engine.expire(self.now);
         for lock in self.engine.take_expired() {
             // Operators should look: the holder hangs, or the limit is too low.
             limited!(
                 warn,
-                "--max-hold: lock on {} taken away from {} after {} s",
-                lock.key[..lock.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
+                "--max-hold: closed {}, which held {} for {} s",
                 self.clients.peer_name(lock.client).unwrap_or_default(),
+                lock.key[..lock.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
                 lock.held_ns / 1_000_000_000,
             );
+            self.clients.free(lock.client, &mut self.engine.counters);
         }
     }
 

@@ -1,13 +1,11 @@
 //! `FREE`: closes connections on an operator's order, so that their locks pass on.
 
 use crate::engine::{ClientId, Time};
-use crate::reports::server_figures::ServerFigures;
-use crate::reports::{self, ReportView};
-use crate::server::clients::connections::{Clients, Fate};
+use crate::server::clients::connections::Clients;
 use crate::server::event_loop::Server;
-use crate::server::kernel::clock;
 use crate::server::kernel::world::Engine;
 use crate::server::operator::control_socket::{Free, FreeTarget};
+use crate::server::reporting::report_queue::locks_of;
 use log::info;
 
 impl Server {
@@ -37,7 +35,7 @@ impl Server {
         }
         let what = if free.is_dry_run { "would close" } else { "closed" };
         let first_line = format!("{what} {count} connection{}", if count == 1 { "" } else { "s" });
-        let (totals, rows) = self.locks_of(&clients, now);
+        let (totals, rows) = locks_of(&self.engine, &self.clients, &clients, now);
         if !free.is_dry_run {
             self.close(&clients, now);
         }
@@ -45,24 +43,10 @@ impl Server {
         Ok(format!("OK {first_line}: {totals}\n{rows}"))
     }
 
-    fn locks_of(&self, clients: &[ClientId], now: Time) -> (String, String) {
-        let view = ReportView {
-            engine: &self.engine,
-            now,
-            wall_ns: clock::wall_ns(),
-            figures: &ServerFigures::default(),
-            peers: &self.clients,
-            is_private: false,
-        };
-        reports::locks_of(&view, clients)
-    }
-
     fn close(&mut self, clients: &[ClientId], now: Time) {
         self.engine.disconnect_all(clients, now);
         for &client in clients {
-            if self.clients.schedule_close(client) == Fate::Gone {
-                self.engine.counters.freed_connections += 1;
-            }
+            self.clients.free(client, &mut self.engine.counters);
         }
         // Answers the waiters who got the locks, before the loop sleeps.
         self.finish_turn(now);

@@ -4,6 +4,7 @@
 //! all of them. Operators and HTTP have a queue of their own, which comes first.
 #![allow(clippy::disallowed_methods)]
 
+use crate::engine::ClientId;
 use crate::engine::{Engine, Time};
 use crate::protocol::{Query, Span, Subject};
 use crate::reports::json::{self, Tops};
@@ -257,6 +258,18 @@ impl RunningScan {
             self.left.clients = end < clients.slots();
         }
     }
+}
+
+/// The locks of `ids`, held and waited for: the totals in words, and a table for an operator.
+pub(crate) fn locks_of(
+    engine: &Engine,
+    clients: &Clients,
+    ids: &[ClientId],
+    now: Time,
+) -> (String, String) {
+    let figures = &ServerFigures::default();
+    let maker = Maker { clients, figures, now, is_private: false, hot_keys: 0 };
+    reports::locks_of(&maker.view(engine, false), ids)
 }
 
 /// Makes reports.

@@ -30,8 +30,6 @@ pub(crate) struct Lock {
 pub(crate) enum State {
     Held,
     Waiting(Mode),
-    /// Whether it was held for too long and taken away.
-    Spent,
 }
 
 impl Lock {
@@ -156,9 +154,6 @@ impl Model {
             return self.answer(client, Reply::NotLocked);
         };
         let lock = self.locks.remove(last);
-        if lock.state == State::Spent {
-            return self.answer(client, Reply::NotLocked);
-        }
         self.totals.total_releases += 1;
         if lock.state == State::Held {
             let held_ns = self.end(&lock, "released", now);
@@ -179,10 +174,15 @@ impl Model {
     }
 
     pub(crate) fn disconnect(&mut self, client: ClientId, now: Time) {
+        self.end_locks(client, None, now);
+    }
+
+    fn end_locks(&mut self, client: ClientId, expired: Option<u64>, now: Time) {
         while let Some(last) = self.last_of(client) {
             let lock = self.locks.remove(last);
             if lock.state == State::Held {
-                self.end(&lock, "disconnected", now);
+                let how = if expired == Some(lock.nth) { "expired" } else { "disconnected" };
+                self.end(&lock, how, now);
                 self.hand_on_unfinished(&lock.key, now);
             } else if lock.waits() {
                 self.note_end(&lock, "cancelled", now);
@@ -220,16 +220,12 @@ impl Model {
         }
     }
 
-    /// The slot is handed on as after a disconnect, and the lock stays in its place
-    /// in its client's stack.
+    /// Its client is disconnected.
     fn take_away(&mut self, n: usize, now: Time) {
-        let spent =
-            Lock { key: Vec::new(), state: State::Spent, deadline_ns: None, ..self.locks[n] };
-        let lock = std::mem::replace(&mut self.locks[n], spent);
-        let held_ns = self.end(&lock, "expired", now);
+        let Lock { client, since, nth, .. } = self.locks[n];
         self.totals.expired_locks += 1;
-        self.hand_on_unfinished(&lock.key, now);
-        self.taken_away.push((lock.client, lock.key, held_ns));
+        self.taken_away.push((client, self.locks[n].key.clone(), ns_between(since, now)));
+        self.end_locks(client, Some(nth), now);
     }
 
     fn first_to_run_out(&self) -> Option<usize> {
@@ -247,7 +243,7 @@ impl Model {
         self.locks.iter().filter_map(|lock| lock.deadline_ns).min()
     }
 
-    /// The number of locks, held, waited for or spent.
+    /// The number of locks, held or waited for.
     pub(crate) fn len(&self) -> usize {
         self.locks.len()
     }
@@ -263,13 +259,12 @@ impl Model {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let of_keys = || self.locks.iter().filter(|lock| lock.state != State::Spent);
-        let keys: HashSet<&[u8]> = of_keys().map(|lock| &lock.key[..]).collect();
-        let waiting = of_keys().filter(|lock| lock.waits()).count();
+        let keys: HashSet<&[u8]> = self.locks.iter().map(|lock| &lock.key[..]).collect();
+        let waiting = self.locks.iter().filter(|lock| lock.waits()).count();
         Counters {
             hashtable_entries: keys.len() as u64,
             waiting_workers: waiting as u64,
-            processing_workers: (of_keys().count() - waiting) as u64,
+            processing_workers: (self.locks.len() - waiting) as u64,
             ..self.totals
         }
     }
@@ -288,7 +283,6 @@ impl Model {
                 State::Held => 0,
                 State::Waiting(Mode::ForMe) => 1,
                 State::Waiting(Mode::ForAnyone) => 2,
-                State::Spent => continue,
             };
             queues.entry(lock.key.clone()).or_default()[n] += 1;
         }
@@ -353,7 +347,7 @@ impl Model {
         match self.locks[n].state {
             State::Waiting(Mode::ForMe) => self.times.waiting_for_me_ns += waited_ns,
             State::Waiting(Mode::ForAnyone) => self.times.waiting_for_anyone_ns += waited_ns,
-            State::Held | State::Spent => unreachable!("handed on to a waiter"),
+            State::Held => unreachable!("handed on to a waiter"),
         }
         self.totals.total_acquired += 1;
         self.note_end(&self.locks[n].clone(), "locked", now);

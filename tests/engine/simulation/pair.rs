@@ -232,9 +232,8 @@ fn hold_limits(seconds: u32) -> Vec<HoldLimit> {
 }
 
 fn state_of(engine: &Engine) -> (EngineState, Vec<PoolState<'_>>) {
-    let (mut state, mut pools) = (engine.state(), engine.pool_states().collect::<Vec<_>>());
+    let (state, mut pools) = (engine.state(), engine.pool_states().collect::<Vec<_>>());
     // Their order has no meaning.
-    state.spent.sort_by_key(|lock| lock.sequence);
     pools.sort_by(|one, other| one.key.cmp(&other.key));
     (state, pools)
 }

@@ -289,7 +289,9 @@ pub(crate) struct Oracle {
     pub(crate) moments: Moments,
     /// When the engine was last asked to end the waits that have run out.
     pub(crate) expired: Option<Time>,
-    /// The locks that were taken away so far.
+    /// The clients that were disconnected in this turn because they held a lock for too long.
+    expired_clients: Vec<ClientId>,
+    /// The locks that were held for too long so far.
     pub(crate) taken_away: Vec<TakenAway>,
     /// The clients that `FREE` disconnected in this turn.
     pub(crate) freed: Vec<Freed>,
@@ -311,6 +313,7 @@ impl Oracle {
             peers: HashMap::new(),
             moments: Moments::default(),
             expired: None,
+            expired_clients: Vec::new(),
             taken_away: Vec::new(),
             freed: Vec::new(),
             has_freed: false,
@@ -354,7 +357,13 @@ impl Oracle {
                     conversation.expect_answer(reply, has_waited);
                 }
             }
-            self.taken_away.append(&mut self.model.take_taken_away());
+            for lock in self.model.take_taken_away() {
+                if let Some(conversation) = self.conversation(lock.0) {
+                    (conversation.has_gone, conversation.is_freed) = (true, true);
+                }
+                self.expired_clients.push(lock.0);
+                self.taken_away.push(lock);
+            }
             if is_watched {
                 self.moments.note(&self.model);
             }
@@ -376,9 +385,10 @@ impl Oracle {
         }
     }
 
-    /// The peers that `FREE` disconnected in this turn.
-    pub(crate) fn freed_peers(&self) -> Vec<u32> {
-        let clients = self.freed.iter().flat_map(|freed| &freed.clients);
+    /// The peers that `FREE` or `--max-hold` disconnected in this turn.
+    pub(crate) fn freed_peers(&mut self) -> Vec<u32> {
+        let expired = std::mem::take(&mut self.expired_clients);
+        let clients = self.freed.iter().flat_map(|freed| &freed.clients).chain(&expired);
         clients.filter_map(|client| self.peers.get(client).copied()).collect()
     }
 

@@ -55,7 +55,7 @@ impl ClientAddresses {
         (locks, now_ns): (&[Lock], u64),
         is_private: bool,
     ) -> bool {
-        let of_key = locks.iter().filter(|lock| lock.key == key && lock.state != State::Spent);
+        let of_key = locks.iter().filter(|lock| lock.key == key);
         let mut due: Vec<[String; 5]> = of_key.map(|lock| row_of(lock, now_ns)).collect();
         // Without the moment on the wall clock, which jumps.
         let columns = |row: &Vec<&str>| {
@@ -84,7 +84,7 @@ impl ClientAddresses {
         let count =
             |n: usize, host| present[n].iter().filter(|one| self.host(**one) == host).count();
         let mut due: BTreeMap<String, [usize; 2]> = BTreeMap::new();
-        for lock in locks.iter().filter(|lock| lock.state != State::Spent) {
+        for lock in locks {
             let n = usize::from(lock.state != State::Held);
             due.entry(self.host(lock.client.serial)).or_default()[n] += 1;
         }
