@@ -1,24 +1,16 @@
 //! The command `poolcounter`: its subcommands and their exit statuses.
 
 mod check;
-mod child;
 mod control;
-mod descendants;
 mod drain;
 mod free;
-mod hash_slots;
 mod health;
-mod job;
 mod output;
 mod parsed_report;
 mod run;
 mod stats;
 mod status;
-mod stderr_thread;
-mod terminal;
 mod top;
-mod top_screen;
-mod wait_notice;
 
 use crate::{BadServerName, ServerName, control_client};
 use clap::error::{ContextKind, ContextValue};

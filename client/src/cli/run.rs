@@ -1,12 +1,19 @@
 //! `poolcounter run`: runs a command while it holds a lock.
 
-use super::child::{Signals, end_as_first_process};
-use super::hash_slots::key_in_slots;
-use super::job::{Job, JobEnd, OnLost, Surroundings};
+mod child;
+mod descendants;
+mod hash_slots;
+mod job;
+mod stderr_thread;
+mod wait_notice;
+
+use self::child::{Signals, end_as_first_process};
+use self::hash_slots::key_in_slots;
+use self::job::{Job, JobEnd, OnLost, Surroundings};
+use self::stderr_thread::StderrThread;
+use self::wait_notice::{WaitNotice, held};
 use super::parsed_report::ParsedReport;
 use super::status;
-use super::stderr_thread::StderrThread;
-use super::wait_notice::{WaitNotice, held};
 use crate::stats_connection::{NoAnswer, StatsConnection};
 use crate::transport::is_closed;
 use crate::{Client, Error, Lock, LockRequest, Outcome, ServerName};

@@ -1,14 +1,17 @@
 //! `poolcounter top`: asks a server again and again and shows it on a terminal.
 
+mod terminal;
+mod top_screen;
+
+use self::terminal::Terminal;
+use self::top_screen::{Choices, ScreenData, Style, TopList, rows_beyond, rows_that_fit, screen};
 use super::output::{print, print_error, stdout_is_terminal, wants_colour};
 use super::parsed_report::ParsedReport;
-use super::terminal::Terminal;
-use super::top_screen::{Choices, ScreenData, Style, TopList, rows_beyond, rows_that_fit, screen};
 use crate::ServerName;
 use crate::stats_connection::{NoAnswer, StatsConnection};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
 use crossterm::style::{Attribute, Color, Print, SetAttribute, SetForegroundColor};
-use crossterm::terminal::{self, Clear, ClearType};
+use crossterm::terminal::{Clear, ClearType, size};
 use crossterm::{cursor, queue};
 use rustix::process::{Signal, kill_current_process_group};
 use std::io::{self, IsTerminal, Write};
@@ -212,7 +215,7 @@ fn interact(
         if poll(TICK)? {
             is_new = true;
             if let Event::Key(key) = read()? {
-                let rows = rows_that_fit(&session.data, terminal::size()?.1.into());
+                let rows = rows_that_fit(&session.data, size()?.1.into());
                 let columns = session.data.table().map_or(0, |table| table.columns.len());
                 match react(key, chosen, columns, rows) {
                     Reaction::Quit => return Ok(()),
@@ -275,7 +278,7 @@ fn react(key: KeyEvent, chosen: &mut Choices, columns: usize, rows: usize) -> Re
 }
 
 fn draw(data: &ScreenData, chosen: &mut Choices) -> io::Result<()> {
-    let (width, height) = terminal::size()?;
+    let (width, height) = size()?;
     chosen.skipped = chosen.skipped.min(rows_beyond(data, height.into()));
     let mut out = io::stdout().lock();
     let mut lines = screen(data, chosen, width.into(), height.into());

@@ -1,7 +1,7 @@
 //! What `run` says on standard error while a command runs: nobody waits for it.
 
 use super::child::with_signals_blocked;
-use super::output::print_error;
+use crate::cli::output::print_error;
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Whom we wait for: who holds a key, in words.
 
 use super::child::with_signals_blocked;
-use super::output::print_error;
-use super::parsed_report::{ParsedReport, seconds};
 use crate::ServerName;
+use crate::cli::output::print_error;
+use crate::cli::parsed_report::{ParsedReport, seconds};
 use crate::protocol::key_text;
 use crate::request::key_on_the_wire;
 use crate::stats_connection::StatsConnection;

@@ -1,7 +1,7 @@
 //! What `top` shows: lines for a screen of a given size. Pure.
 
-use super::output::is_control;
-use super::parsed_report::{ParsedReport, Table, seconds};
+use crate::cli::output::is_control;
+use crate::cli::parsed_report::{ParsedReport, Table, seconds};
 use std::cmp::Ordering;
 
 /// The lists of `top`, with the key that chooses each.

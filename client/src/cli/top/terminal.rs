@@ -5,7 +5,7 @@
 //! terminal that takes no output (Ctrl-S), or in crossterm, which reads on until a key is
 //! whole, and without end from a terminal that has hung up.
 
-use super::output::print_error;
+use crate::cli::output::print_error;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
