@@ -34,25 +34,38 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `engine.rs`, `decisions` | the data, and what happens to locks: acquire, release, disconnect, expire |
-//! | `pool`, `lock`, `stack`, `wheel`, `hold_limits` | a key's queues, a lock, a client's locks, timers, `--max-hold` |
-//! | `counts` | what counts each event: counters, sums, histograms |
-//! | `observe` | what follows single keys and addresses, and slow holds |
-//! | `view`, `state` | everything read-only; what a hot restart carries over |
+//! | `engine.rs` | `struct Engine`: adds and removes pools and locks, counts each event |
+//! | `decisions` | acquire, release, disconnect, expire: who gets a lock, waits, is refused |
+//! | `pool`, `lock`, `stack` | a key's queues and the map of keys; one lock and its phase; the locks of a client |
+//! | `wheel`, `time` | the timer wheel; time as a number that callers pass in |
+//! | `hold_limits` | patterns of `--max-hold` |
+//! | `counts` | `statistics` (counters, sums of time, events), `measures` (by outcome, by reply, by turn), `histogram` |
+//! | `observe` | `observer` (hot keys and slow holds), `sampler` (which requests it follows), `heavy_hitters` (the table of names), `windows` (minute and hour) |
+//! | `view`, `state` | read-only views; what a hot restart carries over, and its checks |
+//! | `client`, `spare_capacity`, `invariants` | a client's id; memory that could be returned; what tests assert after every call |
 //!
-//! The rooms of `server`, from the top; the first page of each says more:
+//! The rooms of `reports`:
 //!
 //! | where | what |
 //! |---|---|
-//! | `event_loop`, `start` | the daemon's parts, and one turn of the loop; a cold start |
-//! | `options`, `advice` | the command line, and what to do about a failed start |
-//! | `operator` | signals and the control socket → orders, and what these do |
-//! | `restart` | hot restart: the old image, the new one, what is handed over |
-//! | `clients` | the clients' connections: input, lines, answers, who may connect |
-//! | `reporting` | who asks for reports, when they are made; HTTP |
-//! | `listening` | what clients and operators connect to: which addresses, how they open, drain and close |
-//! | `telling` | the log and systemd; none of it blocks |
-//! | `kernel` | the only door to system calls, and all `unsafe` code; the tests put a simulated kernel behind it |
+//! | `lists`, `json` | `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW` as tables; `STATS JSON` |
+//! | `metrics`, `legacy_metrics`, `metrics_text` | `/metrics`; `/prometheus` with the names of older exporters; Prometheus's text format |
+//! | `scan` | the walk over all keys and connections, in steps |
+//! | `report_view`, `server_figures` | what reports look at, durations and keys as text; what only the server knows |
+//!
+//! The rooms of `server`, from the top:
+//!
+//! | where | what |
+//! |---|---|
+//! | `event_loop`, `start` | `struct Server` and the steps of a turn; a cold start |
+//! | `options`, `advice` | the command line; what to do about a failed start |
+//! | `operator` | `control_socket` and its `requests` (the lines of operators), `hangup` (SIGHUP), `orders` (signals and requests → orders), `execute_orders` (what they do), `run_time_settings` (`LOG`, `MAX-HOLD`), `free_connections` (`FREE`) |
+//! | `restart` | old image: `phases` (the sequence), `trial` (asks the new binary), `launcher` (files, exec); new image: `rehearsal` (answers), `resume` (continues, why no step can fail); both: `snapshot` (format, checks) |
+//! | `clients` | `connections` (all of them: ready, unread, owed, closing), `connection` (one), `input` (the shared receive buffer), `stream` (socket and unsent output), `dispatch` (lines → engine → answers), `admission` (`--allow`, limits), `peer_addresses` |
+//! | `reporting` | `report_queue` (requests, when they are made), `report_request`, `http` (connections, deadlines) with `head` (parses) and `pages` (paths, responses) |
+//! | `listening` | `addresses` (which are wanted), `opening` (bind, listen), `listener` (one), `listeners` (all: drain, keep, close), `accept_budget` (when to accept), `inherited` (systemd, standard input), `unix_socket` (files) |
+//! | `telling` | `logging` (filter, format) with `limit` (rate) and `stderr` (never blocks); `systemd` (notifications) |
+//! | `kernel` | the only door to system calls: `sys` (all `unsafe` code), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive), `socket_address` (names), `slots` (connections by slot and serial), `tokens` (epoll), `process_usage`, `memory_release` |
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
 //! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all

@@ -71,6 +71,19 @@
 
 #![warn(clippy::disallowed_types)]
 
+// | module | what |
+// |---|---|
+// | `protocol` | commands and replies, both directions: `lines` (bytes → lines), `query` (`STATS`), `reply`, `key_text` (`\xNN`), `numbers` |
+// | `blocking` | `Client`: chooses a server, connects, asks for a lock |
+// | `guard` | `Lock`, `NestedLock`: give the lock back |
+// | `link` | one blocking connection, its deadlines, `Canceller` |
+// | `conversation` | the client without I/O |
+// | `request`, `error` | `LockRequest` → a line, why it is refused; what can go wrong |
+// | `server_name`, `choice`, `transport` | names and ports; which server guards a key; TCP and Unix sockets |
+// | `stats_connection`, `uptime` | asks a server for statistics; `poolcounterd --check` |
+// | `control_client` | sends orders to the control socket |
+// | `cli` | the command line; `run` (job, child and its signals, descendants, wait_notice, hash_slots, stderr_thread), `top` (top_screen: lines and columns; terminal: raw mode), `stats` (lists), `check` with `health` (thresholds, verdicts), `control`, `drain`, `free`, `parsed_report` (reads what servers answer), `output`, `status` |
+
 pub mod protocol;
 
 #[cfg(feature = "client")]
