@@ -2,7 +2,7 @@ complete -c poolcounterd -s l -l listen -d 'Address to listen on: a literal IPv4
 complete -c poolcounterd -s p -l port -d 'TCP port; 0 takes a free port and logs it' -r
 complete -c poolcounterd -l backlog -d 'Connections that the kernel queues until the daemon accepts them; at most net.core.somaxconn' -r
 complete -c poolcounterd -l listen-unix -d 'Also serve a Unix socket at this path' -r
-complete -c poolcounterd -l listen-unix-mode -d 'Mode of that socket\'s file, in octal: decides who may connect' -r
+complete -c poolcounterd -l listen-unix-mode -d 'Mode of that socket\'s file, in octal: decides which users may connect' -r
 complete -c poolcounterd -l allow -d 'Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close other connections. May be given several times. [default: serve all]' -r
 complete -c poolcounterd -l max-connections-per-ip -d 'Serve at most this many connections from one address at a time. [default: no limit]' -r
 complete -c poolcounterd -l keepalive -d 'Probe the host of a client that is silent; if it does not respond, free its locks within twice this time. 0 turns this off' -r

@@ -120,7 +120,7 @@ fn first_uptime(places: Vec<ServerName>) -> Result<String, String> {
     told.recv_timeout(Duration::from_secs(ANSWER_S)).unwrap_or(Err(late))
 }
 
-/// If nobody answers, the first place tells most: ::1 is tried after 127.0.0.1.
+/// If no server answers, the first error is the most telling: ::1 is tried after 127.0.0.1.
 fn ask_in_turn(places: &[ServerName]) -> Result<String, String> {
     let mut first = None;
     for place in places {

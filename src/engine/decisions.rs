@@ -97,7 +97,8 @@ impl Engine {
         None
     }
 
-    /// Follows a request that counts as so many, and the lock that it got or waits for.
+    /// Follows a request that stands for `requests` requests, and the lock that it got or waits
+    /// for.
     #[cold]
     #[inline(never)]
     fn follow(

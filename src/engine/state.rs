@@ -150,7 +150,7 @@ impl Engine {
         now: Time,
     ) -> Result<Self, E> {
         if state.last_sequence > u64::MAX / 2 {
-            return Err(BadState("a sequence number that nothing could have come to").into());
+            return Err(BadState("an impossible sequence number").into());
         }
         let mut engine = Engine::new(hasher.clone(), now);
         engine.hold_limits = state.hold_limits;
@@ -321,7 +321,7 @@ fn check_lock(lock: &LockState, phase: Phase, now: Time) -> Result<(), BadState>
     match (lock.deadline, phase.waits()) {
         (Some(deadline), true) => check_wait(lock.since, deadline),
         (None, false) => Ok(()),
-        (Some(_), false) => Err(BadState("a deadline of a lock that is held")),
+        (Some(_), false) => Err(BadState("a held lock with a deadline")),
         (None, true) => Err(BadState("a wait without a deadline")),
     }
 }
@@ -331,7 +331,7 @@ fn check_wait(since: Time, deadline: Time) -> Result<(), BadState> {
     let timeout_ns = deadline.ns_since(since);
     let is_whole = timeout_ns > 0 && timeout_ns % 1_000_000_000 == 0;
     if !is_whole && deadline != Time::from_ns(u64::MAX) {
-        return Err(BadState("a wait for no whole number of seconds"));
+        return Err(BadState("a wait that is not a whole number of seconds"));
     }
     Ok(())
 }

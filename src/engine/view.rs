@@ -18,7 +18,7 @@ impl Engine {
     }
 
     /// The keys in the places `from` to `to`, of [`Engine::pool_places`], for a walk in
-    /// steps: a key stays in its place for as long as somebody holds it.
+    /// steps: a key stays in its place while a client holds it.
     pub fn pools_in(&self, from: usize, to: usize) -> impl Iterator<Item = PoolView<'_>> {
         self.pools.in_places(from, to).map(|pool| PoolView { engine: self, pool })
     }

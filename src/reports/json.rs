@@ -63,7 +63,7 @@ pub struct Report {
     process: ProcessFigures,
     oldest_hold_s: Option<f64>,
     oldest_wait_s: Option<f64>,
-    /// For how many keys somebody waits.
+    /// How many keys have waiters.
     keys_waited_for: u64,
     /// The keys with the most waiters, at most 20.
     keys: Vec<Key>,

@@ -11,8 +11,8 @@ use crate::engine::{ClientId, Time};
 use crate::protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 use std::fmt::Write as _;
 
-/// How many holders, and how many waiters of each kind, `STATS KEY` lists: so many that the
-/// answer does not exceed what a client may leave unread, with the longest key in it.
+/// How many holders, and how many waiters of each kind, `STATS KEY` lists. With the longest
+/// key, the answer must not exceed what a client may leave unread.
 const LOCKS_MAX: usize = 120;
 
 /// How many rows each of the two lists of `STATS TOP` has.
@@ -22,7 +22,7 @@ const TOP_ROWS: usize = 20;
 const LOCK_COLUMNS: &str =
     "what   mode   since                    for         left        client  address";
 
-/// A client that waits for so long means for ever.
+/// A wait of this length means for ever.
 const UNLIMITED_NS: u64 = UNLIMITED as u64 * 1_000_000_000;
 
 fn limited(rows: u32) -> usize {

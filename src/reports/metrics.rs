@@ -23,7 +23,7 @@ const FATES: [(&str, &str); 7] = [
     ("denied_connections", "denied"),
 ];
 
-/// The text. With `top`, the keys that were asked for most, at most so many.
+/// The text. With `top`, also the most requested keys, at most that number.
 pub fn metrics(view: &ReportView, scan: &Scan, top: Option<(&Counted, usize)>) -> String {
     let mut text = MetricsText::default();
     write_counters(&mut text, view);

@@ -19,7 +19,7 @@ pub const PLACES_PER_TURN: usize = 20_000;
 /// connections so far are counted together.
 const ADDRESSES_MAX: usize = 10_000;
 
-/// Of how many holds, the oldest, it is known whose they are.
+/// How many of the oldest holds are listed with their holder.
 const OLD_HOLDS: usize = 20;
 
 /// One more byte of a key than lists show tells that it was cut.
@@ -52,7 +52,7 @@ pub struct Scan {
     /// The rows to show, the least important on top.
     keys: BinaryHeap<Reverse<Row>>,
     pub(super) keys_seen: u64,
-    /// Those of them for which somebody waits.
+    /// How many of them have waiters.
     pub(super) keys_waited_for: u64,
     /// When the oldest hold and the oldest wait began.
     pub(super) oldest_hold: Option<Time>,
@@ -202,7 +202,7 @@ impl Scan {
         self.old_holds.values()
     }
 
-    /// Adds a connection from `address` that has so many holds and waits.
+    /// Adds a connection from `address` with its holds and waits.
     pub fn add_connection(&mut self, address: &str, holds: u64, waits: u64) {
         self.ranked.take();
         let row = match self.addresses.get_mut(address) {

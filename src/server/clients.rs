@@ -1,4 +1,4 @@
-//! Clients' connections: bytes → lines → commands → answers → bytes, and who may connect.
+//! Clients' connections: bytes → lines → commands → answers → bytes, and admission.
 //!
 //! The event loop calls it step by step; it calls the engine, and knows sockets but no
 //! address that the daemon listens on.

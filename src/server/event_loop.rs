@@ -52,7 +52,7 @@ pub struct Server {
 /// Why the daemon ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to stop.
+    /// A signal to stop.
     Stopped,
     /// The last client of a drain has left.
     Drained,

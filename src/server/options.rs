@@ -65,7 +65,7 @@ pub struct Options {
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub listen_unix: Option<String>,
 
-    /// Mode of that socket's file, in octal: decides who may connect.
+    /// Mode of that socket's file, in octal: decides which users may connect.
     #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode,
           overrides_with = "listen_unix_mode")]
     pub listen_unix_mode: u32,
@@ -182,7 +182,7 @@ fn parse_count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| "must be a number, at least 1; without the option there is no limit".into())
 }
 
-/// Parses how many keys are named: so many that the series stay few.
+/// Parses how many keys are named, few enough for Prometheus's series.
 fn parse_keys(text: &str) -> Result<usize, String> {
     let keys = text.parse().ok().filter(|&keys| keys <= HTTP_KEYS_MAX);
     keys.ok_or_else(|| format!("must be a number from 0 to {HTTP_KEYS_MAX}"))

@@ -145,7 +145,7 @@ def stops_drain(world, machine):
 
 
 def holds_through(machine, command, count):
-    """Who holds a lock for three seconds more keeps it; newcomers are refused meanwhile."""
+    """Who holds a lock for three seconds more keeps it; new connections are refused meanwhile."""
     with machine.connect() as client:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         machine.run(f"systemctl --no-block {command} poolcounter")

@@ -12,12 +12,12 @@ const SLOW_MAX: usize = 128;
 /// Parts of lines that are logged at most once in ten seconds, except across a hot restart.
 const RARE: [&str; 11] = [
     "slow: ",
-    "--max-hold: lock on ",
+    "--max-hold: closed ",
     "accepting a connection failed: ",
     "out of descriptors (",
     "waiting for events failed: ",
-    "a connection could not be watched ",
-    " can't be watched any more ",
+    "closing a connection that could not be registered ",
+    " can no longer be registered ",
     " does not read its answers ",
     " is not in --allow",
     "--max-connections is reached",

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct Scale {
     /// Ascending; the last bucket, for larger values, has none.
     pub bounds: &'static [u64],
-    /// For each number of binary digits, the first bucket that a value with so many
-    /// can be in: the search begins there and ends after one or two steps.
+    /// For each number of binary digits, the first bucket that a value of that length can be
+    /// in: the search begins there and ends after one or two steps.
     starts: [u8; 65],
 }
 

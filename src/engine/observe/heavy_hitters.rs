@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 /// How many names have a place at a time.
 const PLACES: usize = 1_750;
 
-/// When all places are taken, so many of the most frequent names keep theirs, and so many
-/// of those with the longest times.
+/// When all places are taken, this many of the most frequent names keep theirs, and this many
+/// of the names with the longest times.
 const KEPT: usize = 500;
 
 /// How many rows of a ranking are shown, at most.

@@ -1,5 +1,5 @@
-//! What is observed of single keys and clients, beside the statistics: which were asked
-//! for most, and which holds and waits took long. Nothing here decides anything.
+//! What is observed of single keys and clients, besides the statistics: which keys were
+//! requested most, and which holds and waits took long. Nothing here decides anything.
 
 use crate::engine::client::ClientId;
 use crate::engine::counts::measures::LockOutcome;
@@ -32,7 +32,7 @@ pub struct Observer {
     pub(in crate::engine) samples: Vec<Sample>,
     /// Holds and waits that take longer are slow; in nanoseconds.
     pub(in crate::engine) slow_ns: u64,
-    /// Slow ones that the caller has not been told of.
+    /// Slow holds and waits that the caller has not taken yet.
     slow: VecDeque<SlowLock>,
     /// The newest last.
     slow_log: VecDeque<SlowLogEntry>,
@@ -118,7 +118,7 @@ impl Observer {
         Some(self.slow_ns).filter(|&ns| ns < u64::MAX)
     }
 
-    /// The next slow hold or wait that the caller has not been told of.
+    /// Takes the next slow hold or wait.
     pub fn take_slow(&mut self) -> Option<SlowLock> {
         self.slow.pop_front()
     }
@@ -167,8 +167,8 @@ impl Observer {
         Observer { left_out, keys, clients, slow_log, ..Observer::new(hasher, now) }
     }
 
-    /// A request that counts as so many was decided, for a key that has this hash; no answer
-    /// means that it waits.
+    /// Counts a decided request, which stands for `requests` requests, for a key that has this
+    /// hash. No answer means that it waits.
     pub(in crate::engine) fn count_request(
         &mut self,
         (client, requests): (ClientId, u8),
@@ -241,7 +241,7 @@ fn short_name(key: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned([&key[..NAME_BYTES_MAX], &digest.to_be_bytes()].concat())
 }
 
-/// What an end adds to the columns, for so many requests.
+/// What the end of a hold or wait adds to the columns, if it stands for `requests` requests.
 fn columns_of_end(outcome: LockOutcome, requests: u64, ns: u64) -> Columns {
     let time_ns = ns.saturating_mul(requests);
     let mut columns = Columns::default();

@@ -1,5 +1,5 @@
-//! Which requests are followed for `STATS TOP`: the first of each second, and of the
-//! others one in some.
+//! Which requests are followed for `STATS TOP`: the first of each second, and a random
+//! sample of the others.
 
 use crate::engine::time::Time;
 
@@ -9,17 +9,17 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// (`make bench-instructions`).
 const ALL_PER_SECOND: u32 = 2_500;
 
-/// Of the other requests, one in this many is followed, and counts as so many.
+/// Of the other requests, one in this many is followed, and it counts for all of them.
 pub(in crate::engine) const ONE_IN: u8 = 64;
 
-/// Chooses the requests. The gaps between those that stand for many are random, so that
-/// no rhythm of the clients escapes.
+/// Chooses the requests. The gaps between sampled requests are random, so that clients with
+/// a fixed rhythm are sampled too.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct Sampler {
     second_ends: Time,
     /// How many more requests of this second are all followed.
     all_left: u32,
-    /// How many other requests to count until one is followed, that one included.
+    /// How many other requests to count up to and including the next followed one.
     gap: u32,
     /// The state of the random gaps; never 0.
     seed: u64,

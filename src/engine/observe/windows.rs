@@ -50,7 +50,8 @@ pub struct Counted {
     /// The moment after it.
     #[serde(rename = "ended_ns")]
     pub ended: Time,
-    /// One request in so many was followed, at times; 1 if all were.
+    /// One request in this many was followed when requests were sampled; 1 if all were
+    /// followed.
     pub sampled_one_in: u64,
     /// The most frequent first; counts are requests.
     pub by_requests: Vec<Ranked>,

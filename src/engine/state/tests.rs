@@ -154,16 +154,16 @@ fn impossible_order_and_times_are_refused() {
     refused("a sequence number that was not given yet", |_, pools| {
         pools[2].holders[0].sequence = 0
     });
-    refused("a sequence number that nothing could have come to", |state, _| {
+    refused("an impossible sequence number", |state, _| {
         state.last_sequence = u64::MAX;
     });
     refused("a lock from the future", |_, pools| pools[0].holders[0].since = at_ms(1_001));
     refused("a wait without a deadline", |_, pools| pools[1].waiters_for_me[0].deadline = None);
-    refused("a deadline of a lock that is held", |_, pools| {
+    refused("a held lock with a deadline", |_, pools| {
         pools[0].holders[0].deadline = Some(at_ms(1_001));
     });
     for deadline in [at_ms(4), START, at_ms(1_005)] {
-        refused("a wait for no whole number of seconds", |_, pools| {
+        refused("a wait that is not a whole number of seconds", |_, pools| {
             pools[1].waiters_for_me[0].deadline = Some(deadline);
         });
     }

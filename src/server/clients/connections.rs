@@ -88,7 +88,10 @@ impl Clients {
             }
             Err(e) => {
                 counters.connect_errors += 1;
-                limited!(error, "a connection could not be watched and is closed: {e}");
+                limited!(
+                    error,
+                    "closing a connection that could not be registered with epoll: {e}"
+                );
             }
         }
     }
@@ -262,7 +265,10 @@ impl Clients {
                 Ok(()) => return Fate::Stays,
                 Err(e) => {
                     let serial = client.serial;
-                    limited!(error, "#{serial} can't be watched any more and is closed: {e}");
+                    limited!(
+                        error,
+                        "#{serial} can no longer be registered with epoll and is closed: {e}"
+                    );
                     None
                 }
             },

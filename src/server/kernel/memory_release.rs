@@ -7,14 +7,15 @@ use crate::engine::{SpareCapacity, Time};
 pub(crate) struct MemoryRelease {
     /// Not before then; `None` while there is little to return.
     due: Option<Time>,
-    /// One in the last place keeps all before it: who leaves it begins a turn.
+    /// A client in the last slot pins all the slots before it; when it leaves, an event
+    /// wakes the loop.
     is_kept: bool,
 }
 
 impl MemoryRelease {
     const DELAY_S: u64 = 2;
 
-    /// Whether to return memory `now`, when there is so much to `spare`.
+    /// Whether to return memory `now`, when this much is to `spare`.
     pub(crate) fn is_due(&mut self, spare: SpareCapacity, now: Time) -> bool {
         self.is_kept = spare == SpareCapacity::Kept;
         if spare == SpareCapacity::Little {

@@ -20,10 +20,10 @@ const PASSED_BYTES: usize = 4 * PASSED_MAX + 1024;
 
 /// The socket of a connection, TCP or Unix.
 ///
-/// A Unix socket may bring descriptors that nobody has asked for. What is not received,
-/// the kernel closes itself, and if that is the last copy of a TCP socket that lingers
-/// (socket(7), SO_LINGER), the loop stands still for as long as the sender likes. So they
-/// are received, until no more can come, and closed so that none lingers. (Since Linux 6.16
+/// A client of a Unix socket can pass descriptors. The kernel closes those that the daemon
+/// does not receive, and if one is the last copy of a TCP socket that lingers (socket(7),
+/// SO_LINGER), the loop stands still for as long as the sender likes. So the daemon receives
+/// them, until no more can come, and closes them so that none lingers. (Since Linux 6.16
 /// the listener refuses them: `sys::refuse_passed`.)
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -34,7 +34,8 @@ pub(crate) struct Socket {
 impl Socket {
     pub(crate) fn new(fd: OwnedFd, is_unix: bool) -> Self {
         if is_unix {
-            // The kernel discards urgent bytes that nobody asks for, with what they bring.
+            // The kernel discards urgent bytes unless they are requested, with the descriptors
+            // that come with them.
             // It fails only if there are none.
             let _ = sockopt::set_socket_oobinline(&fd, true);
         }

@@ -127,8 +127,8 @@ pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
     (result == 0).then_some(info.tcpi_unacked as usize)
 }
 
-/// Makes a listening Unix socket refuse descriptors: who sends some gets EPERM, and those
-/// of the kernel itself don't come either. Linux before 6.16, or 6.5, does not know these
+/// Makes a listening Unix socket refuse descriptors: a client that passes some gets EPERM,
+/// and the kernel's own (SCM_PIDFD) don't arrive either. Linux before 6.16, or 6.5, does not know these
 /// options.
 pub(crate) fn refuse_passed(socket: impl AsFd) {
     const SO_PASSPIDFD: i32 = 76;

@@ -39,8 +39,8 @@ pub(crate) struct Newcomer {
 }
 
 impl Listeners {
-    /// Counts the descriptors of the daemon itself, while `open` clients are served, and
-    /// nobody else is connected: HTTP and operators have descriptors in reserve anyway.
+    /// Counts the descriptors of the daemon itself, while `open` clients and no others are
+    /// connected: HTTP and operators have descriptors in reserve.
     pub(crate) fn count_descriptors(&mut self, open: usize) {
         // Without /proc: standard streams, epoll, signals, a few listeners.
         let all = process_usage::descriptors_open().unwrap_or(16 + open);
@@ -70,7 +70,7 @@ impl Listeners {
         }
     }
 
-    /// Accepts the next newcomer of this turn, while `open` clients are served.
+    /// Accepts the next connection of this turn, while `open` clients are served.
     /// `None` if there is none, or none that can be served now.
     pub(crate) fn next(
         &mut self,
@@ -110,7 +110,7 @@ impl Listeners {
         None
     }
 
-    /// The next listener in turn that may have a newcomer.
+    /// The next listener in turn that may have a connection to accept.
     fn next_ready(&self) -> Option<usize> {
         let n = self.all.len();
         (1..=n).map(|i| (self.accept_budget.current + i) % n).find(|&i| self.all[i].is_ready())
@@ -137,8 +137,8 @@ impl Listeners {
         self.all[self.accept_budget.current].paused_until = Some(until);
     }
 
-    /// Pauses accepting; newcomers stay in the queue. Clients are still served, and
-    /// the first to leave makes room.
+    /// Pauses accepting; new connections stay in the queue. Clients are still served, and
+    /// the first that leaves makes room.
     fn wait_for_descriptor(&mut self, errno: Errno, open: usize, counters: &mut Counters) {
         if !self.somebody_waits() {
             self.record_empty();
@@ -160,7 +160,7 @@ impl Listeners {
         );
     }
 
-    /// Whether the current listener has a newcomer, without accepting.
+    /// Whether the current listener has a connection to accept, without accepting it.
     fn somebody_waits(&self) -> bool {
         let mut fds = [PollFd::new(&self.all[self.accept_budget.current].socket, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -95,7 +95,7 @@ pub enum Wanted {
     Unix {
         /// The path of its file.
         path: String,
-        /// The file's mode: it decides who may connect.
+        /// The file's mode: it decides which users may connect.
         mode: u32,
         /// The file's group, by name or number.
         group: Option<String>,

@@ -51,7 +51,7 @@ fn from_service_manager(settings: &SocketSettings) -> Result<Vec<Listener>, List
     sd_notify::listen_fds().map_err(failed)?.map(inherit).collect()
 }
 
-/// Logs what happens to newcomers now that our copy of a socket is closed. `v6_only`
+/// Logs what happens to new connections now that the daemon's copy of a socket is closed. `v6_only`
 /// is that of the socket.
 pub(crate) fn report_closed(name: &str, v6_only: bool) {
     match is_held_elsewhere(name, v6_only) {
@@ -60,7 +60,7 @@ pub(crate) fn report_closed(name: &str, v6_only: bool) {
              newcomers wait there until this daemon ends; under systemd they then start a new one; \
              to refuse them, run `systemctl stop poolcounter.socket`"
         ),
-        Ok(false) => info!("no longer listening on {name}; newcomers are refused"),
+        Ok(false) => info!("no longer listening on {name}; new connections are refused"),
         Err(e) => warn!("{name} is closed here; whether another process holds it is unknown: {e}"),
     }
 }

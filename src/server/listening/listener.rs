@@ -55,7 +55,8 @@ pub(crate) struct Listener {
     pub(crate) number: usize,
 }
 
-/// The first in a queue. A crowd that goes on connecting is not waited for.
+/// The first connections in a queue. The daemon does not wait for a crowd that keeps
+/// connecting.
 #[derive(Clone, Copy, Debug, Default)]
 struct Earlier {
     count: usize,
@@ -67,11 +68,11 @@ struct Earlier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListenerStage {
-    /// It accepts newcomers.
+    /// It accepts connections.
     Open,
-    /// Its queue no longer grows, and who is there is still accepted.
+    /// Its queue no longer grows; the connections in it are still accepted.
     Closing,
-    /// Nobody is left there: it will be closed.
+    /// Its queue is empty: it will be closed.
     Finished,
 }
 
@@ -270,7 +271,7 @@ impl Listener {
         }
     }
 
-    /// Whether accepting may yield a newcomer now.
+    /// Whether accepting may yield a connection now.
     pub(crate) fn is_ready(&self) -> bool {
         self.may_have_more && self.paused_until.is_none() && self.stage != ListenerStage::Finished
     }
@@ -296,7 +297,7 @@ impl Listener {
         }
     }
 
-    /// Opens it for newcomers, also after a drain.
+    /// Opens it for new connections, also after a drain.
     pub(crate) fn open(&mut self, settings: &SocketSettings) {
         if self.stage != ListenerStage::Open {
             self.stage = ListenerStage::Open;
@@ -306,7 +307,7 @@ impl Listener {
     }
 
     /// Stops the growth of its queue. (With a backlog of 0 the kernel still puts one
-    /// newcomer into an empty queue.)
+    /// connection into an empty queue.)
     pub(crate) fn begin_to_close(&mut self, settings: &SocketSettings) {
         if self.stage == ListenerStage::Open {
             self.stage = ListenerStage::Closing;

@@ -85,8 +85,8 @@ impl Listeners {
     }
 
     /// Continues with the old image's listeners, to which it has added the missing
-    /// ones; closes the unwanted ones once who is in their queues is accepted. Never fails: one
-    /// listener less, or one address too many, is better than no locks.
+    /// ones; closes the unwanted ones once their queues are empty. Never fails: a missing listener
+    /// or an unwanted address is better than lost locks.
     pub(crate) fn resume(state: ListenersState, options: &Options) -> Self {
         let resume = |state: ListenerState| {
             let name = state.name.clone();
@@ -103,7 +103,7 @@ impl Listeners {
         match wanted(options) {
             Ok(wanted) => listeners.keep(&wanted),
             // The trial has read the same options.
-            Err(e) => error!("serving on with the old addresses: {e}"),
+            Err(e) => error!("still serving the old addresses: {e}"),
         }
         for listener in &listeners.all {
             if let Err(e) = listener.apply(&listeners.settings) {
@@ -257,7 +257,7 @@ impl Listeners {
     fn keep(&mut self, wanted: &[Wanted]) {
         let wanted = self.applicable(wanted);
         let mut left = wanted.clone();
-        // The kernel prefers the socket of an exact address to a wildcard: newcomers
+        // The kernel prefers the socket of an exact address to a wildcard: connections
         // keep arriving there, and closing it would reset some of them.
         let is_covered = |listener: &Listener| {
             let purpose = listener.purpose();
@@ -322,8 +322,8 @@ impl Listeners {
         self.drain.is_on
     }
 
-    /// Whether a drain is over: `clients` is 0 and nobody is left in the queues of closing
-    /// listeners. Logs how many clients are left every ten seconds.
+    /// Whether a drain is over: `clients` is 0 and the queues of closing listeners are
+    /// empty. Logs how many clients are left every ten seconds.
     pub(crate) fn has_drained(&mut self, clients: usize, now: Time) -> bool {
         if !self.drain.is_on {
             return false;

@@ -21,8 +21,8 @@ pub struct SocketFile {
     pub inode: u64,
 }
 
-/// A non-blocking stream socket bound to `path`, and the file that it made. Mode and group decide who may connect;
-/// nobody can before it listens.
+/// Binds a non-blocking stream socket to `path`; returns it and the file that it made. Mode
+/// and group decide which users may connect; no client can before it listens.
 ///
 /// # Errors
 /// The kernel's error, or that the group does not exist; `AddrInUse` if another daemon
@@ -44,7 +44,7 @@ pub(crate) fn bind(
     Ok((socket, file))
 }
 
-/// Sets mode and group of the socket at `path`: they decide who may connect.
+/// Sets mode and group of the socket at `path`: they decide which users may connect.
 pub(crate) fn set_access(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
     let group = group.map(group_id).transpose()?;
     // Sets the group before the mode, which gives it permissions.

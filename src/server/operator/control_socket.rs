@@ -32,7 +32,7 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// So many requests of a connection are logged. Of more, one in ten seconds is.
 const REQUESTS_LOGGED: u32 = 100;
 
-/// What an operator hears whose connection is closed for another one.
+/// The last answer on a connection that is closed to make room for another one.
 const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
 
 /// A control connection's id.
@@ -87,7 +87,7 @@ impl ControlSocket {
             last_use: self.uses,
         };
         if let Err(e) = self.connections.insert(socket, registry, open) {
-            warn!("a control connection could not be watched: {e}");
+            warn!("closing a control connection that could not be registered with epoll: {e}");
         }
     }
 
@@ -138,8 +138,8 @@ impl ControlSocket {
         connection.map(|connection| connection.awaits_report = true).is_some()
     }
 
-    /// Reads the next request from the connection in `slot`: one in a turn, so that nobody waits
-    /// for a crowd of them. Returns it, or why the line is not one, with the client to
+    /// Reads the next request from the connection in `slot`: one in a turn, so that a crowd
+    /// of requests delays no client. Returns it, or why the line is not one, with the client to
     /// answer. A connection whose input has ended is closed once it has all its answers.
     pub(crate) fn read(&mut self, slot: usize) -> Option<(ControlClient, Result<Request, String>)> {
         let (client, connection) = self.connections.at(slot)?;

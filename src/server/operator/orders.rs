@@ -37,7 +37,7 @@ pub(crate) enum Order {
     ToggleDrain,
     /// Answer a request on the control socket; an `Err` says why a line is not one.
     Asked(ControlClient, Result<Request, String>),
-    /// One who has asked says no more, and may have left.
+    /// Release a connection on the control socket whose input has ended.
     Ended(ControlClient),
 }
 
@@ -124,14 +124,15 @@ impl Operators {
         Ok(())
     }
 
-    /// Answers all who wait for the end of the drain.
+    /// Answers all operators that wait for the end of the drain.
     pub(crate) fn answer_waiting(&mut self, answer: &str) {
         for client in std::mem::take(&mut self.waiting) {
             self.answer(client, answer);
         }
     }
 
-    /// A hot restart comes before the answers to `asked` and to those who wait.
+    /// Answers `asked`, and the operators that wait for the end of a drain, that a hot restart
+    /// comes first.
     pub(crate) fn put_off(&mut self, asked: Vec<ControlClient>) {
         const LATER: &str = "ERROR a hot restart came first; ask again";
         for client in asked {
@@ -148,13 +149,13 @@ impl Operators {
         }
     }
 
-    /// What `client` has sent meanwhile is no event.
+    /// Input that arrived before makes no new event.
     fn resume_input(&mut self, client: ControlClient) {
         self.record_ready(Source::Operator(client.slot as usize));
     }
 
-    /// Answers a request for statistics with a text of whole lines, and goes on with what
-    /// `client` asks next.
+    /// Answers a request for statistics with a text of whole lines, and reads the next
+    /// request of `client`.
     pub(crate) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
         self.control.report(client, text);
         self.resume_input(client);

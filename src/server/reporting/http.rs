@@ -30,21 +30,21 @@ const REQUEST_S: u64 = 5;
 const ANSWER_S: u64 = 10;
 const CLOSE_S: u64 = 2;
 
-/// A client that takes its answer within this time does not lose it to a newcomer.
+/// A client isn't evicted until it has had this long to read its answer.
 const PROMPT_S: u64 = 1;
 
-/// How long a report may take; one that takes longer never comes.
+/// How long a report may take before the request is given up.
 const REPORT_S: u64 = 60;
 
 /// All HTTP connections.
 pub(crate) struct Http {
     exchanges: Slots<Exchange>,
-    /// Those that had an event in this turn.
+    /// The slots of connections that had an event in this turn.
     ready: Vec<usize>,
     /// The reports requested in this turn.
     asked: Vec<(HttpClient, ReportRequest)>,
     allowed: Vec<IpNet>,
-    /// There was no room for newcomers, who may wait in the backlog since then.
+    /// There was no room for new connections, which may still wait in the backlog.
     newcomers_wait: bool,
 }
 
@@ -116,14 +116,16 @@ impl Http {
             is_head_only: false,
         };
         match self.exchanges.insert(socket, registry, open).map(|(client, _)| client.slot) {
-            // Reads at once: a connection whose request is here does not make room for the
-            // next newcomer.
+            // Reads immediately: a connection whose request has arrived does not make room
+            // for the next one.
             Ok(slot) => self.advance(slot as usize, is_draining, now),
-            Err(e) => debug!("an HTTP connection could not be watched: {e}"),
+            Err(e) => {
+                debug!("closing an HTTP connection that could not be registered with epoll: {e}")
+            }
         }
     }
 
-    /// Whether a newcomer can be served now. If not, it waits in the backlog until
+    /// Whether a new connection can be served now. If not, it waits in the backlog until
     /// [`Http::has_room_again`].
     pub(crate) fn has_room(&mut self, now: Time) -> bool {
         let mut all = self.exchanges.iter();
@@ -133,7 +135,7 @@ impl Http {
         has_room
     }
 
-    /// Whether newcomers can be served that could not before.
+    /// Whether there is room again for new connections.
     pub(crate) fn has_room_again(&mut self, now: Time) -> bool {
         let has_room_again = self.newcomers_wait && self.has_room(now);
         self.newcomers_wait &= !has_room_again;
@@ -221,8 +223,8 @@ enum Next {
 }
 
 impl Exchange {
-    /// Whether it may be closed for a newcomer. One that has sent its request may not, if
-    /// it takes the answer promptly.
+    /// Whether it may be evicted for a new connection: not after its request has arrived,
+    /// if it reads the answer promptly.
     fn may_yield(&self, now: Time) -> bool {
         match self.stage {
             ExchangeStage::Receiving | ExchangeStage::Closing => true,
@@ -310,7 +312,7 @@ impl Exchange {
         Next::Ends
     }
 
-    /// Whether it has time left. A client whose request is late is told so.
+    /// Whether it has time left. Answers a late request with an error.
     fn has_time(&mut self, now: Time) -> bool {
         if now < self.deadline {
             return true;

@@ -25,10 +25,10 @@ const COST_PER_TURN: usize = 64 * 1024;
 
 /// The requests that are not answered yet.
 pub(crate) struct Reporting {
-    /// Those of operators and of HTTP, who must see what a crowd of clients does to the
-    /// daemon. They are few: each connection waits for one at a time.
+    /// Requests of operators and HTTP, which must see what a crowd of clients does to the
+    /// daemon. They are few: each connection waits for one report at a time.
     first: ReportQueue,
-    /// Those of clients.
+    /// Requests of clients.
     others: ReportQueue,
     /// Only operators may see keys and addresses.
     is_private: bool,
@@ -85,7 +85,7 @@ impl Reporting {
         self.first.requests().any(|(requester, _)| matches!(requester, Requester::Operator(_)))
     }
 
-    /// Forgets the requests of operators; returns who made them.
+    /// Forgets the requests of operators and returns the operators that made them.
     pub(crate) fn give_up_operators(&mut self) -> Vec<ControlClient> {
         let mut given_up = Vec::new();
         self.first.retain(|requester| match requester {
@@ -98,8 +98,8 @@ impl Reporting {
         given_up
     }
 
-    /// Does the work of one turn; returns the answers that are ready. Operators and HTTP
-    /// clients who do not wait any more are forgotten.
+    /// Does the work of one turn; returns the answers that are ready. Forgets operators and
+    /// HTTP clients that no longer wait.
     pub(crate) fn step(
         &mut self,
         engine: &mut Engine,

@@ -1,4 +1,4 @@
-//! Reports: who asks for one, and what for.
+//! A request for a report, and the connection that made it.
 
 use crate::engine::ClientId;
 use crate::protocol::Query;

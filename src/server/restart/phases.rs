@@ -226,6 +226,6 @@ pub(crate) fn answer_requester(requester: Option<RawFd>, version: &str, ended: &
     };
     let answer = format!("OK restarted, poolcounterd {version}{ended}\n");
     if let Err(e) = send(&*socket, answer.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-        warn!("the operator who asked for the hot restart is gone: {e}");
+        warn!("the operator that requested the hot restart has left: {e}");
     }
 }

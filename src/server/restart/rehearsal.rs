@@ -93,7 +93,7 @@ fn read_standard_input(options: &Options) -> Result<Restored, String> {
     restore(&bytes, options, stand_in).map_err(|e| e.to_string())
 }
 
-/// Builds what the new image builds beside the restored state, and touches a margin of
+/// Builds what the new image builds besides the restored state, and touches a margin of
 /// memory.
 fn build_the_rest(restored: Restored, options: &Options) -> io::Result<()> {
     let operator = Operators::new(sys::take_over_signals()?, restored.server.settings.clone());

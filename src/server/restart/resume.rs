@@ -21,7 +21,7 @@
 //! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
 //! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
 //! | disconnects clients whose connections are lost | the engine does it in memory |
-//! | accepts newcomers, a turn's worth | a failure loses one newcomer |
+//! | accepts connections, a turn's worth | a failure loses one new connection |
 //! | sends what it owes | as in every turn, an error ends one connection |
 //! | tells systemd that it is ready, answers the operator | neither waits or needs a reader |
 //!

@@ -254,7 +254,7 @@ fn check_connection(connection: &ConnectionState) -> Result<(), SnapshotError> {
     let is_amid_line = connection.skipping || !line.is_empty();
     // A line that is answered later is put back as it is spelt out.
     if unhandled.len() > SHARE_BYTES + LINE_BYTES_MAX || (is_amid_line && !unhandled.is_empty()) {
-        return Err(impossible("unhandled input that is too long or amid a line"));
+        return Err(impossible("unhandled input that is too long or within a line"));
     }
     if !unhandled.is_empty() && !connection.unread {
         return Err(impossible("unhandled input without a next turn"));

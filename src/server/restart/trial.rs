@@ -94,7 +94,7 @@ impl Trial {
         let parent = getpid();
         let ask = || run_new_binary(parent, launcher, &arguments, write, kept);
         let pid = sys::fork_apart(files.numbers(), ask).inspect_err(|_| files.clear())?;
-        // The child does the same: who comes first does not matter.
+        // The child does the same; the order does not matter.
         let _ = setpgid(Some(pid), Some(pid));
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
             end(pid);
@@ -181,7 +181,7 @@ fn end(child: Pid) {
 }
 
 /// Kills the child and whatever that has started. To be called before the child is
-/// reaped: until then, its number is nobody else's.
+/// reaped: until then, no other process gets its number.
 fn kill_all(child: Pid) {
     // Fails only if all have ended.
     let _ = kill_process_group(child, Signal::KILL);

@@ -129,8 +129,7 @@ pub(crate) fn forget() {
     }
 }
 
-/// Writes a message for the person who started the daemon to standard error, without time
-/// or level. Waits once, briefly, if standard error is full.
+/// Writes a message for the person at the terminal to standard error, without time or level. Waits once, briefly, if standard error is full.
 pub fn print(message: &str) {
     let line = format!("{message}\n");
     if stderr::write_line(line.as_bytes()) != stderr::Written::Taken {

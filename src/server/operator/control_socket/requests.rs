@@ -179,7 +179,7 @@ fn parse_stats(rest: &[u8]) -> Result<Request, String> {
     }
 }
 
-/// How many connections `FREE` closes, if it is not told how many there may be.
+/// How many connections `FREE` closes at most, unless the request has another bound.
 const FREED_MAX: usize = 20;
 
 fn parse_free(rest: &[u8]) -> Result<Request, String> {
