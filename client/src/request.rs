@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_line_can_say_is_refused() {
+    fn requests_that_fit_no_line_are_refused() {
         let k = || LockRequest::new("k");
         for (request, refusal) in [
             (LockRequest::new(""), Refusal::EmptyKey),

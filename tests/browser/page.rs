@@ -37,7 +37,7 @@ impl Browser {
 }
 
 #[test]
-fn it_shows_who_holds_and_who_waits() {
+fn the_page_shows_holders_and_waiters() {
     let mut daemon = Daemon::start(&[]);
     let Some(mut browser) = Browser::start("shows") else {
         return;
@@ -198,7 +198,7 @@ fn keys_are_read_as_text_and_lead_to_their_holders() {
 
 /// The page refreshes its tables every two seconds.
 #[test]
-fn a_link_keeps_the_focus_when_its_table_is_drawn_anew() {
+fn a_link_keeps_the_focus_when_its_table_is_redrawn() {
     let daemon = Daemon::start(&[]);
     let Some(mut browser) = Browser::start("focus") else {
         return;
@@ -212,7 +212,7 @@ fn a_link_keeps_the_focus_when_its_table_is_drawn_anew() {
 }
 
 #[test]
-fn lists_say_of_how_many_they_are_the_first() {
+fn lists_show_how_many_rows_exist() {
     let daemon = Daemon::start(&[]);
     let Some(mut browser) = Browser::start("cut") else {
         return;
@@ -296,7 +296,7 @@ fn keys_full_of_markup_are_text() {
 
 /// More requests come at once than are all followed in a second (docs/protocol.md).
 #[test]
-fn it_says_whether_the_hot_keys_are_sampled() {
+fn the_page_shows_whether_hot_keys_are_sampled() {
     let daemon = Daemon::start(&[]);
     let Some(mut browser) = Browser::start("sampled") else {
         return;
@@ -349,7 +349,7 @@ fn nothing_else_is_asked_and_nothing_can_be_added() {
 }
 
 #[test]
-fn a_keyboard_reaches_everything_and_a_screen_reader_hears_it() {
+fn keyboard_and_screen_reader_reach_everything() {
     let daemon = Daemon::start(&[]);
     let Some(mut browser) = Browser::start("access") else {
         return;

@@ -135,7 +135,7 @@ fn a_server_that_does_not_come_to_an_end_is_not_waited_for() {
 }
 
 #[test]
-fn a_lock_that_is_lost_at_once_is_told() {
+fn a_lock_lost_immediately_is_reported() {
     let fleeting = server(|mut stream| {
         let _ = stream.write_all(b"LOCKED\n");
     });
@@ -150,7 +150,7 @@ fn a_lock_that_is_lost_at_once_is_told() {
 }
 
 #[test]
-fn what_a_server_says_does_not_steer_the_terminal() {
+fn server_text_does_not_control_the_terminal() {
     let table = "keys: 1 of 1\nholders oldest_hold key\n1 0.5s \x1b[2J\u{9b}31m\u{202e}k\n\n";
     let hostile = saying(table);
     for order in [&["keys"][..], &["stats"], &["key", "k"], &["clients"], &["slow"], &["top"]] {

@@ -71,7 +71,7 @@ fn failing_job(lock: Lock) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn only_finished_work_is_told_as_done() {
+fn only_finished_work_is_reported_as_done() {
     type End = fn(Lock);
     let ends: [(End, &str); 4] = [
         (|lock| lock.release().expect("released"), "done"),
@@ -279,7 +279,7 @@ fn connecting_is_tried_twice_for_a_tenth_of_a_second_and_then_elsewhere() {
 }
 
 #[test]
-fn a_unix_socket_that_nobody_accepts_from_is_not_waited_for() {
+fn a_full_unix_backlog_is_not_waited_for() {
     let place = crate::support::restart::Place::with_daemon();
     let path = place.path("socket");
     let full = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
@@ -293,7 +293,7 @@ fn a_unix_socket_that_nobody_accepts_from_is_not_waited_for() {
 }
 
 #[test]
-fn a_server_that_accepts_is_the_one_even_if_it_is_silent() {
+fn a_server_that_accepts_is_not_skipped_when_silent() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let other = Server::start();
     let address = silent.local_addr().expect("an address").to_string();

@@ -288,7 +288,7 @@ fn the_command_ignores_what_we_ignored() {
 }
 
 #[test]
-fn a_lost_lock_is_told_and_the_command_goes_on() {
+fn a_lost_lock_is_reported_and_the_command_continues() {
     for server in servers() {
         let (mut child, _) = lasting(&server, &["k"]);
         drop(server);

@@ -13,7 +13,7 @@ fn json(finished: &Finished) -> Value {
 }
 
 #[test]
-fn statistics_are_printed_as_the_server_says_them() {
+fn statistics_are_printed_unchanged() {
     for server in servers() {
         let address = server.address().to_string();
         let text = ask(&address, &["stats"]).stdout;
@@ -27,7 +27,7 @@ fn statistics_are_printed_as_the_server_says_them() {
 }
 
 #[test]
-fn several_servers_are_told_apart_and_one_that_is_down_is_a_failure() {
+fn several_servers_are_labelled_and_a_dead_server_is_a_failure() {
     let server = Server::start();
     let two = format!("{} 127.0.0.1:1", server.address());
     let said = ask(&two, &["stats"]);
@@ -37,7 +37,7 @@ fn several_servers_are_told_apart_and_one_that_is_down_is_a_failure() {
 }
 
 #[test]
-fn a_server_without_lists_says_so_at_once() {
+fn a_server_without_lists_is_reported_immediately() {
     let Some(reference) = Server::reference() else { return };
     // Its answer has no line end: who waits for one says that there is no answer.
     let said = ask(&reference.address().to_string(), &["keys"]);
@@ -60,7 +60,7 @@ fn lists_become_objects() {
 }
 
 #[test]
-fn a_list_that_is_shorter_than_asked_for_says_so() {
+fn a_list_shorter_than_requested_shows_the_limit() {
     let server = scripted(|question| match question {
         "STATS KEYS 1000" => "keys: 2 of 5002\nholders key\n1 a\n1 b\n\n".to_owned(),
         question => lists(question),
@@ -83,7 +83,7 @@ fn a_list_that_is_shorter_than_asked_for_says_so() {
 
 /// Who may be wrong, and in what.
 #[test]
-fn what_is_no_answer_is_told_with_its_cause() {
+fn an_invalid_answer_is_reported_with_its_cause() {
     let http = Server::start_with(&["--http", "127.0.0.1:0"]);
     let page = http.log.wait_for("HTTP on ");
     let (_, page) = page.rsplit_once("HTTP on ").expect("an address");
@@ -154,7 +154,7 @@ fn check_of_several_servers_is_one_output() {
 }
 
 #[test]
-fn what_can_not_be_written_is_told() {
+fn failed_output_is_reported() {
     let server = scripted(lists);
     for (order, code) in [("check", 3), ("stats", 1), ("keys", 1), ("--help", 1), ("run --help", 1)]
     {
@@ -198,7 +198,7 @@ fn check_does_not_wait_for_answers_that_take_longer_than_five_seconds() {
 }
 
 #[test]
-fn check_of_an_old_server_says_what_it_can_not_know() {
+fn check_of_an_old_server_reports_unknown_figures() {
     let Some(reference) = Server::reference() else { return };
     let address = reference.address().to_string();
     assert_eq!(ask(&address, &["check", "--waiting", "1,2", "--oldest-hold", "1,2"]).code, Some(0));
@@ -262,7 +262,7 @@ fn a_wait_without_an_end_has_no_number_of_seconds_left() {
 }
 
 #[test]
-fn our_daemon_tells_who_holds_what() {
+fn our_daemon_shows_holders() {
     let server = Server::start();
     let address = server.address().to_string();
     let mut holder = server.connect();

@@ -27,7 +27,7 @@ fn start_unheard(servers: &str, options: &[&str]) -> (Child, UnixStream) {
 }
 
 #[test]
-fn a_lost_lock_stops_the_command_even_if_nobody_hears_it() {
+fn a_lost_lock_stops_the_command_with_a_full_stderr() {
     let server = Server::start();
     let (mut run, _unread) = start_unheard(&server.address().to_string(), &["--on-lost", "kill"]);
     assert_eq!(first_line(&mut run), "up");
@@ -37,7 +37,7 @@ fn a_lost_lock_stops_the_command_even_if_nobody_hears_it() {
 
 /// Neither that the lock is lost, nor that there is no server.
 #[test]
-fn signals_are_passed_on_even_if_nobody_hears_us() {
+fn signals_are_passed_on_with_a_full_stderr() {
     for is_lost in [true, false] {
         let server = Server::start();
         let address = server.address().to_string();
@@ -138,7 +138,7 @@ fn with_a_setuid_program(server: &Server, script: &str) -> Option<Child> {
 
 /// As sudo(8): it runs as root, and we don't.
 #[test]
-fn a_command_that_may_not_be_stopped_is_not_said_to_be() {
+fn an_unstoppable_command_is_not_reported_as_stopped() {
     let server = Server::start();
     let script = "exec $ROOT sh -c 'id -u; read line; exit 3'";
     let Some(mut child) = with_a_setuid_program(&server, script) else { return };

@@ -150,7 +150,7 @@ fn is_open(stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn a_silent_server_keeps_neither_the_next_one_nor_its_own_lists_secret() {
+fn a_silent_server_hides_neither_the_next_server_nor_its_own_lists() {
     let is_silent = Arc::new(AtomicBool::new(false));
     let silent = Arc::clone(&is_silent);
     // The question that the first one leaves without an answer.
@@ -231,7 +231,7 @@ fn a_key_keeps_half_of_the_width() {
 }
 
 #[test]
-fn it_says_how_many_a_list_leaves_out() {
+fn a_list_shows_how_many_rows_it_omits() {
     let Some(terminal) = top(&scripted(crowded)) else { return };
     terminal.shows(|screen| screen.contains("[k keys now: 1 of 5002]"));
     terminal.press(&["h"]);
@@ -270,7 +270,7 @@ fn of_the_c_daemon_it_shows_what_that_tells() {
 }
 
 #[test]
-fn a_server_that_ends_is_told() {
+fn a_server_that_ends_is_reported() {
     let server = Server::start();
     let Some(terminal) = top(&server.address().to_string()) else { return };
     terminal.shows(|screen| screen.contains("up 0 days"));

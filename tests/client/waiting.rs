@@ -5,7 +5,7 @@ use crate::running::{complaint, end, lasting};
 use crate::support::{Server, wait_for_exit};
 
 #[test]
-fn it_says_for_whom_it_waits() {
+fn a_wait_names_the_holder() {
     // Ours, and the C daemon, which can't tell.
     for (server, can_tell) in servers().into_iter().zip([true, false]) {
         let (holder, _) = lasting(&server, &["k"]);
@@ -26,7 +26,7 @@ fn it_says_for_whom_it_waits() {
 }
 
 #[test]
-fn it_says_for_whom_it_waited_in_vain() {
+fn a_timeout_names_the_holder() {
     let server = Server::start();
     let (holder, _) = lasting(&server, &["-n", "2", "k"]);
     let (other, _) = lasting(&server, &["-n", "2", "k"]);
@@ -38,7 +38,7 @@ fn it_says_for_whom_it_waited_in_vain() {
 }
 
 #[test]
-fn who_hides_its_clients_is_not_asked_to_name_them() {
+fn a_private_server_is_not_asked_for_holders() {
     let server = Server::start_with(&["--private"]);
     let (holder, _) = lasting(&server, &["k"]);
     let said = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
@@ -47,7 +47,7 @@ fn who_hides_its_clients_is_not_asked_to_name_them() {
 }
 
 #[test]
-fn nothing_is_said_of_a_lock_that_is_free() {
+fn a_free_lock_prints_nothing() {
     let server = Server::start();
     let said = run(&server, &["-v", "k", "--", "echo", "ran"]);
     assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("ran\n", ""));

@@ -78,7 +78,7 @@ fn unix_connect(path: &std::path::Path) -> UnixStream {
 }
 
 #[test]
-fn the_mode_of_the_unix_socket_decides_who_may_connect() {
+fn the_mode_of_the_unix_socket_restricts_users() {
     for (arguments, mode) in [(&[][..], 0o660), (&["--listen-unix-mode", "600"], 0o600)] {
         let path = socket_path(&format!("mode-{mode:o}"));
         let _server = start_at(&path, arguments);

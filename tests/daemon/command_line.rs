@@ -91,7 +91,7 @@ fn a_misspelt_option_gets_a_suggestion() {
 
 /// If something else is at the socket's path, the message says what.
 #[test]
-fn a_path_that_cannot_be_a_socket_says_why() {
+fn an_impossible_socket_path_is_explained() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-socket");
     fs::create_dir_all(&folder).expect("a folder");
     fs::write(folder.join("file"), "precious").expect("a file");
@@ -121,7 +121,7 @@ fn the_address_may_stand_right_behind_the_option() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_an_error_that_says_why() {
+fn a_port_in_use_is_explained() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let refused = run(&["-l", "127.0.0.1", "-p", &port]);
@@ -132,7 +132,7 @@ fn a_port_that_is_taken_is_an_error_that_says_why() {
 }
 
 #[test]
-fn an_address_of_another_host_is_an_error_that_says_why() {
+fn an_address_of_another_host_is_explained() {
     // 192.0.2.0/24 is for documentation (RFC 5737): no machine has it.
     let refused = run(&["-l", "192.0.2.1", "-p", "0"]);
     assert_eq!(refused.code, Some(1));
@@ -148,7 +148,7 @@ fn the_unspecified_ipv6_address_serves_ipv4_too() {
 }
 
 #[test]
-fn localhost_is_served_when_no_address_is_said() {
+fn without_an_address_localhost_is_served() {
     let server = Server::spawn(&mut daemon_command(&["-p", "0"]));
     let ips: Vec<_> = server.addresses().iter().map(|a| a.ip().to_string()).collect();
     assert_eq!(ips.first().map(String::as_str), Some("127.0.0.1"));
@@ -241,7 +241,7 @@ fn check_asks_the_reference_too() {
 }
 
 #[test]
-fn check_fails_where_nobody_listens() {
+fn check_fails_without_a_listener() {
     // Bound but not listening: no other process can get the port meanwhile.
     let silent = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("socket");
@@ -272,7 +272,7 @@ fn check_fails_if_another_server_answers() {
 }
 
 #[test]
-fn check_says_when_it_is_not_admitted() {
+fn check_reports_that_it_is_not_admitted() {
     let server = Server::start_with(&["--allow", "127.9.9.9"]);
     let ill = run(&["--check", &server.address().to_string()]);
     assert_eq!(ill.code, Some(1));
@@ -285,7 +285,7 @@ fn check_says_when_it_is_not_admitted() {
 
 /// Checks a server that never says a whole line, and says something with `says_more`
 /// every half second.
-fn check_of_one_that_says(says_more: fn(&mut TcpStream) -> bool) {
+fn check_of_a_server_that_answers(says_more: fn(&mut TcpStream) -> bool) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let server = std::thread::spawn(move || {
@@ -308,16 +308,16 @@ fn check_of_one_that_says(says_more: fn(&mut TcpStream) -> bool) {
 
 #[test]
 fn check_ends_though_the_server_is_mute() {
-    check_of_one_that_says(|_| false);
+    check_of_a_server_that_answers(|_| false);
 }
 
 #[test]
 fn check_ends_though_the_server_drips() {
-    check_of_one_that_says(|stream| stream.write_all(b"u").is_ok());
+    check_of_a_server_that_answers(|stream| stream.write_all(b"u").is_ok());
 }
 
 #[test]
-fn check_fails_on_an_address_that_is_none() {
+fn check_fails_on_an_invalid_address() {
     for bad in ["nowhere.invalid:7531", "127.0.0.1:port", ":"] {
         let ill = run(&["--check", bad]);
         assert_eq!(ill.code, Some(1), "{bad}");

@@ -100,7 +100,7 @@ fn only_its_user_may_open_the_socket() {
 }
 
 #[test]
-fn a_group_may_open_the_socket_where_it_is_told_so() {
+fn control_group_may_open_the_socket() {
     let (name, id) = some_group();
     for group in [&name, &id.to_string()] {
         let daemon = Daemon::start_with(&["--control-group", group]);
@@ -167,7 +167,7 @@ fn a_crowd_of_requests_does_not_fill_the_log() {
 
 /// It takes no answer any more, but what it has asked for is done; half a line is no request.
 #[test]
-fn what_an_operator_who_has_left_has_sent_is_obeyed() {
+fn requests_of_an_operator_that_has_left_are_executed() {
     let daemon = Daemon::start();
     daemon.server.signal(Signal::STOP);
     let mut operator = daemon.operator();
@@ -197,7 +197,7 @@ fn answers_come_in_the_order_of_the_requests() {
 }
 
 #[test]
-fn who_asked_for_what_is_logged() {
+fn requests_are_logged_with_their_sender() {
     let daemon = Daemon::start();
     daemon.operator().ask("UNDRAIN");
     let (uid, pid) = (rustix::process::getuid().as_raw(), std::process::id());
@@ -205,7 +205,7 @@ fn who_asked_for_what_is_logged() {
 }
 
 #[test]
-fn a_socket_file_that_nobody_serves_is_replaced() {
+fn a_stale_socket_file_is_replaced() {
     let place = Place::with_daemon();
     let path = place.path("control.sock");
     leave_stale_socket(&path);

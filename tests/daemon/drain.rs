@@ -42,7 +42,7 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn who_waits_for_the_end_of_a_drain_hears_it() {
+fn an_operator_that_waits_for_a_drain_is_answered() {
     let place = Place::new();
     let path = place.path("c");
     let mut server = Server::start_apart(&["--control", &text(&path)]);
@@ -64,7 +64,7 @@ fn who_waits_for_the_end_of_a_drain_hears_it() {
 
 /// The control socket has few places.
 #[test]
-fn who_no_longer_waits_for_the_end_of_a_drain_keeps_no_place() {
+fn an_operator_that_no_longer_waits_for_a_drain_keeps_no_place() {
     let place = Place::new();
     let path = place.path("c");
     let server = Server::start_apart(&["--control", &text(&path)]);
@@ -158,7 +158,7 @@ fn server_with_two_of_systemd(tcp: TcpListener, unix: UnixListener) -> Server {
 }
 
 #[test]
-fn an_inherited_unix_socket_is_held_elsewhere_and_that_is_said() {
+fn an_inherited_unix_socket_held_elsewhere_is_reported() {
     let place = Place::new();
     let path = place.path("clients.sock");
     let tcp = TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -190,7 +190,7 @@ fn a_socket_that_was_shut_does_not_keep_the_daemon_from_its_end() {
 }
 
 #[test]
-fn an_undrain_that_fails_says_why() {
+fn a_failed_undrain_is_explained() {
     let place = Place::new();
     let control = place.path("control.sock");
     let options = ["-l", "127.0.0.1,127.0.0.2", "-p", "0", "--control", &text(&control)];

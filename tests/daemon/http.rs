@@ -90,7 +90,7 @@ fn metrics_count_what_clients_do() {
 }
 
 #[test]
-fn every_answer_says_what_it_is_and_ends() {
+fn every_response_has_a_type_and_an_end() {
     let daemon = Daemon::start(&[]);
     for (path, status, start) in [
         ("/", 200, "<!doctype html>"),

@@ -46,7 +46,7 @@ fn has_time(line: &str) -> bool {
 }
 
 #[test]
-fn one_line_says_what_is_listened_on() {
+fn one_line_lists_the_addresses() {
     let mut server = Server::start();
     for n in 0..20 {
         let mut client = server.connect();
@@ -93,7 +93,7 @@ fn a_rust_log_that_means_nothing_is_a_warning() {
 
 /// And an empty one says nothing.
 #[test]
-fn an_empty_rust_log_is_none() {
+fn an_empty_rust_log_is_ignored() {
     let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
     let server = Server::spawn(command.env("RUST_LOG", ""));
     assert_eq!(server.log.count("RUST_LOG"), 0);

@@ -134,7 +134,7 @@ fn with_an_urgent_byte(scene: &Scene) -> TcpStream {
 }
 
 #[test]
-fn whoever_passes_a_socket_that_lingers_keeps_nobody_waiting() {
+fn a_passed_socket_that_lingers_delays_no_client() {
     let ways: [fn(&Scene) -> TcpStream; 2] = [as_the_last_of_many, with_an_urgent_byte];
     for way in ways {
         let scene = Scene::with(&[]);
@@ -194,7 +194,7 @@ fn descriptors_are_refused_where_the_kernel_can() {
 
 /// Anything, passed anyhow. `PASSED_SEEDS` tries more, from `PASSED_SEED` on.
 #[test]
-fn whatever_is_passed_nobody_waits_and_nothing_stays_open() {
+fn passed_descriptors_delay_no_client_and_are_closed() {
     let first = number_from_environment("PASSED_SEED").unwrap_or(1);
     let seeds = number_from_environment("PASSED_SEEDS").unwrap_or(4);
     for seed in first..first + seeds {

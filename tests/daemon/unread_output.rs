@@ -242,7 +242,7 @@ fn a_start_that_fails_is_not_blocked_by_a_full_pipe() {
 
 /// A failed allocation ends the daemon, with the standard library's message.
 #[test]
-fn an_allocation_that_fails_ends_it_even_if_nobody_reads() {
+fn a_failed_allocation_exits_with_a_full_stderr() {
     let stuck = Stuck::pipe();
     let mut daemon = Daemon::logging_all(&stuck.writer, &["prlimit", "--core=0"]);
     daemon.converse("key");
@@ -259,7 +259,7 @@ fn an_allocation_that_fails_ends_it_even_if_nobody_reads() {
 
 /// A panic, forced by a kernel that gives no random numbers.
 #[test]
-fn a_panic_is_logged_and_ends_even_if_nobody_reads() {
+fn a_panic_is_logged_and_exits_with_a_full_stderr() {
     let launcher = ["strace", "-D", "-qq", "-o", "/dev/null", "-e", "inject=getrandom:error=EIO"];
     let probe = launched(&launcher, DAEMON, &["--version"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
@@ -283,7 +283,7 @@ fn pipe() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 }
 
 #[test]
-fn ready_and_stopping_are_told_as_soon_as_somebody_reads() {
+fn ready_and_stopping_are_sent_when_the_manager_reads() {
     for notified in [Notified::at_path("late"), Notified::abstract_name("late")] {
         notified.fill();
         let daemon = notified.daemon(&[]);

@@ -176,7 +176,7 @@ fn reports_are_as_recorded() {
 }
 
 #[test]
-fn a_scan_in_steps_finds_what_one_step_finds_and_says_so() {
+fn a_scan_in_steps_finds_what_one_step_finds() {
     let mut engine = new_engine();
     for n in 0..1_000 {
         acquire(&mut engine, n, Mode::ForMe, format!("key{n}").as_bytes(), at_ms(n.into()));
@@ -198,7 +198,7 @@ fn a_scan_in_steps_finds_what_one_step_finds_and_says_so() {
 }
 
 #[test]
-fn private_reports_name_nobody() {
+fn private_reports_hide_clients() {
     let mut engine = engine();
     engine.observer.set_slow(Some(1));
     engine.release(client(1), at_ms(900));
@@ -358,7 +358,7 @@ fn long_keys_are_counted_apart_and_shown_cut() {
 }
 
 #[test]
-fn json_names_who_has_held_a_key_for_longest_however_many_queues_there_are() {
+fn json_names_the_oldest_holders_with_any_number_of_queues() {
     let mut engine = new_engine();
     acquire(&mut engine, 0, Mode::ForMe, b"stuck", at_ms(0));
     for n in 1..=30 {
@@ -390,7 +390,7 @@ fn json_names_who_has_held_a_key_for_longest_however_many_queues_there_are() {
 
 /// Prometheus refuses two samples of one series.
 #[test]
-fn hot_keys_that_look_the_same_are_one_series_and_private_ones_none() {
+fn hot_keys_that_look_the_same_are_one_series_and_private_keys_have_no_series() {
     let mut engine = new_engine();
     let long = "x".repeat(300);
     for (slot, key) in

@@ -95,7 +95,7 @@ fn after_a_burst_a_slow_rate_is_counted_exactly() {
 /// The second minute lacks the end of a hold that was not followed, and says so; the third
 /// lacks nothing.
 #[test]
-fn what_is_left_out_is_said_in_the_minute_in_which_it_is() {
+fn sampling_is_shown_in_the_minute_in_which_it_happens() {
     let mut engine = new_engine();
     flood(&mut engine, "burst", at_s(58), (2_500, 0));
     (0..40).for_each(|n| acquire(&mut engine, n, "held", at_s(58)));
@@ -257,7 +257,7 @@ fn rows_by_time_have_the_requests_too() {
 }
 
 #[test]
-fn metrics_say_whether_the_hot_keys_are_sampled() {
+fn metrics_show_whether_hot_keys_are_sampled() {
     let mut engine = new_engine();
     pair(&mut engine, 1, "k", at_s(1));
     let sampled = |engine: &mut Engine, now: Time| {

@@ -200,7 +200,7 @@ fn come_and_go(server: &Server, count: usize) {
 
 /// To give memory back stops the loop: the more, the longer.
 #[test]
-fn giving_memory_back_keeps_nobody_waiting_for_long() {
+fn returning_memory_delays_clients_briefly() {
     let count = crowd_size(16_000);
     let server = start_apart(7, &[]);
     let mut crowd = connect_crowd(server.address(), count);

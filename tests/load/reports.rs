@@ -121,7 +121,7 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
 /// Ten thousand hosts are connected, and a crowd of clients asks at once: all are
 /// answered from one scan.
 #[test]
-fn many_who_ask_for_addresses_cost_little_more_than_one() {
+fn many_requests_for_addresses_cost_little_more_than_one() {
     let engine = Engine::new(RandomState::new(), at_us(0));
     let mut scan = Scan::new(at_us(0));
     for n in 0..10_000 {

@@ -31,7 +31,7 @@ const CYCLES_BETWEEN: u64 = 2_000;
 const SILENCE_MAX: Duration = Duration::from_millis(600);
 
 #[test]
-fn nobody_notices_eight_restarts_under_full_load() {
+fn no_client_notices_eight_restarts_under_full_load() {
     let connections = number_from_environment("RESTART_LOAD_CONNECTIONS");
     let connections = connections.map_or(CONNECTIONS, |number| number as usize);
     allow_descriptors();

@@ -88,7 +88,7 @@ fn median_wait(flooders: usize) -> Duration {
 
 /// docs/operations.md promises 30 and 100 ms on an idle machine; four times that here.
 #[test]
-fn floods_of_statistics_keep_nobody_waiting() {
+fn floods_of_statistics_delay_no_client() {
     for (flooders, max_ms) in [(50, 4 * 30), (200, 4 * 100)] {
         let wait = median_wait(flooders);
         println!("{flooders} flooders: median wait {wait:?}, at most {max_ms} ms");

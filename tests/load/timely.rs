@@ -116,7 +116,7 @@ fn an_operator_without_a_descriptor_is_served_later() {
 
 /// The daemon waits briefly before it exits. A busy test may miss that, but not always.
 #[test]
-fn stopping_is_told_to_a_service_manager_that_is_slow() {
+fn stopping_is_sent_to_a_slow_service_manager() {
     let told = |attempt: usize| {
         let notified = Notified::at_path(&format!("slow-{attempt}"));
         let mut daemon = notified.daemon(&[]);

@@ -249,7 +249,7 @@ tests:
 
 /// What a load does shows: the answers, and the outcomes of waits and holds.
 #[test]
-fn what_clients_do_is_told_apart() {
+fn client_actions_are_counted_separately() {
     let daemon = Daemon::start(&[]);
     let Some(prometheus) = Prometheus::start("outcomes", daemon.http) else {
         return;

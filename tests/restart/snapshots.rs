@@ -85,7 +85,7 @@ fn after_header(snapshot: &[u8]) -> String {
 
 /// Run by hand, once: checks that the recorded snapshot matches the facts.
 #[test]
-fn version_1_says_what_was_the_case() {
+fn version_1_holds_the_recorded_facts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/restart/snapshots/v1.msgpack");
     let snapshot = Snapshot::read(&fs::read(path).expect("the snapshot")).expect("readable");
     let find = |key: &[u8]| snapshot.pools.iter().find(|pool| *pool.key == *key);

@@ -6,7 +6,7 @@
 //! | runs each TCP segment by itself | [`a_command_may_come_in_pieces`] |
 //! | drops a second command in one segment | [`commands_may_come_together`] |
 //! | forgets the timeout of a waiter that talks | [`a_waiter_that_talks_times_out`] |
-//! | `RELEASE` while waiting says `DONE` to others, leaks `waiting_workers` | [`cancelling_a_wait_concerns_nobody_else`] |
+//! | `RELEASE` while waiting says `DONE` to others, leaks `waiting_workers` | [`cancelling_a_wait_affects_no_other_client`] |
 //! | a lock handed on counts its wait as processing time and as gained time | [`times_begin_at_locked`] |
 //! | numbers wrap at 32 bits | [`numbers_do_not_wrap`] |
 //! | `ERROR WRONG_STAT` has no line end | [`wrong_stat_is_a_line`] |
@@ -94,7 +94,7 @@ fn a_waiter_that_talks_times_out() {
 }
 
 #[test]
-fn cancelling_a_wait_concerns_nobody_else() {
+fn cancelling_a_wait_affects_no_other_client() {
     let answers = both(|server| {
         let (mut holder, mut waiter, mut canceller) =
             (server.connect(), server.connect(), server.connect());

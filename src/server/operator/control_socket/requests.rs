@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_asked_is_logged_as_one_line_of_text() {
+    fn requests_are_logged_as_one_line_of_text() {
         assert_eq!(printable(b"\xff\0\x1b[31m\n"), "\u{fffd}??[31m?");
         assert_eq!(printable(&[b'x'; 1 << 20]).len(), PRINTED_CHARS);
     }
