@@ -35,7 +35,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of these servers. The names, as they are written, choose who guards a
+    /// A client of these servers. The names, as they are written, choose the server of a
     /// key ([`order`]).
     pub fn new(servers: impl IntoIterator<Item = ServerName>) -> Self {
         Client {
@@ -66,7 +66,7 @@ impl Client {
         self
     }
 
-    /// How long the server's host may be silent, while we wait or hold a lock, before the
+    /// How long the server's host may be silent, during a wait or a hold, before the
     /// connection counts as lost: TCP keepalive and TCP_USER_TIMEOUT. 25 s by default; `None`
     /// is for ever. In whole seconds, at least four. Keep it below the `--keepalive` of the
     /// daemon, which hands the locks of a silent host on.
@@ -83,7 +83,7 @@ impl Client {
         self
     }
 
-    /// Asks for a lock and waits for it, for as long as the request says.
+    /// Asks for a lock and waits for it, for as long as the request allows.
     ///
     /// # Errors
     /// When no server could be connected to, or the one that was gave no answer. A

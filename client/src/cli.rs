@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Where a server is when nothing is said.
+/// The server if none is named.
 const LOCALHOST: &str = "127.0.0.1";
 
 const AFTER_HELP: &str = "\
@@ -64,7 +64,7 @@ enum Action {
     /// List the keys that exist now, those with the most waiters first, then those that are
     /// held for longest.
     Keys(Rows),
-    /// Show who holds a key and who waits for it.
+    /// Show the holders and waiters of a key.
     Key {
         /// The key; \\xNN stands for a byte.
         #[arg(value_name = "KEY")]
@@ -116,7 +116,7 @@ enum Action {
 /// Options of lists.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Rows {
-    /// How many rows. A server lists 200 at most, and says how many there are.
+    /// How many rows. A server lists 200 at most, and shows how many exist.
     #[arg(value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     /// As JSON, an object for each server.
@@ -142,7 +142,7 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// Does what the command line says.
+/// Runs the command line.
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

@@ -47,7 +47,7 @@ enum PendingCommand {
 pub enum Answer {
     /// The lock is ours.
     Locked,
-    /// Another client did the work that we waited for.
+    /// Another client did the work.
     Done,
     /// As many clients hold the key or wait for it as the request allows.
     QueueFull,
@@ -57,8 +57,8 @@ pub enum Answer {
     Released,
 }
 
-/// The server said something that is no answer to what was asked. Nothing is known of
-/// the locks any more: close the connection.
+/// The server sent an answer that does not fit the command. The state of the locks is
+/// unknown: close the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnexpectedAnswer(String);
 

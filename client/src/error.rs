@@ -12,12 +12,12 @@ use std::io;
 pub enum Error {
     /// No server could be connected to: each that was tried, and why not.
     NoServer(Vec<(ServerName, io::Error)>),
-    /// This can't be asked. Nothing was sent.
+    /// The request is invalid. Nothing was sent.
     Refused(Refusal),
     /// The connection ended, or the answer did not come in time, or an inner guard was
     /// dropped before. All its locks are gone.
     Lost(io::Error),
-    /// The server said something else. The connection is closed.
+    /// The server sent an unexpected answer. The connection is closed.
     Unexpected(UnexpectedAnswer),
     /// By a [`Canceller`](crate::Canceller). All locks of the connection are gone.
     Cancelled,

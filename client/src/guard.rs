@@ -38,7 +38,7 @@ impl<G> Outcome<G> {
 
 /// A lock, on a connection of its own. [`Lock::release`] gives it back, with its work done.
 /// Dropped, by `?`, a `return` or a panic, it is given up with its work undone: the
-/// connection is closed, nobody is told `Done`, and the next one waiting gets the lock.
+/// connection is closed, no client gets `Done`, and the next waiter gets the lock.
 ///
 /// # Nested locks
 /// A connection has up to four locks, given back in reverse order: an inner guard
@@ -147,8 +147,7 @@ impl Lock {
 
     /// Whether the connection has ended, and with it the lock, so that another client may
     /// have it. Asks the kernel only and does not wait: a daemon that ends is noticed at
-    /// once, a host that vanishes after [`Client::keepalive`](crate::Client::keepalive). A
-    /// lock that a daemon takes away, for being held too long, is not: `release` says so.
+    /// once, a host that vanishes after [`Client::keepalive`](crate::Client::keepalive).
     pub fn is_lost(&self) -> bool {
         self.0.connection.has_ended()
     }
@@ -191,7 +190,7 @@ impl Drop for NestedLock<'_> {
     }
 }
 
-/// The connection, to wait for its end beside other things: it can be read then. Nothing
+/// The connection, to wait for its end together with other events: it can be read then. Nothing
 /// may be read from it or written to it.
 impl AsFd for Lock {
     fn as_fd(&self) -> BorrowedFd<'_> {

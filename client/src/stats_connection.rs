@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How long a healthy server may take to accept and to answer all connection.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// More than any server says.
+/// More than any server sends.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// How much of an answer that is none is shown.
@@ -32,7 +32,7 @@ pub(crate) enum NoAnswer {
     Io(io::Error),
     /// It is an older one.
     Unknown,
-    /// It says `ERROR …`.
+    /// It answers `ERROR …`.
     Refused(String),
 }
 

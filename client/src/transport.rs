@@ -60,12 +60,12 @@ impl Stream {
         let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(idle_s));
         let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(interval_s));
         let _ = sockopt::set_tcp_keepcnt(stream, PROBES);
-        // The kernel does not probe a host that owes it an acknowledgement, as of our request.
+        // The kernel does not probe a host that owes an acknowledgement, such as of the request.
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let _ = sockopt::set_tcp_user_timeout(stream, ((idle_s + probes_s) * 1000) as u32);
     }
 
-    /// Whether it was closed, by either end. A server says nothing unasked: whatever there
+    /// Whether it was closed, by either end. A server sends nothing unasked: whatever there
     /// is to read is the end.
     #[cfg(feature = "client")]
     pub(crate) fn has_ended(&self) -> bool {

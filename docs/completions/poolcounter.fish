@@ -30,7 +30,7 @@ complete -c poolcounter -n "__fish_poolcounter_needs_command" -s V -l version -d
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "run" -d 'Run a command while holding a lock'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "stats" -d 'Print the statistics of the servers'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "keys" -d 'List the keys that exist now, those with the most waiters first, then those that are held for longest'
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "key" -d 'Show who holds a key and who waits for it'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "key" -d 'Show the holders and waiters of a key'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "clients" -d 'List the addresses of clients, those with the most connections first'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "top" -d 'Watch a server as htop does: hot keys, queues, oldest holders, clients, rates'
@@ -47,15 +47,15 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l tim
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given: the time is over, or the queue is full' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server answers' -r -f -a "run\t'Run the command without a lock'
 fail\t'Don\'t run it'"
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Say so; the command goes on'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Print a warning; the command continues'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: how long what ignores SIGTERM goes on, while the lock is free, before it is killed; 0 is not at all' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock free, before they are killed' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long one of two tries to connect to a server may take' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work is as good as ours: when it releases the lock while we wait, exit with 0 and do not run the command'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if it releases the lock during the wait, exit with 0 and do not run the command'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own: rather no run than two'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Say for whom we wait'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during a wait'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'As JSON, an object for each server'
@@ -105,7 +105,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s h -l
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "run" -d 'Run a command while holding a lock'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "stats" -d 'Print the statistics of the servers'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "keys" -d 'List the keys that exist now, those with the most waiters first, then those that are held for longest'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "key" -d 'Show who holds a key and who waits for it'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "key" -d 'Show the holders and waiters of a key'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "clients" -d 'List the addresses of clients, those with the most connections first'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key clients slow top check drain undrain free restart control help" -f -a "top" -d 'Watch a server as htop does: hot keys, queues, oldest holders, clients, rates'

@@ -90,7 +90,7 @@ struct DrainWait<'a> {
     options: &'a OrderOptions,
     until: Option<Instant>,
     stream: UnixStream,
-    /// What the daemon has said of its next line.
+    /// The start of the daemon's next line.
     received: Vec<u8>,
     /// `None` if it is in another container.
     daemon: Option<Pid>,
@@ -139,7 +139,7 @@ impl DrainWait<'_> {
         let _ = self.stream.write_all(request.as_bytes());
     }
 
-    /// Waits for what comes next; what the daemon has said comes before its end.
+    /// Waits for the next event; lines of the daemon come before its end.
     fn next_event(&mut self) -> io::Result<DrainEvent> {
         loop {
             if let Some(len) = self.received.iter().position(|&b| b == b'\n') {
@@ -167,7 +167,7 @@ impl DrainWait<'_> {
         }
     }
 
-    /// Waits until the process has ended, which says nothing any more.
+    /// Waits until the process has ended, which sends nothing any more.
     fn wait_for_process_end(&self) -> io::Result<DrainEnd> {
         let Some(end) = &self.end else { return Ok(DrainEnd::Ended) };
         let has_ended = wait_for_any(&mut [PollFd::new(end, PollFlags::IN)], self.until)?;

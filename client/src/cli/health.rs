@@ -1,4 +1,4 @@
-//! Whether a server is well, as Nagios and Icinga want it said: a level, a line, and
+//! The health of a server, as Nagios and Icinga want it: a level, a line, and
 //! figures with their thresholds. Pure.
 
 use std::fmt;
@@ -117,7 +117,7 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// What a plugin says of a server.
+/// A plugin's verdict on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     server: String,
@@ -128,7 +128,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Of a server that answers, by the worst of its figures. `uptime` is as it says.
+    /// For a server that answers: the worst of its figures. `uptime` is the server's text.
     pub(super) fn of(server: &str, uptime: &str, figures: &[Figure]) -> Verdict {
         let level = figures.iter().map(Figure::level).max().unwrap_or(Severity::Ok);
         let words: Vec<String> = figures.iter().map(Figure::words).collect();

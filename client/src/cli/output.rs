@@ -1,23 +1,23 @@
-//! What the command says, on either stream. A closed stream is no reason to panic, and
-//! what others say, or name their keys, does not steer a terminal.
+//! Standard output and standard error. A closed stream is no reason to panic, and text from
+//! servers, such as keys, does not control the terminal.
 
 use serde_json::Value;
 use std::io::{self, IsTerminal, Write};
 
-/// A line on standard error, in one piece: many may write to the same log.
+/// Prints a line to standard error, in one write: several processes may share the log.
 pub(super) fn print_error(line: &str) {
     let line = format!("poolcounter: {}\n", escape_controls(&line.replace('\n', "\\n")));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Text on standard output, which ends in a line feed then. False if it can't be written,
-/// which is said unless only nobody reads it.
+/// Prints `text` and a newline. Returns false on failure, and reports any failure but a closed
+/// pipe.
 pub(super) fn print(text: &str) -> bool {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     write(&format!("{}{end}", escape_controls(text)))
 }
 
-/// A line of JSON on standard output.
+/// Prints a line of JSON.
 pub(super) fn print_json(value: &Value) -> bool {
     let mut text = String::new();
     // serde_json leaves DEL and C1 as they are; outside of strings there is neither.
@@ -36,7 +36,7 @@ fn write(text: &str) -> bool {
     written.map_err(report_output_error).is_ok()
 }
 
-/// Why standard output can't be written, unless only nobody reads it.
+/// Reports a failure to write standard output, unless it is a closed pipe.
 pub(super) fn report_output_error(why: io::Error) {
     if why.kind() != io::ErrorKind::BrokenPipe {
         print_error(&format!("standard output: {why}"));

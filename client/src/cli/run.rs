@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// How often a server that has closed our connection is looked at, while it closes more.
+/// How often to try a server again that has closed the connection, while it closes more.
 const LOOKS: u32 = 4;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -55,8 +55,8 @@ pub(super) enum NoServer {
 /// Options of `run`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunOptions {
-    /// Another holder's finished work is as good as ours: when it releases the lock while
-    /// we wait, exit with 0 and do not run the command.
+    /// Another holder's finished work will do: if it releases the lock during the wait, exit
+    /// with 0 and do not run the command.
     #[arg(long)]
     any: bool,
 
@@ -88,8 +88,8 @@ pub(super) struct RunOptions {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Warn)]
     on_lost: OnLost,
 
-    /// With --on-lost kill: how long what ignores SIGTERM goes on, while the lock is free,
-    /// before it is killed; 0 is not at all.
+    /// With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock
+    /// free, before they are killed.
     #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds,
           default_value = "10", allow_negative_numbers = true)]
     kill_after: Duration,
@@ -108,7 +108,7 @@ pub(super) struct RunOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     hash_slots: Option<u32>,
 
-    /// Say for whom we wait.
+    /// Print who holds the lock during a wait.
     #[arg(short, long)]
     verbose: bool,
 
@@ -233,9 +233,9 @@ fn under_lock(
     Ok(RunEnd::Status(options.conflict_exit_code))
 }
 
-/// Whether a server that has closed our connection may be the one that we asked: then it
-/// does not want us. One that was started since, or does not answer, is not; a socket unit
-/// accepts connections without a daemon.
+/// Whether a server that has closed the connection is still the same process, which then does
+/// not admit this host. A server that was started since or does not answer is not the same; a
+/// socket unit accepts connections without a daemon.
 fn is_still_there(server: &ServerName, asked: Instant) -> bool {
     let waited = asked.elapsed();
     for _ in 0..LOOKS {
@@ -254,10 +254,10 @@ fn is_still_there(server: &ServerName, asked: Instant) -> bool {
     true
 }
 
-/// Why there is no lock, nor an answer that says so.
+/// Why there is neither a lock nor an answer.
 struct NoLock {
     why: String,
-    /// No server has the lock, as far as we know.
+    /// No server is known to have the lock.
     is_down: bool,
     status: u8,
 }
@@ -328,7 +328,8 @@ fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &StderrT
     }
 }
 
-/// Work that failed is not done: nobody may be told so.
+/// Gives the lock back: released after success, so that waiters get `DONE`, and otherwise by
+/// closing the connection.
 fn give_back(lock: Option<Lock>, ended: JobEnd, was_lost: bool, teller: &StderrThread) {
     let Some(lock) = lock else { return };
     if was_lost || ended != JobEnd::Exited(0) {

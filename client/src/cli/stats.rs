@@ -22,8 +22,8 @@ const TIMES: [(&str, &str); 8] = [
     ("wasted timeout time", "wasted_timeout"),
 ];
 
-/// Prints each server's list of this name; says so if it has fewer rows than are wanted and
-/// than there are.
+/// Prints each server's list of this name, and a note if the server cut it below the requested
+/// number of rows.
 pub(super) fn list(servers: &[ServerName], name: &str, rows: u32, as_json: bool) -> ExitCode {
     print_each(servers, |connection| {
         let text = connection.query(&format!("{name} {rows}"))?;
@@ -34,7 +34,7 @@ pub(super) fn list(servers: &[ServerName], name: &str, rows: u32, as_json: bool)
     })
 }
 
-/// Prints who holds a key and who waits for it. A space in it is sent as `%20`, and a
+/// Prints the holders and waiters of a key. A space in it is sent as `%20`, and a
 /// backslash that begins no byte's number is itself.
 pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> ExitCode {
     if key.is_empty() || key.contains(&b'\n') {
@@ -50,7 +50,7 @@ pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> Exi
     })
 }
 
-/// The key that a user means, who may write its bytes as `\xNN`.
+/// The key that a user has typed; its bytes can be written as `\xNN`.
 pub(super) fn key_from_user(key: &[u8]) -> Vec<u8> {
     let key = key_on_the_wire(key);
     key_from_text(&key).unwrap_or(key)

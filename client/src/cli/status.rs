@@ -10,5 +10,5 @@ pub(super) const NOT_EXECUTED: u8 = 69;
 pub(super) const LOST: u8 = 74;
 /// EX_TEMPFAIL: no server answers.
 pub(super) const NO_SERVER: u8 = 75;
-/// EX_PROTOCOL: the server says something that is no answer.
+/// EX_PROTOCOL: the server sends an unexpected answer.
 pub(super) const PROTOCOL: u8 = 76;

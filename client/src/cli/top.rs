@@ -62,10 +62,10 @@ fn print_once(server: &ServerName, chosen: &Choices) -> ExitCode {
     if data.trouble.is_none() && is_printed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What `STATS FULL` said, and when.
+/// An answer to `STATS FULL`, and when it came.
 type PreviousFull = Option<(ParsedReport, Instant)>;
 
-/// Asks a server. What it said `last` gives the rates.
+/// Asks a server. Its `last` answer gives the rates.
 fn poll_server(server: &ServerName, list: TopList, last: &mut PreviousFull) -> ScreenData {
     let mut data = ScreenData::nothing_yet(server.as_str(), list);
     if let Err(e) = fill(&mut data, server, list, last) {
@@ -102,8 +102,8 @@ fn read_list(list: TopList, text: &str) -> Result<ParsedReport, NoAnswer> {
     Ok(ParsedReport::of_oldest_holds(&data))
 }
 
-/// A thread that asks one server when it is data to, so that a silent one keeps nobody
-/// waiting: neither the user's keys, nor the next server.
+/// A thread that asks one server on request, so that a silent server delays neither the
+/// user's keys nor the next server.
 struct ServerPoller {
     lists: Sender<TopList>,
     answers: Receiver<ScreenData>,

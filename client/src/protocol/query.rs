@@ -15,15 +15,15 @@ pub enum Query {
     Uptime,
     /// `JSON`: everything, for machines.
     Json,
-    /// `KEYS [n]`: the keys with the most waiters, so many of them.
+    /// `KEYS [n]`: the `n` keys with the most waiters.
     Keys(u32),
-    /// `KEY <key>`: who holds this key and who waits for it.
+    /// `KEY <key>`: the holders and waiters of this key.
     Key(Vec<u8>),
-    /// `CLIENTS [n]`: the addresses with the most connections, so many of them.
+    /// `CLIENTS [n]`: the `n` addresses with the most connections.
     Clients(u32),
     /// `TOP [minute|hour] [keys|clients]`: what was asked for most.
     Top(Span, Subject),
-    /// `SLOW [n]`: the last holds and waits that took long, so many of them.
+    /// `SLOW [n]`: the last `n` slow holds and waits.
     Slow(u32),
     /// One whole-number statistic, by its name as `STATS FULL` spells it. Any words
     /// that are not another query: only the daemon knows which names exist.

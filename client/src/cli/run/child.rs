@@ -1,4 +1,4 @@
-//! The command as our child: what it inherits, and the signals that are meant for it.
+//! The command as a child process: what it inherits, and the signals that are meant for it.
 //! The one module of this crate with `unsafe`: the standard library has no signal masks.
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 /// The signals of this process, blocked, and read from a descriptor. Those that stop a
-/// job are not among them: a terminal stops us together with the command.
+/// job are not among them: a terminal stops this process together with the command.
 #[derive(Debug)]
 pub(super) struct Signals {
     descriptor: std::fs::File,
@@ -24,7 +24,7 @@ pub(super) struct Signals {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived {
     pub(super) number: i32,
-    /// By another process's kill(2) or the like, or by the kernel to us alone
+    /// By another process's kill(2) or the like, or by the kernel to this process alone
     /// ([`is_for_us_alone`]).
     pub(super) was_sent_to_us: bool,
 }
@@ -34,7 +34,7 @@ impl Signals {
     /// own still does.
     pub(super) fn block() -> io::Result<Signals> {
         // SAFETY: the sets are initialized by sigfillset and sigprocmask before they are
-        // read; the descriptor is new and nobody else's.
+        // read; the descriptor is new and has no other owner.
         unsafe {
             // Ignored, as some parents leave it, it would hide how the command ends.
             let on_child = libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -71,8 +71,8 @@ impl Signals {
         Some(Arrived { number, was_sent_to_us })
     }
 
-    /// Starts the command: in our process group, with the signal mask that we had, and
-    /// killed when we die.
+    /// Starts the command: in the same process group, with the signal mask of before, and
+    /// killed when this process dies.
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let (mask, on_child) = (self.before, self.on_child);
         let us = std::process::id();
@@ -83,7 +83,7 @@ impl Signals {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                     return Err(io::Error::last_os_error());
                 }
-                // We died before that. Nobody is there to hear of an error.
+                // The parent died before that, so no process can read an error.
                 if libc::getppid() as u32 != us {
                     libc::_exit(0);
                 }
@@ -96,7 +96,7 @@ impl Signals {
     }
 
     /// Ends this process by a signal that has ended the command, so that a shell sees
-    /// what it would see without us. Returns if the signal does not end it.
+    /// what it would see without `poolcounter run`. Returns if the signal does not end it.
     pub(super) fn die_by(&self, signal: i32) {
         use rustix::process::{Resource, Rlimit, setrlimit};
         // The core of interest is the command's.
@@ -120,11 +120,11 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether the kernel sends this signal to us alone. A terminal's go to the whole process
-/// group, and so to the command too; others tell us of a write that failed, or of a child.
+/// Whether the kernel sends this signal to this process alone. A terminal's signals go to the
+/// whole process group, and so to the command too; others report a failed write or a child.
 fn is_for_us_alone(signal: i32) -> bool {
     match signal {
-        // Of a terminal that is gone, only the leader of its session is told.
+        // Only the leader of a session gets the signal of its lost terminal.
         libc::SIGHUP | libc::SIGCONT => {
             rustix::process::getsid(None) == Ok(rustix::process::getpid())
         }
@@ -134,7 +134,7 @@ fn is_for_us_alone(signal: i32) -> bool {
     }
 }
 
-/// Sends a signal to a process that is our child and not reaped yet, if we may.
+/// Sends a signal, if that is allowed, to a child that is not reaped yet.
 pub(super) fn send(child: Pid, signal: i32) {
     // SAFETY: kill(2) takes any numbers.
     unsafe { libc::kill(child.as_raw_nonzero().get(), signal) };

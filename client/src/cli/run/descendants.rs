@@ -9,8 +9,8 @@ use rustix::process::{
 };
 use std::fs;
 
-/// How often we look for processes that were started while we stopped others. Only one
-/// that we may not stop starts more of them.
+/// How often to look for processes that were started while others were being stopped. Only a
+/// process that must not be stopped starts more.
 const LOOKS_MAX: u32 = 100;
 
 /// The processes below this one, but for those that were there before the command.
@@ -21,7 +21,7 @@ pub(super) struct Descendants {
     others: Vec<Pid>,
 }
 
-/// Who was told to end.
+/// Which processes got SIGTERM.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signalled {
     All,
@@ -36,7 +36,7 @@ impl Descendants {
     pub(super) fn adopt() -> Descendants {
         // On a kernel that can't, they are not found.
         let _ = set_child_subreaper(Some(getpid()));
-        // A shell that executed us in its place has left us its children. Mostly there are
+        // A shell that executed this process in its place has left its children. Mostly there are
         // none, and /proc need not be read.
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let before = Descendants { command: None, others: Vec::new() };
@@ -76,12 +76,12 @@ impl Descendants {
         if self.running().iter().any(may_not) { Signalled::Some } else { Signalled::All }
     }
 
-    /// Sends SIGKILL to all. The end of one of them says when to look for more.
+    /// Sends SIGKILL to all. The end of a process is the moment to look for more.
     pub(super) fn kill(&self) {
         send(&self.signalable(), Signal::KILL);
     }
 
-    /// Whether none is left that we may signal.
+    /// Whether no process is left that this one may signal.
     pub(super) fn are_gone(&self) -> bool {
         self.signalable().is_empty()
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// What happens to the command when the lock is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum OnLost {
-    /// Say so; the command goes on.
+    /// Print a warning; the command continues.
     Warn,
     /// Stop the command and all that it has started: SIGTERM, then SIGKILL.
     Kill,
@@ -107,7 +107,7 @@ impl<'a> Job<'a> {
     /// Waits for a signal. True if the connection has ended.
     fn wait_for_events(&self) -> bool {
         let mut wanted = vec![PollFd::new(self.with.signals, PollFlags::IN)];
-        // A server says nothing unasked: whatever there is to read is the end.
+        // A server sends nothing unasked: if there is something to read, it is the end.
         let end = PollFlags::IN | PollFlags::RDHUP;
         let connection = self.with.connection.as_ref();
         wanted.extend(connection.map(|connection| PollFd::new(connection, end)));
@@ -145,7 +145,7 @@ impl<'a> Job<'a> {
         match self.descendants.command {
             Some(command) if is_for_it => send(command, signal.number),
             Some(_) => {}
-            // What it has left behind keeps us.
+            // Processes that it has left behind are waited for.
             None => self.is_killed |= is_for_it && ends_a_process(signal.number),
         }
     }

@@ -1,4 +1,4 @@
-//! What `run` says on standard error while a command runs: nobody waits for it.
+//! Standard error of `run` while a command runs: printing never blocks.
 
 use super::child::with_signals_blocked;
 use crate::cli::output::print_error;
@@ -6,11 +6,11 @@ use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How long `run` waits at its end for somebody who reads what it says.
+/// How long `run` waits at its end until its lines are read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Says lines in a thread of its own, which the first line starts. A pipe that nobody
-/// reads, or a terminal that was stopped by Ctrl-S, holds up that thread alone.
+/// Prints lines in a thread of its own, which the first line starts. A full pipe, or a
+/// terminal that was stopped by Ctrl-S, blocks that thread alone.
 #[derive(Default)]
 pub(super) struct StderrThread {
     thread: RefCell<Option<Thread>>,
@@ -18,12 +18,12 @@ pub(super) struct StderrThread {
 
 struct Thread {
     lines: Sender<String>,
-    /// Says nothing, and ends when all is said.
+    /// Sends nothing; closes when all lines are printed.
     end: Receiver<()>,
 }
 
 impl StderrThread {
-    /// Says a line, at once if it can be.
+    /// Prints a line, immediately if possible.
     pub(super) fn print(&self, line: &str) {
         let mut thread = self.thread.borrow_mut();
         if thread.is_none() {
@@ -34,7 +34,7 @@ impl StderrThread {
         }
     }
 
-    /// Waits until all is said, or for `PATIENCE`.
+    /// Waits until all lines are printed, or for `PATIENCE`.
     pub(super) fn finish(&self) {
         if let Some(Thread { lines, end }) = self.thread.take() {
             drop(lines);
@@ -44,7 +44,7 @@ impl StderrThread {
 }
 
 impl Thread {
-    /// `None` if there can't be one: then nothing is said.
+    /// `None` if there can't be another thread: then nothing is printed.
     fn start() -> Option<Thread> {
         let (lines, said) = channel::<String>();
         let (ended, end) = channel();

@@ -1,4 +1,4 @@
-//! Whom we wait for: who holds a key, in words.
+//! The holder of a key, in words, for a client that waits.
 
 use super::child::with_signals_blocked;
 use crate::ServerName;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A lock that comes sooner was not waited for.
 const NOTICED_AFTER: Duration = Duration::from_millis(300);
 
-/// Says for whom we wait, unless dropped before.
+/// Prints the holder after a moment, unless dropped before.
 pub(super) struct WaitNotice {
     _is_over: Sender<()>,
 }
@@ -46,7 +46,7 @@ pub(super) fn held(server: &ServerName, key: &[u8]) -> String {
     report.and_then(|report| in_words(&ParsedReport::read(&report))).unwrap_or_default()
 }
 
-/// The one who has held it for longest, and how many others.
+/// The client that has held the key for longest, and the number of other holders.
 fn in_words(key: &ParsedReport) -> Option<String> {
     let table = key.tables.first()?;
     let column = |name: &str| table.columns.iter().position(|column| column == name);

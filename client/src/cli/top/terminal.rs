@@ -103,7 +103,7 @@ struct Keeper {
     is_taken_anew: Arc<AtomicBool>,
     /// Readable when a signal has arrived.
     woken: UnixStream,
-    /// The signal that ends us, or 0.
+    /// The signal that ends this process, or 0.
     ending: Arc<AtomicUsize>,
     is_to_stop: Arc<AtomicBool>,
     is_continued: Arc<AtomicBool>,
@@ -147,7 +147,7 @@ impl Keeper {
         }
     }
 
-    /// Takes the terminal, unless we are in the background.
+    /// Takes the terminal, unless this process is in the background.
     fn take(&self) -> bool {
         if !in_foreground() {
             return false;
@@ -195,7 +195,7 @@ impl Keeper {
     fn wait(&mut self, is_ours: bool) -> bool {
         let mut wanted = [
             PollFd::new(&self.woken, PollFlags::IN),
-            // A terminal that hangs up is always told.
+            // A terminal that hangs up always sends a signal.
             PollFd::from_borrowed_fd(stdin(), PollFlags::empty()),
         ];
         let timeout = if is_ours { None } else { Some(&LOOK_INTERVAL) };
@@ -208,19 +208,20 @@ impl Keeper {
     }
 }
 
-/// Whether the terminal obeys us. One that is not our session's always does.
+/// Whether this process may set the terminal's modes. It always may set those of another
+/// session's terminal.
 fn in_foreground() -> bool {
     tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
 }
 
-/// As writing from the background does: the kernel knows whether somebody is there who
-/// could continue us. (SIGTSTP is ours, and a SIGSTOP would stop us for ever.)
+/// Stops this process as a write from the background does: the kernel knows whether a shell
+/// is there to continue it. (SIGTSTP is handled here, and SIGSTOP would stop it for ever.)
 fn stop() {
     let _ = raise(SIGTTOU);
 }
 
 /// As it was: its modes, and unless it takes no output, its screen. In the background it
-/// is somebody else's already, and setting its modes would stop us.
+/// belongs to another process, and setting its modes would stop this one.
 fn give_back() {
     if !in_foreground() {
         return;

@@ -43,7 +43,7 @@ impl TopList {
         match self {
             TopList::Keys => "KEYS 200",
             TopList::Hot => "TOP minute keys",
-            // `KEYS` has those with the most waiters, and not who holds them.
+            // `KEYS` has the keys with the most waiters, but not their holders.
             TopList::Holders => "JSON",
             TopList::Clients => "CLIENTS 200",
             TopList::Slow => "SLOW 200",
