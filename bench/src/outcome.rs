@@ -34,14 +34,14 @@ pub struct Outcome {
     pub engine: Vec<EngineRow>,
 }
 
-/// The engine alone, with so many live keys.
+/// The engine alone, with this many live keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineRow {
     /// The number of live keys.
     pub keys: u64,
     /// Nanoseconds for an uncontended ACQ4ME and RELEASE.
     pub pair_ns: f64,
-    /// The slowest single insert while growing to so many keys.
+    /// The slowest single insert while growing to this many keys.
     pub worst_insert_ms: f64,
 }
 

@@ -147,7 +147,7 @@ fn a_signal_is_for_the_command_alone() {
     kill_process(family[0], Signal::KILL).expect("it is there");
 }
 
-/// An orphan that has ended is not left to be reaped by nobody.
+/// An orphan that has ended is reaped.
 const REAPED: &str = "p=$(setsid -f sh -c 'echo $$'); \
                       while [ -e /proc/$p ]; do sleep 0.01; done; echo reaped";
 

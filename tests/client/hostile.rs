@@ -295,7 +295,7 @@ fn closed_streams_and_pipes_are_no_trouble() {
                 { read -r ignored; echo $((0x$ignored & 0x1001)); }"#,
             "1\n",
         ),
-        // `yes` ends when nobody reads, and so does the job.
+        // `yes` ends without a reader, and so does the job.
         (r#"exec 3>&1; { "$0" run k -- yes; echo $? >&3; } | head -n 1"#, "y\n141\n"),
     ] {
         assert_eq!(shell(&server.address().to_string(), line).stdout, said, "{line}");

@@ -52,7 +52,7 @@ fn a_guard_gives_its_lock_back() {
     }
 }
 
-/// A client that waits for anyone's work, and what it hears.
+/// A client that waits for anyone's work, and its answers.
 fn waiter(server: &Server) -> thread::JoinHandle<&'static str> {
     let client = client(server);
     let waiter = thread::spawn(move || match client.lock(&LockRequest::new("k").any()) {

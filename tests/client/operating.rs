@@ -189,7 +189,7 @@ fn a_drain_is_waited_for_over_a_hot_restart() {
         restart(&wait.server);
         wait.server.log.wait_for_count("asks: DRAINED", times);
     }
-    // Without a control socket nobody can be asked, but the process can be seen.
+    // Without a control socket no daemon can be asked, but the process can be seen.
     let closes = ["restart", "--control-socket", &wait.path, "--", "-l", "127.0.0.1", "-p", "0"];
     assert_eq!(ask("", &closes).code, Some(0));
     wait.client.settle();

@@ -36,7 +36,7 @@ fn two_hundred_runs_race_for_one_key_through_hot_restarts() {
     let workers = WORKERS.to_string();
     let one = |number: usize| -> Child {
         let file = place.path(&format!("ran-{number}"));
-        // A seventh of them may be told that the queue is full.
+        // A seventh of them may get QUEUE_FULL.
         let queue = if number % 7 == 0 { "40" } else { "1000" };
         let file = file.to_str().expect("text");
         let words =

@@ -241,7 +241,7 @@ fn each_signal_is_passed_on_that_does_not_kill_or_stop_us() {
     wait_for_exit(&mut child);
 }
 
-/// The kernel sends SIGPIPE to who writes where nobody reads.
+/// The kernel sends SIGPIPE to who writes without a reader.
 #[test]
 fn our_own_broken_pipe_is_not_the_commands() {
     let server = Server::start();
@@ -373,7 +373,7 @@ fn without_a_fallback_no_other_server_is_asked() {
     };
     let (holder, _) = lasting(&own, &[&key]);
     assert_eq!(run(&["--no-fallback"]).code, Some(1));
-    // It takes no new clients, and the holder goes on.
+    // It takes no new clients, and the holder continues.
     own.signal(Signal::QUIT);
     assert!(eventually(|| std::net::TcpStream::connect(own.address()).is_err()));
     let said = run(&["--no-fallback"]);

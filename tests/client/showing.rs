@@ -39,7 +39,7 @@ fn several_servers_are_labelled_and_a_dead_server_is_a_failure() {
 #[test]
 fn a_server_without_lists_is_reported_immediately() {
     let Some(reference) = Server::reference() else { return };
-    // Its answer has no line end: who waits for one says that there is no answer.
+    // Its answer has no line end: a reader that waits for one gets no answer.
     let said = ask(&reference.address().to_string(), &["keys"]);
     assert_eq!(said.code, Some(76));
     assert!(said.stderr.contains("it knows STATS FULL only"), "{}", said.stderr);

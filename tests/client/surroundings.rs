@@ -14,7 +14,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// `run` whose standard error takes nothing more, and that end of it where nobody reads.
+/// `run` whose standard error takes nothing more, and that end of it without a reader.
 fn start_unheard(servers: &str, options: &[&str]) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     theirs.set_nonblocking(true).expect("set");

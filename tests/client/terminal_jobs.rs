@@ -147,7 +147,7 @@ fn job_control_works_as_without_us() {
     terminal.type_line("echo status $?");
     terminal.shows(|screen| screen.contains("status 130"));
     assert!(held(0));
-    // A command that handles the interrupt itself goes on, and gets it once.
+    // A command that handles the interrupt itself continues, and gets it once.
     // It waits for what says so: a shell that is about to start something would be late.
     let waiting = "trap \"echo once\" INT; sh -c \"echo u\\p; exec cat\"; cat";
     terminal.type_line(&format!("clear; $P sh -c '{waiting}'"));

@@ -96,7 +96,7 @@ fn it_fits_any_terminal_and_leaves_it_as_it_was() {
     terminal.shows(|screen| screen.contains("article:hot") && !screen.contains("ready>"));
     terminal.press(&["q"]);
     terminal.shows(|screen| screen.contains("ready>"));
-    // So it does when it is told to end. `stty` says how the terminal is set.
+    // So it does when it gets the signal to end. `stty` says how the terminal is set.
     terminal.type_line("clear; timeout --foreground 1 $P top; echo status $?; stty -a");
     terminal.shows(|screen| screen.contains("status 124") && screen.contains(" icanon "));
     // A terminal that can't move its cursor gets one screen.

@@ -1,4 +1,4 @@
-//! `poolcounter top` ends when it is told to, and when its terminal is no more.
+//! `poolcounter top` ends on request, and when its terminal is no more.
 
 use crate::command::{binary, lists, scripted};
 use crate::support::terminal::terminal;

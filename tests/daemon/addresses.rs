@@ -86,7 +86,7 @@ pub(crate) fn quiet_port() -> u16 {
     }
 }
 
-/// Whether nobody listens there. Binds, but does not listen: a child that another test
+/// Whether no process listens there. Binds, but does not listen: a child that another test
 /// starts may have a copy of the socket for a moment.
 fn is_free(address: SocketAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -117,7 +117,7 @@ fn mode_and_group(path: &Path) -> (u32, u32) {
     (meta.permissions().mode() & 0o7777, meta.gid())
 }
 
-/// The second would replace the first one's file, and clients would find nobody.
+/// The second would replace the first one's file, and clients would find no daemon.
 #[test]
 fn clients_and_operators_need_a_path_each() {
     let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);

@@ -277,7 +277,7 @@ fn check_reports_that_it_is_not_admitted() {
     let ill = run(&["--check", &server.address().to_string()]);
     assert_eq!(ill.code, Some(1));
     assert!(ill.stderr.contains("--allow"), "{}", ill.stderr);
-    // Not that nobody listens on ::1, which it asks afterwards.
+    // Not that no process listens on ::1, which it asks afterwards.
     let ill = run(&["--check", "-p", &server.address().port().to_string()]);
     assert_eq!(ill.code, Some(1));
     assert!(ill.stderr.contains("--allow"), "{}", ill.stderr);

@@ -288,7 +288,7 @@ fn reload_asks_again_when_another_restart_came_first() {
     );
     daemon.server.signal(Signal::USR1);
     let child = daemon.place.wait_for_file("asked");
-    // So the daemon hears of both in one turn.
+    // So the daemon receives both in one turn.
     daemon.server.signal(Signal::STOP);
     daemon.place.touch("go");
     let stat = format!("/proc/{}/stat", child.trim());
@@ -300,7 +300,7 @@ fn reload_asks_again_when_another_restart_came_first() {
         std::thread::spawn(move || finish(&mut daemon_command(&["--reload", "--control", &path])));
     wait_until("it has asked", || {
         let list = std::fs::read_to_string("/proc/net/unix").expect("/proc");
-        // The listener, and a connection that nobody has accepted.
+        // The listener, and a connection that is not accepted yet.
         (list.matches(&daemon.path()).count() == 2).then_some(())
     });
     daemon.server.signal(Signal::CONT);

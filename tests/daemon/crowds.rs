@@ -1,4 +1,4 @@
-//! Many clients at once: nobody is refused. How they leave, the simulation judges.
+//! Many clients at once: no client is refused. How they leave, the simulation judges.
 
 use crate::support::crowd::crowd_size;
 use crate::support::{Client, Server};

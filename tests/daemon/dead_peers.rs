@@ -24,7 +24,7 @@ fn a_lock_handed_to_a_vanished_host_becomes_free() {
     host.send("ACQ4ME k 1 9 30");
     assert!(eventually(|| neighbour.ask("STATS waiting_workers") == "waiting_workers: 1"));
     host.vanish();
-    // The kernel now has something to send that nobody acknowledges.
+    // The kernel now has something to send that no host acknowledges.
     assert_eq!(neighbour.ask("RELEASE"), "RELEASED");
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
 }

@@ -40,7 +40,7 @@ fn ask_unix(path: &Path, line: &str) -> String {
     answer
 }
 
-/// Also who is in its queue already.
+/// Also the connections in its queue.
 #[test]
 fn a_listening_standard_input_is_served_instead_of_l() {
     let (listener, address) = tcp_listener();

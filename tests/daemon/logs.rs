@@ -1,4 +1,4 @@
-//! What the daemon writes to standard error, and for whom.
+//! What the daemon writes to standard error, and for which reader.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -76,7 +76,7 @@ fn rust_log_shows_what_happens_to_each_command() {
     server.log.wait_for("RELEASED");
     server.log.wait_for("BAD_COMMAND");
     server.log.wait_for("< total_acquired: 1");
-    // Of a longer answer, how long it is: a report is for people who read it elsewhere.
+    // Of a longer answer, how long it is: a report is read elsewhere.
     server.log.wait_for("< key: other (and ");
 }
 

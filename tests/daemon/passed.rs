@@ -1,4 +1,4 @@
-//! Clients of Unix sockets pass descriptors that nobody has asked for (SECURITY.md). The
+//! Clients of Unix sockets pass descriptors unasked (SECURITY.md). The
 //! last copy of a TCP socket that lingers (socket(7), SO_LINGER) blocks whoever closes it,
 //! until its peer has read everything: here for longer than a test has patience.
 
@@ -161,7 +161,7 @@ fn sockets_that_linger_in_a_queue_do_not_delay_its_end() {
     drop(kept);
 }
 
-/// Since Linux 6.16 nothing can be passed; before, nobody notices it.
+/// Since Linux 6.16 nothing can be passed; before, no client notices it.
 #[test]
 fn descriptors_are_refused_where_the_kernel_can() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("its version");

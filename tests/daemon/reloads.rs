@@ -295,7 +295,7 @@ impl Round {
             }
             None => {
                 assert!(answer.starts_with("ERROR "), "{what}: {answer:?}");
-                // A drain that goes on may have new options.
+                // A drain that continues may have new options.
                 assert!(drains || after == before, "{what}: {before:?}, {after:?}");
                 let clients = after.values().filter(|who| **who == "clients").count();
                 assert!(!drains || clients == 0, "{what}: {after:?}");

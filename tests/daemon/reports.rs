@@ -28,7 +28,7 @@ fn port_of(client: &Client) -> String {
     client.stream().local_addr().expect("an address").to_string()
 }
 
-/// A report may take a millisecond: who asks for more than that waits for other turns, and
+/// A report may take a millisecond: a client that asks for more waits for other turns, and
 /// the turns serve others.
 #[test]
 fn many_reports_are_made_in_many_turns() {
@@ -46,7 +46,7 @@ fn many_reports_are_made_in_many_turns() {
         [("TOP hour", CROWD / 2), ("TOP clients", CROWD / 10), ("JSON", CROWD)]
     {
         let before = turns();
-        // All is there when it goes on.
+        // All is there when it continues.
         server.signal(Signal::STOP);
         for client in &mut crowd {
             client.send(&format!("STATS {words}"));

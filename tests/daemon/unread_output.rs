@@ -1,4 +1,4 @@
-//! Output never blocks the daemon, even if nobody reads it: neither its log nor the
+//! Output never blocks the daemon, even if no process reads it: neither its log nor the
 //! service manager's socket.
 
 use crate::support::notified::{Daemon, Notified, temporary};
@@ -96,7 +96,7 @@ fn filling() -> [u8; 4096] {
     line
 }
 
-/// Serves while nobody reads. A later reader sees how many lines are missing, and whole
+/// Serves while no process reads. A later reader sees how many lines are missing, and whole
 /// lines before and after. The inherited description's flags are unchanged.
 #[track_caller]
 fn serves_while(stuck: Stuck, launcher: &[&str]) {
@@ -127,7 +127,7 @@ fn is_whole(line: &str) -> bool {
     begins && ends && line.matches("poolcounterd::").count() + line.matches("<7>").count() <= 1
 }
 
-/// SIGTERM works while nobody reads.
+/// SIGTERM works while no process reads.
 #[track_caller]
 fn ends_while(stuck: Stuck, launcher: &[&str]) {
     let daemon = Daemon::logging_all(&stuck.writer, launcher);

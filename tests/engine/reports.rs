@@ -119,7 +119,7 @@ pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: boo
 }
 
 /// All that operators see of an engine in which something of everything has ended: waits
-/// of both kinds with a lock, a result shared, and one in vain. One histogram
+/// of both kinds with a lock, a result shared, and one without a result. One histogram
 /// stands for all.
 #[test]
 fn reports_are_as_recorded() {

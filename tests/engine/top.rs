@@ -219,7 +219,7 @@ fn times_are_estimated_as_requests_are() {
     assert_eq!(top.by_requests[0].columns.held_ns, time_ns(&top, "k"));
 }
 
-/// All at once, before the caller has told whose address each is.
+/// All at once, before the caller has passed the addresses.
 #[test]
 fn what_a_crowd_did_is_counted_for_clients_too() {
     let mut engine = new_engine();

@@ -3,7 +3,7 @@
 //! is measured, and seeds are fixed. What measures is in tests/load.
 //!
 //! This finds what tokens show: times compared in one function, deadlines, names. It does
-//! not see that a wait of a daemon must not run out before a test goes on.
+//! not see that a wait of a daemon must not run out before a test continues.
 
 use crate::source::{is_cfg_test, is_punct, source_files, tokens_of, top};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};

@@ -91,7 +91,7 @@ fn commands_in(text: &str) -> Vec<(String, Vec<String>)> {
     let mut commands = Vec::new();
     for (at, _) in text.match_indices("cargo test ") {
         let line_start = text[..at].rfind('\n').map_or(0, |end| end + 1);
-        // Only a command in backticks goes on in the next line.
+        // Only a command in backticks continues in the next line.
         let is_block = text[line_start..].starts_with("    ");
         let end = text[at..].find(|c| c == '`' || is_block && c == '\n');
         let command = &text[at..end.map_or(text.len(), |end| at + end)];

@@ -78,7 +78,7 @@ fn collect_paths(tokens: TokenStream, prefix: &[String], paths: &mut Vec<NamePat
                 path.clear();
             }
             TokenTree::Group(group) => {
-                // `pub(in crate::server)` names who may use it, not what it uses.
+                // `pub(in crate::server)` names its users, not what it uses.
                 let is_visibility = path == ["pub"] && group.delimiter() == Delimiter::Parenthesis;
                 finish(&mut path);
                 if !is_visibility {

@@ -84,7 +84,7 @@ fn a_herd_of_fifteen_thousand_waits_for_one_key() {
     }
     println!("{count} had their turn within {:?}", released.elapsed());
 
-    // All waits time out at once, and all waiters are told.
+    // All waits time out at once, and all waiters are answered.
     holder.exchange("ACQ4ME k 1 20000 60", "LOCKED");
     send_all(&mut herd, "ACQ4ME k 1 20000 1");
     expect_all(&mut herd, "TIMEOUT");

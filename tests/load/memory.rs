@@ -76,7 +76,7 @@ fn thousands_with_four_locks_of_the_longest_keys() {
     assert_bounded(&server, before, count, each);
 }
 
-/// A client that asks for `STATS FULL` so many times, reads nothing, and begins the
+/// A client that asks for `STATS FULL` this many times, reads nothing, and begins the
 /// longest line. Over a Unix socket, because the kernel's buffer then has a fixed
 /// size; TCP's may grow to 4 MiB.
 pub(crate) fn ask_and_look_away(path: &str, times: usize) -> UnixStream {

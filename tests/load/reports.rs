@@ -208,7 +208,7 @@ fn operators_and_monitoring_do_not_wait_for_a_crowd_that_asks_for_reports() {
     let path = place.path("control.sock").display().to_string();
     let daemon = Daemon::of(start_apart(7, &["--http", "127.0.0.1:0", "--control", &path]));
     let mut crowd = connect_crowd(daemon.server.address(), crowd_size(10_000));
-    // All is there when it goes on.
+    // All is there when it continues.
     daemon.server.signal(Signal::STOP);
     crowd.iter_mut().for_each(|client| client.send("STATS JSON"));
     let mut operator = BufReader::new(UnixStream::connect(&path).expect("connect"));

@@ -2,7 +2,7 @@
 //! (docs/restart.md, "How long the pauses are").
 //!
 //! `RESTART_PAUSES=9 cargo test --release --test load restart_pauses -- --nocapture` prints
-//! best and median of so many restarts, and takes more keys.
+//! best and median of this many restarts, and takes more keys.
 
 use crate::memory::{ask_and_look_away, expect_all_handled, questions_until_cut_off};
 use crate::support::crowd::{connect_crowd, crowd_size, private_bytes, start_apart};

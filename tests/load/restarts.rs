@@ -290,7 +290,7 @@ impl Load {
         (daemon.0 + test.0, daemon.1 + test.1)
     }
 
-    /// Runs so many more cycles.
+    /// Runs this many more cycles.
     fn cycle(&mut self, cycles: u64) {
         let until = self.cycles + cycles;
         self.run_until("they cycle", |load| load.cycles >= until);

@@ -47,7 +47,7 @@ impl Flooder {
     }
 }
 
-/// Asks for statistics without a break on `count` connections until told to stop.
+/// Asks for statistics without a break on `count` connections until it is stopped.
 /// Reports when the flood has begun.
 fn flood_of_statistics(server: &Server, count: usize, under_way: &Barrier, stop: &AtomicBool) {
     let mut flooders: Vec<Flooder> = (0..count).map(|_| Flooder::connect(server)).collect();

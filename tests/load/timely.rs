@@ -1,4 +1,4 @@
-//! How soon the daemon does what it does for those who wait: locks of hosts that vanish,
+//! How soon the daemon does what it does for waiting clients: locks of hosts that vanish,
 //! descriptors that become free, messages to the service manager.
 
 use crate::support::crowd::full_daemon;
@@ -43,7 +43,7 @@ fn a_lock_handed_to_a_vanished_host_is_free_within_twice_keepalive() {
     while neighbour.ask("STATS waiting_workers") != "waiting_workers: 1" {}
     host.vanish();
     let vanished = Instant::now();
-    // The kernel now has something to send that nobody acknowledges.
+    // The kernel now has something to send that no host acknowledges.
     assert_eq!(neighbour.ask("RELEASE"), "RELEASED");
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
     assert_in_time(vanished, 2);

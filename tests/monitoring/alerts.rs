@@ -103,7 +103,7 @@ fn descriptors_are_near_the_end_when_no_more_clients_are_taken() {
 }
 
 /// With the real daemon: nothing fires while all is well. A drain becomes pending; a start
-/// after one that was seen without locks is nothing, one amid a drain with locks fires.
+/// after one that was seen without locks is nothing, one during a drain with locks fires.
 #[test]
 fn a_real_prometheus_evaluates_them() {
     let mut daemon = Daemon::start(&[]);

@@ -67,7 +67,7 @@ fn timeouts_run_out_alike() {
 }
 
 /// Nothing here depends on when a wait of one second runs out: while such waits run,
-/// nobody releases or leaves, and what others ask for is the same with and without them.
+/// no client releases or leaves, and what others ask for is the same with and without them.
 fn play_timeouts(random: &mut Random, script: &mut Script, pair: &mut Pair) -> Result<(), String> {
     play_long_waits(random, script, pair)?;
     for client in 0..CLIENTS {

@@ -167,7 +167,7 @@ fn a_name_that_is_no_file_does_not_matter() {
     }
 }
 
-/// As a deployment does that makes its directory anew.
+/// As a deployment does that recreates its directory.
 #[test]
 fn the_working_directory_may_be_replaced() {
     let place = Place::new();

@@ -80,7 +80,7 @@ pub(crate) fn run(server: &Server, arguments: &[&str]) -> Finished {
     finish(&mut poolcounter(&server.address().to_string(), &all))
 }
 
-/// `poolcounter run` that goes on, with pipes.
+/// `poolcounter run` that continues, with pipes.
 pub(crate) fn start(server: &Server, arguments: &[&str]) -> Child {
     let all = [&["run"], arguments].concat();
     let mut command = poolcounter(&server.address().to_string(), &all);

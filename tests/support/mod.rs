@@ -366,7 +366,7 @@ pub(crate) fn allow_descriptors() {
     setrlimit(Resource::Nofile, limit).expect("a higher limit of descriptors");
 }
 
-/// Whether a process lives. One that nobody has waited for (where PID 1 does not, as in a
+/// Whether a process lives. One that is not reaped (where PID 1 does not, as in a
 /// plain container) has ended all the same.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
@@ -431,7 +431,7 @@ fn next_address() -> Ipv4Addr {
     Ipv4Addr::new(127, high.max(1), low, 20 + count as u8)
 }
 
-/// Leaves the file of a socket where nobody listens, as a killed daemon does. Closing it
+/// Leaves the file of a socket where no process listens, as a killed daemon does. Closing it
 /// is not enough: a child that another test starts may have a copy for a moment.
 pub(crate) fn leave_stale_socket(path: &Path) {
     let listener = std::os::unix::net::UnixListener::bind(path).expect("bind");

@@ -1,4 +1,4 @@
-//! A daemon that nobody reads the log of, and the service manager that it notifies.
+//! A daemon whose log is not read, and the service manager that it notifies.
 
 use super::{DAEMON, PATIENCE, launched, wait_for_exit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -53,7 +53,7 @@ fn grown(keys: u32) -> (Engine, u64) {
 }
 
 /// Nanoseconds for one lock and release. The keys come in random order, so that each
-/// is as cold in the cache as with so many live keys in use.
+/// is as cold in the cache as with this many live keys in use.
 fn pair_ns(engine: &mut Engine, keys: u32, batches: u64) -> f64 {
     let one = client(keys);
     let mut random: u64 = 0x9e37_79b9_7f4a_7c15;

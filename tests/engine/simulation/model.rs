@@ -71,7 +71,7 @@ pub(crate) struct Model {
     /// The only key that has a limit, and the limit.
     hold_limit: Option<(Vec<u8>, u32)>,
     begun: u64,
-    /// Only if somebody takes them.
+    /// Only if the caller takes them.
     ends: Option<Vec<End>>,
 }
 

@@ -46,7 +46,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "stats-full", operations: STATS, prepare: stats_full },
 ];
 
-/// Uncontended locks, each given back, while other clients hold so many other keys.
+/// Uncontended locks, each given back, while other clients hold this many other keys.
 fn pairs_beside(live_keys: u32) -> Work {
     let mut engine = new_engine();
     for n in 0..live_keys {
@@ -147,7 +147,7 @@ fn disconnecting() -> Work {
     })
 }
 
-/// Bytes to lines to commands, received in segments of so many bytes.
+/// Bytes to lines to commands, received in segments of this many bytes.
 fn reading(segment_bytes: usize) -> Work {
     let stream = conversation();
     let mut lines = Lines::default();
