@@ -11,6 +11,7 @@ mod run;
 mod stats;
 mod status;
 mod top;
+mod which;
 
 use crate::{BadServerName, ServerName, control_client};
 use clap::error::{ContextKind, ContextValue};
@@ -72,6 +73,15 @@ enum Action {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Print the servers of a key, in the order in which clients try them.
+    Which {
+        /// The key as the client has it, with spaces; \\xNN stands for a byte.
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        /// The key is TYPE:REST and locks one of N slots, as MediaWiki's `slots`.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        hash_slots: Option<u32>,
     },
     /// List the addresses of clients, those with the most connections first.
     Clients(Rows),
@@ -213,6 +223,7 @@ fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Clients(rows) => list("CLIENTS", rows),
         Action::Slow(rows) => list("SLOW", rows),
         Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
+        Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
         Action::Top { interval } => top::top(&servers, Duration::from_secs(interval)),
         Action::Check(options) => check::check(&servers, &options),
         Action::Drain(options) => drain::drain(&options),

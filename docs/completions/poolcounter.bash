@@ -58,6 +58,9 @@ _poolcounter() {
             poolcounter,undrain)
                 cmd="poolcounter__subcmd__undrain"
                 ;;
+            poolcounter,which)
+                cmd="poolcounter__subcmd__which"
+                ;;
             poolcounter__subcmd__help,check)
                 cmd="poolcounter__subcmd__help__subcmd__check"
                 ;;
@@ -100,6 +103,9 @@ _poolcounter() {
             poolcounter__subcmd__help,undrain)
                 cmd="poolcounter__subcmd__help__subcmd__undrain"
                 ;;
+            poolcounter__subcmd__help,which)
+                cmd="poolcounter__subcmd__help__subcmd__which"
+                ;;
             *)
                 ;;
         esac
@@ -107,7 +113,7 @@ _poolcounter() {
 
     case "${cmd}" in
         poolcounter)
-            opts="-s -h -V --server --help --version run stats keys key clients slow top check drain undrain free restart control help"
+            opts="-s -h -V --server --help --version run stats keys key which clients slow top check drain undrain free restart control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -263,7 +269,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help)
-            opts="run stats keys key clients slow top check drain undrain free restart control help"
+            opts="run stats keys key which clients slow top check drain undrain free restart control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -459,6 +465,20 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help__subcmd__undrain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__help__subcmd__which)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -690,6 +710,32 @@ _poolcounter() {
             fi
             case "${prev}" in
                 --control-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__which)
+            opts="-s -h --hash-slots --server --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --hash-slots)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

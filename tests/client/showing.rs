@@ -286,3 +286,19 @@ fn our_daemon_shows_holders() {
     assert_eq!(json(&ask(&address, &["stats", "--json"]))["counters"]["processing_workers"], 1);
     assert_eq!(ask(&address, &["check", "--oldest-hold", "0,9999"]).code, Some(1));
 }
+
+/// As `md5sum` of the server's name and the key says; no server runs.
+#[test]
+fn which_prints_the_servers_in_the_order_of_clients() {
+    let servers = "10.1.2.3,10.1.2.4,10.1.2.5";
+    for (arguments, expected) in [
+        (&["which", "article:1"][..], "10.1.2.4\n10.1.2.3\n10.1.2.5\n"),
+        (&["which", r"article\x3a1"], "10.1.2.4\n10.1.2.3\n10.1.2.5\n"),
+        (&["which", "--hash-slots", "10", "Thumb:Cat.jpg"], "10.1.2.4\n10.1.2.5\n10.1.2.3\n"),
+        (&["which", "Thumb:0"], "10.1.2.4\n10.1.2.5\n10.1.2.3\n"),
+    ] {
+        let found = ask("", &[&["-s", servers], arguments].concat());
+        assert_eq!((found.code, found.stdout.as_str()), (Some(0), expected), "{arguments:?}");
+    }
+    assert_eq!(ask("", &["which", "--hash-slots", "10", "plain"]).code, Some(64));
+}

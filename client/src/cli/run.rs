@@ -2,7 +2,7 @@
 
 mod child;
 mod descendants;
-mod hash_slots;
+pub(super) mod hash_slots;
 mod job;
 mod stderr_thread;
 mod wait_notice;
