@@ -164,8 +164,10 @@ impl Operators {
 
 fn order_of(signal: sys::Signal) -> Option<Order> {
     match signal.number {
-        sys::SIGHUP if hangup::is_meant_by(&signal) => Some(Order::Stop("the terminal hung up")),
-        sys::SIGTERM | sys::SIGINT => Some(Order::Stop("told to stop")),
+        sys::SIGHUP if hangup::is_meant_by(&signal) => {
+            Some(Order::Stop("stopping: the terminal hung up"))
+        }
+        sys::SIGTERM | sys::SIGINT => Some(Order::Stop("stopping on a signal")),
         sys::SIGUSR1 | sys::SIGHUP => Some(Order::Restart),
         sys::SIGQUIT => Some(Order::Drain),
         sys::SIGUSR2 => Some(Order::ToggleDrain),
