@@ -223,7 +223,9 @@ impl Server {
             };
             dispatch.handle(&mut self.input);
             if !has_more {
-                dispatch.expire();
+                if dispatch.expire() {
+                    self.close_freed(now);
+                }
                 return now;
             }
         }
@@ -266,13 +268,26 @@ impl Server {
         let mut dispatch = self.dispatch(now);
         dispatch.send();
         dispatch.record_observed();
-        if self.clients.close_scheduled() {
-            self.listeners.record_closed();
-        }
+        self.close_ended();
         if self.http.has_room_again(now) {
             self.listeners.record_room_for_http();
         }
         self.tidy(now);
+    }
+
+    /// Closes connections whose locks are meant for others, before these get them: the old
+    /// holder notices first.
+    pub(super) fn close_freed(&mut self, now: Time) {
+        // It needs the addresses of the connections.
+        self.dispatch(now).record_observed();
+        self.close_ended();
+    }
+
+    /// Closes the connections that have ended.
+    fn close_ended(&mut self) {
+        if self.clients.close_scheduled() {
+            self.listeners.record_closed();
+        }
     }
 
     /// Returns memory to the system after many clients have left.

@@ -98,8 +98,7 @@ fn many_connections_are_closed_only_when_their_number_is_named() {
     let daemon = Daemon::start();
     let mut holders: Vec<Client> = (0..21).map(|_| daemon.holder(&["k"])).collect();
     let refused = daemon.free(&["--key", "k"]);
-    let why =
-        "ERROR 21 connections, more than 20: nothing is closed; to close them, put 21 at the end\n";
+    let why = "ERROR 21 connections, more than 20: nothing is closed; the bound 21 closes them\n";
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), why));
     holders[0].settle();
     let freed = daemon.free(&["--key", "k", "--max", "21"]);
@@ -127,4 +126,18 @@ fn a_connection_is_freed_by_its_number() {
         let refused = daemon.free(arguments);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), why));
     }
+}
+
+#[test]
+fn a_client_that_holds_a_key_twice_is_one_connection() {
+    let daemon = Daemon::start();
+    let mut holder = daemon.holder(&["k", "k", "k", "s"]);
+    let trial = daemon.free(&["--key", "k", "--dry-run", "--max", "0"]);
+    assert!(
+        trial.stdout.starts_with("OK would close 1 connection: holds: 4, "),
+        "{}",
+        trial.stdout
+    );
+    assert_eq!(daemon.free(&["--key", "k", "--max", "1"]).code, Some(0));
+    holder.expect_end();
 }

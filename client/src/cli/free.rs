@@ -32,12 +32,16 @@ struct Target {
     key: Option<String>,
 
     /// The connection with this number, which lists show as #NUMBER.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_client)]
     client: Option<u32>,
 
     /// Every connection from this address; `unix` for those of Unix sockets.
     #[arg(long, value_name = "ADDRESS")]
     host: Option<String>,
+}
+
+fn parse_client(text: &str) -> Result<u32, std::num::ParseIntError> {
+    text.strip_prefix('#').unwrap_or(text).parse()
 }
 
 /// Sends the order and prints the answer.

@@ -197,10 +197,11 @@ impl Dispatch<'_> {
     }
 
     /// Ends the waits that have timed out, and closes the connections of clients that have
-    /// held a lock for too long.
-    pub(crate) fn expire(&mut self) {
+    /// held a lock for too long. Returns whether there are such clients.
+    pub(crate) fn expire(&mut self) -> bool {
         self.engine.expire(self.now);
-        for lock in self.engine.take_expired() {
+        let expired = self.engine.take_expired();
+        for lock in &expired {
             // Operators should look: the holder hangs, or the limit is too low.
             limited!(
                 warn,
@@ -211,6 +212,7 @@ impl Dispatch<'_> {
             );
             self.clients.free(lock.client, &mut self.engine.counters);
         }
+        !expired.is_empty()
     }
 
     /// Sends everything owed before the loop sleeps.

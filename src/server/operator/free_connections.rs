@@ -7,6 +7,7 @@ use crate::server::kernel::world::Engine;
 use crate::server::operator::control_socket::{Free, FreeTarget};
 use crate::server::reporting::report_queue::locks_of;
 use log::info;
+use std::collections::HashSet;
 
 impl Server {
     /// Closes the connections that `free` names and answers with the locks that they had. As
@@ -16,8 +17,10 @@ impl Server {
     /// No connection is meant, or more than are allowed: nothing is closed.
     pub(super) fn free(&mut self, free: &Free, now: Time) -> Result<String, String> {
         let mut clients = clients_of(&free.target, &self.engine, &mut self.clients);
-        // Some have ended already, and only wait for their output to be sent.
-        clients.retain(|client| self.clients.open_mut(*client).is_some());
+        // A client may hold a key several times. The input of some has ended already, and they
+        // only wait for their output to be sent.
+        let mut seen = HashSet::new();
+        clients.retain(|client| seen.insert(*client) && self.clients.open_mut(*client).is_some());
         if clients.is_empty() {
             return Err(match free.target {
                 FreeTarget::Key(_) => "no client holds this key".to_owned(),
@@ -26,10 +29,9 @@ impl Server {
             });
         }
         let count = clients.len();
-        if count > free.connections_max {
+        if count > free.connections_max && !free.is_dry_run {
             return Err(format!(
-                "{count} connections, more than {}: nothing is closed; to close them, put {count} \
-                 at the end",
+                "{count} connections, more than {}: nothing is closed; the bound {count} closes them",
                 free.connections_max,
             ));
         }
@@ -48,7 +50,8 @@ impl Server {
         for &client in clients {
             self.clients.free(client, &mut self.engine.counters);
         }
-        // Answers the waiters who got the locks, before the loop sleeps.
+        // The old holders notice before the next ones get the locks.
+        self.close_freed(now);
         self.finish_turn(now);
     }
 }

@@ -46,14 +46,16 @@ impl RunTimeSettings {
     }
 
     /// Continues in a new image with these options. Returns the orders that end, because
-    /// their option has changed.
+    /// their option has changed to something else.
     pub(crate) fn resume(&mut self, options: &Options) -> Vec<String> {
         let mut ended = Vec::new();
         if self.log_option != options.log {
-            ended.extend(self.log_order.take().map(|filter| format!("LOG {filter}")));
+            let filter =
+                self.log_order.take().filter(|filter| Some(filter) != options.log.as_ref());
+            ended.extend(filter.map(|filter| format!("LOG {filter}")));
         }
         if self.max_hold_option != options.max_hold {
-            let limits = self.max_hold_order.take();
+            let limits = self.max_hold_order.take().filter(|limits| *limits != options.max_hold);
             ended.extend(limits.map(|limits| format!("MAX-HOLD {}", written(&limits))));
         }
         let kept = std::mem::replace(self, RunTimeSettings::new(options));

@@ -29,6 +29,8 @@ pub(crate) struct Connections {
     gone: BTreeSet<u32>,
     /// Somebody left for two reasons at once: either may be counted.
     is_ambiguous: bool,
+    /// How many clients were freed in the turn in which they were accepted.
+    pub(crate) freed_newcomers: usize,
 }
 
 /// What there was to see of the connections since it was asked last.
@@ -145,6 +147,10 @@ impl Connections {
             counters.denied_connections += 1;
         } else if has_many(same.len()) {
             counters.rejected_connections_per_ip += 1;
+        } else if self.freed_newcomers > 0 {
+            self.freed_newcomers -= 1;
+            counters.accepted_connections += 1;
+            counters.freed_connections += 1;
         } else {
             return Err(format!("client {peer} of {ip:?} is refused, with {}", self.open.len()));
         }

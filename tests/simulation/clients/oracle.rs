@@ -385,6 +385,12 @@ impl Oracle {
         }
     }
 
+    /// How many clients `FREE` disconnected in the turn in which they were accepted.
+    pub(crate) fn freed_newcomers(&self) -> usize {
+        let clients = self.freed.iter().flat_map(|freed| &freed.clients);
+        clients.filter(|client| !self.peers.contains_key(client)).count()
+    }
+
     /// The peers that `FREE` or `--max-hold` disconnected in this turn.
     pub(crate) fn freed_peers(&mut self) -> Vec<u32> {
         let expired = std::mem::take(&mut self.expired_clients);

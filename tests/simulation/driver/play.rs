@@ -440,6 +440,7 @@ impl Play {
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
         let gone = self.oracle.disconnected(&asked);
+        self.connections.freed_newcomers = self.oracle.freed_newcomers();
         let freed = self.oracle.freed_peers();
         let events_of_connections =
             ConnectionEvents { seen: &seen, newcomers: &newcomers, gone: &gone, freed: &freed };

@@ -208,12 +208,19 @@ fn parse_free(rest: &[u8]) -> Result<Request, String> {
 }
 
 fn parse_number<T: FromStr>(word: &[u8]) -> Option<T> {
-    std::str::from_utf8(word).ok()?.parse().ok()
+    // FromStr takes a sign, too.
+    let digits = std::str::from_utf8(word).ok().filter(|word| !word.starts_with('+'));
+    digits?.parse().ok()
 }
 
 fn parse_key(word: &[u8]) -> Result<Vec<u8>, String> {
     let key = key_from_text(word);
-    key.ok_or_else(|| format!("{}: a byte of a key is a character or \\xNN", printable(word)))
+    key.ok_or_else(|| {
+        format!(
+            "{}: a byte of a key is a character or \\xNN; lists cut long keys: name the connection",
+            printable(word)
+        )
+    })
 }
 
 /// As lists show it: an IPv4 address is never mapped into IPv6.
