@@ -246,7 +246,8 @@ fn parse_max_hold(rest: &[u8]) -> Result<Request, String> {
 pub(super) fn printable(bytes: &[u8]) -> String {
     let start = &bytes[..bytes.len().min(4 * PRINTED_CHARS)];
     let text = String::from_utf8_lossy(start);
-    text.chars().take(PRINTED_CHARS).map(|c| if c.is_control() { '?' } else { c }).collect()
+    let is_odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    text.chars().take(PRINTED_CHARS).map(|c| if is_odd(c) { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -297,7 +298,7 @@ mod tests {
 
     #[test]
     fn requests_are_logged_as_one_line_of_text() {
-        assert_eq!(printable(b"\xff\0\x1b[31m\n"), "\u{fffd}??[31m?");
+        assert_eq!(printable(b"\xff\0\x1b[31m\n"), "???[31m?");
         assert_eq!(printable(&[b'x'; 1 << 20]).len(), PRINTED_CHARS);
     }
 }
