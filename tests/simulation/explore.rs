@@ -1,9 +1,10 @@
-//! Runs scripts from many seeds; shrinks and prints what fails.
+//! Runs scripts from many seeds; shrinks what fails, and prints it with the numbers that it drew.
 
+use super::kernel::draws::Choices;
 use super::kernel::kernel;
 use super::random::{number_from_environment, seed_of_the_day};
 use super::rules::Violation;
-use super::scripts::steps::Script;
+use super::scripts::steps::{Script, Step};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
@@ -64,10 +65,48 @@ fn shrink(script: &Script) -> Script {
     smallest
 }
 
+/// Replaces the seed of each turn by the numbers that the turn draws, and these by 0 where the
+/// script fails nevertheless. If it fails only with its seeds, it keeps them.
+fn record(script: &Script) -> Script {
+    let _ = judge(script);
+    let count = script.steps.iter().filter(|step| matches!(step, Step::Turn { .. })).count();
+    let mut turns: Vec<Vec<u64>> =
+        kernel(|k| k.draws.recorded().iter().take(count).cloned().collect());
+    let with = |turns: &[Vec<u64>]| {
+        let choices: Vec<Choices> = turns.iter().map(|turn| drawn(turn)).collect();
+        script.with_choices(&choices)
+    };
+    let fails = |turns: &[Vec<u64>]| judge(&with(turns)).is_err();
+    if !fails(&turns) {
+        return script.clone();
+    }
+    for n in 0..turns.len() {
+        let mut piece = turns[n].len();
+        while piece > 0 {
+            for at in (0..turns[n].len()).step_by(piece) {
+                let mut simpler = turns.clone();
+                simpler[n].iter_mut().skip(at).take(piece).for_each(|number| *number = 0);
+                if simpler != turns && fails(&simpler) {
+                    turns = simpler;
+                }
+            }
+            piece /= 2;
+        }
+    }
+    with(&turns)
+}
+
+/// The numbers without the zeros at the end, which are drawn without a list too. They stay in
+/// memory, as those of a script in the source do.
+fn drawn(numbers: &[u64]) -> Choices {
+    let used = numbers.iter().rposition(|&number| number > 0).map_or(0, |last| last + 1);
+    Choices::Drawn(numbers[..used].to_vec().leak())
+}
+
 /// Says also what fails only the first time: then something outlives a script.
 fn report_failure(seed: u64, turns: usize, script: &Script, first: &str) -> ! {
     let which = format!("SERVER_SIM_TURNS={turns} SERVER_SIM_SEED={seed}");
-    let shrunk = shrink(script);
+    let shrunk = record(&shrink(script));
     match judge(&shrunk) {
         Err(why) => panic!("{which} fails: {why}\nwith\n{shrunk}"),
         Ok(_) => panic!("{which} fails, but not again: {first}"),

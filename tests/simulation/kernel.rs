@@ -7,6 +7,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod dead_hosts;
+pub(crate) mod draws;
 pub(crate) mod epoll;
 pub(crate) mod files;
 pub(crate) mod listening;
@@ -15,8 +16,8 @@ pub(crate) mod processes;
 pub(crate) mod sockets;
 pub(crate) mod stream;
 
-use super::random::Random;
 pub(crate) use calls::{CallKind, KernelEvent, TurnCalls};
+use draws::Draws;
 use epoll::Epoll;
 use files::{MemoryFile, PathEntry};
 use processes::{Child, ForkedChild};
@@ -78,7 +79,7 @@ pub(crate) type DescriptorTable = BTreeMap<RawFd, Descriptor>;
 pub(crate) struct Kernel {
     pub(crate) now_ns: u64,
     /// Decides what Linux leaves open: order, lengths, moments.
-    pub(crate) random: Random,
+    pub(crate) draws: Draws,
     /// One call in this number fails; 0: none does.
     pub(crate) one_fails_in: u64,
     /// Only watching fails: what comes before it in a row of calls does not.
@@ -147,7 +148,7 @@ impl Kernel {
     fn new(seed: u64) -> Self {
         let mut kernel = Kernel {
             now_ns: 1_000_000_000,
-            random: Random(seed),
+            draws: Draws::new(seed),
             one_fails_in: 0,
             only_watching_fails: false,
             one_arrives_in: 0,
@@ -199,12 +200,18 @@ impl Kernel {
         kernel
     }
 
+    /// Whether something happens that one time in `n` does: a drawn 0 means that it does not.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        n > 0 && self.random.next() % n == 0
+        n > 0 && self.draws.below_reversed(n) == n - 1
     }
 
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.random.next() % bound.max(1) as u64) as usize
+        self.draws.below(bound as u64) as usize
+    }
+
+    /// See [`Draws::below_reversed`].
+    pub(crate) fn below_reversed(&mut self, bound: usize) -> usize {
+        self.draws.below_reversed(bound as u64) as usize
     }
 
     /// Whether this call fails, and how: with the errors of its man page, but for EAGAIN where
@@ -289,7 +296,7 @@ impl Kernel {
             CallKind::Fork => &[Errno::NOMEM, Errno::AGAIN],
             CallKind::Exec => &[Errno::NOENT, Errno::NOMEM, Errno::ACCESS],
         };
-        let errno = self.random.one_of(errors);
+        let errno = errors[self.below(errors.len())];
         self.calls.failures.push((call, errno));
         self.ever_failed.push(call);
         self.last_failure_ns = self.now_ns;

@@ -139,8 +139,9 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: A turn accepts at most 64 newcomers, however many keep connecting.
-fn check_accept_limit() -> Result<(), Violation> {
+/// Rule: A turn accepts at most 64 newcomers, however many keep connecting. So does a new image
+/// before its first turn.
+pub(crate) fn check_accept_limit() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted) {
         n if n > ACCEPTS_PER_TURN => Err(format!("{n} newcomers were accepted in one turn")),
         _ => Ok(()),

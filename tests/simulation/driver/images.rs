@@ -70,6 +70,7 @@ impl Play {
         self.check_connections()?;
         rules::check_http_clients(self)?;
         rules::check_lingering()?;
+        rules::check_accept_limit()?;
         let server = self.server.as_ref().expect("it runs");
         check_kept_sockets(server, &addresses)?;
         check_unix_paths(server)?;

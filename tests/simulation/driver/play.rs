@@ -8,6 +8,7 @@ use crate::server::simulation::clients::connections::{ConnectionEvents, Connecti
 use crate::server::simulation::clients::oracle::{ClientConversation, Oracle};
 use crate::server::simulation::clients::shares::TurnStart;
 use crate::server::simulation::kernel::KernelEvent;
+use crate::server::simulation::kernel::draws::Choices;
 use crate::server::simulation::kernel::listening::{ConnectResult, RetryingPeer};
 use crate::server::simulation::kernel::processes::{Asleep, Executed};
 use crate::server::simulation::kernel::sockets::{LocalAddress, PeerEnding, Segment};
@@ -75,7 +76,7 @@ impl Script {
             }
             play.perform(step).map_err(|why| format!("step {n}, {step:?}: {why}"))?;
         }
-        play.reach_quiescence().map_err(|why| format!("at rest: {why}"))?;
+        play.reach_quiescence(self.has_seeds()).map_err(|why| format!("at rest: {why}"))?;
         Ok(play)
     }
 }
@@ -343,7 +344,7 @@ impl Play {
     /// One turn of the daemon's loop.
     pub(crate) fn run_turn(
         &mut self,
-        choices: u64,
+        choices: Choices,
         arrives: bool,
         fails: bool,
     ) -> Result<(), Violation> {

@@ -1,6 +1,7 @@
 //! How a run ends: everything comes to rest.
 
 use super::play::Play;
+use crate::server::simulation::kernel::draws::Choices;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules;
 use crate::server::simulation::rules::Violation;
@@ -13,8 +14,9 @@ impl Play {
     }
 
     /// Everything arrives, all clients read, nothing fails: then all that is due must
-    /// be there.
-    pub(crate) fn reach_quiescence(&mut self) -> Result<(), Violation> {
+    /// be there. `varies` says whether these turns too draw numbers: after a script that is
+    /// recorded they draw none.
+    pub(crate) fn reach_quiescence(&mut self, varies: bool) -> Result<(), Violation> {
         kernel(|k| k.stop_faults());
         // The daemon retries failed notifications after a while.
         let (mut calm, mut retries) = (0, 6);
@@ -29,7 +31,8 @@ impl Play {
             for peer in peers {
                 has_read |= self.read_peer(peer, 100_000)?;
             }
-            self.run_turn(n, false, false)?;
+            let choices = if varies { Choices::Seed(n) } else { Choices::USUAL };
+            self.run_turn(choices, false, false)?;
             calm = if has_read || self.asleep_until.is_none() { 0 } else { calm + 1 };
             if calm > 1 && (self.is_paused() || retries > 0) {
                 retries -= usize::from(!self.is_paused());

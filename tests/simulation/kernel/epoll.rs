@@ -200,7 +200,7 @@ impl Kernel {
         let watched = self.epoll(epoll)?.watched.iter().filter(|watched| watched.is_due);
         let mut due: Vec<(RawFd, FileId)> = watched.map(|w| (w.fd, w.file)).collect();
         for n in (1..due.len()).rev() {
-            let other = self.below(n + 1);
+            let other = n - self.below_reversed(n + 1);
             due.swap(n, other);
         }
         let mut events = Vec::new();

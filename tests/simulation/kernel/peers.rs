@@ -1,11 +1,11 @@
 //! The other side of things, as the tests move it: peers, time, and the beginning and
 //! end of a turn.
 
+use super::draws::Choices;
 use super::files::PathEntry;
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
 use super::sockets::{LocalAddress, Segment, SimulatedSocket, SocketFamily, SocketRole};
 use super::{File, Kernel, TurnCalls};
-use crate::server::simulation::random::Random;
 use crate::server::simulation::scripts::steps::{ACTIVATED, Start};
 use crate::server::simulation::world::fd::{AsFd, number};
 use rustix::event::epoll::EventFlags;
@@ -18,8 +18,8 @@ use std::os::fd::RawFd;
 const ROOM_AT_REST: usize = 100_000;
 
 impl Kernel {
-    pub(crate) fn begin_turn(&mut self, choices: u64, arrives: bool, fails: bool) {
-        self.random = Random(choices);
+    pub(crate) fn begin_turn(&mut self, choices: Choices, arrives: bool, fails: bool) {
+        self.draws.begin_turn(choices);
         self.one_arrives_in = if arrives { 4 } else { 0 };
         self.only_watching_fails = fails && self.one_in(3);
         self.one_fails_in = match fails {

@@ -161,6 +161,7 @@ impl Kernel {
         self.image += 1;
         self.image_descriptors_max = self.descriptors_max;
         self.note(KernelEvent::Executed);
+        self.calls.accepted = 0;
         self.arguments = arguments.to_vec();
     }
 

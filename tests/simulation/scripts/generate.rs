@@ -6,6 +6,7 @@ use super::vocabulary::{
     ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS,
 };
 use crate::protocol::Mode;
+use crate::server::simulation::kernel::draws::Choices;
 use crate::server::simulation::random::Random;
 use crate::server::simulation::reports::http::{self, HTTP};
 
@@ -61,7 +62,7 @@ impl Script {
             script.steps.push(step);
             if step == Step::TrialEnds && random.next() % 2 == 0 {
                 // What the next image does by itself: otherwise something comes soon.
-                script.steps.extend((0..3).map(|choices| turn(choices, false)));
+                script.steps.extend((0..3).map(|seed| turn(seed, false)));
             }
         }
         if profile.operators {
@@ -72,8 +73,8 @@ impl Script {
 }
 
 /// A turn in which nothing arrives.
-fn turn(choices: u64, fails: bool) -> Step {
-    Step::Turn { choices, arrives: false, fails }
+fn turn(seed: u64, fails: bool) -> Step {
+    Step::Turn { choices: Choices::Seed(seed), arrives: false, fails }
 }
 
 impl ScriptProfile {
@@ -131,7 +132,7 @@ impl ScriptProfile {
             71..74 => self.environment_step(random),
             74..77 => self.operator_step(random),
             _ => Step::Turn {
-                choices: random.next(),
+                choices: Choices::Seed(random.next()),
                 arrives: self.arrives && random.next() % 2 == 0,
                 fails: self.fails && random.next() % 4 == 0,
             },
@@ -170,9 +171,7 @@ impl ScriptProfile {
                 steps.extend([Step::Ask { place: 9, line: "RESTART" }, Step::ArriveAll]);
                 steps.push(Step::AskTooLong { place: 9 });
                 for _ in 0..14 {
-                    let choices = random.next();
-                    steps.push(Step::Turn { choices, arrives: false, fails: false });
-                    steps.push(Step::ArriveAll);
+                    steps.extend([turn(random.next(), false), Step::ArriveAll]);
                 }
             }
             _ => {}

@@ -3,6 +3,7 @@
 
 use super::steps::{Say, Script, Start, Step};
 use crate::protocol::Mode;
+use crate::server::simulation::kernel::draws::Choices;
 use std::mem::{Discriminant, discriminant};
 
 /// Whatever is generated, of each kind one. `UPDATE=1` adds what is missing.

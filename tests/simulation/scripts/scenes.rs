@@ -3,12 +3,14 @@
 use super::generate::FIRST_HTTP_CLIENT;
 use super::steps::{ACTIVATED, Say, Step, UNIX};
 use crate::server::simulation::driver::play::OPERATORS;
+use crate::server::simulation::kernel::draws::Choices;
 use crate::server::simulation::random::Random;
 use crate::server::simulation::reports::http::{self, HTTP};
 
 /// A turn for which all has arrived.
 fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
-    [Step::ArriveAll, Step::Turn { choices: random.next(), arrives: false, fails }]
+    let choices = Choices::Seed(random.next());
+    [Step::ArriveAll, Step::Turn { choices, arrives: false, fails }]
 }
 
 /// One of them.

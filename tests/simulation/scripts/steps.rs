@@ -2,6 +2,7 @@
 //! Any list is valid, in any order: so steps can be left out of one that fails.
 
 use crate::protocol::Mode;
+use crate::server::simulation::kernel::draws::Choices;
 use std::fmt::{self, Debug, Display, Formatter};
 
 /// What a client sends.
@@ -84,10 +85,10 @@ pub(crate) enum Step {
     },
     /// Time passes until the daemon wants to wake up.
     AdvanceToDeadline,
-    /// The daemon runs one turn of its loop. `choices` decides what the kernel may
-    /// choose.
+    /// The daemon runs one turn of its loop. `choices` decides what the kernel may choose,
+    /// `arrives` whether something may arrive meanwhile, and `fails` whether calls may fail.
     Turn {
-        choices: u64,
+        choices: Choices,
         arrives: bool,
         fails: bool,
     },
@@ -187,6 +188,26 @@ pub(crate) struct Script {
     /// The daemon logs, for somebody who may not read it.
     pub(crate) logs: bool,
     pub(crate) steps: Vec<Step>,
+}
+
+impl Script {
+    /// Whether a seed decides any of its turns.
+    pub(crate) fn has_seeds(&self) -> bool {
+        let has_seed = |step: &Step| matches!(step, Step::Turn { choices: Choices::Seed(_), .. });
+        self.steps.iter().any(has_seed)
+    }
+
+    /// Gives its turns these choices, and the usual ones to those behind them.
+    pub(crate) fn with_choices(&self, choices: &[Choices]) -> Script {
+        let mut script = self.clone();
+        let mut choices = choices.iter();
+        for step in &mut script.steps {
+            if let Step::Turn { choices: of_turn, .. } = step {
+                *of_turn = choices.next().copied().unwrap_or(Choices::USUAL);
+            }
+        }
+        script
+    }
 }
 
 /// What [`Step::AskTooLong`] sends: as it is refused, nothing in it is obeyed.

@@ -37,9 +37,9 @@ pub(crate) struct Peer {
 
 pub(crate) fn peer_credentials<Socket>(_socket: Socket) -> io::Result<Peer> {
     // It may be in another container, or not be known at all.
-    match kernel(|k| k.below(16)) {
-        0 => Err(Errno::NOPROTOOPT.into()),
-        1 => Ok(Peer { uid: 0, pid: None }),
+    match kernel(|k| k.below_reversed(16)) {
+        15 => Err(Errno::NOPROTOOPT.into()),
+        14 => Ok(Peer { uid: 0, pid: None }),
         _ => Ok(Peer { uid: 0, pid: Some(1) }),
     }
 }
