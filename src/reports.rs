@@ -87,13 +87,13 @@ pub fn report(query: &Query, view: &ReportView, scan: &Scan, top: Option<&Counte
     text
 }
 
-/// Existing scrapers expect this order and wording, and wait for the blank line at the end.
 /// What the locks of `clients` are, held and waited for: the totals in words, and a table of
 /// at most [`report_view::ROWS_MAX`] rows.
 pub fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
     lists::locks_of(view, clients)
 }
 
+/// Existing scrapers expect this order and wording, and wait for the blank line at the end.
 fn full(engine: &Engine, uptime: Uptime) -> String {
     let mut text = format!("uptime: {uptime}\n");
     let (counters, times) = (&engine.counters, engine.times());
