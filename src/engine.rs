@@ -12,11 +12,12 @@
 mod client;
 pub mod counts;
 mod decisions;
-mod hold_limits;
+mod enforcement;
 mod invariants;
 mod lock;
 pub mod observe;
 mod pool;
+pub mod rules;
 mod spare_capacity;
 mod stack;
 pub mod state;
@@ -25,7 +26,6 @@ pub mod view;
 mod wheel;
 
 pub use client::ClientId;
-pub use hold_limits::{ExpiredLock, HoldLimit};
 pub use spare_capacity::SpareCapacity;
 pub use stack::LOCKS_PER_CLIENT_MAX;
 pub use time::Time;
@@ -33,14 +33,25 @@ pub use time::Time;
 use crate::protocol::Reply;
 use counts::measures::{CommandKind, Measures};
 use counts::statistics::{Counters, Event, Times};
-use hold_limits::hold_s_max;
 use lock::{Lock, LockId, Locks};
 use observe::observer::Observer;
 use pool::Pools;
+use rules::{Matches, Rules};
 use stack::Stack;
 use std::collections::VecDeque;
 use std::hash::RandomState;
-use wheel::{Wheel, tick_after};
+use wheel::Wheel;
+
+/// A lock that was held for longer than its key allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpiredLock {
+    /// Its holder.
+    pub client: ClientId,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// How long it was held, in nanoseconds.
+    pub held_ns: u64,
+}
 
 /// Everything that the daemon knows about locks, without the connections.
 #[derive(Clone, Debug)]
@@ -51,11 +62,13 @@ pub struct Engine {
     /// Indexed by client slot.
     stacks: Vec<Stack>,
     outbox: VecDeque<(ClientId, Reply)>,
-    hold_limits: Vec<HoldLimit>,
+    rules: Rules,
     /// The number of the last hold or wait that began.
     last_sequence: u64,
     /// Locks that were held for too long and are not reported yet.
     expired: Vec<ExpiredLock>,
+    /// New rules have started timers of holds that began before others.
+    has_late_timers: bool,
     /// The whole-number statistics. The caller also counts here what only it can
     /// see (`connect_errors`, `failed_sends`, `rejected_connections`).
     pub counters: Counters,
@@ -81,9 +94,10 @@ impl Engine {
             wheel: Wheel::new(now),
             stacks: Vec::new(),
             outbox: VecDeque::new(),
-            hold_limits: Vec::new(),
+            rules: Rules::new(Vec::new(), &[]),
             last_sequence: 0,
             expired: Vec::new(),
+            has_late_timers: false,
             counters: Counters::default(),
             times: Times::default(),
             measures: Measures::default(),
@@ -153,10 +167,9 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn add_pool(&mut self, key: Box<[u8]>, hash: u64) -> u32 {
+    fn add_pool(&mut self, key: Box<[u8]>, hash: u64, matches: Matches) -> u32 {
         self.record(Event::PoolAdded);
-        let hold_s_max = hold_s_max(&self.hold_limits, &key);
-        self.pools.add(key, hash, hold_s_max)
+        self.pools.add(key, hash, matches)
     }
 
     fn drop_pool_if_empty(&mut self, pool: u32) {
@@ -207,32 +220,12 @@ impl Engine {
         self.locks.remove(id as usize)
     }
 
-    /// When a hold has lasted for too long, if its key has a limit.
-    fn hold_deadline(&self, id: LockId) -> Option<Time> {
-        let lock = &self.locks[id as usize];
-        let hold_s_max = self.pools.get(lock.pool).hold_s_max;
-        (hold_s_max > 0).then(|| lock.since.plus_seconds(hold_s_max.into()))
-    }
-
-    /// Starts the timer of a lock that is held, if its key has a limit.
-    #[inline]
-    fn limit_hold(&mut self, id: LockId) {
-        if let Some(deadline) = self.hold_deadline(id) {
-            self.wheel.start(&mut self.locks, id, deadline);
-        }
-    }
-
-    /// Starts all timers of an engine that has started none. They expire as if each
-    /// had been started when its hold or wait began: in order of ticks, and within a
-    /// tick in order of sequence numbers. Overdue timers need this order too: they
-    /// share one slot of the wheel and expire in the order in which they were
-    /// started.
-    fn start_timers(&mut self, mut deadlines: Vec<(Time, LockId)>) {
-        deadlines.sort_by_cached_key(|&(deadline, id)| {
-            (tick_after(deadline), self.locks[id as usize].sequence)
-        });
-        for (deadline, id) in deadlines {
-            self.wheel.start(&mut self.locks, id, deadline);
+    /// A lock is held from now on.
+    #[inline(always)]
+    fn begin_hold(&mut self, id: LockId) {
+        let pool = self.locks[id as usize].pool;
+        if self.rules.limit_holds(self.pools.get(pool).matches) {
+            self.begin_hold_by_rules(id);
         }
     }
 

@@ -38,7 +38,7 @@
 //! | `decisions` | acquire, release, disconnect, expire: who gets a lock, waits, is refused |
 //! | `pool`, `lock`, `stack` | a key's queues and the map of keys; one lock and its phase; the locks of a client |
 //! | `wheel`, `time` | the timer wheel; time as a number that callers pass in |
-//! | `hold_limits` | patterns of `--max-hold` |
+//! | `rules`, `enforcement` | operators' rules: in force, their matches, groups of keys (in `rules/`: `rule`, `pattern`, `file`, `groups`); what they change about decisions |
 //! | `counts` | `statistics` (counters, sums of time, events), `measures` (by outcome, by reply, by turn), `histogram` |
 //! | `observe` | `observer` (hot keys and slow holds), `sampler` (which requests it follows), `heavy_hitters` (the table of names), `windows` (minute and hour) |
 //! | `view`, `state` | read-only views; what a hot restart carries over, and its checks |
@@ -50,6 +50,7 @@
 //! |---|---|
 //! | `lists`, `json` | `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW` as tables; `STATS JSON` |
 //! | `metrics`, `legacy_metrics`, `metrics_text` | `/metrics`; `/prometheus` with the names of older exporters; Prometheus's text format |
+//! | `rule_list` | `RULES`; what `--check-rules` prints of a key |
 //! | `scan` | the walk over all keys and connections, in steps |
 //! | `report_view`, `server_figures` | what reports look at, durations and keys as text; what only the server knows |
 //!
@@ -59,7 +60,7 @@
 //! |---|---|
 //! | `event_loop`, `start` | `struct Server` and the steps of a turn; a cold start |
 //! | `options`, `advice` | the command line; what to do about a failed start |
-//! | `operator` | `control_socket` and its `requests` (the lines of operators), `hangup` (SIGHUP), `orders` (signals and requests → orders), `execute_orders` (what they do), `run_time_settings` (`LOG`, `MAX-HOLD`), `free_connections` (`FREE`) |
+//! | `operator` | `control_socket` and its `requests` (the lines of operators), `hangup` (SIGHUP), `orders` (signals and requests → orders), `execute_orders` (what they do), `run_time_settings` (the log filter, the rules), `rule_book` (the rules' file, and what `RULE` changes), `free_connections` (`FREE`) |
 //! | `restart` | old image: `phases` (the sequence), `trial` (asks the new binary), `launcher` (files, exec); new image: `rehearsal` (answers), `resume` (continues, why no step can fail); both: `snapshot` (format, checks) |
 //! | `clients` | `connections` (all of them: ready, unread, owed, closing), `connection` (one), `input` (the shared receive buffer), `stream` (socket and unsent output), `dispatch` (lines → engine → answers), `admission` (`--allow`, limits), `peer_addresses` |
 //! | `reporting` | `report_queue` (requests, when they are made), `report_request`, `http` (connections, deadlines) with `head` (parses) and `pages` (paths, responses) |

@@ -18,6 +18,7 @@ mod lists;
 pub mod metrics;
 mod metrics_text;
 mod report_view;
+pub mod rule_list;
 pub mod scan;
 pub mod server_figures;
 

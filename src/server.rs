@@ -25,6 +25,7 @@ pub use advice::StartError;
 pub use event_loop::{Ended, Server};
 pub use listening::addresses::{ListenError, Purpose, Wanted};
 pub use operator::control_socket::{Request as ControlRequest, parse as parse_control_request};
+pub use operator::rule_book::{RuleOrder, check_rules};
 pub use options::{Options, PORT, arguments_after_reload};
 pub use reporting::http::head::{Head as HttpHead, parse as parse_http_head};
 pub use restart::rehearsal::rehearse;

@@ -23,7 +23,7 @@ _poolcounterd() {
 
     case "${cmd}" in
         poolcounterd)
-            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections-per-ip --keepalive --max-hold --http --http-allow --http-keys --slow --private --max-connections --check --control --control-group --reload --log --help --version"
+            opts="-l -p -h -V --listen --port --backlog --listen-unix --listen-unix-mode --allow --max-connections-per-ip --keepalive --max-hold --rules --http --http-allow --http-keys --slow --private --max-connections --check --check-rules --control --control-group --reload --log --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -73,6 +73,10 @@ _poolcounterd() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --rules)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --http)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -94,6 +98,10 @@ _poolcounterd() {
                     return 0
                     ;;
                 --check)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --check-rules)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

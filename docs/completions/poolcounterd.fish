@@ -7,12 +7,14 @@ complete -c poolcounterd -l allow -d 'Serve only these addresses, such as 10.0.0
 complete -c poolcounterd -l max-connections-per-ip -d 'Serve at most this many connections from one address at a time. [default: no limit]' -r
 complete -c poolcounterd -l keepalive -d 'Probe the host of a client that is silent; if it does not respond, free its locks within twice this time. 0 turns this off' -r
 complete -c poolcounterd -l max-hold -d 'Close the connection of a client that has held a lock for this long. `*` in the pattern matches anything, \\xNN a byte. May be given several times; the first pattern that matches a key counts. [default: no limit]' -r
+complete -c poolcounterd -l rules -d 'Decide by the rules in this file instead of the numbers of clients. A hot restart reads it again. [default: no rules]' -r
 complete -c poolcounterd -l http -d 'Also serve HTTP at this address, for monitoring and browsers, read-only. May be given several times. [default: off]' -r
 complete -c poolcounterd -l http-allow -d 'Serve HTTP only to these addresses. May be given several times. [default: as --allow]' -r
 complete -c poolcounterd -l http-keys -d 'Name this many of the keys that are asked for most in /metrics, at most 100' -r
 complete -c poolcounterd -l slow -d 'Remember and log holds and waits that take longer. [default: off]' -r
 complete -c poolcounterd -l max-connections -d 'Serve at most this many connections at a time, and close others at once. [default: as many as there are descriptors]' -r
 complete -c poolcounterd -l check -d 'Do not serve, but ask the daemon at this address for its uptime; exit with 0 if it answers, 1 if not. [default address: localhost and --port]' -r
+complete -c poolcounterd -l check-rules -d 'Do not serve, but check this file of rules, and print what applies to each of the keys that follow it. Exit with 78 if the file is invalid' -r
 complete -c poolcounterd -l control -d 'Unix socket for operators (send HELP to it) and for --reload' -r
 complete -c poolcounterd -l control-group -d 'Group whose members may also use the control socket' -r
 complete -c poolcounterd -l log -d 'What to log: error, warn, info, debug, trace or off. Overrides RUST_LOG' -r

@@ -1,12 +1,18 @@
 //! Each line is a request to the control socket. It is understood, or refused in one
-//! line; a command line that is understood equals the one that was sent.
+//! line; a command line that is understood equals the one that was sent. The whole is a file
+//! of rules: its rules are read again from what they are printed as.
 
+use poolcounterd::engine::rules::file::parse_file;
 use poolcounterd::protocol::Command;
-use poolcounterd::server::{ControlRequest, parse_control_request};
+use poolcounterd::server::{ControlRequest, RuleOrder, parse_control_request};
 
 /// # Panics
-/// When a request is understood as another one.
+/// When a request or a rule is understood as another one.
 pub(crate) fn check(data: &[u8]) {
+    if let Ok(rules) = parse_file(data) {
+        let text: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
+        assert_eq!(parse_file(text.as_bytes()), Ok(rules));
+    }
     for line in data.split(|&byte| byte == b'\n') {
         check_line(line);
     }
@@ -37,14 +43,23 @@ fn check_line(line: &[u8]) {
             let sent = rest(line, "LOG ").map(String::from_utf8_lossy);
             return assert_eq!(sent.as_deref(), Some(&*filter));
         }
-        Ok(ControlRequest::MaxHold(None)) => "MAX-HOLD",
-        Ok(ControlRequest::MaxHold(Some(limits))) if limits.is_empty() => {
-            return assert_eq!(rest(line, "MAX-HOLD "), Some(&b"none"[..]));
-        }
-        Ok(ControlRequest::MaxHold(Some(limits))) => {
-            let shown: Vec<String> = limits.iter().map(ToString::to_string).collect();
-            let again = parse(&format!("MAX-HOLD {}", shown.join(" ")));
-            assert_eq!(again, Ok(ControlRequest::MaxHold(Some(limits))), "{line:?}");
+        Ok(ControlRequest::Rules) => "RULES",
+        Ok(ControlRequest::Rule(order)) => {
+            let again = match &order {
+                RuleOrder::Set { rule, for_s: Some(seconds) } => {
+                    let rule = rule.to_string();
+                    let (name, rest) = rule.split_once(' ').expect("a name and a pattern");
+                    format!("RULE SET {name} FOR {seconds}s {rest}")
+                }
+                RuleOrder::Set { rule, for_s: None } => format!("RULE SET {rule}"),
+                RuleOrder::Off(name) => format!("RULE OFF {name}"),
+                RuleOrder::Reset(name) => format!("RULE RESET {name}"),
+            };
+            // Days may be more seconds than the number of a request.
+            if !matches!(order, RuleOrder::Set { for_s: Some(seconds), .. } if seconds > u32::MAX.into())
+            {
+                assert_eq!(parse(&again), Ok(ControlRequest::Rule(order)), "{line:?}");
+            }
             return;
         }
         Ok(ControlRequest::Free(_)) => {

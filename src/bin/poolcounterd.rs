@@ -43,6 +43,11 @@ fn main() -> ExitCode {
         read_snapshot(&options)
     } else if let Some(server) = &options.check {
         check(server.as_deref(), options.port)
+    } else if let [path, keys @ ..] = &options.check_rules[..] {
+        match server::check_rules(path, keys) {
+            Ok(text) => print(text.trim_end()),
+            Err(why) => refuse(&why),
+        }
     } else if options.reload {
         reload(&options)
     } else {
@@ -70,17 +75,26 @@ fn serve(options: Options) -> ExitCode {
 
 fn reload(options: &Options) -> ExitCode {
     let path = options.control.as_deref().unwrap_or(control_client::DEFAULT_PATH);
-    // As it is if there is no working directory any more.
-    let absolute = std::path::absolute(path).ok();
-    let path = absolute.as_deref().and_then(Path::to_str).unwrap_or(path);
-    let ours: Vec<String> =
+    let path = &absolute(path);
+    let mut ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(rules) = &options.rules {
+        // The last one counts.
+        ours.push(format!("--rules={}", absolute(rules)));
+    }
     let line = control_client::restart_with(&server::arguments_after_reload(&ours, path));
     match control_client::send_order(Path::new(path), &line) {
         Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
         Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
         Err(e) => fail(&format!("Not reloaded: {path}: {e}")),
     }
+}
+
+/// The daemon may be in another directory. The path stays as it is if there is no working
+/// directory any more.
+fn absolute(path: &str) -> String {
+    let absolute = std::path::absolute(path).ok();
+    absolute.as_deref().and_then(Path::to_str).unwrap_or(path).to_owned()
 }
 
 /// Whether an old image started this process for [`read_snapshot`]. Must work before

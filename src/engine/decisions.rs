@@ -1,14 +1,15 @@
 //! The decisions: which request gets a lock, waits or is refused; which waiter goes
 //! next; when a hold has lasted for too long.
 
-use crate::engine::Engine;
 use crate::engine::client::ClientId;
 use crate::engine::counts::measures::{CommandKind, LockOutcome};
 use crate::engine::counts::statistics::Event;
-use crate::engine::hold_limits::{ExpiredLock, HoldLimit, hold_s_max};
 use crate::engine::lock::{Lock, LockId, Phase};
+use crate::engine::rules::{Matches, QueueLen, Verdict, verdict};
 use crate::engine::stack::Stack;
 use crate::engine::time::Time;
+use crate::engine::wheel::tick_after;
+use crate::engine::{Engine, ExpiredLock};
 use crate::protocol::{Acquire, Mode, Reply};
 
 /// The waiters that inherit a slot whose holder did not finish its work, in this
@@ -50,7 +51,11 @@ impl Engine {
             return Some(Reply::BadSyntax);
         }
         let hash = self.pools.hash(request.key);
-        let answer = self.decide(client, request, hash, now);
+        let found = self.pools.find(request.key, hash);
+        let answer = match self.rules.are_active() {
+            false => self.decide(client, request, (hash, found, Matches::NONE), now),
+            true => self.decide_by_rules(client, request, (hash, found), now),
+        };
         match self.observer.sampler.next(now) {
             0 => self.observer.left_out = now,
             requests => self.follow((client, requests), (request.key, hash), answer, now),
@@ -58,37 +63,33 @@ impl Engine {
         answer
     }
 
+    /// Decides with the numbers in `request`, whose key has this hash and this pool, if it has
+    /// one, and matches these rules.
     #[inline(always)]
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         client: ClientId,
         request: &Acquire,
-        hash: u64,
+        (hash, found, matches): (u64, Option<u32>, Matches),
         now: Time,
     ) -> Option<Reply> {
-        let found = self.pools.find(request.key, hash);
-        let (holders, count) = found.map_or((0, 0), |id| {
-            let pool = self.pools.get(id);
-            (pool.holders.len(), pool.count())
-        });
-        if count >= request.max_queue {
-            return Some(self.refuse(Reply::QueueFull));
-        }
-        let phase = match request.mode {
-            _ if holders < request.workers => Phase::Holding,
-            _ if request.timeout_s == 0 => return Some(Reply::Timeout),
-            Mode::ForMe => Phase::WaitingForMe,
-            Mode::ForAnyone => Phase::WaitingForAnyone,
+        let queue = found.map_or(QueueLen::default(), |id| self.pools.get(id).len());
+        let phase = match (verdict(request, queue), request.mode) {
+            (Verdict::Full, _) => return Some(self.refuse(Reply::QueueFull)),
+            (Verdict::TimedOut, _) => return Some(Reply::Timeout),
+            (Verdict::Granted, _) => Phase::Holding,
+            (Verdict::Waits, Mode::ForMe) => Phase::WaitingForMe,
+            (Verdict::Waits, Mode::ForAnyone) => Phase::WaitingForAnyone,
         };
         let pool = match found {
             Some(pool) => pool,
-            None => self.add_pool(request.key.into(), hash),
+            None => self.add_pool(request.key.into(), hash, matches),
         };
         let sequence = self.next_sequence();
         let kind = (phase, request.mode);
         let lock = self.add_lock(Lock::new(client, pool, kind, now, sequence));
         if phase == Phase::Holding {
-            self.limit_hold(lock);
+            self.begin_hold(lock);
             self.record(Event::Locked);
             return Some(Reply::Locked);
         }
@@ -122,7 +123,18 @@ impl Engine {
         if lock.requests == 0 {
             self.observer.left_out = now;
         }
-        if lock.requests > 0 || ns > self.observer.slow_ns {
+        if lock.requests > 0 || ns >= self.observer.watched_ns {
+            self.count_end(lock, (outcome, ns), now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_end(&mut self, lock: &Lock, (outcome, ns): (LockOutcome, u64), now: Time) {
+        if self.rules.are_active() {
+            self.count_end_by_rules(lock, outcome, ns);
+        }
+        if lock.requests > 0 || self.observer.is_slow(ns) {
             self.observer.count_end(lock, self.pools.get(lock.pool), (outcome, ns), now);
         }
     }
@@ -234,54 +246,48 @@ impl Engine {
         Ok(None)
     }
 
-    /// How long keys may be held, in the order in which the limits apply.
-    pub fn hold_limits(&self) -> &[HoldLimit] {
-        &self.hold_limits
-    }
-
-    /// How long `key` may be held, in seconds. `None` means no limit.
-    pub fn hold_s_max(&self, key: &[u8]) -> Option<u32> {
-        Some(hold_s_max(&self.hold_limits, key)).filter(|&limit| limit > 0)
-    }
-
-    /// Limits how long keys may be held; the first limit that matches a key applies.
-    /// Locks already held are limited too, from the time when they were given.
-    pub fn set_hold_limits(&mut self, limits: Vec<HoldLimit>) {
-        if limits == self.hold_limits {
-            return;
-        }
-        self.hold_limits = limits;
-        for pool in self.pools.iter_mut() {
-            pool.hold_s_max = hold_s_max(&self.hold_limits, pool.key());
-        }
-        let mut deadlines = Vec::new();
-        for id in self.locks.iter().map(|(id, _)| id as LockId).collect::<Vec<_>>() {
-            let lock = &self.locks[id as usize];
-            let deadline = match lock.phase {
-                Phase::Holding => self.hold_deadline(id),
-                _ => lock.timer.deadline(),
-            };
-            self.wheel.stop(&mut self.locks, id);
-            deadlines.extend(deadline.map(|deadline| (deadline, id)));
-        }
-        self.start_timers(deadlines);
-    }
-
     /// Ends the waits that time out by `now`, and disconnects the clients that have held a
     /// lock for too long: [`Engine::take_expired`] has them, and the caller closes their
-    /// connections.
+    /// connections. In the order of the wheel's ticks, and within a tick in that in which the
+    /// holds and waits began.
     pub fn expire(&mut self, now: Time) {
-        while let Some(id) = self.wheel.pop_expired(&mut self.locks, now) {
-            if self.locks[id as usize].phase == Phase::Holding {
-                self.expire_hold(id, now);
-                continue;
+        let mut due = Vec::new();
+        while let Some((deadline, id)) = self.wheel.pop_expired(&mut self.locks, now) {
+            if self.has_late_timers {
+                due.push((tick_after(deadline), self.locks[id as usize].sequence, id));
+            } else {
+                self.expire_lock(id, now);
             }
-            let lock = self.remove_lock(id);
-            let waited_ns = now.ns_since(lock.since);
-            self.record(Event::WaitTimedOut { mode: lock.mode, waited_ns });
-            self.observe_end(&lock, LockOutcome::Timeout, waited_ns, now);
-            self.answer(lock.mode.into(), lock.client, Reply::Timeout);
         }
+        if self.has_late_timers {
+            self.expire_in_order(due, now);
+        }
+    }
+
+    /// Timers were not started in the order of their locks: the wheel does not know it.
+    #[cold]
+    fn expire_in_order(&mut self, mut due: Vec<(u64, u64, LockId)>, now: Time) {
+        due.sort_unstable();
+        for (_, sequence, id) in due {
+            // It may have ended since, or a wait become a hold, as another lock expired.
+            match self.locks.get(id as usize) {
+                Some(lock) if lock.sequence == sequence => self.expire_lock(id, now),
+                _ => {}
+            }
+        }
+        self.has_late_timers = self.wheel.len() > 0;
+    }
+
+    #[inline(always)]
+    fn expire_lock(&mut self, id: LockId, now: Time) {
+        if self.locks[id as usize].phase == Phase::Holding {
+            return self.expire_hold(id, now);
+        }
+        let lock = self.remove_lock(id);
+        let waited_ns = now.ns_since(lock.since);
+        self.record(Event::WaitTimedOut { mode: lock.mode, waited_ns });
+        self.observe_end(&lock, LockOutcome::Timeout, waited_ns, now);
+        self.answer(lock.mode.into(), lock.client, Reply::Timeout);
     }
 
     /// Disconnects the holder of a lock: a client whose connection stays would not notice
@@ -309,9 +315,11 @@ impl Engine {
     /// waiters. Most often there is none, so the search is inlined.
     #[inline(always)]
     fn hand_on(&mut self, pool: u32, heirs: &[Phase], now: Time) {
-        let pool = self.pools.get(pool);
-        if let Some(id) = heirs.iter().find_map(|&phase| pool.queue(phase).first()) {
-            self.hand_to(id, now);
+        let of_pool = self.pools.get(pool);
+        if let Some(id) = heirs.iter().find_map(|&phase| of_pool.queue(phase).first()) {
+            if of_pool.matches.is_empty() || self.may_inherit(pool) {
+                self.hand_to(id, now);
+            }
         }
     }
 
@@ -327,7 +335,7 @@ impl Engine {
         let pool = self.pools.get_mut(waiter.pool);
         pool.queue_mut(waiter.phase).leave(&mut self.locks, id);
         pool.holders.join(&mut self.locks, id);
-        self.limit_hold(id);
+        self.begin_hold(id);
         let waited_ns = now.ns_since(waiter.since);
         self.record(Event::HandedOn { mode: waiter.mode, waited_ns });
         self.observe_end(&waiter, LockOutcome::Locked, waited_ns, now);

@@ -10,6 +10,7 @@ impl Engine {
         self.check_counts();
         self.check_stacks();
         self.check_order();
+        self.check_rules();
     }
 
     fn check_counts(&self) {
@@ -58,7 +59,9 @@ impl Engine {
 
     fn needs_timer(&self, lock: &Lock) -> bool {
         match lock.phase {
-            Phase::Holding => self.pools.get(lock.pool).hold_s_max > 0,
+            // New rules have not reached all pools yet.
+            Phase::Holding if self.has_rules_to_apply() => lock.timer.deadline().is_some(),
+            Phase::Holding => self.rules.max_hold_s(self.pools.get(lock.pool).matches).is_some(),
             Phase::WaitingForMe | Phase::WaitingForAnyone => true,
         }
     }

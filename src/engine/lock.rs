@@ -40,6 +40,8 @@ pub(super) struct Lock {
     pub(super) mode: Mode,
     /// As how many requests its own counts in [`crate::engine::observe::observer`]; 0 if it is not followed.
     pub(super) requests: u8,
+    /// A rule has shortened the wait.
+    pub(super) is_shortened: bool,
     /// When the hold or the wait began.
     pub(super) since: Time,
     /// Its number in the order in which holds and waits began.
@@ -60,7 +62,19 @@ impl Lock {
         sequence: u64,
     ) -> Self {
         let (timer, next, previous) = (Timer::default(), NONE, NONE);
-        Lock { client, pool, phase, mode, requests: 0, since, sequence, timer, next, previous }
+        Lock {
+            client,
+            pool,
+            phase,
+            mode,
+            requests: 0,
+            is_shortened: false,
+            since,
+            sequence,
+            timer,
+            next,
+            previous,
+        }
     }
 
     /// The next lock in its queue.

@@ -2,6 +2,7 @@
 //! pools.
 
 use crate::engine::lock::{LockQueue, Locks, Phase};
+use crate::engine::rules::{Matches, QueueLen};
 use crate::engine::spare_capacity::SpareCapacity;
 use hashbrown::HashTable;
 use slab::Slab;
@@ -13,8 +14,8 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 pub(super) struct Pool {
     key: Box<[u8]>,
     hash: u64,
-    /// How long the key may be held, in seconds; 0 means no limit.
-    pub(super) hold_s_max: u32,
+    /// As of the rules that [`crate::engine::rules`] has applied to the pool.
+    pub(super) matches: Matches,
     pub(super) holders: LockQueue,
     pub(super) waiters_for_me: LockQueue,
     pub(super) waiters_for_anyone: LockQueue,
@@ -27,6 +28,10 @@ impl Pool {
 
     pub(super) fn hash(&self) -> u64 {
         self.hash
+    }
+
+    pub(super) fn len(&self) -> QueueLen {
+        QueueLen { holders: self.holders.len(), all: self.count() }
     }
 
     /// The number of holders and waiters.
@@ -104,11 +109,11 @@ impl Pools {
 
     /// Adds an empty pool for a key that has none.
     #[inline(always)]
-    pub(super) fn add(&mut self, key: Box<[u8]>, hash: u64, hold_s_max: u32) -> u32 {
+    pub(super) fn add(&mut self, key: Box<[u8]>, hash: u64, matches: Matches) -> u32 {
         let pool = Pool {
             key,
             hash,
-            hold_s_max,
+            matches,
             holders: LockQueue::default(),
             waiters_for_me: LockQueue::default(),
             waiters_for_anyone: LockQueue::default(),
@@ -149,8 +154,8 @@ impl Pools {
         &self.slots[id as usize]
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Pool> {
-        self.slots.iter_mut().map(|(_, pool)| pool)
+    pub(super) fn contains(&self, id: u32) -> bool {
+        self.slots.contains(id as usize)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pool)> {
@@ -162,8 +167,8 @@ impl Pools {
         self.slots.capacity()
     }
 
-    pub(super) fn in_places(&self, from: usize, to: usize) -> impl Iterator<Item = &Pool> {
-        (from..to).filter_map(|id| self.slots.get(id))
+    pub(super) fn in_places(&self, from: usize, to: usize) -> impl Iterator<Item = (u32, &Pool)> {
+        (from..to).filter_map(|id| Some((id as u32, self.slots.get(id)?)))
     }
 
     /// Panics unless the table, the pools and the queues agree.

@@ -12,11 +12,12 @@ use crate::engine::Engine;
 use crate::engine::client::ClientId;
 use crate::engine::counts::measures::Measures;
 use crate::engine::counts::statistics::{Counters, Times};
-use crate::engine::hold_limits::HoldLimit;
 use crate::engine::lock::{Lock, LockId, Phase};
 use crate::engine::observe::observer::{Observer, ObserverState};
+use crate::engine::rules::{Rules, RulesState};
 use crate::engine::time::Time;
 use crate::engine::view::LockView;
+use crate::engine::wheel::tick_after;
 use crate::protocol::Mode;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
@@ -48,9 +49,9 @@ pub struct EngineState {
     /// The sequence number of the hold or wait that began last.
     #[serde(default)]
     pub last_sequence: u64,
-    /// The first limit that matches a key applies.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hold_limits: Vec<HoldLimit>,
+    /// The rules in force, and what was counted by them.
+    #[serde(default)]
+    pub rules: RulesState,
 }
 
 /// One key and its queues, the oldest lock first in each.
@@ -80,8 +81,7 @@ pub struct LockState {
     /// When the hold or the wait began.
     #[serde(rename = "since_ns")]
     pub since: Time,
-    /// When the wait times out. `None` for a holder: its deadline follows from the
-    /// hold limits.
+    /// When the wait times out. `None` for a holder: its deadline follows from the rules.
     #[serde(rename = "deadline_ns", default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// A holder asked by `ACQ4ANY`. A waiter's queue says what it asked by.
@@ -90,6 +90,9 @@ pub struct LockState {
     /// As how many requests its own counts in `STATS TOP`; 0 if it is not followed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub requests: u8,
+    /// A rule has shortened the wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_shortened: bool,
 }
 
 /// The kernel allows a process a million descriptors (fs.nr_open); a slot far
@@ -120,7 +123,7 @@ impl Engine {
             measures: self.measures.clone(),
             observer: self.observer.state(),
             last_sequence: self.last_sequence,
-            hold_limits: self.hold_limits.clone(),
+            rules: self.rules.state(),
         }
     }
 
@@ -153,7 +156,7 @@ impl Engine {
             return Err(BadState("an impossible sequence number").into());
         }
         let mut engine = Engine::new(hasher.clone(), now);
-        engine.hold_limits = state.hold_limits;
+        engine.rules = Rules::resume(state.rules).map_err(BadState)?;
         engine.last_sequence = state.last_sequence;
         let mut resumed = Resumed {
             now,
@@ -171,6 +174,7 @@ impl Engine {
         engine.times = state.times;
         engine.measures = state.measures;
         engine.observer = Observer::resume(state.observer, hasher, now);
+        engine.observer.watch_all(engine.rules.are_active());
         engine.counters = Counters {
             hashtable_entries: engine.counters.hashtable_entries,
             processing_workers: engine.counters.processing_workers,
@@ -186,7 +190,8 @@ impl Engine {
         if self.pools.find(&state.key, hash).is_some() {
             return Err(BadState("a key twice"));
         }
-        let pool = self.add_pool(state.key.into_owned().into_boxed_slice(), hash);
+        let matches = self.rules.matching(&state.key);
+        let pool = self.add_pool(state.key.into_owned().into_boxed_slice(), hash, matches);
         for (queue, locks) in [
             (Phase::Holding, state.holders),
             (Phase::WaitingForMe, state.waiters_for_me),
@@ -199,11 +204,27 @@ impl Engine {
                     Phase::Holding => self.counters.processing_workers += 1,
                     _ => self.counters.waiting_workers += 1,
                 }
+                if queue == Phase::Holding {
+                    self.count_holder(pool);
+                }
                 let deadline = lock.deadline.or_else(|| self.hold_deadline(id));
                 resumed.deadlines.extend(deadline.map(|deadline| (deadline, id)));
             }
         }
         Ok(())
+    }
+
+    /// Starts the timers as if each had been started when its hold or wait began: in order
+    /// of ticks, and within a tick in order of sequence numbers. Overdue timers need this
+    /// order too: they share one slot of the wheel and expire in the order in which they
+    /// were started.
+    fn start_timers(&mut self, mut deadlines: Vec<(Time, LockId)>) {
+        deadlines.sort_by_cached_key(|&(deadline, id)| {
+            (tick_after(deadline), self.locks[id as usize].sequence)
+        });
+        for (deadline, id) in deadlines {
+            self.wheel.start(&mut self.locks, id, deadline);
+        }
     }
 
     /// Puts the locks on their clients' stacks, in the order in which they began.
@@ -261,6 +282,7 @@ impl LockState {
             deadline: lock.deadline().filter(|_| lock.phase().waits()),
             for_anyone: lock.phase() == Phase::Holding && lock.mode() == Mode::ForAnyone,
             requests: lock.requests(),
+            is_shortened: lock.is_shortened(),
         }
     }
 
@@ -272,6 +294,7 @@ impl LockState {
         };
         let mut lock = Lock::new(self.client, pool, (phase, mode), self.since, self.sequence);
         lock.requests = self.requests;
+        lock.is_shortened = self.is_shortened;
         lock
     }
 }

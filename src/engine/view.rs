@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::engine::client::ClientId;
 use crate::engine::lock::Lock;
 use crate::engine::pool::{Pool, Pools};
+use crate::engine::rules::Matches;
 use crate::engine::stack::Stack;
 use crate::engine::time::Time;
 use crate::protocol::Mode;
@@ -14,13 +15,13 @@ pub use crate::engine::lock::Phase;
 impl Engine {
     /// All keys that clients hold or wait for, in no particular order.
     pub fn pools(&self) -> impl Iterator<Item = PoolView<'_>> {
-        self.pools.iter().map(|(_, pool)| PoolView { engine: self, pool })
+        self.pools.iter().map(|(id, pool)| PoolView { engine: self, id, pool })
     }
 
     /// The keys in the places `from` to `to`, of [`Engine::pool_places`], for a walk in
     /// steps: a key stays in its place while a client holds it.
     pub fn pools_in(&self, from: usize, to: usize) -> impl Iterator<Item = PoolView<'_>> {
-        self.pools.in_places(from, to).map(|pool| PoolView { engine: self, pool })
+        self.pools.in_places(from, to).map(|(id, pool)| PoolView { engine: self, id, pool })
     }
 
     /// How many places there are for keys, taken and free.
@@ -31,7 +32,7 @@ impl Engine {
     /// The pool of `key`, if a client holds it. O(1).
     pub fn pool(&self, key: &[u8]) -> Option<PoolView<'_>> {
         let id = self.pools.find(key, self.pools.hash_aside(key))?;
-        Some(PoolView { engine: self, pool: self.pools.get(id) })
+        Some(PoolView { engine: self, id, pool: self.pools.get(id) })
     }
 
     /// All clients that have locks, by slot.
@@ -50,6 +51,7 @@ impl Engine {
 #[derive(Clone, Copy, Debug)]
 pub struct PoolView<'a> {
     engine: &'a Engine,
+    id: u32,
     pool: &'a Pool,
 }
 
@@ -57,6 +59,11 @@ impl<'a> PoolView<'a> {
     /// Any bytes except spaces and line feeds.
     pub fn key(self) -> &'a [u8] {
         self.pool.key()
+    }
+
+    /// Which rules match the key.
+    pub fn matches(self) -> Matches {
+        self.engine.matches_of(self.id)
     }
 
     /// How many locks hold the key or wait for it, in one phase.
@@ -122,6 +129,11 @@ impl<'a> LockView<'a> {
     /// As how many requests its own counts in `STATS TOP`; 0 if it is not followed.
     pub(super) fn requests(self) -> u8 {
         self.lock.requests
+    }
+
+    /// Whether a rule has shortened the wait.
+    pub(super) fn is_shortened(self) -> bool {
+        self.lock.is_shortened
     }
 
     /// Its number in the order in which all holds and waits of the engine began.

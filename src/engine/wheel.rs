@@ -116,9 +116,14 @@ impl Wheel {
     }
 
     /// Stops and returns one timer whose deadline is at or before `now`, never one
-    /// whose deadline is later. Returns them in order of ticks, then in the order in
-    /// which they were started.
-    pub(super) fn pop_expired(&mut self, timers: &mut impl Timers, now: Time) -> Option<u32> {
+    /// whose deadline is later, with its deadline. In order of ticks, then in the order in
+    /// which they were started; but timers that were overdue when they were started follow
+    /// those of the current tick.
+    pub(super) fn pop_expired(
+        &mut self,
+        timers: &mut impl Timers,
+        now: Time,
+    ) -> Option<(Time, u32)> {
         let now = tick_before(now);
         while let Some((level, slot, tick)) = self.first_slot() {
             if tick > now {
@@ -128,7 +133,7 @@ impl Wheel {
             if level == 0 {
                 let id = self.levels[0].slots[slot].first;
                 self.stop(timers, id);
-                return Some(id);
+                return Some((timers.timer(id).deadline, id));
             }
             self.move_down(timers, level, slot);
         }

@@ -13,6 +13,7 @@ use crate::engine::counts::statistics::{Counters, Times};
 use crate::engine::observe::heavy_hitters::Ranked;
 use crate::engine::observe::observer::SlowLogEntry;
 use crate::engine::observe::windows::Counted;
+use crate::engine::rules::groups::Group;
 use crate::protocol::{Mode, Subject};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub struct Report {
     oldest_wait_s: Option<f64>,
     /// How many keys have waiters.
     keys_waited_for: u64,
+    /// The groups that the file of rules names, in its order, after `other`.
+    groups: Vec<GroupJson>,
     /// The keys with the most waiters, at most 20.
     keys: Vec<Key>,
     /// The oldest hold of each key, those of the keys held for longest first, at most 20.
@@ -132,10 +135,35 @@ struct TurnsJson {
     events: Values,
 }
 
+/// The counts begin when the daemon gets its first rule; without rules they are 0.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct GroupJson {
+    group: String,
+    /// Requests for a lock that were decided.
+    requests: u64,
+    /// Locks that clients got, at once or after a wait.
+    acquired: u64,
+    /// Requests refused because the queue was full or the rule's `total` was reached.
+    queue_full: u64,
+    /// Requests and waits that were answered with `TIMEOUT`.
+    timeouts: u64,
+    /// Requests refused by `deny`.
+    denied: u64,
+    keys: u64,
+    holders: u64,
+    waiters: u64,
+    oldest_hold_s: Option<f64>,
+    /// How many keys have been held for longer than the `stuck-after` of their rules, or than
+    /// 300 s.
+    stuck_keys: u64,
+}
+
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Key {
     key: String,
+    group: String,
     holders: usize,
     /// Clients that wait after `ACQ4ME`.
     for_me: usize,
@@ -149,6 +177,7 @@ struct Key {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct OldHoldJson {
     key: String,
+    group: String,
     held_s: f64,
     kind: &'static str,
     /// How many wait for the key.
@@ -275,6 +304,7 @@ pub fn report(view: &ReportView, scan: &Scan, tops: &Tops) -> Report {
         oldest_hold_s: scan.oldest_hold.map(age_s),
         oldest_wait_s: scan.oldest_wait.map(age_s),
         keys_waited_for: scan.keys_waited_for,
+        groups: groups(view, scan),
         keys: keys(view, scan),
         oldest_holds: scan.old_holds().map(|hold| old_hold(view, hold)).collect(),
         addresses: scan.addresses().addresses,
@@ -326,10 +356,31 @@ fn values(histogram: &Histogram, scale: &Scale, per_unit: f64) -> Values {
     }
 }
 
+fn groups(view: &ReportView, scan: &Scan) -> Vec<GroupJson> {
+    let group = |(n, group): (usize, &Group)| {
+        let (counts, gauges) = (&group.counts, scan.of_group(n));
+        GroupJson {
+            group: group.name.clone(),
+            requests: counts.requests,
+            acquired: counts.acquired,
+            queue_full: counts.queue_full,
+            timeouts: counts.timeouts,
+            denied: counts.denied,
+            keys: gauges.keys,
+            holders: gauges.holders,
+            waiters: gauges.waiters,
+            oldest_hold_s: gauges.oldest_hold.map(|since| seconds(view.age_ns(since))),
+            stuck_keys: gauges.stuck,
+        }
+    };
+    view.engine.rules().groups().iter().enumerate().map(group).collect()
+}
+
 fn keys(view: &ReportView, scan: &Scan) -> Vec<Key> {
     let rows = scan.keys().into_iter().take(ROWS);
     let key = |row: &super::scan::Row| Key {
         key: view.key(&row.key),
+        group: view.group(row.group),
         holders: row.holders,
         for_me: row.for_me,
         for_anyone: row.for_anyone,
@@ -342,6 +393,7 @@ fn keys(view: &ReportView, scan: &Scan) -> Vec<Key> {
 fn old_hold(view: &ReportView, hold: &super::scan::OldHold) -> OldHoldJson {
     OldHoldJson {
         key: view.key(&hold.key),
+        group: view.group(hold.group),
         held_s: seconds(view.age_ns(hold.since)),
         kind: word(hold.mode),
         waiters: hold.waiters,

@@ -48,7 +48,7 @@ pub(super) fn keys(view: &ReportView, scan: &Scan, rows: u32) -> String {
 }
 
 /// In how many turns a scan saw what it shows.
-fn seen(view: &ReportView, scan: &Scan) -> String {
+pub(super) fn seen(view: &ReportView, scan: &Scan) -> String {
     let took = ShortDuration(view.age_ns(scan.began));
     match scan.turns {
         0 | 1 => "in 1 turn of the loop".to_owned(),
@@ -60,8 +60,9 @@ fn seen(view: &ReportView, scan: &Scan) -> String {
 pub(super) fn key(view: &ReportView, key: &[u8]) -> String {
     let mut text = String::new();
     line!(text, "key: {}", key_text(key));
-    let max_hold_ns = view.engine.hold_s_max(key).map(|s| u64::from(s) * 1_000_000_000);
-    let max_hold = brief_or_dash(max_hold_ns);
+    let rules = view.engine.rules();
+    let max_hold_s = rules.max_hold_s(rules.matching(key));
+    let max_hold = brief_or_dash(max_hold_s.map(|s| u64::from(s) * 1_000_000_000));
     let pool = view.engine.pool(key);
     let [holders, for_me, for_anyone] =
         pool.map_or([0; 3], |pool| Phase::QUEUED.map(|phase| pool.count(phase)));

@@ -4,11 +4,12 @@
 use super::lists::word;
 use super::metrics_text::{COUNTER, GAUGE, HISTOGRAM, MetricsText, seconds, type_of};
 use super::report_view::ReportView;
-use super::scan::Scan;
-use crate::engine::counts::histogram::{LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
+use super::scan::{GroupGauges, Scan};
+use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use crate::engine::counts::statistics::{Counter, Counters, Times};
 use crate::engine::observe::heavy_hitters::Ranked;
 use crate::engine::observe::windows::Counted;
+use crate::engine::rules::groups::{Group, GroupCounts};
 
 const NS_PER_S: f64 = 1e9;
 
@@ -29,6 +30,7 @@ pub fn metrics(view: &ReportView, scan: &Scan, top: Option<(&Counted, usize)>) -
     write_counters(&mut text, view);
     write_measures(&mut text, view);
     write_ages(&mut text, view, scan);
+    write_groups(&mut text, view, scan);
     write_connections(&mut text, view);
     write_daemon(&mut text, view);
     write_safety(&mut text, view);
@@ -87,6 +89,66 @@ fn write_ages(text: &mut MetricsText, view: &ReportView, scan: &Scan) {
         ("poolcounter_oldest_wait_seconds", scan.oldest_wait, "Age of the oldest wait."),
     ] {
         text.single(name, GAUGE, help, since.map_or(0.0, age_s));
+    }
+}
+
+/// Of each group of keys that the file of rules names, and of `other`, all other keys. The
+/// counts of `other` begin with the first rule.
+fn write_groups(text: &mut MetricsText, view: &ReportView, scan: &Scan) {
+    let rules = view.engine.rules();
+    let all = || rules.groups().iter().enumerate();
+    type Gauge = fn(GroupGauges) -> u64;
+    let gauges: [(&str, &str, Gauge); 4] = [
+        ("keys", "Keys that are held.", |gauges| gauges.keys),
+        ("holders", "Locks that are held.", |gauges| gauges.holders),
+        ("waiters", "Clients that wait.", |gauges| gauges.waiters),
+        ("stuck_keys", "Keys that are held for longer than stuck-after.", |gauges| gauges.stuck),
+    ];
+    for (name, help, value) in gauges {
+        let name = format!("poolcounter_group_{name}");
+        text.metric(&name, GAUGE, help);
+        for (n, group) in all() {
+            text.sample(&name, &[("group", &group.name)], value(scan.of_group(n)));
+        }
+    }
+    let name = "poolcounter_group_oldest_hold_seconds";
+    text.metric(name, GAUGE, "Age of the oldest lock.");
+    for (n, group) in all() {
+        let age_s = scan.of_group(n).oldest_hold.map(|since| seconds(view.age_ns(since)));
+        text.sample(name, &[("group", &group.name)], age_s.unwrap_or(0.0));
+    }
+    if !rules.in_force().is_empty() || rules.has_groups() {
+        write_group_counts(text, rules.groups());
+    }
+}
+
+fn write_group_counts(text: &mut MetricsText, groups: &[Group]) {
+    type Count = fn(&GroupCounts) -> u64;
+    let counters: [(&str, &str, Count); 5] = [
+        ("requests", "Requests for a lock that were decided.", |counts| counts.requests),
+        ("acquired", "Locks that clients got.", |counts| counts.acquired),
+        ("queue_full", "Requests refused by a full queue or a total.", |counts| counts.queue_full),
+        ("timeouts", "Requests and waits that ended with TIMEOUT.", |counts| counts.timeouts),
+        ("denied", "Requests refused by deny.", |counts| counts.denied),
+    ];
+    for (name, help, value) in counters {
+        let name = format!("poolcounter_group_{name}_total");
+        text.metric(&name, COUNTER, help);
+        for group in groups {
+            text.sample(&name, &[("group", &group.name)], value(&group.counts));
+        }
+    }
+    type GroupTimes = fn(&GroupCounts) -> &Histogram;
+    let histograms: [(&str, &str, GroupTimes); 2] = [
+        ("poolcounter_group_wait_seconds", "Waits, however they ended.", |counts| &counts.waits),
+        ("poolcounter_group_hold_seconds", "Holds, however they ended.", |counts| &counts.holds),
+    ];
+    for (name, help, histogram) in histograms {
+        text.metric(name, HISTOGRAM, help);
+        for group in groups {
+            let histogram = (histogram(&group.counts), &LOCK_TIMES);
+            text.histogram(name, &[("group", &group.name)], histogram, NS_PER_S);
+        }
     }
 }
 

@@ -110,6 +110,11 @@ impl ReportView<'_> {
         if self.is_private { HIDDEN.to_owned() } else { key_text_cut(key, KEY_BYTES_MAX) }
     }
 
+    /// The name of a group.
+    pub(super) fn group(&self, number: usize) -> String {
+        self.engine.rules().groups().get(number).map_or_else(String::new, |g| g.name.clone())
+    }
+
     /// An address in a list.
     pub(super) fn address(&self, address: &str) -> String {
         if self.is_private { HIDDEN.to_owned() } else { address.to_owned() }

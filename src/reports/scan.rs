@@ -3,6 +3,7 @@
 //! seen shows as it was then.
 
 use super::report_view::{KEY_BYTES_MAX, ROWS_MAX};
+use crate::engine::rules::{RULES_MAX, Rules};
 use crate::engine::view::{LockView, Phase, PoolView};
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::Mode;
@@ -62,6 +63,10 @@ pub struct Scan {
     old_holds: BTreeMap<u64, OldHold>,
     /// Once these are enough, the number of the newest of them.
     newest_old_hold: Option<u64>,
+    /// By the number of the rule.
+    rules: Box<[GroupGauges]>,
+    /// By the number of the group.
+    groups: Vec<GroupGauges>,
     addresses: HashMap<String, Address>,
     /// The sum over the addresses beyond the most that are counted apart, and how many
     /// they are; one that appears again counts again.
@@ -92,6 +97,8 @@ pub(super) struct Row {
     pub(super) for_me: usize,
     pub(super) for_anyone: usize,
     pub(super) oldest_wait: Option<Time>,
+    /// The number of its group.
+    pub(super) group: usize,
 }
 
 impl Row {
@@ -108,6 +115,32 @@ pub(super) struct OldHold {
     pub(super) mode: Mode,
     pub(super) waiters: usize,
     pub(super) key: Vec<u8>,
+    /// The number of the key's group.
+    pub(super) group: usize,
+}
+
+/// Keys that a rule matches, or of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct GroupGauges {
+    pub(super) keys: u64,
+    pub(super) holders: u64,
+    pub(super) waiters: u64,
+    /// When the oldest hold began.
+    pub(super) oldest_hold: Option<Time>,
+    /// Of how many keys the oldest hold counts as stuck.
+    pub(super) stuck: u64,
+}
+
+impl GroupGauges {
+    fn add(&mut self, pool: PoolView, oldest_hold: Time, is_stuck: bool) {
+        let holders = pool.count(Phase::Holding) as u64;
+        self.keys += 1;
+        self.holders += holders;
+        self.waiters +=
+            (pool.count(Phase::WaitingForMe) + pool.count(Phase::WaitingForAnyone)) as u64;
+        self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
+        self.stuck += u64::from(is_stuck);
+    }
 }
 
 /// The connections from one address.
@@ -130,7 +163,8 @@ impl Address {
 impl Scan {
     /// A walk that begins at `now`.
     pub fn new(now: Time) -> Self {
-        Scan { began: now, ..Scan::default() }
+        let rules = vec![GroupGauges::default(); RULES_MAX].into_boxed_slice();
+        Scan { began: now, rules, ..Scan::default() }
     }
 
     /// Notes that a turn of the loop begins.
@@ -142,13 +176,14 @@ impl Scan {
     pub fn step(&mut self, engine: &Engine, places: usize) -> bool {
         let end = self.next_place.saturating_add(places).min(engine.pool_places());
         for pool in engine.pools_in(self.next_place, end) {
-            self.add_key(pool);
+            let group = self.add_groups(pool, engine.rules());
+            self.add_key(pool, group);
         }
         self.next_place = end;
         end >= engine.pool_places()
     }
 
-    fn add_key(&mut self, pool: PoolView) {
+    fn add_key(&mut self, pool: PoolView, group: usize) {
         self.keys_seen += 1;
         let [for_me, for_anyone] = [Phase::WaitingForMe, Phase::WaitingForAnyone];
         let waiters = (pool.count(for_me) + pool.count(for_anyone)) as u32;
@@ -156,7 +191,7 @@ impl Scan {
         let holder = pool.locks(Phase::Holding).next();
         let oldest_hold = holder.map_or(Time::default(), |lock| lock.since());
         if let Some(holder) = holder {
-            self.add_holder(holder, pool.key(), waiters as usize);
+            self.add_holder(holder, (pool.key(), group), waiters as usize);
         }
         let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
         let oldest_wait = earlier(oldest_of(for_me), oldest_of(for_anyone));
@@ -179,16 +214,47 @@ impl Scan {
             for_me: pool.count(for_me),
             for_anyone: pool.count(for_anyone),
             oldest_wait,
+            group,
         }));
     }
 
-    fn add_holder(&mut self, holder: LockView, key: &[u8], waiters: usize) {
+    /// Counts a key for its rules and its group; returns the number of the group.
+    fn add_groups(&mut self, pool: PoolView, rules: &Rules) -> usize {
+        let matches = pool.matches();
+        let holder = pool.locks(Phase::Holding).next();
+        let oldest_hold = holder.map_or(self.began, |lock| lock.since());
+        let is_stuck = rules.stuck_after_s(matches).is_some_and(|stuck_after_s| {
+            self.began.ns_since(oldest_hold) >= u64::from(stuck_after_s) * 1_000_000_000
+        });
+        for rule in matches.iter() {
+            self.rules[rule].add(pool, oldest_hold, is_stuck);
+        }
+        let group = rules.group_of(matches);
+        if self.groups.len() <= group {
+            self.groups.resize(group + 1, GroupGauges::default());
+        }
+        self.groups[group].add(pool, oldest_hold, is_stuck);
+        group
+    }
+
+    /// What was seen of the keys that a rule matches.
+    pub(super) fn of_rule(&self, rule: usize) -> GroupGauges {
+        self.rules.get(rule).copied().unwrap_or_default()
+    }
+
+    /// What was seen of a group.
+    pub(super) fn of_group(&self, group: usize) -> GroupGauges {
+        self.groups.get(group).copied().unwrap_or_default()
+    }
+
+    fn add_holder(&mut self, holder: LockView, (key, group): (&[u8], usize), waiters: usize) {
         if self.newest_old_hold.is_some_and(|newest| newest < holder.sequence()) {
             return;
         }
         let (since, client, mode) = (holder.since(), holder.client(), holder.mode());
         let key = key[..key.len().min(KEY_BYTES_KEPT)].to_vec();
-        self.old_holds.insert(holder.sequence(), OldHold { since, client, mode, waiters, key });
+        let hold = OldHold { since, client, mode, waiters, key, group };
+        self.old_holds.insert(holder.sequence(), hold);
         if self.old_holds.len() > OLD_HOLDS {
             self.old_holds.pop_last();
         }

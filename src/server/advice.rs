@@ -13,6 +13,8 @@ use std::path::Path;
 pub enum StartError {
     /// A listener could not be opened.
     Listen(ListenError),
+    /// The file of rules can't be used, or there are too many.
+    Rules(String),
     /// The kernel refuses a resource that serving needs.
     System(io::Error),
 }
@@ -33,6 +35,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Listen(e) => e.fmt(f),
+            StartError::Rules(why) => write!(f, "Can't start: {why}"),
             StartError::System(e) => write!(f, "Can't start: {e}"),
         }
     }
@@ -41,14 +44,18 @@ impl fmt::Display for StartError {
 impl StartError {
     /// Whether only other options help: trying again does not.
     pub fn needs_other_options(&self) -> bool {
-        matches!(self, StartError::Listen(e) if e.needs_other_options())
+        match self {
+            StartError::Listen(e) => e.needs_other_options(),
+            StartError::Rules(_) => true,
+            StartError::System(_) => false,
+        }
     }
 
     /// What to do about it, if known.
     pub fn advice(&self) -> Option<String> {
         match self {
             StartError::Listen(e) => about(e),
-            StartError::System(_) => None,
+            StartError::Rules(_) | StartError::System(_) => None,
         }
     }
 }

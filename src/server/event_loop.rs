@@ -124,6 +124,7 @@ impl Server {
         self.accept();
         let now = self.handle_input();
         self.make_reports(now);
+        self.update_rules(now);
         self.finish_turn(now);
         self.service_manager.notify(self.clients.len(), &self.engine, now);
         logging::retry(now);
@@ -151,8 +152,10 @@ impl Server {
     }
 
     fn time_until_next_work(&self, now: Time) -> Option<Duration> {
-        let has_work =
-            self.clients.has_work() || self.listeners.has_work() || self.reporting.has_work();
+        let has_work = self.clients.has_work()
+            || self.listeners.has_work()
+            || self.reporting.has_work()
+            || self.engine.has_rules_to_apply();
         if has_work {
             return Some(Duration::ZERO);
         }
@@ -162,6 +165,7 @@ impl Server {
             self.tidier.next_deadline(),
             self.http.next_deadline(),
             self.operator.next_deadline(),
+            self.operator.settings.rules.next_deadline(),
             self.service_manager.next_deadline(),
             self.restart.deadline(),
             logging::next_deadline(),

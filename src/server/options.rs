@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::engine::HoldLimit;
+use crate::engine::rules::rule::Rule;
 use crate::server::telling::logging::check_filter;
 use clap::Parser;
 use ipnet::{IpNet, Ipv4Net};
@@ -90,8 +90,14 @@ pub struct Options {
     /// Close the connection of a client that has held a lock for this long. `*` in the
     /// pattern matches anything, \xNN a byte. May be given several times; the first
     /// pattern that matches a key counts. [default: no limit]
-    #[arg(long, value_name = "PATTERN=SECONDS")]
-    pub max_hold: Vec<HoldLimit>,
+    #[arg(long, value_name = "PATTERN=SECONDS", value_parser = Rule::parse_max_hold)]
+    pub max_hold: Vec<Rule>,
+
+    /// Decide by the rules in this file instead of the numbers of clients. A hot restart
+    /// reads it again. [default: no rules]
+    #[arg(long, value_name = "FILE", overrides_with = "rules",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub rules: Option<String>,
 
     /// Also serve HTTP at this address, for monitoring and browsers, read-only. May be
     /// given several times. [default: off]
@@ -128,6 +134,11 @@ pub struct Options {
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1)]
     pub check: Option<Option<String>>,
 
+    /// Do not serve, but check this file of rules, and print what applies to each of the
+    /// keys that follow it. Exit with 78 if the file is invalid.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub check_rules: Vec<String>,
+
     /// Unix socket for operators (send HELP to it) and for --reload.
     #[arg(long, value_name = "PATH", overrides_with = "control",
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -162,7 +173,7 @@ impl Options {
     /// Whether a daemon starts with these. With others the program asks or prints
     /// something and ends: as a hot restart, that would lose every lock.
     pub(super) fn are_for_serving(&self) -> bool {
-        !self.reload && self.check.is_none()
+        !self.reload && self.check.is_none() && self.check_rules.is_empty()
     }
 
     pub(super) fn warn_of_ignored(&self) {

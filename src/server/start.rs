@@ -10,6 +10,7 @@ use crate::server::kernel::world::mio::Poll;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::hangup;
 use crate::server::operator::orders::Operators;
+use crate::server::operator::rule_book::{RuleBook, RulesFile};
 use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::options::Options;
 use crate::server::restart::launcher::{Launcher, inherited_snapshot};
@@ -37,15 +38,16 @@ impl Server {
     }
 
     fn start_empty(options: Options) -> Result<Self, StartError> {
+        let rules = RulesFile::read(&options).and_then(|file| RuleBook::new(file, &options));
+        let settings = RunTimeSettings::new(&options, rules.map_err(StartError::Rules)?);
         options.warn_of_ignored();
         // Comes first, to get low descriptor numbers.
         let restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();
-        let settings = RunTimeSettings::new(&options);
+        let mut engine = Engine::new(RandomState::new(), clock::now());
+        engine.set_rules(settings.rules.in_force(), &settings.rules.groups());
         let operator = Operators::new(sys::take_over_signals()?, settings);
         let mut listeners = Listeners::open(&options)?;
-        let mut engine = Engine::new(RandomState::new(), clock::now());
-        engine.set_hold_limits(options.max_hold.clone());
         let clients = Clients::new(&options);
         let poll = Poll::new()?;
         operator.watch(poll.registry())?;

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
-/// 1,200,000 steps in all.
-const RUNS: u64 = 800;
+/// 1,500,000 steps in all.
+const RUNS: u64 = 1_000;
 const STEPS_PER_RUN: usize = 1_500;
 
 /// What happened, and how often.
@@ -126,10 +126,9 @@ fn the_engine_is_right_in_every_state_of_a_small_scope_with_a_hold_limit() {
     explore(1, 3, 4_000);
 }
 
-fn explore(hold_s_max: u32, locks_max: usize, states_min: usize) {
+fn explore(rules: u8, locks_max: usize, states_min: usize) {
     let locks_max = number_from_environment("SIM_LOCKS").map_or(locks_max, |locks| locks as usize);
-    let Explored { states, transitions } =
-        explore::explore(&Scope { hold_s_max, locks_max }, Random);
+    let Explored { states, transitions } = explore::explore(&Scope { rules, locks_max }, Random);
     println!("{states} states and {transitions} transitions, with up to {locks_max} locks");
     assert!(states >= states_min, "the scope is smaller than it was: {states} states");
 }

@@ -20,8 +20,8 @@ const OVERDUE_NS_MAX: i128 = 1_000_000_000;
 
 /// What is explored.
 pub(crate) struct Scope {
-    /// How long the key may be held; 0 means for ever.
-    pub(crate) hold_s_max: u32,
+    /// The number of the rules.
+    pub(crate) rules: u8,
     /// The most locks in a state, held or waited for.
     pub(crate) locks_max: usize,
 }
@@ -161,7 +161,7 @@ fn path_to(found: &[Found], number: usize) -> Vec<Step> {
 
 /// An engine and a model that have followed `path` after a random past.
 fn reach(scope: &Scope, path: &[Step], mut choices: impl Choices) -> Pair {
-    let mut pair = Pair::new(choices.below(1 << 60), scope.hold_s_max);
+    let mut pair = Pair::new(choices.below(1 << 60), scope.rules);
     let mut past = Vec::new();
     for _ in 0..choices.below(16) {
         past.push(step_of_past(&mut choices));

@@ -1,6 +1,7 @@
 //! Reports as pure functions of an engine: no socket, no clock.
 
 use poolcounterd::engine::observe::heavy_hitters::NAME_BYTES_MAX;
+use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::view::Phase;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
@@ -133,7 +134,10 @@ fn reports_are_as_recorded() {
     engine.expire(at_ms(42_000));
     acquire(&mut engine, 7, Mode::ForMe, b"c", at_ms(43_000));
     acquire(&mut engine, 8, Mode::ForAnyone, b"c", at_ms(44_000));
-    engine.set_hold_limits(vec!["c=60".parse().unwrap(), "D*=5".parse().unwrap()]);
+    let rules = ["c c max-hold=60 workers=1 stuck-after=5", "- D* max-hold=5"];
+    let rules = rules.map(|rule| Rule::try_from(rule.to_owned()).expect("a rule"));
+    engine.set_rules(rules.into(), &["c".to_owned()]);
+    acquire(&mut engine, 9, Mode::ForMe, b"c", at_ms(45_000));
     engine.measures.turns.count(2_000_000, 3);
     note_observed(&mut engine, at_ms(50_000));
     let now = at_ms(62_000);
@@ -375,7 +379,7 @@ fn json_names_the_oldest_holders_with_any_number_of_queues() {
         assert!(list("keys").iter().all(|row| row["key"] != "stuck"));
         let holds = list("oldest_holds");
         let oldest = serde_json::json!({
-            "key": "stuck", "held_s": 1.0, "kind": "me", "waiters": 0,
+            "key": "stuck", "group": "other", "held_s": 1.0, "kind": "me", "waiters": 0,
             "client": client(0).serial, "address": Addresses.peer(client(0)).expect("a peer"),
         });
         assert_eq!(holds[0], oldest);

@@ -52,7 +52,7 @@ pub(crate) fn shrink(script: &Script, fails: impl Fn(&Script) -> bool) -> Script
         better
     };
     still_fails(Script { start_ns: 0, ..shortest.clone() }, &mut shortest);
-    still_fails(Script { hold_s_max: 0, ..shortest.clone() }, &mut shortest);
+    still_fails(Script { rules: 0, ..shortest.clone() }, &mut shortest);
     let mut len = shortest.steps.len().div_ceil(2);
     while len > 0 {
         let mut removed = false;

@@ -3,13 +3,14 @@
 //!
 //! `SNAPSHOT_SEED=17 cargo test --test engine snapshot_property` runs one seed alone.
 
+use crate::simulation::pair::{read, rules};
 use crate::simulation::script::{Choices, Script, Step};
 use crate::support::random::{Random, number_from_environment};
 use poolcounterd::engine::counts::histogram::{Histogram, LOCK_TIMES};
 use poolcounterd::engine::counts::measures::Replies;
 use poolcounterd::engine::counts::statistics::{Counters, Times};
 use poolcounterd::engine::state::{EngineState, PoolState};
-use poolcounterd::engine::{ClientId, Engine, HoldLimit, Time};
+use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Reply};
 use poolcounterd::server::snapshot::{
     ConnectionState, LauncherState, ListenerStage, ListenerState, ListenersState, ServerState,
@@ -115,10 +116,15 @@ fn run(seed: u64) -> Seen {
     seen
 }
 
+fn set_rules(engine: &mut Engine, number: u8) {
+    let (rules, groups) = rules(number);
+    engine.set_rules(read(&rules), &groups);
+}
+
 /// The state outside the engine.
 struct World {
     now: Time,
-    hold_limits: Vec<HoldLimit>,
+    rules: u8,
     /// The serial number of the client in each slot.
     serials: Vec<u32>,
     last_serial: u32,
@@ -126,18 +132,13 @@ struct World {
 
 impl World {
     fn new(script: &Script) -> Self {
-        let limit = format!("k\u{1}={}", script.hold_s_max);
-        let hold_limits = match script.hold_s_max {
-            0 => Vec::new(),
-            _ => vec![limit.parse().expect("a limit")],
-        };
         let now = Time::from_ns(script.start_ns);
-        World { now, hold_limits, serials: Vec::new(), last_serial: 0 }
+        World { now, rules: script.rules, serials: Vec::new(), last_serial: 0 }
     }
 
     fn engine(&self) -> Engine {
         let mut engine = Engine::new(RandomState::new(), self.now);
-        engine.set_hold_limits(self.hold_limits.clone());
+        set_rules(&mut engine, self.rules);
         engine
     }
 
@@ -170,6 +171,7 @@ impl World {
             requester_fd: (random.below(2) == 0).then_some(7),
             launcher: LauncherState { trial_fds: [9, 10], program: random.bytes() },
             settings: Default::default(),
+            rules_file: Default::default(),
             logging: Default::default(),
             connections: connections.len(),
             pools: pools.len(),
@@ -184,8 +186,7 @@ impl World {
         same(what, "snapshots", &read, snapshot);
         assert_eq!(read.write(), text, "{what}: written again");
         let twin = read.resume_engine(self.now);
-        let mut twin = twin.unwrap_or_else(|e| panic!("{what}: {e:?}"));
-        twin.set_hold_limits(self.hold_limits.clone());
+        let twin = twin.unwrap_or_else(|e| panic!("{what}: {e:?}"));
         twin.check_invariants();
         same(
             what,
@@ -232,6 +233,7 @@ impl World {
             Step::Release { slot } => engine.release(client_in(slot), self.now),
             Step::Disconnect { slot } => engine.disconnect(client_in(slot), self.now),
             Step::Shrink => engine.shrink(),
+            Step::SetRules { number } => set_rules(engine, number),
             Step::Expire => engine.expire(self.now),
             _ => {}
         }

@@ -16,6 +16,7 @@ pub(crate) mod processes;
 pub(crate) mod sockets;
 pub(crate) mod stream;
 
+use crate::server::simulation::operator::expected_rules::RULES_TEXTS;
 pub(crate) use calls::{CallKind, KernelEvent, TurnCalls};
 use draws::Draws;
 use epoll::Epoll;
@@ -135,6 +136,11 @@ pub(crate) struct Kernel {
     /// Listeners that the daemon should leave alone until then: accept(2) failed there
     /// for no known reason.
     left_alone: BTreeMap<FileId, u64>,
+    /// What the file of rules contains; none if there is no such file.
+    pub(crate) rules_text: Option<&'static str>,
+    /// How often the daemon or a trial has read it, and what was read last.
+    pub(crate) rules_reads: usize,
+    pub(crate) rules_read: Option<&'static str>,
     /// Where mode or group could not be set the last time.
     pub(crate) wrong_modes: BTreeSet<String>,
     /// Of the files that the daemon's sockets made.
@@ -183,6 +189,9 @@ impl Kernel {
             ever_failed: Vec::new(),
             last_failure_ns: 0,
             left_alone: BTreeMap::new(),
+            rules_text: Some(RULES_TEXTS[0].0),
+            rules_reads: 0,
+            rules_read: None,
             wrong_modes: BTreeSet::new(),
             bound_inodes: Vec::new(),
             last_inode: 0,

@@ -12,7 +12,7 @@ const SLOW_MAX: usize = 128;
 /// Parts of lines that are logged at most once in ten seconds, except across a hot restart.
 const RARE: [&str; 11] = [
     "slow: ",
-    "--max-hold: closed ",
+    "max-hold: closed ",
     "accepting a connection failed: ",
     "out of descriptors (",
     "waiting for events failed: ",
@@ -138,14 +138,14 @@ impl LogHistory {
             let count = count.parse().map_err(|_| "no number")?;
             return match kind {
                 kind if kind.starts_with("slow: ") => self.slow.check_omitted(count, is_old),
-                kind if kind.starts_with("--max-hold: ") => {
+                kind if kind.starts_with("max-hold: ") => {
                     self.taken_away.check_omitted(count, is_old)
                 }
                 _ => Ok(()),
             };
         } else if text.starts_with("slow: ") {
             self.slow.check_line(text, is_old)?;
-        } else if let Some(text) = text.strip_prefix("--max-hold: closed ") {
+        } else if let Some(text) = text.strip_prefix("max-hold: closed ") {
             self.taken_away.check_line(text, is_old)?;
             if !was_taken_away(text, oracle) {
                 return Err(format!("nobody lost it, but {:?}", oracle.taken_away));

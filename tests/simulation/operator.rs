@@ -5,5 +5,6 @@
 //! the options of the daemon; it leaves reports to [`super::reports`].
 
 pub(crate) mod control_socket;
+pub(crate) mod expected_rules;
 pub(crate) mod orders;
 pub(crate) mod service_manager;

@@ -31,7 +31,11 @@ pub struct Observer {
     clients: Windows,
     pub(in crate::engine) samples: Vec<Sample>,
     /// Holds and waits that take longer are slow; in nanoseconds.
-    pub(in crate::engine) slow_ns: u64,
+    slow_ns: u64,
+    /// The engine looks at the ends of holds and waits that took at least this long, in
+    /// nanoseconds: all, if there are rules, or the slow ones. One comparison for both.
+    pub(in crate::engine) watched_ns: u64,
+    watches_all: bool,
     /// Slow holds and waits that the caller has not taken yet.
     slow: VecDeque<SlowLock>,
     /// The newest last.
@@ -111,11 +115,16 @@ impl Observer {
     /// Holds and waits that take longer than this many nanoseconds are slow.
     pub fn set_slow(&mut self, slow_ns: Option<u64>) {
         self.slow_ns = slow_ns.unwrap_or(u64::MAX);
+        self.watch_all(self.watches_all);
     }
 
     /// From how many nanoseconds on a hold or a wait is slow, if any is.
     pub fn slow_ns(&self) -> Option<u64> {
         Some(self.slow_ns).filter(|&ns| ns < u64::MAX)
+    }
+
+    pub(in crate::engine) fn is_slow(&self, ns: u64) -> bool {
+        ns > self.slow_ns
     }
 
     /// Takes the next slow hold or wait.
@@ -145,9 +154,17 @@ impl Observer {
             clients: Windows::new(now),
             samples: Vec::new(),
             slow_ns: u64::MAX,
+            watched_ns: u64::MAX,
+            watches_all: false,
             slow: VecDeque::new(),
             slow_log: VecDeque::new(),
         }
+    }
+
+    /// Whether the engine looks at the ends of all holds and waits, not only of slow ones.
+    pub(in crate::engine) fn watch_all(&mut self, watches_all: bool) {
+        self.watches_all = watches_all;
+        self.watched_ns = if watches_all { 0 } else { self.slow_ns };
     }
 
     /// What a hot restart carries over. The caller has taken all samples.
@@ -196,7 +213,7 @@ impl Observer {
         now: Time,
     ) {
         let Lock { client, mode, requests, .. } = *lock;
-        if ns > self.slow_ns {
+        if self.is_slow(ns) {
             let key = pool.key();
             let key = key[..key.len().min(NAME_BYTES_MAX + 1)].to_vec();
             let for_anyone = mode == Mode::ForAnyone;

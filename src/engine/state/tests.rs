@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::rules::rule::Rule;
 use crate::protocol::{Acquire, Mode, Reply};
 
 const START: Time = Time::from_ns(10_000_000_000);
@@ -25,7 +26,7 @@ fn answers(engine: &mut Engine) -> Vec<(u32, Reply)> {
 /// A limit counts from when the lock was given: the hold and the waits end in one tick, and
 /// the hold began first.
 #[test]
-fn setting_hold_limits_again_changes_no_order() {
+fn setting_rules_again_changes_no_order() {
     let mut engine = Engine::new(RandomState::new(), START);
     for (slot, key, timeout_s) in [(0, b"a", 0), (1, b"b", 0), (2, b"a", 1), (3, b"b", 1)] {
         acquire(&mut engine, client(slot), key, timeout_s, at_ms(0));
@@ -38,8 +39,8 @@ fn setting_hold_limits_again_changes_no_order() {
         (&["a=1"], Reply::Locked),
         (&[], Reply::Timeout),
     ] {
-        let limits = limits.iter().map(|limit| limit.parse().expect("a limit"));
-        engine.set_hold_limits(limits.collect());
+        let limits = limits.iter().map(|limit| Rule::parse_max_hold(limit).expect("a limit"));
+        engine.set_rules(limits.collect(), &[]);
         let mut engine = engine.clone();
         engine.expire(at_ms(1_500));
         assert_eq!(answers(&mut engine), [(2, answer), (3, Reply::Timeout)]);
@@ -73,6 +74,7 @@ fn sample() -> (EngineState, Vec<PoolState<'static>>) {
         deadline: timeout_s.map(|seconds| at_ms(sequence).plus_seconds(seconds)),
         for_anyone: false,
         requests: 0,
+        is_shortened: false,
     };
     let pools = vec![
         PoolState {

@@ -205,7 +205,7 @@ impl Dispatch<'_> {
             // Operators should look: the holder hangs, or the limit is too low.
             limited!(
                 warn,
-                "--max-hold: closed {}, which held {} for {} s",
+                "max-hold: closed {}, which held {} for {} s",
                 self.clients.peer_name(lock.client).unwrap_or_default(),
                 lock.key[..lock.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
                 lock.held_ns / 1_000_000_000,

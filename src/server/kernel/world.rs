@@ -16,7 +16,7 @@ pub(crate) const CONNECTIONS_PER_TURN: usize = 1_000;
 pub(crate) mod fs {
     pub(crate) use rustix::fs::*;
     pub(crate) use std::fs::{
-        File, Permissions, metadata, read_dir, read_to_string, remove_file, set_permissions,
+        File, Permissions, metadata, read, read_dir, read_to_string, remove_file, set_permissions,
         symlink_metadata, write,
     };
     pub(crate) use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};

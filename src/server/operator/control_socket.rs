@@ -29,7 +29,8 @@ pub(crate) const CONNECTIONS_MAX: usize = 16;
 /// As many options as a command line usually takes (execve(2)).
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// So many requests of a connection are logged. Of more, one in ten seconds is.
+/// So many requests of a connection are logged. Of more, one in ten seconds is, and each order
+/// about rules.
 const REQUESTS_LOGGED: u32 = 100;
 
 /// The last answer on a connection that is closed to make room for another one.
@@ -235,7 +236,7 @@ impl ControlConnection {
         let who = credentials_of(self.stream.socket());
         let line = printable(line);
         self.requests = self.requests.saturating_add(1);
-        if self.requests <= REQUESTS_LOGGED {
+        if self.requests <= REQUESTS_LOGGED || line.starts_with("RULE ") {
             info!("control socket: {who} asks: {line}");
         } else {
             limited!(info, "control socket: {who} asks: {line}");

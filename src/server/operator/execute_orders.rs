@@ -1,13 +1,13 @@
 //! What the orders of operators do.
 
-use crate::engine::{HoldLimit, Time};
+use crate::engine::Time;
 use crate::protocol::Query;
 use crate::reports::{StatsAnswer, stats};
 use crate::server::event_loop::{Ended, Server};
 use crate::server::kernel::clock;
 use crate::server::operator::control_socket::{self, ControlClient, Request};
 use crate::server::operator::orders::Order;
-use crate::server::operator::run_time_settings::written;
+use crate::server::operator::rule_book::RuleOrder;
 use crate::server::reporting::report_request::{ReportRequest, Requester};
 use crate::server::restart::phases::{Parts, Restart};
 use crate::server::telling::logging;
@@ -68,7 +68,11 @@ impl Server {
                 Ok(Some(format!("OK log filter: {}", logging::filter())))
             }
             Request::Free(free) => self.free(&free, now).map(Some),
-            Request::MaxHold(limits) => Ok(Some(self.limit_holds(limits))),
+            Request::Rules => {
+                self.list_rules(client);
+                Ok(None)
+            }
+            Request::Rule(order) => self.change_rules(order, now).map(Some),
             Request::Stats(query) => self.report(client, query),
             Request::Help => Ok(Some(control_socket::help())),
         });
@@ -93,12 +97,34 @@ impl Server {
         Ok(None)
     }
 
-    fn limit_holds(&mut self, limits: Option<Vec<HoldLimit>>) -> String {
-        if let Some(limits) = limits {
-            self.engine.set_hold_limits(limits.clone());
-            self.operator.settings.set_max_hold(limits);
+    fn list_rules(&mut self, client: ControlClient) {
+        if self.operator.control.await_report(client) {
+            let sources = self.operator.settings.rules.sources();
+            self.reporting.enqueue(Requester::Operator(client), ReportRequest::Rules(sources));
         }
-        format!("OK hold limits: {}", written(self.engine.hold_limits()))
+    }
+
+    fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
+        let answer = self.operator.settings.rules.obey(order, now)?;
+        self.set_rules();
+        Ok(format!("OK rule {answer}"))
+    }
+
+    /// Passes the rules in force on to the engine.
+    fn set_rules(&mut self) {
+        let rules = &self.operator.settings.rules;
+        self.engine.set_rules(rules.in_force(), &rules.groups());
+    }
+
+    /// Ends the rules whose time is over, and lets new rules reach more keys.
+    pub(crate) fn update_rules(&mut self, now: Time) {
+        let ended = self.operator.settings.rules.expire(now);
+        if !ended.is_empty() {
+            info!("the time of these rules is over: {}", ended.join(", "));
+            self.set_rules();
+        } else if self.engine.has_rules_to_apply() {
+            self.engine.apply_rules();
+        }
     }
 
     fn begin_restart(

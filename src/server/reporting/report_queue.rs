@@ -210,7 +210,9 @@ fn cost(request: &ReportRequest, bytes: usize) -> usize {
         ReportRequest::Query(Query::Top(Span::Minute, _)) | ReportRequest::Metrics => {
             COST_PER_TURN / 8
         }
-        ReportRequest::Query(_) | ReportRequest::Exporter => COST_PER_TURN / 64,
+        ReportRequest::Query(_) | ReportRequest::Rules(_) | ReportRequest::Exporter => {
+            COST_PER_TURN / 64
+        }
     };
     before_the_first_byte + bytes
 }
@@ -300,6 +302,9 @@ impl Maker<'_> {
                     _ => None,
                 };
                 reports::report(query, &self.view(engine, is_private), scan, top.as_ref())
+            }
+            ReportRequest::Rules(sources) => {
+                reports::rule_list::rules(&self.view(engine, is_private), scan, sources)
             }
             ReportRequest::Metrics => {
                 let rows = self.hot_keys;

@@ -2,6 +2,7 @@
 
 use crate::engine::ClientId;
 use crate::protocol::Query;
+use crate::reports::rule_list::RuleSource;
 use crate::reports::scan::ScanParts;
 use crate::reports::wants_of;
 use crate::server::operator::control_socket::ControlClient;
@@ -21,6 +22,8 @@ pub(crate) type HttpClient = ClientId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportRequest {
     Query(Query),
+    /// The rules, which come from there.
+    Rules(Vec<RuleSource>),
     /// `/metrics`.
     Metrics,
     /// `/prometheus`.
@@ -32,7 +35,9 @@ impl ReportRequest {
     pub(crate) fn wants(&self) -> ScanParts {
         match self {
             ReportRequest::Query(query) => wants_of(query),
-            ReportRequest::Metrics => ScanParts { keys: true, clients: false },
+            ReportRequest::Metrics | ReportRequest::Rules(_) => {
+                ScanParts { keys: true, clients: false }
+            }
             ReportRequest::Exporter => ScanParts::default(),
         }
     }

@@ -28,8 +28,9 @@ const HANDOFF_VARIABLE: &str = "POOLCOUNTERD_HANDOFF";
 /// an epoll instance, and some spare ones.
 const DESCRIPTORS_NEEDED: usize = 4;
 
-/// An answer is a line with an address for each listener; more can't be an answer.
-const ANSWER_BYTES_MAX: u64 = 1 << 16;
+/// An answer is a line with an address for each listener, and with the rules: 64 KiB, in
+/// which JSON may escape each character. More can't be an answer.
+const ANSWER_BYTES_MAX: u64 = 1 << 18;
 
 const SNAPSHOT_NAME: &str = "poolcounterd-snapshot";
 const ANSWER_NAME: &str = "poolcounterd-answer";

@@ -20,10 +20,11 @@ use crate::server::kernel::world::{Engine, env};
 use crate::server::listening::listener::Listener;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::control_socket::{ControlClient, ControlSocket};
+use crate::server::operator::rule_book::RulesFile;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::restart::launcher::{Launcher, Out};
 use crate::server::restart::snapshot::{self, Gist, ServerState};
-use crate::server::restart::trial::{Consent, Trial};
+use crate::server::restart::trial::{Consent, Trial, TrialAnswer};
 use crate::server::telling::logging;
 use log::{info, warn};
 use std::ffi::OsString;
@@ -135,7 +136,8 @@ impl Restart {
         let why = match verdict {
             Ok(consent) => {
                 let requester = requester.and_then(|client| parts.control.descriptor(client));
-                let handover = Handover { opened: &[], requester };
+                let rules_file = Some(&consent.answer.rules_file);
+                let handover = Handover { opened: &[], requester, rules_file };
                 self.execute(&consent, parts, handover)
             }
             Err(why) => why,
@@ -146,7 +148,13 @@ impl Restart {
     /// Opens the new image's missing listeners and hands over to it. Returns only on
     /// failure, with the reason.
     fn execute(&mut self, consent: &Consent, parts: Parts, handover: Handover) -> String {
-        let wanted = &consent.answer.wanted;
+        // Since the trial, orders may have added rules.
+        let TrialAnswer { wanted, rules_file, max_hold, .. } = &consent.answer;
+        let mut rules = parts.settings.rules.clone();
+        rules.resume(rules_file.clone(), max_hold.clone());
+        if let Err(why) = rules.check() {
+            return why;
+        }
         let opened = match parts.listeners.open_missing(wanted) {
             Ok(opened) => opened,
             Err(e) => return e.to_string(),
@@ -175,6 +183,7 @@ impl Restart {
             requester_fd: handover.requester.map(|fd| fd.as_raw_fd()),
             launcher: self.launcher.state(),
             settings: settings.clone(),
+            rules_file: handover.rules_file.cloned().unwrap_or_default(),
             logging: logging::state(),
             connections: clients.len(),
             pools: engine.counters.hashtable_entries as usize,
@@ -196,6 +205,8 @@ struct Handover<'a> {
     /// Listeners opened for the new image.
     opened: &'a [Listener],
     requester: Option<BorrowedFd<'a>>,
+    /// What the new binary has read, unless it is to read it.
+    rules_file: Option<&'a RulesFile>,
 }
 
 /// Writes the daemon's whole state record by record, without copying it first.

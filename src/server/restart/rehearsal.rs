@@ -12,6 +12,7 @@ use crate::server::kernel::world::{process, stdio};
 use crate::server::listening::addresses;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::orders::Operators;
+use crate::server::operator::rule_book::RulesFile;
 use crate::server::options::Options;
 use crate::server::reporting::http::Http;
 use crate::server::reporting::report_queue::Reporting;
@@ -36,24 +37,31 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
     if !options.are_for_serving() {
         return Err("a daemon can only continue with options for serving".to_owned());
     }
+    let rules_file = RulesFile::read(options)?;
     let closed = |e: io::Error| format!("the snapshot was lost on its way here: {e}");
     let (process, restored) = match inherited_snapshot().map_err(closed)? {
-        Some(snapshot) => (Some(process::id() as i32), take_over(snapshot, options)?),
-        None => (None, read_standard_input(options)?),
+        Some(snapshot) => (Some(process::id() as i32), take_over(snapshot, options, &rules_file)?),
+        None => (None, read_standard_input(options, &rules_file)?),
     };
     let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
     let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
     sys::raise_descriptor_limit();
     let descriptors_max = process_usage::descriptors_max();
+    let gist = restored.gist();
+    let max_hold = options.max_hold.clone();
     let answer =
-        TrialAnswer { poolcounterd, process, descriptors_max, gist: restored.gist(), wanted };
+        TrialAnswer { poolcounterd, process, descriptors_max, gist, wanted, rules_file, max_hold };
     build_the_rest(restored, options).map_err(|e| e.to_string())?;
     serde_json::to_string(&answer).map_err(|e| e.to_string())
 }
 
 /// Restores what was handed over, and finds the snapshot at each descriptor, where the
 /// old image has put it in place of a socket.
-fn take_over(snapshot: OwnedFd, options: &Options) -> Result<Restored, String> {
+fn take_over(
+    snapshot: OwnedFd,
+    options: &Options,
+    rules_file: &RulesFile,
+) -> Result<Restored, String> {
     let adopt = |number, _| {
         let stand_in = inherited_descriptor(number)?;
         match is_same_file(&stand_in, &snapshot) {
@@ -62,7 +70,8 @@ fn take_over(snapshot: OwnedFd, options: &Options) -> Result<Restored, String> {
         }
     };
     let bytes = sys::MappedFile::new(&snapshot).map_err(|e| e.to_string())?;
-    let restored = restore(&bytes, options, adopt).map_err(|e| e.to_string())?;
+    let restored =
+        restore(&bytes, options, Some(rules_file.clone()), adopt).map_err(|e| e.to_string())?;
     if let Some((_, e)) = restored.lost.first() {
         return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
     }
@@ -79,7 +88,7 @@ fn others(state: &ServerState) -> impl Iterator<Item = RawFd> {
     listeners.chain([state.epoll_fd])
 }
 
-fn read_standard_input(options: &Options) -> Result<Restored, String> {
+fn read_standard_input(options: &Options, rules_file: &RulesFile) -> Result<Restored, String> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     if bytes.is_empty() {
@@ -90,7 +99,7 @@ fn read_standard_input(options: &Options) -> Result<Restored, String> {
     // Stands in for each connection. As a Unix socket it would be shut down.
     let stand_in =
         |_, _| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
-    restore(&bytes, options, stand_in).map_err(|e| e.to_string())
+    restore(&bytes, options, Some(rules_file.clone()), stand_in).map_err(|e| e.to_string())
 }
 
 /// Builds what the new image builds besides the restored state, and touches a margin of

@@ -44,6 +44,7 @@ use crate::server::kernel::world::mio::Poll;
 use crate::server::kernel::world::{Engine, thread};
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::orders::Operators;
+use crate::server::operator::rule_book::RulesFile;
 use crate::server::options::Options;
 use crate::server::restart::launcher::Launcher;
 use crate::server::restart::phases::{Restart, answer_requester};
@@ -59,7 +60,7 @@ impl Server {
     pub(crate) fn resume(options: Options, snapshot: OwnedFd) -> Result<Self, StartError> {
         let bytes = retry_for_a_while("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
         let restored =
-            restore(&bytes, &options, adopt).map_err(|e| io::Error::other(e.to_string()))?;
+            restore(&bytes, &options, None, adopt).map_err(|e| io::Error::other(e.to_string()))?;
         drop(bytes);
         let Restored { server: state, clients, engine, lost, ended_orders } = restored;
         logging::resume(state.logging);
@@ -132,11 +133,13 @@ pub(crate) fn adopt(fd: RawFd, is_unix: bool) -> io::Result<Socket> {
     Ok(Socket::new(inherited_descriptor(fd)?, is_unix))
 }
 
-/// Reads a snapshot, in a trial as in the restart itself. `adopt` takes over
-/// the socket of a connection, and whether it is a Unix socket.
+/// Reads a snapshot, in a trial as in the restart itself. Only a trial reads a `rules_file`:
+/// what it has read is in the snapshot of the restart. `adopt` takes over the socket of a
+/// connection, and whether it is a Unix socket.
 pub(crate) fn restore(
     bytes: &[u8],
     options: &Options,
+    rules_file: Option<RulesFile>,
     mut adopt: impl FnMut(RawFd, bool) -> io::Result<Socket>,
 ) -> Result<Restored, SnapshotError> {
     let mut reader = Reader::new(bytes)?;
@@ -153,8 +156,10 @@ pub(crate) fn restore(
     let state = std::mem::take(&mut reader.server.engine);
     let mut engine = Engine::resume(state, reader.pools(), RandomState::new(), now)?;
     let settings = &mut reader.server.settings;
-    let ended_orders = settings.resume(options);
-    engine.set_hold_limits(settings.hold_limits().to_vec());
+    let rules_file = rules_file.unwrap_or_else(|| std::mem::take(&mut reader.server.rules_file));
+    let ended_orders = settings.resume(options, rules_file);
+    settings.rules.check().map_err(SnapshotError::Rules)?;
+    engine.set_rules(settings.rules.in_force(), &settings.rules.groups());
     let clients = Clients::resume(connections, reader.server.last_serial, options);
     Ok(Restored { server: reader.server, clients, engine, lost, ended_orders })
 }

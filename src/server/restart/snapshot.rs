@@ -20,6 +20,7 @@ use crate::server::kernel::world::fd::RawFd;
 pub use crate::server::listening::listener::{ListenerStage, ListenerState};
 pub use crate::server::listening::listeners::ListenersState;
 pub use crate::server::listening::unix_socket::SocketFile;
+use crate::server::operator::rule_book::RulesFile;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 pub use crate::server::restart::launcher::LauncherState;
 use crate::server::telling::logging;
@@ -61,6 +62,8 @@ pub struct ServerState {
     pub launcher: LauncherState,
     /// What operators have set at run time.
     pub settings: RunTimeSettings,
+    /// What the new binary has read in its trial.
+    pub rules_file: RulesFile,
     /// Lines not written yet.
     pub logging: logging::LoggingState,
     /// How many records of connections follow.
@@ -87,6 +90,8 @@ pub enum SnapshotError {
     NotASnapshot(String),
     /// A newer daemon wrote it.
     TooNew(u32),
+    /// The rules that operators have set do not go with the new file or options.
+    Rules(String),
     /// It contains something that no daemon can have written.
     Impossible(String),
 }
@@ -101,6 +106,7 @@ impl fmt::Display for SnapshotError {
                     "snapshot version {version} is newer than {NEWEST}, the newest known here"
                 )
             }
+            SnapshotError::Rules(why) => f.write_str(why),
             SnapshotError::Impossible(why) => write!(f, "impossible snapshot: {why}"),
         }
     }

@@ -9,6 +9,7 @@
 //! pipe on which either side could block. [`super::rehearsal`] is what the new binary does.
 
 use crate::engine::Time;
+use crate::engine::rules::rule::Rule;
 use crate::server::kernel::clock;
 use crate::server::kernel::process_usage;
 use crate::server::kernel::sys;
@@ -21,6 +22,7 @@ use crate::server::kernel::world::process::{
 };
 use crate::server::kernel::world::stdio;
 use crate::server::listening::addresses::Wanted;
+use crate::server::operator::rule_book::RulesFile;
 use crate::server::restart::launcher::{BinaryIdentity, Launcher, Out, identity_of};
 use crate::server::restart::snapshot::Gist;
 use serde::{Deserialize, Serialize};
@@ -53,6 +55,13 @@ pub(crate) struct TrialAnswer {
     pub(crate) gist: Gist,
     /// The listeners of the new options. The old image opens the missing ones.
     pub(crate) wanted: Vec<Wanted>,
+    /// The rules that it has read. The new image gets them from the snapshot: the file may be
+    /// edited in between.
+    #[serde(default)]
+    pub(crate) rules_file: RulesFile,
+    /// The rules of its `--max-hold`.
+    #[serde(default)]
+    pub(crate) max_hold: Vec<Rule>,
 }
 
 /// A new binary that can take over.

@@ -24,6 +24,8 @@ pub(crate) struct Lock {
     pub(crate) deadline_ns: Option<u128>,
     /// How many waits and holds began before this one.
     pub(crate) nth: u64,
+    /// A rule has shortened the wait.
+    shortened: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,57 @@ pub(crate) struct End {
     pub(crate) took_ns: u128,
 }
 
+/// A rule, as operators write it: a name, a pattern and settings.
+#[derive(Clone)]
+struct ModelRule {
+    text: String,
+    name: String,
+    pattern: Vec<u8>,
+    settings: BTreeMap<String, u64>,
+    changed: u64,
+}
+
+impl ModelRule {
+    fn read(text: &str) -> Self {
+        let mut words = text.split_whitespace();
+        let name = words.next().expect("a name").to_owned();
+        let pattern = words.next().expect("a pattern").as_bytes().to_vec();
+        let settings = words
+            .filter_map(|word| match word.split_once('=') {
+                // Only of what is shown.
+                Some(("stuck-after", _)) => None,
+                Some((setting, value)) => {
+                    Some((setting.to_owned(), value.parse().expect("a number")))
+                }
+                None => Some((word.to_owned(), 1)),
+            })
+            .collect();
+        ModelRule { text: text.to_owned(), name, pattern, settings, changed: 0 }
+    }
+}
+
+/// Whether `key` matches a pattern without escaped bytes.
+pub(crate) fn is_match(pattern: &[u8], key: &[u8]) -> bool {
+    match (pattern, key) {
+        ([], rest) => rest.is_empty(),
+        ([b'*', rest @ ..], _) => (0..=key.len()).any(|n| is_match(rest, &key[n..])),
+        ([one, pattern @ ..], [other, key @ ..]) => one == other && is_match(pattern, key),
+        _ => false,
+    }
+}
+
+/// What is counted of a group.
+#[derive(Clone, Copy, Default)]
+struct ModelGroup([u64; 7]);
+
+const REQUESTS: usize = 0;
+const ACQUIRED: usize = 1;
+const REFUSED: usize = 2;
+const TIMEOUTS: usize = 3;
+const DENIED: usize = 4;
+const WAITS: usize = 5;
+const HOLDS: usize = 6;
+
 #[derive(Clone, Default)]
 pub(crate) struct Model {
     /// All locks and waits, in the order in which they were requested: a client's
@@ -68,16 +121,19 @@ pub(crate) struct Model {
     /// The gauges in here stay 0: [`Model::counters`] computes them.
     totals: Counters,
     times: Times,
-    /// The only key that has a limit, and the limit.
-    hold_limit: Option<(Vec<u8>, u32)>,
+    rules: Vec<ModelRule>,
+    groups: Vec<(String, ModelGroup)>,
     begun: u64,
     /// Only if the caller takes them.
     ends: Option<Vec<End>>,
 }
 
 impl Model {
-    pub(crate) fn new(hold_limit: Option<(Vec<u8>, u32)>) -> Self {
-        Model { hold_limit, ..Model::default() }
+    /// The rules in force, as operators write them, and the names of those that are groups.
+    pub(crate) fn new(rules: &[String], groups: &[String]) -> Self {
+        let mut model = Model::default();
+        model.set_rules(rules, groups);
+        model
     }
 
     /// The ends of holds and waits since the last call (only the server's simulation asks).
@@ -87,6 +143,21 @@ impl Model {
     }
 
     fn note_end(&mut self, lock: &Lock, how: &'static str, now: Time) {
+        let cause = match how {
+            "timeout" if lock.shortened => self.setting(&lock.key, "timeout"),
+            "expired" => self.setting(&lock.key, "max-hold"),
+            _ => None,
+        };
+        if let Some((rule, _)) = cause {
+            self.rules[rule].changed += 1;
+        }
+        let counted: &[usize] = match how {
+            "locked" => &[ACQUIRED, WAITS],
+            "timeout" => &[TIMEOUTS, WAITS],
+            "released" | "disconnected" | "expired" => &[HOLDS],
+            _ => &[WAITS],
+        };
+        self.count(&lock.key, counted);
         if let Some(ends) = &mut self.ends {
             let Lock { client, mode, .. } = *lock;
             let took_ns = ns_between(lock.since, now);
@@ -94,17 +165,69 @@ impl Model {
         }
     }
 
-    /// Replaces the limit (only the server's simulation does). Locks already held are limited too, from the time when they
-    /// were given.
-    #[allow(dead_code)]
-    pub(crate) fn limit_holds(&mut self, limit: Option<(Vec<u8>, u32)>) {
-        self.hold_limit = limit;
+    /// Replaces the rules and the groups. Those of the same name keep what was counted. Locks
+    /// already held are limited too, from the time when they were given.
+    pub(crate) fn set_rules(&mut self, rules: &[String], groups: &[String]) {
+        let old = std::mem::take(&mut self.rules);
+        for text in rules {
+            let mut rule = ModelRule::read(text);
+            let is_same = |old: &&ModelRule| {
+                old.name == rule.name && (rule.name != "-" || old.text == rule.text)
+            };
+            rule.changed = old.iter().find(is_same).map_or(0, |old| old.changed);
+            self.rules.push(rule);
+        }
+        let old = std::mem::take(&mut self.groups);
+        for name in std::iter::once("other").chain(groups.iter().map(String::as_str)) {
+            let counts = old.iter().find(|(of_old, _)| of_old == name);
+            let counts = counts.map_or(ModelGroup::default(), |(_, counts)| *counts);
+            self.groups.push((name.to_owned(), counts));
+        }
         for n in 0..self.locks.len() {
             if self.locks[n].state == State::Held {
                 let (key, since) = (self.locks[n].key.clone(), self.locks[n].since);
                 self.locks[n].deadline_ns = self.hold_deadline_ns(&key, since);
             }
         }
+    }
+
+    /// The first rule that matches `key` and has the setting, and its value.
+    fn setting(&self, key: &[u8], name: &str) -> Option<(usize, u64)> {
+        let mut matching = (0..self.rules.len()).filter(|&n| is_match(&self.rules[n].pattern, key));
+        matching.find_map(|n| Some((n, *self.rules[n].settings.get(name)?)))
+    }
+
+    /// Counts for the group of `key`. Without rules nothing is counted.
+    fn count(&mut self, key: &[u8], what: &[usize]) {
+        if self.rules.is_empty() && self.groups.len() == 1 {
+            return;
+        }
+        let group = self.group(key);
+        what.iter().for_each(|&n| group.0[n] += 1);
+    }
+
+    fn group(&mut self, key: &[u8]) -> &mut ModelGroup {
+        let is_group = |name: &str| self.groups[1..].iter().position(|(group, _)| group == name);
+        let mut matching = self.rules.iter().filter(|rule| is_match(&rule.pattern, key));
+        let group = matching.find_map(|rule| is_group(&rule.name)).map_or(0, |n| n + 1);
+        &mut self.groups[group].1
+    }
+
+    /// The clients that hold a key that gets its `total` from this rule.
+    fn holders_of_total(&self, rule: usize) -> u64 {
+        let counts = |lock: &&Lock| {
+            let total = self.setting(&lock.key, "total");
+            lock.state == State::Held && total.is_some_and(|(of, _)| of == rule)
+        };
+        self.locks.iter().filter(counts).count() as u64
+    }
+
+    /// Of each rule and each group, what was counted: `changed`, or requests, acquired,
+    /// refused, timeouts, denied, waits, holds.
+    pub(crate) fn counts_of_rules(&self) -> (Vec<u64>, Vec<(String, [u64; 7])>) {
+        let rules = self.rules.iter().map(|rule| rule.changed).collect();
+        let groups = self.groups.iter().map(|(name, group)| (name.clone(), group.0)).collect();
+        (rules, groups)
     }
 
     /// The numbers are those of docs/protocol.md.
@@ -127,25 +250,68 @@ impl Model {
         if request.key.is_empty() || request.workers == 0 || request.max_queue == 0 {
             return self.answer(client, Reply::BadSyntax);
         }
-        // 4. the queue is full
-        if count >= u64::from(request.max_queue) {
-            self.totals.full_queues += 1;
-            return self.answer(client, Reply::QueueFull);
+        // 4. rules
+        let of_client = (request.workers.into(), request.max_queue.into(), request.timeout_s);
+        let value = |name, default| self.setting(request.key, name).map_or(default, |(_, n)| n);
+        let (workers, max_queue) = (value("workers", of_client.0), value("maxqueue", of_client.1));
+        let timeout_s = of_client.2.min(value("timeout", of_client.2));
+        let decide = |(workers, max_queue, timeout_s): (u64, u64, u64)| match () {
+            // the queue is full
+            () if count >= max_queue => "full",
+            // a slot is free
+            () if held < workers => "locked",
+            // will not wait
+            () if timeout_s == 0 => "timeout",
+            () => "waits",
+        };
+        let without = decide(of_client);
+        let mut with = decide((workers, max_queue, timeout_s));
+        let mut cause = match (without, with) {
+            (same, same_again) if same == same_again => None,
+            ("full", _) | (_, "full") => self.setting(request.key, "maxqueue"),
+            _ => self.setting(request.key, "workers"),
+        };
+        if let Some((rule, total)) = self.setting(request.key, "total") {
+            if with == "locked" && self.holders_of_total(rule) >= total {
+                with = "full";
+                cause = Some((rule, total)).filter(|_| without != "full");
+            }
         }
-        // 5. a slot is free
-        if held < u64::from(request.workers) {
-            self.totals.total_acquired += 1;
-            let deadline_ns = self.hold_deadline_ns(request.key, now);
-            self.add((client, request), State::Held, now, deadline_ns);
-            return self.answer(client, Reply::Locked);
+        let denies = self.setting(request.key, "deny");
+        if denies.is_some() {
+            with = "full";
+            cause = denies.filter(|_| without != "full");
         }
-        // 6. will not wait
-        if request.timeout_s == 0 {
-            return self.answer(client, Reply::Timeout);
+        if let Some((rule, _)) = cause {
+            self.rules[rule].changed += 1;
         }
-        // 7. waits
-        let deadline_ns = Some(ns_after(now, request.timeout_s));
-        self.add((client, request), State::Waiting(request.mode), now, deadline_ns);
+        let counted: &[usize] = match with {
+            "full" if denies.is_some() => &[REQUESTS, DENIED],
+            "full" => &[REQUESTS, REFUSED],
+            "locked" => &[REQUESTS, ACQUIRED],
+            "timeout" => &[REQUESTS, TIMEOUTS],
+            _ => &[REQUESTS],
+        };
+        self.count(request.key, counted);
+        match with {
+            "full" => {
+                self.totals.full_queues += 1;
+                self.answer(client, Reply::QueueFull);
+            }
+            "locked" => {
+                self.totals.total_acquired += 1;
+                let deadline_ns = self.hold_deadline_ns(request.key, now);
+                self.add((client, request), State::Held, now, deadline_ns);
+                self.answer(client, Reply::Locked);
+            }
+            "timeout" => self.answer(client, Reply::Timeout),
+            _ => {
+                let deadline_ns = Some(ns_after(now, timeout_s));
+                self.add((client, request), State::Waiting(request.mode), now, deadline_ns);
+                let wait = self.locks.last_mut().expect("it was added");
+                wait.shortened = timeout_s < request.timeout_s;
+            }
+        }
     }
 
     pub(crate) fn release(&mut self, client: ClientId, now: Time) {
@@ -301,7 +467,8 @@ impl Model {
         deadline_ns: Option<u128>,
     ) {
         let (key, mode, nth) = (request.key.to_vec(), request.mode, self.next_nth());
-        self.locks.push(Lock { client, key, mode, state, since: now, deadline_ns, nth });
+        let shortened = false;
+        self.locks.push(Lock { client, key, mode, state, since: now, deadline_ns, nth, shortened });
     }
 
     fn next_nth(&mut self) -> u64 {
@@ -311,8 +478,7 @@ impl Model {
 
     /// When a lock that is given now is taken away.
     fn hold_deadline_ns(&self, key: &[u8], now: Time) -> Option<u128> {
-        let limit = self.hold_limit.as_ref().filter(|(limited, _)| limited == key);
-        limit.map(|&(_, seconds)| ns_after(now, seconds.into()))
+        self.setting(key, "max-hold").map(|(_, seconds)| ns_after(now, seconds))
     }
 
     fn last_of(&self, client: ClientId) -> Option<usize> {
@@ -341,8 +507,22 @@ impl Model {
         }
     }
 
+    /// Whether a waiter inherits the slot of a holder of `key` that has left.
+    fn may_inherit(&self, key: &[u8]) -> bool {
+        let held = self.locks.iter().filter(|l| l.key == key && l.state == State::Held).count();
+        let is_over = |limit: u64, holders: u64| holders + 1 > limit;
+        let workers = self.setting(key, "workers");
+        let total = self.setting(key, "total");
+        held == 0
+            || !(workers.is_some_and(|(_, limit)| is_over(limit, held as u64))
+                || total.is_some_and(|(rule, limit)| is_over(limit, self.holders_of_total(rule))))
+    }
+
     /// Gives the lock to the waiter that is `n`th in the list.
     fn hand_on(&mut self, n: usize, now: Time) {
+        if !self.may_inherit(&self.locks[n].key) {
+            return;
+        }
         let waited_ns = ns_between(self.locks[n].since, now);
         match self.locks[n].state {
             State::Waiting(Mode::ForMe) => self.times.waiting_for_me_ns += waited_ns,

@@ -2,8 +2,9 @@
 
 use crate::simulation::model::{Model, TakenAway};
 use crate::simulation::script::{Script, Step};
+use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::state::{BadState, EngineState, PoolState};
-use poolcounterd::engine::{ClientId, Engine, HoldLimit, Time};
+use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Reply};
 use std::fmt::Debug;
 use std::hash::RandomState;
@@ -24,21 +25,27 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(start_ns: u64, hold_s_max: u32) -> Self {
+    /// With the rules of this number.
+    pub(crate) fn new(start_ns: u64, rules: u8) -> Self {
         let now = Time::from_ns(start_ns);
         // A new hash seed each time: nothing may depend on it.
-        let mut engine = Engine::new(RandomState::new(), now);
-        engine.set_hold_limits(hold_limits(hold_s_max));
-        let model = Model::new((hold_s_max > 0).then(|| (key(1), hold_s_max)));
-        Pair {
-            engine,
-            model,
+        let mut pair = Pair {
+            engine: Engine::new(RandomState::new(), now),
+            model: Model::new(&[], &[]),
             now,
             serials: Vec::new(),
             former_serials: Vec::new(),
             last_serial: 0,
             answers: Vec::new(),
-        }
+        };
+        pair.set_rules(rules);
+        pair
+    }
+
+    fn set_rules(&mut self, number: u8) {
+        let (rules, groups) = rules(number);
+        self.engine.set_rules(read(&rules), &groups);
+        self.model.set_rules(&rules, &groups);
     }
 
     /// Takes one step on both sides.
@@ -93,6 +100,7 @@ impl Pair {
                 self.model.expire(self.now);
                 self.compare_next_look()?;
             }
+            Step::SetRules { number } => self.set_rules(number),
             Step::Restart => self.restart()?,
             Step::Shrink => self.engine.shrink(),
         }
@@ -175,6 +183,7 @@ impl Pair {
         same("numbers of locks", &self.engine.len(), &self.model.len())?;
         same("counters", &self.engine.counters, &self.model.counters())?;
         same("sums of time", self.engine.times(), self.model.times())?;
+        same("counts of rules", &counts_of_rules(&self.engine), &self.model.counts_of_rules())?;
         let look = self.engine.next_deadline().map(|look| u128::from(look.as_ns()));
         let now_ns = u128::from(self.now.as_ns());
         match (look, self.model.next_run_out_ns()) {
@@ -209,7 +218,7 @@ impl Script {
     /// # Panics
     /// When the engine does.
     pub(crate) fn run(&self, mut see: impl FnMut(&Step, &Pair)) -> Result<(), String> {
-        let mut pair = Pair::new(self.start_ns, self.hold_s_max);
+        let mut pair = Pair::new(self.start_ns, self.rules);
         for (n, step) in self.steps.iter().enumerate() {
             pair.take(step).map_err(|what| format!("step {n}, {step:?}: {what}"))?;
             see(step, &pair);
@@ -223,12 +232,46 @@ fn key(n: u8) -> Vec<u8> {
     if n == 0 { Vec::new() } else { vec![b'k', n] }
 }
 
-/// For key 1 alone.
-fn hold_limits(seconds: u32) -> Vec<HoldLimit> {
-    if seconds == 0 {
-        return Vec::new();
-    }
-    vec![format!("k\u{1}={seconds}").parse().expect("a limit")]
+/// Rules for keys 1 to 4, and which of them are groups.
+const RULES: &[(&[&str], &[&str])] = &[
+    (&[], &[]),
+    (&["a k\u{1} max-hold=1"], &["a"]),
+    (&["a k\u{1} workers=1 maxqueue=3", "b k* total=2"], &["a", "b"]),
+    (&["b k* total=1", "- k\u{2} max-hold=2"], &[]),
+    (&["d k\u{3} deny", "t k* timeout=1", "b *\u{2} total=3 workers=4"], &["b", "d"]),
+    (&["w k* workers=3", "q * maxqueue=2", "b *k* total=4", "h k\u{2} max-hold=3"], &["w", "b"]),
+    (&["t * timeout=2 max-hold=2", "b k\u{1}* total=1 stuck-after=never"], &["t"]),
+    (&["b k* workers=2 total=1 timeout=1"], &["b"]),
+];
+
+/// The rules of this number, and the names of those that are groups.
+pub(crate) fn rules(number: u8) -> (Vec<String>, Vec<String>) {
+    let (rules, groups) = RULES[usize::from(number) % RULES.len()];
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    (owned(rules), owned(groups))
+}
+
+pub(crate) fn read(rules: &[String]) -> Vec<Rule> {
+    rules.iter().map(|text| Rule::try_from(text.clone()).expect("a rule")).collect()
+}
+
+/// As [`Model::counts_of_rules`]. Without rules the engine counts nothing for groups.
+fn counts_of_rules(engine: &Engine) -> (Vec<u64>, Vec<(String, [u64; 7])>) {
+    let rules = engine.rules();
+    let groups = rules.groups().iter().map(|group| {
+        let counts = &group.counts;
+        let numbers = [
+            counts.requests,
+            counts.acquired,
+            counts.queue_full,
+            counts.timeouts,
+            counts.denied,
+            counts.waits.count(),
+            counts.holds.count(),
+        ];
+        (group.name.clone(), numbers)
+    });
+    (rules.in_force().iter().map(|rule| rule.changed).collect(), groups.collect())
 }
 
 fn state_of(engine: &Engine) -> (EngineState, Vec<PoolState<'_>>) {

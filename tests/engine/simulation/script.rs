@@ -46,14 +46,17 @@ pub(crate) enum Step {
     Restart,
     /// The engine frees unused memory.
     Shrink,
+    /// An operator sets the rules of this number.
+    SetRules {
+        number: u8,
+    },
 }
 
-/// A whole run: when it starts, how long key 1 may be held (0 means for ever), and
-/// its steps.
+/// A whole run: when it starts, the number of its rules, and its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) start_ns: u64,
-    pub(crate) hold_s_max: u32,
+    pub(crate) rules: u8,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -80,6 +83,7 @@ enum Kind {
     Expire,
     Restart,
     Shrink,
+    SetRules,
 }
 
 const KINDS: &[Kind] = &[
@@ -102,6 +106,7 @@ const KINDS: &[Kind] = &[
     Kind::Expire,
     Kind::Restart,
     Kind::Shrink,
+    Kind::SetRules,
 ];
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -128,7 +133,7 @@ impl Script {
         while steps.len() < len_max && !choices.is_empty() {
             steps.push(habits.step(choices));
         }
-        Script { start_ns, hold_s_max: habits.hold_s_max, steps }
+        Script { start_ns, rules: habits.rules, steps }
     }
 }
 
@@ -141,7 +146,8 @@ struct Habits {
     max_queues: &'static [u32],
     timeouts_s: &'static [u64],
     restarts: bool,
-    hold_s_max: u32,
+    rules: u8,
+    changes_rules: bool,
 }
 
 impl Habits {
@@ -153,7 +159,8 @@ impl Habits {
             max_queues: one_of(choices, MAX_QUEUES),
             timeouts_s: one_of(choices, TIMEOUTS_S),
             restarts: choices.below(4) == 0,
-            hold_s_max: one_of(choices, &[0, 0, 1, 2, 20]),
+            rules: one_of(choices, &[0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6]),
+            changes_rules: choices.below(8) == 0,
         }
     }
 
@@ -182,6 +189,10 @@ impl Habits {
             Kind::Restart if self.restarts => Step::Restart,
             Kind::Restart | Kind::Expire => Step::Expire,
             Kind::Shrink => Step::Shrink,
+            Kind::SetRules if self.changes_rules => {
+                Step::SetRules { number: choices.below(7) as u8 }
+            }
+            Kind::SetRules => Step::Expire,
         }
     }
 }
@@ -212,7 +223,7 @@ impl Display for Script {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "Script {{")?;
         writeln!(f, "    start_ns: {},", self.start_ns)?;
-        writeln!(f, "    hold_s_max: {},", self.hold_s_max)?;
+        writeln!(f, "    rules: {},", self.rules)?;
         writeln!(f, "    steps: vec![")?;
         for step in &self.steps {
             writeln!(f, "        {step:?},")?;

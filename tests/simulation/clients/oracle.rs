@@ -308,7 +308,7 @@ pub(crate) struct Freed {
 impl Oracle {
     pub(crate) fn new() -> Self {
         Oracle {
-            model: Model::new(None),
+            model: Model::new(&[], &[]),
             conversations: BTreeMap::new(),
             peers: HashMap::new(),
             moments: Moments::default(),
@@ -478,9 +478,7 @@ impl Oracle {
                 self.expired = Some(*now);
                 self.model.expire(*now);
             }
-            EngineCall::Limits { limits } => {
-                self.model.limit_holds(limits.first().map(|limit| parse_hold_limit(limit)));
-            }
+            EngineCall::Rules { rules, groups } => self.model.set_rules(rules, groups),
         }
         Ok(())
     }
@@ -494,10 +492,4 @@ impl Oracle {
         }
         conversation.match_request(request)
     }
-}
-
-/// The key and the seconds of `KEY=SECONDS`.
-fn parse_hold_limit(text: &str) -> (Vec<u8>, u32) {
-    let (key, seconds) = text.split_once('=').expect("a limit");
-    (key.as_bytes().to_vec(), seconds.parse().expect("seconds"))
 }

@@ -3,7 +3,7 @@
 use crate::server::simulation::kernel::files::PathEntry;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::kernel::processes::PROGRAM;
-use crate::server::simulation::scripts::steps::Step;
+use crate::server::simulation::scripts::steps::{RULES, Step};
 use std::net::SocketAddr;
 
 /// What other processes and administrators do.
@@ -27,6 +27,8 @@ pub(crate) fn change_environment(step: &Step) {
             (k.descriptors_max, k.limit_changed_ns) = (max, k.now_ns);
             k.image_descriptors_max = k.image_descriptors_max.max(max);
         }
+        Step::EditRules { text } => k.rules_text = Some(text),
+        Step::Remove { path: RULES } => k.rules_text = None,
         Step::Remove { path } => drop(k.paths.remove(path)),
         Step::Foreign { path, listens } => {
             if listens && k.path(path).is_err() {

@@ -24,7 +24,7 @@ impl Play {
         }
         self.oracle.moments.set_private(options.private, self.restarts);
         self.oracle.moments.slow.set_limit(options.slow);
-        self.orders.note_start(&options);
+        self.orders.note_start(&options, self.restarts > 0);
         kernel(|k| {
             k.notify.was_read.clear();
             k.watchdog_notified_ns = k.now_ns;

@@ -2,6 +2,7 @@
 //! restart.
 
 use super::control_socket::REQUESTS_BYTES_MAX;
+use super::expected_rules::{self, ExpectedRules, RuleLine};
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::listener::{Listener, ListenerStage};
 use crate::server::operator::control_socket::FreeTarget;
@@ -38,9 +39,7 @@ pub(crate) struct Orders {
     has_closed_passed: bool,
     /// The port that `-p 0` got: clients know it.
     free_port: Option<u16>,
-    limits: Vec<String>,
-    /// Those of the command line.
-    limits_by_option: Vec<String>,
+    rules: ExpectedRules,
     /// What to log, once an operator has set it.
     filter: Option<String>,
     filter_by_option: Option<String>,
@@ -68,6 +67,8 @@ struct ExpectedTrial {
     inode: Option<u64>,
     /// Something was in its way: it may be refused.
     is_disturbed: bool,
+    /// What the trial has read in the file of rules, if it has.
+    rules_read: Option<&'static str>,
 }
 
 /// An order, by a signal or an operator.
@@ -76,7 +77,7 @@ enum OperatorOrder {
     Toggle,
     Drain,
     Undrain,
-    Limit(Vec<String>),
+    Rule(RuleLine),
     Log(String),
     Free(FreeTarget),
     Restart(Option<Vec<String>>),
@@ -85,14 +86,10 @@ enum OperatorOrder {
 impl Orders {
     /// A new image has started with these options, at first or by a hot restart.
     ///
-    /// Rule: `--max-hold` applies from the start. What an operator has set stays, until a restart
-    /// brings another option for it.
-    pub(crate) fn note_start(&mut self, options: &Options) {
-        let limits: Vec<String> = options.max_hold.iter().map(ToString::to_string).collect();
-        if limits != self.limits_by_option {
-            self.limits.clone_from(&limits);
-            self.limits_by_option = limits;
-        }
+    /// Rule: What an operator has set for the log stays, until a restart brings another option for
+    /// it.
+    pub(crate) fn note_start(&mut self, options: &Options, is_restart: bool) {
+        self.rules.note_start(options, is_restart);
         if options.log != self.filter_by_option {
             self.filter = None;
             self.filter_by_option.clone_from(&options.log);
@@ -113,6 +110,7 @@ impl Orders {
         server: &Server,
     ) -> Result<(), Violation> {
         let mut restarts = Vec::new();
+        self.rules.expire();
         for order in self.parse_orders(seen, operators) {
             match order {
                 OperatorOrder::Restart(_) if self.stops => {}
@@ -142,6 +140,7 @@ impl Orders {
         before: &[OsString],
         now: &[OsString],
     ) -> Result<(), Violation> {
+        self.rules.expire();
         for order in self.parse_orders(seen, operators) {
             self.apply(order);
         }
@@ -155,11 +154,13 @@ impl Orders {
                 now[1..].iter().eq(arguments.iter().map(|a| a.as_ref() as &std::ffi::OsStr))
             }
         };
-        let request = trial.requests.iter().find(is_asked);
-        let request = request.ok_or_else(|| format!("it restarts as {now:?}"))?;
-        if request.as_ref().is_some_and(|new| !can_be_served(new)) {
+        if !trial.requests.iter().any(|request| is_asked(&request)) {
+            return Err(format!("it restarts as {now:?}"));
+        }
+        if !can_be_served(now, trial.rules_read) {
             return Err(format!("it restarts as {now:?}, as nobody could start it"));
         }
+        self.rules.next_file = trial.rules_read;
         Ok(())
     }
 
@@ -180,7 +181,7 @@ impl Orders {
                 self.drains = false;
             }
             OperatorOrder::Undrain | OperatorOrder::Toggle => {}
-            OperatorOrder::Limit(limits) => self.limits = limits,
+            OperatorOrder::Rule(line) => self.rules.apply(line),
             OperatorOrder::Log(filter) => self.filter = Some(filter),
             OperatorOrder::Free(target) => self.freed.push(target),
             OperatorOrder::Restart(_) => {}
@@ -228,6 +229,7 @@ impl Orders {
             is_reported: false,
             inode,
             is_disturbed: disturbed || inode.is_none(),
+            rules_read: kernel(|k| k.rules_read),
         };
         if child.is_none() {
             return trial.check_refused(server).map(|()| 1..=asked);
@@ -255,7 +257,7 @@ impl Orders {
 
     /// At the end of a turn.
     ///
-    /// Rule: DRAIN, UNDRAIN, SIGQUIT, SIGUSR2, MAX-HOLD and LOG have had their effect. An UNDRAIN
+    /// Rule: DRAIN, UNDRAIN, SIGQUIT, SIGUSR2, RULE and LOG have had their effect. An UNDRAIN
     /// that fails leaves the drain as it was.
     fn check_effects(&mut self, server: &Server) -> Result<(), Violation> {
         let listeners = &server.listeners;
@@ -271,10 +273,10 @@ impl Orders {
         if is_draining != self.drains {
             return Err(format!("does it drain? {is_draining}, but should: {}", self.drains));
         }
-        let limits: Vec<String> =
-            server.engine.hold_limits().iter().map(ToString::to_string).collect();
-        if limits != self.limits {
-            return Err(format!("hold limits are {limits:?}, not {:?}", self.limits));
+        let rules = server.engine.rules().in_force().iter();
+        let rules: Vec<String> = rules.map(|rule| rule.rule.to_string()).collect();
+        if rules != self.rules.in_force() {
+            return Err(format!("the rules are {rules:?}, not {:?}", self.rules.in_force()));
         }
         let filter = logging::filter();
         match &self.filter {
@@ -309,6 +311,7 @@ impl Orders {
 
     /// After a hot restart.
     pub(crate) fn check_resumed(&mut self, server: &Server) -> Result<(), Violation> {
+        self.rules.check_resumed()?;
         self.check_effects(server)
     }
 
@@ -336,9 +339,13 @@ impl Orders {
         Ok(())
     }
 
-    /// Rule: The loop sleeps no longer than a trial may take, and not once the child of a trial
-    /// has ended.
+    /// Rule: The loop sleeps no longer than a trial may take, or a rule lasts, and not once the
+    /// child of a trial has ended.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
+        let end_ns = self.rules.next_end_ns();
+        if end_ns.is_some_and(|end_ns| until_ns.is_none_or(|until_ns| until_ns > end_ns)) {
+            return Err("it sleeps, and the time of a rule ends before".to_owned());
+        }
         let Some(trial) = &self.trial else { return Ok(()) };
         if until_ns.is_none_or(|until_ns| until_ns > trial.deadline_ns()) {
             return Err("it sleeps, and waits for a trial for too long".to_owned());
@@ -422,8 +429,15 @@ impl ExpectedTrial {
     /// directory that was replaced), or a trial that took 15 seconds.
     fn check_refused(&self, server: &Server) -> Result<(), Violation> {
         let is_late = kernel(|k| k.now_ns) >= self.begun_ns + TRIAL_NS;
-        let may_be_refused =
-            |request: &Option<Vec<String>>| request.as_ref().is_some_and(|r| !can_be_served(r));
+        let ours = kernel(|k| k.arguments.clone());
+        let may_be_refused = |request: &Option<Vec<String>>| match request {
+            Some(new) => {
+                let words =
+                    std::iter::once("poolcounterd".into()).chain(new.iter().map(Into::into));
+                !can_be_served(&words.collect::<Vec<OsString>>(), self.rules_read)
+            }
+            None => !can_be_served(&ours, self.rules_read),
+        };
         if self.is_disturbed || is_late || self.requests.iter().any(may_be_refused) {
             return Ok(());
         }
@@ -452,18 +466,20 @@ fn order_of_line(line: &str) -> Option<OperatorOrder> {
         ("LOG", "info" | "poolcounterd=debug") => Some(OperatorOrder::Log(rest.to_owned())),
         ("FREE", "KEY k1 99") => Some(OperatorOrder::Free(FreeTarget::Key(b"k1".to_vec()))),
         ("FREE", "#3") => Some(OperatorOrder::Free(FreeTarget::Connection(3))),
-        ("MAX-HOLD", "none") => Some(OperatorOrder::Limit(Vec::new())),
-        ("MAX-HOLD", limits) if !limits.is_empty() => {
-            Some(OperatorOrder::Limit(limits.split(' ').map(str::to_owned).collect()))
-        }
+        ("RULE", "SET other k1 deny" | "SET bots k2 deny deny") => None,
+        ("RULE", line) => expected_rules::parse(line).map(OperatorOrder::Rule),
         _ => None,
     }
 }
 
-/// Whether a daemon can be started with these options.
-fn can_be_served(arguments: &[String]) -> bool {
-    let words = ["poolcounterd"].into_iter().chain(arguments.iter().map(String::as_str));
+/// Whether a daemon can be started with this command line and these rules.
+fn can_be_served(words: &[OsString], rules: Option<&str>) -> bool {
     let Ok(options) = Options::try_parse_from(words) else { return false };
+    if options.rules.is_some() && !expected_rules::is_valid(rules)
+        || !options.check_rules.is_empty()
+    {
+        return false;
+    }
     let groups = [None, Some("7"), Some("operators")];
     let file_of = |path: &Option<String>| path.as_deref().map(normalized);
     let has_two =

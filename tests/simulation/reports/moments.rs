@@ -9,7 +9,7 @@ use crate::engine::ClientId;
 use crate::engine::counts::statistics::Counters;
 use crate::protocol::{Command, Query, Reply};
 use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::model::{End, Lock, Model};
+use crate::server::simulation::model::{End, Lock, Model, is_match};
 use crate::server::simulation::rules::Violation;
 use crate::server::simulation::world::recording_engine::EngineCall;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -54,6 +54,8 @@ pub(crate) enum ReportKind {
     Metrics,
     /// `/prometheus`.
     Exporter,
+    /// `RULES`.
+    Rules,
 }
 
 /// A question.
@@ -250,6 +252,7 @@ impl Moments {
                     self.slow.matches(text, rows, is_private, &self.addresses)
                 })
             }
+            ReportKind::Rules => self.judge_rules(question, text),
             ReportKind::Query(Query::Uptime | Query::Counter(_)) => Ok(()),
         }
     }
@@ -331,6 +334,22 @@ impl Moments {
             };
             moment.keys.get(key).copied().unwrap_or_default() == shown
                 && moment.locks.as_ref().is_none_or(are_shown)
+        })
+    }
+
+    /// Rule: `RULES` shows of each rule in force how many keys it matches, their holders and
+    /// waiters.
+    fn judge_rules(&self, question: &Question, text: &str) -> Result<(), Violation> {
+        let rows: Vec<Vec<&str>> = rows_of(text, 3).filter(|row| row[0] != "-").collect();
+        self.check_any_moment(question, text, |moment| {
+            rows.iter().all(|row| {
+                let matching =
+                    moment.keys.iter().filter(|(key, _)| is_match(row[7].as_bytes(), key));
+                let sums = matching.fold([0; 3], |sums, (_, [holders, for_me, for_anyone])| {
+                    [sums[0] + 1, sums[1] + holders, sums[2] + for_me + for_anyone]
+                });
+                sums == [0, 1, 2].map(|column| number(row[column]))
+            })
         })
     }
 
@@ -416,6 +435,9 @@ fn shows_names(text: &str) -> bool {
 
 /// What a line asks for, if that is a report of several lines.
 pub(crate) fn parse_report(line: &[u8]) -> Option<ReportKind> {
+    if line == b"RULES" {
+        return Some(ReportKind::Rules);
+    }
     match Command::parse(line) {
         Command::Stats(Query::Uptime | Query::Counter(_)) => None,
         Command::Stats(query) => Some(ReportKind::Query(query)),
@@ -433,6 +455,7 @@ pub(crate) fn report_prefix(report: &ReportKind) -> &'static str {
         ReportKind::Query(Query::Clients(_)) => "addresses: ",
         ReportKind::Query(Query::Top(..)) => "top: ",
         ReportKind::Query(Query::Slow(_)) => "slow: ",
+        ReportKind::Rules => "rules: ",
         _ => "# ",
     }
 }

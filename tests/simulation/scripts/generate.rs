@@ -1,12 +1,13 @@
 //! Makes scripts from seeds.
 
 use super::scenes::{leave_log_unread, scene};
-use super::steps::{CONTROL, OTHER_UNIX, Say, Script, Step, UNIX};
+use super::steps::{CONTROL, OTHER_UNIX, RULES, Say, Script, Step, UNIX};
 use super::vocabulary::{
     ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS,
 };
 use crate::protocol::Mode;
 use crate::server::simulation::kernel::draws::Choices;
+use crate::server::simulation::operator::expected_rules::RULES_TEXTS;
 use crate::server::simulation::random::Random;
 use crate::server::simulation::reports::http::{self, HTTP};
 
@@ -28,6 +29,7 @@ struct ScriptProfile {
     operators: bool,
     signals: bool,
     changes_environment: bool,
+    has_rules: bool,
     arrives: bool,
     fails: bool,
 }
@@ -89,6 +91,7 @@ impl ScriptProfile {
             &[(100_000, 100_000), (64, 1), (4096, 40), (5000, 3000), (100_000, 9000)],
             &[(64, 1), (8192, 8), (4096, 40), (300, 200)],
         ];
+        let has_rules = arguments.contains("--rules");
         let has_free_port = arguments.contains("-p 0");
         ScriptProfile {
             main: if has_free_port { "10.0.0.1:40001" } else { "10.0.0.1:7531" },
@@ -102,6 +105,7 @@ impl ScriptProfile {
             operators,
             signals,
             changes_environment,
+            has_rules,
             arrives,
             fails,
         }
@@ -292,6 +296,12 @@ impl ScriptProfile {
                 Step::CrowdAsks,
                 Step::CrowdLeaves,
             ]);
+        }
+        if self.has_rules && random.next() % 3 == 0 {
+            return match random.next() % 8 {
+                0 => Step::Remove { path: RULES },
+                _ => Step::EditRules { text: random.one_of(&RULES_TEXTS).0 },
+            };
         }
         let path = random.one_of(&[UNIX, OTHER_UNIX, CONTROL]);
         let yes = random.next() % 2 == 0;

@@ -137,6 +137,10 @@ pub(crate) enum Step {
     Descriptors {
         max: u64,
     },
+    /// Somebody edits the file of rules.
+    EditRules {
+        text: &'static str,
+    },
     /// A file vanishes.
     Remove {
         path: &'static str,
@@ -219,6 +223,8 @@ pub(crate) const CONTROL: &str = "/run/control.sock";
 pub(crate) const UNIX: &str = "/run/pool.sock";
 /// Passed by the service manager.
 pub(crate) const ACTIVATED: &str = "/run/passed.sock";
+/// The file of `--rules`.
+pub(crate) const RULES: &str = "/etc/rules";
 pub(crate) const OTHER_UNIX: &str = "/run/other.sock";
 
 impl Say {

@@ -5,6 +5,7 @@ pub(crate) mod fs {
     use super::super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, number};
     use crate::server::simulation::kernel::files::{MemoryFile, PathEntry, PathKind};
     use crate::server::simulation::kernel::{File as OpenFile, kernel};
+    use crate::server::simulation::scripts::steps::RULES;
     pub(crate) use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
     use rustix::io::Errno;
     pub(crate) use std::fs::Permissions;
@@ -75,6 +76,10 @@ pub(crate) mod fs {
     pub(crate) fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
         let path = text(&path);
         kernel(|k| {
+            if path == RULES {
+                let len = k.rules_text.ok_or(Errno::NOENT)?.len() as u64;
+                return Ok(Metadata { there: PathEntry::file(), len });
+            }
             if path == "/proc/self/fd" {
                 let len = if k.is_old { 0 } else { k.table().len() as u64 };
                 return Ok(Metadata { there: PathEntry::file(), len });
@@ -140,6 +145,16 @@ pub(crate) mod fs {
             "/proc/self/net/unix" => Ok(kernel(|k| k.unix_sockets())),
             _ => Err(Errno::NOENT.into()),
         }
+    }
+
+    pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        assert_eq!(text(&path), RULES);
+        kernel(|k| {
+            k.rules_reads += 1;
+            k.rules_read = k.rules_text;
+            let text = k.rules_text.ok_or(Errno::NOENT)?;
+            Ok(text.as_bytes().to_vec())
+        })
     }
 
     pub(crate) fn write(_path: &str, _text: &str) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! The engine, and a record of what it is asked.
 
+use crate::engine::rules::rule::Rule;
 use crate::engine::state::{BadState, EngineState, PoolState};
 use crate::engine::{ClientId, Engine as Real, Time};
 use crate::protocol::{Acquire, Mode};
@@ -14,7 +15,7 @@ pub(crate) enum EngineCall {
     Disconnect { client: ClientId, now: Time },
     DisconnectAll { clients: Vec<ClientId>, now: Time },
     Expire { now: Time },
-    Limits { limits: Vec<String> },
+    Rules { rules: Vec<String>, groups: Vec<String> },
 }
 
 impl EngineCall {
@@ -36,7 +37,7 @@ impl EngineCall {
             | EngineCall::Disconnect { now, .. }
             | EngineCall::DisconnectAll { now, .. }
             | EngineCall::Expire { now } => Some(now),
-            EngineCall::Limits { .. } => None,
+            EngineCall::Rules { .. } => None,
         }
     }
 }
@@ -110,10 +111,10 @@ impl Engine {
         self.real.expire(now);
     }
 
-    pub(crate) fn set_hold_limits(&mut self, limits: Vec<crate::engine::HoldLimit>) {
-        let texts = limits.iter().map(ToString::to_string).collect();
-        self.asked.push(EngineCall::Limits { limits: texts });
-        self.real.set_hold_limits(limits);
+    pub(crate) fn set_rules(&mut self, in_force: Vec<Rule>, groups: &[String]) {
+        let rules = in_force.iter().map(ToString::to_string).collect();
+        self.asked.push(EngineCall::Rules { rules, groups: groups.to_vec() });
+        self.real.set_rules(in_force, groups);
     }
 }
 

@@ -1,7 +1,8 @@
 //! What operators ask for: a line of bytes each, since keys are bytes.
 
-use crate::engine::HoldLimit;
+use crate::engine::rules::rule::{Rule, check_name};
 use crate::protocol::{Command, Query, key_from_text};
+use crate::server::operator::rule_book::RuleOrder;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -22,8 +23,10 @@ pub enum Request {
     Undrain,
     /// Set the log filter, or show it.
     Log(Option<String>),
-    /// Set the hold limits, or show them.
-    MaxHold(Option<Vec<HoldLimit>>),
+    /// List the rules.
+    Rules,
+    /// Change the rules.
+    Rule(RuleOrder),
     /// Close connections, so that their locks pass on.
     Free(Free),
     /// Answer with statistics, keys and addresses included.
@@ -95,10 +98,16 @@ const KINDS: &[RequestKind] = &[
         parse: parse_log,
     },
     RequestKind {
-        word: "MAX-HOLD",
-        arguments: "[PATTERN=SECONDS ... | none]",
-        help: "hold limits, as --max-hold; alone, shows them",
-        parse: parse_max_hold,
+        word: "RULES",
+        arguments: "",
+        help: "the rules, and what they do",
+        parse: |rest| alone(Request::Rules, rest),
+    },
+    RequestKind {
+        word: "RULE",
+        arguments: "SET name [FOR 30m] pattern ...",
+        help: "a rule as in the file; or RULE OFF name, RULE RESET name",
+        parse: parse_rule,
     },
     RequestKind {
         word: "FREE",
@@ -232,14 +241,44 @@ fn parse_host(word: &[u8]) -> Result<String, String> {
     }
 }
 
-fn parse_max_hold(rest: &[u8]) -> Result<Request, String> {
-    let words = rest.split(|&b| b == b' ').filter(|word| !word.is_empty());
-    let limit = |word| HoldLimit::parse(word).map_err(|e| format!("{}: {e}", printable(word)));
-    Ok(Request::MaxHold(match rest {
-        b"" => None,
-        b"none" => Some(Vec::new()),
-        _ => Some(words.map(limit).collect::<Result<_, _>>()?),
-    }))
+fn parse_rule(rest: &[u8]) -> Result<Request, String> {
+    const EXPECTED: &str =
+        "expected RULE SET name [FOR 30m] pattern setting ..., RULE OFF name or RULE RESET name";
+    let text = std::str::from_utf8(rest).map_err(|_| "not UTF-8; write such bytes as \\xNN")?;
+    let mut words = text.split(' ').filter(|word| !word.is_empty()).peekable();
+    let (verb, name) = (words.next().ok_or(EXPECTED)?, words.next().ok_or(EXPECTED)?);
+    check_name(name).map_err(|why| printable(why.as_bytes()))?;
+    let order = match verb {
+        "SET" => {
+            let lasts = words.next_if_eq(&"FOR").is_some();
+            let for_s = match lasts {
+                true => Some(parse_duration(words.next().ok_or(EXPECTED)?)?),
+                false => None,
+            };
+            let pattern = words.next().ok_or(EXPECTED)?;
+            let rule = Rule::of(name, pattern, words.by_ref());
+            RuleOrder::Set { rule: rule.map_err(|why| printable(why.as_bytes()))?, for_s }
+        }
+        "OFF" => RuleOrder::Off(name.to_owned()),
+        "RESET" => RuleOrder::Reset(name.to_owned()),
+        _ => return Err(EXPECTED.to_owned()),
+    };
+    if words.next().is_some() { Err(EXPECTED.to_owned()) } else { Ok(Request::Rule(order)) }
+}
+
+/// Reads `90s`, `30m`, `12h` or `7d`, in seconds.
+fn parse_duration(text: &str) -> Result<u64, String> {
+    let expected =
+        || format!("{}: not a time such as 90s, 30m, 12h or 7d", printable(text.as_bytes()));
+    let unit_s = match text.bytes().last() {
+        Some(b's') => 1,
+        Some(b'm') => 60,
+        Some(b'h') => 3_600,
+        Some(b'd') => 86_400,
+        _ => return Err(expected()),
+    };
+    let count: u32 = parse_number(&text.as_bytes()[..text.len() - 1]).ok_or_else(expected)?;
+    if count == 0 { Err(expected()) } else { Ok(u64::from(count) * unit_s) }
 }
 
 /// The beginning of a request, or of a word of it, on one line of text.
@@ -264,16 +303,50 @@ mod tests {
         assert_eq!(parse(b"UNDRAIN"), Ok(Request::Undrain));
         assert_eq!(parse(b"RESTART"), Ok(Request::Restart(None)));
         assert_eq!(parse(br#"RESTART ["-l","::"]"#), restart(&["-l", "::"]));
-        let limits = vec!["a*=1".parse().unwrap(), "*=60".parse().unwrap()];
-        assert_eq!(parse(b"MAX-HOLD a*=1 *=60"), Ok(Request::MaxHold(Some(limits))));
-        assert_eq!(parse(b"MAX-HOLD none"), Ok(Request::MaxHold(Some(Vec::new()))));
-        assert_eq!(parse(b"MAX-HOLD"), Ok(Request::MaxHold(None)));
+        let rule = Rule::parse("a *:x* deny").unwrap();
+        let set = |for_s| Ok(Request::Rule(RuleOrder::Set { rule: rule.clone(), for_s }));
+        assert_eq!(parse(b"RULES"), Ok(Request::Rules));
+        assert_eq!(parse(b"RULE SET a *:x* deny"), set(None));
+        assert_eq!(parse(b"RULE SET a FOR 30m *:x*  deny"), set(Some(1800)));
+        assert_eq!(parse(b"RULE SET a FOR 2h *:x* deny"), set(Some(7200)));
+        assert_eq!(parse(b"RULE OFF a"), Ok(Request::Rule(RuleOrder::Off("a".to_owned()))));
+        assert_eq!(parse(b"RULE RESET a"), Ok(Request::Rule(RuleOrder::Reset("a".to_owned()))));
         assert_eq!(parse(b"LOG"), Ok(Request::Log(None)));
         assert_eq!(parse(b"LOG debug"), Ok(Request::Log(Some("debug".to_owned()))));
-        for bad in
-            ["", "restart", "RESTART now", "DRAIN now", "RESTART {}", "RESTARTED", "MAX-HOLD k"]
-        {
+        for bad in [
+            "",
+            "restart",
+            "RESTART now",
+            "DRAIN now",
+            "RESTART {}",
+            "RESTARTED",
+            "RULE",
+            "RULES a",
+        ] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_order_about_rules_is_refused() {
+        for bad in [
+            "SET",
+            "SET a",
+            "SET A *",
+            "SET other *",
+            "SET a FOR * deny",
+            "SET a FOR 0m *",
+            "SET a FOR 5 *",
+            "SET a FOR 5w *",
+            "SET a FOR 99999999999s *",
+            "SET a FOR 5m",
+            "SET a * deny=1",
+            "OFF",
+            "OFF a b",
+            "RESET a b",
+            "off a",
+        ] {
+            assert!(parse(format!("RULE {bad}").as_bytes()).is_err(), "{bad}");
         }
     }
 

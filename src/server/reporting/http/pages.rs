@@ -60,7 +60,7 @@ impl Response {
     pub(super) fn of_report(request: &ReportRequest, body: Vec<u8>) -> Self {
         let content_type = match request {
             ReportRequest::Query(Query::Json) => "application/json",
-            ReportRequest::Query(_) => TEXT,
+            ReportRequest::Query(_) | ReportRequest::Rules(_) => TEXT,
             ReportRequest::Metrics | ReportRequest::Exporter => EXPOSITION,
         };
         Response { status: 200, content_type, body: body.into() }

@@ -11,6 +11,7 @@ fn sample() -> Snapshot {
         deadline: None,
         for_anyone: true,
         requests: 1,
+        is_shortened: true,
     };
     let waiter = LockState {
         client: client(1),
@@ -64,6 +65,7 @@ fn sample() -> Snapshot {
         requester_fd: Some(5),
         launcher: LauncherState { trial_fds: [7, 8], program: b"/usr/bin/\xff".to_vec() },
         settings: RunTimeSettings::default(),
+        rules_file: RulesFile::default(),
         logging: LoggingState::default(),
         connections: 2,
         pools: 1,

@@ -1,0 +1,344 @@
+//! Operators' rules: numbers with which the daemon decides instead of those of clients.
+//!
+//! [`super::enforcement`] applies them to pools and requests.
+
+pub mod file;
+pub mod groups;
+pub mod pattern;
+pub mod rule;
+
+use crate::protocol::Acquire;
+use groups::Group;
+use pattern::ByteSet;
+use rule::{Rule, StuckAfter};
+use serde::{Deserialize, Serialize};
+
+/// How many rules can be in force, those of `--max-hold` included.
+pub const RULES_MAX: usize = 64;
+
+/// After how many seconds a lock that is still held counts as stuck, unless a rule says so.
+pub const STUCK_AFTER_S: u32 = 300;
+
+/// All pools have the matches of the present rules.
+pub(super) const APPLIED: usize = usize::MAX;
+
+/// Which of the rules in force match a key: bit n stands for rule n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Matches(pub(super) u64);
+
+impl Matches {
+    pub(super) const NONE: Matches = Matches(0);
+
+    /// Whether no rule matches.
+    pub fn is_empty(self) -> bool {
+        self == Matches::NONE
+    }
+
+    /// The numbers of the rules.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..RULES_MAX).filter(move |n| self.0 >> n & 1 == 1)
+    }
+
+    pub(super) fn first_of(self, rules: u64) -> Option<usize> {
+        let both = self.0 & rules;
+        (both != 0).then(|| both.trailing_zeros() as usize)
+    }
+}
+
+/// A rule, and what has come of it.
+#[derive(Clone, Debug)]
+pub struct RuleInForce {
+    /// The rule.
+    pub rule: Rule,
+    /// How many answers it changed: requests that it refused, granted or let wait where the
+    /// client's own numbers would not have, waits that it ended, connections that it closed.
+    pub changed: u64,
+    /// The number of its group; 0 if it has none.
+    group: usize,
+    /// Holders of all keys that get their `total` from it.
+    pub(super) holders: u32,
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RulesState {
+    /// Those in force.
+    pub rules: Vec<Rule>,
+    /// How many answers each of them changed.
+    pub changed: Vec<u64>,
+    /// The groups; the first is `other`.
+    pub groups: Vec<Group>,
+}
+
+/// The rules that have a setting: bit n stands for rule n.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Having {
+    pub(super) workers: u64,
+    pub(super) max_queue: u64,
+    pub(super) timeout: u64,
+    pub(super) total: u64,
+    pub(super) max_hold: u64,
+    pub(super) stuck_after: u64,
+    pub(super) deny: u64,
+    pub(super) group: u64,
+}
+
+/// The rules in force, in the order in which they apply, and the groups of keys.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub(super) in_force: Vec<RuleInForce>,
+    pub(super) having: Having,
+    /// The rules that have a setting by which requests are decided.
+    pub(super) deciding: u64,
+    /// The rules for whose sake holds are counted or timed; all, while new rules are applied.
+    pub(super) holding: u64,
+    /// The first is that of the keys that no rule with a group matches.
+    pub(super) groups: Vec<Group>,
+    is_active: bool,
+    /// The pools in the places before this one have the matches of the present rules, and
+    /// their holders are counted.
+    pub(super) applied: usize,
+}
+
+/// What rules make of a request.
+pub(super) struct Limited<'a> {
+    pub(super) request: Acquire<'a>,
+    pub(super) is_denied: bool,
+    /// The rule that changes the answer.
+    pub(super) changed_by: Option<usize>,
+}
+
+/// What is decided about a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Full,
+    Granted,
+    Waits,
+    TimedOut,
+}
+
+/// How many clients hold a key, and how many hold it or wait for it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct QueueLen {
+    pub(super) holders: u32,
+    pub(super) all: u32,
+}
+
+/// Decides about a request from the numbers in it.
+#[inline(always)]
+pub(super) fn verdict(request: &Acquire, queue: QueueLen) -> Verdict {
+    if queue.all >= request.max_queue {
+        Verdict::Full
+    } else if queue.holders < request.workers {
+        Verdict::Granted
+    } else if request.timeout_s == 0 {
+        Verdict::TimedOut
+    } else {
+        Verdict::Waits
+    }
+}
+
+impl Rules {
+    /// These rules, at most [`RULES_MAX`], and groups for those of these names.
+    pub fn new(in_force: Vec<Rule>, groups: &[String]) -> Self {
+        let mut rules = Rules {
+            in_force: Vec::new(),
+            having: Having::default(),
+            deciding: 0,
+            holding: 0,
+            groups: Vec::new(),
+            is_active: false,
+            applied: APPLIED,
+        };
+        rules.replace(in_force, groups);
+        rules
+    }
+
+    /// Keeps what was counted for rules and groups of the same name.
+    pub(super) fn replace(&mut self, in_force: Vec<Rule>, groups: &[String]) {
+        let old = std::mem::take(&mut self.in_force);
+        let changed = |rule: &Rule| {
+            let is_same = |old: &&RuleInForce| match rule.has_name() {
+                true => old.rule.name == rule.name,
+                false => old.rule == *rule,
+            };
+            old.iter().find(is_same).map_or(0, |old| old.changed)
+        };
+        let group = |rule: &Rule| groups.iter().position(|g| *g == rule.name).map_or(0, |n| n + 1);
+        let renew = |rule: Rule| RuleInForce {
+            changed: changed(&rule),
+            group: group(&rule),
+            rule,
+            holders: 0,
+        };
+        self.in_force = in_force.into_iter().map(renew).collect();
+        self.groups = groups::renewed(std::mem::take(&mut self.groups), groups);
+        let bits = |has: fn(&RuleInForce) -> bool| {
+            let set = |bits, (n, rule)| bits | u64::from(has(rule)) << n;
+            self.in_force.iter().enumerate().fold(0, set)
+        };
+        self.having = Having {
+            workers: bits(|r| r.rule.settings.workers.is_some()),
+            max_queue: bits(|r| r.rule.settings.max_queue.is_some()),
+            timeout: bits(|r| r.rule.settings.timeout_s.is_some()),
+            total: bits(|r| r.rule.settings.total.is_some()),
+            max_hold: bits(|r| r.rule.settings.max_hold_s.is_some()),
+            stuck_after: bits(|r| r.rule.settings.stuck_after.is_some()),
+            deny: bits(|r| r.rule.settings.denies),
+            group: bits(|r| r.group > 0),
+        };
+        let Having { workers, max_queue, timeout, total, max_hold, deny, .. } = self.having;
+        self.deciding = workers | max_queue | timeout | total | deny;
+        self.holding = total | max_hold;
+        self.is_active = !self.in_force.is_empty() || self.has_groups();
+    }
+
+    pub(super) fn state(&self) -> RulesState {
+        RulesState {
+            rules: self.in_force.iter().map(|rule| rule.rule.clone()).collect(),
+            changed: self.in_force.iter().map(|rule| rule.changed).collect(),
+            groups: self.groups.clone(),
+        }
+    }
+
+    pub(super) fn resume(state: RulesState) -> Result<Self, &'static str> {
+        if state.rules.len() > RULES_MAX {
+            return Err("more rules than can be in force");
+        }
+        let names: Vec<String> = state.groups.iter().skip(1).map(|g| g.name.clone()).collect();
+        let mut rules = Rules::new(state.rules, &names);
+        for (rule, changed) in rules.in_force.iter_mut().zip(state.changed) {
+            rule.changed = changed;
+        }
+        for (group, of_state) in rules.groups.iter_mut().zip(state.groups) {
+            group.counts = of_state.counts;
+        }
+        Ok(rules)
+    }
+
+    /// Whether something begins with a hold of a key that has these matches.
+    #[inline(always)]
+    pub(super) fn limit_holds(&self, matches: Matches) -> bool {
+        matches.0 & self.holding != 0
+    }
+
+    /// Whether anything is limited or counted.
+    #[inline(always)]
+    pub(super) fn are_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// Whether there are groups besides that of all keys.
+    pub fn has_groups(&self) -> bool {
+        self.groups.len() > 1
+    }
+
+    /// Those in force, in the order in which they apply.
+    pub fn in_force(&self) -> &[RuleInForce] {
+        &self.in_force
+    }
+
+    /// The groups; the first is `other`.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Which rules match `key`.
+    pub fn matching(&self, key: &[u8]) -> Matches {
+        // For a few patterns it pays to try them at once.
+        let bytes = if self.in_force.len() > 4 { ByteSet::of(key) } else { ByteSet::ALL };
+        let mut bits = 0;
+        for (n, rule) in self.in_force.iter().enumerate() {
+            if rule.rule.pattern.may_match(bytes) && rule.rule.pattern.matches(key) {
+                bits |= 1 << n;
+            }
+        }
+        Matches(bits)
+    }
+
+    /// The number of the group of keys that have these matches.
+    pub fn group_of(&self, matches: Matches) -> usize {
+        matches.first_of(self.having.group).map_or(0, |n| self.in_force[n].group)
+    }
+
+    /// How long a lock may be held, in seconds. `None` means no limit.
+    pub fn max_hold_s(&self, matches: Matches) -> Option<u32> {
+        let rule = matches.first_of(self.having.max_hold)?;
+        self.in_force[rule].rule.settings.max_hold_s.map(Into::into)
+    }
+
+    /// From how many seconds on a lock that is held counts as stuck. `None` means never.
+    pub fn stuck_after_s(&self, matches: Matches) -> Option<u32> {
+        let rule = matches.first_of(self.having.stuck_after);
+        match rule.and_then(|n| self.in_force[n].rule.settings.stuck_after) {
+            Some(StuckAfter::Seconds(seconds)) => Some(seconds.into()),
+            Some(StuckAfter::Never) => None,
+            None => Some(STUCK_AFTER_S),
+        }
+    }
+
+    /// All that applies to keys that have these matches: each setting as operators write it,
+    /// and the rule that it comes from.
+    pub fn settings_of(&self, matches: Matches) -> Vec<(String, &Rule)> {
+        let mut settings = Vec::new();
+        let mut seen = Vec::new();
+        for n in matches.iter() {
+            let rule = &self.in_force[n].rule;
+            for setting in rule.settings.to_string().split_whitespace() {
+                let name = setting.split('=').next().unwrap_or_default().to_owned();
+                if !seen.contains(&name) {
+                    seen.push(name);
+                    settings.push((setting.to_owned(), rule));
+                }
+            }
+        }
+        settings
+    }
+
+    pub(super) fn limit<'a>(
+        &self,
+        matches: Matches,
+        request: &Acquire<'a>,
+        queue: QueueLen,
+    ) -> Limited<'a> {
+        let Having { workers, max_queue, timeout, deny, total, .. } = self.having;
+        let settings = |rule: usize| &self.in_force[rule].rule.settings;
+        let value = |having, number: fn(&rule::RuleSettings) -> Option<std::num::NonZeroU32>| {
+            let rule = matches.first_of(having)?;
+            Some((rule, number(settings(rule))?.get()))
+        };
+        let workers = value(workers, |s| s.workers);
+        let max_queue = value(max_queue, |s| s.max_queue);
+        let timeout = value(timeout, |s| s.timeout_s);
+        let mut limited = *request;
+        limited.workers = workers.map_or(request.workers, |(_, n)| n);
+        limited.max_queue = max_queue.map_or(request.max_queue, |(_, n)| n);
+        limited.timeout_s =
+            timeout.map_or(request.timeout_s, |(_, n)| request.timeout_s.min(n.into()));
+        let (before, mut after) = (verdict(request, queue), verdict(&limited, queue));
+        let denies = matches.first_of(deny);
+        let full = matches.first_of(total).filter(|_| after == Verdict::Granted);
+        let full = full.filter(|&rule| {
+            settings(rule).total.is_some_and(|total| self.in_force[rule].holders >= total.get())
+        });
+        if denies.or(full).is_some() {
+            limited.max_queue = 0;
+            after = Verdict::Full;
+        }
+        let cause = match (before, after) {
+            _ if before == after => None,
+            _ if denies.is_some() => denies,
+            _ if full.is_some() => full,
+            (Verdict::Full, _) | (_, Verdict::Full) => max_queue.map(|(rule, _)| rule),
+            _ => workers.map(|(rule, _)| rule),
+        };
+        Limited { request: limited, is_denied: denies.is_some(), changed_by: cause }
+    }
+
+    pub(super) fn record_changed(&mut self, rule: Option<usize>) {
+        if let Some(rule) = rule {
+            self.in_force[rule].changed += 1;
+        }
+    }
+}

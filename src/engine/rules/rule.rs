@@ -1,0 +1,282 @@
+//! One rule, as operators write it: `NAME PATTERN SETTING…`.
+
+use crate::engine::rules::pattern::Pattern;
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display, Write as _};
+use std::num::{IntErrorKind, NonZeroU32};
+
+/// What keys count for that no named rule of the file matches.
+pub const OTHER: &str = "other";
+
+const NAME_BYTES_MAX: usize = 32;
+
+/// Stands for the name of a rule that has none, in snapshots.
+const NO_NAME: &str = "-";
+
+/// What the daemon decides about the keys that match a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Rule {
+    /// Empty for `--max-hold`, which makes a rule without a name.
+    pub name: String,
+    /// Which keys.
+    pub pattern: Pattern,
+    /// What it says about them.
+    pub settings: RuleSettings,
+}
+
+/// What a rule says. A setting that it does not have comes from the next rule that matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleSettings {
+    /// Instead of the client's number.
+    pub workers: Option<NonZeroU32>,
+    /// Instead of the client's number.
+    pub max_queue: Option<NonZeroU32>,
+    /// The longest wait, in seconds.
+    pub timeout_s: Option<NonZeroU32>,
+    /// The most holders of all keys together.
+    pub total: Option<NonZeroU32>,
+    /// How long a lock may be held, in seconds.
+    pub max_hold_s: Option<NonZeroU32>,
+    /// When a lock that is still held counts as stuck.
+    pub stuck_after: Option<StuckAfter>,
+    /// Every request is refused.
+    pub denies: bool,
+}
+
+/// When a lock that is still held counts as stuck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StuckAfter {
+    /// After this many seconds.
+    Seconds(NonZeroU32),
+    /// Not at all.
+    Never,
+}
+
+impl Rule {
+    /// Reads a rule.
+    ///
+    /// # Errors
+    /// Why it is not one.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split_ascii_whitespace();
+        let name = words.next().ok_or("a rule needs a name and a pattern")?;
+        check_name(name)?;
+        let pattern = words.next().ok_or_else(|| format!("rule {name} has no pattern"))?;
+        Self::of(name, pattern, words)
+    }
+
+    /// The rule of this name for these words. Does not check the name.
+    pub(crate) fn of<'a>(
+        name: &str,
+        pattern: &str,
+        settings: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, String> {
+        let pattern =
+            Pattern::parse(pattern.as_bytes()).map_err(|why| format!("{pattern}: {why}"))?;
+        let mut rule = Rule { name: name.to_owned(), pattern, settings: RuleSettings::default() };
+        for word in settings {
+            rule.settings.add(word)?;
+        }
+        Ok(rule)
+    }
+
+    /// Reads `PATTERN=SECONDS`, the value of `--max-hold`. The last `=` separates them: the
+    /// pattern may contain `=` too.
+    ///
+    /// # Errors
+    /// Why it is not one.
+    pub fn parse_max_hold(text: &str) -> Result<Self, String> {
+        let (pattern, seconds) = text.rsplit_once('=').ok_or("not PATTERN=SECONDS")?;
+        let max_hold_s = Some(number(seconds).map_err(|why| format!("SECONDS is {why}"))?);
+        let pattern = Pattern::parse(pattern.as_bytes())?;
+        let settings = RuleSettings { max_hold_s, ..RuleSettings::default() };
+        Ok(Rule { name: String::new(), pattern, settings })
+    }
+
+    /// As the rule of another name with the same key pattern and settings.
+    pub(crate) fn has_name(&self) -> bool {
+        !self.name.is_empty()
+    }
+}
+
+/// Checks a rule's name.
+///
+/// # Errors
+/// Why no rule can have it.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let mut bytes = name.bytes();
+    let begins_well = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
+    let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    if !begins_well || !bytes.all(is_word) || name.len() > NAME_BYTES_MAX {
+        return Err(format!(
+            "{name:?} is not a name: a letter a to z, then up to 31 letters, digits, _ or -"
+        ));
+    }
+    if name == OTHER {
+        return Err(format!("{OTHER} is the group of the keys that no rule matches"));
+    }
+    Ok(())
+}
+
+impl RuleSettings {
+    fn add(&mut self, word: &str) -> Result<(), String> {
+        let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
+        let twice = || format!("{name} stands there twice");
+        let read = |value: Option<&str>| {
+            let value = value.ok_or_else(|| format!("{name} needs a number, as in {name}=5"))?;
+            number(value).map_err(|why| format!("{word}: the value is {why}"))
+        };
+        let numbers = [
+            ("workers", &mut self.workers),
+            ("maxqueue", &mut self.max_queue),
+            ("timeout", &mut self.timeout_s),
+            ("total", &mut self.total),
+            ("max-hold", &mut self.max_hold_s),
+        ];
+        if let Some((_, setting)) = numbers.into_iter().find(|(other, _)| *other == name) {
+            return match setting.replace(read(value)?) {
+                None => Ok(()),
+                Some(_) => Err(twice()),
+            };
+        }
+        match (name, value) {
+            ("stuck-after", value) => {
+                let stuck_after = match value {
+                    Some("never") => StuckAfter::Never,
+                    value => StuckAfter::Seconds(read(value)?),
+                };
+                self.stuck_after.replace(stuck_after).map_or(Ok(()), |_| Err(twice()))
+            }
+            ("deny", None) if self.denies => Err(twice()),
+            ("deny", None) => {
+                self.denies = true;
+                Ok(())
+            }
+            _ => Err(format!(
+                "{word:?} is not a setting; these are: workers=N maxqueue=N timeout=N total=N \
+                 max-hold=N stuck-after=N|never deny"
+            )),
+        }
+    }
+}
+
+/// Digits alone: `FromStr` takes a sign too.
+fn number(text: &str) -> Result<NonZeroU32, &'static str> {
+    const NO_NUMBER: &str = "not a whole number over 0";
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(NO_NUMBER);
+    }
+    text.parse().map_err(|e: std::num::ParseIntError| match e.kind() {
+        IntErrorKind::PosOverflow => "more than 4294967295",
+        _ => NO_NUMBER,
+    })
+}
+
+impl Display for RuleSettings {
+    /// Each with a space before it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in [
+            ("workers", self.workers),
+            ("maxqueue", self.max_queue),
+            ("timeout", self.timeout_s),
+            ("total", self.total),
+            ("max-hold", self.max_hold_s),
+        ] {
+            if let Some(value) = value {
+                write!(f, " {name}={value}")?;
+            }
+        }
+        match self.stuck_after {
+            Some(StuckAfter::Seconds(seconds)) => write!(f, " stuck-after={seconds}")?,
+            Some(StuckAfter::Never) => f.write_str(" stuck-after=never")?,
+            None => {}
+        }
+        if self.denies { f.write_str(" deny") } else { Ok(()) }
+    }
+}
+
+impl Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.has_name() { &self.name } else { NO_NAME };
+        write!(f, "{name} {}{}", self.pattern, self.settings)
+    }
+}
+
+impl TryFrom<String> for Rule {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match text.strip_prefix(NO_NAME) {
+            Some(rest) => {
+                let mut words = rest.split(' ').skip(1);
+                Rule::of("", words.next().unwrap_or_default(), words)
+            }
+            None => Rule::parse(&text),
+        }
+    }
+}
+
+impl From<Rule> for String {
+    fn from(rule: Rule) -> Self {
+        let mut text = String::new();
+        // Writing to a String never fails.
+        let _ = write!(text, "{rule}");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_printed_as_it_is_written() {
+        for text in [
+            "articles *:pcache:*",
+            "search *:CirrusSearch-Search* workers=180 maxqueue=200",
+            "a9_-z caf\\xc3\\xa9* timeout=3 total=400 max-hold=120 stuck-after=60",
+            "bots enwiki:ApiParse:a:198.51.100.7 stuck-after=never deny",
+        ] {
+            let rule = Rule::parse(text).unwrap();
+            assert_eq!(rule.to_string(), text);
+            assert_eq!(Rule::try_from(text.to_owned()), Ok(rule));
+        }
+        let nameless = Rule::parse_max_hold("a=b*=7").unwrap();
+        assert_eq!(nameless.to_string(), "- a=b* max-hold=7");
+        assert_eq!(Rule::try_from(nameless.to_string()), Ok(nameless));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        for (bad, why) in [
+            ("", "needs a name"),
+            ("articles", "no pattern"),
+            ("Articles *", "not a name"),
+            ("9 *", "not a name"),
+            ("a123456789a123456789a123456789abc *", "not a name"),
+            ("other *", "no rule matches"),
+            ("a \\x4", "backslash"),
+            ("a * workers", "needs a number"),
+            ("a * workers=", "not a whole number"),
+            ("a * workers=0", "not a whole number"),
+            ("a * workers=+1", "not a whole number"),
+            ("a * workers=1.5", "not a whole number"),
+            ("a * total=4294967296", "more than 4294967295"),
+            ("a * timeout=never", "not a whole number"),
+            ("a * workers=1 workers=1", "twice"),
+            ("a * deny deny", "twice"),
+            ("a * stuck-after=never stuck-after=3", "twice"),
+            ("a * stuck-after", "needs a number"),
+            ("a * deny=1", "not a setting"),
+            ("a * Workers=1", "not a setting"),
+        ] {
+            let error = Rule::parse(bad).unwrap_err();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+        for bad in ["k", "k=", "k=0", "k=-1", "k=1.5", "k=4294967296", "abc\\...=1"] {
+            assert!(Rule::parse_max_hold(bad).is_err(), "{bad}");
+        }
+        assert!(Rule::parse_max_hold("k=4294967295").is_ok());
+    }
+}

@@ -1,0 +1,331 @@
+//! Which rules are in force: those of the file, with what `RULE` orders have changed, and
+//! those of `--max-hold`.
+
+use crate::engine::Time;
+use crate::engine::rules::file::{FILE_BYTES_MAX, parse_file};
+use crate::engine::rules::rule::Rule;
+use crate::engine::rules::{RULES_MAX, Rules};
+use crate::protocol::key_from_text;
+use crate::reports::rule_list::{RuleSource, explain};
+use crate::server::kernel::world::fs::{self, metadata, read};
+use crate::server::options::Options;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The text of the file of `--rules`, which is valid. None without the option.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RulesFile(Option<String>);
+
+impl RulesFile {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// Why it can't be used, with its name.
+    pub(crate) fn read(options: &Options) -> Result<Self, String> {
+        let Some(path) = &options.rules else {
+            return Ok(RulesFile(None));
+        };
+        let text = read_text(path).map_err(|why| format!("{path}: {why}"))?;
+        Ok(RulesFile(Some(text)))
+    }
+
+    fn rules(&self) -> Vec<Rule> {
+        let text = self.0.as_deref().unwrap_or_default();
+        // It was checked as it was read.
+        parse_file(text.as_bytes()).unwrap_or_default()
+    }
+}
+
+/// Checks the file of rules at `path`, and says what applies to each of these keys, written as
+/// in lists.
+///
+/// # Errors
+/// Why the file can't be used, or what is not a key.
+pub fn check_rules(path: &str, keys: &[String]) -> Result<String, String> {
+    let text = read_text(path).map_err(|why| format!("{path}: {why}"))?;
+    let rules = RulesFile(Some(text)).rules();
+    let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+    let count = rules.len();
+    let rules = Rules::new(rules, &names);
+    let mut answer = format!("{path}: {count} rules\n");
+    for text in keys {
+        let key = key_from_text(text.as_bytes());
+        let key = key.ok_or_else(|| format!("{text}: a byte of a key is a character or \\xNN"))?;
+        answer += &explain(&rules, &key);
+    }
+    Ok(answer)
+}
+
+fn read_text(path: &str) -> Result<String, String> {
+    let known = metadata(path).map_err(|e| e.to_string())?;
+    // Opening a FIFO would wait for a writer.
+    if !fs::is_file(Path::new(path)) {
+        return Err("not a regular file".to_owned());
+    }
+    if known.len() > FILE_BYTES_MAX as u64 {
+        return Err(format!("{} bytes, more than {FILE_BYTES_MAX}", known.len()));
+    }
+    let bytes = read(path).map_err(|e| e.to_string())?;
+    parse_file(&bytes)?;
+    String::from_utf8(bytes).map_err(|e| e.to_string())
+}
+
+/// An order that changes the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleOrder {
+    /// Replaces the rule of this name, or puts it in front of all others.
+    Set {
+        /// The new rule.
+        rule: Rule,
+        /// For how long, in seconds; without it, until another order.
+        for_s: Option<u64>,
+    },
+    /// Returns to the rule of this name in the file, or to none.
+    Reset(String),
+    /// Disables the rule of this name.
+    Off(String),
+}
+
+/// What `RULE` has changed about the rule of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RuleChange {
+    name: String,
+    /// Instead of that of the file.
+    #[serde(default)]
+    rule: Option<Rule>,
+    #[serde(default)]
+    is_off: bool,
+    /// When the change ends.
+    #[serde(default, rename = "until_ns")]
+    until: Option<Time>,
+}
+
+/// The rules by where they come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RuleBook {
+    file: RulesFile,
+    max_hold: Vec<Rule>,
+    /// The newest first.
+    changes: Vec<RuleChange>,
+}
+
+impl RuleBook {
+    /// The rules of a daemon to which no operator has spoken.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn new(file: RulesFile, options: &Options) -> Result<Self, String> {
+        let book = RuleBook { file, max_hold: options.max_hold.clone(), changes: Vec::new() };
+        book.check()?;
+        Ok(book)
+    }
+
+    /// Whether all of them can be in force.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.in_force().len() {
+            0..=RULES_MAX => Ok(()),
+            n => Err(format!("{n} rules with those of --max-hold, more than {RULES_MAX}")),
+        }
+    }
+
+    /// In the order in which they apply.
+    pub(crate) fn in_force(&self) -> Vec<Rule> {
+        let file = self.file.rules();
+        let is_in_file = |name: &str| file.iter().any(|rule| rule.name == name);
+        let new = self.changes.iter().filter(|change| !is_in_file(&change.name));
+        let new = new.filter(|change| !change.is_off).filter_map(|change| change.rule.clone());
+        let of_file = file.iter().filter_map(|rule| match self.change(&rule.name) {
+            None => Some(rule.clone()),
+            Some(change) if change.is_off => None,
+            Some(change) => change.rule.clone(),
+        });
+        new.chain(of_file).chain(self.max_hold.iter().cloned()).collect()
+    }
+
+    /// The names of the rules that are groups.
+    pub(crate) fn groups(&self) -> Vec<String> {
+        self.file.rules().into_iter().map(|rule| rule.name).collect()
+    }
+
+    fn change(&self, name: &str) -> Option<&RuleChange> {
+        self.changes.iter().find(|change| change.name == name)
+    }
+
+    /// Obeys an order; the answer to it.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    pub(crate) fn obey(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
+        let old = self.changes.clone();
+        let done = match order {
+            RuleOrder::Set { rule, for_s } => Ok(self.set(rule, for_s, now)),
+            RuleOrder::Off(name) => self.turn_off(&name),
+            RuleOrder::Reset(name) => self.reset(&name),
+        };
+        let checked = done.and_then(|answer| self.check().map(|()| answer));
+        if checked.is_err() {
+            self.changes = old;
+        }
+        checked
+    }
+
+    fn set(&mut self, rule: Rule, for_s: Option<u64>, now: Time) -> String {
+        let until = for_s.map(|seconds| now.plus_seconds(seconds));
+        let answer = match for_s {
+            Some(seconds) => format!("{rule}, for {seconds} s"),
+            None => rule.to_string(),
+        };
+        let change = RuleChange { name: rule.name.clone(), rule: Some(rule), is_off: false, until };
+        match self.changes.iter_mut().find(|other| other.name == change.name) {
+            Some(other) => *other = change,
+            None => self.changes.insert(0, change),
+        }
+        answer
+    }
+
+    fn turn_off(&mut self, name: &str) -> Result<String, String> {
+        self.check_known(name)?;
+        match self.changes.iter_mut().find(|change| change.name == name) {
+            Some(change) => (change.is_off, change.until) = (true, None),
+            None => {
+                let name = name.to_owned();
+                self.changes.insert(0, RuleChange { name, rule: None, is_off: true, until: None });
+            }
+        }
+        Ok(format!("{name} is off"))
+    }
+
+    fn reset(&mut self, name: &str) -> Result<String, String> {
+        self.check_known(name)?;
+        self.changes.retain(|change| change.name != name);
+        let of_file = self.file.rules().into_iter().find(|rule| rule.name == name);
+        Ok(of_file.map_or_else(|| format!("{name} is gone"), |rule| rule.to_string()))
+    }
+
+    fn check_known(&self, name: &str) -> Result<(), String> {
+        let is_known = self.change(name).is_some() || self.groups().iter().any(|g| g == name);
+        if is_known { Ok(()) } else { Err(format!("no rule has the name {name}")) }
+    }
+
+    /// When the next change ends.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.changes.iter().filter_map(|change| change.until).min()
+    }
+
+    /// Ends the changes whose time is over, and returns their rules' names.
+    pub(crate) fn expire(&mut self, now: Time) -> Vec<String> {
+        if self.next_deadline().is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let is_over = |change: &RuleChange| change.until.is_some_and(|until| until <= now);
+        let (over, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.changes).into_iter().partition(is_over);
+        self.changes = kept;
+        over.into_iter().map(|change| change.name).collect()
+    }
+
+    /// Continues in a new image. If the file has changed, the changes by orders end; returns
+    /// them.
+    pub(crate) fn resume(&mut self, file: RulesFile, max_hold: Vec<Rule>) -> Vec<String> {
+        let mut ended = Vec::new();
+        if file != self.file {
+            ended.extend(std::mem::take(&mut self.changes).iter().map(RuleChange::as_order));
+        }
+        (self.file, self.max_hold) = (file, max_hold);
+        ended
+    }
+
+    /// Where the rules come from, for a list of them: those in force, then those that are off.
+    pub(crate) fn sources(&self) -> Vec<RuleSource> {
+        let of_rule = |rule: Rule| {
+            let change = self.change(&rule.name);
+            let is_set = change.is_some();
+            let until = change.and_then(|change| change.until);
+            RuleSource { rule, is_set, is_off: false, until }
+        };
+        let file = self.file.rules();
+        let off = self.changes.iter().filter(|change| change.is_off).filter_map(|change| {
+            let of_file = || file.iter().find(|rule| rule.name == change.name).cloned();
+            let rule = change.rule.clone().or_else(of_file)?;
+            Some(RuleSource { rule, is_set: true, is_off: true, until: None })
+        });
+        self.in_force().into_iter().map(of_rule).chain(off).collect()
+    }
+}
+
+impl RuleChange {
+    fn as_order(&self) -> String {
+        match &self.rule {
+            Some(rule) if !self.is_off => format!("RULE SET {rule}"),
+            _ => format!("RULE OFF {}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time::from_ns(1_000);
+
+    fn book(file: &str) -> RuleBook {
+        RuleBook { file: RulesFile(Some(file.to_owned())), ..RuleBook::default() }
+    }
+
+    fn set(text: &str) -> RuleOrder {
+        RuleOrder::Set { rule: Rule::parse(text).unwrap(), for_s: None }
+    }
+
+    fn in_force(book: &RuleBook) -> Vec<String> {
+        book.in_force().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_order_replaces_in_place_or_goes_in_front() {
+        let mut book = book("a a*\nb b* deny\n");
+        for (order, expected) in [
+            (set("b b* total=2"), vec!["a a*", "b b* total=2"]),
+            (set("c c*"), vec!["c c*", "a a*", "b b* total=2"]),
+            (set("d d*"), vec!["d d*", "c c*", "a a*", "b b* total=2"]),
+            (set("c x*"), vec!["d d*", "c x*", "a a*", "b b* total=2"]),
+            (RuleOrder::Off("c".into()), vec!["d d*", "a a*", "b b* total=2"]),
+            (RuleOrder::Off("a".into()), vec!["d d*", "b b* total=2"]),
+            (RuleOrder::Reset("a".into()), vec!["d d*", "a a*", "b b* total=2"]),
+            (RuleOrder::Reset("b".into()), vec!["d d*", "a a*", "b b* deny"]),
+            (RuleOrder::Reset("d".into()), vec!["a a*", "b b* deny"]),
+        ] {
+            book.obey(order.clone(), NOW).unwrap();
+            assert_eq!(in_force(&book), expected, "{order:?}");
+        }
+        assert!(book.obey(RuleOrder::Off("x".into()), NOW).is_err());
+        assert_eq!(book.groups(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_change_for_a_while_returns_to_the_file() {
+        let mut book = book("a a*\n");
+        let rule = Rule::parse("a a* deny").unwrap();
+        book.obey(RuleOrder::Set { rule, for_s: Some(60) }, NOW).unwrap();
+        assert_eq!(in_force(&book), ["a a* deny"]);
+        assert_eq!(book.next_deadline(), Some(NOW.plus_seconds(60)));
+        assert_eq!(book.expire(NOW.plus_seconds(59)), [""; 0]);
+        assert_eq!(book.expire(NOW.plus_seconds(60)), ["a"]);
+        assert_eq!((in_force(&book), book.next_deadline()), (vec!["a a*".to_owned()], None));
+    }
+
+    #[test]
+    fn an_order_that_makes_too_many_rules_changes_nothing() {
+        let full: String = (0..RULES_MAX).map(|n| format!("r{n} *\n")).collect();
+        let mut book = book(&full);
+        assert!(book.obey(set("new *"), NOW).unwrap_err().contains("more than 64"));
+        assert_eq!(in_force(&book).len(), RULES_MAX);
+        book.obey(RuleOrder::Off("r0".into()), NOW).unwrap();
+        book.obey(set("new *"), NOW).unwrap();
+        assert!(book.obey(RuleOrder::Reset("r0".into()), NOW).is_err());
+        assert_eq!(in_force(&book).len(), RULES_MAX);
+    }
+}
