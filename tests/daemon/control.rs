@@ -12,9 +12,9 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
 /// A daemon with a control socket.
-struct Daemon {
-    place: Place,
-    server: Server,
+pub(crate) struct Daemon {
+    pub(crate) place: Place,
+    pub(crate) server: Server,
 }
 
 impl Daemon {
@@ -22,8 +22,12 @@ impl Daemon {
         Daemon::start_with(&[])
     }
 
-    fn start_with(arguments: &[&str]) -> Daemon {
-        let place = Place::with_daemon();
+    pub(crate) fn start_with(arguments: &[&str]) -> Daemon {
+        Daemon::start_in(Place::with_daemon(), arguments)
+    }
+
+    /// In a place that has the binary, and files that the arguments name.
+    pub(crate) fn start_in(place: Place, arguments: &[&str]) -> Daemon {
         let path = place.path("control.sock").display().to_string();
         let server = place.start(&[&["--control", &path], arguments].concat());
         Daemon { place, server }
@@ -33,12 +37,12 @@ impl Daemon {
         self.place.path("control.sock").display().to_string()
     }
 
-    fn operator(&self) -> Operator {
+    pub(crate) fn operator(&self) -> Operator {
         Operator::connect(&self.path())
     }
 
     /// `poolcounterd --reload` with more arguments.
-    fn reload(&self, arguments: &[&str]) -> Finished {
+    pub(crate) fn reload(&self, arguments: &[&str]) -> Finished {
         let path = self.path();
         let all = [&["--reload", "--control", &path], arguments].concat();
         finish(&mut daemon_command(&all))
@@ -56,7 +60,7 @@ impl Daemon {
     }
 }
 
-struct Operator {
+pub(crate) struct Operator {
     stream: BufReader<UnixStream>,
 }
 
@@ -78,9 +82,15 @@ impl Operator {
         line.trim_end_matches('\n').to_owned()
     }
 
-    fn ask(&mut self, request: &str) -> String {
+    pub(crate) fn ask(&mut self, request: &str) -> String {
         self.send(format!("{request}\n").as_bytes());
         self.line()
+    }
+
+    /// The lines of an answer that a blank line ends.
+    pub(crate) fn list(&mut self, request: &[u8]) -> Vec<String> {
+        self.send(&[request, b"\n"].concat());
+        std::iter::from_fn(|| Some(self.line()).filter(|line| !line.is_empty())).collect()
     }
 
     fn has_ended(&mut self) -> bool {
@@ -251,19 +261,12 @@ fn reload_succeeds_when_the_restart_is_done() {
 fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
     let daemon = Daemon::start();
     assert!(daemon.operator().ask("LOG debug").starts_with("OK "));
-    assert!(daemon.operator().ask("MAX-HOLD enwiki:*=120").starts_with("OK "));
-    let same = ["-l", "127.0.0.1", "-p", "0"];
-    for (more, ended) in [
-        (&["--log", "info"][..], "; no longer set: LOG debug"),
-        (&["--log", "info"], ""),
-        (&["--log", "info", "--max-hold", "a=9"], "; no longer set: MAX-HOLD enwiki:*=120"),
-    ] {
-        let done = daemon.reload(&[&same[..], more].concat());
+    for ended in ["; no longer set: LOG debug", ""] {
+        let done = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--log", "info"]);
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}{ended}\n"));
     }
     assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info");
-    assert_eq!(daemon.operator().ask("MAX-HOLD"), "OK hold limits: a=9");
 }
 
 /// A relative path is seen from where the operator is, by the daemon too.
@@ -392,7 +395,8 @@ fn options_that_are_not_for_serving_are_refused() {
     let mut client = daemon.server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     let path = daemon.path();
-    for option in ["--reload", "--check", "--help", "--version", "-V", "--read-snapshot"] {
+    let options = ["--reload", "--check", "--help", "--version", "-V", "--read-snapshot"];
+    for option in options.into_iter().chain(["--check-rules=/dev/null"]) {
         let request = format!("RESTART [\"{option}\", \"--control\", \"{path}\"]");
         let answer = daemon.operator().ask(&request);
         assert!(answer.starts_with("ERROR refused: "), "{option}: {answer:?}");
@@ -437,22 +441,17 @@ fn what_a_list_prints_every_order_understands() {
         holder.send_bytes(&[b"ACQ4ME ", key, b" 1 1 0\n"].concat());
         holder.expect("LOCKED");
         let mut operator = daemon.operator();
-        let mut asked = |request: &[u8]| {
-            operator.send(&[request, b"\n"].concat());
-            let lines = std::iter::from_fn(|| Some(operator.line()).filter(|l| !l.is_empty()));
-            lines.collect::<Vec<_>>()
-        };
-        let keys = asked(b"STATS KEYS");
+        let keys = operator.list(b"STATS KEYS");
         let printed = keys[3].split(' ').next_back().expect("a key");
-        let answer = asked(format!("STATS KEY {printed}").as_bytes());
+        let answer = operator.list(format!("STATS KEY {printed}").as_bytes());
         assert_eq!(answer[..2], [format!("key: {printed}"), "holders: 1".to_owned()]);
         if !key.contains(&b'\\') {
-            assert_eq!(asked(&[b"STATS KEY ", key].concat())[1], "holders: 1", "{printed}");
+            let answer = operator.list(&[b"STATS KEY ", key].concat());
+            assert_eq!(answer[1], "holders: 1", "{printed}");
         }
-        let mut operator = daemon.operator();
-        let limited = operator.ask(&format!("MAX-HOLD *:x=9 {printed}=600"));
-        assert_eq!(limited, format!("OK hold limits: *:x=9 {printed}=600"));
-        let answer = asked(format!("STATS KEY {printed}").as_bytes());
+        let limited = operator.ask(&format!("RULE SET slow {printed} max-hold=600"));
+        assert_eq!(limited, format!("OK rule slow {printed} max-hold=600"));
+        let answer = operator.list(format!("STATS KEY {printed}").as_bytes());
         assert!(answer.iter().any(|line| line.starts_with("max_hold: 600")), "{answer:?}");
         holder.exchange("RELEASE", "RELEASED");
     }

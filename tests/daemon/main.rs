@@ -16,6 +16,7 @@ mod passed;
 mod process;
 mod reloads;
 mod reports;
+mod rules;
 #[path = "../support/mod.rs"]
 mod support;
 mod terminals;

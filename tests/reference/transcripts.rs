@@ -6,13 +6,17 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::restart::Place;
 use crate::support::shape::matches;
 use crate::support::{Client, PATIENCE, Server, eventually};
+
+/// Begins a line that is one of the file of rules.
+const RULE: &str = "rule ";
 
 #[test]
 fn our_daemon_follows_every_transcript() {
     let all = [transcripts("transcripts"), transcripts("ours")].concat();
-    let failures = play_all(&all, || Some(Server::start()));
+    let failures = play_all(&all, |transcript| Some(start(transcript)));
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
@@ -20,7 +24,7 @@ fn our_daemon_follows_every_transcript() {
 fn the_reference_follows_every_transcript_that_is_not_ours() {
     // Reported once, not for each transcript.
     let Some(_) = Server::reference() else { return };
-    let failures = play_all(&transcripts("transcripts"), Server::reference);
+    let failures = play_all(&transcripts("transcripts"), |_| Server::reference());
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
@@ -44,11 +48,25 @@ fn transcripts(folder: &str) -> Vec<Transcript> {
     found
 }
 
+/// Our daemon, with the rules that the transcript names.
+fn start(transcript: &Transcript) -> Server {
+    let rules = transcript.text.lines().filter_map(|line| line.strip_prefix(RULE));
+    let rules: String = rules.map(|rule| format!("{rule}\n")).collect();
+    if rules.is_empty() {
+        return Server::start();
+    }
+    // It has read the file when it serves.
+    let place = Place::new();
+    let file = place.path("rules");
+    fs::write(&file, rules).expect("write");
+    Server::start_with(&["--rules", &file.display().to_string()])
+}
+
 /// Runs each transcript in a thread, with its own daemon. Returns the failures as
 /// `file:line: what`.
-fn play_all(transcripts: &[Transcript], start: fn() -> Option<Server>) -> Vec<String> {
+fn play_all(transcripts: &[Transcript], start: fn(&Transcript) -> Option<Server>) -> Vec<String> {
     std::thread::scope(|scope| {
-        let play = |transcript| scope.spawn(move || play(transcript, start()));
+        let play = |transcript| scope.spawn(move || play(transcript, start(transcript)));
         let threads: Vec<_> = transcripts.iter().map(play).collect();
         let results = threads.into_iter().map(|t| t.join().expect("a thread"));
         results.filter_map(Result::err).collect()
@@ -75,7 +93,7 @@ struct Stage {
 
 impl Stage {
     fn step(&mut self, line: &str) -> Result<(), String> {
-        if line.is_empty() || line.starts_with('#') {
+        if line.is_empty() || line.starts_with('#') || line.starts_with(RULE) {
             return Ok(());
         }
         if let Some(expected) = line.strip_prefix("= ") {

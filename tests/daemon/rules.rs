@@ -1,0 +1,568 @@
+//! Operators' rules: the file of `--rules`, and `RULE` orders.
+
+use crate::control::Daemon;
+use crate::support::restart::{Place, WENT_ON, refused_restart, restart};
+use crate::support::{Client, Finished, daemon_command, eventually, finish};
+use rustix::process::Signal;
+use std::fs;
+use std::process::Command;
+
+/// As of a command line that is wrong: trying again can't help.
+const WRONG_OPTIONS: i32 = 78;
+
+const FILE_BYTES_MAX: usize = 64 << 10;
+
+/// A directory with the daemon's binary and a file of rules.
+fn place_with(rules: &str) -> (Place, String) {
+    let place = Place::with_daemon();
+    fs::write(place.path("rules"), rules).expect("write");
+    let path = place.path("rules").display().to_string();
+    (place, path)
+}
+
+fn daemon_with(rules: &str) -> Daemon {
+    let (place, path) = place_with(rules);
+    Daemon::start_in(place, &["--rules", &path])
+}
+
+impl Daemon {
+    fn edit(&self, rules: &str) {
+        fs::write(self.place.path("rules"), rules).expect("write");
+    }
+
+    /// `poolcounterd --reload` with its own options.
+    fn reload_rules(&self) -> Finished {
+        let path = self.place.path("rules").display().to_string();
+        self.reload(&["-l", "127.0.0.1", "-p", "0", "--rules", &path])
+    }
+
+    /// Gives an order that is obeyed; the rest of the answer.
+    #[track_caller]
+    fn order(&self, order: &str) -> String {
+        let answer = self.operator().ask(order);
+        let rest = answer.strip_prefix("OK rule ");
+        rest.unwrap_or_else(|| panic!("{order}: {answer}")).to_owned()
+    }
+
+    /// The rules as `RULES` lists them, without the columns before them.
+    fn rules(&self) -> Vec<String> {
+        let lines = self.operator().list(b"RULES");
+        lines[3..].iter().map(|line| columns(line)[6..].join(" ")).collect()
+    }
+
+    /// One column of `RULES` for the rule of this name.
+    #[track_caller]
+    fn column(&self, title: &str, rule: &str) -> String {
+        let lines = self.operator().list(b"RULES");
+        let at = columns(&lines[2]).iter().position(|t| *t == title).expect(title);
+        let row = lines.iter().map(|line| columns(line)).find(|row| row.get(6) == Some(&rule));
+        row.unwrap_or_else(|| panic!("no {rule} in {lines:#?}"))[at].to_owned()
+    }
+
+    /// What a new client is told that asks for this lock and does not wait.
+    #[track_caller]
+    fn asked(&self, key: &str) -> String {
+        let mut client = self.server.connect();
+        let answer = client.ask(&format!("ACQ4ME {key} 1 9 0"));
+        if answer == "LOCKED" {
+            client.exchange("RELEASE", "RELEASED");
+        }
+        answer
+    }
+
+    /// Waits until a new client is told this.
+    #[track_caller]
+    fn eventually_answers(&self, key: &str, expected: &str) {
+        assert!(eventually(|| self.asked(key) == expected), "never {expected}");
+    }
+}
+
+fn columns(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn many_rules(count: usize) -> String {
+    (1..=count).map(|n| format!("r{n} key{n}\n")).collect()
+}
+
+/// Files that are invalid, and what the message names.
+fn bad_files() -> Vec<(Vec<u8>, &'static str)> {
+    let mut files: Vec<(Vec<u8>, &'static str)> = [
+        ("a *\n# a remark\n\na b*\n", "line 4"),
+        ("other *\n", "line 1"),
+        ("a *\nb *\nOther *\n", "line 3"),
+        ("a123456789012345678901234567890123 *\n", "line 1"),
+        ("9a *\n", "line 1"),
+        ("a *\nb\n", "line 2"),
+        ("a * worker=1\n", "worker=1"),
+        ("a *\nb * stuck-after=always", "line 2"),
+        ("a * workers=1 maxqueue=2 workers=1\n", "line 1"),
+        ("a * deny deny\n", "line 1"),
+        ("a * deny=1\n", "line 1"),
+        ("a * workers\n", "line 1"),
+        ("a * workers=\n", "line 1"),
+        ("a * workers=0\n", "line 1"),
+        ("a * maxqueue=0\n", "line 1"),
+        ("a * total=0\n", "line 1"),
+        ("a * max-hold=0\n", "line 1"),
+        ("a * stuck-after=0\n", "line 1"),
+        ("a * workers=-1\n", "line 1"),
+        ("a * workers=1.5\n", "line 1"),
+        ("a *\nb * total=99999999999999999999999\n", "line 2"),
+        ("a *\nb * max-hold=4294967296\n", "line 2"),
+        ("a *\nb \\x4\n", "line 2"),
+        ("a *\r\nb *\r\n", "line 1"),
+        ("a *\n# \0\n", "line 2"),
+    ]
+    .map(|(text, named)| (text.as_bytes().to_vec(), named))
+    .to_vec();
+    files.push((many_rules(65).into_bytes(), "line 65"));
+    files.push((b"a *\nb \xff*\n".to_vec(), "line 2"));
+    files.push((vec![b'#'; FILE_BYTES_MAX + 1], "65536"));
+    files
+}
+
+/// Neither a start nor a check accepts it.
+#[track_caller]
+fn assert_refused(path: &str, named: &str) {
+    let start = ["-l", "127.0.0.1", "-p", "0", "--rules", path];
+    for arguments in [&start[..], &["--check-rules", path]] {
+        let refused = finish(&mut daemon_command(arguments));
+        let printed = refused.stderr.chars().take(500).collect::<String>();
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{named}: {printed}");
+        assert_eq!(refused.stdout, "", "{named}");
+        for part in [path, named] {
+            assert!(printed.contains(part), "{part}: {printed}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_file_is_refused_at_the_start_and_the_line_is_named() {
+    let place = Place::new();
+    let path = place.path("rules").display().to_string();
+    for (bytes, named) in bad_files() {
+        fs::write(&path, bytes).expect("write");
+        assert_refused(&path, named);
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused_at_the_start() {
+    let place = Place::new();
+    let path = |name: &str| place.path(name).display().to_string();
+    let made = Command::new("mkfifo").arg(path("fifo")).status();
+    assert!(made.expect("mkfifo").success());
+    std::os::unix::fs::symlink(path("fifo"), path("link")).expect("a link");
+    for name in ["", "missing", "fifo", "link", "missing/rules"] {
+        // A FIFO without a writer would block for ever.
+        assert_refused(&path(name), &path(name));
+    }
+    // Nobody can read it from its beginning, root included.
+    assert_refused("/proc/self/mem", "error");
+}
+
+#[test]
+fn a_file_may_be_as_long_and_have_as_many_rules_as_is_promised() {
+    let rules = many_rules(64);
+    let rest = "#".repeat(FILE_BYTES_MAX - rules.len());
+    let daemon = daemon_with(&(rules + &rest));
+    assert_eq!(daemon.rules().len(), 64);
+    assert_eq!(daemon.rules()[63], "r64 key64");
+    // It passes through a hot restart, and leaves no room for another rule.
+    restart(&daemon.server);
+    let refused = daemon.operator().ask("RULE SET one-more k deny");
+    assert!(refused.starts_with("ERROR ") && refused.contains("64"), "{refused}");
+    assert_eq!(daemon.rules().len(), 64);
+    assert_eq!(daemon.asked("k"), "LOCKED");
+    // One that is off is not in force.
+    daemon.order("RULE OFF r1");
+    daemon.order("RULE SET one-more k deny");
+    assert_eq!(daemon.asked("k"), "QUEUE_FULL");
+}
+
+/// JSON of the answer may double each character.
+#[test]
+fn a_file_of_characters_that_need_escapes_passes_through_a_hot_restart() {
+    let line = format!("# {}\n", "\"\\\t".repeat(300));
+    let rules = format!("bots bot:* deny\n{}", line.repeat(FILE_BYTES_MAX / line.len() - 1));
+    let daemon = daemon_with(&rules);
+    restart(&daemon.server);
+    assert_eq!(daemon.rules(), ["bots bot:* deny"]);
+    assert_eq!(daemon.asked("bot:1"), "QUEUE_FULL");
+}
+
+#[test]
+fn check_rules_says_what_applies_to_each_key() {
+    let (_place, path) = place_with(
+        "# name     pattern                 settings\n\
+         articles   *:pcache:*\n\
+         search     *:CirrusSearch-Search*  workers=180 maxqueue=200 # a remark\n\
+         \n\
+         coffee     caf\\xc3\\xa9*\n\
+         bots       enwiki:bot:*            deny\n\
+         enwiki     enwiki:*                workers=7 total=400 stuck-after=never",
+    );
+    let valid = finish(&mut daemon_command(&["--check-rules", &path]));
+    assert_eq!((valid.code, valid.stderr.as_str()), (Some(0), ""));
+    assert!(valid.stdout.contains("5 rules"), "{}", valid.stdout);
+    let keys = [
+        ("enwiki:pcache:1", "group articles", "workers=7 (enwiki) total=400 (enwiki)"),
+        ("enwiki:CirrusSearch-Search:x", "group search", "workers=180 (search) maxqueue=200"),
+        ("dewiki:CirrusSearch-Search", "group search", "workers=180 (search) maxqueue=200"),
+        ("enwiki:bot:9", "group bots", "deny (bots)"),
+        ("caf\\xc3\\xa9", "group coffee", ""),
+        ("dewiki:page", "group other", ""),
+    ];
+    let mut arguments = vec!["--check-rules", &path];
+    arguments.extend(keys.map(|(key, ..)| key));
+    let explained = finish(&mut daemon_command(&arguments));
+    assert_eq!((explained.code, explained.stderr.as_str()), (Some(0), ""));
+    for (key, group, settings) in keys {
+        let mut lines = explained.stdout.lines();
+        let line = lines.find(|line| line.starts_with(&format!("{key}: ")));
+        let line = line.unwrap_or_else(|| panic!("no {key} in {}", explained.stdout));
+        assert!(line.contains(group) && line.contains(settings), "{line}");
+    }
+    let dewiki = explained.stdout.lines().find(|line| line.starts_with("dewiki:Cirrus"));
+    assert!(!dewiki.expect("a line").contains("enwiki"), "{}", explained.stdout);
+    let no_key = finish(&mut daemon_command(&["--check-rules", &path, "k\\x"]));
+    assert_ne!(no_key.code, Some(0));
+    assert!(no_key.stderr.contains("k\\x"), "{}", no_key.stderr);
+}
+
+#[test]
+fn a_bad_file_is_refused_by_a_reload_and_nothing_is_lost() {
+    let daemon = daemon_with("small k* maxqueue=1\n");
+    daemon.order("RULE SET bots bot:* deny");
+    let mut holder = daemon.server.connect();
+    holder.exchange("ACQ4ME k 9 9 0", "LOCKED");
+    let all_is_as_before = || {
+        assert_eq!(daemon.rules(), ["bots bot:* deny", "small k* maxqueue=1"]);
+        assert_eq!(daemon.asked("k"), "QUEUE_FULL");
+        assert_eq!(daemon.asked("bot:1"), "QUEUE_FULL");
+    };
+    for (text, named) in
+        [("small k*\nsmall k*\n", "line 2"), (&*many_rules(65), "line 65"), ("a * x\n", "line 1")]
+    {
+        daemon.edit(text);
+        let refused = daemon.reload_rules();
+        assert_eq!(refused.code, Some(1), "{named}");
+        assert!(refused.stderr.contains(named), "{named}: {}", refused.stderr);
+        let refused = refused_restart(&daemon.server);
+        assert!(refused.contains(named), "{named}: {refused}");
+        all_is_as_before();
+    }
+    fs::remove_file(daemon.place.path("rules")).expect("remove");
+    refused_restart(&daemon.server);
+    let made = Command::new("mkfifo").arg(daemon.place.path("rules")).status();
+    assert!(made.expect("mkfifo").success());
+    refused_restart(&daemon.server);
+    all_is_as_before();
+    assert_eq!(daemon.server.log.count(WENT_ON), 0);
+    holder.exchange("RELEASE", "RELEASED");
+}
+
+/// Also by signal.
+#[test]
+fn every_hot_restart_reads_the_file_again() {
+    let daemon = daemon_with("bots bot:1 deny\n");
+    let mut holder = daemon.server.connect();
+    holder.exchange("ACQ4ME bot:2 1 9 0", "LOCKED");
+    daemon.edit("bots bot:2 deny\n");
+    restart(&daemon.server);
+    assert_eq!(daemon.asked("bot:1"), "LOCKED");
+    assert_eq!(daemon.asked("bot:2"), "QUEUE_FULL");
+    daemon.edit("");
+    assert_eq!(daemon.reload_rules().code, Some(0));
+    assert_eq!(daemon.rules(), [""; 0]);
+    // The old one is still held.
+    assert_eq!(daemon.asked("bot:2"), "TIMEOUT");
+    holder.exchange("RELEASE", "RELEASED");
+}
+
+#[test]
+fn orders_survive_hot_restarts_until_the_file_has_other_bytes() {
+    let daemon = daemon_with("bots bot:* deny\nfew few:* workers=1\n");
+    daemon.order("RULE SET api api:* deny");
+    daemon.order("RULE SET night FOR 2h night:* deny");
+    daemon.order("RULE SET few few:* workers=2 deny");
+    daemon.order("RULE OFF bots");
+    let is_obeyed = || {
+        ["api:1", "night:1", "few:1", "bot:1"].map(|key| daemon.asked(key))
+            == ["QUEUE_FULL", "QUEUE_FULL", "QUEUE_FULL", "LOCKED"]
+    };
+    assert!(is_obeyed());
+    let version = env!("CARGO_PKG_VERSION");
+    for _ in 0..2 {
+        restart(&daemon.server);
+        assert!(is_obeyed());
+        let done = daemon.reload_rules();
+        assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}\n"));
+        assert!(is_obeyed());
+    }
+    // Its deadline goes on.
+    let left = daemon.column("left", "night");
+    let left: f64 = left.trim_end_matches('s').parse().expect(&left);
+    assert!((7_000.0..7_200.0).contains(&left), "{left}");
+
+    daemon.edit("bots bot:* deny\nfew few:* workers=1\n# a remark\n");
+    let done = daemon.reload_rules();
+    let (_, ended) = done.stdout.split_once("no longer set: ").expect(&done.stdout);
+    for order in [
+        "RULE SET api api:* deny",
+        "RULE SET night",
+        "RULE SET few few:* workers=2 deny",
+        "RULE OFF bots",
+    ] {
+        assert!(ended.contains(order), "{order}: {ended}");
+    }
+    assert_eq!(daemon.rules(), ["bots bot:* deny", "few few:* workers=1"]);
+    let answers = ["api:1", "night:1", "few:1", "bot:1"].map(|key| daemon.asked(key));
+    assert_eq!(answers, ["LOCKED", "LOCKED", "LOCKED", "QUEUE_FULL"]);
+
+    // No file is another one, too.
+    daemon.order("RULE SET api api:* deny");
+    let done = daemon.reload(&["-l", "127.0.0.1", "-p", "0"]);
+    assert!(done.stdout.ends_with("; no longer set: RULE SET api api:* deny\n"), "{}", done.stdout);
+    assert_eq!(daemon.rules(), [""; 0]);
+}
+
+/// Holders from before it count, and what is left of their time goes on.
+#[test]
+fn locks_are_limited_through_a_hot_restart() {
+    let daemon = daemon_with("pair t:* total=2\nslow slow:* max-hold=2\n");
+    let connect = || daemon.server.connect();
+    let [mut first, mut second, mut waiter, mut slow] =
+        [connect(), connect(), connect(), connect()];
+    slow.exchange("ACQ4ME slow:1 1 9 0", "LOCKED");
+    first.exchange("ACQ4ME t:1 1 9 0", "LOCKED");
+    second.exchange("ACQ4ME t:2 1 9 0", "LOCKED");
+    waiter.send("ACQ4ME t:1 1 9 60");
+    daemon.server.connect().wait_for_counter("waiting_workers", |n| n == 1);
+    restart(&daemon.server);
+    assert_eq!(daemon.asked("t:3"), "QUEUE_FULL");
+    first.exchange("RELEASE", "RELEASED");
+    waiter.expect("LOCKED");
+    // Another file, with the same limit under another name.
+    daemon.edit("couple t:* total=2\nslow slow:* max-hold=2\n");
+    restart(&daemon.server);
+    assert_eq!(daemon.asked("t:3"), "QUEUE_FULL");
+    second.exchange("RELEASE", "RELEASED");
+    assert_eq!(daemon.asked("t:3"), "LOCKED");
+    slow.expect_end();
+}
+
+/// What is ordered while the new binary is on trial, it has not seen.
+#[test]
+fn an_order_during_a_trial_loses_no_lock() {
+    let daemon = daemon_with(&many_rules(63));
+    let mut holder = daemon.server.connect();
+    holder.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    daemon.place.install_script(
+        "case $1 in --read-snapshot) echo begun > $HERE/begun
+         while [ ! -e $HERE/go ]; do sleep 0.01; done;; esac
+         exec $REAL \"$@\"",
+    );
+    let path = daemon.place.path("rules").display().to_string();
+    let options = ["-l", "127.0.0.1", "-p", "0", "--rules", &path, "--max-hold", "*=600"];
+    std::thread::scope(|scope| {
+        let reload = scope.spawn(|| daemon.reload(&options));
+        daemon.place.wait_for_file("begun");
+        // With the new option it is one too many.
+        daemon.order("RULE SET bots bot:* deny");
+        daemon.place.touch("go");
+        let done = reload.join().expect("it ends");
+        assert!(matches!(done.code, Some(0 | 1)), "{}", done.stderr);
+    });
+    holder.exchange("RELEASE", "RELEASED");
+    assert_eq!(daemon.asked("bot:1"), "QUEUE_FULL");
+}
+
+/// A cold start knows nothing of orders.
+#[test]
+fn a_daemon_killed_and_started_again_has_the_rules_of_its_file() {
+    let (place, path) = place_with("bots bot:* deny\n");
+    let mut daemon = Daemon::start_in(place, &["--rules", &path]);
+    daemon.order("RULE OFF bots");
+    daemon.server.signal(Signal::TERM);
+    daemon.server.wait_for_exit();
+    let server = daemon.place.start(&["--rules", &path]);
+    server.connect().exchange("ACQ4ME bot:1 1 9 0", "QUEUE_FULL");
+}
+
+#[test]
+fn orders_change_what_clients_are_told_and_each_is_logged_with_who_asked() {
+    let daemon = daemon_with("bots bot:* deny\nwiki wiki:*\n");
+    let (uid, pid) = (rustix::process::getuid().as_raw(), std::process::id());
+    for (order, rules, [bot, wiki]) in [
+        ("RULE OFF bots", "wiki wiki:*; bots bot:* deny", ["LOCKED", "LOCKED"]),
+        ("RULE RESET bots", "bots bot:* deny; wiki wiki:*", ["QUEUE_FULL", "LOCKED"]),
+        // In its place.
+        ("RULE SET wiki wiki:1 deny", "bots bot:* deny; wiki wiki:1 deny", ["QUEUE_FULL"; 2]),
+        // In front.
+        (
+            "RULE SET api wiki:* timeout=9",
+            "api wiki:* timeout=9; bots bot:* deny; wiki wiki:1 deny",
+            ["QUEUE_FULL"; 2],
+        ),
+        (
+            "RULE RESET wiki",
+            "api wiki:* timeout=9; bots bot:* deny; wiki wiki:*",
+            ["QUEUE_FULL", "LOCKED"],
+        ),
+        ("RULE RESET api", "bots bot:* deny; wiki wiki:*", ["QUEUE_FULL", "LOCKED"]),
+        ("RULE SET bots bot:*", "bots bot:*; wiki wiki:*", ["LOCKED", "LOCKED"]),
+    ] {
+        daemon.order(order);
+        daemon.server.log.wait_for(&format!("uid {uid}, pid {pid} asks: {order}"));
+        assert_eq!(daemon.rules().join("; "), rules, "{order}");
+        assert_eq!([daemon.asked("bot:1"), daemon.asked("wiki:1")], [bot, wiki], "{order}");
+    }
+    for bad in [
+        "RULE SET other * deny",
+        "RULE SET Bots * deny",
+        "RULE SET bots bot:* deny deny",
+        "RULE SET bots FOR 0m bot:* deny",
+        "RULE SET bots",
+        "RULE OFF unknown",
+        "RULE RESET unknown",
+        "RULE",
+    ] {
+        let answer = daemon.operator().ask(bad);
+        assert!(answer.starts_with("ERROR "), "{bad}: {answer}");
+    }
+    assert_eq!(daemon.rules(), ["bots bot:*", "wiki wiki:*"]);
+}
+
+/// A script that asks all day must not hide what an operator orders.
+#[test]
+fn an_order_after_a_crowd_of_requests_is_logged() {
+    let daemon = daemon_with("");
+    let mut operator = daemon.operator();
+    for _ in 0..200 {
+        operator.list(b"RULES");
+    }
+    for n in 0..3 {
+        let order = format!("RULE SET bots bot:{n} deny");
+        assert!(operator.ask(&order).starts_with("OK "));
+    }
+    // The next request follows them in the log.
+    daemon.operator().ask("UNDRAIN");
+    daemon.server.log.wait_for("asks: UNDRAIN");
+    assert_eq!(daemon.server.log.count("asks: RULE SET bots bot:"), 3);
+}
+
+#[test]
+fn clients_give_no_orders() {
+    let daemon = daemon_with("bots bot:* deny\n");
+    let mut client = daemon.server.connect();
+    for order in ["RULES", "RULE SET bots bot:*", "RULE OFF bots", "RULE RESET bots"] {
+        client.exchange(order, "ERROR BAD_COMMAND");
+    }
+    assert_eq!(daemon.rules(), ["bots bot:* deny"]);
+}
+
+#[test]
+fn the_list_counts_who_holds_who_waits_and_what_a_rule_changed() {
+    let daemon = daemon_with("few few:* workers=1 maxqueue=2\nidle idle:*\n");
+    let connect = || daemon.server.connect();
+    let [mut holder, mut waiter, mut refused] = [connect(), connect(), connect()];
+    holder.exchange("ACQ4ME few:k 9 9 60", "LOCKED");
+    // Each of these would be a holder without the rule.
+    waiter.send("ACQ4ME few:k 9 9 60");
+    daemon.server.connect().wait_for_counter("waiting_workers", |n| n == 1);
+    refused.exchange("ACQ4ME few:k 9 9 60", "QUEUE_FULL");
+    for (title, of_few) in
+        [("keys", "1"), ("holders", "1"), ("waiters", "1"), ("changed", "2"), ("from", "file")]
+    {
+        assert_eq!(daemon.column(title, "few"), of_few, "{title}");
+        let of_idle = if title == "from" { "file" } else { "0" };
+        assert_eq!(daemon.column(title, "idle"), of_idle, "{title}");
+    }
+    // A rule in front counts for itself, and what was counted stays through a restart.
+    daemon.order("RULE SET bots few:* deny");
+    assert_eq!(daemon.asked("few:other"), "QUEUE_FULL");
+    restart(&daemon.server);
+    assert_eq!(["bots", "few"].map(|rule| daemon.column("changed", rule)), ["1", "2"]);
+    assert_eq!(daemon.column("from", "bots"), "set");
+    assert_eq!(["bots", "few"].map(|rule| daemon.column("waiters", rule)), ["1", "1"]);
+}
+
+#[test]
+fn a_rule_for_a_while_ends_by_itself() {
+    let daemon = daemon_with("bots bot:* deny\n");
+    daemon.order("RULE SET api api:* deny");
+    assert_eq!(daemon.asked("api:1"), "QUEUE_FULL");
+    // From now on each of them goes back to the file in a second.
+    daemon.order("RULE SET api FOR 1s api:* deny");
+    daemon.order("RULE SET bots FOR 1s bot:*");
+    daemon.eventually_answers("api:1", "LOCKED");
+    daemon.eventually_answers("bot:1", "QUEUE_FULL");
+    assert_eq!(daemon.rules(), ["bots bot:* deny"]);
+    // Also across a hot restart.
+    daemon.order("RULE SET api FOR 1s api:* deny");
+    restart(&daemon.server);
+    daemon.eventually_answers("api:1", "LOCKED");
+}
+
+/// The whole connection goes, so its other locks go too, and waiters move up.
+#[test]
+fn max_hold_closes_the_connection_of_a_lock_that_is_already_held() {
+    let daemon = daemon_with("");
+    let connect = || daemon.server.connect();
+    let [mut holder, mut waiter, mut nested, mut other] =
+        [connect(), connect(), connect(), connect()];
+    holder.exchange("ACQ4ME nested 1 9 0", "LOCKED");
+    holder.exchange("ACQ4ME slow:k 1 9 0", "LOCKED");
+    other.exchange("ACQ4ME other 1 9 0", "LOCKED");
+    waiter.send("ACQ4ME slow:k 1 9 60");
+    nested.send("ACQ4ANY nested 1 9 60");
+    daemon.server.connect().wait_for_counter("waiting_workers", |n| n == 2);
+    daemon.order("RULE SET slow slow:* max-hold=1");
+    holder.expect_end();
+    waiter.expect("LOCKED");
+    nested.expect("LOCKED");
+    // A new holder has its time anew.
+    waiter.expect_end();
+    nested.exchange("RELEASE", "RELEASED");
+    other.exchange("RELEASE", "RELEASED");
+    assert_eq!(daemon.column("changed", "slow"), "2");
+    daemon.server.log.wait_for("slow:k");
+}
+
+#[test]
+fn the_option_for_max_hold_comes_after_all_rules() {
+    let (place, path) = place_with("long long:* max-hold=600\n");
+    let daemon = Daemon::start_in(place, &["--rules", &path, "--max-hold", "*=1"]);
+    let (mut long, mut short) = (daemon.server.connect(), daemon.server.connect());
+    long.exchange("ACQ4ME long:k 1 9 0", "LOCKED");
+    short.exchange("ACQ4ME k 1 9 0", "LOCKED");
+    short.expect_end();
+    long.exchange("RELEASE", "RELEASED");
+    assert_eq!(daemon.rules(), ["long long:* max-hold=600", "- * max-hold=1"]);
+}
+
+/// Holders that a new limit does not allow stay, but nobody inherits from them.
+#[test]
+fn a_lowered_limit_is_reached_as_holders_leave() {
+    for setting in ["workers=1", "total=1"] {
+        let daemon = daemon_with("");
+        let mut holders: Vec<Client> = (0..3).map(|_| daemon.server.connect()).collect();
+        for holder in &mut holders {
+            holder.exchange("ACQ4ME k 3 9 0", "LOCKED");
+        }
+        let mut waiter = daemon.server.connect();
+        waiter.send("ACQ4ME k 3 9 60");
+        daemon.server.connect().wait_for_counter("waiting_workers", |n| n == 1);
+        daemon.order(&format!("RULE SET few k {setting}"));
+        for holder in &mut holders[..2] {
+            holder.exchange("RELEASE", "RELEASED");
+            daemon.server.settle();
+            waiter.expect_nothing();
+        }
+        // The last one leaves the key without a holder.
+        holders[2].exchange("RELEASE", "RELEASED");
+        waiter.expect("LOCKED");
+    }
+}
