@@ -7,6 +7,7 @@ mod free;
 mod health;
 mod output;
 mod parsed_report;
+mod rule_orders;
 mod run;
 mod stats;
 mod status;
@@ -105,6 +106,11 @@ enum Action {
     Undrain(control::OrderOptions),
     /// Close the connections that hold a key, one connection, or all of a host.
     Free(free::FreeOptions),
+    /// List the rules of the daemon of this host, and what they do.
+    Rules(control::OrderOptions),
+    /// Change its rules while it runs.
+    #[command(subcommand)]
+    Rule(rule_orders::RuleAction),
     /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
     Restart {
         #[command(flatten)]
@@ -141,6 +147,8 @@ impl Arguments {
             Action::Drain(options) => Some(&options.order),
             Action::Undrain(options) => Some(options),
             Action::Free(options) => Some(&options.order),
+            Action::Rules(options) => Some(options),
+            Action::Rule(action) => Some(action.options()),
             Action::Restart { options, .. } | Action::Control { options, .. } => Some(options),
             _ => None,
         }
@@ -229,6 +237,8 @@ fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Drain(options) => drain::drain(&options),
         Action::Undrain(options) => control::order("UNDRAIN", &options),
         Action::Free(options) => free::free(&options),
+        Action::Rules(options) => control::order("RULES", &options),
+        Action::Rule(action) => rule_orders::rule(&action),
         Action::Restart { options, arguments } => {
             control::order(&control_client::restart_with(&arguments), &options)
         }

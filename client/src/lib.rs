@@ -82,7 +82,7 @@
 // | `server_name`, `choice`, `transport` | names and ports; which server guards a key; TCP and Unix sockets |
 // | `stats_connection`, `uptime` | asks a server for statistics; `poolcounterd --check` |
 // | `control_client` | sends orders to the control socket |
-// | `cli` | the command line; `run` (job, child and its signals, descendants, wait_notice, hash_slots, stderr_thread), `top` (top_screen: lines and columns; terminal: raw mode), `stats` (lists), `check` with `health` (thresholds, verdicts), `control`, `drain`, `free`, `parsed_report` (reads what servers answer), `output`, `status` |
+// | `cli` | the command line; `run` (job, child and its signals, descendants, wait_notice, hash_slots, stderr_thread), `top` (top_screen: lines and columns; terminal: raw mode), `stats` (lists), `check` with `health` (thresholds, verdicts), `control`, `drain`, `free`, `rule_orders`, `parsed_report` (reads what servers answer), `output`, `status` |
 
 pub mod protocol;
 

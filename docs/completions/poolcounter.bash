@@ -43,6 +43,12 @@ _poolcounter() {
             poolcounter,restart)
                 cmd="poolcounter__subcmd__restart"
                 ;;
+            poolcounter,rule)
+                cmd="poolcounter__subcmd__rule"
+                ;;
+            poolcounter,rules)
+                cmd="poolcounter__subcmd__rules"
+                ;;
             poolcounter,run)
                 cmd="poolcounter__subcmd__run"
                 ;;
@@ -88,6 +94,12 @@ _poolcounter() {
             poolcounter__subcmd__help,restart)
                 cmd="poolcounter__subcmd__help__subcmd__restart"
                 ;;
+            poolcounter__subcmd__help,rule)
+                cmd="poolcounter__subcmd__help__subcmd__rule"
+                ;;
+            poolcounter__subcmd__help,rules)
+                cmd="poolcounter__subcmd__help__subcmd__rules"
+                ;;
             poolcounter__subcmd__help,run)
                 cmd="poolcounter__subcmd__help__subcmd__run"
                 ;;
@@ -113,7 +125,7 @@ _poolcounter() {
 
     case "${cmd}" in
         poolcounter)
-            opts="-s -h -V --server --help --version run stats keys key which clients slow top check drain undrain free restart control help"
+            opts="-s -h -V --server --help --version run stats keys key which clients slow top check drain undrain free rules rule restart control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -269,7 +281,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help)
-            opts="run stats keys key which clients slow top check drain undrain free restart control help"
+            opts="run stats keys key which clients slow top check drain undrain free rules rule restart control help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -395,6 +407,34 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help__subcmd__restart)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__help__subcmd__rule)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__help__subcmd__rules)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -537,6 +577,46 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__restart)
+            opts="-h --control-socket --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --control-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule)
+            opts="-s -h --server --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rules)
             opts="-h --control-socket --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

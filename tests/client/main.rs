@@ -11,6 +11,7 @@ mod hostile;
 mod library;
 mod operating;
 mod races;
+mod rules;
 mod running;
 mod showing;
 mod surroundings;
