@@ -4,11 +4,12 @@
 //!
 //! Prints one line for each number of keys: keys, nanoseconds per pair, milliseconds
 //! of the slowest insert; both times are medians of several engines. `--quick`: fewer
-//! and shorter runs.
+//! and shorter runs. `--rules N`: with N rules, of which the last matches all keys.
 
 use std::hash::RandomState;
 use std::time::Instant;
 
+use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Reply};
 
@@ -21,11 +22,14 @@ const BATCH: usize = 256;
 fn main() {
     let quick = std::env::args().any(|a| a == "--quick");
     let (growths, batches) = if quick { (3, 500) } else { (9, 4000) };
+    let words: Vec<String> = std::env::args().collect();
+    let rules = words.iter().position(|word| word == "--rules").map(|n| words[n + 1].parse());
+    let rules = rules.map_or(0, |rules| rules.expect("a number of rules"));
     for &keys in KEY_COUNTS {
         let mut pairs_ns = Vec::new();
         let mut worst_ns = Vec::new();
         for _ in 0..growths {
-            let (mut engine, worst) = grown(keys);
+            let (mut engine, worst) = grown(keys, rules);
             pairs_ns.push(pair_ns(&mut engine, keys, batches));
             worst_ns.push(worst as f64);
         }
@@ -40,8 +44,13 @@ fn median(mut samples: Vec<f64>) -> f64 {
 
 /// An engine in which `keys` clients hold one key each, and the time of the slowest
 /// insert.
-fn grown(keys: u32) -> (Engine, u64) {
+fn grown(keys: u32, rules: u32) -> (Engine, u64) {
     let mut engine = Engine::new(RandomState::new(), Time::from_ns(0));
+    let others = (1..rules).map(|n| format!("r{n} *:Other{n}:* workers=2"));
+    let rules = others.chain((rules > 0).then(|| "all *".to_owned()));
+    let rules: Vec<Rule> = rules.map(|rule| Rule::parse(&rule).expect("a rule")).collect();
+    let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+    engine.set_rules(rules, &names);
     let mut worst_ns = 0;
     for n in 0..keys {
         let name = key(n);

@@ -6,6 +6,7 @@ use std::hash::RandomState;
 use std::hint::black_box;
 use std::ops::Range;
 
+use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::lines::{Line, Lines};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Reply};
@@ -36,6 +37,8 @@ pub(crate) const CASES: &[Case] = &[
         operations: PAIRS_PER_SECOND,
         prepare: pairs_of_a_second,
     },
+    Case { name: "lock-release-1-rule", operations: PAIRS, prepare: || pairs_by_rules(1) },
+    Case { name: "lock-release-64-rules", operations: PAIRS, prepare: || pairs_by_rules(64) },
     Case { name: "wait", operations: WAITERS, prepare: waiting },
     Case { name: "hand-on", operations: WAITERS, prepare: handing_on },
     Case { name: "wake-by-done", operations: WAITERS, prepare: waking },
@@ -54,6 +57,22 @@ fn pairs_beside(live_keys: u32) -> Work {
         expect(&mut engine, n, Reply::Locked);
     }
     pairs(engine, live_keys..live_keys + PAIRS, WARMED_UP, NS_BETWEEN)
+}
+
+/// Uncontended locks while this many rules are in force, of which the last matches: rules for
+/// keys that begin in a certain way, that contain something, and for single keys.
+fn pairs_by_rules(rules: usize) -> Work {
+    let mut engine = new_engine();
+    let others = (1..rules).map(|n| match n % 3 {
+        0 => format!("r{n} *:CirrusSearch-Search{n}* workers=180 maxqueue=200"),
+        1 => format!("r{n} thumbor-render-{n}* total=400 max-hold=120"),
+        _ => format!("r{n} enwiki:ApiParse:a:198.51.100.{n} deny"),
+    });
+    let rules = others.chain(["articles *:pcache:*".to_owned()]);
+    let rules: Vec<Rule> = rules.map(|rule| Rule::parse(&rule).expect("a rule")).collect();
+    let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+    engine.set_rules(rules, &names);
+    pairs(engine, 1_000..1_000 + PAIRS, WARMED_UP, NS_BETWEEN)
 }
 
 /// Uncontended locks at 1,000 a second: each is watched for `STATS TOP`.
