@@ -64,7 +64,7 @@
 //! | `restart` | old image: `phases` (the sequence), `trial` (asks the new binary), `launcher` (files, exec); new image: `rehearsal` (answers), `resume` (continues, why no step can fail); both: `snapshot` (format, checks) |
 //! | `clients` | `connections` (all of them: ready, unread, owed, closing), `connection` (one), `input` (the shared receive buffer), `stream` (socket and unsent output), `dispatch` (lines → engine → answers), `admission` (`--allow`, limits), `peer_addresses` |
 //! | `reporting` | `report_queue` (requests, when they are made), `report_request`, `http` (connections, deadlines) with `head` (parses) and `pages` (paths, responses) |
-//! | `listening` | `addresses` (which are wanted), `opening` (bind, listen), `listener` (one), `listeners` (all: drain, keep, close), `accept_budget` (when to accept), `inherited` (systemd, standard input), `unix_socket` (files) |
+//! | `listening` | `addresses` (which are wanted), `opening` (bind, listen), `listener` (one), `listeners` (all: which one accepts next, and whether; drain, keep, close), `inherited` (systemd, standard input), `unix_socket` (files) |
 //! | `telling` | `logging` (filter, format) with `limit` (rate) and `stderr` (never blocks); `systemd` (notifications) |
 //! | `kernel` | the only door to system calls: `sys` (all `unsafe` code), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive), `socket_address` (names), `slots` (connections by slot and serial), `tokens` (epoll), `process_usage`, `memory_release` |
 //!

@@ -3,7 +3,6 @@
 //!
 //! Called by the event loop and by hot restarts; knows nothing of what is said on a connection.
 
-pub(crate) mod accept_budget;
 pub(crate) mod addresses;
 pub(crate) mod inherited;
 pub(crate) mod listener;
