@@ -77,6 +77,7 @@ pub(crate) mod fs {
         let path = text(&path);
         kernel(|k| {
             if path == RULES {
+                k.rules_read = k.rules_text;
                 let len = k.rules_text.ok_or(Errno::NOENT)?.len() as u64;
                 return Ok(Metadata { there: PathEntry::file(), len });
             }
