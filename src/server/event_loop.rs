@@ -102,13 +102,24 @@ impl Server {
     /// Ends what would outlive the loop, and disconnects the clients.
     pub(super) fn stop(self) {
         let Server {
-            mut service_manager, restart, listeners, clients, http, operator, poll, ..
+            mut service_manager,
+            restart,
+            mut listeners,
+            clients,
+            http,
+            operator,
+            poll,
+            ..
         } = self;
         let is_told = service_manager.stopping();
         restart.abandon();
         listeners.remove_files();
         // Clients are disconnected before anything waits for systemd or the log.
-        drop((poll, listeners, clients, http, operator));
+        drop(poll);
+        listeners.close_tcp();
+        drop((clients, http, operator));
+        listeners.refuse_queued();
+        drop(listeners);
         if !is_told {
             service_manager.stopping_at_last();
         }

@@ -315,6 +315,25 @@ impl Listeners {
         }
     }
 
+    /// Closes the TCP listeners: a client that is disconnected now asks another daemon.
+    pub(crate) fn close_tcp(&mut self) {
+        self.all.retain(|listener| listener.is_unix);
+    }
+
+    /// Closes the connections in the queues of Unix sockets as those of clients are closed: the
+    /// kernel would close what they have been passed as it is. There may be some for which no
+    /// descriptor was left.
+    pub(crate) fn refuse_queued(&self) {
+        for listener in self.all.iter().filter(|listener| listener.is_unix) {
+            for _ in 0..=self.settings.backlog {
+                match listener.accept() {
+                    Accepted::Connection(_) | Accepted::Aborted => {}
+                    _ => break,
+                }
+            }
+        }
+    }
+
     /// Closes finished listeners.
     pub(crate) fn close_finished(&mut self, registry: &Registry) {
         if !self.all.iter().any(|listener| listener.stage == ListenerStage::Finished) {
