@@ -237,6 +237,11 @@ class HeldLock:
         self.waiter.close()
 
 
+def asked(machine, key):
+    with machine.connect() as client:
+        return client.ask(f"ACQ4ME {key} 1 5 0")
+
+
 def reload(world, machine):
     """A reload applies new options and binaries, and loses nothing."""
     install_ours(machine)
@@ -255,9 +260,25 @@ def reloads(machine):
         machine.run("kill -USR1 $(systemctl show -P MainPID poolcounter)")
         eventually("it has gone on a third time", lambda: machine.run(
             "journalctl --no-pager -u poolcounter | grep -c 'continued after' || true") == "3")
+    reloads_of_rules(machine)
     impossible_reloads(machine)
     expect_running(machine)
     expect_served(machine)
+
+
+def reloads_of_rules(machine):
+    """The sandbox lets the daemon read its rules, and each reload reads them."""
+    machine.run("mkdir -p /etc/poolcounter")
+    machine.write("/etc/poolcounter/rules", "bots bot:* deny\n")
+    machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1 --rules /etc/poolcounter/rules"\n')
+    with HeldLock(machine):
+        machine.run("systemctl reload poolcounter")
+        expect(asked(machine, "bot:1") == "QUEUE_FULL", "the rules are not heeded")
+        machine.write("/etc/poolcounter/rules", "bots bot:* nonsense\n")
+        expect(machine.status("systemctl reload poolcounter") != 0, "reloaded with wrong rules")
+        expect(asked(machine, "bot:1") == "QUEUE_FULL", "the old rules are lost")
+    machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1"\n')
+    machine.run("systemctl reload poolcounter")
 
 
 def impossible_reloads(machine):
@@ -416,6 +437,23 @@ def allow_list(world, machine):
     expect(False, "192.0.2.1 is not on the list, and was let in")
 
 
+def instances(world, machine):
+    """The example unit: a second daemon beside the first one, reloaded by itself."""
+    install_ours(machine)
+    machine.run("cp '/usr/share/doc/poolcounter/examples/poolcounter@.service' /etc/systemd/system/ && systemctl daemon-reload")
+    expect(machine.status("systemctl start poolcounter@b") != 0, "started without a file of settings")
+    machine.write("/etc/default/poolcounter-b", 'ARGS="-l 127.0.0.1 -p 7532"\n')
+    machine.run("systemctl start poolcounter@b")
+    first, second = machine.daemon(), machine.run("systemctl show -P MainPID poolcounter@b")
+    with HeldLock(machine):
+        machine.run("systemctl reload poolcounter@b && systemctl reload poolcounter")
+    uptime = "/usr/bin/poolcounterd --check 127.0.0.1:7532 && /usr/bin/poolcounterd --check /run/poolcounter-b/control.sock"
+    machine.run(uptime)
+    expect((machine.daemon(), machine.run("systemctl show -P MainPID poolcounter@b")) == (first, second), "not reloaded, but restarted")
+    machine.run("systemctl stop poolcounter@b")
+    expect_running(machine)
+
+
 def needrestart(world, machine):
     """The example: needrestart leaves the daemon alone after a library upgrade."""
     install_ours(machine)
@@ -455,6 +493,7 @@ ON_EVERY_SUITE = [
     crashes_and_hangs,
     stop_and_start,
     reload,
+    instances,
     operators,
     purge_and_back,
     upgrade_within_2,
