@@ -2,9 +2,9 @@
 //! runbook explains each.
 
 use crate::prometheus::Prometheus;
-use crate::promtools;
 use crate::support::http::{Daemon, get};
 use crate::support::{Client, DAEMON, Server, eventually, file, launched};
+use crate::{RULES, promtools};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -67,7 +67,7 @@ pub(crate) fn metrics_in(query: &str) -> BTreeSet<String> {
 
 #[test]
 fn they_name_metrics_that_the_daemon_has() {
-    let daemon = Daemon::start(&[]);
+    let daemon = Daemon::start(&["--rules", RULES]);
     daemon.server.connect().exchange("ACQ4ME article:1 1 9 0", "LOCKED");
     let (_, metrics) = get(daemon.http, "/metrics");
     let rules = file("monitoring/alerts.yml");
@@ -102,21 +102,22 @@ fn descriptors_are_near_the_end_when_no_more_clients_are_taken() {
     assert!((0.95..1.1).contains(&used), "{used}");
 }
 
-/// With the real daemon: nothing fires while all is well. A drain becomes pending; a start
-/// after one that was seen without locks is nothing, one during a drain with locks fires.
+/// With the real daemon: nothing fires while all is well. A lock that is held for longer than
+/// its rule allows becomes pending, and so does a drain; a start after one that was seen
+/// without locks is nothing, one during a drain with locks fires.
 #[test]
 fn a_real_prometheus_evaluates_them() {
-    let mut daemon = Daemon::start(&[]);
+    let mut daemon = Daemon::start(&["--rules", RULES]);
     let Some(prometheus) = Prometheus::start("alerts", daemon.http) else {
         return;
     };
     let rules = || prometheus.api("/api/v1/rules")["groups"][0]["rules"].clone();
-    let state = |name: &str| {
+    let rule = |name: &str| {
         let rules = rules();
         let mut all = rules.as_array().expect("rules").iter();
-        let rule = all.find(|rule| rule["name"] == name).expect(name);
-        rule["state"].as_str().unwrap_or("unknown").to_owned()
+        all.find(|rule| rule["name"] == name).expect(name).clone()
     };
+    let state = |name: &str| rule(name)["state"].as_str().unwrap_or("unknown").to_owned();
     let holds = |query: &str| eventually(|| !prometheus.query(query).is_empty());
     assert!(holds("poolcounter_uptime_seconds > 5"));
     let is_evaluated = |rule: &Value| rule["health"] == "ok";
@@ -126,8 +127,19 @@ fn a_real_prometheus_evaluates_them() {
         // Before the first scrape nothing was up.
         assert!(eventually(|| state(&name) == "inactive"), "{name} is {}", state(&name));
     }
-    let mut client: Client = daemon.server.connect();
-    client.settle();
+    let mut clients = ["article:1", "file:1"].map(|key| {
+        let mut client: Client = daemon.server.connect();
+        client.exchange(&format!("ACQ4ME {key} 1 9 0"), "LOCKED");
+        client
+    });
+    assert!(eventually(|| state("PoolCounterStuckHolder") == "pending"));
+    let stuck = rule("PoolCounterStuckHolder")["alerts"].clone();
+    assert_eq!(stuck.as_array().map(Vec::len), Some(1), "{stuck}");
+    assert_eq!(stuck[0]["labels"]["group"], "files", "{stuck}");
+    for client in &mut clients {
+        client.exchange("RELEASE", "RELEASED");
+    }
+    assert!(eventually(|| state("PoolCounterStuckHolder") == "inactive"));
     daemon.server.signal(Signal::USR2);
     assert!(eventually(|| state("PoolCounterDraining") == "pending"));
     assert!(holds("poolcounter_safe_to_end == 1"));
@@ -136,7 +148,7 @@ fn a_real_prometheus_evaluates_them() {
     assert!(holds("poolcounter_uptime_seconds > 3"));
     assert_eq!(state("PoolCounterLostLocks"), "inactive");
 
-    client = daemon.server.connect();
+    let mut client = daemon.server.connect();
     client.exchange("ACQ4ME article:1 1 9 0", "LOCKED");
     daemon.server.signal(Signal::USR2);
     assert!(holds("poolcounter_draining == 1"));

@@ -2,9 +2,9 @@
 //! scraped a daemon under load.
 
 use crate::prometheus::Prometheus;
-use crate::promtools;
 use crate::support::http::Daemon;
 use crate::support::{Client, eventually, file};
+use crate::{RULES, promtools};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -152,8 +152,8 @@ fn until_one_waits(asker: &mut Client, key: &str) {
     assert!(eventually(waits), "nobody waits for {key}");
 }
 
-/// A lock handed on, a result shared, a full queue, a wait that times out after a
-/// second, holds that end by disconnect, and mistakes.
+/// A lock handed on, a result shared, a full queue, a request that a rule denies, a wait that
+/// times out after a second, holds that end by disconnect, and mistakes.
 fn round(address: SocketAddr, n: usize) {
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(address)).collect();
     let [one, two, three] = &mut clients[..] else { unreachable!() };
@@ -163,6 +163,7 @@ fn round(address: SocketAddr, n: usize) {
     three.exchange(&format!("ACQ4ME article:{n} 1 2 60"), "QUEUE_FULL");
     one.exchange("RELEASE", "RELEASED");
     two.expect("DONE");
+    one.exchange(&format!("ACQ4ME bot:{n} 1 2 5"), "QUEUE_FULL");
     one.exchange(&format!("ACQ4ME file:{n} 1 2 5"), "LOCKED");
     two.send(&format!("ACQ4ME file:{n} 1 2 1"));
     two.expect("TIMEOUT");
@@ -175,7 +176,7 @@ fn round(address: SocketAddr, n: usize) {
 
 #[test]
 fn each_query_finds_data_after_a_load() {
-    let daemon = Daemon::start(&["--http-keys", "10"]);
+    let daemon = Daemon::start(&["--http-keys", "10", "--rules", RULES]);
     let Some(prometheus) = Prometheus::start("dashboard", daemon.http) else {
         return;
     };
@@ -247,10 +248,10 @@ tests:
     std::fs::remove_file(&path).expect("remove");
 }
 
-/// What a load does shows: the answers, and the outcomes of waits and holds.
+/// What a load does shows: the answers, the outcomes of waits and holds, and the groups.
 #[test]
 fn client_actions_are_counted_separately() {
-    let daemon = Daemon::start(&[]);
+    let daemon = Daemon::start(&["--rules", RULES]);
     let Some(prometheus) = Prometheus::start("outcomes", daemon.http) else {
         return;
     };
@@ -270,6 +271,10 @@ fn client_actions_are_counted_separately() {
         ),
         ("Waits, by how they end", "outcome", &["done", "timeout"]),
         ("Holds, by how they end", "outcome", &["released", "disconnected"]),
+        ("Requests, by group", "group", &["articles", "files", "bots", "other"]),
+        ("Refused, by group", "group", &["articles", "bots"]),
+        ("Waits (p95), by group", "group", &["articles", "files"]),
+        ("Holds (p95), by group", "group", &["articles", "files", "other"]),
     ] {
         let query = format!("{} > 0", query_of(title));
         let shown = || {

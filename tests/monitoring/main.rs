@@ -26,6 +26,9 @@ fn tool(suite: &str, name: &str) -> Option<PathBuf> {
     None
 }
 
+/// A file with operators' rules: with them there are counters by group.
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/monitoring/rules.txt");
+
 /// Those of both Debians: each finds other mistakes.
 fn promtools() -> impl Iterator<Item = PathBuf> {
     ["bookworm", "trixie"].into_iter().filter_map(|suite| tool(suite, "promtool"))

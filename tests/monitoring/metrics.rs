@@ -1,8 +1,8 @@
 //! What both Debians' promtool find wrong with `/metrics`: nothing.
 
-use crate::promtools;
 use crate::support::Client;
 use crate::support::http::{Daemon, get};
+use crate::{RULES, promtools};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,12 +23,13 @@ fn check(promtool: &Path, metrics: &str) -> (bool, String) {
 
 #[test]
 fn promtool_finds_nothing_wrong() {
-    let daemon = Daemon::start(&["--http-keys", "9"]);
+    let daemon = Daemon::start(&["--http-keys", "9", "--rules", RULES]);
     let mut client: Client = daemon.server.connect();
     client.exchange("ACQ4ANY odd\\\u{e4}\"{}=\u{1} 1 9 0", "LOCKED");
     client.exchange("RELEASE", "RELEASED");
     let (_, metrics) = get(daemon.http, "/metrics");
     assert!(metrics.contains("poolcounter_hot_key_requests{key=\"odd"), "{metrics}");
+    assert!(metrics.contains("poolcounter_group_wait_seconds_bucket{group=\"files"), "{metrics}");
     let (_, exporter) = get(daemon.http, "/prometheus");
     for promtool in promtools() {
         assert_eq!(check(&promtool, &metrics), (true, String::new()), "{}", promtool.display());
