@@ -1,8 +1,9 @@
 //! `poolcounter rules` and `poolcounter rule`.
 
-use crate::command::ask;
+use crate::command::{ask, binary};
 use crate::support::restart::Place;
 use crate::support::{Finished, Server};
+use crate::terminal_jobs::Terminal;
 
 struct Daemon {
     place: Place,
@@ -55,6 +56,26 @@ fn rules_are_listed_set_disabled_and_reset() {
     assert_eq!(daemon.ask(&["rule", "reset", "bots"]).stdout.trim_end(), "OK rule bots bot:* deny");
     assert_eq!(daemon.ask(&["rule", "reset", "flood"]).stdout.trim_end(), "OK rule flood is gone");
     assert_eq!(listed(&daemon), ["file pages *:page:* workers=2", "file bots bot:* deny"]);
+}
+
+#[test]
+fn top_shows_groups_with_their_keys() {
+    let daemon = Daemon::start();
+    let mut holder = daemon.server.connect();
+    assert_eq!(holder.ask("ACQ4ME en:page:1 1 9 0"), "LOCKED");
+    assert_eq!(daemon.answer("bot:1"), "QUEUE_FULL");
+    let line = format!("{} -s {} top", binary().display(), daemon.server.address());
+    let Some(terminal) = Terminal::start(160, 24, &line) else { return };
+    terminal.press(&["g"]);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    terminal.shows(|screen| {
+        let rows: Vec<Vec<String>> = screen.lines().map(words).collect();
+        let pages = rows.iter().position(|row| row.last().is_some_and(|name| name == "pages"));
+        let bots = rows.iter().find(|row| row.last().is_some_and(|name| name == "bots"));
+        let key = pages.and_then(|n| rows.get(n + 1));
+        key.is_some_and(|row| row.ends_with(&["pages".into(), "en:page:1".into()]))
+            && bots.is_some_and(|row| row[..3] == ["1", "0", "1"])
+    });
 }
 
 #[test]

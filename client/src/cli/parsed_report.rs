@@ -37,6 +37,63 @@ impl ParsedReport {
         answer
     }
 
+    /// The groups of `STATS JSON`, each with its keys behind it, in a table as other lists are.
+    pub(super) fn of_groups(report: &Value) -> ParsedReport {
+        let columns = [
+            "requests",
+            "acquired",
+            "refused",
+            "timed_out",
+            "holders",
+            "waiters",
+            "oldest_hold",
+            "stuck",
+            "name",
+        ];
+        let list = |name: &str| report[name].as_array().into_iter().flatten();
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        let age = |value: &Value| value.as_f64().map_or("-".to_owned(), |s| format!("{s:.3}s"));
+        let mut rows = Vec::new();
+        for group in list("groups") {
+            let count = |name: &str| number(&group[name]).to_string();
+            let refused = number(&group["queue_full"]) + number(&group["denied"]);
+            let name = group["group"].as_str().unwrap_or_default();
+            rows.push(vec![
+                count("requests"),
+                count("acquired"),
+                refused.to_string(),
+                count("timeouts"),
+                count("holders"),
+                count("waiters"),
+                age(&group["oldest_hold_s"]),
+                count("stuck_keys"),
+                name.to_owned(),
+            ]);
+            for key in list("keys").filter(|key| key["group"] == name) {
+                let none = || "-".to_owned();
+                let waiters = number(&key["for_me"]) + number(&key["for_anyone"]);
+                let held = age(&key["oldest_hold_s"]);
+                let text = format!("{name}  {}", key["key"].as_str().unwrap_or_default());
+                let counts = [number(&key["holders"]).to_string(), waiters.to_string()];
+                let [holders, waiters] = counts;
+                rows.push(vec![
+                    none(),
+                    none(),
+                    none(),
+                    none(),
+                    holders,
+                    waiters,
+                    held,
+                    none(),
+                    text,
+                ]);
+            }
+        }
+        let values = vec![("groups".to_owned(), list("groups").count().to_string())];
+        let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
+        ParsedReport { values, tables: vec![table] }
+    }
+
     /// The oldest holds of `STATS JSON`, in a table as other lists are.
     pub(super) fn of_oldest_holds(report: &Value) -> ParsedReport {
         let columns = ["held", "mode", "waiters", "client", "address", "key"];

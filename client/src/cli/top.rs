@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Below the options of `top`.
 pub(super) const AFTER_HELP: &str = "\
-Keys: k keys that exist now, h hot keys of the last minute, o oldest holders, c clients,
+Keys: g groups of the daemon's rules and the keys in them, k keys that exist now, h hot keys of the last minute, o oldest holders, c clients,
 s slow holds and waits; < and > choose the column to sort by, r reverses; arrows, Page Up
 and Page Down scroll; n next server; q quits. Without a terminal, prints one screen and
 ends.
@@ -95,11 +95,12 @@ fn fill(
 }
 
 fn read_list(list: TopList, text: &str) -> Result<ParsedReport, NoAnswer> {
-    if list != TopList::Holders {
-        return Ok(ParsedReport::read(text));
+    let read_json = || serde_json::from_str(text).map_err(|e| NoAnswer::Refused(e.to_string()));
+    match list {
+        TopList::Groups => Ok(ParsedReport::of_groups(&read_json()?)),
+        TopList::Holders => Ok(ParsedReport::of_oldest_holds(&read_json()?)),
+        _ => Ok(ParsedReport::read(text)),
     }
-    let data = serde_json::from_str(text).map_err(|e| NoAnswer::Refused(e.to_string()))?;
-    Ok(ParsedReport::of_oldest_holds(&data))
 }
 
 /// A thread that asks one server on request, so that a silent server delays neither the

@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 /// The lists of `top`, with the key that chooses each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TopList {
+    Groups,
     Keys,
     Hot,
     Holders,
@@ -15,11 +16,18 @@ pub(super) enum TopList {
 }
 
 impl TopList {
-    pub(super) const ALL: [TopList; 5] =
-        [TopList::Keys, TopList::Hot, TopList::Holders, TopList::Clients, TopList::Slow];
+    pub(super) const ALL: [TopList; 6] = [
+        TopList::Groups,
+        TopList::Keys,
+        TopList::Hot,
+        TopList::Holders,
+        TopList::Clients,
+        TopList::Slow,
+    ];
 
     pub(super) fn key(self) -> char {
         match self {
+            TopList::Groups => 'g',
             TopList::Keys => 'k',
             TopList::Hot => 'h',
             TopList::Holders => 'o',
@@ -30,6 +38,7 @@ impl TopList {
 
     fn title(self) -> &'static str {
         match self {
+            TopList::Groups => "groups",
             TopList::Keys => "keys now",
             TopList::Hot => "hot keys",
             TopList::Holders => "oldest holders",
@@ -44,7 +53,7 @@ impl TopList {
             TopList::Keys => "KEYS 200",
             TopList::Hot => "TOP minute keys",
             // `KEYS` has the keys with the most waiters, but not their holders.
-            TopList::Holders => "JSON",
+            TopList::Holders | TopList::Groups => "JSON",
             TopList::Clients => "CLIENTS 200",
             TopList::Slow => "SLOW 200",
         }
@@ -120,10 +129,10 @@ const COLUMN_WIDTH_MAX: usize = 40;
 const AGE_S_MIN: u64 = 2;
 
 /// The columns of all lists; where not all fit, those that stand first here are shown.
-const COLUMNS: &str = "took when what ended count refused timed_out waited held waiters acquired done \
-    for_anyone for_me oldest_hold holders oldest_wait connections waits holds address client";
+const COLUMNS: &str = "took when what ended count refused timed_out waited held waiters acquired requests done \
+    for_anyone for_me oldest_hold stuck holders oldest_wait connections waits holds address client";
 
-const HELP: &str = "q quit  k h o c s lists  < > sort  r reverse  arrows scroll  n next server";
+const HELP: &str = "q quit  g k h o c s lists  < > sort  r reverse  arrows scroll  n next server";
 
 /// The lines of the screen, at most `height` of them, each at most `width` wide.
 pub(super) fn screen(
