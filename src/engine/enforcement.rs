@@ -23,7 +23,7 @@ impl Engine {
         &self.rules
     }
 
-    /// Replaces the rules, at most [`RULES_MAX`], and the groups, named as rules are.
+    /// Replaces the rules, at most [`RULES_MAX`](super::rules::RULES_MAX), and the groups, named as rules are.
     /// Locks already held are limited too, from the time when they were given: those of the
     /// first keys at once, those of others by [`Engine::apply_rules`].
     pub fn set_rules(&mut self, in_force: Vec<Rule>, groups: &[String]) {

@@ -1,6 +1,6 @@
 //! Operators' rules: numbers with which the daemon decides instead of those of clients.
 //!
-//! [`super::enforcement`] applies them to pools and requests.
+//! `enforcement` applies them to pools and requests.
 
 pub mod file;
 pub mod groups;
