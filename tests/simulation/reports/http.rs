@@ -125,8 +125,8 @@ struct HttpSession {
     is_served: bool,
     /// It was closed for a reason, before an answer was due.
     is_excused: bool,
-    /// Whether the daemon drained when it was asked.
-    drained: Option<bool>,
+    /// What `/-/ready` may answer, since the daemon has the request.
+    ready: Option<&'static [u16]>,
     stage: HttpStage,
     /// When the stage must be over; `None` before it is accepted.
     until_ns: Option<u64>,
@@ -158,7 +158,7 @@ impl HttpClients {
             question: None,
             is_served: false,
             is_excused: false,
-            drained: None,
+            ready: None,
             stage: HttpStage::Asking,
             until_ns: None,
             from_ns: None,
@@ -263,12 +263,16 @@ impl HttpClients {
         let may_wait = std::mem::replace(&mut self.was_busy, is_busy) || is_busy;
         let was_full = self.open.len() + kernel(|k| k.calls.accepted) > CONNECTIONS_MAX;
         let is_disturbed = kernel(|k| !k.calls.failures.is_empty() || k.calls.arrives);
-        // Orders come last in a turn.
-        for session in self.all.values_mut().filter(|b| b.question.is_some()) {
-            session.drained.get_or_insert(self.was_draining);
-        }
-        // An order to drain accepts once more, when answers have been given.
+        // Orders come last in a turn. An order to drain accepts once more, when answers have been
+        // given.
         let begins_to_drain = is_draining && !self.was_draining;
+        for (peer, session) in self.all.iter_mut().filter(|(_, b)| b.question.is_some()) {
+            session.ready.get_or_insert(match self.was_draining {
+                true => &[503],
+                false if begins_to_drain && !self.open.contains(peer) => &[200, 503],
+                false => &[200],
+            });
+        }
         self.was_draining = is_draining;
         for &peer in self.open.difference(&open) {
             let session = self.all.get_mut(&peer).expect("it has connected");
@@ -375,10 +379,7 @@ impl HttpSession {
         let due = request_of(&self.received);
         let should: &[u16] = match due {
             HttpRequest::Whole(ExpectedAnswer::Status(status)) => &[status],
-            HttpRequest::Whole(ExpectedAnswer::Ready) => match self.drained {
-                Some(true) => &[503],
-                _ => &[200],
-            },
+            HttpRequest::Whole(ExpectedAnswer::Ready) => self.ready.unwrap_or(&[200]),
             HttpRequest::Whole(_) => &[200],
             HttpRequest::Partial => &[408],
             HttpRequest::Ambiguous => &[200, 400, 404, 405, 408, 431],
