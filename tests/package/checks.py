@@ -225,6 +225,17 @@ def static_binary_and_image(world):
     run(world, [*buildah, "umount", "box"])
 
 
+def examples_of_containers(world):
+    """kubernetes.yaml is what Kubernetes' own schemas allow, and nothing is misspelt."""
+    environment = world.directory / "python-kubernetes"
+    if not (environment / "bin/kubernetes-validate").exists():
+        run(world, ["python3", "-m", "venv", environment])
+        run(world, [environment / "bin/pip", "install", "-q", "kubernetes-validate==1.37.0"])
+    for version in ["1.30", "1.33", "1.36"]:
+        run(world, [environment / "bin/kubernetes-validate", "--strict", "-k", version,
+                    REPOSITORY / "docs/container/kubernetes.yaml"])
+
+
 def run_image(world, serve, check):
     """Serves in a network of its own until the health check has passed."""
     script = f"""
@@ -249,4 +260,5 @@ WITH_BUILDS_OF_THEIR_OWN = [
     piuparts_bookworm,
     piuparts_trixie,
     static_binary_and_image,
+    examples_of_containers,
 ]
