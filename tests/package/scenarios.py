@@ -278,7 +278,7 @@ def reloads_of_rules(machine):
         expect(machine.status("systemctl reload poolcounter") != 0, "reloaded with wrong rules")
         expect(asked(machine, "bot:1") == "QUEUE_FULL", "the old rules are lost")
     machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1"\n')
-    machine.run("systemctl reload poolcounter")
+    machine.run("systemctl reload poolcounter && rm -r /etc/poolcounter")
 
 
 def impossible_reloads(machine):
