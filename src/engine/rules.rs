@@ -10,8 +10,9 @@ pub mod rule;
 use crate::protocol::Acquire;
 use groups::Group;
 use pattern::ByteSet;
-use rule::{Rule, StuckAfter};
+use rule::{Rule, RuleSettings, StuckAfter};
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 
 /// How many rules can be in force, those of `--max-hold` included.
 pub const RULES_MAX: usize = 64;
@@ -296,44 +297,52 @@ impl Rules {
         settings
     }
 
+    /// What rules make of a request for a key that has these matches and this queue.
     pub(super) fn limit<'a>(
         &self,
         matches: Matches,
         request: &Acquire<'a>,
         queue: QueueLen,
     ) -> Limited<'a> {
-        let Having { workers, max_queue, timeout, deny, total, .. } = self.having;
-        let settings = |rule: usize| &self.in_force[rule].rule.settings;
-        let value = |having, number: fn(&rule::RuleSettings) -> Option<std::num::NonZeroU32>| {
-            let rule = matches.first_of(having)?;
-            Some((rule, number(settings(rule))?.get()))
-        };
-        let workers = value(workers, |s| s.workers);
-        let max_queue = value(max_queue, |s| s.max_queue);
-        let timeout = value(timeout, |s| s.timeout_s);
-        let mut limited = *request;
-        limited.workers = workers.map_or(request.workers, |(_, n)| n);
-        limited.max_queue = max_queue.map_or(request.max_queue, |(_, n)| n);
-        limited.timeout_s =
-            timeout.map_or(request.timeout_s, |(_, n)| request.timeout_s.min(n.into()));
-        let (before, mut after) = (verdict(request, queue), verdict(&limited, queue));
-        let denies = matches.first_of(deny);
-        let full = matches.first_of(total).filter(|_| after == Verdict::Granted);
-        let full = full.filter(|&rule| {
-            settings(rule).total.is_some_and(|total| self.in_force[rule].holders >= total.get())
-        });
-        if denies.or(full).is_some() {
+        let mut limited = self.with_numbers(matches, request);
+        let denies = matches.first_of(self.having.deny);
+        let refuses = denies.or_else(|| self.exhausted_total(matches, verdict(&limited, queue)));
+        if refuses.is_some() {
+            // Any queue is full then.
             limited.max_queue = 0;
-            after = Verdict::Full;
         }
-        let cause = match (before, after) {
-            _ if before == after => None,
-            _ if denies.is_some() => denies,
-            _ if full.is_some() => full,
-            (Verdict::Full, _) | (_, Verdict::Full) => max_queue.map(|(rule, _)| rule),
-            _ => workers.map(|(rule, _)| rule),
+        let (without, with) = (verdict(request, queue), verdict(&limited, queue));
+        let changed_by = match (without, with) {
+            _ if without == with => None,
+            _ if refuses.is_some() => refuses,
+            (Verdict::Full, _) | (_, Verdict::Full) => matches.first_of(self.having.max_queue),
+            _ => matches.first_of(self.having.workers),
         };
-        Limited { request: limited, is_denied: denies.is_some(), changed_by: cause }
+        Limited { request: limited, is_denied: denies.is_some(), changed_by }
+    }
+
+    /// The request with the numbers of rules.
+    fn with_numbers<'a>(&self, matches: Matches, request: &Acquire<'a>) -> Acquire<'a> {
+        let Having { workers, max_queue, timeout, .. } = self.having;
+        let number = |having, of: fn(&RuleSettings) -> Option<NonZeroU32>| {
+            let rule = matches.first_of(having)?;
+            of(&self.in_force[rule].rule.settings).map(NonZeroU32::get)
+        };
+        let timeout_s = number(timeout, |settings| settings.timeout_s).map_or(u64::MAX, u64::from);
+        Acquire {
+            workers: number(workers, |settings| settings.workers).unwrap_or(request.workers),
+            max_queue: number(max_queue, |settings| settings.max_queue)
+                .unwrap_or(request.max_queue),
+            timeout_s: request.timeout_s.min(timeout_s),
+            ..*request
+        }
+    }
+
+    /// The rule whose `total` allows no more holders, if there would be one more.
+    fn exhausted_total(&self, matches: Matches, verdict: Verdict) -> Option<usize> {
+        let rule = matches.first_of(self.having.total).filter(|_| verdict == Verdict::Granted)?;
+        let RuleInForce { rule: of, holders, .. } = &self.in_force[rule];
+        of.settings.total.filter(|total| *holders >= total.get()).map(|_| rule)
     }
 
     pub(super) fn record_changed(&mut self, rule: Option<usize>) {

@@ -94,7 +94,7 @@ impl Rule {
         Ok(Rule { name: String::new(), pattern, settings })
     }
 
-    /// As the rule of another name with the same key pattern and settings.
+    /// Whether it has a name; those of `--max-hold` have none.
     pub(crate) fn has_name(&self) -> bool {
         !self.name.is_empty()
     }
