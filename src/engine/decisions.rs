@@ -56,9 +56,12 @@ impl Engine {
             false => self.decide(client, request, (hash, found, Matches::NONE), now),
             true => self.decide_by_rules(client, request, (hash, found), now),
         };
-        match self.observer.sampler.next(now) {
-            0 => self.observer.left_out = now,
-            requests => self.follow((client, requests), (request.key, hash), answer, now),
+        let requests = self.observer.sampler.next(now);
+        if requests != 1 {
+            self.observer.left_out = now;
+        }
+        if requests > 0 {
+            self.follow((client, requests), (request.key, hash), answer, now);
         }
         answer
     }
@@ -120,7 +123,7 @@ impl Engine {
     /// A hold or a wait has ended after `ns` nanoseconds. Its pool must still be there.
     #[inline(always)]
     fn observe_end(&mut self, lock: &Lock, outcome: LockOutcome, ns: u64, now: Time) {
-        if lock.requests == 0 {
+        if lock.requests != 1 {
             self.observer.left_out = now;
         }
         if lock.requests > 0 || ns >= self.observer.watched_ns {

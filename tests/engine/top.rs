@@ -92,6 +92,16 @@ fn after_a_burst_a_slow_rate_is_counted_exactly() {
     }
 }
 
+/// The first request of a sample may be the only one, and counts for others all the same.
+#[test]
+fn one_sampled_request_makes_a_sampled_minute() {
+    for (requests, one_in) in [(2_500, 1), (2_501, 64), (2_502, 64)] {
+        let mut engine = new_engine();
+        flood(&mut engine, "burst", at_s(0), (requests, 0));
+        assert_eq!(minute(&mut engine, at_s(59)).sampled_one_in, one_in, "{requests}");
+    }
+}
+
 /// The second minute lacks the end of a hold that was not followed, and says so; the third
 /// lacks nothing.
 #[test]

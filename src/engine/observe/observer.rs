@@ -22,7 +22,8 @@ pub const SLOW_MAX: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Observer {
     pub(in crate::engine) sampler: Sampler,
-    /// When a request was last left out, or the hold or wait of such a request last ended.
+    /// When a request was last left out or counted for others, or such a request's hold or
+    /// wait last ended.
     pub(in crate::engine) left_out: Time,
     /// The one of the pools: a key has the same hash here.
     hasher: RandomState,
