@@ -284,7 +284,10 @@ impl Engine {
     #[inline(always)]
     fn expire_lock(&mut self, id: LockId, now: Time) {
         if self.locks[id as usize].phase == Phase::Holding {
-            return self.expire_hold(id, now);
+            if !self.has_rules_to_apply() || self.is_overdue_by_new_rules(id, now) {
+                self.expire_hold(id, now);
+            }
+            return;
         }
         let lock = self.remove_lock(id);
         let waited_ns = now.ns_since(lock.since);

@@ -61,6 +61,21 @@ impl Engine {
         }
     }
 
+    /// Whether a hold whose timer new rules may not have reached is too long by them. If not,
+    /// its timer starts again.
+    #[cold]
+    pub(super) fn is_overdue_by_new_rules(&mut self, id: LockId, now: Time) -> bool {
+        match self.hold_deadline(id) {
+            Some(deadline) if deadline <= now => return true,
+            Some(deadline) => {
+                self.has_late_timers = true;
+                self.wheel.start(&mut self.locks, id, deadline);
+            }
+            None => {}
+        }
+        false
+    }
+
     fn apply_rules_to(&mut self, pool: u32) {
         let of_pool = self.pools.get_mut(pool);
         let matches = self.rules.matching(of_pool.key());

@@ -134,7 +134,6 @@ impl Server {
         self.accept();
         let now = self.handle_input();
         self.make_reports(now);
-        self.update_rules(now);
         self.finish_turn(now);
         self.service_manager.notify(self.clients.len(), &self.engine, now);
         logging::retry(now);
@@ -237,7 +236,9 @@ impl Server {
             };
             dispatch.handle(&mut self.input);
             if !has_more {
-                if dispatch.expire() {
+                // A rule whose time is over ends no hold.
+                self.update_rules(now);
+                if self.dispatch(now).expire() {
                     self.close_freed(now);
                 }
                 return now;

@@ -4,6 +4,7 @@
 mod against_model;
 mod explore;
 mod fuzz_seeds;
+mod late_rules;
 mod reports;
 mod shrink;
 mod simulation;

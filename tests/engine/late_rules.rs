@@ -1,0 +1,67 @@
+//! New rules and more keys than they reach in one step.
+
+use crate::reports::{START, client, new_engine};
+use poolcounterd::engine::Engine;
+use poolcounterd::engine::rules::rule::Rule;
+use poolcounterd::protocol::{Acquire, Mode};
+
+const KEYS: u32 = 5_000;
+
+fn set_rules(engine: &mut Engine, rules: &[&str]) {
+    let rules = rules.iter().map(|&rule| Rule::try_from(rule.to_owned()).expect("a rule"));
+    engine.set_rules(rules.collect(), &[]);
+}
+
+/// An engine with rules, in which each client holds a key.
+fn with_holders(rules: &[&str]) -> Engine {
+    let mut engine = new_engine();
+    set_rules(&mut engine, rules);
+    for n in 0..KEYS {
+        let key = format!("k{n}");
+        let key = key.as_bytes();
+        let request = Acquire { mode: Mode::ForMe, key, workers: 1, max_queue: 9, timeout_s: 0 };
+        engine.acquire(client(n), &request, START);
+    }
+    engine
+}
+
+fn expired(engine: &mut Engine, after_s: u64) -> usize {
+    engine.expire(START.plus_seconds(after_s));
+    engine.check_invariants();
+    engine.take_expired().len()
+}
+
+fn reach_all_keys(engine: &mut Engine) {
+    while engine.has_rules_to_apply() {
+        engine.apply_rules();
+    }
+}
+
+#[test]
+fn a_rule_that_is_gone_ends_no_hold() {
+    let mut engine = with_holders(&["r k* max-hold=5"]);
+    set_rules(&mut engine, &[]);
+    assert_eq!(expired(&mut engine, 6), 0);
+    reach_all_keys(&mut engine);
+    assert_eq!(expired(&mut engine, 1_000), 0);
+}
+
+#[test]
+fn a_rule_that_allows_longer_holds_ends_none_early() {
+    let mut engine = with_holders(&["r k* max-hold=5"]);
+    set_rules(&mut engine, &["r k* max-hold=60"]);
+    assert_eq!(expired(&mut engine, 6), 0);
+    reach_all_keys(&mut engine);
+    assert_eq!(expired(&mut engine, 59), 0);
+    assert_eq!(expired(&mut engine, 61), KEYS as usize);
+}
+
+#[test]
+fn a_rule_that_allows_shorter_holds_ends_all_once_it_has_reached_them() {
+    let mut engine = with_holders(&["r k* max-hold=60"]);
+    set_rules(&mut engine, &["r k* max-hold=5"]);
+    let first = expired(&mut engine, 6);
+    assert!(first < KEYS as usize);
+    reach_all_keys(&mut engine);
+    assert_eq!(first + expired(&mut engine, 6), KEYS as usize);
+}
