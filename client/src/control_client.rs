@@ -70,6 +70,9 @@ fn exchange(line: &str, mut stream: UnixStream) -> io::Result<String> {
         }
         Err(e) if answer.is_empty() || !is_closed(&e) => Err(e),
         Ok(_) if answer.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(_) if !answer.ends_with('\n') => {
+            Err(io::Error::new(ErrorKind::UnexpectedEof, "the daemon's answer was cut"))
+        }
         _ => Ok(answer),
     }
 }

@@ -13,6 +13,9 @@ pub struct Pattern {
     bytes: ByteSet,
 }
 
+/// So the longest list of rules is no longer than an operator is sent at once.
+const PATTERN_BYTES_MAX: usize = 256;
+
 /// Some bytes. Several share a bit: a byte that is not in the set may seem to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ByteSet(u64);
@@ -32,6 +35,9 @@ impl Pattern {
     /// # Errors
     /// Why it is not one.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err("a pattern has at most 256 bytes; a star stands for the rest of a key");
+        }
         let pieces = text.split(|&b| b == b'*').map(key_from_text).collect::<Option<Vec<_>>>();
         let pieces =
             pieces.ok_or("a backslash begins \\xNN, a byte of the key; itself is \\x5c")?;
@@ -122,5 +128,7 @@ mod tests {
         }
         // As a list ends a key that is too long for it.
         assert!(Pattern::parse(b"abc\\...").is_err());
+        assert!(Pattern::parse(&[b'*'; 256]).is_ok());
+        assert!(Pattern::parse(&[b'*'; 257]).is_err());
     }
 }

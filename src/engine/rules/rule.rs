@@ -73,7 +73,7 @@ impl Rule {
         settings: impl Iterator<Item = &'a str>,
     ) -> Result<Self, String> {
         let pattern =
-            Pattern::parse(pattern.as_bytes()).map_err(|why| format!("{pattern}: {why}"))?;
+            Pattern::parse(pattern.as_bytes()).map_err(|why| format!("{pattern:.60}: {why}"))?;
         let mut rule = Rule { name: name.to_owned(), pattern, settings: RuleSettings::default() };
         for word in settings {
             rule.settings.add(word)?;

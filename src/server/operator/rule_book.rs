@@ -126,6 +126,11 @@ impl RuleBook {
     /// # Errors
     /// There are too many.
     pub(crate) fn check(&self) -> Result<(), String> {
+        if self.changes.len() > RULES_MAX {
+            return Err(format!(
+                "{RULES_MAX} names are set or off already; RULE RESET forgets one"
+            ));
+        }
         match self.in_force().len() {
             0..=RULES_MAX => Ok(()),
             n => Err(format!("{n} rules with those of --max-hold, more than {RULES_MAX}")),
@@ -323,6 +328,15 @@ mod tests {
         let mut book = book(&full);
         assert!(book.obey(set("new *"), NOW).unwrap_err().contains("more than 64"));
         assert_eq!(in_force(&book).len(), RULES_MAX);
+        // What is off counts, too: names must not pile up.
+        let mut other = RuleBook::default();
+        for n in 0..RULES_MAX {
+            other.obey(set(&format!("x{n} *")), NOW).unwrap();
+            other.obey(RuleOrder::Off(format!("x{n}")), NOW).unwrap();
+        }
+        assert!(other.obey(set("new *"), NOW).unwrap_err().contains("set or off"));
+        other.obey(RuleOrder::Reset("x7".into()), NOW).unwrap();
+        other.obey(set("new *"), NOW).unwrap();
         book.obey(RuleOrder::Off("r0".into()), NOW).unwrap();
         book.obey(set("new *"), NOW).unwrap();
         assert!(book.obey(RuleOrder::Reset("r0".into()), NOW).is_err());
