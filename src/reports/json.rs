@@ -135,7 +135,7 @@ struct TurnsJson {
     events: Values,
 }
 
-/// The counts begin when the daemon gets its first rule; without rules they are 0.
+/// The counts begin when the daemon gets its first rule, and stand still while it has none.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct GroupJson {
