@@ -17,7 +17,8 @@ pub use key_text::{key_from_text, key_text, key_text_cut};
 pub use query::{Query, ROWS, Span, Subject};
 pub use reply::Reply;
 
-use numbers::{parse_number, saturating_u32};
+use memchr::memchr;
+use numbers::{next_number, saturating_u32};
 
 /// The largest number that every server understands, which stands for none; the C daemon
 /// counts in 32 bits.
@@ -82,14 +83,15 @@ impl<'a> Command<'a> {
 
 /// Fields are separated by runs of spaces; those after the fourth are ignored.
 fn parse_acquire(mode: Mode, fields: &[u8]) -> Acquire<'_> {
-    let mut fields = fields.split(|&b| b == b' ').filter(|f| !f.is_empty());
-    let mut next = || fields.next().unwrap_or_default();
+    let from_key = &fields[fields.iter().take_while(|&&b| b == b' ').count()..];
+    let (key, numbers) = from_key.split_at(memchr(b' ', from_key).unwrap_or(from_key.len()));
+    let mut numbers = numbers.iter();
     Acquire {
         mode,
-        key: next(),
-        workers: saturating_u32(parse_number(next())),
-        max_queue: saturating_u32(parse_number(next())),
-        timeout_s: parse_number(next()),
+        key,
+        workers: saturating_u32(next_number(&mut numbers)),
+        max_queue: saturating_u32(next_number(&mut numbers)),
+        timeout_s: next_number(&mut numbers),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Bytes → lines: assembles commands from the pieces in which TCP delivers them.
 
+use memchr::{memchr, memrchr};
+
 /// The length of the longest line that is read, including its line feed. A longer
 /// line is answered with `ERROR LINE_TOO_LONG` and skipped. (MediaWiki's keys are
 /// under 300 bytes; the reference reads up to 1024.)
@@ -51,7 +53,7 @@ impl Lines {
         if self.skipping && !self.skip(input) {
             return None;
         }
-        let Some(end) = input.iter().position(|&b| b == b'\n') else {
+        let Some(end) = memchr(b'\n', input) else {
             return self.keep(input);
         };
         let (line, rest) = input.split_at(end + 1);
@@ -89,7 +91,7 @@ impl Lines {
         let came_in_pieces = !self.bytes.is_empty();
         // The end of a line that was too long may stand before it.
         let before = taken.strip_suffix(b"\n").unwrap_or(taken);
-        let start = before.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+        let start = memrchr(b'\n', before).map_or(0, |end| end + 1);
         let line = if came_in_pieces { &self.bytes } else { &taken[start..] };
         self.bytes = [line, rest].concat();
         self.content = Content::Unanswered;
@@ -107,7 +109,7 @@ impl Lines {
             return false;
         }
         let input = self.take_unhandled();
-        let end = input.iter().position(|&b| b == b'\n').map_or(input.len(), |end| end + 1);
+        let end = memchr(b'\n', &input).map_or(input.len(), |end| end + 1);
         self.put_back(&input[end..]);
         true
     }
@@ -140,7 +142,7 @@ impl Lines {
 
     /// Drops input up to the end of the long line. Returns whether that was found.
     fn skip(&mut self, input: &mut &[u8]) -> bool {
-        match input.iter().position(|&b| b == b'\n') {
+        match memchr(b'\n', input) {
             Some(end) => {
                 *input = &input[end + 1..];
                 self.skipping = false;

@@ -1,17 +1,18 @@
 //! Numbers as clients write them.
 
-/// Reads decimal digits; anything else counts as 0. A number that is too large
-/// becomes the largest one (the reference wraps at 32 bits).
-pub(super) fn parse_number(field: &[u8]) -> u64 {
+use std::slice::Iter;
+
+/// Takes the next field from `bytes`, and the space behind it. Fields are separated by runs
+/// of spaces. Decimal digits are a number; anything else counts as 0. A number that is too
+/// large becomes the largest one (the reference wraps at 32 bits).
+pub(super) fn next_number(bytes: &mut Iter<u8>) -> u64 {
     let mut number: u64 = 0;
-    for byte in field {
-        if !byte.is_ascii_digit() {
-            return 0;
-        }
-        let digit = u64::from(byte - b'0');
-        number = number.saturating_mul(10).saturating_add(digit);
+    let mut are_digits = true;
+    for &byte in bytes.skip_while(|&&byte| byte == b' ').take_while(|&&byte| byte != b' ') {
+        are_digits &= byte.is_ascii_digit();
+        number = number.saturating_mul(10).saturating_add(byte.wrapping_sub(b'0').into());
     }
-    number
+    if are_digits { number } else { 0 }
 }
 
 pub(super) fn saturating_u32(number: u64) -> u32 {

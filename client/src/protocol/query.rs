@@ -1,7 +1,7 @@
 //! What `STATS` can be asked for.
 
 use super::key_text::key_from_text;
-use super::numbers::{parse_number, saturating_u32};
+use super::numbers::{next_number, saturating_u32};
 
 /// How many rows a list has if the client does not say.
 pub const ROWS: u32 = 20;
@@ -111,7 +111,7 @@ fn parse_rows(word: Option<&[u8]>) -> Option<u32> {
         return Some(ROWS);
     };
     let is_number = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-    let rows = is_number.then(|| saturating_u32(parse_number(word)));
+    let rows = is_number.then(|| saturating_u32(next_number(&mut word.iter())));
     rows.filter(|&rows| rows > 0)
 }
 
