@@ -167,7 +167,7 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn add_pool(&mut self, key: Box<[u8]>, hash: u64, matches: Matches) -> u32 {
+    fn add_pool(&mut self, key: &[u8], hash: u64, matches: Matches) -> u32 {
         self.record(Event::PoolAdded);
         self.pools.add(key, hash, matches)
     }

@@ -86,7 +86,7 @@ impl Engine {
         };
         let pool = match found {
             Some(pool) => pool,
-            None => self.add_pool(request.key.into(), hash, matches),
+            None => self.add_pool(request.key, hash, matches),
         };
         let sequence = self.next_sequence();
         let kind = (phase, request.mode);

@@ -6,13 +6,17 @@ use crate::engine::rules::{Matches, QueueLen};
 use crate::engine::spare_capacity::SpareCapacity;
 use hashbrown::HashTable;
 use slab::Slab;
+use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Most keys of MediaWiki have no more bytes: these allocate nothing.
+type Key = SmallVec<[u8; 48]>;
 
 /// One key. A pool exists only while a client holds the key: waiters always have a
 /// holder to wait for.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
-    key: Box<[u8]>,
+    key: Key,
     hash: u64,
     /// As of the rules that [`crate::engine::rules`] has applied to the pool.
     pub(super) matches: Matches,
@@ -115,9 +119,9 @@ impl Pools {
 
     /// Adds an empty pool for a key that has none.
     #[inline(always)]
-    pub(super) fn add(&mut self, key: Box<[u8]>, hash: u64, matches: Matches) -> u32 {
+    pub(super) fn add(&mut self, key: &[u8], hash: u64, matches: Matches) -> u32 {
         let pool = Pool {
-            key,
+            key: Key::from_slice(key),
             hash,
             matches,
             holders: LockQueue::default(),

@@ -191,7 +191,7 @@ impl Engine {
             return Err(BadState("a key twice"));
         }
         let matches = self.rules.matching(&state.key);
-        let pool = self.add_pool(state.key.into_owned().into_boxed_slice(), hash, matches);
+        let pool = self.add_pool(&state.key, hash, matches);
         for (queue, locks) in [
             (Phase::Holding, state.holders),
             (Phase::WaitingForMe, state.waiters_for_me),
