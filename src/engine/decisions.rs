@@ -308,7 +308,7 @@ impl Engine {
     /// The work is done: sends `DONE` to all waiters that accept another client's
     /// work, oldest first.
     fn answer_done(&mut self, pool: u32, held_ns: u64, now: Time) {
-        while let Some(id) = self.pools.get(pool).waiters_for_anyone.first() {
+        while let Some(id) = self.pools.get(pool).waiters_for_anyone.first(&self.locks) {
             let waiter = self.remove_lock(id);
             let waited_ns = now.ns_since(waiter.since);
             self.record(Event::WaitDone { waited_ns, held_ns });
@@ -322,7 +322,7 @@ impl Engine {
     #[inline(always)]
     fn hand_on(&mut self, pool: u32, heirs: &[Phase], now: Time) {
         let of_pool = self.pools.get(pool);
-        if let Some(id) = heirs.iter().find_map(|&phase| of_pool.queue(phase).first()) {
+        if let Some(id) = heirs.iter().find_map(|&phase| of_pool.queue(phase).first(&self.locks)) {
             if of_pool.matches.is_empty() || self.may_inherit(pool) {
                 self.hand_to(id, now);
             }

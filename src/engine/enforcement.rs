@@ -83,9 +83,10 @@ impl Engine {
         if let Some(rule) = matches.first_of(self.rules.having.total) {
             self.rules.in_force[rule].holders += of_pool.holders.len();
         }
-        let mut next = of_pool.holders.first();
+        let holders = of_pool.holders;
+        let mut next = holders.first(&self.locks);
         while let Some(id) = next {
-            next = self.locks[id as usize].next();
+            next = holders.next(&self.locks, id);
             self.wheel.stop(&mut self.locks, id);
             if let Some(deadline) = self.hold_deadline(id) {
                 self.wheel.start(&mut self.locks, id, deadline);

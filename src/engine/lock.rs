@@ -8,7 +8,6 @@ use slab::Slab;
 
 /// The number of a lock in the slab of locks.
 pub(super) type LockId = u32;
-const NONE: LockId = LockId::MAX;
 
 /// The state of a lock. It determines the queue of the pool that the lock is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +47,7 @@ pub(super) struct Lock {
     pub(super) sequence: u64,
     /// When the wait times out or the hold has lasted for too long.
     pub(super) timer: Timer,
+    /// In the ring of its queue.
     next: LockId,
     previous: LockId,
 }
@@ -61,7 +61,7 @@ impl Lock {
         since: Time,
         sequence: u64,
     ) -> Self {
-        let (timer, next, previous) = (Timer::default(), NONE, NONE);
+        let timer = Timer::default();
         Lock {
             client,
             pool,
@@ -72,14 +72,9 @@ impl Lock {
             since,
             sequence,
             timer,
-            next,
-            previous,
+            next: 0,
+            previous: 0,
         }
-    }
-
-    /// The next lock in its queue.
-    pub(super) fn next(&self) -> Option<LockId> {
-        (self.next != NONE).then_some(self.next)
     }
 }
 
@@ -92,19 +87,13 @@ impl Timers for Locks {
     }
 }
 
-/// A first-in, first-out queue: a doubly linked list through the slab of locks,
-/// so that a lock anywhere in it leaves in O(1). A lock is in one queue at most.
-#[derive(Clone, Debug)]
+/// A first-in, first-out queue: a ring through the slab of locks, so that a lock anywhere in
+/// it leaves in O(1). A lock is in one queue at most.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockQueue {
-    first: LockId,
+    /// Only if there are locks. Its next one is the first.
     last: LockId,
     len: u32,
-}
-
-impl Default for LockQueue {
-    fn default() -> Self {
-        LockQueue { first: NONE, last: NONE, len: 0 }
-    }
 }
 
 impl LockQueue {
@@ -113,40 +102,44 @@ impl LockQueue {
     }
 
     /// The lock that joined first.
-    pub(super) fn first(&self) -> Option<LockId> {
-        (self.first != NONE).then_some(self.first)
+    #[inline(always)]
+    pub(super) fn first(&self, locks: &Locks) -> Option<LockId> {
+        (self.len > 0).then(|| locks[self.last as usize].next)
+    }
+
+    /// The lock that joined next after `id`, which is in the queue.
+    pub(super) fn next(&self, locks: &Locks, id: LockId) -> Option<LockId> {
+        (id != self.last).then(|| locks[id as usize].next)
     }
 
     pub(super) fn join(&mut self, locks: &mut Locks, id: LockId) {
         let previous = std::mem::replace(&mut self.last, id);
-        if previous == NONE {
-            self.first = id;
-        } else {
-            locks[previous as usize].next = id;
+        let mut first = id;
+        if self.len > 0 {
+            first = std::mem::replace(&mut locks[previous as usize].next, id);
+            locks[id as usize].previous = previous;
+            locks[first as usize].previous = id;
         }
-        let lock = &mut locks[id as usize];
-        (lock.previous, lock.next) = (previous, NONE);
+        locks[id as usize].next = first;
         self.len += 1;
     }
 
     pub(super) fn leave(&mut self, locks: &mut Locks, id: LockId) {
-        let Lock { previous, next, .. } = locks[id as usize];
-        if previous == NONE {
-            self.first = next;
-        } else {
-            locks[previous as usize].next = next;
-        }
-        if next == NONE {
-            self.last = previous;
-        } else {
-            locks[next as usize].previous = previous;
-        }
         self.len -= 1;
+        if self.len == 0 {
+            return;
+        }
+        let Lock { previous, next, .. } = locks[id as usize];
+        locks[previous as usize].next = next;
+        locks[next as usize].previous = previous;
+        if self.last == id {
+            self.last = previous;
+        }
     }
 
     /// The locks in the queue, oldest first.
     pub(super) fn iter<'a>(&self, locks: &'a Locks) -> impl Iterator<Item = (LockId, &'a Lock)> {
-        std::iter::successors(self.first(), |&id| locks[id as usize].next())
+        std::iter::successors(self.first(locks), |&id| self.next(locks, id))
             .map(|id| (id, &locks[id as usize]))
     }
 }
