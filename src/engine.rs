@@ -223,8 +223,7 @@ impl Engine {
     /// A lock is held from now on.
     #[inline(always)]
     fn begin_hold(&mut self, id: LockId) {
-        let pool = self.locks[id as usize].pool;
-        if self.rules.limit_holds(self.pools.get(pool).matches) {
+        if self.rules.limit_holds() {
             self.begin_hold_by_rules(id);
         }
     }

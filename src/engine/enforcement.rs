@@ -143,7 +143,7 @@ impl Engine {
         answer
     }
 
-    /// A lock is held from now on whose key matches rules.
+    /// A lock is held from now on, perhaps by a key that matches rules.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_hold_by_rules(&mut self, id: LockId) {
@@ -169,7 +169,7 @@ impl Engine {
     /// Counts the end of a hold or a wait. Its pool must still be there.
     pub(super) fn count_end_by_rules(&mut self, lock: &Lock, outcome: LockOutcome, ns: u64) {
         let matches = self.matches_of(lock.pool);
-        if outcome.is_of_hold() && self.rules.limit_holds(matches) {
+        if outcome.is_of_hold() && self.rules.limit_holds() {
             if let Some(rule) = self.total_of(lock.pool) {
                 self.rules.in_force[rule].holders -= 1;
             }

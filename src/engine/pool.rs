@@ -6,11 +6,36 @@ use crate::engine::rules::{Matches, QueueLen};
 use crate::engine::spare_capacity::SpareCapacity;
 use hashbrown::HashTable;
 use slab::Slab;
-use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Most keys of MediaWiki have no more bytes: these allocate nothing.
-type Key = SmallVec<[u8; 48]>;
+/// So the whole pool takes 96 bytes.
+const SHORT_KEY_BYTES_MAX: usize = 54;
+
+/// A short one, as most of MediaWiki's are, allocates nothing.
+#[derive(Clone, Debug)]
+enum Key {
+    Short { len: u8, bytes: [u8; SHORT_KEY_BYTES_MAX] },
+    Long(Box<[u8]>),
+}
+
+impl Key {
+    #[inline(always)]
+    fn new(key: &[u8]) -> Self {
+        if key.len() > SHORT_KEY_BYTES_MAX {
+            return Key::Long(key.into());
+        }
+        let mut bytes = [0; SHORT_KEY_BYTES_MAX];
+        bytes[..key.len()].copy_from_slice(key);
+        Key::Short { len: key.len() as u8, bytes }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Key::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Key::Long(bytes) => bytes,
+        }
+    }
+}
 
 /// One key. A pool exists only while a client holds the key: waiters always have a
 /// holder to wait for.
@@ -27,7 +52,7 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn key(&self) -> &[u8] {
-        &self.key
+        self.key.as_bytes()
     }
 
     pub(super) fn hash(&self) -> u64 {
@@ -112,7 +137,7 @@ impl Pools {
     pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<u32> {
         let same = |&id: &u32| {
             let pool = &self.slots[id as usize];
-            pool.hash == hash && *pool.key == *key
+            pool.hash == hash && pool.key() == key
         };
         self.by_key.find(hash, same).copied()
     }
@@ -121,7 +146,7 @@ impl Pools {
     #[inline(always)]
     pub(super) fn add(&mut self, key: &[u8], hash: u64, matches: Matches) -> u32 {
         let pool = Pool {
-            key: Key::from_slice(key),
+            key: Key::new(key),
             hash,
             matches,
             holders: LockQueue::default(),
@@ -185,7 +210,7 @@ impl Pools {
     pub(super) fn check_invariants(&self, locks: &Locks) {
         assert_eq!(self.by_key.len(), self.slots.len());
         for (id, pool) in self.iter() {
-            assert_eq!(self.find(&pool.key, self.hash_aside(&pool.key)), Some(id));
+            assert_eq!(self.find(pool.key(), self.hash_aside(pool.key())), Some(id));
             assert!(pool.holders.len() > 0, "a pool without a holder was kept");
             for phase in Phase::QUEUED {
                 let (queue, mut len) = (pool.queue(phase), 0);

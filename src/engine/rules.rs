@@ -218,10 +218,10 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Whether something begins with a hold of a key that has these matches.
+    /// Whether any rule counts holders or limits how long they hold.
     #[inline(always)]
-    pub(super) fn limit_holds(&self, matches: Matches) -> bool {
-        matches.0 & self.holding != 0
+    pub(super) fn limit_holds(&self) -> bool {
+        self.holding != 0
     }
 
     /// Whether anything is limited or counted.
