@@ -17,27 +17,24 @@ pub enum Line<'a> {
     TooLong,
 }
 
-/// The input of one connection that is not finished: half a line, a line that is not
-/// answered yet, lines that are not handled yet. Owns memory only while there is any.
+/// The input of one connection that is not finished. Owns memory only while there is any.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// The start of a line ends in `\n` only between the call that completed it and the
-    /// next one.
-    bytes: Vec<u8>,
-    content: Content,
-    /// The line was too long: everything up to its line feed is dropped.
-    skipping: bool,
+    kept: Option<Box<Kept>>,
 }
 
 /// What [`Lines`] keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Content {
-    #[default]
-    StartOfLine,
+#[derive(Debug)]
+enum Kept {
+    /// The start of a line. Ends in `\n` only between the call that completed it and the
+    /// next one.
+    StartOfLine(Vec<u8>),
+    /// The line was too long: everything up to its line feed is dropped.
+    RestOfLongLine,
     /// Input that begins with a new line.
-    Unhandled,
+    Unhandled(Vec<u8>),
     /// The same, and its first line waits for its answer.
-    Unanswered,
+    Unanswered(Vec<u8>),
 }
 
 impl Lines {
@@ -46,11 +43,7 @@ impl Lines {
     ///
     /// The lines do not depend on how the bytes are divided into inputs.
     pub fn next_line<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Line<'a>> {
-        debug_assert!(self.content == Content::StartOfLine, "unhandled input comes first");
-        if self.bytes.ends_with(b"\n") {
-            self.bytes = Vec::new();
-        }
-        if self.skipping && !self.skip(input) {
+        if self.kept.is_some() && !self.drop_rest_of_line(input) {
             return None;
         }
         let Some(end) = memchr(b'\n', input) else {
@@ -58,29 +51,33 @@ impl Lines {
         };
         let (line, rest) = input.split_at(end + 1);
         *input = rest;
-        if self.bytes.len() + line.len() > LINE_BYTES_MAX {
-            self.bytes = Vec::new();
+        if self.unfinished().len() + line.len() > LINE_BYTES_MAX {
+            self.kept = None;
             return Some(Line::TooLong);
         }
-        if self.bytes.is_empty() {
-            return Some(Line::Complete(without_line_end(line)));
+        if let Some(Kept::StartOfLine(bytes)) = self.kept.as_deref_mut() {
+            bytes.extend_from_slice(line);
+            return Some(Line::Complete(without_line_end(bytes)));
         }
-        self.bytes.extend_from_slice(line);
-        Some(Line::Complete(without_line_end(&self.bytes)))
+        Some(Line::Complete(without_line_end(line)))
     }
 
     /// Continues within a line, from what [`Lines::unfinished`] and
     /// [`Lines::is_skipping`] returned.
     pub fn resume(unfinished: Vec<u8>, skipping: bool) -> Self {
-        Lines { bytes: unfinished, content: Content::StartOfLine, skipping }
+        let kept = match (skipping, unfinished.is_empty()) {
+            (true, _) => Some(Kept::RestOfLongLine),
+            (false, false) => Some(Kept::StartOfLine(unfinished)),
+            (false, true) => None,
+        };
+        Lines { kept: kept.map(Box::new) }
     }
 
     /// Keeps `rest` for later: input that begins with a new line. The caller takes it
     /// by [`Lines::take_unhandled`] before it reads input received later.
     pub fn put_back(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
-            self.bytes = rest.to_vec();
-            self.content = Content::Unhandled;
+            self.kept = Some(Box::new(Kept::Unhandled(rest.to_vec())));
         }
     }
 
@@ -88,18 +85,19 @@ impl Lines {
     /// [`Lines::finish_line`]: it takes time to answer. `taken` is what that call took from
     /// its input, `rest` what it left.
     pub fn hold_line(&mut self, taken: &[u8], rest: &[u8]) {
-        let came_in_pieces = !self.bytes.is_empty();
         // The end of a line that was too long may stand before it.
         let before = taken.strip_suffix(b"\n").unwrap_or(taken);
         let start = memrchr(b'\n', before).map_or(0, |end| end + 1);
-        let line = if came_in_pieces { &self.bytes } else { &taken[start..] };
-        self.bytes = [line, rest].concat();
-        self.content = Content::Unanswered;
+        let line = match self.kept.as_deref() {
+            Some(Kept::StartOfLine(pieces)) => pieces,
+            _ => &taken[start..],
+        };
+        self.kept = Some(Box::new(Kept::Unanswered([line, rest].concat())));
     }
 
     /// Whether a line waits for its answer.
     pub fn is_line_held(&self) -> bool {
-        self.content == Content::Unanswered
+        matches!(self.kept.as_deref(), Some(Kept::Unanswered(_)))
     }
 
     /// The held line is answered: what follows it is unhandled. Returns false if no line
@@ -116,57 +114,72 @@ impl Lines {
 
     /// The input that is not handled yet, from a held line on.
     pub fn unhandled(&self) -> &[u8] {
-        if self.content == Content::StartOfLine { b"" } else { &self.bytes }
-    }
-
-    /// Takes the unhandled input, for the next calls.
-    pub fn take_unhandled(&mut self) -> Vec<u8> {
-        match std::mem::take(&mut self.content) {
-            Content::StartOfLine => Vec::new(),
-            Content::Unhandled | Content::Unanswered => std::mem::take(&mut self.bytes),
-        }
-    }
-
-    /// Whether the rest of a line that is too long is still missing.
-    pub fn is_skipping(&self) -> bool {
-        self.skipping
-    }
-
-    /// The bytes of an unfinished line: fewer than [`LINE_BYTES_MAX`].
-    pub fn unfinished(&self) -> &[u8] {
-        match self.content {
-            Content::StartOfLine if !self.bytes.ends_with(b"\n") => &self.bytes,
+        match self.kept.as_deref() {
+            Some(Kept::Unhandled(bytes) | Kept::Unanswered(bytes)) => bytes,
             _ => b"",
         }
     }
 
-    /// Drops input up to the end of the long line. Returns whether that was found.
-    fn skip(&mut self, input: &mut &[u8]) -> bool {
-        match memchr(b'\n', input) {
-            Some(end) => {
-                *input = &input[end + 1..];
-                self.skipping = false;
-                true
-            }
-            None => {
-                *input = &[];
-                false
-            }
+    /// Takes the unhandled input, for the next calls.
+    pub fn take_unhandled(&mut self) -> Vec<u8> {
+        let Some(Kept::Unhandled(bytes) | Kept::Unanswered(bytes)) = self.kept.as_deref_mut()
+        else {
+            return Vec::new();
+        };
+        let bytes = std::mem::take(bytes);
+        self.kept = None;
+        bytes
+    }
+
+    /// Whether the rest of a line that is too long is still missing.
+    pub fn is_skipping(&self) -> bool {
+        matches!(self.kept.as_deref(), Some(Kept::RestOfLongLine))
+    }
+
+    /// The bytes of an unfinished line: fewer than [`LINE_BYTES_MAX`].
+    pub fn unfinished(&self) -> &[u8] {
+        match self.kept.as_deref() {
+            Some(Kept::StartOfLine(bytes)) if !bytes.ends_with(b"\n") => bytes,
+            _ => b"",
         }
+    }
+
+    /// Drops the line that was returned last, or input up to the end of a long line. Returns
+    /// false if that end is still missing.
+    fn drop_rest_of_line(&mut self, input: &mut &[u8]) -> bool {
+        match self.kept.as_deref() {
+            Some(Kept::StartOfLine(bytes)) if bytes.ends_with(b"\n") => self.kept = None,
+            Some(Kept::RestOfLongLine) => {
+                let Some(end) = memchr(b'\n', input) else {
+                    *input = &[];
+                    return false;
+                };
+                *input = &input[end + 1..];
+                self.kept = None;
+            }
+            Some(Kept::Unhandled(_) | Kept::Unanswered(_)) => {
+                debug_assert!(false, "unhandled input comes first");
+            }
+            Some(Kept::StartOfLine(_)) | None => {}
+        }
+        true
     }
 
     /// Keeps all of `input`, which has no line feed, for the next call.
     fn keep(&mut self, input: &mut &[u8]) -> Option<Line<'static>> {
         let bytes = std::mem::take(input);
         // A line of exactly the limit still needs room for its line feed.
-        if self.bytes.len() + bytes.len() >= LINE_BYTES_MAX {
-            self.bytes = Vec::new();
-            self.skipping = true;
+        if self.unfinished().len() + bytes.len() >= LINE_BYTES_MAX {
+            self.kept = Some(Box::new(Kept::RestOfLongLine));
             return Some(Line::TooLong);
         }
-        if !bytes.is_empty() {
-            self.bytes.reserve_exact(bytes.len());
-            self.bytes.extend_from_slice(bytes);
+        match self.kept.as_deref_mut() {
+            Some(Kept::StartOfLine(start)) => {
+                start.reserve_exact(bytes.len());
+                start.extend_from_slice(bytes);
+            }
+            _ if bytes.is_empty() => {}
+            _ => self.kept = Some(Box::new(Kept::StartOfLine(bytes.to_vec()))),
         }
         None
     }
@@ -236,7 +249,7 @@ mod tests {
         for mut input in [&b"half"[..], b" a line\n", b"whole\n"] {
             while lines.next_line(&mut input).is_some() {}
         }
-        assert_eq!(lines.bytes.capacity(), 0);
+        assert!(lines.kept.is_none());
     }
 
     #[test]
