@@ -183,7 +183,7 @@ impl Engine {
     fn add_lock(&mut self, lock: Lock) -> LockId {
         let client = lock.client;
         let id = self.queue_lock(lock);
-        self.stack_mut(client.slot).push(id);
+        self.push_lock(client.slot, id);
         id
     }
 
@@ -200,12 +200,13 @@ impl Engine {
         id
     }
 
-    fn stack_mut(&mut self, slot: u32) -> &mut Stack {
+    #[inline(always)]
+    fn push_lock(&mut self, slot: u32, id: LockId) {
         let slot = slot as usize;
         if slot >= self.stacks.len() {
             self.stacks.resize(slot + 1, Stack::default());
         }
-        &mut self.stacks[slot]
+        self.stacks[slot].push(&mut self.locks, id);
     }
 
     /// Removes a lock from its queue, its client's stack and the wheel. It must be on
@@ -216,7 +217,7 @@ impl Engine {
         self.pools.get_mut(pool).queue_mut(phase).leave(&mut self.locks, id);
         let stack = &mut self.stacks[client.slot as usize];
         debug_assert_eq!(stack.top(), Some(id));
-        stack.pop();
+        stack.pop(&self.locks);
         self.locks.remove(id as usize)
     }
 

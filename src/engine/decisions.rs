@@ -40,7 +40,7 @@ impl Engine {
     /// (docs/protocol.md).
     fn refuse_more(&mut self, top: LockId) -> Option<Reply> {
         let Lock { client, phase, .. } = self.locks[top as usize];
-        if self.stacks[client.slot as usize].is_full() {
+        if self.stacks[client.slot as usize].is_full(&self.locks) {
             return Some(self.refuse(Reply::LockHeld));
         }
         phase.waits().then(|| self.refuse(Reply::WaitForResponse))

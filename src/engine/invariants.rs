@@ -1,7 +1,7 @@
 //! What is true after every call. For tests, simulation and fuzzing.
 
 use crate::engine::Engine;
-use crate::engine::lock::{Lock, Phase};
+use crate::engine::lock::{Lock, LockId, Phase};
 
 impl Engine {
     /// Panics unless the engine's parts agree. O(everything).
@@ -19,7 +19,8 @@ impl Engine {
         let waiters = self.locks.len() - holders;
         let in_queues: u32 = self.pools.iter().map(|(_, pool)| pool.count()).sum();
         assert_eq!(in_queues as usize, holders + waiters, "a lock is in no queue");
-        let on_stacks: usize = self.stacks.iter().map(|stack| stack.as_slice().len()).sum();
+        let on_stacks: usize =
+            self.stacks.iter().map(|stack| stack.oldest_first(&self.locks).len()).sum();
         assert_eq!(on_stacks, self.locks.len(), "a lock is on no stack");
         let timers = self.locks.iter().filter(|(_, lock)| lock.timer.deadline().is_some()).count();
         assert_eq!(timers, self.wheel.len());
@@ -31,7 +32,7 @@ impl Engine {
 
     fn check_stacks(&self) {
         for (slot, stack) in self.stacks.iter().enumerate() {
-            for &id in stack.as_slice() {
+            for id in stack.oldest_first(&self.locks) {
                 let lock = &self.locks[id as usize];
                 let top = stack.top().expect("a lock is on it");
                 assert_eq!(lock.client.slot as usize, slot);
@@ -44,9 +45,10 @@ impl Engine {
 
     /// Sequence numbers increase along every queue and every stack.
     fn check_order(&self) {
-        let sequence = |id: &u32| self.locks[*id as usize].sequence;
+        let sequence = |id: LockId| self.locks[id as usize].sequence;
         for stack in &self.stacks {
-            assert!(stack.as_slice().is_sorted_by_key(sequence), "a stack is not in order");
+            let sequences = stack.oldest_first(&self.locks).map(sequence);
+            assert!(sequences.is_sorted(), "a stack is not in order");
         }
         for (_, pool) in self.pools.iter() {
             for phase in Phase::QUEUED {

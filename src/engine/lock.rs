@@ -30,6 +30,7 @@ impl Phase {
     }
 }
 
+/// With its place in the slab, it takes 64 bytes: a cache line.
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) client: ClientId,
@@ -50,6 +51,8 @@ pub(super) struct Lock {
     /// In the ring of its queue.
     next: LockId,
     previous: LockId,
+    /// The lock that its client got before.
+    pub(super) below: LockId,
 }
 
 impl Lock {
@@ -74,6 +77,7 @@ impl Lock {
             timer,
             next: 0,
             previous: 0,
+            below: 0,
         }
     }
 }

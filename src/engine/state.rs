@@ -235,7 +235,7 @@ impl Engine {
         }
         for (_, id) in locks {
             let client = self.locks[id as usize].client;
-            let stack = *self.stack_mut(client.slot);
+            let stack = self.stacks.get(client.slot as usize).copied().unwrap_or_default();
             if let Some(top) = stack.top().map(|top| &self.locks[top as usize]) {
                 if top.client != client {
                     return Err(BadState("two clients in one slot"));
@@ -244,10 +244,10 @@ impl Engine {
                     return Err(BadState("a wait below another lock of its client"));
                 }
             }
-            if stack.is_full() {
+            if stack.is_full(&self.locks) {
                 return Err(BadState("a client with too many locks"));
             }
-            self.stack_mut(client.slot).push(id);
+            self.push_lock(client.slot, id);
         }
         Ok(())
     }

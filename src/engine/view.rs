@@ -37,12 +37,12 @@ impl Engine {
 
     /// All clients that have locks, by slot.
     pub fn clients(&self) -> impl Iterator<Item = ClientView<'_>> {
-        self.stacks.iter().filter_map(|stack| ClientView::new(self, stack))
+        self.stacks.iter().filter_map(|&stack| ClientView::new(self, stack))
     }
 
     /// The client `id`, if it has locks. O(1).
     pub fn client(&self, id: ClientId) -> Option<ClientView<'_>> {
-        let view = ClientView::new(self, self.stacks.get(id.slot as usize)?)?;
+        let view = ClientView::new(self, *self.stacks.get(id.slot as usize)?)?;
         (view.id == id).then_some(view)
     }
 }
@@ -147,11 +147,11 @@ impl<'a> LockView<'a> {
 pub struct ClientView<'a> {
     id: ClientId,
     engine: &'a Engine,
-    stack: &'a Stack,
+    stack: Stack,
 }
 
 impl<'a> ClientView<'a> {
-    fn new(engine: &'a Engine, stack: &'a Stack) -> Option<Self> {
+    fn new(engine: &'a Engine, stack: Stack) -> Option<Self> {
         let id = engine.locks[stack.top()? as usize].client;
         Some(ClientView { id, engine, stack })
     }
@@ -164,6 +164,6 @@ impl<'a> ClientView<'a> {
     /// Its locks, oldest first. If it waits, the wait is the last one.
     pub fn locks(self) -> impl ExactSizeIterator<Item = LockView<'a>> {
         let Engine { locks, pools, .. } = self.engine;
-        self.stack.as_slice().iter().map(|&id| LockView { lock: &locks[id as usize], pools })
+        self.stack.oldest_first(locks).map(|id| LockView { lock: &locks[id as usize], pools })
     }
 }
