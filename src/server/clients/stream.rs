@@ -18,8 +18,44 @@ const OUTPUT_STEP_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Socket,
-    /// A single reply is borrowed, so the usual case allocates nothing.
-    output: Cow<'static, [u8]>,
+    output: Output,
+}
+
+/// Unsent output. With it, a connection takes a cache line, which a `Cow` would exceed.
+#[derive(Debug)]
+enum Output {
+    /// None or a single reply, which allocates nothing.
+    Static(&'static [u8]),
+    #[expect(clippy::box_collection, reason = "three words would be too many")]
+    Buffer(Box<Vec<u8>>),
+}
+
+impl Output {
+    const NONE: Output = Output::Static(b"");
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Output::Static(bytes) => bytes,
+            Output::Buffer(bytes) => bytes,
+        }
+    }
+
+    /// All of it in a buffer of its own.
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        if let Output::Static(bytes) = *self {
+            *self = Output::from(bytes.to_vec());
+        }
+        match self {
+            Output::Buffer(bytes) => bytes,
+            Output::Static(_) => unreachable!("it was static and is not any more"),
+        }
+    }
+}
+
+impl From<Vec<u8>> for Output {
+    fn from(bytes: Vec<u8>) -> Self {
+        Output::Buffer(Box::new(bytes))
+    }
 }
 
 /// The result of a flush.
@@ -35,7 +71,7 @@ pub(crate) enum Flushed {
 
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Self {
-        Stream { socket, output: Cow::Borrowed(b"") }
+        Stream { socket, output: Output::NONE }
     }
 
     /// Continues a stream of the old image, with its unsent output.
@@ -54,21 +90,21 @@ impl Stream {
 
     /// The output that the kernel has not accepted yet.
     pub(crate) fn unsent(&self) -> &[u8] {
-        &self.output
+        self.output.bytes()
     }
 
     /// What the output takes of memory.
     #[cfg(test)]
     pub(crate) fn output_bytes(&self) -> usize {
         match &self.output {
-            Cow::Borrowed(_) => 0,
-            Cow::Owned(output) => output.capacity(),
+            Output::Static(_) => 0,
+            Output::Buffer(output) => output.capacity(),
         }
     }
 
     /// Whether the pending output exceeds what a peer may leave unread.
     pub(crate) fn exceeds_bound(&self) -> bool {
-        self.output.len() > OUTPUT_BYTES_MAX
+        self.unsent().len() > OUTPUT_BYTES_MAX
     }
 
     /// Receives once; 0 means the end of input.
@@ -95,11 +131,14 @@ impl Stream {
 
     /// Appends to the output, for the next flush.
     pub(crate) fn push(&mut self, bytes: Cow<'static, [u8]>) {
-        if self.output.is_empty() {
-            self.output = bytes;
+        if self.unsent().is_empty() {
+            self.output = match bytes {
+                Cow::Borrowed(reply) => Output::Static(reply),
+                Cow::Owned(bytes) => bytes.into(),
+            };
             return;
         }
-        let output = self.output.to_mut();
+        let output = self.output.buffer();
         if output.len() >= OUTPUT_STEP_BYTES {
             output.reserve_exact(bytes.len().next_multiple_of(OUTPUT_STEP_BYTES));
         }
@@ -110,11 +149,11 @@ impl Stream {
     pub(crate) fn flush(&mut self) -> Flushed {
         let mut sent = 0;
         let result = loop {
-            if sent == self.output.len() {
+            if sent == self.unsent().len() {
                 break Flushed::All;
             }
             // SIGPIPE is ignored anyway; NOSIGNAL does not depend on it.
-            match send(self.socket(), &self.output[sent..], SendFlags::NOSIGNAL) {
+            match send(self.socket(), &self.unsent()[sent..], SendFlags::NOSIGNAL) {
                 Ok(len) => sent += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break Flushed::Blocked,
@@ -123,7 +162,7 @@ impl Stream {
         };
         match result {
             Flushed::Blocked => self.keep_unsent(sent),
-            Flushed::All | Flushed::Failed(_) => self.output = Cow::Borrowed(b""),
+            Flushed::All | Flushed::Failed(_) => self.output = Output::NONE,
         }
         result
     }
@@ -135,11 +174,11 @@ impl Stream {
     fn keep_unsent(&mut self, sent: usize) {
         const ROOM_BYTES: usize = OUTPUT_BYTES_MAX + OUTPUT_STEP_BYTES;
         match &mut self.output {
-            Cow::Owned(output) if output.capacity() >= ROOM_BYTES => drop(output.drain(..sent)),
+            Output::Buffer(output) if output.capacity() >= ROOM_BYTES => drop(output.drain(..sent)),
             output => {
                 let mut kept = Vec::with_capacity(ROOM_BYTES);
-                kept.extend_from_slice(&output[sent..]);
-                *output = Cow::Owned(kept);
+                kept.extend_from_slice(&output.bytes()[sent..]);
+                *output = kept.into();
             }
         }
     }
