@@ -2,7 +2,8 @@
  *
  * One recv and one send a request, and nothing else: no keys, no locks, no
  * queues. Any ACQ is LOCKED, any RELEASE is RELEASED. A daemon that does the
- * real work can at best come close to this.
+ * real work can at best come close to this. In each turn it receives from all
+ * that are ready, then sends to all: that is cheaper than one after the other.
  *
  *     cc -O2 -o floor floor.c && ./floor -l 127.0.0.1 -p 7531
  */
@@ -71,25 +72,39 @@ static void accept_all(int listener)
 		fail("accept4");
 }
 
-static void serve(int fd, unsigned events)
+/* What a turn has received from a connection. */
+struct received {
+	int fd;
+	char first;
+	char ends;
+};
+
+static struct received receive(int fd, unsigned events)
 {
 	char in[4096];
 	ssize_t n = recv(fd, in, sizeof in, 0);
+	int ends = n == 0 || (n < 0 && errno != EAGAIN) || events & EPOLLRDHUP;
 
-	if (n > 0 && in[0] == 'A')
-		send(fd, "LOCKED\n", 7, MSG_NOSIGNAL);
-	else if (n > 0 && in[0] == 'R')
-		send(fd, "RELEASED\n", 9, MSG_NOSIGNAL);
-	if (n == 0 || (n < 0 && errno != EAGAIN) || events & EPOLLRDHUP)
-		close(fd);
+	return (struct received){ fd, n > 0 ? in[0] : 0, ends };
+}
+
+static void answer(const struct received *one)
+{
+	if (one->first == 'A')
+		send(one->fd, "LOCKED\n", 7, MSG_NOSIGNAL);
+	else if (one->first == 'R')
+		send(one->fd, "RELEASED\n", 9, MSG_NOSIGNAL);
+	if (one->ends)
+		close(one->fd);
 }
 
 int main(int argc, char **argv)
 {
 	static struct epoll_event events[EVENTS_MAX];
+	static struct received turn[EVENTS_MAX];
 	const char *address = "127.0.0.1";
 	struct rlimit files;
-	int port = 7531, listener, option, n, i;
+	int port = 7531, listener, option, n, i, received;
 
 	while ((option = getopt(argc, argv, "l:p:")) != -1) {
 		if (option == 'l')
@@ -112,11 +127,14 @@ int main(int argc, char **argv)
 		n = epoll_wait(poller, events, EVENTS_MAX, -1);
 		if (n < 0 && errno != EINTR)
 			fail("epoll_wait");
+		received = 0;
 		for (i = 0; i < n; i++) {
 			if (events[i].data.fd == listener)
 				accept_all(listener);
 			else
-				serve(events[i].data.fd, events[i].events);
+				turn[received++] = receive(events[i].data.fd, events[i].events);
 		}
+		for (i = 0; i < received; i++)
+			answer(&turn[i]);
 	}
 }
