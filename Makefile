@@ -214,8 +214,8 @@ test-package: ## the package in booted containers: install, upgrade, crash, purg
 # --- Instruction counts ------------------------------------------------------
 .PHONY: bench-instructions
 
-bench-instructions: ## count the engine's instructions; fails if they rise by more than 5 %
-	$(CARGO) build --release --locked -p poolcounter-bench --bin instructions
+bench-instructions: ## count instructions of a lock, a wait, a wake, a line; fails if they rise by more than 5 %
+	$(CARGO) build --release --locked -p poolcounterd -p poolcounter-bench --bin poolcounterd --bin instructions
 	@VALGRIND=$$(bench/fetch-valgrind.sh 2> target/fetch-valgrind.log) || { VALGRIND=valgrind; \
 		echo "valgrind can't be fetched, see target/fetch-valgrind.log: sudo apt-get install valgrind" >&2; }; \
 		export VALGRIND; target/release/instructions $(RECORD)

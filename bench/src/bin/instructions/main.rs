@@ -1,8 +1,9 @@
-//! How many instructions the engine's operations take, counted by callgrind. Unlike
+//! How many instructions the engine's operations take, and those of the whole daemon,
+//! counted by callgrind. Unlike
 //! times, the counts are the same on a busy machine, so a test can check them.
 //!
 //! Each case of [`cases`] runs in its own process under callgrind, which counts only
-//! within [`measured`]. The counts are compared with those in
+//! within [`measured`]. [`whole_daemon`] runs the daemon instead. The counts are compared with those in
 //! `bench/instructions.txt`; a count more than [`TOLERANCE`] above its record is a
 //! failure. The record is valid for one compiler and one C library: with others, the
 //! counts are shown and nothing fails.
@@ -10,6 +11,7 @@
 //! `--record` rewrites the file. `--case NAME` runs one case; callgrind runs that.
 
 mod cases;
+mod whole_daemon;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use cases::CASES;
+use whole_daemon::EXCHANGES;
 
 /// How much a count may rise. Runs differ by 0.1 %, because each hashes keys with a
 /// different seed.
@@ -63,8 +66,8 @@ fn record() -> Result<()> {
         "# Instructions an operation; written by `make bench-instructions RECORD=--record`.\n",
     );
     writeln!(text, "{}", surroundings()?).expect("a string");
-    for case in CASES {
-        let line = format!("{} {:.1}", case.name, count(case)?);
+    for measurement in measurements() {
+        let line = format!("{} {:.1}", measurement.name(), measurement.count()?);
         println!("{line}");
         text += &line;
         text.push('\n');
@@ -86,14 +89,15 @@ fn compare() -> Result<()> {
 
     let mut risen = Vec::new();
     println!("{:28} {:>10} {:>10} {:>8}", "instructions", "recorded", "now", "");
-    for case in CASES {
-        let before = recorded.iter().find(|(name, _)| *name == case.name);
-        let &(_, before) = before.ok_or_else(|| format!("{COUNTS} has no {}", case.name))?;
-        let now = count(case)?;
+    for measurement in measurements() {
+        let name = measurement.name();
+        let before = recorded.iter().find(|(recorded, _)| *recorded == name);
+        let &(_, before) = before.ok_or_else(|| format!("{COUNTS} has no {name}"))?;
+        let now = measurement.count()?;
         let change = now / before - 1.0;
-        println!("{:28} {before:>10.1} {now:>10.1} {:>+7.1}%", case.name, change * 100.0);
+        println!("{name:28} {before:>10.1} {now:>10.1} {:>+7.1}%", change * 100.0);
         if change > TOLERANCE {
-            risen.push(case.name);
+            risen.push(name);
         }
     }
     if here != recorded_with {
@@ -112,6 +116,33 @@ fn compare() -> Result<()> {
         risen.join(", "),
         profile_directory().display(),
     ))
+}
+
+enum Measurement {
+    Engine(&'static cases::Case),
+    Daemon(&'static whole_daemon::Exchange),
+}
+
+fn measurements() -> impl Iterator<Item = Measurement> {
+    let of_engine = CASES.iter().map(Measurement::Engine);
+    of_engine.chain(EXCHANGES.iter().map(Measurement::Daemon))
+}
+
+impl Measurement {
+    fn name(&self) -> &'static str {
+        match self {
+            Measurement::Engine(case) => case.name,
+            Measurement::Daemon(exchange) => exchange.name,
+        }
+    }
+
+    /// Instructions an operation.
+    fn count(&self) -> Result<f64> {
+        match self {
+            Measurement::Engine(case) => count(case),
+            Measurement::Daemon(exchange) => exchange.count(),
+        }
+    }
 }
 
 fn parse_count(line: &str) -> Result<(&str, f64)> {
