@@ -323,11 +323,23 @@ pub(crate) fn next_signal(fd: &OwnedFd) -> Option<Signal> {
 /// EBADF if it did not. The number may be in use again, but what the daemon opens itself
 /// is close-on-exec, and what survived an exec is not.
 pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    check_inherited(fd)?;
+    passed_descriptor(fd)
+}
+
+/// As [`inherited_descriptor`], but the next hot restart keeps it, too.
+pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
+    check_inherited(fd)?;
+    // SAFETY: it is open, and the caller guarantees that it has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn check_inherited(fd: RawFd) -> io::Result<()> {
     // SAFETY: fcntl(F_GETFD) changes nothing and accepts any number.
     match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
         -1 => Err(io::Error::last_os_error()),
         flags if flags & libc::FD_CLOEXEC != 0 => Err(io::Error::from_raw_os_error(libc::EBADF)),
-        _ => passed_descriptor(fd),
+        _ => Ok(()),
     }
 }
 

@@ -117,8 +117,13 @@ pub(crate) enum Accepted {
 impl Listener {
     /// Accepts one connection. accept(2) also reports network errors of the new
     /// connection, which affect only that connection.
-    pub(crate) fn accept(&self) -> Accepted {
-        match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+    pub(crate) fn accept(&self, purpose: Purpose) -> Accepted {
+        let flags = match purpose {
+            // A hot restart keeps it, and needs no system call for that.
+            Purpose::Clients => SocketFlags::NONBLOCK,
+            Purpose::Control | Purpose::Http => SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        };
+        match accept_with(&self.socket, flags) {
             Ok(socket) => Accepted::Connection(Socket::new(socket, self.is_unix)),
             Err(Errno::AGAIN) => Accepted::Nobody,
             Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
@@ -353,7 +358,9 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if self.is_unix && !self.is_inherited() {
             let _ = shutdown(&self.socket, Shutdown::Both);
-            while matches!(self.accept(), Accepted::Connection(_) | Accepted::Aborted) {}
+            while matches!(self.accept(self.purpose()), Accepted::Connection(_) | Accepted::Aborted)
+            {
+            }
         }
     }
 }

@@ -326,7 +326,7 @@ impl Listeners {
     pub(crate) fn refuse_queued(&self) {
         for listener in self.all.iter().filter(|listener| listener.is_unix) {
             for _ in 0..=self.settings.backlog {
-                match listener.accept() {
+                match listener.accept(listener.purpose()) {
                     Accepted::Connection(_) | Accepted::Aborted => {}
                     _ => break,
                 }
@@ -494,7 +494,7 @@ impl Listeners {
                 continue;
             }
             self.accept_budget.left -= 1;
-            match self.all[self.accept_budget.current].accept() {
+            match self.all[self.accept_budget.current].accept(purpose) {
                 Accepted::Connection(socket) => {
                     self.all[self.accept_budget.current].record_accepted();
                     return Some(Newcomer { socket, purpose });

@@ -114,8 +114,9 @@ impl Restart {
         };
         let write = |out: &mut Out| write(out, &state, parts);
         let kept = || {
-            let descriptors = descriptors(parts, &Handover::default());
-            descriptors.iter().map(AsRawFd::as_raw_fd).collect()
+            let connections = parts.clients.iter().map(|(_, c)| c.stream.socket().as_fd());
+            let all = descriptors(parts, &Handover::default()).into_iter().chain(connections);
+            all.map(|fd| fd.as_raw_fd()).collect()
         };
         let trial = Trial::start(&mut self.launcher, arguments, gist, write, kept)?;
         match watch(parts.poll.registry(), &trial.pidfd, Source::Trial) {
@@ -214,13 +215,13 @@ fn write(out: &mut Out, state: &ServerState, parts: Parts) -> io::Result<()> {
     snapshot::write(out, state, parts.clients.states(), parts.engine.pool_states())
 }
 
-/// All descriptors that the state and the connections name, except the launcher's.
+/// All descriptors that the state names, except the launcher's. Those of connections are
+/// never closed on exec.
 fn descriptors<'a>(parts: Parts<'a>, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
-    let Parts { poll, listeners, clients, .. } = parts;
+    let Parts { poll, listeners, .. } = parts;
     let listeners = listeners.all.iter().chain(handover.opened).map(|l| l.socket.as_fd());
-    let connections = clients.iter().map(|(_, c)| c.stream.socket().as_fd());
     let single = handover.requester.into_iter().chain([sys::epoll_of(poll)]);
-    listeners.chain(connections).chain(single).collect()
+    listeners.chain(single).collect()
 }
 
 /// Answers the operator who asked the old image for the restart. `ended` are orders of

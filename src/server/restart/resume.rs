@@ -37,7 +37,7 @@ use crate::server::event_loop::{Server, VERSION};
 use crate::server::kernel::clock;
 use crate::server::kernel::socket::Socket;
 use crate::server::kernel::sys;
-use crate::server::kernel::sys::inherited_descriptor;
+use crate::server::kernel::sys::{inherited_connection, inherited_descriptor};
 use crate::server::kernel::world::fd::{OwnedFd, RawFd};
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::Poll;
@@ -130,7 +130,7 @@ pub(crate) struct Restored {
 
 /// Takes over the socket of a connection that the old image has left.
 pub(crate) fn adopt(fd: RawFd, is_unix: bool) -> io::Result<Socket> {
-    Ok(Socket::new(inherited_descriptor(fd)?, is_unix))
+    Ok(Socket::new(inherited_connection(fd)?, is_unix))
 }
 
 /// Reads a snapshot, in a trial as in the restart itself. Only a trial reads a `rules_file`:

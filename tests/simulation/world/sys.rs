@@ -125,11 +125,20 @@ pub(crate) fn next_signal(_fd: &OwnedFd) -> Option<Signal> {
 }
 
 pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
-    let descriptor = kernel(|k| k.descriptor(fd))?;
-    if descriptor.closes_on_exec {
-        return Err(Errno::BADF.into());
-    }
+    check_inherited(fd)?;
     passed_descriptor(fd)
+}
+
+pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
+    check_inherited(fd)?;
+    Ok(OwnedFd::new(fd))
+}
+
+fn check_inherited(fd: RawFd) -> io::Result<()> {
+    match kernel(|k| k.descriptor(fd))?.closes_on_exec {
+        true => Err(Errno::BADF.into()),
+        false => Ok(()),
+    }
 }
 
 pub(crate) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
