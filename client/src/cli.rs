@@ -3,6 +3,7 @@
 mod check;
 mod control;
 mod drain;
+mod every_server;
 mod free;
 mod health;
 mod output;
@@ -11,6 +12,7 @@ mod rule_orders;
 mod run;
 mod stats;
 mod status;
+mod table;
 mod top;
 mod which;
 
@@ -132,7 +134,7 @@ enum Action {
 /// Options of lists.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Rows {
-    /// How many rows. A server lists 200 at most, and shows how many exist.
+    /// How many rows, of all servers together. A server lists 200 at most, and shows how many exist.
     #[arg(value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
     /// As JSON, an object for each server.
@@ -217,7 +219,7 @@ fn hint_at_hyphens(error: &mut clap::Error) {
 }
 
 fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
-    let list = |name: &str, rows: Rows| stats::list(&servers, name, rows.rows, rows.json);
+    let list = |list, rows: Rows| stats::list(&servers, list, rows.rows, rows.json);
     match what {
         Action::Run(options) => match options.with_key() {
             Some(options) => run::run(servers, &options),
@@ -227,9 +229,9 @@ fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
             }
         },
         Action::Stats { json } => stats::stats(&servers, json),
-        Action::Keys(rows) => list("KEYS", rows),
-        Action::Clients(rows) => list("CLIENTS", rows),
-        Action::Slow(rows) => list("SLOW", rows),
+        Action::Keys(rows) => list(("KEYS", table::KEYS_ORDER), rows),
+        Action::Clients(rows) => list(("CLIENTS", table::CLIENTS_ORDER), rows),
+        Action::Slow(rows) => list(("SLOW", table::SLOW_ORDER), rows),
         Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
         Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
         Action::Top { interval } => top::top(&servers, Duration::from_secs(interval)),

@@ -13,6 +13,7 @@ mod operating;
 mod races;
 mod rules;
 mod running;
+mod several_servers;
 mod showing;
 mod surroundings;
 mod terminal_jobs;

@@ -1,5 +1,6 @@
 //! Checks of servers, as a plugin of Nagios and Icinga: `check`.
 
+use super::every_server::{ask_each, distinct};
 use super::health::{Figure, Severity, Thresholds, Verdict};
 use super::output::print;
 use super::parsed_report::ParsedReport;
@@ -33,16 +34,7 @@ pub(super) struct Limits {
 /// Checks all servers at once, so that several take as long as one; prints one output of
 /// a plugin, and exits with the worst level.
 pub(super) fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
-    let is_first = |&(n, server): &(usize, &ServerName)| {
-        !servers[..n].iter().any(|other| other.as_str() == server.as_str())
-    };
-    let each = servers.iter().enumerate().filter(is_first);
-    let verdicts: Vec<Verdict> = thread::scope(|scope| {
-        let judges = each.map(|(_, server)| scope.spawn(|| judge(server, limits)));
-        // All are started before the first is waited for.
-        let judges: Vec<_> = judges.collect();
-        judges.into_iter().map(|judge| judge.join().expect("a verdict")).collect()
-    });
+    let verdicts = ask_each(&distinct(servers), |server| judge(server, limits));
     let (worst, output) = Verdict::report(verdicts);
     // A plugin that can't say anything knows nothing.
     let level = if print(&output) { worst } else { worst.max(Severity::Unknown) };

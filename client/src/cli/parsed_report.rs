@@ -1,5 +1,6 @@
 //! What servers answer, read: names with values, and tables.
 
+use super::table::{ListOrder, Table, json_of, seconds};
 use serde_json::{Map, Value};
 
 /// An answer: lines with a name and a value, and tables between them.
@@ -7,13 +8,6 @@ use serde_json::{Map, Value};
 pub(super) struct ParsedReport {
     pub(super) values: Vec<(String, String)>,
     pub(super) tables: Vec<Table>,
-}
-
-/// Rows under the names of their columns. The last column may have spaces.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Table {
-    pub(super) columns: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
 }
 
 impl ParsedReport {
@@ -115,6 +109,42 @@ impl ParsedReport {
         ParsedReport { values, tables: vec![table] }
     }
 
+    /// The lists of several servers as one of `rows_max` rows at most, with a column for the
+    /// server. Of the values remain counts, which are added.
+    pub(super) fn merged(
+        reports: &[(&str, &ParsedReport)],
+        order: ListOrder,
+        rows_max: usize,
+    ) -> ParsedReport {
+        let tables =
+            reports.iter().filter_map(|(name, report)| Some((*name, report.tables.first()?)));
+        let mut table = Table::merged(&tables.collect::<Vec<_>>(), order);
+        table.rows.truncate(rows_max);
+        let names = reports.first().into_iter().flat_map(|(_, report)| &report.values);
+        let values = names.filter_map(|(name, _)| {
+            let told = || reports.iter().filter_map(|(_, report)| report.value(name));
+            let sum = match told().map(counts).collect::<Option<Vec<_>>>() {
+                Some(counts) => {
+                    let listed = counts.iter().map(|(listed, _)| listed).sum::<u64>();
+                    let all = counts.iter().map(|(_, all)| all).sum::<u64>();
+                    format!("{} of {all}", listed.min(rows_max as u64))
+                }
+                None => {
+                    told().map(|value| value.parse::<u64>().ok()).sum::<Option<u64>>()?.to_string()
+                }
+            };
+            Some((name.clone(), sum))
+        });
+        ParsedReport { values: values.collect(), tables: vec![table] }
+    }
+
+    /// As lines: what [`ParsedReport::read`] reads.
+    pub(super) fn text(&self) -> String {
+        let values = self.values.iter().map(|(name, value)| format!("{name}: {value}"));
+        let tables = self.tables.iter().flat_map(Table::lines);
+        values.chain(tables).collect::<Vec<_>>().join("\n")
+    }
+
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.values.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
@@ -148,36 +178,6 @@ impl ParsedReport {
     }
 }
 
-impl Table {
-    /// `holder and 10 more` is no row: the values count all of them.
-    fn push(&mut self, line: &str) {
-        if let ["holder" | "waiter", "and", _, "more"] =
-            *line.split_whitespace().collect::<Vec<_>>()
-        {
-            return;
-        }
-        let mut rest = line.trim();
-        let mut row = Vec::new();
-        for _ in 1..self.columns.len() {
-            let (word, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-            row.push(word.to_owned());
-            rest = after.trim_start();
-        }
-        row.push(rest.to_owned());
-        self.rows.push(row);
-    }
-
-    /// The last column has names, which stay text even if they look like numbers.
-    fn json_row(&self, row: &[String]) -> Value {
-        let last = self.columns.len().saturating_sub(1);
-        let cells = self.columns.iter().zip(row).enumerate().map(|(number, (column, cell))| {
-            let value = if number == last { cell.as_str().into() } else { json_of(cell) };
-            (column.clone(), value)
-        });
-        cells.collect::<Map<_, _>>().into()
-    }
-}
-
 /// `name: value`. A name is of words in small letters.
 fn named_value(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
@@ -191,58 +191,10 @@ fn counts(value: &str) -> Option<(u64, u64)> {
     Some((listed.parse().ok()?, all.parse().ok()?))
 }
 
-/// Whole numbers and times become numbers; `-` is nothing, and so is a time without an end.
-fn json_of(text: &str) -> Value {
-    match (text.parse::<u64>(), seconds(text)) {
-        (Ok(number), _) => number.into(),
-        (Err(_), Some(seconds)) => seconds.into(),
-        (Err(_), None) if text == "-" || text == "unlimited" => Value::Null,
-        (Err(_), None) => text.into(),
-    }
-}
-
-/// `4 days 3h 0m 37.062500s`, `1.5ms`, or a plain number.
-pub(super) fn seconds(text: &str) -> Option<f64> {
-    if let Ok(number) = text.parse::<f64>() {
-        return Some(number).filter(|number| number.is_finite());
-    }
-    let text = text.replace(" days", "d").replace(',', "");
-    let mut sum = None;
-    for word in text.split_whitespace() {
-        let end = word.find(|c: char| c.is_ascii_alphabetic() || c == '\u{b5}')?;
-        let factor = match &word[end..] {
-            "d" => 86_400.0,
-            "h" => 3_600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "\u{b5}s" => 1e-6,
-            _ => return None,
-        };
-        sum = Some(sum.unwrap_or(0.0) + word[..end].parse::<f64>().ok()? * factor);
-    }
-    sum
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn times_are_read() {
-        for (text, expected) in [
-            ("0.126584s", 0.126_584),
-            ("4 days 3h 0m 37.062500s", 4.0 * 86_400.0 + 3.0 * 3_600.0 + 37.0625),
-            ("0 days, 0h 3m 10s", 190.0),
-            ("12", 12.0),
-            ("1.5ms", 0.0015),
-        ] {
-            assert!((seconds(text).expect(text) - expected).abs() < 1e-9, "{text}");
-        }
-        assert_eq!(seconds("soon"), None);
-        assert_eq!(seconds(""), None);
-    }
 
     #[test]
     fn a_table_without_columns_is_no_trouble() {

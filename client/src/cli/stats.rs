@@ -1,8 +1,10 @@
 //! `stats`, `keys`, `key`, `clients` and `slow`: what servers answer, as text or JSON.
 
+use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error, print_json};
 use super::parsed_report::ParsedReport;
 use super::status;
+use super::table::ListOrder;
 use crate::ServerName;
 use crate::protocol::{key_from_text, key_text};
 use crate::request::key_on_the_wire;
@@ -22,16 +24,56 @@ const TIMES: [(&str, &str); 8] = [
     ("wasted timeout time", "wasted_timeout"),
 ];
 
-/// Prints each server's list of this name, and a note if the server cut it below the requested
-/// number of rows.
-pub(super) fn list(servers: &[ServerName], name: &str, rows: u32, as_json: bool) -> ExitCode {
-    print_each(servers, |connection| {
-        let text = connection.query(&format!("{name} {rows}"))?;
-        let answer = ParsedReport::read(&text);
-        let listed = answer.listed().filter(|&(listed, all)| listed < all.min(rows.into()));
-        let note = listed.map(|(n, all)| format!("{n} of {all}: no list of this server has more"));
-        Ok((if as_json { Report::Json(answer.json()) } else { Report::Text(text) }, note))
+/// A list of the daemon, as `STATS` names it, and how it is sorted.
+type NamedList = (&'static str, ListOrder);
+
+/// Prints the list of the servers: of several, one that has the rows of all.
+pub(super) fn list(servers: &[ServerName], list: NamedList, rows: u32, as_json: bool) -> ExitCode {
+    let (name, order) = list;
+    let question = format!("{name} {rows}");
+    if as_json {
+        return print_each(servers, |connection| {
+            let answer = ParsedReport::read(&connection.query(&question)?);
+            Ok((Report::Json(answer.json()), cut_note(&answer, rows)))
+        });
+    }
+    let servers = distinct(servers);
+    if servers.len() > 1 {
+        return print_merged(&servers, &question, order, rows);
+    }
+    print_each(&servers, |connection| {
+        let text = connection.query(&question)?;
+        let note = cut_note(&ParsedReport::read(&text), rows);
+        Ok((Report::Text(text), note))
     })
+}
+
+/// What there is to say if a server lists fewer than the requested number of rows, and has more.
+fn cut_note(answer: &ParsedReport, rows: u32) -> Option<String> {
+    let (n, all) = answer.listed().filter(|&(listed, all)| listed < all.min(rows.into()))?;
+    Some(format!("{n} of {all}: no list of this server has more"))
+}
+
+/// Prints the rows of all servers in one list. The status is that of the last failure.
+fn print_merged(servers: &[ServerName], question: &str, order: ListOrder, rows: u32) -> ExitCode {
+    let answers = ask_each(servers, |server| StatsConnection::connect(server)?.query(question));
+    let mut code = ExitCode::SUCCESS;
+    let mut reports = Vec::new();
+    for (server, answer) in servers.iter().zip(answers) {
+        match answer {
+            Ok(text) => reports.push((server.as_str(), ParsedReport::read(&text))),
+            Err(e) => code = print_failure(server, &e),
+        }
+    }
+    let reports: Vec<_> = reports.iter().map(|(server, report)| (*server, report)).collect();
+    if reports.is_empty() {
+        return code;
+    }
+    let is_said = print(&ParsedReport::merged(&reports, order, rows as usize).text());
+    for (server, report) in reports {
+        print_note(server, cut_note(report, rows));
+    }
+    if is_said { code } else { ExitCode::FAILURE }
 }
 
 /// Prints the holders and waiters of a key. A space in it is sent as `%20`, and a
@@ -99,18 +141,15 @@ type ReportAndNote = (Report, Option<String>);
 /// The status is that of the last failure.
 fn print_each(
     servers: &[ServerName],
-    query: impl Fn(&mut StatsConnection) -> Result<ReportAndNote, NoAnswer>,
+    query: impl Fn(&mut StatsConnection) -> Result<ReportAndNote, NoAnswer> + Sync,
 ) -> ExitCode {
+    let answers = ask_each(servers, |server| query(&mut StatsConnection::connect(server)?));
     let mut code = ExitCode::SUCCESS;
-    for server in servers {
-        let answer =
-            StatsConnection::connect(server).and_then(|mut connection| query(&mut connection));
+    for (server, answer) in servers.iter().zip(answers) {
         let (shown, note) = match answer {
             Ok(report) => report,
             Err(e) => {
-                print_error(&format!("{server}: {e}"));
-                let is_down = matches!(e, NoAnswer::Io(_));
-                code = ExitCode::from(if is_down { status::NO_SERVER } else { status::PROTOCOL });
+                code = print_failure(server, &e);
                 continue;
             }
         };
@@ -124,10 +163,21 @@ fn print_each(
                 print_json(&value)
             }
         };
-        note.iter().for_each(|note| print_error(&format!("{server}: {note}")));
+        print_note(server.as_str(), note);
         if !is_said {
             return ExitCode::FAILURE;
         }
     }
     code
+}
+
+fn print_note(server: &str, note: Option<String>) {
+    note.iter().for_each(|note| print_error(&format!("{server}: {note}")));
+}
+
+/// Names the server that does not answer; returns the exit status for it.
+fn print_failure(server: &ServerName, why: &NoAnswer) -> ExitCode {
+    print_error(&format!("{server}: {why}"));
+    let is_down = matches!(why, NoAnswer::Io(_));
+    ExitCode::from(if is_down { status::NO_SERVER } else { status::PROTOCOL })
 }

@@ -3,7 +3,8 @@
 use super::child::with_signals_blocked;
 use crate::ServerName;
 use crate::cli::output::print_error;
-use crate::cli::parsed_report::{ParsedReport, seconds};
+use crate::cli::parsed_report::ParsedReport;
+use crate::cli::table::seconds;
 use crate::protocol::key_text;
 use crate::request::key_on_the_wire;
 use crate::stats_connection::StatsConnection;

@@ -1,8 +1,8 @@
 //! What `top` shows: lines for a screen of a given size. Pure.
 
 use crate::cli::output::is_control;
-use crate::cli::parsed_report::{ParsedReport, Table, seconds};
-use std::cmp::Ordering;
+use crate::cli::parsed_report::ParsedReport;
+use crate::cli::table::{Table, aligned, compare};
 
 /// The lists of `top`, with the key that chooses each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,27 +284,6 @@ fn columns_that_fit(
     columns.extend((last < widths.len()).then_some(last));
     columns.sort_unstable();
     columns
-}
-
-/// Numbers to the right, the name in the last column to the left. What is longer than any
-/// server's numbers are is not aligned.
-fn aligned(cells: &[String], shown: &[usize], widths: &[usize]) -> String {
-    let last = widths.len().saturating_sub(1);
-    let cell = |&number: &usize| match (number == last, &cells[number]) {
-        (true, text) => text.clone(),
-        (false, text) => format!("{text:>width$}", width = widths[number]),
-    };
-    shown.iter().map(cell).collect::<Vec<_>>().join(" ")
-}
-
-/// Large numbers and long times first, then names by the alphabet.
-fn compare(a: &str, b: &str) -> Ordering {
-    match (seconds(a), seconds(b)) {
-        (Some(a), Some(b)) => b.total_cmp(&a),
-        (Some(_), None) => Ordering::Less,
-        (None, Some(_)) => Ordering::Greater,
-        (None, None) => a.cmp(b),
-    }
 }
 
 fn all_of(data: &ScreenData) -> Vec<(Style, String)> {

@@ -1,0 +1,110 @@
+//! Lists of several servers are one, with the servers named.
+
+use crate::command::{ask, lists, scripted};
+use crate::support::{Client, Server, eventually};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A client that holds the key, and clients that wait for it.
+fn queue(server: &Server, key: &str, waiters: usize) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..=waiters).map(|_| server.connect()).collect();
+    assert_eq!(clients[0].ask(&format!("ACQ4ME {key} 1 9 0")), "LOCKED");
+    for waiter in &mut clients[1..] {
+        waiter.send(&format!("ACQ4ME {key} 1 9 600"));
+        waiter.settle();
+    }
+    clients
+}
+
+/// Refuses new clients, and stays for the one that it has.
+fn draining() -> (Server, Client) {
+    let server = Server::start_apart(&[]);
+    let mut client = server.connect();
+    client.settle();
+    server.signal(Signal::QUIT);
+    server.log.wait_for("draining: no new clients");
+    (server, client)
+}
+
+/// The servers and the keys that the rows of a table name, its first and last columns.
+fn rows(text: &str) -> Vec<(&str, &str)> {
+    let table = text.lines().skip_while(|line| !line.ends_with(" key")).skip(1);
+    table
+        .filter_map(|line| Some((line.split_whitespace().next()?, line.rsplit(' ').next()?)))
+        .collect()
+}
+
+#[test]
+fn keys_of_several_servers_are_sorted_as_those_of_one() {
+    let (a, b) = (Server::start(), Server::start());
+    let _clients =
+        [queue(&a, "two", 2), queue(&b, "three", 3), queue(&b, "none", 0), queue(&a, "one", 1)];
+    let [first, second] = [&a, &b].map(|server| server.address().to_string());
+    let both = format!("{first},{second}");
+    let said = ask(&both, &["keys"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    assert!(said.stdout.starts_with("keys: 4 of 4\n"), "{}", said.stdout);
+    let sorted = [(&second, "three"), (&first, "two"), (&first, "one"), (&second, "none")];
+    let sorted = sorted.map(|(server, key)| (server.as_str(), key));
+    assert_eq!(rows(&said.stdout), sorted);
+    let said = ask(&both, &["keys", "3"]);
+    assert!(said.stdout.starts_with("keys: 3 of 4\n"), "{}", said.stdout);
+    assert_eq!(rows(&said.stdout), sorted[..3]);
+    // Each server once, and one alone as ever.
+    let alone = ask(&first, &["keys"]).stdout;
+    assert!(alone.contains("\nseen: ") && !alone.contains(&first), "{alone}");
+    assert!(!ask(&format!("{first},{first}"), &["keys"]).stdout.contains("server"));
+    let json = ask(&both, &["keys", "--json"]).stdout;
+    let servers = json
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["server"].take());
+    assert_eq!(servers.collect::<Vec<_>>(), [first.as_str(), &second]);
+    let clients = ask(&both, &["clients"]).stdout;
+    let held_and_waited_for = |server: &str| {
+        let row = clients.lines().find(|line| line.contains(server)).unwrap_or_default();
+        row.split_whitespace().skip(2).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(held_and_waited_for(&first), "2 3 127.0.0.1");
+    assert_eq!(held_and_waited_for(&second), "2 3 127.0.0.1");
+}
+
+#[test]
+fn those_that_do_not_answer_are_named_and_the_others_listed() {
+    let (server, (drains, _client)) = (Server::start(), draining());
+    let _clients = queue(&server, "k", 0);
+    let [server, drains] = [&server, &drains].map(|server| server.address().to_string());
+    let said = ask(&format!("127.0.0.1:1,{server},{drains}"), &["keys"]);
+    assert_eq!(said.code, Some(75));
+    assert_eq!(rows(&said.stdout), [(server.as_str(), "k")]);
+    let named: Vec<&str> = said.stderr.lines().collect();
+    for (line, name) in named.iter().zip(["127.0.0.1:1", &drains]) {
+        assert!(line.starts_with(&format!("poolcounter: {name}: Connection refused")), "{line}");
+    }
+    assert_eq!(named.len(), 2, "{named:?}");
+    let said = ask("127.0.0.1:1,127.0.0.1:2", &["keys"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""));
+    let cut = scripted(|_| "keys: 2 of 5002\nholders key\n1 a\n1 b\n\n".to_owned());
+    let said = ask(&format!("{server},{cut}"), &["keys", "1000"]);
+    assert_eq!(said.code, Some(0));
+    assert!(said.stderr.contains(&format!("{cut}: 2 of 5002: no list")), "{}", said.stderr);
+}
+
+/// Neither answers before the other one is asked.
+#[test]
+fn lists_are_asked_for_at_a_time() {
+    for words in [&["keys"][..], &["keys", "--json"]] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let servers = [(); 2].map(|()| {
+            let asked = Arc::clone(&asked);
+            scripted(move |question| {
+                asked.fetch_add(1, Ordering::Relaxed);
+                eventually(|| asked.load(Ordering::Relaxed) > 1);
+                lists(question)
+            })
+        });
+        let said = ask(&servers.join(","), words);
+        assert_eq!(said.code, Some(0), "{words:?}: {}", said.stdout);
+    }
+}
