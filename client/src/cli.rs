@@ -90,10 +90,10 @@ enum Action {
     Clients(Rows),
     /// List the last holds and waits that took long (the daemon's --slow).
     Slow(Rows),
-    /// Watch a server as htop does: hot keys, queues, oldest holders, clients, rates.
+    /// Watch servers as htop does: hot keys, queues, oldest holders, clients, rates.
     #[command(after_help = top::AFTER_HELP)]
     Top {
-        /// Seconds between two looks at the server.
+        /// Seconds between two looks at a server.
         #[arg(long, value_name = "SECONDS", default_value_t = 1,
               value_parser = clap::value_parser!(u64).range(1..=3600))]
         interval: u64,

@@ -34,7 +34,7 @@ complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "key" -d 'Sh
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "which" -d 'Print the servers of a key, in the order in which clients try them'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "clients" -d 'List the addresses of clients, those with the most connections first'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "top" -d 'Watch a server as htop does: hot keys, queues, oldest holders, clients, rates'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "top" -d 'Watch servers as htop does: hot keys, queues, oldest holders, clients, rates'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "undrain" -d 'Let it take new clients again'
@@ -78,7 +78,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s h -l
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -l json -d 'As JSON, an object for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'Seconds between two looks at the server' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'Seconds between two looks at a server' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Clients that wait now: from how many on it is WARNING and CRITICAL' -r
@@ -120,7 +120,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "which" -d 'Print the servers of a key, in the order in which clients try them'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "clients" -d 'List the addresses of clients, those with the most connections first'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "top" -d 'Watch a server as htop does: hot keys, queues, oldest holders, clients, rates'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "top" -d 'Watch servers as htop does: hot keys, queues, oldest holders, clients, rates'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "undrain" -d 'Let it take new clients again'

@@ -94,7 +94,7 @@ fn those_that_do_not_answer_are_named_and_the_others_listed() {
 /// Neither answers before the other one is asked.
 #[test]
 fn lists_are_asked_for_at_a_time() {
-    for words in [&["keys"][..], &["keys", "--json"]] {
+    for words in [&["keys"][..], &["keys", "--json"], &["top"]] {
         let asked = Arc::new(AtomicUsize::new(0));
         let servers = [(); 2].map(|()| {
             let asked = Arc::clone(&asked);
@@ -107,4 +107,24 @@ fn lists_are_asked_for_at_a_time() {
         let said = ask(&servers.join(","), words);
         assert_eq!(said.code, Some(0), "{words:?}: {}", said.stdout);
     }
+}
+
+#[test]
+fn one_screen_of_top_has_all_servers() {
+    let (a, b, (drains, _client)) = (Server::start(), Server::start(), draining());
+    let _clients = [queue(&a, "one", 1), queue(&b, "two", 2)];
+    let [a, b, drains] = [&a, &b, &drains].map(|server| server.address().to_string());
+    let said = ask(&format!("{a},{b}"), &["top"]);
+    assert_eq!(said.code, Some(0));
+    assert_eq!(rows(&said.stdout), [(b.as_str(), "two"), (&a, "one")]);
+    let figures = |server: &str| {
+        let line = said.stdout.lines().find(|line| line.contains(server)).unwrap_or_default();
+        line.split_whitespace().skip(1).take(3).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!((figures(&a), figures(&b)), ("1 1 1".to_owned(), "1 1 2".to_owned()));
+    let said = ask(&format!("{a},{drains}"), &["top"]);
+    assert_eq!(said.code, Some(1));
+    assert_eq!(rows(&said.stdout), [(a.as_str(), "one")]);
+    let state = format!("{drains} down or draining: Connection refused");
+    assert!(said.stdout.contains(&state), "{}", said.stdout);
 }

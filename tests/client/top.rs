@@ -174,24 +174,60 @@ fn a_silent_server_hides_neither_the_next_server_nor_its_own_lists() {
         lists(question)
     });
     let Some(terminal) = top(&format!("{first},{second}")) else { return };
-    terminal.shows(|screen| screen.contains("article:stuck"));
+    terminal.shows(|screen| screen.matches("article:stuck").count() == 2);
     is_silent.store(true, Ordering::Relaxed);
     terminal.press(&["Down", "Up", "Down", "Up", "c"]);
     let screen = terminal.shows(|screen| screen.contains("[c clients]"));
     assert!(!screen.contains("article"), "{screen}");
-    assert!(!screen.contains("no lists"), "{screen}");
-    terminal.press(&["n"]);
-    terminal.shows(|screen| screen.contains(&second) && screen.contains("10.0.0.9"));
-    // Unless the first question has timed out just now, and the next one is due: then there
-    // and back again.
-    let is_so = eventually(|| {
-        let is_so = is_asked_meanwhile.load(Ordering::Relaxed);
-        if !is_so {
-            terminal.press(&["n", "n"]);
-        }
-        is_so
-    });
+    let clients_of = |screen: &str| -> Vec<String> {
+        let rows = screen.lines().filter(|line| line.ends_with(" 10.0.0.9"));
+        rows.map(|row| row.split_whitespace().next().unwrap_or_default().to_owned()).collect()
+    };
+    terminal.shows(|screen| clients_of(screen) == [second.clone()]);
+    let is_so = eventually(|| is_asked_meanwhile.load(Ordering::Relaxed));
     assert!(is_so, "the second is asked only when the first one has no question");
+    terminal.shows(|screen| screen.contains(" s ago: "));
+    terminal.press(&["n"]);
+    terminal.shows(|screen| screen.contains(&first) && !screen.contains("10.0.0.9"));
+    terminal.press(&["n"]);
+    terminal.shows(|screen| !screen.contains(&first) && screen.contains("10.0.0.9"));
+    is_silent.store(false, Ordering::Relaxed);
+    terminal.press(&["n"]);
+    let both = [first.clone(), second.clone()];
+    terminal.shows(|screen| clients_of(screen) == both && !screen.contains(" s ago: "));
+}
+
+/// All, then each alone, as sorted before.
+#[test]
+fn several_servers_are_shown_in_one_list_or_each_alone() {
+    let (first, second) = (scripted(lists), scripted(lists));
+    let Some(terminal) = top(&format!("{first},{second},127.0.0.1:1")) else { return };
+    let rows = |screen: &str| screen.matches(" article:").count();
+    let screen = terminal.shows(|screen| {
+        rows(screen) == 4 && screen.contains("127.0.0.1:1 down or draining: Connection refused")
+    });
+    assert!(screen.contains("poolcounter top  3 servers"), "{screen}");
+    let order: Vec<usize> =
+        ["article:busy", "article:stuck"].iter().map(|key| line_of(&screen, key)).collect();
+    assert_eq!(order[0] + 2, order[1], "{screen}");
+    // By the fifth column, which is the fourth of one server.
+    terminal.press(&[">", ">", ">", ">", ">"]);
+    terminal.shows(|screen| screen.contains("oldest_holdv"));
+    for (shown, hidden) in [(&first, &second), (&second, &first)] {
+        terminal.press(&["n"]);
+        terminal.shows(|screen| {
+            let is_alone = screen.contains(shown.as_str()) && !screen.contains(hidden.as_str());
+            is_alone && rows(screen) == 2 && screen.contains("oldest_holdv")
+        });
+    }
+    terminal.press(&["n"]);
+    terminal
+        .shows(|screen| screen.contains("127.0.0.1:1: Connection refused") && rows(screen) == 0);
+    terminal.press(&["n", "c"]);
+    terminal.shows(|screen| {
+        screen.lines().filter(|line| line.ends_with(" 10.0.0.9")).count() == 2
+            && screen.contains("3 servers")
+    });
 }
 
 /// As many rows as a server lists, of more.

@@ -1,14 +1,19 @@
-//! `poolcounter top`: asks a server again and again and shows it on a terminal.
+//! `poolcounter top`: asks servers again and again and shows them on a terminal.
 
+mod screen_data;
 mod terminal;
+mod top_head;
 mod top_screen;
+mod watched_server;
 
+use self::screen_data::{TopList, View};
 use self::terminal::Terminal;
-use self::top_screen::{Choices, ScreenData, Style, TopList, rows_beyond, rows_that_fit, screen};
+use self::top_head::Style;
+use self::top_screen::{Choices, rows_beyond, rows_that_fit, screen};
+use self::watched_server::{WatchedServer, poll_server};
+use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error, stdout_is_terminal, wants_colour};
-use super::parsed_report::ParsedReport;
 use crate::ServerName;
-use crate::stats_connection::{NoAnswer, StatsConnection};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
 use crossterm::style::{Attribute, Color, Print, SetAttribute, SetForegroundColor};
 use crossterm::terminal::{Clear, ClearType, size};
@@ -16,16 +21,14 @@ use crossterm::{cursor, queue};
 use rustix::process::{Signal, kill_current_process_group};
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Below the options of `top`.
 pub(super) const AFTER_HELP: &str = "\
 Keys: g groups of the daemon's rules and the keys in them, k keys that exist now, h hot keys of the last minute, o oldest holders, c clients,
 s slow holds and waits; < and > choose the column to sort by, r reverses; arrows, Page Up
-and Page Down scroll; n next server; q quits. Without a terminal, prints one screen and
-ends.
+and Page Down scroll; q quits. Several servers are one list; n shows each alone, then all
+again. Without a terminal, prints one screen and ends.
 
 A server lists the 200 keys with the most waiters, of equally many those that are held
 for longest; 200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` says that there
@@ -37,12 +40,13 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Shows servers until the user quits.
 pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
+    let servers = distinct(servers);
     let mut chosen = Choices::all_of(TopList::Keys);
     if !stdout_is_terminal() || !io::stdin().is_terminal() {
-        return print_once(&servers[0], &chosen);
+        return print_once(&servers, &chosen);
     }
     let shown =
-        Terminal::take().and_then(|terminal| interact(&terminal, servers, interval, &mut chosen));
+        Terminal::take().and_then(|terminal| interact(&terminal, &servers, interval, &mut chosen));
     match shown {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -52,152 +56,56 @@ pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
     }
 }
 
-fn print_once(server: &ServerName, chosen: &Choices) -> ExitCode {
-    let data = poll_server(server, chosen.list, &mut None);
-    let lines = screen(&data, chosen, usize::MAX, usize::MAX);
+fn print_once(servers: &[ServerName], chosen: &Choices) -> ExitCode {
+    let told = ask_each(servers, |server| poll_server(server, chosen.list, &mut None));
+    let lines = screen(&View::of(told.iter().collect()), chosen, usize::MAX, usize::MAX);
     // Without the help of the last line.
     let lines: Vec<&str> =
         lines[..lines.len() - 1].iter().map(|(_, line)| line.trim_end()).collect();
     let is_printed = print(&lines.join("\n"));
-    if data.trouble.is_none() && is_printed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_well = is_printed && told.iter().all(|data| data.trouble.is_none());
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// An answer to `STATS FULL`, and when it came.
-type PreviousFull = Option<(ParsedReport, Instant)>;
+/// The servers, and which of them are looked at.
+struct TopSession {
+    servers: Vec<WatchedServer>,
+    /// The only one that is shown, if it is one.
+    alone: Option<usize>,
+}
 
-/// Asks a server. Its `last` answer gives the rates.
-fn poll_server(server: &ServerName, list: TopList, last: &mut PreviousFull) -> ScreenData {
-    let mut data = ScreenData::nothing_yet(server.as_str(), list);
-    if let Err(e) = fill(&mut data, server, list, last) {
-        data.trouble = Some(format!("{server}: {e}"));
+impl TopSession {
+    fn start(servers: &[ServerName], list: TopList, interval: Duration) -> TopSession {
+        let watched = |server: &ServerName| WatchedServer::start(server.clone(), list, interval);
+        TopSession { servers: servers.iter().map(watched).collect(), alone: None }
     }
-    data
-}
 
-fn fill(
-    data: &mut ScreenData,
-    server: &ServerName,
-    list: TopList,
-    last: &mut PreviousFull,
-) -> Result<(), NoAnswer> {
-    let mut connection = StatsConnection::connect(server)?;
-    let full = ParsedReport::read(&connection.query("FULL")?);
-    let now = Instant::now();
-    let before = last.replace((full.clone(), now));
-    data.before = before.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
-    data.full = Some(full);
-    match connection.query(list.question()) {
-        Ok(text) => data.list = Some(read_list(list, &text)?),
-        Err(NoAnswer::Unknown) => data.has_lists = false,
-        Err(e) => return Err(e),
+    fn view(&self) -> View<'_> {
+        let is_shown = |number| self.alone.is_none_or(|alone| alone == number);
+        let shown = self.servers.iter().enumerate().filter(|(number, _)| is_shown(*number));
+        View::of(shown.map(|(_, server)| server.data()).collect())
     }
-    Ok(())
-}
 
-fn read_list(list: TopList, text: &str) -> Result<ParsedReport, NoAnswer> {
-    let read_json = || serde_json::from_str(text).map_err(|e| NoAnswer::Refused(e.to_string()));
-    match list {
-        TopList::Groups => Ok(ParsedReport::of_groups(&read_json()?)),
-        TopList::Holders => Ok(ParsedReport::of_oldest_holds(&read_json()?)),
-        _ => Ok(ParsedReport::read(text)),
-    }
-}
-
-/// A thread that asks one server on request, so that a silent server delays neither the
-/// user's keys nor the next server.
-struct ServerPoller {
-    lists: Sender<TopList>,
-    answers: Receiver<ScreenData>,
-}
-
-impl ServerPoller {
-    fn start(server: ServerName) -> ServerPoller {
-        let (lists, wanted) = channel();
-        let (tell, answers) = channel();
-        thread::spawn(move || {
-            let mut last = None;
-            while let Ok(list) = wanted.recv() {
-                // What was wanted before it is not wanted any more.
-                let list = wanted.try_iter().last().unwrap_or(list);
-                if tell.send(poll_server(&server, list, &mut last)).is_err() {
-                    return;
-                }
+    /// All servers, then each alone, then all again. Sorted by the same column as before,
+    /// which in the list of all has that of the servers in front of it.
+    fn show_next(&mut self, chosen: &mut Choices) {
+        if self.servers.len() < 2 {
+            return;
+        }
+        (self.alone, chosen.column) = match (self.alone, chosen.column) {
+            (None, column) => (Some(0), column.and_then(|column| column.checked_sub(1))),
+            (Some(last), column) if last + 1 == self.servers.len() => {
+                (None, column.map(|column| column + 1))
             }
-        });
-        ServerPoller { lists, answers }
-    }
-}
-
-/// The server that is looked at, and what it has data.
-struct TopSession<'a> {
-    servers: &'a [ServerName],
-    /// Those of the servers that were looked at.
-    pollers: Vec<Option<ServerPoller>>,
-    server: usize,
-    data: ScreenData,
-    data_at: Instant,
-    interval: Duration,
-    /// When to ask again; `None` while an answer is awaited.
-    due: Option<Instant>,
-}
-
-impl<'a> TopSession<'a> {
-    fn at_first_of(servers: &'a [ServerName], list: TopList, interval: Duration) -> Self {
-        let pollers = servers.iter().map(|_| None).collect();
-        let data = ScreenData::nothing_yet(servers[0].as_str(), list);
-        let told_at = Instant::now();
-        let mut session =
-            TopSession { servers, pollers, server: 0, data, data_at: told_at, interval, due: None };
-        session.request(list);
-        session
+            (Some(number), column) => (Some(number + 1), column),
+        };
     }
 
-    fn poller(&mut self) -> &ServerPoller {
-        let server = &self.servers[self.server];
-        self.pollers[self.server].get_or_insert_with(|| ServerPoller::start(server.clone()))
-    }
-
-    fn request(&mut self, list: TopList) {
-        self.due = None;
-        // It fails if the thread has ended, which it does not.
-        let _ = self.poller().lists.send(list);
-    }
-
-    fn show_list(&mut self, list: TopList) {
-        (self.data.list_asked, self.data.list) = (list, None);
-        self.request(list);
-    }
-
-    fn show_next_server(&mut self) {
-        self.server = (self.server + 1) % self.servers.len();
-        let list = self.data.list_asked;
-        self.data = ScreenData::nothing_yet(self.servers[self.server].as_str(), list);
-        self.request(list);
-    }
-
-    /// What was data before a trouble stays, and gets older.
-    fn take(&mut self, data: ScreenData) {
-        if data.trouble.is_some() && self.data.full.is_some() {
-            self.data.trouble = data.trouble;
-        } else {
-            (self.data, self.data_at) = (data, Instant::now());
-        }
-    }
-
-    /// Asks when it is time. True if there is something new to show.
-    fn update(&mut self) -> bool {
-        let list = self.data.list_asked;
-        // An answer that was asked for before another list was chosen is none.
-        let news = self.poller().answers.try_iter().filter(|data| data.list_asked == list).last();
-        let mut is_new = news.is_some();
-        if let Some(data) = news {
-            self.due = Some(Instant::now() + self.interval);
-            self.take(data);
-        }
-        let age_s = self.data_at.elapsed().as_secs();
-        is_new |= std::mem::replace(&mut self.data.age_s, age_s) != age_s;
-        if self.due.is_some_and(|due| Instant::now() >= due) {
-            self.request(list);
+    /// Asks those whose time it is. True if there is something new to show.
+    fn update(&mut self, list: TopList) -> bool {
+        let mut is_new = false;
+        for server in &mut self.servers {
+            is_new |= server.update(list);
         }
         is_new
     }
@@ -210,27 +118,27 @@ fn interact(
     interval: Duration,
     chosen: &mut Choices,
 ) -> io::Result<()> {
-    let mut session = TopSession::at_first_of(servers, chosen.list, interval);
+    let mut session = TopSession::start(servers, chosen.list, interval);
     loop {
-        let mut is_new = session.update() || terminal.is_to_be_drawn();
+        let mut is_new = session.update(chosen.list) || terminal.is_to_be_drawn();
         if poll(TICK)? {
             is_new = true;
             if let Event::Key(key) = read()? {
-                let rows = rows_that_fit(&session.data, size()?.1.into());
-                let columns = session.data.table().map_or(0, |table| table.columns.len());
+                let view = session.view();
+                let rows = rows_that_fit(&view, size()?.1.into());
+                let columns = view.table().map_or(0, |table| table.columns.len());
                 match react(key, chosen, columns, rows) {
                     Reaction::Quit => return Ok(()),
                     Reaction::Stop => kill_current_process_group(Signal::TSTP)?,
-                    Reaction::NextServer => session.show_next_server(),
-                    Reaction::Drawn if chosen.list != session.data.list_asked => {
-                        session.show_list(chosen.list);
-                    }
+                    Reaction::NextServer => session.show_next(chosen),
                     Reaction::Drawn => {}
                 }
+                // The rows of another list are not drawn.
+                session.update(chosen.list);
             }
         }
         if is_new {
-            terminal.draw(|| draw(&session.data, chosen))?;
+            terminal.draw(|| draw(&session.view(), chosen))?;
         }
     }
 }
@@ -278,11 +186,11 @@ fn react(key: KeyEvent, chosen: &mut Choices, columns: usize, rows: usize) -> Re
     Reaction::Drawn
 }
 
-fn draw(data: &ScreenData, chosen: &mut Choices) -> io::Result<()> {
+fn draw(view: &View, chosen: &mut Choices) -> io::Result<()> {
     let (width, height) = size()?;
-    chosen.skipped = chosen.skipped.min(rows_beyond(data, height.into()));
+    chosen.skipped = chosen.skipped.min(rows_beyond(view, height.into()));
     let mut out = io::stdout().lock();
-    let mut lines = screen(data, chosen, width.into(), height.into());
+    let mut lines = screen(view, chosen, width.into(), height.into());
     let help = lines.pop();
     for (row, line) in (0..).zip(&lines) {
         draw_line(&mut out, row, line)?;

@@ -1,0 +1,137 @@
+//! A server that `top` asks again and again, in a thread of its own, so that a silent one
+//! delays neither the user's keys nor the other servers.
+
+use super::screen_data::{ScreenData, TopList, Trouble};
+use crate::ServerName;
+use crate::cli::parsed_report::ParsedReport;
+use crate::stats_connection::{NoAnswer, StatsConnection};
+use std::io::ErrorKind;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// An answer to `STATS FULL`, and when it came.
+type PreviousFull = Option<(ParsedReport, Instant)>;
+
+/// Asks a server. Its `last` answer gives the rates.
+pub(super) fn poll_server(
+    server: &ServerName,
+    list: TopList,
+    last: &mut PreviousFull,
+) -> ScreenData {
+    let mut data = ScreenData::nothing_yet(server.as_str(), list);
+    if let Err(e) = fill(&mut data, server, list, last) {
+        data.trouble = Some(Trouble { why: e.to_string(), is_closed: nobody_listens(&e) });
+    }
+    data
+}
+
+/// Where there was a Unix socket, there is no file then.
+fn nobody_listens(why: &NoAnswer) -> bool {
+    matches!(why, NoAnswer::Io(e)
+        if matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
+}
+
+fn fill(
+    data: &mut ScreenData,
+    server: &ServerName,
+    list: TopList,
+    last: &mut PreviousFull,
+) -> Result<(), NoAnswer> {
+    let mut connection = StatsConnection::connect(server)?;
+    let full = ParsedReport::read(&connection.query("FULL")?);
+    let now = Instant::now();
+    let before = last.replace((full.clone(), now));
+    data.before = before.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
+    data.full = Some(full);
+    match connection.query(list.question()) {
+        Ok(text) => data.list = Some(read_list(list, &text)?),
+        Err(NoAnswer::Unknown) => data.has_lists = false,
+        Err(e) => return Err(e),
+    }
+    Ok(())
+}
+
+fn read_list(list: TopList, text: &str) -> Result<ParsedReport, NoAnswer> {
+    let read_json = || serde_json::from_str(text).map_err(|e| NoAnswer::Refused(e.to_string()));
+    match list {
+        TopList::Groups => Ok(ParsedReport::of_groups(&read_json()?)),
+        TopList::Holders => Ok(ParsedReport::of_oldest_holds(&read_json()?)),
+        _ => Ok(ParsedReport::read(text)),
+    }
+}
+
+/// What a server told last, and its thread.
+pub(super) struct WatchedServer {
+    lists: Sender<TopList>,
+    answers: Receiver<ScreenData>,
+    data: ScreenData,
+    data_at: Instant,
+    interval: Duration,
+    /// When to ask again; `None` while an answer is awaited.
+    due: Option<Instant>,
+}
+
+impl WatchedServer {
+    /// Asks at once, and then whenever [`WatchedServer::update`] finds that it is time.
+    pub(super) fn start(server: ServerName, list: TopList, interval: Duration) -> WatchedServer {
+        let (lists, wanted) = channel();
+        let (tell, answers) = channel();
+        let data = ScreenData::nothing_yet(server.as_str(), list);
+        thread::spawn(move || {
+            let mut last = None;
+            while let Ok(list) = wanted.recv() {
+                // What was wanted before it is not wanted any more.
+                let list = wanted.try_iter().last().unwrap_or(list);
+                if tell.send(poll_server(&server, list, &mut last)).is_err() {
+                    return;
+                }
+            }
+        });
+        let data_at = Instant::now();
+        let mut server = WatchedServer { lists, answers, data, data_at, interval, due: None };
+        server.request();
+        server
+    }
+
+    pub(super) fn data(&self) -> &ScreenData {
+        &self.data
+    }
+
+    fn request(&mut self) {
+        self.due = None;
+        // It fails if the thread has ended, which it does not.
+        let _ = self.lists.send(self.data.list_asked);
+    }
+
+    /// Takes the news, and asks for this list when it is time or another one is shown. True
+    /// if there is something new to show.
+    pub(super) fn update(&mut self, list: TopList) -> bool {
+        if self.data.list_asked != list {
+            (self.data.list_asked, self.data.list) = (list, None);
+            self.request();
+        }
+        // An answer that was asked for before another list was chosen is none.
+        let news = self.answers.try_iter().filter(|data| data.list_asked == list).last();
+        let mut is_new = news.is_some();
+        if let Some(data) = news {
+            self.due = Some(Instant::now() + self.interval);
+            self.take(data);
+        }
+        let age_s = self.data_at.elapsed().as_secs();
+        is_new |= std::mem::replace(&mut self.data.age_s, age_s) != age_s;
+        if self.due.is_some_and(|due| Instant::now() >= due) {
+            self.request();
+        }
+        is_new
+    }
+
+    /// What was told before a trouble stays, and gets older.
+    fn take(&mut self, data: ScreenData) {
+        if data.trouble.is_some() && self.data.full.is_some() {
+            self.data.trouble = data.trouble;
+        } else {
+            (self.data, self.data_at) = (data, Instant::now());
+        }
+    }
+}
