@@ -13,26 +13,26 @@ const SHORT_KEY_BYTES_MAX: usize = 54;
 
 /// A short one, as most of MediaWiki's are, allocates nothing.
 #[derive(Clone, Debug)]
-enum Key {
+enum StoredKey {
     Short { len: u8, bytes: [u8; SHORT_KEY_BYTES_MAX] },
     Long(Box<[u8]>),
 }
 
-impl Key {
+impl StoredKey {
     #[inline(always)]
     fn new(key: &[u8]) -> Self {
         if key.len() > SHORT_KEY_BYTES_MAX {
-            return Key::Long(key.into());
+            return StoredKey::Long(key.into());
         }
         let mut bytes = [0; SHORT_KEY_BYTES_MAX];
         bytes[..key.len()].copy_from_slice(key);
-        Key::Short { len: key.len() as u8, bytes }
+        StoredKey::Short { len: key.len() as u8, bytes }
     }
 
     fn as_bytes(&self) -> &[u8] {
         match self {
-            Key::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Key::Long(bytes) => bytes,
+            StoredKey::Short { len, bytes } => &bytes[..usize::from(*len)],
+            StoredKey::Long(bytes) => bytes,
         }
     }
 }
@@ -41,7 +41,7 @@ impl Key {
 /// holder to wait for.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
-    key: Key,
+    key: StoredKey,
     hash: u64,
     /// As of the rules that [`crate::engine::rules`] has applied to the pool.
     pub(super) matches: Matches,
@@ -146,7 +146,7 @@ impl Pools {
     #[inline(always)]
     pub(super) fn add(&mut self, key: &[u8], hash: u64, matches: Matches) -> u32 {
         let pool = Pool {
-            key: Key::new(key),
+            key: StoredKey::new(key),
             hash,
             matches,
             holders: LockQueue::default(),

@@ -27,7 +27,7 @@ const NONE: u32 = u32::MAX;
 /// What the wheel stores in each owner that may have a deadline.
 /// Packed, so that an owner's other fields fit in its cache line.
 #[derive(Clone, Copy, Debug)]
-#[repr(packed(4))]
+#[repr(Rust, packed(4))]
 pub(super) struct Timer {
     deadline: Time,
     next: u32,
