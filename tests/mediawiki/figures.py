@@ -1,4 +1,4 @@
-"""What the rounds measured, kept as JSON; the table of docs/mediawiki.md and the picture
+"""What the rounds measured, kept as JSON; the table of docs/evidence.md and the picture
 of README.md are made from it.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from roots import expect
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = DOCS / "mediawiki.md"
+PAGE = DOCS / "evidence.md"
 PICTURE = DOCS / "mediawiki/readers.svg"
 RECORDED = [PAGE, PICTURE]
 TABLE = re.compile(r"(<!-- figures.*?-->\n).*?(<!-- end of figures -->)", re.S)
