@@ -38,10 +38,12 @@ const fn target(scenario: &'static str, metric: &'static str, bound: Bound) -> T
 }
 
 const TARGETS: &[Target] = &[
+    target("kept-1", "cpu_request", Bound::Floor(1.05)),
     target("kept-50", "cpu_request", Bound::Floor(1.05)),
     target("kept-50", "cpu_request", Bound::Reference(0.70)),
     target("kept-1000", "cpu_request", Bound::Floor(1.05)),
     target("kept-1000", "cpu_request", Bound::Reference(0.70)),
+    target("kept-10000", "cpu_request", Bound::Floor(1.05)),
     target("cycle-20", "cpu_cycle", Bound::Floor(1.05)),
     target("cycle-20", "cpu_cycle", Bound::Reference(0.95)),
     target("cycle-100", "cpu_cycle", Bound::Floor(1.05)),
@@ -49,12 +51,12 @@ const TARGETS: &[Target] = &[
     target("cycle-300", "cpu_cycle", Bound::Floor(1.05)),
     target("cycle-300", "cpu_cycle", Bound::Reference(0.95)),
     target("burst-5000", "late_900", Bound::AtMost(0.0)),
-    target("wake-any", "cpu_woken", Bound::Reference(0.90)),
+    target("wake-any", "cpu_woken", Bound::Reference(0.95)),
     target("timeouts", "cpu_timeout", Bound::Reference(1.00)),
     target("timeouts", "early", Bound::AtMost(0.0)),
-    target("memory", "idle_bytes", Bound::AtMost(160.0)),
-    target("memory", "holding_bytes", Bound::AtMost(320.0)),
-    target("one-key", "waiting_bytes", Bound::AtMost(240.0)),
+    target("memory", "idle_bytes", Bound::AtMost(80.0)),
+    target("memory", "holding_bytes", Bound::AtMost(260.0)),
+    target("one-key", "waiting_bytes", Bound::AtMost(150.0)),
 ];
 
 /// (live keys, ns for a pair at most)
