@@ -1,0 +1,269 @@
+"""What happens to one of three daemons, and what clients notice."""
+
+import contextlib
+import dataclasses
+import signal
+import time
+
+from clients import CLIENTS, TIMEOUT_S, Crowd, Load, overlaps
+from roots import expect
+
+KEEPALIVE_S = 2
+ROLLOUT_S = 3
+PAUSE_S = 1
+# Holds that last, on few keys: a drain takes a while, and many wait.
+LONG_HOLDS = Load(keys=30, shortest_s=0.6, longest_s=1.0)
+# Short ones on few keys: where two servers have the same keys, it shows.
+SHORT_HOLDS = Load(keys=60, shortest_s=0.02, longest_s=0.08)
+FEWEST_OVERLAPS = 50
+ANSWERED = {"done", "timeout", "queue_full"}
+
+
+@dataclasses.dataclass
+class Row:
+    """What came of one row."""
+
+    title: str
+    calls: list
+    ended: float
+    notes: list
+
+    @property
+    def failed(self):
+        """Those that got no answer that the protocol has."""
+        return [call for call in self.calls if call.outcome not in ANSWERED]
+
+    @property
+    def moved(self):
+        return sum(call.moved for call in self.calls)
+
+    @property
+    def longest_connect_ms(self):
+        return 1000 * max(call.connect_s for call in self.calls)
+
+    @property
+    def overlaps(self):
+        return len(list(overlaps(self.calls)))
+
+    @property
+    def until_s(self):
+        """When the last overlap was over, after the event; None if there was none."""
+        return max((end - self.ended for end in overlaps(self.calls)), default=None)
+
+    def cells(self):
+        until = "" if self.until_s is None else f"{self.until_s:.1f}"
+        return [self.title, len(self.calls), len(self.failed), self.moved, f"{self.longest_connect_ms:.0f}",
+                self.overlaps, until]
+
+    def demand(self, condition, what):
+        expect(condition, f"demanded is {what}\n       | {' | '.join(map(str, self.cells()))} |")
+
+    def demand_none_failed(self):
+        self.demand(not self.failed, "0 failed")
+
+    def demand_no_overlap_after(self, seconds):
+        self.demand((self.until_s or 0) <= seconds, f"no overlap later than {seconds:.1f} s after its end")
+
+
+class Scene:
+    """Daemons that have just started, and a crowd that already works."""
+
+    def __init__(self, cluster, crowd, daemons):
+        self.cluster, self.crowd, self.daemons = cluster, crowd, daemons
+        self.daemon = daemons[0]
+        self.ended = None
+        self.notes = []
+
+    def now_it_has_ended(self):
+        self.ended = time.monotonic()
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@contextlib.contextmanager
+def scene(cluster, load=Load(), options=(), started=3, listed=3):
+    """Ends with the daemons killed and each call ended."""
+    daemons = cluster.daemons
+    with contextlib.ExitStack() as stack:
+        for daemon in daemons:
+            stack.callback(daemon.kill)
+        for daemon in daemons[3 - started:]:
+            daemon.start(*options)
+        lists = [[daemon.address for daemon in daemons[3 - listed:]] for _ in cluster.clients]
+        with Crowd(cluster.clients, lists, load) as crowd:
+            crowd.wait_for_calls()
+            yield Scene(cluster, crowd, daemons)
+
+
+def row_of(title, scene):
+    return Row(title, scene.crowd.calls, scene.ended, scene.notes)
+
+
+def hot_restarts(cluster):
+    with scene(cluster) as it:
+        for _ in range(5):
+            it.daemon.hot_restart()
+            it.crowd.wait_for_calls()
+        it.now_it_has_ended()
+    row = row_of("hot restart, five times", it)
+    row.demand_none_failed()
+    row.demand(not row.moved and not row.overlaps, "0 moved, 0 overlaps")
+    yield row
+
+
+def drain(it):
+    begin = time.monotonic()
+    it.daemon.drain()
+    it.daemon.wait_until_drained()
+    it.now_it_has_ended()
+    it.note(f"the drain took {it.ended - begin:.1f} s")
+
+
+def drained(cluster):
+    with scene(cluster, LONG_HOLDS) as it:
+        drain(it)
+        it.crowd.wait_for_calls(3 * CLIENTS)
+    row = row_of("drain", it)
+    row.demand_none_failed()
+    row.demand_no_overlap_after(0)
+    yield row
+
+
+def drained_and_returned(cluster):
+    longest_s = TIMEOUT_S + LONG_HOLDS.longest_s
+    with scene(cluster, LONG_HOLDS) as it:
+        drain(it)
+        time.sleep(PAUSE_S)
+        it.daemon.start()
+        it.now_it_has_ended()
+        time.sleep(longest_s + 1)
+    row = row_of("drain, and return after 1 s", it)
+    row.demand_none_failed()
+    row.demand_no_overlap_after(longest_s)
+    yield row
+
+
+def killed(cluster):
+    with scene(cluster) as it:
+        lost = kill(it)
+        it.crowd.wait_for_calls(6 * CLIENTS)
+    yield judge_killed(row_of("kill -9", it), lost)
+
+
+def killed_and_started(cluster):
+    with scene(cluster) as it:
+        lost = kill(it)
+        time.sleep(PAUSE_S)
+        it.daemon.start()
+        it.now_it_has_ended()
+        it.crowd.wait_for_calls(6 * CLIENTS)
+    yield judge_killed(row_of("kill -9, and start after 1 s", it), lost)
+
+
+def kill(it):
+    """Returns the connections that were open. It is stopped first, so that nothing
+    changes while they are counted."""
+    with it.crowd.connecting.closed(), it.daemon.stopped():
+        lost = it.crowd.open_connections(it.daemon)
+        it.daemon.kill()
+    it.now_it_has_ended()
+    return lost
+
+
+def judge_killed(row, lost):
+    failed = {call.end for call in row.failed}
+    row.demand(failed == lost,
+               f"that just the {len(lost)} calls fail that were open there; others failed: {failed - lost},"
+               f" these did not: {lost - failed}")
+    row.notes.append(f"{len(lost)} calls were open there")
+    return row
+
+
+def added(cluster):
+    with scene(cluster, SHORT_HOLDS, started=2, listed=2) as it:
+        roll_out(it, it.daemons)
+        it.daemon.start()
+        it.now_it_has_ended()
+        it.crowd.wait_for_calls(6 * CLIENTS)
+    right = row_of("added: in all lists over 3 s, then started", it)
+    with scene(cluster, SHORT_HOLDS, listed=2) as it:
+        roll_out(it, it.daemons)
+        it.now_it_has_ended()
+        it.crowd.wait_for_calls(6 * CLIENTS)
+    yield from judge_orders(right, row_of("added: started, then in all lists over 3 s", it))
+
+
+def removed(cluster):
+    with scene(cluster, SHORT_HOLDS) as it:
+        drain(it)
+        roll_out(it, it.daemons[1:])
+        it.now_it_has_ended()
+    right = row_of("removed: drained, then from all lists over 3 s", it)
+    with scene(cluster, SHORT_HOLDS) as it:
+        roll_out(it, it.daemons[1:])
+        it.now_it_has_ended()
+        it.daemon.drain()
+        it.daemon.wait_until_drained()
+        it.crowd.wait_for_calls(6 * CLIENTS)
+    yield from judge_orders(right, row_of("removed: from all lists over 3 s, then drained", it))
+
+
+def roll_out(it, daemons):
+    """One half of the clients knows it three seconds before the other half."""
+    wanted = [daemon.address for daemon in daemons]
+    it.crowd.lists[0] = wanted
+    time.sleep(ROLLOUT_S)
+    it.crowd.lists[1] = wanted
+    it.crowd.wait_for_calls()
+
+
+def judge_orders(right, wrong):
+    for row in [right, wrong]:
+        row.demand_none_failed()
+    wrong.demand(wrong.overlaps >= FEWEST_OVERLAPS, f"a load under which the wrong order has {FEWEST_OVERLAPS} overlaps")
+    right.demand(right.overlaps <= wrong.overlaps / 10, f"at most a tenth of the {wrong.overlaps} overlaps of the wrong order")
+    yield right
+    yield wrong
+
+
+def cut(cluster):
+    with scene(cluster, options=["--keepalive", str(KEEPALIVE_S)]) as it:
+        with cluster.network.cut(it.daemon.host):
+            free_s = it.daemon.waits_for_no_holders()
+        it.now_it_has_ended()
+        it.note(f"its locks were free {free_s:.1f} s after the cut, at `--keepalive {KEEPALIVE_S}`")
+        it.crowd.wait_for_calls(6 * CLIENTS)
+    row = row_of("link cut until its locks are free", it)
+    row.demand(free_s <= 4 * KEEPALIVE_S, f"that its locks are free after {4 * KEEPALIVE_S} s; they were after {free_s:.1f} s")
+    yield tell_who_waits(row, it)
+
+
+def cut_for_half(cluster):
+    with scene(cluster, options=["--keepalive", str(KEEPALIVE_S)]) as it:
+        with cluster.network.apart(it.daemon.host, cluster.clients[0]):
+            time.sleep(2)
+        it.now_it_has_ended()
+        it.crowd.wait_for_calls(6 * CLIENTS)
+    yield tell_who_waits(row_of("link cut for half of the clients for 2 s", it), it)
+
+
+def stopped(cluster):
+    for title, options in [("SIGSTOP for 3 s", []), ("SIGSTOP for 3 s, with `--backlog 4`", ["--backlog", "4"])]:
+        with scene(cluster, options=options) as it:
+            with it.daemon.stopped():
+                time.sleep(3)
+            it.now_it_has_ended()
+            it.crowd.wait_for_calls(6 * CLIENTS)
+        yield tell_who_waits(row_of(title, it), it)
+
+
+def tell_who_waits(row, it):
+    waits = [call for call in row.calls if call.connected and call.waited_s() > 1]
+    longest = max((call.waited_s() for call in waits), default=0)
+    there = sum(call.server == it.daemon.address for call in waits)
+    row.notes.append(f"{there} calls there waited for longer than 1 s, {len(waits) - there} elsewhere; the longest {longest:.1f} s")
+    return row
+
+
+ROWS = [hot_restarts, drained, drained_and_returned, killed, killed_and_started, added, removed, cut, cut_for_half, stopped]
