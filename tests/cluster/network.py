@@ -174,14 +174,14 @@ class Daemon:
             self.process.kill()
             self.process.wait()
 
-    def holders(self):
-        """How many locks it knows to be held. Asked on its own host, whatever is cut."""
+    def count(self, name):
+        """A number of its statistics. Asked on its own host, whatever is cut."""
         with self.host.client(self.address) as client:
-            return int(client.ask("STATS processing_workers").partition(": ")[2])
+            return int(client.ask(f"STATS {name}").partition(": ")[2])
 
     def waits_for_no_holders(self):
         begin = time.monotonic()
-        eventually("its locks are free", lambda: self.holders() == 0)
+        eventually("its locks are free", lambda: self.count("processing_workers") == 0)
         return time.monotonic() - begin
 
     def connections(self):

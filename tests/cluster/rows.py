@@ -27,6 +27,8 @@ class Row:
     calls: list
     ended: float
     notes: list
+    columns = ["what happens to one of three", "calls", "failed", "moved", "longest connect (ms)", "overlapping holds",
+               "until (s after its end)"]
 
     @property
     def failed(self):
@@ -50,10 +52,13 @@ class Row:
         """When the last overlap was over, after the event; None if there was none."""
         return max((end - self.ended for end in overlaps(self.calls)), default=None)
 
+    @property
+    def until(self):
+        return "" if self.until_s is None else f"{self.until_s:.1f}"
+
     def cells(self):
-        until = "" if self.until_s is None else f"{self.until_s:.1f}"
         return [self.title, len(self.calls), len(self.failed), self.moved, f"{self.longest_connect_ms:.0f}",
-                self.overlaps, until]
+                self.overlaps, self.until]
 
     def demand(self, condition, what):
         expect(condition, f"demanded is {what}\n       | {' | '.join(map(str, self.cells()))} |")
@@ -63,6 +68,15 @@ class Row:
 
     def demand_no_overlap_after(self, seconds):
         self.demand((self.until_s or 0) <= seconds, f"no overlap later than {seconds:.1f} s after its end")
+
+
+@dataclasses.dataclass
+class Remark:
+    """What has no place in a table."""
+
+    title: str
+    notes: list
+    columns = None
 
 
 class Scene:
@@ -123,7 +137,7 @@ def drain(it):
 def drained(cluster):
     with scene(cluster, LONG_HOLDS) as it:
         drain(it)
-        it.crowd.wait_for_calls(3 * CLIENTS)
+        it.crowd.wait_for_calls()
     row = row_of("drain", it)
     row.demand_none_failed()
     row.demand_no_overlap_after(0)

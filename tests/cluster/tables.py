@@ -1,5 +1,6 @@
 """The rows as Markdown, and their place in docs/scaling.md."""
 
+import itertools
 import os
 import re
 from pathlib import Path
@@ -9,12 +10,14 @@ from roots import expect
 PAGE = Path(__file__).resolve().parents[2] / "docs/scaling.md"
 PLACE = re.compile(r"(<!-- cluster table.*?-->\n).*?(<!-- end -->)", re.S)
 NEW_PAGE = "# Scaling\n\n<!-- cluster table -->\n<!-- end -->\n"
-COLUMNS = ["what happens to one of three", "calls", "failed", "moved", "longest connect (ms)", "overlapping holds",
-           "until (s after its end)"]
 
 
 def text_of(rows):
-    return "\n".join([*table(COLUMNS, rows), "", *notes(rows)]) + "\n"
+    """A table for each kind of row, and below them what stands in no column."""
+    lines = []
+    for columns, of_them in itertools.groupby(rows, lambda row: row.columns):
+        lines += [*table(columns, of_them), ""] if columns else []
+    return "\n".join(lines + notes(rows)) + "\n"
 
 
 def table(columns, rows):
