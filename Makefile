@@ -112,7 +112,7 @@ install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(P
 
 # Documents, with what they link to, in the folders that they stand in here.
 DOCUMENTS = $(wildcard README.md SECURITY.md docs/*.md docs/*.json docs/benchmarks/* docs/container/* \
-	docs/mediawiki/* docs/page/*)
+	docs/mediawiki/* docs/page/* docs/scaling/*)
 # The Debian package has these in its folder for examples.
 EXAMPLES = $(wildcard monitoring/* systemd/examples/*)
 DOC_DIR ?= $(PREFIX)/share/doc/poolcounterd
@@ -167,12 +167,13 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 # --- What takes long, or measures ---------------------------------------------
 # --record writes the figures into docs/.
 MEDIAWIKI_FLAGS ?=
+CLUSTER_FLAGS ?=
 
-.PHONY: test-all test-seeds test-load test-package test-mediawiki test-browser test-fuzz simulate
+.PHONY: test-all test-seeds test-load test-package test-mediawiki test-cluster test-browser test-fuzz simulate
 
 # One after the other: what measures has the machine for itself.
 test-all: ## make test and the parts below, one after the other (root)
-	@times=; for part in test test-seeds test-load test-browser test-fuzz simulate test-mediawiki test-package; do \
+	@times=; for part in test test-seeds test-load test-browser test-fuzz simulate test-mediawiki test-cluster test-package; do \
 		start=$$(date +%s); \
 		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
 		times="$$times$$part $$(($$(date +%s) - start)) s\n"; \
@@ -205,6 +206,10 @@ simulate: rust ## the whole server in a simulated world: SEEDS=20000 scripts
 test-mediawiki: rust target/release/poolcounterd target/release/poolcounter ## a real MediaWiki asks Debian's daemon and ours (root)
 	$(call need,python3,apt install python3)
 	tests/mediawiki/run $(MEDIAWIKI_FLAGS)
+
+test-cluster: rust target/release/poolcounterd target/release/poolcounter ## three daemons and 40 clients: restarts, drains, cuts, proxies (root)
+	$(call need,python3,apt install python3)
+	tests/cluster/run $(CLUSTER_FLAGS)
 
 test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
 	$(call need,python3,apt install python3)

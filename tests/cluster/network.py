@@ -50,7 +50,8 @@ class Host:
         return subprocess.Popen([*enter, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def ip(self, words):
-        subprocess.run(["nsenter", "-t", str(self.pid), "-n", "ip", *words.split()], check=True, capture_output=True)
+        command = ["nsenter", "-t", str(self.pid), "-n", "ip", *words.split()]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def call(self, action):
         return in_network_of(self.pid, action)
@@ -125,9 +126,8 @@ class Network:
 class Daemon:
     """A poolcounterd on a host, which this test starts and ends."""
 
-    def __init__(self, host, program, directory, log):
-        self.host, self.program, self.log = host, program, log
-        self.control = f"{directory}/{host.name}.sock"
+    def __init__(self, host, program, log, control):
+        self.host, self.program, self.log, self.control = host, program, log, control
         self.process = None
 
     @property
@@ -148,8 +148,8 @@ class Daemon:
         self.process.send_signal(number)
 
     def hot_restart(self):
-        done = subprocess.run([self.program, "--reload", "--control", self.control], capture_output=True, text=True)
-        expect(done.returncode == 0, f"the hot restart was refused: {done.stderr}")
+        status = self.host.start([self.program, "--reload", "--control", self.control], self.log).wait(PATIENCE_S)
+        expect(status == 0, f"the hot restart was refused: {self.log.name}")
 
     def drain(self):
         """Begins to drain; the clients' newcomers are refused from now on."""

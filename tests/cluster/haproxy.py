@@ -1,59 +1,19 @@
-"""Clients that know one address: haproxy on their hosts finds a server for them. It is
-run with the file that docs/ has; only addresses are replaced, where nothing else is said.
-"""
+"""Clients that know one address, and haproxy on their hosts, which finds a server."""
 
 import contextlib
-import dataclasses
-import time
-from pathlib import Path
 
-from clients import TIMEOUT_S, Crowd, Load
+from clients import TIMEOUT_S, Crowd
 from network import PORT
-from roots import PATIENCE_S, eventually, expect
-from rows import LONG_HOLDS, SHORT_HOLDS, Remark, Row, Scene, drain
+from one_address import CONNECT_S, OneAddressRow, file_with
+from roots import eventually, expect
+from rows import LONG_HOLDS, SHORT_HOLDS, Remark, Scene, drain
 
-DOCUMENTS = Path(__file__).resolve().parents[2] / "docs/scaling"
 BY_ROLE, BY_KEY = "127.0.0.1", "127.0.0.2"
 VANISHED_S = 4
-# Clients with one address wait longer for it than those that know another one.
-CONNECT_S = 1.0
-
-
-@dataclasses.dataclass
-class OneAddressRow(Row):
-    """What clients with one address saw. It is refused, or broken: they can't move."""
-
-    columns = ["one address", "calls", "failed", "refused", "refused for (s)", "overlapping holds", "until (s after its end)"]
-
-    @property
-    def failed(self):
-        return [call for call in super().failed if call.outcome != "refused"]
-
-    @property
-    def refused(self):
-        return [call for call in self.calls if call.outcome == "refused"]
-
-    @property
-    def refused_s(self):
-        """From the first refusal to the last one."""
-        times = [call.ended for call in self.refused]
-        return max(times) - min(times) if times else 0
-
-    def cells(self):
-        return [self.title, len(self.calls), len(self.failed), len(self.refused), f"{self.refused_s:.1f}", self.overlaps, self.until]
-
-
-def file_with(name, addresses, changes=()):
-    """The document's text. Each address and each change is one that it has."""
-    text = (DOCUMENTS / name).read_text(encoding="utf-8")
-    for old, new in [*addresses.items(), *changes]:
-        expect(old in text, f"{name} has no {old}")
-        text = text.replace(old, new)
-    return text
 
 
 @contextlib.contextmanager
-def haproxy(cluster, host, changes=(), address=BY_ROLE):
+def running(cluster, host, changes=(), address=BY_ROLE):
     """On that host. `address` is where it listens, instead of 127.0.0.1."""
     addresses = {f"192.0.2.{number}:{PORT}": f"{daemon.address}:{PORT}" for number, daemon in enumerate(cluster.daemons, 1)}
     addresses |= {BY_ROLE: address}
@@ -75,14 +35,14 @@ def passes_on(cluster, process, host, address):
 
 
 @contextlib.contextmanager
-def scene(cluster, address, load=Load(), changes=()):
+def scene(cluster, address, load, changes=()):
     with contextlib.ExitStack() as stack:
         for daemon in cluster.daemons:
             stack.callback(daemon.kill)
             daemon.start()
         hosts = cluster.hosts_with_haproxy()
         for host in hosts:
-            stack.enter_context(haproxy(cluster, host, changes))
+            stack.enter_context(running(cluster, host, changes))
         with Crowd(hosts, [[address] for _ in hosts], load, CONNECT_S) as crowd:
             crowd.wait_for_calls()
             yield Scene(cluster, crowd, cluster.daemons)
@@ -148,7 +108,7 @@ def haproxy_vanished_client(cluster):
     with contextlib.ExitStack() as stack:
         stack.callback(daemon.kill)
         daemon.start("--keepalive", "2")
-        stack.enter_context(haproxy(cluster, near, address=near.address))
+        stack.enter_context(running(cluster, near, address=near.address))
         client = stack.enter_context(far.client(near.address))
         expect(client.ask(f"ACQ4ME k 1 9 {TIMEOUT_S}") == "LOCKED", "the client got no lock")
         with cluster.network.cut(far):

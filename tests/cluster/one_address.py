@@ -1,0 +1,46 @@
+"""What clients that know one address see, and the files that docs/ has for them. These are
+run as they are: only addresses are replaced, where nothing else is said.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from roots import expect
+from rows import Row
+
+DOCUMENTS = Path(__file__).resolve().parents[2] / "docs/scaling"
+# Clients with one address wait longer for it than those that know another one.
+CONNECT_S = 1.0
+
+
+@dataclasses.dataclass
+class OneAddressRow(Row):
+    """What clients with one address saw. It is refused, or broken: they can't move."""
+
+    columns = ["one address", "calls", "failed", "refused", "refused for (s)", "overlapping holds", "until (s after its end)"]
+
+    @property
+    def failed(self):
+        return [call for call in super().failed if call.outcome != "refused"]
+
+    @property
+    def refused(self):
+        return [call for call in self.calls if call.outcome == "refused"]
+
+    @property
+    def refused_s(self):
+        """From the first refusal to the last one."""
+        times = [call.ended for call in self.refused]
+        return max(times) - min(times) if times else 0
+
+    def cells(self):
+        return [self.title, len(self.calls), len(self.failed), len(self.refused), f"{self.refused_s:.1f}", self.overlaps, self.until]
+
+
+def file_with(name, addresses, changes=()):
+    """The document's text. Each address and each change is one that it has."""
+    text = (DOCUMENTS / name).read_text(encoding="utf-8")
+    for old, new in [*addresses.items(), *changes]:
+        expect(old in text, f"{name} has no {old}")
+        text = text.replace(old, new)
+    return text
