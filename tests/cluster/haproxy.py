@@ -15,7 +15,8 @@ VANISHED_S = 4
 @contextlib.contextmanager
 def running(cluster, host, changes=(), address=BY_ROLE):
     """On that host. `address` is where it listens, instead of 127.0.0.1."""
-    addresses = {f"192.0.2.{number}:{PORT}": f"{daemon.address}:{PORT}" for number, daemon in enumerate(cluster.daemons, 1)}
+    addresses = {f"192.0.2.{number}:{PORT}": f"{daemon.address}:{PORT}"
+                 for number, daemon in enumerate(cluster.daemons, 1)}
     addresses |= {BY_ROLE: address}
     host.path("/etc/haproxy/haproxy.cfg").write_text(file_with("haproxy.cfg", addresses, changes))
     process = host.start(["haproxy", "-db", "-f", "/etc/haproxy/haproxy.cfg"], cluster.log)

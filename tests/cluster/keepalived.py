@@ -104,8 +104,9 @@ def keepalived_kill(cluster):
 
 
 def demand_refused_until(row, seconds):
-    last_s = max((call.ended - row.ended for call in row.refused), default=0)
-    row.demand(last_s <= seconds, f"that nobody is refused later than {seconds} s after its end; the last was {last_s:.1f} s after it")
+    last_s = max((call.began - row.ended for call in row.refused), default=0)
+    row.demand(last_s <= seconds, f"that nobody is refused who comes {seconds} s after its end;"
+               f" the last came {last_s:.1f} s after it")
 
 
 def keepalived_asks_the_port(cluster):

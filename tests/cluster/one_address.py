@@ -17,7 +17,8 @@ CONNECT_S = 1.0
 class OneAddressRow(Row):
     """What clients with one address saw. It is refused, or broken: they can't move."""
 
-    columns = ["one address", "calls", "failed", "refused", "refused for (s)", "overlapping holds", "until (s after its end)"]
+    columns = ["one address", "calls", "failed", "refused", "refused for (s)", "overlapping holds",
+               "until (s after its end)"]
 
     @property
     def failed(self):
@@ -29,12 +30,13 @@ class OneAddressRow(Row):
 
     @property
     def refused_s(self):
-        """From the first refusal to the last one."""
-        times = [call.ended for call in self.refused]
+        """From the first one who is refused to the last one."""
+        times = [call.began for call in self.refused]
         return max(times) - min(times) if times else 0
 
     def cells(self):
-        return [self.title, len(self.calls), len(self.failed), len(self.refused), f"{self.refused_s:.1f}", self.overlaps, self.until]
+        return [self.title, len(self.calls), len(self.failed), len(self.refused), f"{self.refused_s:.1f}",
+                self.overlaps, self.until]
 
 
 def file_with(name, addresses, changes=()):

@@ -15,8 +15,9 @@ NEW_PAGE = "# Scaling\n\n<!-- cluster table -->\n<!-- end -->\n"
 def text_of(rows):
     """A table for each kind of row, and below them what stands in no column."""
     lines = []
-    for columns, of_them in itertools.groupby(rows, lambda row: row.columns):
-        lines += [*table(columns, of_them), ""] if columns else []
+    with_columns = [row for row in rows if row.columns]
+    for columns, of_them in itertools.groupby(with_columns, lambda row: row.columns):
+        lines += [*table(columns, of_them), ""]
     return "\n".join(lines + notes(rows)) + "\n"
 
 
