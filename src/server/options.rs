@@ -129,8 +129,9 @@ pub struct Options {
           value_parser = parse_count)]
     pub max_connections: Option<usize>,
 
-    /// Do not serve, but ask the daemon at this address for its uptime; exit with
-    /// 0 if it answers, 1 if not. [default address: localhost and --port]
+    /// Do not serve, but ask the daemon at this address, or on the Unix socket at this path,
+    /// for its uptime; exit with 0 if it answers, 1 if not.
+    /// [default address: localhost and --port]
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1)]
     pub check: Option<Option<String>>,
 

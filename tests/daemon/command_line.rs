@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -269,6 +270,24 @@ fn check_fails_if_another_server_answers() {
     let ill = run(&["--check", &address]);
     assert_eq!(ill.code, Some(1), "{}", ill.stderr);
     other.join().expect("the other");
+}
+
+/// A hot restart closes the connections to the control socket.
+#[test]
+fn check_asks_a_control_socket_again_that_a_hot_restart_closed() {
+    let path = std::env::temp_dir().join(format!("pool-check-{}.sock", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).expect("bind");
+    let daemon = std::thread::spawn(move || {
+        drop(listener.accept().expect("a connection"));
+        let (mut stream, _) = listener.accept().expect("another connection");
+        stream.write_all(b"uptime: 0 days, 0h 0m 1s\n").expect("answer");
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let well = run(&["--check", path.to_str().expect("a path")]);
+    assert_eq!(well.code, Some(0), "{}", well.stderr);
+    daemon.join().expect("the daemon");
+    fs::remove_file(&path).expect("remove");
 }
 
 #[test]

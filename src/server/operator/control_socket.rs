@@ -17,7 +17,7 @@ use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{SendFlags, send};
 use crate::server::telling::logging::limited;
-use log::{info, warn};
+use log::{debug, info, warn};
 pub(crate) use requests::help;
 use requests::printable;
 pub(crate) use requests::{Free, FreeTarget};
@@ -231,10 +231,15 @@ impl ControlConnection {
         None
     }
 
-    /// Logs a request; of a crowd, only some.
+    /// Logs a request; of a crowd, only some. Whoever watches the daemon asks for statistics
+    /// several times a second: these change nothing.
     fn log(&mut self, line: &[u8]) {
         let who = credentials_of(self.stream.socket());
         let line = printable(line);
+        if line.starts_with("STATS ") {
+            debug!("control socket: {who} asks: {line}");
+            return;
+        }
         self.requests = self.requests.saturating_add(1);
         if self.requests <= REQUESTS_LOGGED || line.starts_with("RULE ") {
             info!("control socket: {who} asks: {line}");
