@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 /// EX_TEMPFAIL of sysexits.h. The unit counts it as success and does not start
-/// the service again (docs/restart.md).
+/// the service again (docs/operations.md).
 const DRAINED: u8 = 75;
 
 /// EX_CONFIG of sysexits.h: other options are needed. The unit does not start the

@@ -160,7 +160,7 @@ pub struct Options {
     pub log: Option<String>,
 
     /// Asks a new binary, before a hot restart, whether it can continue
-    /// (docs/restart.md).
+    /// (docs/operations.md).
     #[arg(long, hide = true)]
     pub read_snapshot: bool,
 

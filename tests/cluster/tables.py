@@ -1,4 +1,4 @@
-"""The rows as Markdown, and their place in docs/scaling.md."""
+"""The rows as Markdown, and their place in docs/evidence.md."""
 
 import itertools
 import os
@@ -7,9 +7,9 @@ from pathlib import Path
 
 from roots import expect
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/scaling.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/evidence.md"
 PLACE = re.compile(r"(<!-- cluster table.*?-->\n).*?(<!-- end -->)", re.S)
-NEW_PAGE = "# Scaling\n\n<!-- cluster table -->\n<!-- end -->\n"
+NEW_PAGE = "# Evidence\n\n<!-- cluster table -->\n<!-- end -->\n"
 
 
 def text_of(rows):

@@ -1,4 +1,4 @@
-//! The control socket and `--reload` (docs/restart.md).
+//! The control socket and `--reload` (docs/operations.md).
 
 use crate::support::restart::{self, Place, Surroundings, WENT_ON, wait_until};
 use crate::support::{

@@ -1,4 +1,4 @@
-//! Drain (docs/restart.md): no new clients, and exit when the last has left.
+//! Drain (docs/operations.md): no new clients, and exit when the last has left.
 
 use crate::support::restart::{Place, restart};
 use crate::support::{

@@ -1,5 +1,5 @@
 //! How long a hot restart stops the loop, with many locks and long keys
-//! (docs/restart.md, "How long the pauses are").
+//! (docs/operations.md, "Hot restart").
 //!
 //! `RESTART_PAUSES=9 cargo test --release --test load restart_pauses -- --nocapture` prints
 //! best and median of this many restarts, and takes more keys.

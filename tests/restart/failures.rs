@@ -1,5 +1,5 @@
 //! Each way in which a hot restart can fail: the old image keeps serving, unchanged
-//! (docs/restart.md).
+//! (docs/operations.md).
 
 use crate::support::restart::{
     Place, REFUSED, Surroundings, WENT_ON, children, ignores, refused_restart, restart, wait_until,

@@ -1,4 +1,4 @@
-//! Hot restart (docs/restart.md): what clients and operators must not notice.
+//! Hot restart (docs/operations.md): what clients and operators must not notice.
 
 use crate::support::restart::{
     ConnectingLoop, Gap, Place, Surroundings, WENT_ON, can_inject, children, executable, restart,
