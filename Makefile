@@ -169,11 +169,11 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 MEDIAWIKI_FLAGS ?=
 CLUSTER_FLAGS ?=
 
-.PHONY: test-all test-seeds test-load test-package test-mediawiki test-cluster test-browser test-fuzz simulate
+.PHONY: test-all test-seeds test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
 
 # One after the other: what measures has the machine for itself.
 test-all: ## make test and the parts below, one after the other (root)
-	@times=; for part in test test-seeds test-load test-browser test-fuzz simulate test-mediawiki test-cluster test-package; do \
+	@times=; for part in test test-seeds test-load test-browser test-fuzz simulate test-documents test-mediawiki test-cluster test-package; do \
 		start=$$(date +%s); \
 		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
 		times="$$times$$part $$(($$(date +%s) - start)) s\n"; \
@@ -210,6 +210,10 @@ test-mediawiki: rust target/release/poolcounterd target/release/poolcounter ## a
 test-cluster: rust target/release/poolcounterd target/release/poolcounter ## three daemons and 40 clients: restarts, drains, cuts, proxies (root)
 	$(call need,python3,apt install python3)
 	tests/cluster/run $(CLUSTER_FLAGS)
+
+test-documents: rust target/release/poolcounterd target/release/poolcounter ## the documents' commands print what they show (root)
+	$(call need,python3,apt install python3)
+	tests/documents/run
 
 test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
 	$(call need,python3,apt install python3)
