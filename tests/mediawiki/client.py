@@ -6,8 +6,10 @@ these conversations is in tests/reference/transcripts/mediawiki.txt.
 import contextlib
 import hashlib
 import json
+import re
 import shlex
 import socket
+from pathlib import Path
 
 from daemons import POOLCOUNTER, Daemon
 from host import in_network_of
@@ -17,6 +19,7 @@ from scripted import END, Scripted
 from wiki import PAGE, SCRIPT, next_second
 
 LOG = "/srv/log/poolcounter"
+PROTOCOL = Path(__file__).resolve().parents[2] / "docs/protocol.md"
 GRANTS = {"ACQ4ME": ["LOCKED"], "ACQ4ANY": ["LOCKED"], "RELEASE": ["RELEASED"]}
 
 
@@ -367,6 +370,17 @@ def servers_are_sorted_by_md5(wiki):
     servers_are_sorted(wiki, ["127.0.0.4:7531", "127.0.0.5", "127.0.0.8"])
 
 
+def ipv6_servers_are_reached(wiki):
+    """`poolcounter` reaches them by the same names."""
+    for name in ["[::1]:7531", "[::1]", "::1"]:
+        with Scripted(wiki, GRANTS, "::1") as server:
+            ask(wiki, {}, {"key": "a"}, servers=[name])
+            theirs = server.seen()
+            expect(theirs, f"MediaWiki does not reach {name}")
+            run_poolcounter(wiki, "a", [name])
+            expect(len(server.seen()) > len(theirs), f"poolcounter does not reach {name}")
+
+
 def servers_are_sorted(wiki, names):
     keys = [f"key{number}" for number in range(12)] + [f"my key {number}" for number in range(12)]
     expected = {name: [] for name in names[:2]}
@@ -398,6 +412,20 @@ def with_slots_servers_are_sorted_by_the_slot(wiki):
     expect(all(asked.values()), f"one server was never asked: {asked}")
     ours = keys_by_server(wiki, names, run_poolcounter_with_each)
     expect(ours == asked, f"poolcounter asked {ours}, MediaWiki {asked}")
+
+
+def the_example_in_php_gives_each_result(wiki):
+    """As docs/protocol.md has it."""
+    example, = re.findall(r"```php\n(.*?)```", PROTOCOL.read_text(encoding="utf-8"), re.S)
+    wiki.write("/srv/site/Example.php", f"<?php\n{example}")
+    results = {"LOCKED": "a new report", END: "a new report", "DONE": "the report of another server",
+               "QUEUE_FULL": "the report of yesterday", "TIMEOUT": "the report of yesterday"}
+    for answer, result in results.items():
+        with Scripted(wiki, {**GRANTS, "ACQ4ANY": [answer]}) as server:
+            wiki.configure({"Report": POOL}, [server.address])
+            printed = wiki.run(f"FILE=/srv/site/Example.php {SCRIPT} /srv/site/Include.php")
+            expect(printed == result, f"after {answer} it prints {printed!r}")
+            expect("ACQ4ANY my_wiki:report:7 1 100 300" in server.seen()[0], server.seen())
 
 
 def keys_by_server(wiki, names, action):
@@ -564,7 +592,7 @@ def seconds_of_visit(wiki, path, answers, lines, **settings):
 # These ask our daemon or our command, too.
 ASK_OURS = [
     a_daemon_that_does_not_admit_it_is_logged, slots_replace_the_key, with_slots_servers_are_sorted_by_the_slot,
-    servers_are_sorted_by_md5,
+    servers_are_sorted_by_md5, ipv6_servers_are_reached,
 ]
 FACTS = [
     a_release_closes_the_connection, without_a_lock_the_connection_stays_open, fast_stale_asks_with_timeout_0,
@@ -582,5 +610,5 @@ FACTS = [
     an_old_copy_is_served_without_a_word_in_the_log, a_page_that_is_not_there_after_done_is_asked_for_again, key_of_a_page,
     a_link_to_purge_renders_nothing, a_thumbnail_is_asked_for_again_after_done, a_thumbnail_may_take_the_timeout_twice,
     a_thumbnail_that_waited_too_long_is_an_error, a_thumbnail_that_failed_four_times_is_refused,
-    only_thumb_php_asks_for_a_thumbnail,
+    only_thumb_php_asks_for_a_thumbnail, ipv6_servers_are_reached, the_example_in_php_gives_each_result,
 ]

@@ -131,7 +131,8 @@ class Host:
 
     def listener(self, address, port):
         """A listening socket, inside."""
-        return in_network_of(self.pid, lambda: socket.create_server((address, port)))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return in_network_of(self.pid, lambda: socket.create_server((address, port), family=family))
 
     def listens(self, address, port):
         try:
