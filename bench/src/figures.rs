@@ -1,4 +1,4 @@
-//! Computes figures from samples: medians, quartiles, ratios.
+//! Computes figures from samples: medians, quartiles, ratios with their intervals.
 
 /// The median and the quartiles of one figure over all rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,11 +31,35 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// The spread of `a / b`, each pair from one round: whatever slowed a whole round
-/// down is in both and cancels out.
+/// The median of `a / b` between the ends of its 95 % interval, each pair from one round:
+/// whatever slowed a whole round down is in both and cancels out.
 pub fn ratio(a: &[Option<f64>], b: &[Option<f64>]) -> Option<Spread> {
     let pairs = a.iter().zip(b).filter_map(|(a, b)| Some((*a)? / (*b)?));
-    spread(&pairs.collect::<Vec<_>>())
+    let ratios: Vec<f64> = pairs.filter(|ratio| ratio.is_finite()).collect();
+    let median = spread(&ratios)?.median;
+    let medians = resampled_medians(&ratios);
+    Some(Spread { low: quantile(&medians, 0.025)?, median, high: quantile(&medians, 0.975)? })
+}
+
+/// The medians of 2,000 samples, sorted, each drawn from `samples` with replacement
+/// (bootstrap): where the median could as well have come to lie.
+fn resampled_medians(samples: &[f64]) -> Vec<f64> {
+    let mut random = 1_u64;
+    let mut draw = || {
+        // SplitMix64: the same draws in each run.
+        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        samples[((z ^ (z >> 31)) % samples.len() as u64) as usize]
+    };
+    let medians = (0..2000).filter_map(|_| {
+        let sample: Vec<f64> = samples.iter().map(|_| draw()).collect();
+        Some(spread(&sample)?.median)
+    });
+    let mut medians: Vec<f64> = medians.collect();
+    medians.sort_by(f64::total_cmp);
+    medians
 }
 
 /// Formats a number for people: three significant digits, thousands separated.
@@ -90,6 +114,21 @@ mod tests {
         let r = ratio(&a, &b).unwrap();
         assert_eq!((r.low, r.median, r.high), (2.0, 2.0, 2.0));
         assert_eq!(ratio(&a, &[]), None);
+    }
+
+    #[test]
+    fn the_interval_of_a_ratio_narrows_with_the_rounds() {
+        let noisy = |rounds: usize| -> Vec<Option<f64>> {
+            (0..rounds).map(|round| Some(1.0 + (round * 7 % 20) as f64 / 100.0)).collect()
+        };
+        let width = |rounds| {
+            let r = ratio(&noisy(rounds), &vec![Some(1.0); rounds]).unwrap();
+            assert!(r.low <= r.median && r.median <= r.high, "{r:?}");
+            assert!(r.low > 1.0 && r.high < 1.2, "{r:?}");
+            r.high - r.low
+        };
+        assert!(width(100) < width(10) / 2.0);
+        assert_eq!(ratio(&[Some(3.0)], &[Some(2.0)]).map(|r| (r.low, r.high)), Some((1.5, 1.5)));
     }
 
     #[test]

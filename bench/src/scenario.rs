@@ -128,6 +128,11 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("paced-50", "50 kept connections, 40,000 requests a second in all", |p, c, s| {
         paced(p, c, s, 50, 40_000.0)
     }),
+    scenario(
+        "paced-half",
+        "the same, 130,000 requests a second: half of what ours can do",
+        |p, c, s| paced(p, c, s, 50, 130_000.0),
+    ),
     scenario("cycle-20", "connect, lock, release, close: 20 at once", |p, c, s| cycle(p, c, s, 20)),
     scenario("cycle-100", "the same, 100 at once", |p, c, s| cycle(p, c, s, 100)),
     scenario("cycle-300", "the same, 300 at once", |p, c, s| cycle(p, c, s, 300)),

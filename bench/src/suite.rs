@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<()> {
     process::pin_to(load_core)?;
     fleet::raise_descriptor_limit()?;
 
-    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 9 });
+    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 21 });
     let scale = Scale {
         window: if args.quick { 0.3 } else { 0.7 },
         warm_up: if args.quick { 0.1 } else { 0.2 },
