@@ -55,6 +55,9 @@ pub(super) struct Lock {
     pub(super) below: LockId,
 }
 
+// One cache line.
+const _: () = assert!(size_of::<Option<Lock>>() <= 64);
+
 impl Lock {
     #[inline(always)]
     pub(super) fn new(

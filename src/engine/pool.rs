@@ -50,6 +50,9 @@ pub(super) struct Pool {
     pub(super) waiters_for_anyone: LockQueue,
 }
 
+// A key of up to 54 bytes included.
+const _: () = assert!(size_of::<Option<Pool>>() <= 96);
+
 impl Pool {
     pub(super) fn key(&self) -> &[u8] {
         self.key.as_bytes()

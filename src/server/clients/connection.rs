@@ -45,6 +45,10 @@ pub(crate) struct Connection {
     origin: Origin,
 }
 
+// With its serial number. (Tests have other streams.)
+#[cfg(not(test))]
+const _: () = assert!(size_of::<(u32, Connection)>() <= 72);
+
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
