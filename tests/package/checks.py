@@ -181,7 +181,8 @@ def links_lead_somewhere(folder):
 
 def static_binary_and_image(world):
     """make static: files that run anywhere, in a tarball with their documents and
-    units; the Dockerfile is clean, and its image serves and passes its health check."""
+    units; the Dockerfile is clean, its image serves and passes its health check, and a
+    stop of its container waits for a client that holds a lock."""
     run(world, ["make", "static"], cwd=REPOSITORY)
     tarball = max((REPOSITORY / "target/static").glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
     tree = tarball.with_name(tarball.name.removesuffix(".tar.gz"))
@@ -223,6 +224,8 @@ def static_binary_and_image(world):
     as_in_image = ["chroot", f"--userspec={image['User']}", mounted]
     run_image(world, [*as_in_image, *image["Entrypoint"], *image["Cmd"]], [*as_in_image, *image["Healthcheck"]["Test"][1:]])
     run(world, [*buildah, "umount", "box"])
+    run(world, ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+                REPOSITORY / "tests/package/container.py", images])
 
 
 def examples_of_containers(world):

@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+"""In network, process and mount namespaces of its own: has podman serve the image of
+docs/container/Dockerfile, and stop it twice while a client holds a lock.
+
+    tests/package/container.py IMAGES    where buildah has left the image `poolcounterd`
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PATIENCE_S = 60
+ADDRESS = ("127.0.0.1", 7531)
+# The kernel's control groups belong to the machine, and so does the limit of descriptors.
+SETTINGS = """
+[containers]
+cgroups = "disabled"
+default_ulimits = []
+netns = "host"
+log_driver = "k8s-file"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+def main(images):
+    prepare()
+    podman = ["podman", "--storage-driver", "vfs", "--root", images / "root", "--runroot", images / "run"]
+
+    def said(*words):
+        return subprocess.run([*podman, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+
+    said("run", "-d", "--replace", "--name", "served", "localhost/poolcounterd", "-l", ADDRESS[0])
+    eventually(lambda: "listening on" in said("logs", "served"), "it listens")
+    holder = socket.create_connection(ADDRESS)
+    expect(asked(holder, "ACQ4ME key 1 9 0") == "LOCKED", "the client has no lock")
+
+    first = subprocess.Popen([*podman, "stop", "-t", "60", "served"])
+    eventually(lambda: "draining" in said("logs", "served"), "a stop drains")
+    second = subprocess.Popen([*podman, "stop", "-t", "60", "served"])
+    # A second signal that toggled would let new clients in.
+    for _ in range(20):
+        expect(is_refused(), "a new client is served amid the stop")
+        expect(asked(holder, "STATS processing_workers") == "processing_workers: 1", "the holder has lost its lock")
+        time.sleep(0.1)
+    expect(first.poll() is None and second.poll() is None, "a stop did not wait for the holder")
+    expect(asked(holder, "RELEASE") == "RELEASED", "the holder can't release its lock")
+    holder.close()
+    expect(first.wait(PATIENCE_S) == second.wait(PATIENCE_S) == 0, "a stop failed")
+    status = said("inspect", "--format", "{{.State.ExitCode}}", "served").strip()
+    expect(status == "75", f"the container ended with status {status}: {said('logs', 'served')}")
+    said("rm", "served")
+
+
+def prepare():
+    settings = Path("/run/containers.conf")
+    for command in [["mount", "--make-rprivate", "/"], ["mount", "-t", "tmpfs", "tmpfs", "/run"],
+                    ["mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"], ["ip", "link", "set", "lo", "up"]]:
+        subprocess.run(command, check=True)
+    settings.write_text(SETTINGS)
+    os.environ["CONTAINERS_CONF"] = str(settings)
+
+
+def asked(client, line):
+    client.sendall(line.encode() + b"\n")
+    client.settimeout(PATIENCE_S)
+    return client.makefile().readline().strip()
+
+
+def is_refused():
+    try:
+        socket.create_connection(ADDRESS).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def eventually(condition, what):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        expect(time.monotonic() < deadline, f"not yet after {PATIENCE_S} s: {what}")
+        time.sleep(0.05)
+
+
+def expect(condition, failure):
+    if not condition:
+        sys.exit(failure)
+
+
+main(Path(sys.argv[1]))
