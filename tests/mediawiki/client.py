@@ -99,10 +99,10 @@ def without_a_lock_the_connection_stays_open(wiki):
         result: 'done by another'
         1> ACQ4ANY b 1 100 300
         1< TIMEOUT
-        result: 'the old copy'
+        result: 'the stale copy'
         1> ACQ4ANY c 1 100 300
         1< QUEUE_FULL
-        result: 'the old copy'
+        result: 'the stale copy'
         the request ends
         1 closed""")
 
@@ -111,7 +111,7 @@ def fast_stale_asks_with_timeout_0(wiki):
     expect_seen(ask(wiki, {"ACQ4ANY": ["TIMEOUT"]}, {"key": "a", "anyone": True}, fastStale=True), """
         1> ACQ4ANY a 1 100 0
         1< TIMEOUT
-        result: 'the old copy'
+        result: 'the stale copy'
         the request ends
         1 closed""")
 
@@ -212,13 +212,13 @@ def it_listens_for_one_and_a_half_timeouts(wiki):
 
 def a_silent_daemon_costs_a_reader_one_and_a_half_timeouts(wiki):
     """And then the page is rendered. With `fastStale` too, although that asks with timeout
-    0, and although there is an old copy."""
+    0, and although there is a stale copy."""
     for settings in [{}, {"fastStale": True}]:
         for old_copy in [False, True]:
             def takes_s():
                 return seconds_of_visit(wiki, PAGE, {"ACQ4ANY": [None]}, 1, old_copy=old_copy, timeout=2, **settings)
 
-            expect_about(takes_s, 1.5 * 2, f"with {settings}, old copy {old_copy}", more_s=2.5)
+            expect_about(takes_s, 1.5 * 2, f"with {settings}, stale copy {old_copy}", more_s=2.5)
 
 
 def a_page_may_take_the_timeout_and_the_render(wiki):

@@ -191,7 +191,7 @@ class Act:
 
     def in_one_line(self, words):
         outcome = self.outcome
-        failed = sum(count for what, count in outcome.answers.items() if what not in ["the page", "the old copy"])
+        failed = sum(count for what, count in outcome.answers.items() if what not in ["the page", "the stale copy"])
         return (f"{words:23} {outcome.in_words():>10}  median {outcome.median_s:5.1f} s  slowest {outcome.slowest_s:5.1f} s"
                 f"  {failed:2} failed\n")
 

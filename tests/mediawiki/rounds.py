@@ -133,7 +133,7 @@ class Stage:
         if reader.body.startswith(b"\x89PNG"):
             what = "the thumbnail"
         elif render:
-            what = "the page" if int(render[1]) > self._renders_before else "the old copy"
+            what = "the page" if int(render[1]) > self._renders_before else "the stale copy"
         else:
             return f"{reader.status}: {message_in(reader.body)}"
         return what if reader.status == 200 else f"{reader.status}: {what}"
@@ -220,7 +220,7 @@ def wait(stage):
 
 
 def fast_stale(stage):
-    """One renders, the others get the old copy at once: by waiting nobody gains."""
+    """One renders, the others get the stale copy at once: by waiting nobody gains."""
     return with_daemon_until(answered(READERS - 1), stage, gains=False, fastStale=True)
 
 
@@ -230,7 +230,7 @@ def fast_stale_without_old_copy(stage):
 
 
 def recommended(stage):
-    """Two render, the others get the old copy at once."""
+    """Two render, the others get the stale copy at once."""
     return with_daemon_until(answered(READERS - 2), stage, gains=False, recommended=True)
 
 
@@ -413,14 +413,14 @@ EXPECTED = {
     thumbnails_without_daemon: (READERS, {"the thumbnail": READERS}),
     no_daemon_4_processes: (4, {"the page": READERS}),
     wait: (1, {"the page": READERS}),
-    recommended: (2, {"the page": 2, "the old copy": READERS - 2}),
+    recommended: (2, {"the page": 2, "the stale copy": READERS - 2}),
     recommended_without_old_copy: (2, {"the page": READERS}),
     four_processes: (1, {"the page": READERS}),
-    fast_stale: (1, {"the page": 1, "the old copy": READERS - 1}),
+    fast_stale: (1, {"the page": 1, "the stale copy": READERS - 1}),
     fast_stale_without_old_copy: (1, {"the page": READERS}),
-    queue_full_with_old_copy: (1, {"the page": 10, "the old copy": READERS - 10}),
+    queue_full_with_old_copy: (1, {"the page": 10, "the stale copy": READERS - 10}),
     queue_full_without_old_copy: (1, {"the page": 10, BUSY + "Pool queue is full": READERS - 10}),
-    timeout_with_old_copy: (1, {"the page": 1, "the old copy": READERS - 1}),
+    timeout_with_old_copy: (1, {"the page": 1, "the stale copy": READERS - 1}),
     timeout_without_old_copy: (1, {"the page": 1, BUSY + "Timeout waiting for the lock": READERS - 1}),
     renderer_killed: (2, {"the page": READERS - 1, "nothing, the connection ended": 1}),
     many_readers: (1, {"the page": 300}),

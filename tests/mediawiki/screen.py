@@ -131,7 +131,7 @@ class Bars:
     def _state(self, reader):
         if reader.seconds is None:
             return "waiting"
-        return {"the page": "served", "the old copy": "stale"}.get(self.stage.what_it_got(reader), "failed")
+        return {"the page": "served", "the stale copy": "stale"}.get(self.stage.what_it_got(reader), "failed")
 
     def _bars(self, states, elapsed_s):
         if shutil.get_terminal_size().columns <= len(states):

@@ -30,7 +30,7 @@ class Ask extends Maintenance {
 		if ( $step['anyone'] ?? false ) {
 			$callbacks['doCachedWork'] = static fn () => 'done by another';
 			$hasOldCopy = $step['oldCopy'] ?? true;
-			$callbacks['fallback'] = static fn ( $fast ) => $hasOldCopy ? 'the old copy' : false;
+			$callbacks['fallback'] = static fn ( $fast ) => $hasOldCopy ? 'the stale copy' : false;
 		}
 		try {
 			$work = new PoolCounterWorkViaCallback( $step['type'] ?? 'Test', $step['key'], $callbacks );
