@@ -9,9 +9,7 @@
 //! Every operation is O(1), with 10 waiters or 1,000,000. An operation that answers
 //! several clients costs O(1) for each answer.
 
-mod client;
 pub mod counts;
-mod decisions;
 mod enforcement;
 mod invariants;
 mod lock;
@@ -19,28 +17,25 @@ pub mod observe;
 mod pool;
 pub mod rules;
 mod spare_capacity;
-mod stack;
 pub mod state;
 mod time;
 pub mod view;
 mod wheel;
 
-pub use client::ClientId;
+pub use lock::{ClientId, LOCKS_PER_CLIENT_MAX};
 pub use spare_capacity::SpareCapacity;
-pub use stack::LOCKS_PER_CLIENT_MAX;
 pub use time::Time;
 
-use crate::protocol::Reply;
-use counts::measures::{CommandKind, Measures};
+use crate::protocol::{Acquire, Mode, Reply};
+use counts::measures::{CommandKind, LockOutcome, Measures};
 use counts::statistics::{Counters, Event, Times};
-use lock::{Lock, LockId, Locks};
+use lock::{Lock, LockId, Locks, Phase, Stack};
 use observe::observer::Observer;
 use pool::Pools;
-use rules::{Matches, Rules};
-use stack::Stack;
+use rules::{Matches, QueueLen, Rules, Verdict, verdict};
 use std::collections::VecDeque;
 use std::hash::RandomState;
-use wheel::Wheel;
+use wheel::{Wheel, tick_after};
 
 /// A lock that was held for longer than its key allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +155,352 @@ impl Engine {
     pub fn started(&self) -> Time {
         self.started
     }
+}
 
+/// The waiters that inherit a slot whose holder did not finish its work, in this
+/// order.
+const HEIRS: &[Phase] = &[Phase::WaitingForMe, Phase::WaitingForAnyone];
+
+/// The call was for a former client of its slot.
+struct FormerClient;
+
+impl Engine {
+    /// `ACQ4ME`, `ACQ4ANY`: gives the lock, refuses it, or lets the client wait
+    /// (no answer yet).
+    pub fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
+        let Ok(top) = self.top_lock(client, now) else {
+            return;
+        };
+        let answer = match top.and_then(|top| self.refuse_more(top)) {
+            None => self.try_acquire(client, request, now),
+            refusal => refusal,
+        };
+        if let Some(answer) = answer {
+            self.answer(request.mode.into(), client, answer);
+        }
+    }
+
+    /// Refuses a client that waits already or has as many locks as it may. The
+    /// protocol defines the order of the checks, here and in [`Engine::try_acquire`]
+    /// (docs/protocol.md).
+    fn refuse_more(&mut self, top: LockId) -> Option<Reply> {
+        let Lock { client, phase, .. } = self.locks[top as usize];
+        if self.stacks[client.slot as usize].is_full(&self.locks) {
+            return Some(self.refuse(Reply::LockHeld));
+        }
+        phase.waits().then(|| self.refuse(Reply::WaitForResponse))
+    }
+
+    fn try_acquire(&mut self, client: ClientId, request: &Acquire, now: Time) -> Option<Reply> {
+        if request.key.is_empty() || request.workers == 0 || request.max_queue == 0 {
+            return Some(Reply::BadSyntax);
+        }
+        let hash = self.pools.hash(request.key);
+        let found = self.pools.find(request.key, hash);
+        let answer = match self.rules.are_active() {
+            false => self.decide(client, request, (hash, found, Matches::NONE), now),
+            true => self.decide_by_rules(client, request, (hash, found), now),
+        };
+        let requests = self.observer.sampler.next(now);
+        if requests != 1 {
+            self.observer.left_out = now;
+        }
+        if requests > 0 {
+            self.follow((client, requests), (request.key, hash), answer, now);
+        }
+        answer
+    }
+
+    /// Decides with the numbers in `request`, whose key has this hash and this pool, if it has
+    /// one, and matches these rules.
+    #[inline(always)]
+    fn decide(
+        &mut self,
+        client: ClientId,
+        request: &Acquire,
+        (hash, found, matches): (u64, Option<u32>, Matches),
+        now: Time,
+    ) -> Option<Reply> {
+        let queue = found.map_or(QueueLen::default(), |id| self.pools.get(id).len());
+        let phase = match (verdict(request, queue), request.mode) {
+            (Verdict::Full, _) => return Some(self.refuse(Reply::QueueFull)),
+            (Verdict::TimedOut, _) => return Some(Reply::Timeout),
+            (Verdict::Granted, _) => Phase::Holding,
+            (Verdict::Waits, Mode::ForMe) => Phase::WaitingForMe,
+            (Verdict::Waits, Mode::ForAnyone) => Phase::WaitingForAnyone,
+        };
+        let pool = match found {
+            Some(pool) => pool,
+            None => self.add_pool(request.key, hash, matches),
+        };
+        let sequence = self.next_sequence();
+        let kind = (phase, request.mode);
+        let lock = self.add_lock(Lock::new(client, pool, kind, now, sequence));
+        if phase == Phase::Holding {
+            self.begin_hold(lock);
+            self.record(Event::Locked);
+            return Some(Reply::Locked);
+        }
+        self.record(Event::WaitBegan);
+        self.wheel.start(&mut self.locks, lock, now.plus_seconds(request.timeout_s));
+        None
+    }
+
+    /// Follows a request that stands for `requests` requests, and the lock that it got or waits
+    /// for.
+    #[cold]
+    #[inline(never)]
+    fn follow(
+        &mut self,
+        (client, requests): (ClientId, u8),
+        key: (&[u8], u64),
+        answer: Option<Reply>,
+        now: Time,
+    ) {
+        if matches!(answer, None | Some(Reply::Locked)) {
+            if let Some(lock) = self.stacks[client.slot as usize].top() {
+                self.locks[lock as usize].requests = requests;
+            }
+        }
+        self.observer.count_request((client, requests), key, answer, now);
+    }
+
+    /// A hold or a wait has ended after `ns` nanoseconds. Its pool must still be there.
+    #[inline(always)]
+    fn observe_end(&mut self, lock: &Lock, outcome: LockOutcome, ns: u64, now: Time) {
+        if lock.requests != 1 {
+            self.observer.left_out = now;
+        }
+        if lock.requests > 0 || ns >= self.observer.watched_ns {
+            self.count_end(lock, (outcome, ns), now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_end(&mut self, lock: &Lock, (outcome, ns): (LockOutcome, u64), now: Time) {
+        if self.rules.are_active() {
+            self.count_end_by_rules(lock, outcome, ns);
+        }
+        if lock.requests > 0 || self.observer.is_slow(ns) {
+            self.observer.count_end(lock, self.pools.get(lock.pool), (outcome, ns), now);
+        }
+    }
+
+    /// `RELEASE`: gives back the client's last lock, or cancels its wait.
+    pub fn release(&mut self, client: ClientId, now: Time) {
+        let Ok(top) = self.top_lock(client, now) else {
+            return;
+        };
+        let Some(id) = top else {
+            let answer = self.refuse(Reply::NotLocked);
+            self.answer(CommandKind::Release, client, answer);
+            return;
+        };
+        let lock = self.remove_lock(id);
+        self.record(Event::Released);
+        if lock.phase == Phase::Holding {
+            let held_ns = self.end_hold(&lock, LockOutcome::Released, now);
+            self.answer_done(lock.pool, held_ns, now);
+            self.hand_on(lock.pool, &[Phase::WaitingForMe], now);
+            self.drop_pool_if_empty(lock.pool);
+        } else {
+            self.cancel_wait(&lock, now);
+        }
+        self.answer(CommandKind::Release, client, Reply::Released);
+    }
+
+    #[inline(always)]
+    fn end_hold(&mut self, lock: &Lock, outcome: LockOutcome, now: Time) -> u64 {
+        let held_ns = now.ns_since(lock.since);
+        self.record(Event::HoldEnded { mode: lock.mode, outcome, held_ns });
+        self.observe_end(lock, outcome, held_ns, now);
+        held_ns
+    }
+
+    fn cancel_wait(&mut self, lock: &Lock, now: Time) {
+        let waited_ns = now.ns_since(lock.since);
+        self.record(Event::WaitCancelled { mode: lock.mode, waited_ns });
+        self.observe_end(lock, LockOutcome::Cancelled, waited_ns, now);
+    }
+
+    /// The client has disconnected: gives back all that it holds, the last lock
+    /// first. Its work was not finished, so no waiter gets `DONE`.
+    pub fn disconnect(&mut self, client: ClientId, now: Time) {
+        self.end_locks(client, None, now);
+    }
+
+    /// Ends all locks of `client`, one of which may have `expired`.
+    fn end_locks(&mut self, client: ClientId, expired: Option<LockId>, now: Time) {
+        let mut top = self.top_lock(client, now);
+        while let Ok(Some(id)) = top {
+            let lock = self.remove_lock(id);
+            match lock.phase {
+                Phase::Holding => {
+                    let outcome = match expired == Some(id) {
+                        true => LockOutcome::Expired,
+                        false => LockOutcome::Disconnected,
+                    };
+                    self.end_hold(&lock, outcome, now);
+                    self.hand_on(lock.pool, HEIRS, now);
+                    self.drop_pool_if_empty(lock.pool);
+                }
+                // The pool stays: it has a holder as long as it has waiters.
+                Phase::WaitingForMe | Phase::WaitingForAnyone => self.cancel_wait(&lock, now),
+            }
+            top = Ok(self.stacks[client.slot as usize].top());
+        }
+    }
+
+    /// As [`Engine::disconnect`] for all these clients together: their waits end first, so
+    /// that no lock passes from one of them to another.
+    pub fn disconnect_all(&mut self, clients: &[ClientId], now: Time) {
+        for &client in clients {
+            // Only the last lock of a client can be one that it waits for.
+            let top = self.top_lock(client, now).ok().flatten();
+            if let Some(id) = top.filter(|&id| self.locks[id as usize].phase.waits()) {
+                let lock = self.remove_lock(id);
+                self.cancel_wait(&lock, now);
+            }
+        }
+        for &client in clients {
+            self.disconnect(client, now);
+        }
+    }
+
+    /// The last lock of `client`. Fails for a former client of the slot.
+    #[inline(always)]
+    fn top_lock(&mut self, client: ClientId, now: Time) -> Result<Option<LockId>, FormerClient> {
+        let Some(top) = self.stacks.get(client.slot as usize).and_then(Stack::top) else {
+            return Ok(None);
+        };
+        let owner = self.locks[top as usize].client;
+        if owner == client { Ok(Some(top)) } else { self.change_owner(owner, client, now) }
+    }
+
+    /// Not reached if the caller disconnects each client before it uses the slot
+    /// again.
+    #[cold]
+    fn change_owner(
+        &mut self,
+        owner: ClientId,
+        client: ClientId,
+        now: Time,
+    ) -> Result<Option<LockId>, FormerClient> {
+        if !client.came_after(owner) {
+            return Err(FormerClient);
+        }
+        self.disconnect(owner, now);
+        Ok(None)
+    }
+
+    /// Ends the waits that time out by `now`, and disconnects the clients that have held a
+    /// lock for too long: [`Engine::take_expired`] has them, and the caller closes their
+    /// connections. In the order of the wheel's ticks, and within a tick in that in which the
+    /// holds and waits began.
+    pub fn expire(&mut self, now: Time) {
+        let mut due = Vec::new();
+        while let Some((deadline, id)) = self.wheel.pop_expired(&mut self.locks, now) {
+            if self.has_late_timers {
+                due.push((tick_after(deadline), self.locks[id as usize].sequence, id));
+            } else {
+                self.expire_lock(id, now);
+            }
+        }
+        if self.has_late_timers {
+            self.expire_in_order(due, now);
+        }
+    }
+
+    /// Timers were not started in the order of their locks: the wheel does not know it.
+    #[cold]
+    fn expire_in_order(&mut self, mut due: Vec<(u64, u64, LockId)>, now: Time) {
+        due.sort_unstable();
+        for (_, sequence, id) in due {
+            // It may have ended since, or a wait become a hold, as another lock expired.
+            match self.locks.get(id as usize) {
+                Some(lock) if lock.sequence == sequence => self.expire_lock(id, now),
+                _ => {}
+            }
+        }
+        self.has_late_timers = self.wheel.len() > 0;
+    }
+
+    #[inline(always)]
+    fn expire_lock(&mut self, id: LockId, now: Time) {
+        if self.locks[id as usize].phase == Phase::Holding {
+            if !self.has_rules_to_apply() || self.is_overdue_by_new_rules(id, now) {
+                self.expire_hold(id, now);
+            }
+            return;
+        }
+        let lock = self.remove_lock(id);
+        let waited_ns = now.ns_since(lock.since);
+        self.record(Event::WaitTimedOut { mode: lock.mode, waited_ns });
+        self.observe_end(&lock, LockOutcome::Timeout, waited_ns, now);
+        self.answer(lock.mode.into(), lock.client, Reply::Timeout);
+    }
+
+    /// Disconnects the holder of a lock: a client whose connection stays would not notice
+    /// that it has lost the lock.
+    fn expire_hold(&mut self, id: LockId, now: Time) {
+        let Lock { client, pool, since, .. } = self.locks[id as usize];
+        let key = self.pools.get(pool).key().to_vec();
+        self.expired.push(ExpiredLock { client, key, held_ns: now.ns_since(since) });
+        self.end_locks(client, Some(id), now);
+    }
+
+    /// The work is done: sends `DONE` to all waiters that accept another client's
+    /// work, oldest first.
+    fn answer_done(&mut self, pool: u32, held_ns: u64, now: Time) {
+        while let Some(id) = self.pools.get(pool).waiters_for_anyone.first(&self.locks) {
+            let waiter = self.remove_lock(id);
+            let waited_ns = now.ns_since(waiter.since);
+            self.record(Event::WaitDone { waited_ns, held_ns });
+            self.observe_end(&waiter, LockOutcome::Done, waited_ns, now);
+            self.answer(CommandKind::ForAnyone, waiter.client, Reply::Done);
+        }
+    }
+
+    /// Gives a free slot to the oldest waiter of the first phase in `heirs` that has
+    /// waiters. Most often there is none, so the search is inlined.
+    #[inline(always)]
+    fn hand_on(&mut self, pool: u32, heirs: &[Phase], now: Time) {
+        let of_pool = self.pools.get(pool);
+        if let Some(id) = heirs.iter().find_map(|&phase| of_pool.queue(phase).first(&self.locks)) {
+            if of_pool.matches.is_empty() || self.may_inherit(pool) {
+                self.hand_to(id, now);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn hand_to(&mut self, id: LockId, now: Time) {
+        self.wheel.stop(&mut self.locks, id);
+        let lock = &mut self.locks[id as usize];
+        let waiter = lock.clone();
+        lock.phase = Phase::Holding;
+        lock.since = now;
+        self.last_sequence += 1;
+        lock.sequence = self.last_sequence;
+        let pool = self.pools.get_mut(waiter.pool);
+        pool.queue_mut(waiter.phase).leave(&mut self.locks, id);
+        pool.holders.join(&mut self.locks, id);
+        self.begin_hold(id);
+        let waited_ns = now.ns_since(waiter.since);
+        self.record(Event::HandedOn { mode: waiter.mode, waited_ns });
+        self.observe_end(&waiter, LockOutcome::Locked, waited_ns, now);
+        self.answer(waiter.mode.into(), waiter.client, Reply::Locked);
+    }
+
+    fn refuse(&mut self, reply: Reply) -> Reply {
+        self.record(Event::Refused(reply));
+        reply
+    }
+}
+
+/// The steps that decisions are made of.
+impl Engine {
     fn answer(&mut self, asked: CommandKind, client: ClientId, reply: Reply) {
         self.record(Event::Answered(asked, reply));
         self.outbox.push_back((client, reply));

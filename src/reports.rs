@@ -1,5 +1,5 @@
 //! What operators see, as text: pure functions of read-only views of the engine, and of
-//! what only the server knows ([`server_figures`]).
+//! what only the server knows ([`ServerFigures`]).
 //!
 //! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
 //! The others are [`report`]s: the server gives them a [`ReportView`], and some a [`Scan`],
@@ -14,19 +14,17 @@ macro_rules! line {
 
 pub mod json;
 pub mod legacy_metrics;
-mod lists;
+pub mod lists;
 pub mod metrics;
 mod metrics_text;
 mod report_view;
-pub mod rule_list;
 pub mod scan;
-pub mod server_figures;
 
 use crate::engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
 use crate::engine::observe::windows::Counted;
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::Query;
-pub use report_view::{Peers, ROWS_MAX, ReportView};
+pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, ServerFigures};
 use report_view::{Seconds, Uptime};
 use scan::{Scan, ScanParts};
 use std::fmt::Write as _;

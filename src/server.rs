@@ -28,7 +28,7 @@ pub use operator::control_socket::{Request as ControlRequest, parse as parse_con
 pub use operator::rule_book::{RuleOrder, check_rules};
 pub use options::{Options, PORT, arguments_after_reload};
 pub use reporting::http::head::{Head as HttpHead, parse as parse_http_head};
-pub use restart::rehearsal::rehearse;
+pub use restart::new_image::rehearse;
 pub use restart::snapshot;
 pub use start::start_logging;
 pub use telling::logging::print as print_error;

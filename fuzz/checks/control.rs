@@ -2,7 +2,7 @@
 //! line; a command line that is understood equals the one that was sent. The whole is a file
 //! of rules: its rules are read again from what they are printed as.
 
-use poolcounterd::engine::rules::file::parse_file;
+use poolcounterd::engine::rules::rule::parse_file;
 use poolcounterd::protocol::Command;
 use poolcounterd::server::{ControlRequest, RuleOrder, parse_control_request};
 

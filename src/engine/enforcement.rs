@@ -5,9 +5,8 @@
 //! follow it at once.
 
 use crate::engine::Engine;
-use crate::engine::client::ClientId;
 use crate::engine::counts::measures::LockOutcome;
-use crate::engine::lock::{Lock, LockId};
+use crate::engine::lock::{ClientId, Lock, LockId};
 use crate::engine::rules::rule::Rule;
 use crate::engine::rules::{APPLIED, Having, Limited, Matches, QueueLen, Rules};
 use crate::engine::time::Time;

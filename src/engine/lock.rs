@@ -1,9 +1,10 @@
-//! Locks, held or waited for, and the queues that link them.
+//! Locks, held or waited for; the queues of a pool and the stacks of clients that link them;
+//! how the caller identifies clients.
 
-use crate::engine::client::ClientId;
 use crate::engine::time::Time;
 use crate::engine::wheel::{Timer, Timers};
 use crate::protocol::Mode;
+use serde::{Deserialize, Serialize};
 use slab::Slab;
 
 /// The number of a lock in the slab of locks.
@@ -148,5 +149,74 @@ impl LockQueue {
     pub(super) fn iter<'a>(&self, locks: &'a Locks) -> impl Iterator<Item = (LockId, &'a Lock)> {
         std::iter::successors(self.first(locks), |&id| self.next(locks, id))
             .map(|id| (id, &locks[id as usize]))
+    }
+}
+
+/// How many locks a client may hold and wait for.
+pub const LOCKS_PER_CLIENT_MAX: usize = 4;
+
+const NONE: LockId = LockId::MAX;
+
+/// The locks of one client: a list through the slab of locks, from the last one down. A wait
+/// is always on top.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stack {
+    top: LockId,
+}
+
+impl Default for Stack {
+    fn default() -> Self {
+        Stack { top: NONE }
+    }
+}
+
+impl Stack {
+    pub(super) fn top(&self) -> Option<LockId> {
+        (self.top != NONE).then_some(self.top)
+    }
+
+    fn last_first(self, locks: &Locks) -> impl Iterator<Item = LockId> {
+        let below = |&id: &LockId| Some(locks[id as usize].below).filter(|&id| id != NONE);
+        std::iter::successors(self.top(), below)
+    }
+
+    pub(super) fn oldest_first(self, locks: &Locks) -> impl ExactSizeIterator<Item = LockId> {
+        let mut ids = [NONE; LOCKS_PER_CLIENT_MAX];
+        let places = ids.iter_mut().rev();
+        let len = places.zip(self.last_first(locks)).map(|(place, id)| *place = id).count();
+        ids.into_iter().skip(LOCKS_PER_CLIENT_MAX - len)
+    }
+
+    pub(super) fn is_full(self, locks: &Locks) -> bool {
+        self.last_first(locks).count() == LOCKS_PER_CLIENT_MAX
+    }
+
+    pub(super) fn push(&mut self, locks: &mut Locks, id: LockId) {
+        locks[id as usize].below = std::mem::replace(&mut self.top, id);
+    }
+
+    pub(super) fn pop(&mut self, locks: &Locks) {
+        self.top = locks[self.top as usize].below;
+    }
+}
+
+/// Identifies a client by a slot, which is used again, and a serial number, which is
+/// not. The caller assigns both.
+///
+/// A slot belongs to the client that has locks in it. A call for a former client of
+/// the slot has no effect and gets no answer. A call for a newer client first gives
+/// back the locks of the former one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClientId {
+    /// An index: a small number, used again after the client has gone.
+    pub slot: u32,
+    /// Increases with each client. Repeats only after 2^32 clients.
+    pub serial: u32,
+}
+
+impl ClientId {
+    /// Whether this client came after `other`. Serial numbers wrap around.
+    pub(super) fn came_after(self, other: ClientId) -> bool {
+        (self.serial.wrapping_sub(other.serial) as i32) > 0
     }
 }

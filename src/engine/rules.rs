@@ -2,7 +2,6 @@
 //!
 //! `enforcement` applies them to pools and requests.
 
-pub mod file;
 pub mod groups;
 pub mod pattern;
 pub mod rule;
@@ -10,12 +9,10 @@ pub mod rule;
 use crate::protocol::Acquire;
 use groups::Group;
 use pattern::ByteSet;
+pub use rule::RULES_MAX;
 use rule::{Rule, RuleSettings, StuckAfter};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
-
-/// How many rules can be in force, those of `--max-hold` included.
-pub const RULES_MAX: usize = 64;
 
 /// After how many seconds a lock that is still held counts as stuck, unless a rule says so.
 pub const STUCK_AFTER_S: u32 = 300;

@@ -9,10 +9,9 @@
 //! an older or a newer one wrote.
 
 use crate::engine::Engine;
-use crate::engine::client::ClientId;
 use crate::engine::counts::measures::Measures;
 use crate::engine::counts::statistics::{Counters, Times};
-use crate::engine::lock::{Lock, LockId, Phase};
+use crate::engine::lock::{ClientId, Lock, LockId, Phase};
 use crate::engine::observe::observer::{Observer, ObserverState};
 use crate::engine::rules::{Rules, RulesState};
 use crate::engine::time::Time;

@@ -2,15 +2,12 @@
 //! Nothing is copied, and nothing can be changed through them.
 
 use crate::engine::Engine;
-use crate::engine::client::ClientId;
-use crate::engine::lock::Lock;
+pub use crate::engine::lock::Phase;
+use crate::engine::lock::{ClientId, Lock, Stack};
 use crate::engine::pool::{Pool, Pools};
 use crate::engine::rules::Matches;
-use crate::engine::stack::Stack;
 use crate::engine::time::Time;
 use crate::protocol::Mode;
-
-pub use crate::engine::lock::Phase;
 
 impl Engine {
     /// All keys that clients hold or wait for, in no particular order.

@@ -3,9 +3,8 @@
 
 use super::lists::{name_of, word};
 use super::metrics_text::seconds;
-use super::report_view::{ReportView, iso_8601};
+use super::report_view::{ProcessFigures, ReportView, iso_8601};
 use super::scan::{Address, Scan};
-use super::server_figures::ProcessFigures;
 use crate::engine::Time;
 use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};
 use crate::engine::counts::measures::LockOutcome;

@@ -1,9 +1,9 @@
 //! What reports look at, and how times and keys are shown.
 
-use super::server_figures::ServerFigures;
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::key_text_cut;
 use jiff::Timestamp;
+use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
 /// The most rows of a list, however many are requested, so that no answer exceeds what a
@@ -124,6 +124,37 @@ impl ReportView<'_> {
     pub(super) fn peer(&self, client: ClientId) -> String {
         self.address(&self.peers.peer(client).unwrap_or_else(|| "unknown".to_owned()))
     }
+}
+
+/// What the server knows.
+#[derive(Clone, Debug, Default)]
+pub struct ServerFigures {
+    /// Of the daemon.
+    pub version: &'static str,
+    /// Clients connected now.
+    pub connections: usize,
+    /// It takes no new clients.
+    pub is_draining: bool,
+    /// When it was started, in nanoseconds since 1970 on the wall clock.
+    pub started_wall_ns: u64,
+    /// The process.
+    pub process: ProcessFigures,
+}
+
+/// The process, as the kernel knows it; 0 if it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ProcessFigures {
+    /// User and system time.
+    pub cpu_s: f64,
+    /// Memory in use.
+    pub resident_bytes: u64,
+    /// Address space.
+    pub virtual_bytes: u64,
+    /// Descriptors in use.
+    pub open_descriptors: u64,
+    /// How many it may have.
+    pub descriptors_max: u64,
 }
 
 #[cfg(test)]

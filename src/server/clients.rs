@@ -8,5 +8,4 @@ pub(crate) mod connection;
 pub(crate) mod connections;
 pub(crate) mod dispatch;
 pub(crate) mod input;
-pub(crate) mod peer_addresses;
 pub(crate) mod stream;

@@ -8,10 +8,8 @@ pub(crate) mod memory_release;
 pub(crate) mod process_usage;
 pub(crate) mod slots;
 pub(crate) mod socket;
-pub(crate) mod socket_address;
 #[cfg(not(test))]
 pub(crate) mod sys;
-pub(crate) mod tokens;
 #[cfg(not(test))]
 pub(crate) mod world;
 

@@ -4,7 +4,6 @@
 //! Called by the event loop and by hot restarts; knows nothing of what is said on a connection.
 
 pub(crate) mod addresses;
-pub(crate) mod inherited;
 pub(crate) mod listener;
 pub(crate) mod listeners;
 pub(crate) mod opening;

@@ -4,8 +4,6 @@
 
 pub(crate) mod control_socket;
 pub(crate) mod execute_orders;
-pub(crate) mod free_connections;
-pub(crate) mod hangup;
 pub(crate) mod orders;
 pub(crate) mod rule_book;
 pub(crate) mod run_time_settings;

@@ -5,4 +5,3 @@
 
 pub(crate) mod http;
 pub(crate) mod report_queue;
-pub(crate) mod report_request;

@@ -3,18 +3,16 @@
 use crate::server::advice::StartError;
 use crate::server::clients::connections::Clients;
 use crate::server::event_loop::{Server, VERSION};
-use crate::server::kernel::clock;
-use crate::server::kernel::sys;
 use crate::server::kernel::world::Engine;
 use crate::server::kernel::world::mio::Poll;
+use crate::server::kernel::{clock, sys};
 use crate::server::listening::listeners::Listeners;
-use crate::server::operator::hangup;
-use crate::server::operator::orders::Operators;
+use crate::server::operator::orders::{self, Operators};
 use crate::server::operator::rule_book::{RuleBook, RulesFile};
 use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::options::Options;
 use crate::server::restart::launcher::{Launcher, inherited_snapshot};
-use crate::server::restart::phases::Restart;
+use crate::server::restart::old_image::Restart;
 use crate::server::telling::logging;
 use log::info;
 use std::hash::RandomState;
@@ -30,7 +28,7 @@ impl Server {
     /// # Errors
     /// Why it can't listen, or which resource the kernel refuses.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        hangup::record_terminal();
+        orders::record_terminal();
         match inherited_snapshot()? {
             Some(snapshot) => Self::resume(options, snapshot),
             None => Self::start_empty(options),

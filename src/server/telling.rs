@@ -3,4 +3,5 @@
 //! Called from everywhere; of the server, it knows only the kernel.
 
 pub(crate) mod logging;
+mod stderr;
 pub(crate) mod systemd;

@@ -7,10 +7,10 @@ use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
 use poolcounterd::reports::json::{self, Tops};
 use poolcounterd::reports::scan::Scan;
-use poolcounterd::reports::server_figures::{ProcessFigures, ServerFigures};
 use poolcounterd::reports::{
     Peers, ReportView, StatsAnswer, legacy_metrics, metrics, report, stats,
 };
+use poolcounterd::reports::{ProcessFigures, ServerFigures};
 use std::hash::RandomState;
 
 /// What a client may leave unread (docs/operations.md).

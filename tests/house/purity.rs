@@ -34,7 +34,7 @@ const MAY_BE_UNSAFE: [&str; 2] = ["client/src/cli/run/child.rs", "src/server/ker
 /// What runs in the same binary, but is not the daemon: `--reload`, and a snapshot that an
 /// operator pipes in.
 const OTHER_PROGRAMS: [(&str, &str); 2] =
-    [("control_socket.rs", "std::os::unix::net::UnixStream"), ("rehearsal.rs", "io::stdin")];
+    [("control_socket.rs", "std::os::unix::net::UnixStream"), ("new_image.rs", "io::stdin")];
 
 #[test]
 fn what_decides_does_no_input_and_output() {

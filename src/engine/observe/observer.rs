@@ -1,9 +1,8 @@
 //! What is observed of single keys and clients, besides the statistics: which keys were
 //! requested most, and which holds and waits took long. Nothing here decides anything.
 
-use crate::engine::client::ClientId;
 use crate::engine::counts::measures::LockOutcome;
-use crate::engine::lock::Lock;
+use crate::engine::lock::{ClientId, Lock};
 use crate::engine::observe::heavy_hitters::{Columns, NAME_BYTES_MAX};
 use crate::engine::observe::sampler::Sampler;
 use crate::engine::observe::windows::{Counted, WindowState, Windows};

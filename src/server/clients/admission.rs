@@ -4,7 +4,7 @@
 
 use crate::engine::counts::statistics::Counters;
 use crate::server::clients::connection::Connection;
-use crate::server::kernel::socket_address::peer_ip;
+use crate::server::kernel::socket::peer_ip;
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::options::Options;
 use crate::server::telling::logging::limited;

@@ -3,8 +3,7 @@
 use crate::engine::ClientId;
 use crate::protocol::lines::Lines;
 use crate::server::clients::stream::Stream;
-use crate::server::kernel::socket::Socket;
-use crate::server::kernel::socket_address::{peer_address, peer_name};
+use crate::server::kernel::socket::{Socket, peer_address, peer_name};
 use crate::server::kernel::world::fd::{AsRawFd, RawFd};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;

@@ -1,15 +1,15 @@
 //! The clients' connections: which are ready to read, are owed output, or have
-//! gone. Knows sockets, not the protocol.
+//! gone; their addresses, for reports. Knows sockets, not the protocol.
 
 use crate::engine::counts::statistics::Counters;
 use crate::engine::{ClientId, SpareCapacity};
+use crate::reports::Peers;
 use crate::server::clients::admission::Admission;
 use crate::server::clients::connection::{Connection, ConnectionStage, ConnectionState};
 use crate::server::clients::input::{Input, SHARE_BYTES};
 use crate::server::clients::stream::Flushed;
-use crate::server::kernel::slots::Slots;
+use crate::server::kernel::slots::{Slots, Source};
 use crate::server::kernel::socket::Socket;
-use crate::server::kernel::tokens::Source;
 use crate::server::kernel::world::fd::AsRawFd;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::event::Event;
@@ -20,6 +20,7 @@ use crate::server::telling::logging::limited;
 use log::debug;
 use std::borrow::Cow;
 use std::io;
+use std::ops::Range;
 
 /// Includes priority events: urgent data makes a read short although more can be
 /// read (tcp(7)).
@@ -390,5 +391,40 @@ impl Clients {
         }
         clients.slots.resume(connections, last_serial);
         clients
+    }
+}
+
+impl Clients {
+    /// How many slots there are, with and without a connection.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    /// Calls `look` with each connection in `slots` and its address without the port.
+    pub(crate) fn for_each_address(
+        &mut self,
+        slots: Range<usize>,
+        mut look: impl FnMut(ClientId, &str),
+    ) {
+        let mut address = String::new();
+        for slot in slots {
+            if let Some((client, connection)) = self.slots.at(slot) {
+                connection.write_address(&mut address);
+                look(client, &address);
+            }
+        }
+    }
+
+    /// Replaces `address` by that of `client`, without the port. Returns false if it
+    /// has gone.
+    pub(crate) fn write_address(&mut self, client: ClientId, address: &mut String) -> bool {
+        let connection = self.slots.get_mut(client);
+        connection.map(|connection| connection.write_address(address)).is_some()
+    }
+}
+
+impl Peers for Clients {
+    fn peer(&self, client: ClientId) -> Option<String> {
+        self.peer_name(client)
     }
 }

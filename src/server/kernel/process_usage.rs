@@ -1,6 +1,6 @@
 //! What the process uses, as the kernel counts it.
 
-use crate::reports::server_figures::ProcessFigures;
+use crate::reports::ProcessFigures;
 use crate::server::kernel::clock;
 use crate::server::kernel::world::fs::{metadata, read_dir, read_to_string};
 use crate::server::kernel::world::process::{Resource, getrlimit};

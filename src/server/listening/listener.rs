@@ -1,8 +1,7 @@
 //! One listening socket: our own, or an inherited one.
 
 use crate::engine::Time;
-use crate::server::kernel::socket::{Socket, is_unix, set_options};
-use crate::server::kernel::socket_address::socket_name;
+use crate::server::kernel::socket::{Socket, is_unix, set_options, socket_name};
 use crate::server::kernel::sys::{self, inherited_descriptor};
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::server::kernel::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};

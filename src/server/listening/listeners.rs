@@ -2,21 +2,19 @@
 
 use crate::engine::Time;
 use crate::engine::counts::statistics::Counters;
-use crate::server::kernel::clock;
-use crate::server::kernel::process_usage;
+use crate::server::kernel::slots::{Source, watch};
 use crate::server::kernel::socket::{PASSED_MAX, Socket};
-use crate::server::kernel::tokens::{Source, watch};
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
 use crate::server::kernel::world::fd::AsRawFd;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::Registry;
 use crate::server::kernel::world::mio::unix::SourceFd;
+use crate::server::kernel::{clock, process_usage};
 use crate::server::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, wanted};
-use crate::server::listening::inherited;
 use crate::server::listening::listener::{
     Accepted, Listener, ListenerStage, ListenerState, SocketSettings,
 };
-use crate::server::listening::opening::{abandon, open_missing};
+use crate::server::listening::opening::{self, abandon, open_missing};
 use crate::server::operator::control_socket;
 use crate::server::options::Options;
 use crate::server::reporting::http;
@@ -111,7 +109,7 @@ impl Listeners {
     pub(crate) fn open(options: &Options) -> Result<Self, ListenError> {
         let settings = SocketSettings::new(options);
         let wanted = wanted(options)?;
-        let mut listeners = Self::new(settings, inherited::take(&settings)?);
+        let mut listeners = Self::new(settings, opening::take(&settings)?);
         let mut opened = listeners.open_missing(&wanted)?;
         listeners.all.append(&mut opened);
         listeners.record_free_port();
@@ -352,10 +350,10 @@ impl Listeners {
             }
             let name = listener.name.clone();
             if listener.is_inherited() {
-                let v6_only = inherited::is_v6_only(&listener);
+                let v6_only = opening::is_v6_only(&listener);
                 listener.restore_backlog(&self.settings);
                 drop(listener);
-                inherited::report_closed(&name, v6_only);
+                opening::report_closed(&name, v6_only);
                 self.drain.lost.push(name);
             } else if listener.can_be_found() {
                 listener.remove_file();

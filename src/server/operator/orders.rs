@@ -1,15 +1,18 @@
-//! Operators' orders, by signal or on the control socket.
+//! Operators' orders, by signal or on the control socket; the two meanings of SIGHUP: the
+//! terminal hung up, or an operator wants a hot restart.
 
 use crate::engine::Time;
-use crate::server::kernel::sys;
-use crate::server::kernel::tokens::{Source, watch};
+use crate::server::kernel::slots::{Source, watch};
+use crate::server::kernel::sys::{self, Signal};
 use crate::server::kernel::world::fd::OwnedFd;
+use crate::server::kernel::world::fs::{Mode, OFlags, open};
 use crate::server::kernel::world::mio::Registry;
 use crate::server::kernel::world::mio::event::Event;
+use crate::server::kernel::world::{env, process};
 use crate::server::operator::control_socket::{ControlClient, ControlSocket, Request};
-use crate::server::operator::hangup;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 use std::io;
+use std::sync::LazyLock;
 
 /// The sources of orders, and what orders have set.
 pub(crate) struct Operators {
@@ -164,13 +167,47 @@ impl Operators {
 
 fn order_of(signal: sys::Signal) -> Option<Order> {
     match signal.number {
-        sys::SIGHUP if hangup::is_meant_by(&signal) => {
-            Some(Order::Stop("stopping: the terminal hung up"))
-        }
+        sys::SIGHUP if is_meant_by(&signal) => Some(Order::Stop("stopping: the terminal hung up")),
         sys::SIGTERM | sys::SIGINT => Some(Order::Stop("stopping on a signal")),
         sys::SIGUSR1 | sys::SIGHUP => Some(Order::Restart),
         sys::SIGQUIT => Some(Order::Drain),
         sys::SIGUSR2 => Some(Order::ToggleDrain),
         _ => None,
     }
+}
+
+/// Tells the next image of this process, named by its id, that it was started from a
+/// terminal, which may have hung up by then.
+const TERMINAL_VARIABLE: &str = "POOLCOUNTERD_TERMINAL";
+
+/// Whether a shell leads the session of our terminal. When the terminal hangs up, the
+/// kernel signals the shell, and the shell signals us.
+static IS_UNDER_SHELL: LazyLock<bool> =
+    LazyLock::new(|| !sys::is_session_leader() && (was_under_shell() || has_terminal()));
+
+/// Notes whether there is a terminal. To be called at the start, before it can hang up.
+pub(crate) fn record_terminal() {
+    LazyLock::force(&IS_UNDER_SHELL);
+}
+
+/// Whether this SIGHUP means that the terminal hung up. A session leader, for instance
+/// in a container with a terminal, gets that signal from the kernel; one from a process
+/// is then an operator's request.
+pub(crate) fn is_meant_by(signal: &Signal) -> bool {
+    signal.is_from_kernel || *IS_UNDER_SHELL
+}
+
+/// The environment variable for the next image.
+pub(crate) fn for_next_image() -> Option<(&'static str, String)> {
+    IS_UNDER_SHELL.then(|| (TERMINAL_VARIABLE, process::id().to_string()))
+}
+
+fn was_under_shell() -> bool {
+    env::var(TERMINAL_VARIABLE).is_ok_and(|pid| pid == process::id().to_string())
+}
+
+/// Whether there is a controlling terminal: tty(4), ENXIO without one.
+fn has_terminal() -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    open("/dev/tty", flags, Mode::empty()).is_ok()
 }

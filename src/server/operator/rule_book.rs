@@ -2,11 +2,10 @@
 //! those of `--max-hold`.
 
 use crate::engine::Time;
-use crate::engine::rules::file::{FILE_BYTES_MAX, parse_file};
-use crate::engine::rules::rule::Rule;
+use crate::engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};
 use crate::engine::rules::{RULES_MAX, Rules};
 use crate::protocol::key_from_text;
-use crate::reports::rule_list::{RuleSource, explain};
+use crate::reports::lists::{RuleSource, explain};
 use crate::server::kernel::world::fs::{self, metadata, read};
 use crate::server::options::Options;
 use serde::{Deserialize, Serialize};

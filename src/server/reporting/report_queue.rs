@@ -4,20 +4,17 @@
 //! all of them. Operators and HTTP have a queue of their own, which comes first.
 #![allow(clippy::disallowed_methods)]
 
-use crate::engine::ClientId;
-use crate::engine::{Engine, Time};
+use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::{Query, Span, Subject};
 use crate::reports::json::{self, Tops};
+use crate::reports::lists::RuleSource;
 use crate::reports::scan::{PLACES_PER_TURN, Scan, ScanParts};
-use crate::reports::server_figures::ServerFigures;
-use crate::reports::{self, ReportView, legacy_metrics, metrics};
+use crate::reports::{self, ReportView, ServerFigures, legacy_metrics, metrics, wants_of};
 use crate::server::clients::connections::Clients;
-use crate::server::kernel::clock;
-use crate::server::kernel::process_usage;
 use crate::server::kernel::world::CONNECTIONS_PER_TURN;
+use crate::server::kernel::{clock, process_usage};
 use crate::server::operator::control_socket::ControlClient;
 use crate::server::options::Options;
-use crate::server::reporting::report_request::{ReportRequest, Requester};
 use std::collections::VecDeque;
 
 /// What the reports of a turn may [`cost`] before clients are served again.
@@ -304,7 +301,7 @@ impl Maker<'_> {
                 reports::report(query, &self.view(engine, is_private), scan, top.as_ref())
             }
             ReportRequest::Rules(sources) => {
-                reports::rule_list::rules(&self.view(engine, is_private), scan, sources)
+                reports::lists::rules(&self.view(engine, is_private), scan, sources)
             }
             ReportRequest::Metrics => {
                 let rows = self.hot_keys;
@@ -338,6 +335,42 @@ impl Maker<'_> {
             figures: self.figures,
             peers: self.clients,
             is_private,
+        }
+    }
+}
+
+/// Who asks for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requester {
+    Client(ClientId),
+    Operator(ControlClient),
+    Http(HttpClient),
+}
+
+/// An HTTP connection's id.
+pub(crate) type HttpClient = ClientId;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReportRequest {
+    Query(Query),
+    /// The rules, which come from there.
+    Rules(Vec<RuleSource>),
+    /// `/metrics`.
+    Metrics,
+    /// `/prometheus`.
+    Exporter,
+}
+
+impl ReportRequest {
+    /// What has to be scanned first.
+    pub(crate) fn wants(&self) -> ScanParts {
+        match self {
+            ReportRequest::Query(query) => wants_of(query),
+            ReportRequest::Metrics | ReportRequest::Rules(_) => {
+                ScanParts { keys: true, clients: false }
+            }
+            ReportRequest::Exporter => ScanParts::default(),
         }
     }
 }

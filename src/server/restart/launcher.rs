@@ -3,17 +3,15 @@
 
 use crate::server::kernel::sys;
 use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use crate::server::kernel::world::fs::File;
-use crate::server::kernel::world::fs::MetadataExt;
 use crate::server::kernel::world::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create,
+    self, File, MemfdFlags, MetadataExt, SealFlags, fcntl_add_seals, ftruncate, memfd_create,
 };
 use crate::server::kernel::world::io::{
     DupFlags, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread,
 };
-use crate::server::kernel::world::process;
-use crate::server::kernel::world::{env, fs, stdio::stdin};
-use crate::server::operator::hangup;
+use crate::server::kernel::world::stdio::stdin;
+use crate::server::kernel::world::{env, process};
+use crate::server::operator::orders;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -135,7 +133,7 @@ impl Launcher {
     /// The environment of the daemon, with what the next image has to know.
     fn environment(&self) -> Vec<(OsString, OsString)> {
         let handoff = format!("{}:{}", process::id(), self.files.snapshot.as_raw_fd());
-        let ours = [Some((HANDOFF_VARIABLE, handoff)), hangup::for_next_image()];
+        let ours = [Some((HANDOFF_VARIABLE, handoff)), orders::for_next_image()];
         let is_ours = |name: &OsString| ours.iter().flatten().any(|(ours, _)| name == ours);
         let mut environment: Vec<_> = env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
         environment.extend(ours.iter().flatten().map(|(name, value)| (name.into(), value.into())));

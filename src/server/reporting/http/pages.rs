@@ -1,7 +1,7 @@
 //! What is served under which path, and what an answer looks like.
 
 use crate::protocol::{Query, key_from_text};
-use crate::server::reporting::report_request::ReportRequest;
+use crate::server::reporting::report_queue::ReportRequest;
 use std::borrow::Cow;
 
 /// What a path leads to.

@@ -1,8 +1,9 @@
-//! The new image's side of a hot restart: continues from a snapshot.
+//! The new image's side of a hot restart: continues from a snapshot, and in the trial says
+//! whether it could.
 //!
 //! Nothing here may fail, because all locks would be lost. What the new image does from
 //! its first line on, in order, and why it can't fail. (The trial also had more stack and
-//! memory than all of it takes: [`super::rehearsal`].)
+//! memory than all of it takes: [`rehearse`].)
 //!
 //! | step | why it can't fail |
 //! |---|---|
@@ -34,25 +35,30 @@ use crate::server::advice::StartError;
 use crate::server::clients::connection::Connection;
 use crate::server::clients::connections::Clients;
 use crate::server::event_loop::{Server, VERSION};
-use crate::server::kernel::clock;
 use crate::server::kernel::socket::Socket;
-use crate::server::kernel::sys;
-use crate::server::kernel::sys::{inherited_connection, inherited_descriptor};
+use crate::server::kernel::sys::{self, inherited_connection, inherited_descriptor};
 use crate::server::kernel::world::fd::{OwnedFd, RawFd};
-use crate::server::kernel::world::io::Errno;
+use crate::server::kernel::world::fs::is_same_file;
+use crate::server::kernel::world::io::{Errno, fcntl_dupfd_cloexec};
 use crate::server::kernel::world::mio::Poll;
-use crate::server::kernel::world::{Engine, thread};
+use crate::server::kernel::world::net::{SendFlags, send};
+use crate::server::kernel::world::{Engine, process, stdio, thread};
+use crate::server::kernel::{clock, process_usage};
+use crate::server::listening::addresses;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::orders::Operators;
 use crate::server::operator::rule_book::RulesFile;
 use crate::server::options::Options;
-use crate::server::restart::launcher::Launcher;
-use crate::server::restart::phases::{Restart, answer_requester};
+use crate::server::reporting::http::Http;
+use crate::server::reporting::report_queue::Reporting;
+use crate::server::restart::launcher::{Launcher, inherited_snapshot};
+use crate::server::restart::old_image::{Restart, TrialAnswer};
 use crate::server::restart::snapshot::{Gist, Reader, ServerState, SnapshotError};
 use crate::server::telling::logging;
-use log::{error, info};
+use log::{error, info, warn};
 use std::hash::RandomState;
-use std::io;
+use std::hint::black_box;
+use std::io::{self, Read};
 use std::time::Duration;
 
 impl Server {
@@ -113,6 +119,24 @@ impl Server {
             self.listeners.names(),
         );
         self.listeners.log_http();
+    }
+}
+
+/// Answers the operator who asked the old image for the restart. `ended` are orders of
+/// [`ServerState::settings`] that no longer apply.
+fn answer_requester(requester: Option<RawFd>, version: &str, ended: &[String]) {
+    let Some(Ok(socket)) = requester.map(sys::inherited_descriptor) else {
+        return;
+    };
+    let socket = Socket::new(socket, true);
+    let ended = if ended.is_empty() {
+        String::new()
+    } else {
+        format!("; no longer set: {}", ended.join(", "))
+    };
+    let answer = format!("OK restarted, poolcounterd {version}{ended}\n");
+    if let Err(e) = send(&*socket, answer.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        warn!("the operator that requested the hot restart has left: {e}");
     }
 }
 
@@ -197,4 +221,101 @@ fn lacks_resources(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     let transient = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC];
     errno.is_some_and(|errno| transient.contains(&errno))
+}
+
+/// How much more memory than in the trial the new image finds in any case.
+const HEAP_MARGIN_BYTES: usize = 4 << 20;
+const STACK_MARGIN_BYTES: usize = 256 << 10;
+
+/// Reads a trial snapshot and returns the answer to print, namely that this binary could
+/// take over with `options`. The snapshot is handed over as in earnest; an operator may
+/// also pipe one in, to know whether this binary can read it.
+///
+/// # Errors
+/// Why it can't, to be printed too.
+pub fn rehearse(options: &Options) -> Result<String, String> {
+    if !options.are_for_serving() {
+        return Err("a daemon can only continue with options for serving".to_owned());
+    }
+    let rules_file = RulesFile::read(options)?;
+    let closed = |e: io::Error| format!("the snapshot was lost on its way here: {e}");
+    let (process, restored) = match inherited_snapshot().map_err(closed)? {
+        Some(snapshot) => (Some(process::id() as i32), take_over(snapshot, options, &rules_file)?),
+        None => (None, read_standard_input(options, &rules_file)?),
+    };
+    let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
+    let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
+    sys::raise_descriptor_limit();
+    let descriptors_max = process_usage::descriptors_max();
+    let gist = restored.gist();
+    let max_hold = options.max_hold.clone();
+    let answer =
+        TrialAnswer { poolcounterd, process, descriptors_max, gist, wanted, rules_file, max_hold };
+    build_the_rest(restored, options).map_err(|e| e.to_string())?;
+    serde_json::to_string(&answer).map_err(|e| e.to_string())
+}
+
+/// Restores what was handed over, and finds the snapshot at each descriptor, where the
+/// old image has put it in place of a socket.
+fn take_over(
+    snapshot: OwnedFd,
+    options: &Options,
+    rules_file: &RulesFile,
+) -> Result<Restored, String> {
+    let adopt = |number, _| {
+        let stand_in = inherited_descriptor(number)?;
+        match is_same_file(&stand_in, &snapshot) {
+            true => Ok(Socket::new(stand_in, /* is_unix */ false)),
+            false => Err(io::Error::other("it was replaced")),
+        }
+    };
+    let bytes = sys::MappedFile::new(&snapshot).map_err(|e| e.to_string())?;
+    let restored =
+        restore(&bytes, options, Some(rules_file.clone()), adopt).map_err(|e| e.to_string())?;
+    if let Some((_, e)) = restored.lost.first() {
+        return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
+    }
+    for number in others(&restored.server) {
+        adopt(number, false)
+            .map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
+    }
+    Ok(restored)
+}
+
+/// The descriptors that are not connections.
+fn others(state: &ServerState) -> impl Iterator<Item = RawFd> {
+    let listeners = state.listening.listeners.iter().map(|listener| listener.fd);
+    listeners.chain([state.epoll_fd])
+}
+
+fn read_standard_input(options: &Options, rules_file: &RulesFile) -> Result<Restored, String> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    if bytes.is_empty() {
+        return Err("it was handed no snapshot: whatever is at the daemon's path must execute \
+                    the daemon in the same process, with its environment"
+            .to_owned());
+    }
+    // Stands in for each connection. As a Unix socket it would be shut down.
+    let stand_in =
+        |_, _| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
+    restore(&bytes, options, Some(rules_file.clone()), stand_in).map_err(|e| e.to_string())
+}
+
+/// Builds what the new image builds besides the restored state, and touches a margin of
+/// memory.
+fn build_the_rest(restored: Restored, options: &Options) -> io::Result<()> {
+    let operator = Operators::new(sys::take_over_signals()?, restored.server.settings.clone());
+    let poll = Poll::new()?;
+    operator.watch(poll.registry())?;
+    let others = (Listeners::none(options), Reporting::new(options), Http::new(options));
+    black_box(vec![1_u8; HEAP_MARGIN_BYTES]);
+    touch_stack();
+    drop((restored, poll, operator, others));
+    Ok(())
+}
+
+#[inline(never)]
+fn touch_stack() {
+    black_box([1_u8; STACK_MARGIN_BYTES]);
 }
