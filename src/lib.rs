@@ -30,29 +30,31 @@
 //!        → server::clients, operator or reporting::http → socket
 //! ```
 //!
-//! The rooms of `engine`:
+//! The rooms of `engine`, file by file:
 //!
 //! | where | what |
 //! |---|---|
-//! | `engine.rs` | `struct Engine`: adds and removes pools and locks, counts each event |
-//! | `decisions` | acquire, release, disconnect, expire: who gets a lock, waits, is refused |
-//! | `pool`, `lock`, `stack` | a key's queues and the map of keys; one lock and its phase; the locks of a client |
-//! | `wheel`, `time` | the timer wheel; time as a number that callers pass in |
-//! | `rules`, `enforcement` | operators' rules: in force, their matches, groups of keys (in `rules/`: `rule`, `pattern`, `file`, `groups`); what they change about decisions |
-//! | `counts` | `statistics` (counters, sums of time, events), `measures` (by outcome, by reply, by turn), `histogram` |
-//! | `observe` | `observer` (hot keys and slow holds), `sampler` (which requests it follows), `heavy_hitters` (the table of names), `windows` (minute and hour) |
-//! | `view`, `state` | read-only views; what a hot restart carries over, and its checks |
-//! | `client`, `spare_capacity`, `invariants` | a client's id; memory that could be returned; what tests assert after every call |
+//! | `engine.rs` | `struct Engine`: acquire, release, disconnect, expire: who gets a lock, waits, is refused; the outbox; counts each event |
+//! | `enforcement` | what rules change about decisions: verdicts, limits on totals, holds that are too long, a change of rules applied pool by pool |
+//! | `pool` | a key (`StoredKey`) with its queues of holders and waiters; the map from keys to pools |
+//! | `lock` | one lock, held or waited for; the queue that it is in; the stack of a client's locks; a client's id |
+//! | `wheel`, `time` | the timer wheel with its levels and slots; time as a number that callers pass in |
+//! | `rules.rs`, `rules/` | which rules are in force and match a key; `rule`: a rule and a file of them as text; `pattern`: matches keys; `groups`: counts by group |
+//! | `counts/` | `statistics`: counters, sums of time, events; `measures`: waits and holds by outcome, replies, turns, restarts; `histogram`: buckets |
+//! | `observe/` | `observer`: hot keys and the slow log; `sampler`: which requests it follows; `heavy_hitters`: the bounded table of names; `windows`: minute and hour |
+//! | `view`, `state` | read-only views of pools, locks, clients; what a hot restart carries over, and what no engine can have written (`BadState`) |
+//! | `spare_capacity`, `invariants` | memory that could be returned; what tests assert after every call |
 //!
 //! The rooms of `reports`:
 //!
 //! | where | what |
 //! |---|---|
-//! | `lists`, `json` | `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW` as tables; `STATS JSON` |
-//! | `metrics`, `legacy_metrics`, `metrics_text` | `/metrics`; `/prometheus` with the names of older exporters; Prometheus's text format |
-//! | `rule_list` | `RULES`; what `--check-rules` prints of a key |
-//! | `scan` | the walk over all keys and connections, in steps |
-//! | `report_view`, `server_figures` | what reports look at, durations and keys as text; what only the server knows |
+//! | `reports.rs` | which report answers which `STATS`; the text of `STATS FULL` |
+//! | `lists` | as tables: `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES`, the locks that `FREE` ends, `--check-rules` |
+//! | `json` | `STATS JSON`: a struct for each object |
+//! | `metrics`, `legacy_metrics`, `metrics_text` | the families of `/metrics`; `/prometheus` with the names of older exporters; Prometheus's text format |
+//! | `scan` | the walk over all keys and connections, in steps: top rows, oldest holds, gauges by group, addresses |
+//! | `report_view` | what reports look at; durations, times, keys and addresses as text; what only the server knows |
 //!
 //! The rooms of `server`, from the top:
 //!
@@ -60,13 +62,13 @@
 //! |---|---|
 //! | `event_loop`, `start` | `struct Server` and the steps of a turn; a cold start |
 //! | `options`, `advice` | the command line; what to do about a failed start |
-//! | `operator` | `control_socket` and its `requests` (the lines of operators), `hangup` (SIGHUP), `orders` (signals and requests → orders), `execute_orders` (what they do), `run_time_settings` (the log filter, the rules), `rule_book` (the rules' file, and what `RULE` changes), `free_connections` (`FREE`) |
-//! | `restart` | old image: `phases` (the sequence), `trial` (asks the new binary), `launcher` (files, exec); new image: `rehearsal` (answers), `resume` (continues, why no step can fail); both: `snapshot` (format, checks) |
-//! | `clients` | `connections` (all of them: ready, unread, owed, closing), `connection` (one), `input` (the shared receive buffer), `stream` (socket and unsent output), `dispatch` (lines → engine → answers), `admission` (`--allow`, limits), `peer_addresses` |
-//! | `reporting` | `report_queue` (requests, when they are made), `report_request`, `http` (connections, deadlines) with `head` (parses) and `pages` (paths, responses) |
-//! | `listening` | `addresses` (which are wanted), `opening` (bind, listen), `listener` (one), `listeners` (all: which one accepts next, and whether; drain, keep, close), `inherited` (systemd, standard input), `unix_socket` (files) |
-//! | `telling` | `logging` (filter, format) with `limit` (rate) and `stderr` (never blocks); `systemd` (notifications) |
-//! | `kernel` | the only door to system calls: `sys` (all `unsafe` code), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive), `socket_address` (names), `slots` (connections by slot and serial), `tokens` (epoll), `process_usage`, `memory_release` |
+//! | `operator/` | `control_socket`: its connections, answers in order; `control_socket/requests`: parses an operator's line; `orders`: signals and requests → orders, and whether SIGHUP is a hangup; `execute_orders`: what each order does, `FREE` too; `rule_book`: the file of rules with what `RULE` changed; `run_time_settings`: log filter and rules set by hand |
+//! | `restart/` | `old_image`: the sequence and the trial; `launcher`: the binary's path, files handed over, exec; `new_image`: continues, and answers in a trial; `snapshot`: its format, checks of descriptors and connections |
+//! | `clients/` | `connections`: all of them: ready, unread, owed, closing, and by address; `connection`: one, and what a restart carries of it; `stream`: a socket and its unsent output; `input`: the shared receive buffer; `dispatch`: lines → engine → answers, and the debug log of both; `admission`: `--allow`, limits on connections |
+//! | `reporting/` | `report_queue`: requests for reports, a few made each turn; `http`: connections and their deadlines, `http/head`: parses a request, `http/pages`: paths and responses |
+//! | `listening/` | `addresses`: which are wanted, and for whom; `opening`: bind, listen, or take over from systemd and standard input; `listener`: one: accept, adopt, begin to close; `listeners`: all: who accepts next, reserved descriptors, retries, drain; `unix_socket`: their files |
+//! | `telling/` | `logging`: filter, format, rate limits; `stderr`: writes without blocking; `systemd`: notifications |
+//! | `kernel/` | the only door to system calls: `sys` (all `unsafe` code: signals, fork, exec, descriptors), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive, addresses as text), `slots` (connections by slot and serial, epoll's tokens), `process_usage`, `memory_release` |
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
 //! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all
