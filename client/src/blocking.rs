@@ -1,14 +1,16 @@
-//! The blocking client: chooses the server, asks, and gives guards.
+//! The blocking client: chooses the server, connects, asks, and gives guards that give the lock
+//! back. What can go wrong.
 
-use crate::choice::order;
-use crate::error::Error;
-use crate::guard::{Lock, Outcome, Session};
-use crate::link::{Canceller, Link};
-use crate::request::LockRequest;
-use crate::server_name::ServerName;
+use crate::conversation::{Answer, Conversation, UnexpectedAnswer};
+use crate::request::{LockRequest, Refusal};
+use crate::server_name::{ServerName, order};
 use crate::transport::Stream;
-use std::io;
-use std::time::Duration;
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// As MediaWiki's client: a server that is there accepts in a fraction of this.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
@@ -178,5 +180,407 @@ impl Connected {
 impl std::os::fd::AsFd for Connected {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.connection.as_fd()
+    }
+}
+
+/// What became of a request.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is given up, with its work undone"]
+pub enum Outcome<G> {
+    /// The lock is ours, until the guard is released or dropped.
+    Locked(G),
+    /// Another client did the work that we waited for. Only for
+    /// [`LockRequest::any`].
+    Done,
+    /// As many clients hold the key or wait for it as the request allows.
+    QueueFull,
+    /// The time to wait is over.
+    TimedOut,
+}
+
+impl<G> Outcome<G> {
+    pub(crate) fn of(answer: Answer, guard: impl FnOnce() -> G) -> Result<Outcome<G>, Error> {
+        Ok(match answer {
+            Answer::Locked => Outcome::Locked(guard()),
+            Answer::Done => Outcome::Done,
+            Answer::QueueFull => Outcome::QueueFull,
+            Answer::TimedOut => Outcome::TimedOut,
+            // A conversation gives this only when it was asked to release.
+            Answer::Released => return Err(Error::Unexpected(UnexpectedAnswer::released())),
+        })
+    }
+}
+
+/// A lock, on a connection of its own. [`Lock::release`] gives it back, with its work done.
+/// Dropped, by `?`, a `return` or a panic, it is given up with its work undone: the
+/// connection is closed, no client gets `Done`, and the next waiter gets the lock.
+///
+/// # Nested locks
+/// A connection has up to four locks, given back in reverse order: an inner guard
+/// borrows the outer one. So this compiles:
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+/// # fn main() -> Result<(), poolcounter::Error> {
+/// use poolcounter::{Client, LockRequest, Outcome};
+///
+/// # let client = Client::new([serve().parse().unwrap()]);
+/// let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("host:7"))? else { return Ok(()) };
+/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("page:1"))? {
+///     inner.release()?;
+/// }
+/// outer.release()?;
+/// # Ok(())
+/// # }
+/// ```
+/// And this does not, since the outer one would be released first:
+/// ```compile_fail
+/// # use poolcounter::{Client, LockRequest, Outcome};
+/// # fn f(client: &Client) -> Result<(), poolcounter::Error> {
+/// # let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("host:7"))? else { return Ok(()) };
+/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("page:1"))? {
+///     outer.release()?;
+///     inner.release()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+/// An inner guard that is dropped closes the connection, and so gives up the outer locks
+/// too: their next call returns [`Error::Lost`]. One that is leaked, as by
+/// `std::mem::forget`, keeps its lock until then, and counts as dropped when an outer guard is
+/// released: only `release` says that work is done.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is given up, with its work undone"]
+pub struct Lock(pub(crate) Session);
+
+/// A lock on the connection of another lock, which it borrows. [`Lock`] says what becomes
+/// of both when it is dropped.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is given up, with its work undone"]
+pub struct NestedLock<'a> {
+    session: &'a mut Session,
+    /// How many locks the connection had when this one was given.
+    level: usize,
+}
+
+/// A connection to a server, and which keys may be locked on it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) connection: Link,
+    pub(crate) server: ServerName,
+    /// Those that guard the keys: all that did not fail before this one.
+    pub(crate) servers: Vec<ServerName>,
+}
+
+/// The first lock of a connection.
+const OUTERMOST: usize = 1;
+
+impl Session {
+    /// Asks for a lock and waits for it; refuses a key that another server guards.
+    pub(crate) fn lock(&mut self, request: &LockRequest) -> Result<Answer, Error> {
+        if order(&self.servers, request.key()).first() != Some(&&self.server) {
+            return Err(Error::Refused(Refusal::OtherServer));
+        }
+        self.connection.lock(request)
+    }
+
+    fn nested(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
+        let answer = self.lock(request)?;
+        let level = self.connection.locks();
+        Outcome::of(answer, || NestedLock { session: self, level })
+    }
+
+    /// Gives back the lock of this level.
+    fn release(&mut self, level: usize) -> Result<(), Error> {
+        // The server takes the last one, which an inner guard that was leaked has.
+        if self.connection.locks() > level {
+            self.connection.close();
+        }
+        self.connection.release().map(drop)
+    }
+}
+
+impl Lock {
+    /// Gives the lock back, with its work done, and waits for the answer. Clients that
+    /// wait for anyone's work get `Done`.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] or [`Error::Cancelled`]: then another client may have had the lock
+    /// meanwhile, and waiting clients may still get `Done`.
+    pub fn release(mut self) -> Result<(), Error> {
+        self.0.release(OUTERMOST)
+    }
+
+    /// Asks for an inner lock, on this connection.
+    ///
+    /// # Errors
+    /// When the inner key belongs to another server, or a fifth lock is asked for:
+    /// [`Error::Refused`], and the outer lock stays. Otherwise as
+    /// [`Client::lock`](crate::Client::lock), and all locks of the connection are gone.
+    pub fn lock(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
+        self.0.nested(request)
+    }
+
+    /// Whether the connection has ended, and with it the lock, so that another client may
+    /// have it. Asks the kernel only and does not wait: a daemon that ends is noticed at
+    /// once, a host that vanishes after [`Client::keepalive`](crate::Client::keepalive).
+    pub fn is_lost(&self) -> bool {
+        self.0.connection.has_ended()
+    }
+
+    /// The server that keeps it.
+    pub fn server(&self) -> &ServerName {
+        &self.0.server
+    }
+}
+
+impl NestedLock<'_> {
+    /// As [`Lock::release`]; the outer locks stay.
+    ///
+    /// # Errors
+    /// As [`Lock::release`].
+    pub fn release(self) -> Result<(), Error> {
+        self.session.release(self.level)
+    }
+
+    /// As [`Lock::lock`].
+    ///
+    /// # Errors
+    /// As [`Lock::lock`].
+    pub fn lock(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
+        self.session.nested(request)
+    }
+
+    /// As [`Lock::is_lost`], of all locks of the connection.
+    pub fn is_lost(&self) -> bool {
+        self.session.connection.has_ended()
+    }
+}
+
+impl Drop for NestedLock<'_> {
+    fn drop(&mut self) {
+        // Unless it was released.
+        if self.session.connection.locks() >= self.level {
+            self.session.connection.close();
+        }
+    }
+}
+
+/// The connection, to wait for its end together with other events: it can be read then. Nothing
+/// may be read from it or written to it.
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.connection.as_fd()
+    }
+}
+
+/// The read timeout when no time is left; zero would mean no timeout.
+const SHORTEST_READ: Duration = Duration::from_millis(1);
+
+/// A conversation on a stream. Dropped, it is closed.
+#[derive(Debug)]
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+    conversation: Conversation,
+    /// How long the server may take to answer, besides the time that a request waits.
+    answer_timeout: Duration,
+    is_closed: bool,
+}
+
+/// What cancellers share with the connection.
+#[derive(Debug)]
+struct Shared {
+    stream: Stream,
+    is_cancelled: AtomicBool,
+}
+
+/// Ends a wait for a lock from another thread: see
+/// [`Connected::canceller`](crate::Connected::canceller).
+#[derive(Clone, Debug)]
+pub struct Canceller(Weak<Shared>);
+
+impl Canceller {
+    /// Closes the connection. A call that waits on it returns
+    /// [`Error::Cancelled`], and so does each later one; the server forgets the wait. A
+    /// lock that was granted before is given up, with its work undone, whether or not its
+    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) says so. A
+    /// release that was sent before may still take effect, although its call returns
+    /// [`Error::Cancelled`].
+    ///
+    /// When the connection has ended already, nothing happens.
+    pub fn cancel(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.is_cancelled.store(true, Ordering::SeqCst);
+            shared.stream.shutdown();
+        }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(stream: Stream, answer_timeout: Duration) -> Self {
+        let shared = Arc::new(Shared { stream, is_cancelled: AtomicBool::new(false) });
+        Link { shared, conversation: Conversation::new(), answer_timeout, is_closed: false }
+    }
+
+    pub(crate) fn canceller(&self) -> Canceller {
+        Canceller(Arc::downgrade(&self.shared))
+    }
+
+    /// How many locks it has.
+    pub(crate) fn locks(&self) -> usize {
+        self.conversation.locks()
+    }
+
+    /// Whether the locks are lost, as far as the connection tells.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.stream.has_ended()
+    }
+
+    /// Asks for a lock and waits for the answer.
+    pub(crate) fn lock(&mut self, request: &LockRequest) -> Result<Answer, Error> {
+        self.must_be_open()?;
+        self.conversation.lock(request).map_err(Error::Refused)?;
+        let timeout = request.wait().map(|wait| wait.saturating_add(self.answer_timeout));
+        self.exchange(timeout)
+    }
+
+    /// Gives the last lock back and waits for the answer.
+    pub(crate) fn release(&mut self) -> Result<Answer, Error> {
+        self.must_be_open()?;
+        self.conversation.release().map_err(Error::Refused)?;
+        self.exchange(Some(self.answer_timeout))
+    }
+
+    /// Ends the connection: the server gives all its locks to others, as of work that is
+    /// not done.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        self.shared.stream.shutdown();
+    }
+
+    fn must_be_open(&self) -> Result<(), Error> {
+        if self.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        if self.is_closed {
+            let why = "it was closed when an inner lock was dropped, or a request failed";
+            return Err(Error::Lost(io::Error::new(ErrorKind::NotConnected, why)));
+        }
+        Ok(())
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.shared.is_cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Sends what is to be sent and waits for the answer. After an error nothing is
+    /// known of the locks, so the connection is closed.
+    fn exchange(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
+        let output = self.conversation.take_output();
+        let sent = (&self.shared.stream).write_all(&output).map_err(Error::Lost);
+        let mut answer = sent.and_then(|()| self.answer(timeout));
+        // A lock that was granted just before is lost, too.
+        if self.is_cancelled() && matches!(answer, Ok(Answer::Locked) | Err(_)) {
+            answer = Err(Error::Cancelled);
+        }
+        if answer.is_err() {
+            self.close();
+        }
+        answer
+    }
+
+    fn answer(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
+        let asked = Instant::now();
+        let too_late = || Error::Lost(io::Error::new(ErrorKind::TimedOut, "no answer"));
+        let mut buffer = [0; 512];
+        loop {
+            let left = timeout.map(|timeout| timeout.saturating_sub(asked.elapsed()));
+            // Reads once more: the answer may have arrived while this process was suspended.
+            let is_last = left.is_some_and(|left| left.is_zero());
+            let read_timeout = left.map(|left| left.max(SHORTEST_READ));
+            self.shared.stream.set_read_timeout(read_timeout).map_err(Error::Lost)?;
+            let received = match (&self.shared.stream).read(&mut buffer) {
+                Ok(0) => return Err(Error::Lost(ErrorKind::UnexpectedEof.into())),
+                Ok(received) => received,
+                Err(e) if e.kind() == ErrorKind::Interrupted && !is_last => continue,
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    return Err(too_late());
+                }
+                Err(e) => return Err(Error::Lost(e)),
+            };
+            let answer = self.conversation.receive(&buffer[..received]);
+            if let Some(answer) = answer.map_err(Error::Unexpected)? {
+                return Ok(answer);
+            }
+            if is_last {
+                return Err(too_late());
+            }
+        }
+    }
+}
+
+impl Drop for Link {
+    /// Not only the descriptor is closed, of which a child of the process may have a copy.
+    fn drop(&mut self) {
+        self.shared.stream.shutdown();
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.stream.as_fd()
+    }
+}
+
+/// No answer, or none that is understood.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// No server could be connected to: each that was tried, and why not.
+    NoServer(Vec<(ServerName, io::Error)>),
+    /// The request is invalid. Nothing was sent.
+    Refused(Refusal),
+    /// The connection ended, or the answer did not come in time, or an inner guard was
+    /// dropped before. All its locks are gone.
+    Lost(io::Error),
+    /// The server sent an unexpected answer. The connection is closed.
+    Unexpected(UnexpectedAnswer),
+    /// By a [`Canceller`]. All locks of the connection are gone.
+    Cancelled,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoServer(tried) if tried.is_empty() => f.write_str("no server is configured"),
+            Error::NoServer(tried) => {
+                let tried: Vec<String> = tried.iter().map(|(s, e)| format!("{s}: {e}")).collect();
+                write!(f, "no server could be connected to: {}", tried.join("; "))
+            }
+            Error::Refused(refusal) => refusal.fmt(f),
+            Error::Lost(e) => write!(f, "the connection to the server is lost: {e}"),
+            Error::Unexpected(answer) => answer.fmt(f),
+            Error::Cancelled => f.write_str("cancelled"),
+        }
+    }
+}
+
+/// Its text has that of its cause.
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn an_answer_that_is_there_is_not_too_late() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut connection = Link::new(Stream(ours.into()), Duration::ZERO);
+        (&theirs).write_all(b"LOCKED\n").expect("room");
+        let request = LockRequest::new("k").timeout(Duration::ZERO);
+        assert!(matches!(connection.lock(&request), Ok(Answer::Locked)));
+        (&theirs).write_all(b"RELE").expect("room");
+        let error = connection.release().expect_err("half an answer");
+        assert!(matches!(&error, Error::Lost(e) if e.kind() == ErrorKind::TimedOut), "{error}");
     }
 }

@@ -2,21 +2,16 @@
 
 mod check;
 mod control;
-mod drain;
 mod every_server;
-mod free;
-mod health;
 mod output;
 mod parsed_report;
-mod rule_orders;
 mod run;
 mod stats;
 mod status;
-mod table;
 mod top;
 mod which;
 
-use crate::{BadServerName, ServerName, control_client};
+use crate::{BadServerName, ServerName, operate};
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -102,17 +97,17 @@ enum Action {
     #[command(after_help = CHECK_AFTER_HELP)]
     Check(check::Limits),
     /// Let the daemon of this host take no new clients, and exit when the last has left.
-    #[command(after_help = drain::AFTER_HELP)]
-    Drain(drain::DrainOptions),
+    #[command(after_help = control::DRAIN_AFTER_HELP)]
+    Drain(control::DrainOptions),
     /// Let it take new clients again.
     Undrain(control::OrderOptions),
     /// Close the connections that hold a key, one connection, or all of a host.
-    Free(free::FreeOptions),
+    Free(control::FreeOptions),
     /// List the rules of the daemon of this host, and what they do.
     Rules(control::OrderOptions),
     /// Change its rules while it runs.
     #[command(subcommand)]
-    Rule(rule_orders::RuleAction),
+    Rule(control::RuleAction),
     /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
     Restart {
         #[command(flatten)]
@@ -197,7 +192,7 @@ pub fn main() -> ExitCode {
 /// The status for a command line that is not valid; a plugin's is another one.
 fn wrong_usage() -> ExitCode {
     let is_plugin = subcommand().is_some_and(|word| word == "check");
-    ExitCode::from(if is_plugin { health::Severity::Unknown.status() } else { status::USAGE })
+    ExitCode::from(if is_plugin { check::Severity::Unknown.status() } else { status::USAGE })
 }
 
 /// That of a command line that may not be valid.
@@ -229,20 +224,20 @@ fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
             }
         },
         Action::Stats { json } => stats::stats(&servers, json),
-        Action::Keys(rows) => list(("KEYS", table::KEYS_ORDER), rows),
-        Action::Clients(rows) => list(("CLIENTS", table::CLIENTS_ORDER), rows),
-        Action::Slow(rows) => list(("SLOW", table::SLOW_ORDER), rows),
+        Action::Keys(rows) => list(("KEYS", parsed_report::KEYS_ORDER), rows),
+        Action::Clients(rows) => list(("CLIENTS", parsed_report::CLIENTS_ORDER), rows),
+        Action::Slow(rows) => list(("SLOW", parsed_report::SLOW_ORDER), rows),
         Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
         Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
         Action::Top { interval } => top::top(&servers, Duration::from_secs(interval)),
         Action::Check(options) => check::check(&servers, &options),
-        Action::Drain(options) => drain::drain(&options),
+        Action::Drain(options) => control::drain(&options),
         Action::Undrain(options) => control::order("UNDRAIN", &options),
-        Action::Free(options) => free::free(&options),
+        Action::Free(options) => control::free(&options),
         Action::Rules(options) => control::order("RULES", &options),
-        Action::Rule(action) => rule_orders::rule(&action),
+        Action::Rule(action) => control::rule(&action),
         Action::Restart { options, arguments } => {
-            control::order(&control_client::restart_with(&arguments), &options)
+            control::order(&operate::restart_with(&arguments), &options)
         }
         Action::Control { options, words } => control::order(&words.join(" "), &options),
     }

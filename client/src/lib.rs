@@ -71,60 +71,47 @@
 
 #![warn(clippy::disallowed_types)]
 
-// | module | what |
+// | where | what |
 // |---|---|
-// | `protocol` | commands and replies, both directions: `lines` (bytes → lines), `query` (`STATS`), `reply`, `key_text` (`\xNN`), `numbers` |
-// | `blocking` | `Client`: chooses a server, connects, asks for a lock |
-// | `guard` | `Lock`, `NestedLock`: give the lock back |
-// | `link` | one blocking connection, its deadlines, `Canceller` |
-// | `conversation` | the client without I/O |
-// | `request`, `error` | `LockRequest` → a line, why it is refused; what can go wrong |
-// | `server_name`, `choice`, `transport` | names and ports; which server guards a key; TCP and Unix sockets |
-// | `stats_connection`, `uptime` | asks a server for statistics; `poolcounterd --check` |
-// | `control_client` | sends orders to the control socket |
-// | `cli` | the command line; `run` (job, child and its signals, descendants, wait_notice, hash_slots, stderr_thread), `top` (top_screen: lines and columns; terminal: raw mode), `stats` (lists), `check` with `health` (thresholds, verdicts), `control`, `drain`, `free`, `rule_orders`, `parsed_report` (reads what servers answer), `output`, `status` |
+// | `protocol.rs`, `protocol/` | `Command`: what a line asks, `ACQ4ME` and its numbers; `lines`: bytes → lines, `query`: the words of `STATS`, `reply`: answers, `key_text`: keys as text (`\xNN`), `numbers` |
+// | `blocking` | `Client`: chooses a server, connects, asks; `Lock`, `NestedLock`: give it back; one connection with its deadlines; `Canceller`; `Error` |
+// | `conversation` | the client without I/O: sent commands, expected answers |
+// | `request` | `LockRequest` → a line, and why it is refused |
+// | `server_name`, `transport` | names, ports, and the order in which servers are tried; TCP and Unix sockets |
+// | `operate` | for operators and the daemon: asks a server for statistics (`StatsConnection`), `poolcounterd --check`, an order to the control socket |
+// | `cli.rs` | the command line: subcommands, the list of servers |
+// | `cli/run`, `cli/run/child` | `run`: its options, the request, what happens without a server, the notice of whom it waits for; `child`: the process of the command, signals, descendants, messages that never block |
+// | `cli/stats`, `cli/parsed_report` | `stats`, `keys`, `clients`, `slow`, `key`; reads a server's lists, and prints them as tables or JSON |
+// | `cli/check` | the plugin: limits, figures, verdicts, the line with performance data |
+// | `cli/control` | orders: `drain` and its wait, `free`, `rule`, `control` |
+// | `cli/top`, `cli/top/` | the keys pressed and when to draw; `top_screen`: head, tabs and list as lines; `watched_server`: asks one server again and again; `terminal`: raw mode, stop and restore |
+// | `cli/which`, `every_server`, `output`, `status` | prints the order of servers; asks several at once; prints text and errors; exit statuses |
 
 pub mod protocol;
 
 #[cfg(feature = "client")]
 mod blocking;
-#[cfg(feature = "client")]
-mod choice;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-#[cfg(feature = "operate")]
-#[doc(hidden)]
-pub mod control_client;
 #[cfg(feature = "client")]
 mod conversation;
-#[cfg(feature = "client")]
-mod error;
-#[cfg(feature = "client")]
-mod guard;
-#[cfg(feature = "client")]
-mod link;
+#[cfg(feature = "operate")]
+#[doc(hidden)]
+pub mod operate;
 #[cfg(feature = "client")]
 mod request;
 #[cfg(any(feature = "client", feature = "operate"))]
 mod server_name;
-#[cfg(feature = "operate")]
-mod stats_connection;
 #[cfg(any(feature = "client", feature = "operate"))]
 mod transport;
-#[cfg(feature = "operate")]
-#[doc(hidden)]
-pub mod uptime;
 
 #[cfg(any(feature = "client", feature = "operate"))]
 pub use server_name::{BadServerName, PORT, ServerName};
 #[cfg(feature = "client")]
 pub use {
-    blocking::{Client, Connected},
-    choice::order,
+    blocking::{Canceller, Client, Connected, Error, Lock, NestedLock, Outcome},
     conversation::{Answer, Conversation, LOCKS_MAX, UnexpectedAnswer},
-    error::Error,
-    guard::{Lock, NestedLock, Outcome},
-    link::Canceller,
     request::{LockRequest, Refusal},
+    server_name::order,
 };

@@ -1,10 +1,9 @@
 //! The daemon's executable: reads the command line and serves.
-
 #![warn(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use clap::Parser;
-use poolcounter::uptime::{places, uptime};
-use poolcounter::{ServerName, control_client};
+use poolcounter::operate::{places, uptime};
+use poolcounter::{ServerName, operate};
 use poolcounterd::server::{self, Ended, Options, Server};
 use std::io::Write;
 use std::path::Path;
@@ -74,7 +73,7 @@ fn serve(options: Options) -> ExitCode {
 }
 
 fn reload(options: &Options) -> ExitCode {
-    let path = options.control.as_deref().unwrap_or(control_client::DEFAULT_PATH);
+    let path = options.control.as_deref().unwrap_or(operate::DEFAULT_PATH);
     let path = &absolute(path);
     let mut ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -82,8 +81,8 @@ fn reload(options: &Options) -> ExitCode {
         // The last one counts.
         ours.push(format!("--rules={}", absolute(rules)));
     }
-    let line = control_client::restart_with(&server::arguments_after_reload(&ours, path));
-    match control_client::send_order(Path::new(path), &line) {
+    let line = operate::restart_with(&server::arguments_after_reload(&ours, path));
+    match operate::send_order(Path::new(path), &line) {
         Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
         Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
         Err(e) => fail(&format!("Not reloaded: {path}: {e}")),

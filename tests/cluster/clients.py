@@ -24,7 +24,7 @@ PAUSE_S = 0.02
 
 
 def order(servers, key):
-    """As docs/client.md and client/src/choice.rs say."""
+    """As docs/client.md and client/src/server_name.rs say."""
     return sorted(servers, key=lambda server: hashlib.md5((server + key).encode()).digest())
 
 

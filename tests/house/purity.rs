@@ -44,9 +44,6 @@ fn what_decides_does_no_input_and_output() {
         "client/src/protocol",
         "client/src/conversation",
         "client/src/request",
-        "client/src/cli/health",
-        "client/src/cli/top/screen_data",
-        "client/src/cli/top/top_head",
         "client/src/cli/top/top_screen",
     ] {
         let mut files = vec![top().join(format!("{room}.rs"))];

@@ -1,14 +1,14 @@
-//! Checks of servers, as a plugin of Nagios and Icinga: `check`.
+//! Checks of servers, as a plugin of Nagios and Icinga: `check`. The health of a server is a
+//! level, a line, and figures with their thresholds.
 
 use super::every_server::{ask_each, distinct};
-use super::health::{Figure, Severity, Thresholds, Verdict};
 use super::output::print;
 use super::parsed_report::ParsedReport;
 use crate::ServerName;
-use crate::stats_connection::{NoAnswer, StatsConnection};
+use crate::operate::{NoAnswer, StatsConnection};
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
+use std::{fmt, thread};
 
 /// Options with thresholds.
 #[derive(Clone, Debug, clap::Args)]
@@ -81,4 +81,206 @@ fn oldest_hold_s(
         Err(e) => return Err(e),
     };
     Ok(report["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0)))
+}
+
+/// How a server is, from well to worst; [`Severity::status`] is the plugin's exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Severity {
+    /// All is within its thresholds.
+    Ok,
+    /// A figure that was asked for is not known.
+    Unknown,
+    /// A figure has reached its first threshold.
+    Warning,
+    /// A figure has reached its second one, or the server does not answer.
+    Critical,
+}
+
+impl Severity {
+    /// The exit status that stands for it.
+    pub(super) fn status(self) -> u8 {
+        match self {
+            Severity::Ok => 0,
+            Severity::Warning => 1,
+            Severity::Critical => 2,
+            Severity::Unknown => 3,
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Ok => "OK",
+            Severity::Warning => "WARNING",
+            Severity::Critical => "CRITICAL",
+            Severity::Unknown => "UNKNOWN",
+        })
+    }
+}
+
+/// From which values on a figure is [`Severity::Warning`] and [`Severity::Critical`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Thresholds {
+    warning: f64,
+    critical: f64,
+}
+
+impl std::str::FromStr for Thresholds {
+    type Err = String;
+
+    /// Reads `WARN,CRIT`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|&n: &f64| n.is_finite() && n >= 0.0);
+        let pair = text.split_once(',');
+        let pair = pair.and_then(|(warning, critical)| Some((number(warning)?, number(critical)?)));
+        match pair {
+            Some((warning, critical)) if warning <= critical => {
+                Ok(Thresholds { warning, critical })
+            }
+            _ => Err("must be WARN,CRIT: two numbers, the second not smaller".to_owned()),
+        }
+    }
+}
+
+/// One number that tells of a server's health.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    value: Option<f64>,
+    thresholds: Option<Thresholds>,
+}
+
+impl Figure {
+    /// A figure in a unit of performance data: none, `s`, or `c` for a counter. `None`
+    /// as its value means that the server does not tell.
+    pub(super) fn new(
+        name: &'static str,
+        unit: &'static str,
+        value: Option<f64>,
+        thresholds: Option<Thresholds>,
+    ) -> Self {
+        Figure { name, unit, value, thresholds }
+    }
+
+    fn level(&self) -> Severity {
+        match (self.thresholds, self.value) {
+            (None, _) => Severity::Ok,
+            (Some(_), None) => Severity::Unknown,
+            (Some(limits), Some(value)) if value >= limits.critical => Severity::Critical,
+            (Some(limits), Some(value)) if value >= limits.warning => Severity::Warning,
+            _ => Severity::Ok,
+        }
+    }
+
+    /// For people: `waiting 3`.
+    fn words(&self) -> String {
+        let name = self.name.replace('_', " ");
+        let unit = if self.unit == "c" { "" } else { self.unit };
+        match self.value {
+            Some(value) => format!("{name} {}{unit}", rounded(value)),
+            None => format!("{name} unknown"),
+        }
+    }
+
+    /// For graphs, behind the label: `3;10;50;0`.
+    fn performance(&self) -> Option<String> {
+        let (unit, value) = (self.unit, rounded(self.value?));
+        let limits = self.thresholds.map(|t| format!("{};{}", t.warning, t.critical));
+        Some(format!("{value}{unit};{};0", limits.unwrap_or_else(|| ";".to_owned())))
+    }
+}
+
+/// To milliseconds, without needless zeros.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// A plugin's verdict on a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    server: String,
+    level: Severity,
+    text: String,
+    /// Labels and what follows their equals signs.
+    performance: Vec<(&'static str, String)>,
+}
+
+impl Verdict {
+    /// For a server that answers: the worst of its figures. `uptime` is the server's text.
+    pub(super) fn of(server: &str, uptime: &str, figures: &[Figure]) -> Verdict {
+        let level = figures.iter().map(Figure::level).max().unwrap_or(Severity::Ok);
+        let words: Vec<String> = figures.iter().map(Figure::words).collect();
+        let text = format!("up {uptime}, {}", words.join(", "));
+        let performance =
+            figures.iter().filter_map(|figure| Some((figure.name, figure.performance()?)));
+        Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
+    }
+
+    /// Of a server that does not answer, or wrongly.
+    pub(super) fn critical(server: &str, why: &str) -> Verdict {
+        let (server, text) = (server.to_owned(), why.to_owned());
+        Verdict { server, level: Severity::Critical, text, performance: Vec::new() }
+    }
+
+    /// The worst level, and the plugin's output: the worst server's line first, behind
+    /// it the figures of all. Of several, a label has the server's name.
+    pub(super) fn report(mut verdicts: Vec<Verdict>) -> (Severity, String) {
+        verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.level));
+        let worst = verdicts.first().map_or(Severity::Ok, |verdict| verdict.level);
+        let mut lines: Vec<String> = verdicts.iter().map(Verdict::line).collect();
+        let is_alone = verdicts.len() == 1;
+        let figures = verdicts.iter().flat_map(|verdict| {
+            verdict.performance.iter().map(move |(name, value)| match is_alone {
+                true => format!("{name}={value}"),
+                false => format!("'{} {name}'={value}", in_label(&verdict.server)),
+            })
+        });
+        let figures: Vec<String> = figures.collect();
+        if let (Some(first), false) = (lines.first_mut(), figures.is_empty()) {
+            *first += &format!(" | {}", figures.join(" "));
+        }
+        (worst, lines.join("\n"))
+    }
+
+    /// A bar would begin the figures.
+    fn line(&self) -> String {
+        let line = format!("POOLCOUNTER {} - {}: {}", self.level, self.server, self.text);
+        line.replace(['|', '\n'], "/")
+    }
+}
+
+/// What would end a label stands for something else there.
+fn in_label(server: &str) -> String {
+    server.replace(['\'', '=', '|', '\n'], "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_counts_from_its_value_on() {
+        for (value, level) in [
+            (Some(9.9), Severity::Ok),
+            (Some(10.0), Severity::Warning),
+            (Some(50.0), Severity::Critical),
+            (None, Severity::Unknown),
+        ] {
+            let thresholds = "10,50".parse().expect("thresholds");
+            let figure = Figure::new("waiting", "", value, Some(thresholds));
+            assert_eq!(figure.level(), level, "{value:?}");
+        }
+        let statuses = [Severity::Ok, Severity::Warning, Severity::Critical, Severity::Unknown]
+            .map(Severity::status);
+        assert_eq!(statuses, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn thresholds_are_two_numbers() {
+        for bad in ["", "1", "1,", "5,1", "a,b", "-1,2", "1,inf"] {
+            assert!(bad.parse::<Thresholds>().is_err(), "{bad:?}");
+        }
+    }
 }

@@ -2,13 +2,12 @@
 
 use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error, print_json};
-use super::parsed_report::ParsedReport;
+use super::parsed_report::{ListOrder, ParsedReport};
 use super::status;
-use super::table::ListOrder;
 use crate::ServerName;
+use crate::operate::{NoAnswer, StatsConnection};
 use crate::protocol::{key_from_text, key_text};
 use crate::request::key_on_the_wire;
-use crate::stats_connection::{NoAnswer, StatsConnection};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 

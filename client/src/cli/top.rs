@@ -1,15 +1,13 @@
 //! `poolcounter top`: asks servers again and again and shows them on a terminal.
 
-mod screen_data;
 mod terminal;
-mod top_head;
 mod top_screen;
 mod watched_server;
 
-use self::screen_data::{TopList, View};
 use self::terminal::Terminal;
-use self::top_head::Style;
+use self::top_screen::Style;
 use self::top_screen::{Choices, rows_beyond, rows_that_fit, screen};
+use self::top_screen::{TopList, View};
 use self::watched_server::{WatchedServer, poll_server};
 use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error, stdout_is_terminal, wants_colour};

@@ -1,10 +1,11 @@
-//! What `top` shows: lines for a screen of a given size. Pure.
+//! What `top` shows: lines for a screen of a given size; above its list the figures of one
+//! server, or a line for each of several; and what it knows of its servers. Pure.
 
-use super::screen_data::{ScreenData, TopList, View};
-use super::top_head::{Style, head};
 use crate::cli::output::is_control;
-use crate::cli::parsed_report::ParsedReport;
-use crate::cli::table::{Table, aligned, compare};
+use crate::cli::parsed_report::{
+    CLIENTS_ORDER, KEYS_ORDER, ListOrder, ParsedReport, SLOW_ORDER, Table, aligned, compare,
+};
+use std::borrow::Cow;
 
 /// What the user has chosen.
 #[derive(Clone, Debug)]
@@ -132,10 +133,262 @@ fn all_of(data: &ScreenData) -> Vec<(Style, String)> {
     std::iter::once(note).chain(values).map(|line| (Style::Plain, line)).collect()
 }
 
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Bold,
+    Reversed,
+    Alarming,
+}
+
+/// From what age on it is shown: between two looks, numbers are a second old.
+const AGE_S_MIN: u64 = 2;
+
+/// The lines above the list, without those that choose it.
+pub(super) fn head(servers: &[&ScreenData]) -> Vec<(Style, String)> {
+    match servers {
+        [alone] => head_of_one(alone),
+        _ => head_of_several(servers),
+    }
+}
+
+fn head_of_one(data: &ScreenData) -> Vec<(Style, String)> {
+    // The age precedes the name, which may be too long for a narrow terminal.
+    let title =
+        format!("poolcounter top  {}{}  up {}", age(data), data.server, told(data, "uptime"));
+    let mut lines = vec![(Style::Bold, title), (Style::Plain, state(data))];
+    lines.push((Style::Plain, rates(data)));
+    if let Some(trouble) = &data.trouble {
+        lines.push((Style::Alarming, format!("{}: {}", data.server, trouble.why)));
+    }
+    lines
+}
+
+fn head_of_several(servers: &[&ScreenData]) -> Vec<(Style, String)> {
+    let columns = ["server", "keys", "locks", "waiting", "acquired/s", "full/s", "state"];
+    let row = |data: &&ScreenData| {
+        let told = |name| told(data, name).to_owned();
+        let rate = |name| rate(data, name);
+        vec![
+            data.server.clone(),
+            told("hashtable_entries"),
+            told("processing_workers"),
+            told("waiting_workers"),
+            rate("total_acquired"),
+            rate("full_queues"),
+            format!("{}{}", age(data), state_of_several(data)),
+        ]
+    };
+    let rows = servers.iter().map(row).collect();
+    let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
+    let widths = table.widths();
+    let all: Vec<usize> = (0..widths.len()).collect();
+    // What a server in trouble told before has no room beside the reason.
+    let in_trouble = [0, widths.len() - 1];
+    let lines = servers.iter().zip(&table.rows).map(|(data, row)| match data.trouble {
+        None => (Style::Plain, aligned(row, &all, &widths)),
+        Some(_) => (Style::Alarming, aligned(row, &in_trouble, &widths)),
+    });
+    let title = format!("poolcounter top  {} servers", servers.len());
+    let names = (Style::Plain, aligned(&table.columns, &all, &widths));
+    [(Style::Bold, title), names].into_iter().chain(lines).collect()
+}
+
+fn state_of_several(data: &ScreenData) -> String {
+    match &data.trouble {
+        Some(trouble) if trouble.is_closed => format!("down or draining: {}", trouble.why),
+        Some(trouble) => trouble.why.clone(),
+        None if data.full.is_none() => "-".to_owned(),
+        None if !data.has_lists => format!("has no lists, up {}", told(data, "uptime")),
+        None => format!("up {}", told(data, "uptime")),
+    }
+}
+
+/// A value of `STATS FULL`.
+fn told<'a>(data: &'a ScreenData, name: &str) -> &'a str {
+    data.full.as_ref().and_then(|full| full.value(name)).unwrap_or("-")
+}
+
+fn age(data: &ScreenData) -> String {
+    match data.age_s {
+        age_s if age_s >= AGE_S_MIN && data.full.is_some() => format!("{age_s} s ago: "),
+        _ => String::new(),
+    }
+}
+
+fn state(data: &ScreenData) -> String {
+    format!(
+        "keys {}   locks {}   waiting {}   average hold {}",
+        told(data, "hashtable_entries"),
+        told(data, "processing_workers"),
+        told(data, "waiting_workers"),
+        told(data, "average processing time"),
+    )
+}
+
+fn rates(data: &ScreenData) -> String {
+    format!(
+        "per second: acquired {}   released {}   queue full {}   errors {}",
+        rate(data, "total_acquired"),
+        rate(data, "total_releases"),
+        rate(data, "full_queues"),
+        rate(data, "connect_errors"),
+    )
+}
+
+/// The change of a counter per second.
+fn rate(data: &ScreenData, name: &str) -> String {
+    let rate = || {
+        let (before, seconds) = data.before.as_ref()?;
+        Some((data.full.as_ref()?.number(name)? - before.number(name)?) / seconds)
+    };
+    rate().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
+}
+
+/// The lists of `top`, with the key that chooses each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TopList {
+    Groups,
+    Keys,
+    Hot,
+    Holders,
+    Clients,
+    Slow,
+}
+
+impl TopList {
+    pub(super) const ALL: [TopList; 6] = [
+        TopList::Groups,
+        TopList::Keys,
+        TopList::Hot,
+        TopList::Holders,
+        TopList::Clients,
+        TopList::Slow,
+    ];
+
+    pub(super) fn key(self) -> char {
+        match self {
+            TopList::Groups => 'g',
+            TopList::Keys => 'k',
+            TopList::Hot => 'h',
+            TopList::Holders => 'o',
+            TopList::Clients => 'c',
+            TopList::Slow => 's',
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            TopList::Groups => "groups",
+            TopList::Keys => "keys now",
+            TopList::Hot => "hot keys",
+            TopList::Holders => "oldest holders",
+            TopList::Clients => "clients",
+            TopList::Slow => "slow",
+        }
+    }
+
+    /// What to ask, after `STATS `. No list has more than 200 rows.
+    pub(super) fn question(self) -> &'static str {
+        match self {
+            TopList::Keys => "KEYS 200",
+            TopList::Hot => "TOP minute keys",
+            // `KEYS` has the keys with the most waiters, but not their holders.
+            TopList::Holders | TopList::Groups => "JSON",
+            TopList::Clients => "CLIENTS 200",
+            TopList::Slow => "SLOW 200",
+        }
+    }
+
+    /// How a server sorts it. Groups stay as they are, each with its keys behind it.
+    fn order(self) -> ListOrder {
+        match self {
+            TopList::Groups => &[],
+            TopList::Keys => KEYS_ORDER,
+            TopList::Hot => &[&["count"]],
+            TopList::Holders => &[&["held"]],
+            TopList::Clients => CLIENTS_ORDER,
+            TopList::Slow => SLOW_ORDER,
+        }
+    }
+}
+
+/// What a server told.
+#[derive(Clone, Debug)]
+pub(super) struct ScreenData {
+    pub(super) server: String,
+    /// `STATS FULL`, and the one before it with the seconds between them.
+    pub(super) full: Option<ParsedReport>,
+    pub(super) before: Option<(ParsedReport, f64)>,
+    pub(super) list_asked: TopList,
+    /// `None` until it is there.
+    pub(super) list: Option<ParsedReport>,
+    /// Older servers have none.
+    pub(super) has_lists: bool,
+    /// Why there is nothing newer.
+    pub(super) trouble: Option<Trouble>,
+    /// How old all this is.
+    pub(super) age_s: u64,
+}
+
+/// Why a server does not answer.
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    pub(super) why: String,
+    /// Nobody listens there: so it is with a server that drains, too.
+    pub(super) is_closed: bool,
+}
+
+impl ScreenData {
+    pub(super) fn nothing_yet(server: &str, list_asked: TopList) -> ScreenData {
+        ScreenData {
+            server: server.to_owned(),
+            full: None,
+            before: None,
+            list_asked,
+            list: None,
+            has_lists: true,
+            trouble: None,
+            age_s: 0,
+        }
+    }
+}
+
+/// What is to be shown: one server, or several with their lists as one.
+pub(super) struct View<'a> {
+    pub(super) servers: Vec<&'a ScreenData>,
+    pub(super) list: Option<Cow<'a, ParsedReport>>,
+}
+
+impl<'a> View<'a> {
+    /// A server that does not answer has rows only where it is alone: in a list of several,
+    /// old rows would look like new ones.
+    pub(super) fn of(servers: Vec<&'a ScreenData>) -> View<'a> {
+        let list = match servers[..] {
+            [alone] => alone.list.as_ref().map(Cow::Borrowed),
+            _ => merged(&servers).map(Cow::Owned),
+        };
+        View { servers, list }
+    }
+
+    pub(super) fn table(&self) -> Option<&Table> {
+        self.list.as_ref().and_then(|list| list.tables.first())
+    }
+}
+
+fn merged(servers: &[&ScreenData]) -> Option<ParsedReport> {
+    let healthy = servers.iter().filter(|data| data.trouble.is_none());
+    let lists = healthy.filter_map(|data| Some((data.server.as_str(), data.list.as_ref()?)));
+    let lists: Vec<_> = lists.collect();
+    let order = servers.first()?.list_asked.order();
+    (!lists.is_empty()).then(|| ParsedReport::merged(&lists, order, usize::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::top::screen_data::Trouble;
+    use crate::cli::parsed_report::ParsedReport;
 
     fn data(list: &str) -> ScreenData {
         ScreenData {
@@ -215,5 +468,40 @@ mod tests {
         );
         assert_eq!(lines.len(), 11, "{lines:#?}");
         assert!(View::of(vec![&c, &c]).table().is_none());
+    }
+
+    fn told_by(server: &str, full: &str) -> ScreenData {
+        let nothing = ScreenData::nothing_yet(server, TopList::Keys);
+        ScreenData { full: Some(ParsedReport::read(full)), ..nothing }
+    }
+
+    #[test]
+    fn rates_are_changes_per_second() {
+        let before = Some((ParsedReport::read("total_acquired: 10\n"), 2.0));
+        let data = ScreenData { before, ..told_by("wiki1", "total_acquired: 30\n") };
+        let rates = rates(&data);
+        assert!(rates.contains("acquired 10.0 ") && rates.contains("queue full -"), "{rates}");
+    }
+
+    #[test]
+    fn each_of_several_servers_has_a_line() {
+        let well = told_by("pc1", "uptime: 0 days\nhashtable_entries: 12\nwaiting_workers: 3\n");
+        let trouble = |why: &str, is_closed| Some(Trouble { why: why.to_owned(), is_closed });
+        let silent = ScreenData { age_s: 9, trouble: trouble("silent", false), ..well.clone() };
+        let down = ScreenData::nothing_yet("pc10", TopList::Keys);
+        let down = ScreenData { trouble: trouble("refused", true), ..down };
+        let lines = head(&[&well, &silent, &down]);
+        let text: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
+        assert_eq!(
+            text,
+            [
+                "poolcounter top  3 servers",
+                "server keys locks waiting acquired/s full/s state",
+                "   pc1   12     -       3          -      - up 0 days",
+                "   pc1 9 s ago: silent",
+                "  pc10 down or draining: refused",
+            ]
+        );
+        assert_eq!((lines[2].0, lines[3].0), (Style::Plain, Style::Alarming));
     }
 }

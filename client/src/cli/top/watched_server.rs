@@ -1,10 +1,10 @@
 //! A server that `top` asks again and again, in a thread of its own, so that a silent one
 //! delays neither the user's keys nor the other servers.
 
-use super::screen_data::{ScreenData, TopList, Trouble};
+use super::top_screen::{ScreenData, TopList, Trouble};
 use crate::ServerName;
 use crate::cli::parsed_report::ParsedReport;
-use crate::stats_connection::{NoAnswer, StatsConnection};
+use crate::operate::{NoAnswer, StatsConnection};
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;

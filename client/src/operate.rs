@@ -1,12 +1,18 @@
-//! Asks a server for statistics.
+//! What operators ask of a daemon: statistics, of any server; its uptime, for the daemon's
+//! `--check`; orders, over the control socket of this host.
 
 use crate::server_name::ServerName;
 use crate::transport::{Stream, is_closed};
+use std::fs::metadata;
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a healthy server may take to accept and to answer all connection.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const STATS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// More than any server sends.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -64,8 +70,8 @@ impl StatsConnection {
     /// Connects to a server.
     pub(crate) fn connect(server: &ServerName) -> Result<StatsConnection, NoAnswer> {
         let began = Instant::now();
-        let stream = Stream::connect(server, TIMEOUT)?;
-        Ok(StatsConnection { stream, left: TIMEOUT.saturating_sub(began.elapsed()) })
+        let stream = Stream::connect(server, STATS_TIMEOUT)?;
+        Ok(StatsConnection { stream, left: STATS_TIMEOUT.saturating_sub(began.elapsed()) })
     }
 
     /// Asks `STATS words`; returns the lines of the answer, without the blank one at
@@ -103,7 +109,7 @@ impl StatsConnection {
     /// Appends what arrives. False at the end of the connection.
     fn receive(&mut self, answer: &mut Vec<u8>, left: Duration) -> io::Result<bool> {
         let too_late = || {
-            let why = format!("timed out, no answer within {} seconds", TIMEOUT.as_secs());
+            let why = format!("timed out, no answer within {} seconds", STATS_TIMEOUT.as_secs());
             io::Error::new(ErrorKind::TimedOut, why)
         };
         if left.is_zero() {
@@ -146,4 +152,97 @@ fn is_complete(answer: &[u8], words: &str) -> bool {
         return answer == WRONG_STAT.as_bytes() || answer.ends_with(b"\n");
     }
     if words == "UPTIME" { answer.contains(&b'\n') } else { answer.ends_with(b"\n\n") }
+}
+
+/// Asks for the uptime.
+///
+/// # Errors
+/// Why the server is unreachable, or what it answered instead.
+pub fn uptime(server: &ServerName) -> Result<String, String> {
+    let answer = StatsConnection::connect(server).and_then(|mut q| q.query("UPTIME"));
+    match answer {
+        Ok(line) if line.starts_with("uptime: ") => Ok(line),
+        Ok(line) => Err(format!("{server}: answered {:?}, not its uptime", beginning(&line))),
+        Err(e) => Err(format!("{server}: {e}")),
+    }
+}
+
+/// The servers to try for a daemon given as `HOST:PORT`, or as `HOST` with this `port`.
+/// Without a name, the loopback addresses of this host.
+///
+/// # Errors
+/// The name is invalid.
+pub fn places(name: Option<&str>, port: u16) -> Result<Vec<ServerName>, String> {
+    // Not by name: a container built from scratch has no /etc/hosts.
+    let names = name.map_or(vec!["127.0.0.1", "::1"], |name| vec![name]);
+    let server = |name: &&str| ServerName::on_port(name, port).map_err(|e| e.to_string());
+    names.iter().map(server).collect()
+}
+
+/// Where the package puts the socket.
+pub const DEFAULT_PATH: &str = "/run/poolcounter/control.sock";
+
+/// Longer than the longest trial of a new binary.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The order for a hot restart, with the daemon's new arguments, if any.
+pub fn restart_with(arguments: &[String]) -> String {
+    match arguments {
+        [] => "RESTART".to_owned(),
+        _ => format!("RESTART {}", serde_json::json!(arguments)),
+    }
+}
+
+/// Sends an order, a single line, to the daemon at `path` and returns its whole answer.
+///
+/// A hot restart closes the connection but keeps the process, so the order is sent again.
+/// It is not sent to a daemon that was started in the meantime.
+///
+/// # Errors
+/// Why the daemon is unreachable, or that it ended or was silent for too long.
+pub fn send_order(path: &Path, line: &str) -> io::Result<String> {
+    let file = file_at(path);
+    let answer = exchange(line, UnixStream::connect(path)?);
+    if !answer.as_ref().is_err_and(is_closed) {
+        return answer;
+    }
+    let again = UnixStream::connect(path).ok();
+    let answer = match again.filter(|_| file.is_some() && file_at(path) == file) {
+        Some(stream) => exchange(line, stream),
+        None => answer,
+    };
+    answer.map_err(|e| match is_closed(&e) {
+        true => io::Error::new(ErrorKind::UnexpectedEof, "the daemon ended without an answer"),
+        false => e,
+    })
+}
+
+/// Identifies the socket's file: a hot restart keeps it, a new process creates another.
+fn file_at(path: &Path) -> Option<impl PartialEq + use<>> {
+    let meta = metadata(path).ok()?;
+    // The inode number of a deleted file may be reused.
+    Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
+}
+
+fn exchange(line: &str, mut stream: UnixStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(ORDER_TIMEOUT))?;
+    // The daemon may close the connection before it reads the order, to make room for
+    // another operator. The reason that it has sent can still be read.
+    let sent = stream.write_all(format!("{line}\n").as_bytes());
+    // The daemon answers the order, then closes.
+    let sent = sent.and_then(|()| stream.shutdown(Shutdown::Write));
+    let mut answer = String::new();
+    let read = stream.read_to_string(&mut answer);
+    match sent.and(read) {
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {
+            let why = format!("no answer within {} seconds", ORDER_TIMEOUT.as_secs());
+            Err(io::Error::new(ErrorKind::TimedOut, why))
+        }
+        Err(e) if answer.is_empty() || !is_closed(&e) => Err(e),
+        Ok(_) if answer.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(_) if !answer.ends_with('\n') => {
+            Err(io::Error::new(ErrorKind::UnexpectedEof, "the daemon's answer was cut"))
+        }
+        _ => Ok(answer),
+    }
 }
