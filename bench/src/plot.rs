@@ -39,7 +39,7 @@ pub struct Series {
 /// Bars beside each other, or lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// A bar for each value, with its quartiles.
+    /// A bar for each value, with its interval.
     Bars,
     /// A line for each series, on a logarithmic axis.
     Lines,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::Result;
-use crate::figures::{Spread, human, ratio, spread};
+use crate::figures::{Spread, human, quantile, ratio, spread};
 use crate::outcome::Outcome;
 use crate::plots::plots;
 use crate::scenario::{DISTURBED, METRICS, SCENARIOS};
@@ -178,9 +178,10 @@ fn method(outcome: &Outcome) -> String {
 *Floor* is `bench/floor.c`: one `recv` and one `send` per request with a fixed answer, no keys, no locks. It
 shows what the kernel charges for the protocol. *Reference* is Debian's C daemon. All servers run on one core and the load on
 another, with a new process and loopback address for each measurement; in every round the servers take turns, one right after
-another. A figure is the median of the rounds, followed by the quartiles; a ratio is taken within each round, then its median, followed
-by the bootstrapped 95 % interval of that median. A target is *within noise* if this interval contains it. CPU time is what the scheduler charged the process (`/proc/PID/task/*/schedstat`), including kernel work, read when the process
-sleeps. Memory is `Private_Dirty` of `/proc/PID/smaps_rollup`.
+another. A figure is the median of the rounds; a ratio is taken within each round, then its median. The small numbers are the 95 %
+interval of that median: where it lies in 2,000 draws from the rounds with replacement (bootstrap). A target is met if it is above the
+median, or in the interval (*within noise*). CPU time is what the scheduler charged the process (`/proc/PID/task/*/schedstat`), including
+kernel work, read when the process sleeps. Memory is `Private_Dirty` of `/proc/PID/smaps_rollup`.
 
 With 100 and 300 connects at once, the reference's median latency is low because it leaves most connects without an answer (a row of
 their own): they wait to the end of the measurement, are in no latency, and the few that are served find a short queue.
@@ -216,7 +217,7 @@ fn targets(outcome: &Outcome) -> String {
             if against.is_empty() && !unit.is_empty() { format!(" {unit}") } else { String::new() };
         let met = match result {
             result if result.median <= limit + 1e-9 => "met",
-            result if result.low <= limit => "within noise",
+            result if result.low <= limit => "met, within noise",
             _ => "**missed**",
         };
         let _ = writeln!(
@@ -316,11 +317,11 @@ fn disturbance(outcome: &Outcome) -> String {
     const PERCENT_MAX: f64 = 5.0;
     let figures = outcome.samples.iter().flat_map(|s| &s.figures);
     let shares: Vec<f64> = figures.filter(|(n, _)| *n == DISTURBED).map(|(_, v)| *v).collect();
-    match spread(&shares) {
-        Some(s) if s.high > PERCENT_MAX => format!(
+    match quantile(&shares, 0.75) {
+        Some(share) if share > PERCENT_MAX => format!(
             "**The machine was not quiet**: in a quarter of the measures the server waited for its core for \
              {} % of its time or more. Take these figures for a rough idea.\n\n",
-            human(s.high)
+            human(share)
         ),
         _ => String::new(),
     }
@@ -378,7 +379,7 @@ fn words(metric: &str) -> (&'static str, &'static str) {
     METRICS.iter().find(|m| m.name == metric).map_or(("", ""), |m| (m.words, m.unit))
 }
 
-/// Median, and the quartiles where they differ from it.
+/// Median, and its interval where that is not a single number.
 fn cell(s: Spread) -> String {
     let (low, median, high) = (human(s.low), human(s.median), human(s.high));
     match low == high {
