@@ -30,7 +30,7 @@
 //! unhandled input. That is at most a share and a line, as [`restore`] demands, because
 //! nothing is received from a client that waits.
 
-use crate::engine::ClientId;
+use crate::engine::{ClientId, Time};
 use crate::server::advice::StartError;
 use crate::server::clients::connection::Connection;
 use crate::server::clients::connections::Clients;
@@ -55,7 +55,7 @@ use crate::server::restart::launcher::{Launcher, inherited_snapshot};
 use crate::server::restart::old_image::{Restart, TrialAnswer};
 use crate::server::restart::snapshot::{Gist, Reader, ServerState, SnapshotError};
 use crate::server::telling::logging;
-use log::{error, info, warn};
+use log::{debug, error, info, warn};
 use std::hash::RandomState;
 use std::hint::black_box;
 use std::io::{self, Read};
@@ -64,6 +64,7 @@ use std::time::Duration;
 impl Server {
     /// Takes over everything that the old image of this process left in `snapshot`.
     pub(crate) fn resume(options: Options, snapshot: OwnedFd) -> Result<Self, StartError> {
+        let began = clock::now();
         let bytes = retry_for_a_while("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
         let restored =
             restore(&bytes, &options, None, adopt).map_err(|e| io::Error::other(e.to_string()))?;
@@ -71,6 +72,12 @@ impl Server {
         let Restored { server: state, clients, engine, lost, ended_orders } = restored;
         logging::resume(state.logging);
         state.settings.apply_log();
+        let pause_us = |until: Time| until.ns_since(state.taken) / 1_000;
+        debug!(
+            "the new image began to read after a pause of {} µs, and had read after {} µs",
+            pause_us(began),
+            pause_us(clock::now()),
+        );
         options.warn_of_ignored();
         sys::raise_descriptor_limit();
         let launcher = Launcher::resume(state.launcher, snapshot)?;
