@@ -2,7 +2,8 @@
 //! behind `docs/benchmarks.md`.
 //!
 //! - [`load`]: puts load on any server, for operators;
-//! - [`suite`]: measures reference, floor and ours in turn, in the [`scenario`]s;
+//! - [`suite`]: measures reference, floor and ours in turn, in the [`scenario`]s, of which
+//!   [`tails`] and [`worst_turn`] are two;
 //! - [`fleet`] and [`traffic`]: many connections in one epoll loop, and what they
 //!   send;
 //! - [`server`], [`process`]: the measured servers and what they cost;
@@ -19,7 +20,9 @@ mod report;
 mod scenario;
 mod server;
 mod suite;
+mod tails;
 mod traffic;
+mod worst_turn;
 
 use clap::Parser;
 

@@ -8,13 +8,16 @@ use crate::Result;
 use crate::figures::{Spread, human, quantile, ratio, spread};
 use crate::outcome::Outcome;
 use crate::plots::plots;
-use crate::scenario::{DISTURBED, METRICS, SCENARIOS};
+use crate::scenario::{DISTURBED, METRICS, RESTART, SCENARIOS, WORST_TURN};
 
 /// Everything after this line in the page is kept when the page is rewritten.
 const BY_HAND: &str = "<!-- What follows is written by hand and kept by `make bench`. -->";
 
 /// Figures that plots show and the table omits.
 const NOT_IN_TABLE: &[&str] = &["p75", "p90"];
+
+/// The parts of a hot restart's pauses, which have a table of their own.
+const PARTS_OF_RESTART: &[&str] = &["fork", "to_image", "reading", "serving", "pause"];
 
 /// The target for a figure.
 struct Target {
@@ -171,7 +174,7 @@ fn method(outcome: &Outcome) -> String {
     format!(
         "## Method
 
-`make bench` writes this page ({} rounds in {:.0} s). To run one scenario, say `kept-50`:
+`make bench` writes this page ({} rounds in {:.0} s, fewer of what takes long). To run one scenario, say `kept-50`:
 `cargo run --release -p poolcounter-bench -- suite --only kept-50`. Every run leaves its samples in
 `bench/target/samples.csv`.
 
@@ -288,9 +291,10 @@ pub fn table(outcome: &Outcome) -> String {
     }
     let columns = 1 + outcome.programs.len() + bases.len();
     let _ = writeln!(out, "\n|{}", "---|".repeat(columns));
-    for scenario in SCENARIOS {
+    let elsewhere = [NOT_IN_TABLE, PARTS_OF_RESTART].concat();
+    for scenario in SCENARIOS.iter().filter(|s| s.name != WORST_TURN) {
         let mut rows = String::new();
-        for metric in METRICS.iter().filter(|m| !NOT_IN_TABLE.contains(&m.name)) {
+        for metric in METRICS.iter().filter(|m| !elsewhere.contains(&m.name)) {
             rows += &row(outcome, scenario.name, metric.name, &bases);
         }
         if !rows.is_empty() {
@@ -300,6 +304,8 @@ pub fn table(outcome: &Outcome) -> String {
         }
     }
     out += &engine_table(outcome);
+    out += &restart_table(outcome);
+    out += &worst_turn_table(outcome);
     for (scenario, program) in &outcome.unables {
         let _ = writeln!(out, "\nNot measured: {scenario} of {program}, which can't do it.");
     }
@@ -373,6 +379,60 @@ fn engine_table(outcome: &Outcome) -> String {
         );
     }
     out
+}
+
+/// Where the time of a hot restart goes.
+fn restart_table(outcome: &Outcome) -> String {
+    let rows = rows_of(outcome, RESTART, |metric| PARTS_OF_RESTART.contains(&metric));
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "
+### Where the time of a hot restart goes
+
+10,000 connections with a lock each (`suite --only restart`; the daemon's log at `RUST_LOG=info,poolcounterd::server::restart=debug`).
+The fork comes before the trial of the new binary, the final pause after it.
+
+| | ms |
+|---|---|
+{rows}"
+    )
+}
+
+/// The longest turns.
+fn worst_turn_table(outcome: &Outcome) -> String {
+    let mut rows = rows_of(outcome, WORST_TURN, |_| true);
+    if rows.is_empty() {
+        return rows;
+    }
+    for row in outcome.engine.iter().filter(|row| [100_000, 1_000_000].contains(&row.keys)) {
+        let keys = human(row.keys as f64);
+        let ms = human(row.worst_insert_ms);
+        let _ = writeln!(rows, "| the tables of the engine alone grow, up to {keys} keys | {ms} |");
+    }
+    format!(
+        "
+### The worst turn
+
+10,000 clients hold 40,000 keys, and another one locks and releases without a break. The longest time for which it waited for an answer
+while this happened (`suite --only worst-turn`):
+
+| | ms |
+|---|---|
+{rows}"
+    )
+}
+
+/// Figures of ours in `scenario`, one line each.
+fn rows_of(outcome: &Outcome, scenario: &str, wanted: impl Fn(&str) -> bool) -> String {
+    let mut rows = String::new();
+    for metric in METRICS.iter().filter(|m| wanted(m.name)) {
+        if let Some(s) = spread(&outcome.values(scenario, "ours", metric.name)) {
+            let _ = writeln!(rows, "| {} | {} |", metric.words, cell(s));
+        }
+    }
+    rows
 }
 
 fn words(metric: &str) -> (&'static str, &'static str) {

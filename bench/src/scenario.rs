@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::Result;
 use crate::fleet::{Conn, Fleet, Next, Script};
 use crate::process::{Cpu, program_place};
 use crate::server::{Control, Program, Server};
+use crate::tails::tails;
 use crate::traffic::{Mode, Request, Traffic, histogram};
+use crate::worst_turn::worst_turn;
 
 /// The figures of one measurement, by the names that [`METRICS`] explains.
 pub type Figures = Vec<(&'static str, f64)>;
@@ -30,6 +34,11 @@ const fn metric(name: &'static str, words: &'static str, unit: &'static str) -> 
 /// was on its core. Shows whether the machine was quiet.
 pub const DISTURBED: &str = "disturbed";
 
+/// Scenarios whose figures have tables of their own.
+pub const RESTART: &str = "restart";
+/// As [`RESTART`].
+pub const WORST_TURN: &str = "worst-turn";
+
 /// Every figure there is, in the order of the tables.
 pub const METRICS: &[Metric] = &[
     metric("cpu_request", "CPU per request", "µs"),
@@ -47,6 +56,8 @@ pub const METRICS: &[Metric] = &[
     metric("p90", "latency, 90 %", "µs"),
     metric("p99", "latency, 99 %", "µs"),
     metric("p99.9", "latency, 99.9 %", "µs"),
+    metric("p99.9_slice", "latency, 99.9 %, median of the slices", "µs"),
+    metric("sent", "requests sent a second", ""),
     metric("max", "slowest", "ms"),
     metric("late_900", "not answered within 900 ms", ""),
     metric("early", "answered before their time", ""),
@@ -57,12 +68,36 @@ pub const METRICS: &[Metric] = &[
     metric("last", "until the last had its answer", "ms"),
     metric("silence", "longest silence", "ms"),
     metric("silence_before", "longest silence of an equal time without a restart", "ms"),
+    metric("fork", "the loop stops to fork the child of the trial", "ms"),
+    metric(
+        "to_image",
+        "write the snapshot, execute the new image, free the memory of the old one, start",
+        "ms",
+    ),
+    metric(
+        "reading",
+        "read the snapshot: take over the connections, build the tables of locks and keys",
+        "ms",
+    ),
+    metric("serving", "watch listeners and signals, accept, send what is owed", "ms"),
+    metric("pause", "the final pause, together", "ms"),
     metric("forgotten", "locks forgotten", ""),
     metric("idle_bytes", "memory per idle connection", "bytes"),
+    metric("idle_slope", "memory of one more idle connection", "bytes"),
     metric("holding_bytes", "memory per connection that holds a lock", "bytes"),
+    metric("holding_slope", "memory of one more connection that holds a lock", "bytes"),
     metric("released_bytes", "memory per connection that held one", "bytes"),
     metric("waiting_bytes", "memory per connection that waits", "bytes"),
+    metric("waiting_slope", "memory of one more connection that waits", "bytes"),
     metric("closed_kib", "memory kept after all closed", "KiB"),
+    metric("quiet", "nothing", "ms"),
+    metric("keys", "`STATS KEYS 200`", "ms"),
+    metric("json", "`STATS JSON`", "ms"),
+    metric("scrape", "a scrape of `/metrics`", "ms"),
+    metric("trial", "the trial of a hot restart, whose process uses the same core", "ms"),
+    metric("leave", "all 10,000 leave at once: until all are dealt with", "ms"),
+    metric("leave_turn", "the same: the longest turn, at most (`poolcounter_turn_seconds`)", "ms"),
+    metric("tidy", "their memory is given back, two seconds later", "ms"),
 ];
 
 /// How large a run is.
@@ -86,7 +121,19 @@ pub struct Scenario {
     pub floor: bool,
     /// Whether the reference supports it.
     pub reference: bool,
-    run: fn(&Program, usize, &Scale) -> Result<Figures>,
+    /// It is not measured in more rounds than these: it takes long, or varies little.
+    pub rounds_max: usize,
+    /// How to measure it.
+    pub run: Run,
+}
+
+/// How a scenario is measured.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// One program on a core. No figures if the program can't do this.
+    Alone(fn(&Program, usize, &Scale) -> Result<Figures>),
+    /// All programs at once on a core, by turns in short slices; the figures of each.
+    Together(fn(&[&Program], usize, &Scale) -> Result<Vec<Figures>>),
 }
 
 impl Scenario {
@@ -95,10 +142,9 @@ impl Scenario {
         (self.floor || !program.is_floor()) && (self.reference || !program.is_reference())
     }
 
-    /// Measures `program` on `core` once. Returns no figures if the program does not
-    /// support this.
-    pub fn measure(&self, program: &Program, core: usize, scale: &Scale) -> Result<Figures> {
-        (self.run)(program, core, scale)
+    /// The same in at most `rounds_max` rounds.
+    const fn in_rounds(self, rounds_max: usize) -> Self {
+        Scenario { rounds_max, ..self }
     }
 }
 
@@ -107,7 +153,8 @@ const fn scenario(
     words: &'static str,
     run: fn(&Program, usize, &Scale) -> Result<Figures>,
 ) -> Scenario {
-    Scenario { name, words, floor: true, reference: true, run }
+    let run = Run::Alone(run);
+    Scenario { name, words, floor: true, reference: true, rounds_max: usize::MAX, run }
 }
 
 /// The same, for a scenario that the floor does not support.
@@ -116,7 +163,16 @@ const fn stateful(
     words: &'static str,
     run: fn(&Program, usize, &Scale) -> Result<Figures>,
 ) -> Scenario {
-    Scenario { name, words, floor: false, reference: true, run }
+    Scenario { floor: false, ..scenario(name, words, run) }
+}
+
+/// The same, for a scenario that only ours supports.
+const fn own(
+    name: &'static str,
+    words: &'static str,
+    run: fn(&Program, usize, &Scale) -> Result<Figures>,
+) -> Scenario {
+    Scenario { reference: false, ..stateful(name, words, run) }
 }
 
 /// All scenarios, in the order of the report.
@@ -128,17 +184,21 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("paced-50", "50 kept connections, 40,000 requests a second in all", |p, c, s| {
         paced(p, c, s, 50, 40_000.0)
     }),
-    scenario(
-        "paced-half",
-        "the same, 130,000 requests a second: half of what ours can do",
-        |p, c, s| paced(p, c, s, 50, 130_000.0),
-    ),
+    Scenario {
+        name: "tails",
+        words: "50 kept connections, half of the highest rate of ours for all, in slices of 50 ms by turns",
+        floor: true,
+        reference: true,
+        rounds_max: usize::MAX,
+        run: Run::Together(tails),
+    },
     scenario("cycle-20", "connect, lock, release, close: 20 at once", |p, c, s| cycle(p, c, s, 20)),
     scenario("cycle-100", "the same, 100 at once", |p, c, s| cycle(p, c, s, 100)),
     scenario("cycle-300", "the same, 300 at once", |p, c, s| cycle(p, c, s, 300)),
     scenario("burst-5000", "5000 connect at once and lock, watched for 4 s", |p, c, _| {
         burst(p, c, 5000)
-    }),
+    })
+    .in_rounds(7),
     stateful("wake-any", "10,000 ACQ4ANY waiters woken by one RELEASE", |p, c, _| {
         wake(p, c, "ACQ4ANY", 10_000)
     }),
@@ -148,8 +208,18 @@ pub const SCENARIOS: &[Scenario] = &[
         |p, c, _| wake(p, c, "ACQ4ME", 10_000),
     ),
     stateful("timeouts", "10,000 waits that run out", |p, c, s| timeouts(p, c, s, 10_000)),
-    stateful("memory", "15,000 connections, a 40-byte key each", |p, c, _| memory(p, c, 15_000)),
-    stateful("one-key", "15,000 waiters of one 40-byte key", |p, c, _| one_key(p, c, 15_000)),
+    stateful(
+        "memory",
+        "15,000 connections, a 40-byte key each; one more: between 5000 and these",
+        |p, c, _| memory(p, c, 15_000),
+    )
+    .in_rounds(5),
+    stateful(
+        "one-key",
+        "15,000 waiters of one 40-byte key; one more: between 5000 and these",
+        |p, c, _| one_key(p, c, 15_000),
+    )
+    .in_rounds(5),
     stateful("keys-1000", "50 kept connections beside 1000 held keys", |p, c, s| {
         keys(p, c, s, 1000)
     }),
@@ -159,13 +229,11 @@ pub const SCENARIOS: &[Scenario] = &[
     stateful("keys-50000", "50 kept connections beside 50,000 held keys", |p, c, s| {
         keys(p, c, s, 50_000)
     }),
-    Scenario {
-        name: "restart",
-        words: "hot restart (SIGUSR1) beside 10,000 held locks",
-        floor: false,
-        reference: false,
-        run: |p, c, s| restart(p, c, s, 10_000),
-    },
+    own(RESTART, "hot restart (SIGUSR1) beside 10,000 held locks", |p, c, s| {
+        restart(p, c, s, 10_000)
+    }),
+    own(WORST_TURN, "10,000 connections with four locks each", |p, c, _| worst_turn(p, c, 10_000))
+        .in_rounds(7),
 ];
 
 /// Microseconds of CPU between two readings, per one of `count`.
@@ -181,14 +249,14 @@ fn disturbed_percent(server: &Server, before: Cpu) -> Result<f64> {
 }
 
 /// An error if there were unexpected answers.
-fn must_be_clean(traffic: &Traffic) -> Result<()> {
+pub fn must_be_clean(traffic: &Traffic) -> Result<()> {
     if traffic.lost > 0 || traffic.replies.other > 0 {
         return Err(format!("{} lost, answers: {:?}", traffic.lost, traffic.replies).into());
     }
     Ok(())
 }
 
-fn latency_figures(traffic: &Traffic) -> Figures {
+pub fn latency_figures(traffic: &Traffic) -> Figures {
     let at = |q| traffic.latency.value_at_quantile(q) as f64 / 1e3;
     vec![
         ("p50", at(0.5)),
@@ -200,7 +268,7 @@ fn latency_figures(traffic: &Traffic) -> Figures {
 }
 
 /// `count` open connections with uncontended locks to ask for.
-fn warm_fleet(server: &Server, scale: &Scale, count: usize) -> Result<(Fleet, Traffic)> {
+pub fn warm_fleet(server: &Server, scale: &Scale, count: usize) -> Result<(Fleet, Traffic)> {
     let mut fleet = Fleet::new(server.addr, count)?;
     let mut traffic = Traffic::new(Mode::Kept, Request::uncontended());
     traffic.prepare(&mut fleet);
@@ -409,6 +477,7 @@ impl Queue {
         timeout_s: u64,
     ) -> Result<Self> {
         let server = Server::start(program, core)?;
+        ask_for_many_keys(&server)?;
         let mut holder = Control::connect(server.addr)?;
         let mut fleet = Fleet::new(server.addr, count)?;
         Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
@@ -471,38 +540,59 @@ fn timeouts(program: &Program, core: usize, scale: &Scale, count: usize) -> Resu
 }
 
 fn memory(program: &Program, core: usize, count: usize) -> Result<Figures> {
-    let server = Server::start(program, core)?;
-    ask_for_many_keys(&server)?;
-    let start = server.own_bytes()?;
-    let each = |bytes: f64| (bytes - start) / count as f64;
-    let mut fleet = Fleet::new(server.addr, count)?;
-    Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
-    fleet.open_gently()?;
-    let idle = each(server.own_bytes()?);
-    let holding = {
-        all_say(&mut fleet, Fleet::acquire)?;
-        each(server.own_bytes()?)
-    };
-    let released = {
-        all_say(&mut fleet, Fleet::release)?;
-        each(server.own_bytes()?)
-    };
-    for index in 0..count {
-        fleet.close(index);
-    }
+    let fewer = memory_of(program, core, count / 3)?;
+    let all = memory_of(program, core, count)?;
+    let each = |bytes: f64| (bytes - all.start) / count as f64;
+    let slope = |of: fn(&MemoryOf) -> f64| (of(&all) - of(&fewer)) / (count - count / 3) as f64;
     Ok(vec![
-        ("idle_bytes", idle),
-        ("holding_bytes", holding),
-        ("released_bytes", released),
-        ("closed_kib", (server.own_bytes()? - start) / 1024.0),
+        ("idle_bytes", each(all.idle)),
+        ("idle_slope", slope(|m| m.idle)),
+        ("holding_bytes", each(all.holding)),
+        ("holding_slope", slope(|m| m.holding)),
+        ("released_bytes", each(all.released)),
+        ("closed_kib", (all.closed - all.start) / 1024.0),
     ])
 }
 
+/// The memory of a server, in bytes.
+struct MemoryOf {
+    /// Without connections.
+    start: f64,
+    /// With all of them, idle.
+    idle: f64,
+    /// With a lock each.
+    holding: f64,
+    /// The locks are given back.
+    released: f64,
+    /// The connections are closed.
+    closed: f64,
+}
+
+fn memory_of(program: &Program, core: usize, count: usize) -> Result<MemoryOf> {
+    let server = Server::start(program, core)?;
+    ask_for_many_keys(&server)?;
+    let start = server.own_bytes()?;
+    let mut fleet = Fleet::new(server.addr, count)?;
+    Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
+    fleet.open_gently()?;
+    let idle = server.own_bytes()?;
+    all_say(&mut fleet, Fleet::acquire)?;
+    let holding = server.own_bytes()?;
+    all_say(&mut fleet, Fleet::release)?;
+    let released = server.own_bytes()?;
+    for index in 0..count {
+        fleet.close(index);
+    }
+    let closed = server.own_bytes()?;
+    Ok(MemoryOf { start, idle, holding, released, closed })
+}
+
 /// What ours remembers of hot keys is bounded and has nothing to do with the number of
-/// connections: it is there before these are counted.
+/// connections: it is there before these are counted. Some 2,500 different keys are enough:
+/// by then the least frequent ones have twice lost their places to others.
 fn ask_for_many_keys(server: &Server) -> Result<()> {
     let mut control = Control::connect(server.addr)?;
-    for key in 0..2_000 {
+    for key in 0..4_000 {
         control.ask(&format!("ACQ4ME bench:{key:034} 1 1 0"))?;
         control.ask("RELEASE")?;
     }
@@ -534,6 +624,9 @@ fn all_say(fleet: &mut Fleet, say: fn(&mut Fleet, usize, u64)) -> Result<()> {
 
 /// 15,000 clients wait; half of them leave in a mixed order, then all.
 fn one_key(program: &Program, core: usize, count: usize) -> Result<Figures> {
+    let fewer = Queue::form(program, core, "ACQ4ME", count / 3, 600)?;
+    let fewer_waiting = fewer.server.own_bytes()?;
+    drop(fewer);
     let mut queue = Queue::form(program, core, "ACQ4ME", count, 600)?;
     let start = queue.idle_bytes;
     let waiting = queue.server.own_bytes()?;
@@ -557,6 +650,7 @@ fn one_key(program: &Program, core: usize, count: usize) -> Result<Figures> {
         ("cpu_join", queue.cpu_join),
         ("cpu_leave", cpu_leave),
         ("waiting_bytes", (waiting - fresh) / count as f64),
+        ("waiting_slope", (waiting - fewer_waiting) / (count - count / 3) as f64),
         ("idle_bytes", (start - fresh) / count as f64),
         ("closed_kib", (closed - fresh) / 1024.0),
     ])
@@ -564,7 +658,7 @@ fn one_key(program: &Program, core: usize, count: usize) -> Result<Figures> {
 
 /// A fleet that holds `count` keys, four on each connection, the most that one may
 /// have.
-fn hold(server: &Server, count: usize, keys_each: usize) -> Result<Fleet> {
+pub fn hold(server: &Server, count: usize, keys_each: usize) -> Result<Fleet> {
     let mut fleet = Fleet::new(server.addr, count / keys_each)?;
     Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
     fleet.open_gently()?;
@@ -587,13 +681,14 @@ fn keys(program: &Program, core: usize, scale: &Scale, count: usize) -> Result<F
     kept_figures(&server, &mut fleet, &mut traffic, scale)
 }
 
-/// One client cycles; the longest time without an answer is the pause.
+/// One client cycles; the longest time without an answer is the pause. The log says where
+/// the time went.
 fn restart(program: &Program, core: usize, scale: &Scale, held: usize) -> Result<Figures> {
-    let mut server = Server::start(program, core)?;
+    let mut server = Server::start_with(program, core, |_| Vec::new())?;
     let holders = hold(&server, held, 1)?;
     let before = silence(&server, scale, || Ok(()))?;
     let old_place = program_place(server.pid())?;
-    let during = silence(&server, scale, || server.signal_restart())?;
+    let during = silence(&server, scale, || server.signal(Signal::USR1))?;
     if !server.is_alive() || program_place(server.pid())? == old_place {
         return Ok(Vec::new());
     }
@@ -601,11 +696,26 @@ fn restart(program: &Program, core: usize, scale: &Scale, held: usize) -> Result
     let answer = control.ask("STATS processing_workers")?;
     let kept: usize = answer.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
     drop(holders);
-    Ok(vec![
+    let log = server.end_and_read_log()?;
+    let ms_after = |words: &str| {
+        let (_, rest) = log.split_once(words)?;
+        rest.split(' ').next()?.parse().ok().map(|us: f64| us / 1e3)
+    };
+    let mut figures = vec![
         ("silence", during),
         ("silence_before", before),
         ("forgotten", held.saturating_sub(kept) as f64),
-    ])
+    ];
+    // Older builds log fewer of them.
+    let began = ms_after("began to read after a pause of ");
+    let read = ms_after("and had read after ");
+    let pause = ms_after("continued after a pause of ");
+    figures.extend(ms_after("take over, after a pause of ").map(|fork| ("fork", fork)));
+    if let (Some(began), Some(read), Some(pause)) = (began, read, pause) {
+        figures.extend([("to_image", began), ("reading", read - began), ("serving", pause - read)]);
+    }
+    figures.extend(pause.map(|pause| ("pause", pause)));
+    Ok(figures)
 }
 
 /// The longest time without an answer to a cycling client, in milliseconds, over a

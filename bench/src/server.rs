@@ -1,13 +1,15 @@
 //! The measured servers: started on an address and a core of their own, queried over
 //! a plain connection, and killed when this program ends in any way.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use crate::Result;
 use crate::process;
@@ -46,6 +48,24 @@ pub struct Server {
 impl Server {
     /// Starts `program` on `core` and waits until it answers.
     pub fn start(program: &Program, core: usize) -> Result<Self> {
+        Self::launch(program, core, None, |_| Vec::new())
+    }
+
+    /// The same with more `options`, which may depend on its address. Its log is kept.
+    pub fn start_with(
+        program: &Program,
+        core: usize,
+        options: impl FnOnce(IpAddr) -> Vec<String>,
+    ) -> Result<Self> {
+        Self::launch(program, core, Some("info,poolcounterd::server::restart=debug"), options)
+    }
+
+    fn launch(
+        program: &Program,
+        core: usize,
+        log: Option<&str>,
+        options: impl FnOnce(IpAddr) -> Vec<String>,
+    ) -> Result<Self> {
         let addr = SocketAddr::new(IpAddr::V4(fresh_address()), PORT);
         // Runs this program, which sets its core, its limits and the signal at its
         // parent's death, and then executes the server.
@@ -53,12 +73,13 @@ impl Server {
             .args(["confine", "--core", &core.to_string(), "--"])
             .arg(&program.path)
             .args(["-l", &addr.ip().to_string()])
-            .env_remove("RUST_LOG")
+            .args(options(addr.ip()))
+            .env("RUST_LOG", log.unwrap_or_default())
             // The library of the reference, on a machine that lacks it.
             .env("LD_LIBRARY_PATH", "target/reference/libraries")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(if log.is_some() { Stdio::piped() } else { Stdio::null() })
             .spawn()?;
         let mut server = Self { child, addr };
         server.wait_ready(program)?;
@@ -103,10 +124,21 @@ impl Server {
         Ok(process::memory(self.pid())?.private_dirty_bytes as f64)
     }
 
-    /// Asks for a hot restart.
-    pub fn signal_restart(&self) -> Result<()> {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
-        Ok(rustix::process::kill_process(pid, rustix::process::Signal::USR1)?)
+        Ok(rustix::process::kill_process(pid, signal)?)
+    }
+
+    /// Kills it and returns its log, a few lines, if it was kept.
+    pub fn end_and_read_log(&mut self) -> Result<String> {
+        self.child.kill()?;
+        self.child.wait()?;
+        let mut log = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut log)?;
+        }
+        Ok(log)
     }
 }
 
@@ -181,7 +213,7 @@ impl Control {
 /// Executes `command` on `core`, with all descriptors allowed, to be killed when the
 /// parent dies. Returns only on failure.
 pub fn confine(core: usize, command: &[String]) -> Result<()> {
-    use rustix::process::{Signal, set_parent_process_death_signal};
+    use rustix::process::set_parent_process_death_signal;
     process::pin_to(core)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     crate::fleet::raise_descriptor_limit()?;

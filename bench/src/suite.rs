@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::Result;
 use crate::figures::human;
 use crate::outcome::{EngineRow, Outcome, Sample};
-use crate::scenario::{Figures, METRICS, SCENARIOS, Scale, Scenario};
+use crate::scenario::{Figures, METRICS, Run, SCENARIOS, Scale, Scenario};
 use crate::server::Program;
 use crate::{fleet, process, report};
 
@@ -244,60 +244,84 @@ fn measure_all(
     scale: &Scale,
 ) -> Outcome {
     let start = Instant::now();
-    let pairs = |s: &&&Scenario| programs.iter().filter(|p| s.suits(p)).count();
-    let total = rounds * scenarios.iter().map(|s| pairs(&s)).sum::<usize>();
-    let mut progress = Progress::new(total);
-    let mut samples = Vec::new();
-    let mut failures: Vec<String> = Vec::new();
-    let mut unables = Vec::new();
+    let steps = |s: &Scenario| {
+        let in_a_round = match s.run {
+            Run::Alone(_) => programs.iter().filter(|p| s.suits(p)).count(),
+            Run::Together(_) => 1,
+        };
+        in_a_round * rounds.min(s.rounds_max)
+    };
+    let mut progress = Progress::new(scenarios.iter().map(|s| steps(s)).sum());
+    let mut outcome = Outcome {
+        samples: Vec::new(),
+        failures: Vec::new(),
+        unables: Vec::new(),
+        programs: programs.iter().map(|p| p.name.clone()).collect(),
+        rounds,
+        took_s: 0.0,
+        engine: Vec::new(),
+    };
     for round in 0..rounds {
-        for scenario in scenarios {
-            for turn in 0..programs.len() {
-                let program = &programs[(round + turn) % programs.len()];
-                if !scenario.suits(program) {
-                    continue;
+        for scenario in scenarios.iter().filter(|s| round < s.rounds_max) {
+            let turns = (0..programs.len()).map(|turn| &programs[(round + turn) % programs.len()]);
+            let suited: Vec<&Program> = turns.filter(|p| scenario.suits(p)).collect();
+            match scenario.run {
+                Run::Alone(run) => {
+                    for program in suited {
+                        progress.begin(round, rounds, scenario.name, &program.name);
+                        let unable = (scenario.name, program.name.clone());
+                        if outcome.unables.contains(&unable) {
+                            progress.skip();
+                            continue;
+                        }
+                        let result = run(program, core, scale).map(|figures| vec![figures]);
+                        outcome.take(scenario.name, &[program], round, &mut progress, result);
+                    }
                 }
-                progress.begin(round, rounds, scenario.name, &program.name);
-                let unable = (scenario.name, program.name.clone());
-                if unables.contains(&unable) {
-                    progress.skip();
-                    continue;
-                }
-                match scenario.measure(program, core, scale) {
-                    Ok(figures) if figures.is_empty() => {
-                        progress.skip();
-                        unables.push(unable);
-                    }
-                    Ok(figures) => {
-                        progress.end(&figures);
-                        samples.push(Sample {
-                            scenario: scenario.name,
-                            program: program.name.clone(),
-                            round,
-                            figures,
-                        });
-                    }
-                    Err(why) => {
-                        progress.fail(&why.to_string());
-                        failures.push(format!(
-                            "{}, {}, round {}: {why}",
-                            scenario.name,
-                            program.name,
-                            round + 1
-                        ));
-                    }
+                Run::Together(run) => {
+                    progress.begin(round, rounds, scenario.name, "all by turns");
+                    let result = run(&suited, core, scale);
+                    outcome.take(scenario.name, &suited, round, &mut progress, result);
                 }
             }
         }
     }
-    Outcome {
-        samples,
-        failures,
-        unables,
-        programs: programs.iter().map(|p| p.name.clone()).collect(),
-        rounds,
-        took_s: start.elapsed().as_secs_f64(),
-        engine: Vec::new(),
+    outcome.took_s = start.elapsed().as_secs_f64();
+    outcome
+}
+
+impl Outcome {
+    /// Takes the figures of each of `programs`, or why there are none.
+    fn take(
+        &mut self,
+        scenario: &'static str,
+        programs: &[&Program],
+        round: usize,
+        progress: &mut Progress,
+        result: Result<Vec<Figures>>,
+    ) {
+        let names = || programs.iter().map(|p| p.name.clone());
+        match result {
+            Ok(all) if all.iter().all(Vec::is_empty) => {
+                progress.skip();
+                self.unables.extend(names().map(|program| (scenario, program)));
+            }
+            Ok(all) => {
+                progress.end(&all[0]);
+                let samples = names().zip(all);
+                self.samples.extend(samples.map(|(program, figures)| Sample {
+                    scenario,
+                    program,
+                    round,
+                    figures,
+                }));
+            }
+            Err(why) => {
+                progress.fail(&why.to_string());
+                let programs = names().collect::<Vec<_>>().join(" and ");
+                self.failures.push(format!("{scenario}, {programs}, round {}: {why}", round + 1));
+            }
+        }
     }
 }
 
