@@ -12,7 +12,7 @@ use crate::traffic::{Traffic, histogram};
 
 const SLICE_S: f64 = 0.05;
 
-/// At the begin of a slice another server's code is in the caches: not counted.
+/// At the start of a slice another server's code is in the caches: not counted.
 const WARM_UP_S: f64 = 0.005;
 
 const CONNECTIONS: usize = 50;

@@ -31,7 +31,8 @@ const WINDOW_S: f64 = 0.2;
 const BEFORE_TIDYING_S: f64 = 1.5;
 const TIDYING_S: f64 = 1.5;
 
-/// Measures `program` on `core` with `count` clients. No figures if it lacks the options.
+/// Measures `program` on `core` with `count` clients. No figures of another program if it
+/// lacks the options.
 pub fn worst_turn(program: &Program, core: usize, count: usize) -> Result<Figures> {
     let control = std::env::temp_dir().join(format!("pool-bench-{}.sock", std::process::id()));
     let options = |ip| {
@@ -39,7 +40,11 @@ pub fn worst_turn(program: &Program, core: usize, count: usize) -> Result<Figure
         let control = control.display().to_string();
         ["--http", &http, "--control", &control].map(str::to_owned).to_vec()
     };
-    let Ok(server) = Server::start_with(program, core, options) else { return Ok(Vec::new()) };
+    let server = match Server::start_with(program, core, options) {
+        Ok(server) => server,
+        Err(why) if program.name == "ours" => return Err(why),
+        Err(_) => return Ok(Vec::new()),
+    };
     let figures = measure(&server, &control, count);
     drop(server);
     let _ = std::fs::remove_file(&control);
