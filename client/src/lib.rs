@@ -81,7 +81,8 @@
 // | `operate` | for operators and the daemon: asks a server for statistics (`StatsConnection`), `poolcounterd --check`, an order to the control socket |
 // | `cli.rs` | the command line: subcommands, the list of servers |
 // | `cli/run`, `cli/run/child` | `run`: its options, the request, what happens without a server, the notice of whom it waits for; `child`: the process of the command, signals, descendants, messages that never block |
-// | `cli/stats`, `cli/parsed_report` | `stats`, `keys`, `clients`, `slow`, `key`; reads a server's lists, and prints them as tables or JSON |
+// | `cli/stats` | `stats`, `keys`, `clients`, `slow`, `key`: whom to ask for what, and whether to print text or JSON |
+// | `cli/parsed_report` | a server's answer as values and tables, read from text or from `STATS JSON` (groups, oldest holds); merges, sorts and aligns them; times as numbers |
 // | `cli/check` | the plugin: limits, figures, verdicts, the line with performance data |
 // | `cli/control` | orders: `drain` and its wait, `free`, `rule`, `control` |
 // | `cli/top`, `cli/top/` | the keys pressed and when to draw; `top_screen`: head, tabs and list as lines; `watched_server`: asks one server again and again; `terminal`: raw mode, stop and restore |
