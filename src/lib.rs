@@ -68,7 +68,7 @@
 //! | `reporting/` | `report_queue`: requests for reports, a few made each turn; `http`: connections and their deadlines, `http/head`: parses a request, `http/pages`: paths and responses |
 //! | `listening/` | `addresses`: which are wanted, for whom, as the kernel reports them; `opening`: bind, listen, or take over from systemd and standard input; `listener`: one: accept and its errors, adopt, begin to close; `listeners`: all: who accepts next, reserved descriptors, retries, drain; `unix_socket`: their files |
 //! | `telling/` | `logging`: filter, format, rate limits; `stderr`: writes without blocking; `systemd`: notifications |
-//! | `kernel/` | the only door to system calls: `sys` (all `unsafe` code: signals, fork, exec, descriptors and their limit), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive, addresses as text), `slots` (connections by slot and serial, epoll's tokens), `process_usage`, `memory_release` |
+//! | `kernel/` | the only door to system calls: `sys` (all `unsafe` code: signals, fork, exec, descriptors, raising their limit), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive, addresses as text), `slots` (connections by slot and serial, epoll's tokens), `process_usage`, `memory_release` |
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
 //! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all
