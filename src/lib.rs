@@ -63,12 +63,12 @@
 //! | `event_loop`, `start` | `struct Server` and the steps of a turn, such as closing the clients whose locks were freed; a cold start |
 //! | `options`, `advice` | the command line; what to do about a failed start |
 //! | `operator/` | `control_socket`: its connections, answers in order; `control_socket/requests`: parses an operator's line; `orders`: signals and requests → orders, and whether SIGHUP is a hangup; `execute_orders`: what each order does, `FREE` too; `rule_book`: the file of rules with what `RULE` changed; `run_time_settings`: log filter and rules set by hand |
-//! | `restart/` | `old_image`: the sequence and the trial; `launcher`: the binary's path, files handed over, exec; `new_image`: continues, and answers in a trial; `snapshot`: its format, checks of descriptors and connections |
+//! | `restart/` | `old_image`: the sequence and the trial; `launcher`: the binary's path, files handed over, exec; `new_image`: continues, waits for descriptors and memory to do so, and answers in a trial; `snapshot`: its format, checks of descriptors and connections |
 //! | `clients/` | `connections`: all of them: ready, unread, owed, closing, and by address; `connection`: one, and what a restart carries of it; `stream`: a socket and its unsent output; `input`: the shared receive buffer; `dispatch`: lines → engine → answers, and the debug log of both; `admission`: `--allow`, limits on connections |
 //! | `reporting/` | `report_queue`: requests for reports, a few made each turn; `http`: connections and their deadlines, `http/head`: parses a request, `http/pages`: paths and responses |
 //! | `listening/` | `addresses`: which are wanted, for whom, as the kernel reports them; `opening`: bind, listen, or take over from systemd and standard input; `listener`: one: accept and its errors, adopt, begin to close; `listeners`: all: who accepts next, reserved descriptors, retries, drain; `unix_socket`: their files |
 //! | `telling/` | `logging`: filter, format, rate limits; `stderr`: writes without blocking; `systemd`: notifications |
-//! | `kernel/` | the only door to system calls: `sys` (all `unsafe` code: signals, fork, exec, descriptors, raising their limit), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive, addresses as text), `slots` (connections by slot and serial, epoll's tokens), `process_usage`, `memory_release` |
+//! | `kernel/` | the only door to system calls: `sys` (all `unsafe` code: signals, fork, exec, descriptors, raising their limit), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive, addresses as text), `slots` (connections by slot and serial, epoll's tokens), `process_usage` (CPU, memory, descriptors and their limit), `memory_release` |
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
 //! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all

@@ -73,7 +73,7 @@
 
 // | where | what |
 // |---|---|
-// | `protocol.rs`, `protocol/` | `Command`: what a line asks, `ACQ4ME` and its numbers; `lines`: bytes → lines, `query`: the words of `STATS`, `reply`: answers, `key_text`: keys as text (`\xNN`), `numbers` |
+// | `protocol.rs`, `protocol/` | `Command`: what a line asks, `ACQ4ME` and its numbers; `lines`: bytes → lines, keeps what is unfinished or not answered yet; `query`: the words of `STATS`, `reply`: answers, `key_text`: keys as text (`\xNN`), `numbers` |
 // | `blocking` | `Client`: chooses a server, connects, asks; `Lock`, `NestedLock`: give it back; one connection with its deadlines; `Canceller`; `Error` |
 // | `conversation` | the client without I/O: sent commands, expected answers |
 // | `request` | `LockRequest` → a line, and why it is refused |
