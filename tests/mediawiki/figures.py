@@ -35,8 +35,8 @@ TITLES = {
     "thumbnails_without_daemon": "thumbnail, no daemon",
     "thumbnails": "thumbnail, `maxqueue` 10",
     "recommended_thumbnails": "thumbnail, the recommended settings",
-    "forked_restart": "the daemon is told SIGUSR1",
-    "hot_restarts": "the daemon is told SIGUSR1, five times",
+    "forked_restart": "the daemon gets SIGUSR1",
+    "hot_restarts": "the daemon gets SIGUSR1, five times",
     "drain": "drained, with a second daemon",
 }
 ERRORS = {"200": "an error page", "500": "an error", "nothing": "nothing"}
@@ -49,8 +49,8 @@ BARS = [
     ("fast_stale", "ours", "With it and fastStale"),
     ("stopped", "Debian's", "C daemon stopped meanwhile"),
     ("stopped", "ours", "This one stopped meanwhile"),
-    ("forked_restart", "Debian's", "C daemon told SIGUSR1"),
-    ("hot_restarts", "ours", "This one told SIGUSR1, 5 times"),
+    ("forked_restart", "Debian's", "C daemon after SIGUSR1"),
+    ("hot_restarts", "ours", "This one after 5 SIGUSR1"),
 ]
 
 
