@@ -36,8 +36,8 @@ impl Load {
 
     fn final_pause_max(&self) -> Duration {
         Duration::from_millis(5)
-            + self.clients as u32 * Duration::from_micros(3)
-            + self.key_megabytes() * Duration::from_millis(2)
+            + self.clients as u32 * Duration::from_micros(4)
+            + self.key_megabytes() * Duration::from_micros(2500)
     }
 
     fn connect(&self, server: &Server) -> Vec<Client> {
