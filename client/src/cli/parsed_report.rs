@@ -1,8 +1,20 @@
 //! What servers answer, read: names with values, and tables: rows under the names of their
 //! columns, and what stands in their cells.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
+
+/// Times of STATS FULL, and their names in STATS JSON.
+const TIMES: [(&str, &str); 8] = [
+    ("total processing time", "processing"),
+    ("average processing time", "average_processing"),
+    ("gained time", "gained"),
+    ("waiting time", "waiting"),
+    ("waiting time for me", "waiting_for_me"),
+    ("waiting time for anyone", "waiting_for_anyone"),
+    ("waiting time for good", "waiting_for_good"),
+    ("wasted timeout time", "wasted_timeout"),
+];
 
 /// An answer: lines with a name and a value, and tables between them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -177,6 +189,18 @@ impl ParsedReport {
         }
         Value::Object(object)
     }
+
+    /// `STATS FULL` under the names of `STATS JSON`.
+    pub(super) fn full_as_json(&self) -> Value {
+        let times = TIMES.iter().filter_map(|(name, short)| Some((*short, self.number(name)?)));
+        let times: Map<String, Value> =
+            times.map(|(name, s)| (name.to_owned(), s.into())).collect();
+        let counters = self.values.iter().filter(|(name, _)| !name.contains(' '));
+        let counters =
+            counters.filter_map(|(name, value)| Some((name.clone(), value.parse::<u64>().ok()?)));
+        let counters: Map<String, Value> = counters.map(|(name, n)| (name, n.into())).collect();
+        json!({ "uptime_s": self.number("uptime"), "counters": counters, "times_s": times })
+    }
 }
 
 /// `name: value`. A name is of words in small letters.
@@ -253,7 +277,8 @@ impl Table {
         merged
     }
 
-    fn cell<'a>(&self, row: &'a [String], column: &str) -> Option<&'a str> {
+    /// The cell of a row under the name of its column.
+    pub(super) fn cell<'a>(&self, row: &'a [String], column: &str) -> Option<&'a str> {
         let number = self.columns.iter().position(|name| name == column)?;
         row.get(number).map(String::as_str)
     }
@@ -363,7 +388,6 @@ pub(super) fn seconds(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_table_without_columns_is_no_trouble() {

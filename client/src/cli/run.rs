@@ -378,10 +378,9 @@ pub(super) fn held(server: &ServerName, key: &[u8]) -> String {
 /// The client that has held the key for longest, and the number of other holders.
 fn in_words(key: &ParsedReport) -> Option<String> {
     let table = key.tables.first()?;
-    let column = |name: &str| table.columns.iter().position(|column| column == name);
-    let (time, address) = (column("for")?, column("address")?);
     let holders = table.rows.iter().filter(|row| row[0] == "holder");
-    let holders = holders.filter_map(|row| Some((seconds(&row[time])?, row[address].as_str())));
+    let holders = holders
+        .filter_map(|row| Some((seconds(table.cell(row, "for")?)?, table.cell(row, "address")?)));
     let (held_s, address) = holders.max_by(|one, other| one.0.total_cmp(&other.0))?;
     let who = match address.rsplit_once(':') {
         _ if address == "hidden" => String::new(),

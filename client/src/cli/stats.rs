@@ -8,20 +8,8 @@ use crate::ServerName;
 use crate::operate::{NoAnswer, StatsConnection};
 use crate::protocol::{key_from_text, key_text};
 use crate::request::key_on_the_wire;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::process::ExitCode;
-
-/// Times of STATS FULL, and their names in STATS JSON.
-const TIMES: [(&str, &str); 8] = [
-    ("total processing time", "processing"),
-    ("average processing time", "average_processing"),
-    ("gained time", "gained"),
-    ("waiting time", "waiting"),
-    ("waiting time for me", "waiting_for_me"),
-    ("waiting time for anyone", "waiting_for_anyone"),
-    ("waiting time for good", "waiting_for_good"),
-    ("wasted timeout time", "wasted_timeout"),
-];
 
 /// A list of the daemon, as `STATS` names it, and how it is sorted.
 type NamedList = (&'static str, ListOrder);
@@ -113,19 +101,9 @@ pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
 fn everything(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
     match connection.query("JSON") {
         Ok(text) => serde_json::from_str(&text).map_err(|e| NoAnswer::Refused(e.to_string())),
-        Err(NoAnswer::Unknown) => Ok(full_as_json(&ParsedReport::read(&connection.query("FULL")?))),
+        Err(NoAnswer::Unknown) => Ok(ParsedReport::read(&connection.query("FULL")?).full_as_json()),
         Err(e) => Err(e),
     }
-}
-
-fn full_as_json(full: &ParsedReport) -> Value {
-    let times = TIMES.iter().filter_map(|(name, short)| Some((*short, full.number(name)?)));
-    let times: Map<String, Value> = times.map(|(name, s)| (name.to_owned(), s.into())).collect();
-    let counters = full.values.iter().filter(|(name, _)| !name.contains(' '));
-    let counters =
-        counters.filter_map(|(name, value)| Some((name.clone(), value.parse::<u64>().ok()?)));
-    let counters: Map<String, Value> = counters.map(|(name, n)| (name, n.into())).collect();
-    json!({ "uptime_s": full.number("uptime"), "counters": counters, "times_s": times })
 }
 
 enum Report {
