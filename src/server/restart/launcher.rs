@@ -101,11 +101,11 @@ impl Launcher {
         }
         let mut all = descriptors.to_vec();
         all.extend(self.files.both());
-        let error = match set_descriptor_flags(&all, FdFlags::empty()) {
+        let error = match keep_on_exec(&all) {
             Ok(()) => sys::execute(&self.program, &self.words(arguments), &self.environment()),
             Err(e) => e,
         };
-        match set_descriptor_flags(&all, FdFlags::CLOEXEC) {
+        match close_on_exec(&all) {
             Ok(()) => format!("{program} can't be executed: {error}"),
             Err(e) => format!("{program} can't be executed: {error}; and then: {e}"),
         }
@@ -114,7 +114,7 @@ impl Launcher {
     /// Executes the program as [`Launcher::hand_over`] does, in the forked child of a
     /// trial, to read the snapshot only. Returns only on failure, with the reason.
     pub(crate) fn execute_trial(&self, arguments: &[OsString]) -> io::Error {
-        if let Err(e) = set_descriptor_flags(&self.files.both(), FdFlags::empty()) {
+        if let Err(e) = keep_on_exec(&self.files.both()) {
             return e;
         }
         let mut environment = self.environment();
@@ -244,11 +244,14 @@ fn spare_descriptors() -> io::Result<()> {
     Ok(opened.map(drop)?)
 }
 
-fn set_descriptor_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Result<()> {
-    for fd in descriptors {
-        fcntl_setfd(fd, flags)?;
-    }
-    Ok(())
+/// Has execve(2) hand these descriptors to the new image.
+fn keep_on_exec(handed_over: &[BorrowedFd]) -> io::Result<()> {
+    Ok(handed_over.iter().try_for_each(|fd| fcntl_setfd(fd, FdFlags::empty()))?)
+}
+
+/// Takes that back.
+fn close_on_exec(handed_over: &[BorrowedFd]) -> io::Result<()> {
+    Ok(handed_over.iter().try_for_each(|fd| fcntl_setfd(fd, FdFlags::CLOEXEC))?)
 }
 
 /// The snapshot that an old image of this process left, if any.
