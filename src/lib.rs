@@ -7,7 +7,7 @@
 //! | [`engine`] | pools, queues, locks, timer wheel, statistics: all decisions | `protocol` |
 //! | [`reports`] | what operators see: `STATS`, JSON, Prometheus's text, from read-only views | `engine` |
 //! | `server` | mio, sockets, signals, the clock, logs | all of them |
-//! | `src/bin` | the command line and the exit status | `server` |
+//! | `src/bin` | `main`: serves, checks, reloads; the exit status | `server` |
 //!
 //! `protocol`, `engine` and `reports` name no I/O and no clock (`tests/house/purity.rs` checks
 //! it), so a test can drive them with any bytes at any time.
@@ -30,49 +30,80 @@
 //!        → server::clients, operator or reporting::http → socket
 //! ```
 //!
-//! The rooms of `engine`, file by file:
-//!
-//! | where | what |
-//! |---|---|
-//! | `engine.rs` | `struct Engine`: acquire, release, disconnect, expire: who gets a lock, waits, is refused; the outbox; counts each event |
-//! | `enforcement` | what rules change about decisions: verdicts, limits on totals, holds that are too long, a change of rules applied pool by pool |
-//! | `pool` | a key (`StoredKey`) with its queues of holders and waiters; the map from keys to pools |
-//! | `lock` | one lock, held or waited for; the queue that it is in; the stack of a client's locks; a client's id |
-//! | `wheel`, `time` | the timer wheel with its levels and slots; time as a number that callers pass in |
-//! | `rules.rs`, `rules/` | which rules are in force and match a key; `rule`: a rule and a file of them as text; `pattern`: matches keys; `groups`: counts by group |
-//! | `counts/` | `statistics`: counters, sums of time, events; `measures`: waits and holds by outcome, replies, turns, restarts; `histogram`: buckets |
-//! | `observe/` | `observer`: hot keys and the slow log; `sampler`: which requests it follows; `heavy_hitters`: the bounded table of names; `windows`: minute and hour |
-//! | `view`, `state` | read-only views of pools, locks, clients; what a hot restart carries over, and what no engine can have written (`BadState`) |
-//! | `spare_capacity`, `invariants` | memory that could be returned; what tests assert after every call |
-//!
-//! The rooms of `reports`:
-//!
-//! | where | what |
-//! |---|---|
-//! | `reports.rs` | which report answers which `STATS`; the text of `STATS FULL` |
-//! | `lists` | as tables: `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES`, the locks that `FREE` ends, `--check-rules` |
-//! | `json` | `STATS JSON`: a struct for each object |
-//! | `metrics`, `legacy_metrics`, `metrics_text` | the families of `/metrics`; `/prometheus` with the names of older exporters; Prometheus's text format |
-//! | `scan` | the walk over all keys and connections, in steps: top rows, oldest holds, gauges by group, addresses |
-//! | `report_view` | what reports look at; durations, times, keys and addresses as text; what only the server knows |
-//!
-//! The rooms of `server`, from the top:
-//!
-//! | where | what |
-//! |---|---|
-//! | `event_loop`, `start` | `struct Server` and the steps of a turn, such as closing the clients whose locks were freed; a cold start |
-//! | `options`, `advice` | the command line; what to do about a failed start |
-//! | `operator/` | `control_socket`: its connections, answers in order; `control_socket/requests`: parses an operator's line; `orders`: signals and requests → orders, and whether SIGHUP is a hangup; `execute_orders`: what each order does, `FREE` too; `rule_book`: the file of rules with what `RULE` changed; `run_time_settings`: log filter and rules set by hand |
-//! | `restart/` | `old_image`: the sequence and the trial; `launcher`: the binary's path, files handed over, exec; `new_image`: continues, waits for descriptors and memory to do so, and answers in a trial; `snapshot`: its format, checks of descriptors and connections |
-//! | `clients/` | `connections`: all of them: ready, unread, owed, closing, and by address; `connection`: one, and what a restart carries of it; `stream`: a socket and its unsent output; `input`: the shared receive buffer; `dispatch`: lines → engine → answers, and the debug log of both; `admission`: `--allow`, limits on connections |
-//! | `reporting/` | `report_queue`: requests for reports, a few made each turn; `http`: connections and their deadlines, `http/head`: parses a request, `http/pages`: paths and responses |
-//! | `listening/` | `addresses`: which are wanted, for whom, as the kernel reports them; `opening`: bind, listen, or take over from systemd and standard input; `listener`: one: accept and its errors, adopt, begin to close; `listeners`: all: who accepts next, reserved descriptors, retries, drain; `unix_socket`: their files |
-//! | `telling/` | `logging`: filter, format, rate limits; `stderr`: writes without blocking; `systemd`: notifications |
-//! | `kernel/` | the only door to system calls: `sys` (all `unsafe` code: signals, fork, exec, descriptors, raising their limit), `world` (safe ones, replaced in tests), `clock`, `socket` (options, receive, addresses as text), `slots` (connections by slot and serial, epoll's tokens), `process_usage` (CPU, memory, descriptors and their limit), `memory_release` |
-//!
 //! The outbox exists because one client's command may answer others (`DONE`,
 //! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all
 //! that it is owed at once.
+//!
+//! # Engine, file by file
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `engine` | `Engine`: acquire, release, disconnect, expire; hands a lock to the next waiter; the outbox; records each event |
+//! | `engine/enforcement` | what rules change about these decisions: verdicts, holders of a total, overdue holds; applies changed rules pool by pool; checks its own counts |
+//! | `engine/pool` | `Pool`: a key (`StoredKey`) with its queues; `Pools`: the map from keys to pools, with the hash; which ids exist |
+//! | `engine/lock` | `Lock`, held or waited for, and its `Phase`; `LockQueue`; `Stack`: the locks of a client; `ClientId` |
+//! | `engine/wheel`, `engine/time` | the timer wheel, with its levels and slots; `Time`: a number that the caller passes in |
+//! | `engine/rules` | `Rules`: those in force, which match a key, their numbers instead of the client's, exhausted totals |
+//! | `engine/rules/rule` | a rule and a file of rules as text; the error of each wrong line |
+//! | `engine/rules/pattern`, `groups` | matches keys (`*`); counts by group |
+//! | `engine/counts/statistics` | `Counters`, sums of time with the names of their lines, and how each `Event` changes them |
+//! | `engine/counts/measures`, `histogram` | waits and holds by outcome, replies, turns, restarts; buckets and their bounds |
+//! | `engine/observe/observer`, `sampler` | samples for `STATS TOP` and the slow log; which requests are followed |
+//! | `engine/observe/heavy_hitters`, `windows` | the bounded table of the most frequent names; those of a minute and an hour |
+//! | `engine/view` | read-only views of pools, locks and clients |
+//! | `engine/state` | plain data for a hot restart: what is written, the gauges too, and how `Engine` resumes; refuses what no engine can have written (`BadState`) |
+//! | `engine/invariants` | what holds after every call: counts, stacks, order of queues, timers |
+//! | `engine/spare_capacity` | memory that a slab could return |
+//!
+//! # Reports
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `reports` | which report answers which `STATS`, and what the scan must collect for it; the text of `STATS FULL` |
+//! | `reports/lists` | `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES`, `--check-rules` as text: columns, words in cells, the limit on rows |
+//! | `reports/json` | `STATS JSON`: a struct for each object, filled from all counters, times, rows and figures |
+//! | `reports/metrics`, `legacy_metrics` | the families of `/metrics`; `/prometheus`, under the names of older exporters |
+//! | `reports/metrics_text` | Prometheus's text format |
+//! | `reports/scan` | the walk over all keys and connections, in steps: a row for each key and address, the top ones, oldest holds, gauges by group |
+//! | `reports/report_view` | `ReportView`: all that a report may look at; times, durations, keys and addresses as text; `ServerFigures` |
+//!
+//! # Server, below `src/server`
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `server/event_loop` | `Server` and the steps of a turn |
+//! | `server/start`, `options`, `advice` | a cold start; the command line and its limits; what to do about a failed start |
+//! | `clients/connections` | `Clients`: ready, unread, owed, scheduled to close; flushes; walks addresses |
+//! | `clients/connection` | one `Connection`: its line, its stage, its address; what a hot restart carries of it (`ConnectionState`) |
+//! | `clients/input` | one buffer for what all clients sent this turn: whose bytes begin where |
+//! | `clients/dispatch` | lines → engine → answers, a share of a turn for each client; debug lines of both; adds addresses to samples; ended and lost connections |
+//! | `clients/stream` | a socket and its unsent output, of clients and operators |
+//! | `clients/admission` | `--allow`, `--max-connections`, and the count of connections of each address |
+//! | `listening/addresses` | `Wanted`: which addresses the options ask for, and their errors; `Purpose`; which cover or contradict each other |
+//! | `listening/opening` | binds all or none; takes sockets over from systemd or standard input |
+//! | `listening/listener` | one `Listener`: checks and adopts a socket, accepts, whose turn it is (`Earlier`), begins to close, its backlog |
+//! | `listening/listeners` | `Listeners`: who accepts next; registers and deregisters; reserved descriptors, pauses, retries; drain |
+//! | `listening/unix_socket` | a socket's file: binds, mode and group, removes a stale one, whether somebody listens on it |
+//! | `operator/control_socket` | operators' connections: input, answers in order, the oldest gives way; its log |
+//! | `operator/control_socket/requests` | `Request`: parses a line of an operator |
+//! | `operator/orders` | `Operators`: signals and requests become `Order`s; whether SIGHUP is a hangup |
+//! | `operator/execute_orders` | what each order does: drain, `FREE`, `RULE`, `LOG`, `STATS`; begins and finishes a hot restart |
+//! | `operator/rule_book` | `RuleBook`: the file of rules (read here) with what `RULE` changed, and until when; keys of `--check-rules` |
+//! | `operator/run_time_settings` | what `LOG` and `RULE` set, and what of it a hot restart ends |
+//! | `reporting/report_queue` | `Reporting`: requests for reports in queues, a few made each turn, given up at a restart |
+//! | `reporting/http` | `Http`: its connections, deadlines and stages; who gives way to a new one |
+//! | `reporting/http/head`, `pages` | parses the head of a request; paths, responses, the key of `/key?` |
+//! | `restart/old_image` | `Restart`: the trial, its verdict, the handover; all descriptors that are handed over |
+//! | `restart/launcher` | the path of the new binary, the two files that it gets, its arguments and environment, exec |
+//! | `restart/new_image` | continues from a snapshot, waits for descriptors and memory to do so; what it does in a trial; answers the operator |
+//! | `restart/snapshot` | `ServerState`, the snapshot's format; refuses descriptors, connections and unread input that contradict each other |
+//! | `telling/logging`, `stderr` | filter, format, rate limits, counts of dropped lines; writes to standard error without blocking |
+//! | `telling/systemd` | notifications to systemd over its socket |
+//! | `kernel/sys` | all `unsafe` code of the daemon: signals, fork, exec, inherited descriptors, raising their limit |
+//! | `kernel/world`, `clock` | safe calls, which the simulation replaces; the only clock |
+//! | `kernel/socket` | `Socket`: receive and peek, without passed descriptors; options, keepalive; addresses as text |
+//! | `kernel/slots` | `Slots`: connections by slot and serial; epoll's tokens, and `watch`, which registers a descriptor |
+//! | `kernel/process_usage`, `memory_release` | CPU, memory, descriptors and their limit; when to return memory |
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 

@@ -71,22 +71,33 @@
 
 #![warn(clippy::disallowed_types)]
 
-// | where | what |
+// The map of this crate, file by file.
+//
+// | file | what it holds |
 // |---|---|
-// | `protocol.rs`, `protocol/` | `Command`: what a line asks, `ACQ4ME` and its numbers; `lines`: bytes → lines, keeps what is unfinished or not answered yet; `query`: the words of `STATS`, `reply`: answers, `key_text`: keys as text (`\xNN`), `numbers` |
-// | `blocking` | `Client`: chooses a server, connects, asks; `Lock`, `NestedLock`: give it back; one connection with its deadlines; `Canceller`; `Error` |
-// | `conversation` | the client without I/O: sent commands, expected answers |
-// | `request` | `LockRequest` → a line, and why it is refused |
-// | `server_name`, `transport` | names, ports, and the order in which servers are tried; TCP and Unix sockets |
-// | `operate` | for operators and the daemon: asks a server for statistics (`StatsConnection`), `poolcounterd --check`, an order to the control socket |
-// | `cli.rs` | the command line: subcommands, the list of servers |
-// | `cli/run`, `cli/run/child` | `run`: its options, the request, what happens without a server, the notice of whom it waits for; `child`: the process of the command, signals, descendants, messages that never block |
-// | `cli/stats` | `stats`, `keys`, `clients`, `slow`, `key`: whom to ask for what, and whether to print text or JSON |
-// | `cli/parsed_report` | a server's answer as values and tables, read from text or from `STATS JSON` (groups, oldest holds); merges, sorts and aligns them; times as numbers |
-// | `cli/check` | the plugin: limits, figures, verdicts, the line with performance data |
-// | `cli/control` | orders: `drain` and its wait, `free`, `rule`, `control` |
-// | `cli/top`, `cli/top/` | the keys pressed and when to draw; `top_screen`: head, tabs and list as lines; `watched_server`: asks one server again and again; `terminal`: raw mode, stop and restore |
-// | `cli/which`, `every_server`, `output`, `status` | prints the order of servers; asks several at once; prints text and errors; exit statuses |
+// | `protocol` | `Command`: what a line asks; the numbers of an ACQ |
+// | `protocol/lines` | `Lines`: bytes → lines; keeps the end of a line that is unfinished or not answered yet |
+// | `protocol/query`, `reply` | the words behind `STATS`; the answers |
+// | `protocol/key_text`, `numbers` | keys as text (`\xNN`); numbers as clients write them |
+// | `blocking` | `Client`: its choice of a server, timeouts; `Lock` and `NestedLock`, given back when dropped; `Link`: asks and waits on one connection; `Canceller`; `Error` |
+// | `conversation` | `Conversation`: the client without I/O; which answer belongs to which command |
+// | `request` | `LockRequest` → a line, or the `Refusal`; how a key is sent |
+// | `server_name` | `ServerName`, read from text with its port; the order of servers for a key |
+// | `transport` | `Stream`: reads and writes over TCP or Unix sockets; keepalive; whether the other side has closed |
+// | `operate` | what operators and the daemon's `--check` and `--reload` ask: `StatsConnection`, `NoAnswer`, the places of a daemon by its port, a restart over the control socket |
+// | `cli` | subcommands, the list of servers, the hint for a wrong command line |
+// | `cli/run` | `run`: options, the request, what happens without a server or when it does not admit us; the notice of who holds the lock |
+// | `cli/run/child` | the command as a child: start, signals passed on (and blocked, unsafe), descendants, the thread that writes to standard error |
+// | `cli/stats` | `stats`, `keys`, `key`, `clients`, `slow`: asks, prints text or JSON for each server; the exit status of a failure |
+// | `cli/parsed_report` | `ParsedReport`, `Table`: answers as values and tables; merges tables of servers, sorts, aligns; as JSON; times as numbers |
+// | `cli/check` | `check`: figures, thresholds, verdicts, the plugin's line |
+// | `cli/control` | `drain` and its wait, line by line, until the process has ended; `free`, `rule`, `control` |
+// | `cli/top` | `top`: keys pressed, when to draw, the session |
+// | `cli/top/top_screen` | all lines of the screen: head, rates, tabs, lists of groups, keys and holders; which columns fit |
+// | `cli/top/watched_server` | asks one server again and again in a thread; nobody listens; parses lists and JSON |
+// | `cli/top/terminal` | raw mode, stop and continue, restores; whether the terminal takes output now |
+// | `cli/which`, `every_server` | the servers of a key, `--hash-slots`; asks several servers at once |
+// | `cli/output`, `status` | prints text, JSON and errors, escapes controls; the numbers of exit statuses |
 
 pub mod protocol;
 
