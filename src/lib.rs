@@ -39,7 +39,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `engine` | `Engine`: acquire, release, disconnect, expire; hands a lock to the next waiter; the outbox; records each event |
-//! | `engine/enforcement` | what rules change about these decisions: verdicts, holders of a total, overdue holds; applies changed rules pool by pool; checks its own counts |
+//! | `engine/enforcement` | what rules change about these decisions: verdicts, holders of a total, overdue holds; applies changed rules pool by pool |
 //! | `engine/pool` | `Pool`: a key (`StoredKey`) with its queues; `Pools`: the map from keys to pools, with the hash; which ids exist |
 //! | `engine/lock` | `Lock`, held or waited for, and its `Phase`; `LockQueue`; `Stack`: the locks of a client; `ClientId` |
 //! | `engine/wheel`, `engine/time` | the timer wheel, with its levels and slots; `Time`: a number that the caller passes in |
@@ -48,11 +48,11 @@
 //! | `engine/rules/pattern`, `groups` | matches keys (`*`); counts by group |
 //! | `engine/counts/statistics` | `Counters`, sums of time with the names of their lines, and how each `Event` changes them |
 //! | `engine/counts/measures`, `histogram` | waits and holds by outcome, replies, turns, restarts; buckets and their bounds |
-//! | `engine/observe/observer`, `sampler` | samples for `STATS TOP` and the slow log; which requests are followed |
+//! | `engine/observe/observer`, `sampler` | `Sample`s for `STATS TOP`, the slow log; which requests are followed |
 //! | `engine/observe/heavy_hitters`, `windows` | the bounded table of the most frequent names; those of a minute and an hour |
 //! | `engine/view` | read-only views of pools, locks and clients |
 //! | `engine/state` | plain data for a hot restart: what is written, the gauges too, and how `Engine` resumes; refuses what no engine can have written (`BadState`) |
-//! | `engine/invariants` | what holds after every call: counts, stacks, order of queues, timers |
+//! | `engine/invariants` | what tests assert after every call: counts, stacks, order of queues, timers, rules |
 //! | `engine/spare_capacity` | memory that a slab could return |
 //!
 //! # Reports
@@ -61,7 +61,7 @@
 //! |---|---|
 //! | `reports` | which report answers which `STATS`, and what the scan must collect for it; the text of `STATS FULL` |
 //! | `reports/lists` | `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES`, `--check-rules` as text: columns, words in cells, the limit on rows |
-//! | `reports/json` | `STATS JSON`: a struct for each object, filled from all counters, times, rows and figures |
+//! | `reports/json` | `STATS JSON`: a struct for each object, filled from all counters, times, histograms, rows and figures |
 //! | `reports/metrics`, `legacy_metrics` | the families of `/metrics`; `/prometheus`, under the names of older exporters |
 //! | `reports/metrics_text` | Prometheus's text format |
 //! | `reports/scan` | the walk over all keys and connections, in steps: a row for each key and address, the top ones, oldest holds, gauges by group |
@@ -80,26 +80,26 @@
 //! | `clients/stream` | a socket and its unsent output, of clients and operators |
 //! | `clients/admission` | `--allow`, `--max-connections`, and the count of connections of each address |
 //! | `listening/addresses` | `Wanted`: which addresses the options ask for, and their errors; `Purpose`; which cover or contradict each other |
-//! | `listening/opening` | binds all or none; takes sockets over from systemd or standard input |
+//! | `listening/opening` | binds what is missing, all or none; which sockets are in the way; takes sockets over from systemd or standard input |
 //! | `listening/listener` | one `Listener`: checks and adopts a socket, accepts, whose turn it is (`Earlier`), begins to close, its backlog |
-//! | `listening/listeners` | `Listeners`: who accepts next; registers and deregisters; reserved descriptors, pauses, retries; drain |
+//! | `listening/listeners` | `Listeners`: opens and adopts those that are wanted; who accepts next; registers and deregisters; reserved descriptors, pauses, retries; drain |
 //! | `listening/unix_socket` | a socket's file: binds, mode and group, removes a stale one, whether somebody listens on it |
 //! | `operator/control_socket` | operators' connections: input, answers in order, the oldest gives way; its log |
 //! | `operator/control_socket/requests` | `Request`: parses a line of an operator |
-//! | `operator/orders` | `Operators`: signals and requests become `Order`s; whether SIGHUP is a hangup |
+//! | `operator/orders` | `Operators`: signals and requests become `Order`s; who waits for the end of a drain; whether SIGHUP is a hangup |
 //! | `operator/execute_orders` | what each order does: drain, `FREE`, `RULE`, `LOG`, `STATS`; begins and finishes a hot restart |
 //! | `operator/rule_book` | `RuleBook`: the file of rules (read here) with what `RULE` changed, and until when; keys of `--check-rules` |
 //! | `operator/run_time_settings` | what `LOG` and `RULE` set, and what of it a hot restart ends |
 //! | `reporting/report_queue` | `Reporting`: requests for reports in queues, a few made each turn, given up at a restart |
 //! | `reporting/http` | `Http`: its connections, deadlines and stages; who gives way to a new one |
 //! | `reporting/http/head`, `pages` | parses the head of a request; paths, responses, the key of `/key?` |
-//! | `restart/old_image` | `Restart`: the trial, its verdict, the handover; all descriptors that are handed over |
-//! | `restart/launcher` | the path of the new binary, the two files that it gets, its arguments and environment, exec |
+//! | `restart/old_image` | `Restart`: forks the trial, what its child does until exec, the verdict, the handover of all descriptors |
+//! | `restart/launcher` | the path of the new binary, the two files that it gets (snapshot, answer), its arguments and environment, exec |
 //! | `restart/new_image` | continues from a snapshot, waits for descriptors and memory to do so; what it does in a trial; answers the operator |
 //! | `restart/snapshot` | `ServerState`, the snapshot's format; refuses descriptors, connections and unread input that contradict each other |
 //! | `telling/logging`, `stderr` | filter, format, rate limits, counts of dropped lines; writes to standard error without blocking |
 //! | `telling/systemd` | notifications to systemd over its socket |
-//! | `kernel/sys` | all `unsafe` code of the daemon: signals, fork, exec, inherited descriptors, raising their limit |
+//! | `kernel/sys` | all `unsafe` code of the daemon: signals, fork, exec, mapped files, inherited descriptors, raising their limit |
 //! | `kernel/world`, `clock` | safe calls, which the simulation replaces; the only clock |
 //! | `kernel/socket` | `Socket`: receive and peek, without passed descriptors; options, keepalive; addresses as text |
 //! | `kernel/slots` | `Slots`: connections by slot and serial; epoll's tokens, and `watch`, which registers a descriptor |

@@ -107,7 +107,7 @@ impl Engine {
         }
     }
 
-    fn is_applied_to(&self, pool: u32) -> bool {
+    pub(super) fn is_applied_to(&self, pool: u32) -> bool {
         (pool as usize) < self.rules.applied
     }
 
@@ -204,22 +204,8 @@ impl Engine {
     }
 
     /// The rule for which the holders of a pool are counted.
-    fn total_of(&self, pool: u32) -> Option<usize> {
+    pub(super) fn total_of(&self, pool: u32) -> Option<usize> {
         let matches = self.pools.get(pool).matches;
         matches.first_of(self.rules.having.total).filter(|_| self.is_applied_to(pool))
-    }
-
-    /// Panics unless the pools have the matches of the present rules, and the holders are
-    /// counted.
-    pub(super) fn check_rules(&self) {
-        let mut holders = vec![0; self.rules.in_force.len()];
-        for (id, pool) in self.pools.iter().filter(|(id, _)| self.is_applied_to(*id)) {
-            assert_eq!(pool.matches, self.rules.matching(pool.key()));
-            if let Some(rule) = self.total_of(id) {
-                holders[rule] += pool.holders.len();
-            }
-        }
-        let counted = self.rules.in_force.iter().map(|rule| rule.holders);
-        assert!(counted.eq(holders), "the holders of a total");
     }
 }

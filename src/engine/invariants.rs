@@ -59,6 +59,19 @@ impl Engine {
         }
     }
 
+    /// The pools have the matches of the present rules, and holders of a total are counted.
+    fn check_rules(&self) {
+        let mut holders = vec![0; self.rules.in_force.len()];
+        for (id, pool) in self.pools.iter().filter(|(id, _)| self.is_applied_to(*id)) {
+            assert_eq!(pool.matches, self.rules.matching(pool.key()));
+            if let Some(rule) = self.total_of(id) {
+                holders[rule] += pool.holders.len();
+            }
+        }
+        let counted = self.rules.in_force.iter().map(|rule| rule.holders);
+        assert!(counted.eq(holders), "the holders of a total");
+    }
+
     fn needs_timer(&self, lock: &Lock) -> bool {
         match lock.phase {
             // New rules have not reached all pools yet.
