@@ -10,8 +10,9 @@ fn document(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(path)
 }
 
-/// Without what --help hides, which clap_complete would offer. That takes the place of an
-/// option of all subcommands; the others get that one here.
+/// The command without the options that --help hides, which clap_complete would offer. A
+/// hidden option replaces an option of all subcommands; the other subcommands get that
+/// option here.
 fn shown_command() -> Command {
     let all = poolcounter::cli::command();
     let shown = all.get_subcommands().map(|subcommand| {
@@ -56,7 +57,7 @@ fn fish_completion_is_current() {
     is_current(Shell::Fish, "completions/poolcounter.fish");
 }
 
-/// In mdoc(7), in clap's order.
+/// The entry of an option in mdoc(7), in clap's order.
 fn item_of(option: &Arg) -> String {
     let value = match option.get_value_names() {
         Some([name]) if option.get_action().takes_values() => {
@@ -71,7 +72,7 @@ fn item_of(option: &Arg) -> String {
     format!(".It {}", names.join(" , "))
 }
 
-/// Each subcommand and its own options; under an empty name, those of all.
+/// Each subcommand and its own options, after those of all subcommands.
 fn options(command: &mut Command) -> Vec<(String, Vec<Arg>)> {
     command.build();
     let shown = |command: &Command, is_global: bool| -> Vec<Arg> {

@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// What the probe of a machine found that Chromium needs so as to leave the network
-/// alone. A page of our own on loopback needs no sandbox, which root can't have.
+/// Among them all that Chromium needs to stay off the network. A trusted page on loopback
+/// needs no sandbox, and root can't have one.
 const FLAGS: [&str; 13] = [
     "--headless",
     "--no-sandbox",
@@ -23,7 +23,7 @@ const FLAGS: [&str; 13] = [
     "--disable-sync",
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
-    // Coloured edges of letters make pictures large.
+    // Coloured edges of letters enlarge the screenshots.
     "--disable-lcd-text",
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
@@ -36,7 +36,7 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     last_id: u64,
     session: Option<String>,
-    /// What happened that was not an answer.
+    /// Messages that are not answers.
     pub(crate) events: Vec<Value>,
     profile: PathBuf,
 }
@@ -116,7 +116,7 @@ impl Browser {
         }
     }
 
-    /// From now on the screen has this size and is dark or light.
+    /// Sets the size of the screen and the colour scheme, dark or light.
     #[track_caller]
     pub(crate) fn set_screen(&mut self, (width, height): (u32, u32), scheme: &str) {
         let size = json!({
@@ -140,7 +140,7 @@ impl Browser {
     /// The value of an expression in the page.
     #[track_caller]
     pub(crate) fn value(&mut self, expression: &str) -> Value {
-        // As a script of the page could: the policy holds for it, too.
+        // Like a script of the page, so that the policy applies to it too.
         let wanted = json!({
             "expression": expression,
             "returnByValue": true,
@@ -152,7 +152,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// As text.
+    /// The value of an expression as text.
     #[track_caller]
     pub(crate) fn text(&mut self, expression: &str) -> String {
         let value = self.value(expression);
@@ -162,11 +162,11 @@ impl Browser {
     /// Waits until an expression is true.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, expression: &str) {
-        let is_so = eventually(|| {
+        let is_met = eventually(|| {
             std::thread::sleep(std::time::Duration::from_millis(50));
             self.value(expression) == true
         });
-        assert!(is_so, "never so: {expression}\n{}", self.text("document.body.innerText"));
+        assert!(is_met, "never true: {expression}\n{}", self.text("document.body.innerText"));
     }
 
     /// Presses the tab key.
@@ -178,7 +178,7 @@ impl Browser {
         }
     }
 
-    /// The page from its top, at most so high, as a PNG.
+    /// The page from its top down to `height_max`, as a PNG.
     pub(crate) fn screenshot(&mut self, height_max: u32) -> Vec<u8> {
         let size = self.call("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
         let height = size["height"].as_f64().expect("a height").min(height_max.into());
@@ -188,7 +188,7 @@ impl Browser {
         from_base64(result["data"].as_str().expect("an image"))
     }
 
-    /// What the page complained of: scripts that failed, rules that were broken.
+    /// Errors of the page: scripts that failed, violations of the policy.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let bad = |event: &&Value| {
             event["method"] == "Runtime.exceptionThrown"
@@ -198,7 +198,7 @@ impl Browser {
         self.events.iter().filter(bad).map(Value::to_string).collect()
     }
 
-    /// The addresses that were asked for.
+    /// The addresses that the page requested.
     pub(crate) fn requests(&self) -> Vec<String> {
         let sent = self.events.iter().filter(|e| e["method"] == "Network.requestWillBeSent");
         sent.filter_map(|e| e["params"]["request"]["url"].as_str().map(str::to_owned)).collect()
@@ -207,7 +207,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // In an orderly way it takes its helpers along.
+        // A regular close also ends its helper processes.
         let _ = self.requests.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         if !eventually(|| self.child.try_wait().is_ok_and(|status| status.is_some())) {
             let _ = self.child.kill();

@@ -61,13 +61,13 @@ fn the_page_shows_holders_and_waiters() {
     assert!(browser.column("holders", 2)[0].starts_with("127.0.0.1:"));
     assert_eq!(browser.column("clients", 1), ["127.0.0.1"]);
     assert_eq!(browser.column("hot", 1), ["article:1"]);
-    // The choices change what is listed, without another request.
+    // The selections change the list without another request.
     browser.value("const s = document.getElementById('subject'); s.value = 'clients'; s.dispatchEvent(new Event('change'))");
     assert_eq!(browser.column("hot", 1), ["127.0.0.1"]);
     holder.exchange("RELEASE", "RELEASED");
     waiter.expect("DONE");
     browser.wait_for(&format!("{} === '0'", tile("Locks held")));
-    // The wait has ended: the plot of waits has a point, and says so.
+    // The wait has ended: the plot of waits has a point and a label.
     let plot = "document.querySelectorAll('figure svg')[3]";
     browser.wait_for(&format!("{plot}.querySelectorAll('polyline').length > 0"));
     let label = browser.text(&format!("{plot}.getAttribute('aria-label')"));
@@ -79,7 +79,7 @@ fn the_page_shows_holders_and_waiters() {
     browser.wait_for(&format!("{STATE}.startsWith('no answer since ')"));
 }
 
-/// Whether the tiles and the lines of the plots have one colour, that of what matters less.
+/// Whether the tiles and the lines of the plots have the colour of minor text.
 const IS_GREY: &str = r#"(() => {
   const colour = (element, name) => getComputedStyle(element)[name];
   const soft = colour(document.getElementById("about"), "color");
@@ -88,7 +88,7 @@ const IS_GREY: &str = r#"(() => {
 })()"#;
 
 #[test]
-fn what_a_hung_daemon_showed_last_is_grey_and_the_title_names_the_host() {
+fn data_of_a_hung_daemon_is_grey_and_the_title_names_the_host() {
     let daemon = Daemon::start(&[]);
     let Some(mut browser) = Browser::start("hung") else {
         return;
@@ -103,7 +103,7 @@ fn what_a_hung_daemon_showed_last_is_grey_and_the_title_names_the_host() {
     browser.wait_for(&format!("document.title === '{}: unreachable'", daemon.http));
     assert!(browser.text(STATE).starts_with("no answer since "));
     assert_eq!(browser.value(IS_GREY), true);
-    // The axis ends now, and the lines do not.
+    // The axis ends at the current time, the lines before it.
     assert_eq!(browser.value(&format!("{end} < 299")), true);
     assert!(browser.text("document.querySelector('figcaption').innerText").contains("all –"));
     daemon.server.signal(Signal::CONT);
@@ -119,17 +119,17 @@ fn restarts_are_marked_and_the_pointer_reads_the_plots() {
     };
     browser.open_page(&daemon, DESK, "light");
     let marks = |name: &str| format!("document.querySelectorAll('figure svg .{name}').length");
-    let said = "[...document.querySelectorAll('#marks span')].map(s => s.textContent.replace(/[0-9:]{8}/, 'T')).join()";
-    assert_eq!(browser.text(said), "");
+    let labels = "[...document.querySelectorAll('#marks span')].map(s => s.textContent.replace(/[0-9:]{8}/, 'T')).join()";
+    assert_eq!(browser.text(labels), "");
     daemon.server.signal(Signal::USR1);
     browser.wait_for(&format!("{} === 6 && {} === 0", marks("hot"), marks("cold")));
-    assert_eq!(browser.text(said), "hot restart, seen at T UTC");
+    assert_eq!(browser.text(labels), "hot restart, seen at T UTC");
     let http = daemon.http.to_string();
     daemon.server.signal(Signal::KILL);
     daemon.server.wait_for_exit();
     let _next = Daemon::of(Server::start_with(&["--http", &http]));
     browser.wait_for(&format!("{} === 6 && {} === 6", marks("hot"), marks("cold")));
-    assert_eq!(browser.text(said), "hot restart, seen at T UTC,started anew at T UTC");
+    assert_eq!(browser.text(labels), "hot restart, seen at T UTC,started anew at T UTC");
     let look = |name: &str| {
         format!("getComputedStyle(document.querySelector('svg .{name}')).strokeDasharray")
     };
@@ -141,7 +141,7 @@ fn restarts_are_marked_and_the_pointer_reads_the_plots() {
     browser.call("Input.dispatchMouseEvent", to);
     let under = "[...document.querySelectorAll('figure')].filter(f => f.innerText.includes('2 min 30 s ago')).length";
     browser.wait_for(&format!("{under} === 6 && {} === 6", marks("pointer")));
-    // The page was not open then.
+    // The page was not open at that time.
     assert!(browser.text("document.querySelector('figcaption').innerText").contains("all –"));
     browser.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": 1, "y": 1 }));
     browser.wait_for(&format!("{under} === 0 && {} === 0", marks("pointer")));
@@ -149,7 +149,7 @@ fn restarts_are_marked_and_the_pointer_reads_the_plots() {
 }
 
 #[test]
-fn keys_are_read_as_text_and_lead_to_their_holders() {
+fn keys_are_text_and_link_to_their_holders() {
     let daemon = Daemon::start(&[]);
     let Some(mut browser) = Browser::start("keys") else {
         return;
@@ -162,7 +162,8 @@ fn keys_are_read_as_text_and_lead_to_their_holders() {
         ),
         ("\u{5d3}\u{5e3}:1".as_bytes(), "\u{5d3}\u{5e3}:1"),
         (b"latin:caf\xe9\xc3\xa9\xc3", "latin:caf\\xe9\u{e9}\\xc3"),
-        // Overlong, a surrogate, a space, one that turns text around, one that can't be seen.
+        // An overlong encoding, a surrogate, a no-break space, a character that reverses
+        // text, an invisible one.
         (
             b"\xc0\xaf\xed\xa0\x80\xc2\xa0\xe2\x80\xae\xe2\x80\x8b",
             r"\xc0\xaf\xed\xa0\x80\xc2\xa0\xe2\x80\xae\xe2\x80\x8b",
@@ -183,7 +184,7 @@ fn keys_are_read_as_text_and_lead_to_their_holders() {
     let links = "[...document.querySelectorAll('#holders a')].map(a => [a.textContent, a.href])";
     let links = browser.value(links);
     let links = links.as_array().expect("an array").clone();
-    // What was cut leads nowhere.
+    // A truncated key has no link.
     assert_eq!((cells.len(), links.len()), (7, 6));
     assert!(cells[6].ends_with(r"xxx\..."));
     for ((key, shown), link) in keys.iter().zip(&links) {
@@ -264,7 +265,7 @@ fn keys_full_of_markup_are_text() {
         waiter.send(&format!("ACQ4ME {key} 1 9 60"));
         clients.push((holder, waiter));
     }
-    // In the slow log, too.
+    // In the slow log too.
     let mut slow = daemon.server.connect();
     slow.exchange("ACQ4ME <b>slow</b> 1 9 0", "LOCKED");
     daemon.server.settle();
@@ -294,7 +295,7 @@ fn keys_full_of_markup_are_text() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// More requests come at once than are all followed in a second (docs/protocol.md).
+/// More requests arrive per second than are all recorded (docs/protocol.md).
 #[test]
 fn the_page_shows_whether_hot_keys_are_sampled() {
     let daemon = Daemon::start(&[]);
@@ -308,7 +309,7 @@ fn the_page_shows_whether_hot_keys_are_sampled() {
     browser.open_page(&daemon, DESK, "light");
     let exact = browser.text(note);
     assert!(exact.ends_with(" UTC"), "{exact}");
-    let is_so = eventually(|| {
+    let is_met = eventually(|| {
         client.send_bytes("ACQ4ME k 1 9 0\nRELEASE\n".repeat(2_000).as_bytes());
         for _ in 0..2_000 {
             client.expect("LOCKED");
@@ -316,12 +317,12 @@ fn the_page_shows_whether_hot_keys_are_sampled() {
         }
         browser.text(note).ends_with(" UTC, 1 request in 64 sampled")
     });
-    assert!(is_so, "{}", browser.text(note));
+    assert!(is_met, "{}", browser.text(note));
 }
 
-/// Not by what the page asks for but by what arrives: nothing does, whatever is tried.
+/// Checked at the receiver too: whatever a script tries, no connection arrives.
 #[test]
-fn nothing_else_is_asked_and_nothing_can_be_added() {
+fn no_other_host_is_contacted_and_no_content_can_be_injected() {
     let daemon = Daemon::start(&[]);
     let outside = TcpListener::bind("127.0.0.2:0").expect("a listener");
     outside.set_nonblocking(true).expect("nonblocking");
@@ -428,7 +429,7 @@ fn it_can_be_read_in_dark_light_and_narrow() {
     let mut holder: Client = daemon.server.connect();
     let long = "x".repeat(2_000);
     holder.exchange(&format!("ACQ4ME {long} 1 9 0"), "LOCKED");
-    // In the list of slow ones, too, and of requests.
+    // In the slow list and the list of requests too.
     for key in
         ["enwiki:pcache:idhash:7360-0!canonical", "commonswiki:FileRender:Panorama_100_MP.tif"]
     {
@@ -459,7 +460,7 @@ fn it_can_be_read_in_dark_light_and_narrow() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// A client on a loopback address of its own choice.
+/// A client on a chosen loopback address.
 fn connect_from(from: [u8; 4], to: SocketAddr) -> BufReader<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("a socket");
@@ -499,8 +500,8 @@ fn worker(n: u64, to: SocketAddr, is_over: &AtomicBool) {
     }
 }
 
-/// Takes the pictures of docs/page: with `SCREENSHOTS=1` into docs, after some minutes of
-/// load, so that the plots have something to show; without it after a few seconds.
+/// Takes the screenshots of docs/page: with `SCREENSHOTS=1` into docs, after some minutes
+/// of load, so that the plots show data; without it after a few seconds.
 #[test]
 fn screenshots() {
     let daemon = Daemon::start(&["--slow", "0.45"]);
@@ -523,7 +524,7 @@ fn screenshots() {
     let drawn = "document.querySelector('polyline')?.points.length ?? 0";
     let deadline = Instant::now() + Duration::from_secs(300);
     while browser.value(drawn).as_u64().is_none_or(|len| len < points) {
-        assert!(Instant::now() < deadline, "nothing is drawn");
+        assert!(Instant::now() < deadline, "no plot is drawn");
         std::thread::sleep(Duration::from_millis(200));
     }
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,12 +1,12 @@
-//! A daemon whose host vanishes: two network namespaces, a cable between them, and the
-//! daemon's end pulled out.
+//! A daemon whose host vanishes: two network namespaces with a cable between them, cut at
+//! the daemon's end.
 
 use crate::command::binary;
 use crate::support::{DAEMON, skip};
 use std::process::Command;
 
-/// Prints what `poolcounter run` says, its status, the seconds that it took, and how
-/// many locks the daemon still held then. `$1` is the daemon, `$2` the command.
+/// Prints the output of `poolcounter run`, its status, how many seconds it took, and how
+/// many locks the daemon still holds. `$1` is the daemon, `$2` the command.
 const SCRIPT: &str = r#"
 set -u
 trap 'kill $(jobs -p) 2> /dev/null' EXIT
@@ -39,17 +39,20 @@ fn a_vanished_daemon_is_noticed_before_it_hands_the_lock_on() {
     let mut command = Command::new("unshare");
     command.args(["--net", "timeout", "120", "bash", "-c", SCRIPT, "script", DAEMON]);
     let output = command.arg(binary()).output().expect("unshare, of util-linux");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !said.starts_with("up\n") {
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !printed.starts_with("up\n") {
         let why = String::from_utf8_lossy(&output.stderr);
-        assert!(!why.contains("poolcounter"), "{why}{said}");
+        assert!(!why.contains("poolcounter"), "{why}{printed}");
         return skip("this kernel, or container, gives no network namespaces");
     }
-    assert!(said.contains("the connection to the server is lost"), "{said}");
-    assert!(said.contains("status 74"), "{said}");
-    // Not before 10 s of silence. The daemon's last word, below, says that it is not too late.
-    let seconds = said.lines().find_map(|line| line.strip_prefix("seconds ")).expect("a time");
+    assert!(printed.contains("the connection to the server is lost"), "{printed}");
+    assert!(printed.contains("status 74"), "{printed}");
+    // Not before 10 s of silence. The daemon's counter, below, shows that it is not too late.
+    let seconds = printed.lines().find_map(|line| line.strip_prefix("seconds ")).expect("a time");
     let seconds: u64 = seconds.parse().expect("a number");
-    assert!(seconds >= 10, "{said}");
-    assert!(said.ends_with("processing_workers: 1\n"), "the daemon handed it on first: {said}");
+    assert!(seconds >= 10, "{printed}");
+    assert!(
+        printed.ends_with("processing_workers: 1\n"),
+        "the daemon handed it on first: {printed}"
+    );
 }

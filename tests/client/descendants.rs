@@ -1,4 +1,4 @@
-//! What a command has started, and its end when the lock is lost.
+//! The processes that a command has started, and how they end when the lock is lost.
 
 use crate::command::{binary, start};
 use crate::running::{complaint, first_line, pid};
@@ -8,15 +8,16 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// What `run` with this shell script says first: pids, one in each line.
+/// Starts `run` with this shell script; returns the pids that it prints first, one per
+/// line.
 fn started(server: &Server, options: &[&str], script: &str, count: usize) -> (Child, Vec<Pid>) {
     let mut run = start(server, &[options, &["k", "--", "sh", "-c", script]].concat());
-    let pids = said_pids(&mut run, count);
+    let pids = read_pids(&mut run, count);
     (run, pids)
 }
 
 /// Reads the next `count` lines, each a pid.
-fn said_pids(run: &mut Child, count: usize) -> Vec<Pid> {
+fn read_pids(run: &mut Child, count: usize) -> Vec<Pid> {
     let lines = BufReader::new(run.stdout.as_mut().expect("a pipe")).lines();
     lines.take(count).map(|line| pid(line.expect("a line").trim())).collect()
 }
@@ -28,7 +29,7 @@ const FAMILY: &str = "sleep 1000 & echo $!; setsid -f sh -c 'echo $$; exec sleep
 #[test]
 fn a_lost_lock_stops_all_that_the_command_has_started() {
     let server = Server::start();
-    // In our process group, as other jobs of a script.
+    // In the test's process group, as another job of a script.
     let mut neighbour = launched(&[], "sleep", &["1000"]).spawn().expect("sleep");
     let (mut run, family) = started(&server, &["--on-lost", "kill"], FAMILY, 2);
     drop(server);
@@ -36,19 +37,22 @@ fn a_lost_lock_stops_all_that_the_command_has_started() {
     let living: Vec<&Pid> = family.iter().filter(|pid| is_alive(**pid)).collect();
     assert!(living.is_empty(), "{living:?} of {family:?}");
     assert!(complaint(&mut run).contains("stopping the command"));
-    assert!(neighbour.try_wait().expect("a child").is_none(), "we signal our own group");
+    assert!(
+        neighbour.try_wait().expect("a child").is_none(),
+        "the test's process group was signalled"
+    );
     neighbour.kill().expect("kill");
     wait_for_exit(&mut neighbour);
 }
 
 #[test]
-fn what_ignores_its_end_is_killed_after_a_time() {
+fn processes_that_ignore_sigterm_are_killed_after_a_while() {
     let server = Server::start();
     // The command ends by SIGTERM; a child and an orphan don't.
-    let deaf = "trap '' TERM; echo $$; while :; do sleep 0.1; done";
+    let ignores_term = "trap '' TERM; echo $$; while :; do sleep 0.1; done";
     let script = format!(
         "sh -c \"{0}\" & setsid -f sh -c \"{0}\"; exec sleep 1000",
-        deaf.replace('$', "\\$")
+        ignores_term.replace('$', "\\$")
     );
     let options = ["--on-lost", "kill", "--kill-after", "1"];
     let (mut run, family) = started(&server, &options, &script, 2);
@@ -61,8 +65,8 @@ fn what_ignores_its_end_is_killed_after_a_time() {
 
 /// A script's trap may start programs.
 #[test]
-fn what_cleans_up_is_not_stopped() {
-    // The child says itself that it is there: until it has executed, it has the trap, too.
+fn programs_that_clean_up_are_not_stopped() {
+    // The child prints its own pid: until its exec, it has the trap too.
     let script = "trap 'sh -c \"echo cleaned\"; exit 0' TERM; \
                   sh -c 'echo $$; exec sleep 1000' & while :; do sleep 0.01; done";
     for _ in 0..5 {
@@ -75,21 +79,21 @@ fn what_cleans_up_is_not_stopped() {
     }
 }
 
-/// Starts a shell that runs `before` and then executes `run` in its own place; returns the
-/// pids that they print.
+/// Starts a shell that runs `before` and then execs `run`; returns the pids that both
+/// print.
 fn started_in_place(server: &Server, before: &str, count: usize) -> (Child, Vec<Pid>) {
     let words = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", "echo $$; sleep 1000"];
     let line = format!("{before} exec \"$@\"");
     let mut run = launched(&["sh", "-c", &line, "sh"], binary(), &words);
     run.env("POOLCOUNTER_SERVERS", server.address().to_string()).stdout(Stdio::piped());
     let mut run = run.spawn().expect("sh");
-    let pids = said_pids(&mut run, count);
+    let pids = read_pids(&mut run, count);
     (run, pids)
 }
 
-/// Those of a shell that has executed us in its own place.
+/// Children of the shell that has exec'd `poolcounter run`.
 #[test]
-fn a_lost_lock_does_not_stop_what_was_there_before() {
+fn a_lost_lock_does_not_stop_earlier_children() {
     let server = Server::start();
     let (mut run, pids) = started_in_place(&server, "sleep 1000 > /dev/null & echo $!;", 2);
     drop(server);
@@ -97,9 +101,9 @@ fn a_lost_lock_does_not_stop_what_was_there_before() {
     kill_process(pids[0], Signal::KILL).expect("it is there");
 }
 
-/// What a program that was there before has left behind is not the command's.
+/// Orphans of a program that ran before are not the command's.
 #[test]
-fn a_lost_lock_does_not_stop_orphans_of_what_was_there_before() {
+fn a_lost_lock_does_not_stop_orphans_of_earlier_children() {
     let server = Server::start();
     let mark = std::env::temp_dir().join(format!("pool-before-{}", std::process::id()));
     let before = format!(
@@ -118,9 +122,9 @@ fn a_lost_lock_does_not_stop_orphans_of_what_was_there_before() {
     kill_process(pids[0], Signal::KILL).expect("it is there");
 }
 
-/// It waits for what the command has left, but not against a signal.
+/// `run` waits for processes that the command left, but a signal ends the wait.
 #[test]
-fn a_signal_ends_what_the_command_has_left() {
+fn a_signal_ends_the_wait_for_left_processes() {
     let server = Server::start();
     let script = "echo $$; sh -c \"trap '' TERM; echo \\$\\$; while :; do sleep 0.1; done\" & \
                   exec sleep 1000";
@@ -128,9 +132,9 @@ fn a_signal_ends_what_the_command_has_left() {
     let (mut run, family) = started(&server, &options, script, 2);
     let [command, orphan] = family[..] else { panic!("{family:?}") };
     drop(server);
-    // Reaped: while it is not, signals are for it.
+    // Until the command is reaped, signals go to it.
     let process = format!("/proc/{}", command.as_raw_nonzero());
-    assert!(eventually(|| !std::path::Path::new(&process).exists()), "the command lives on");
+    assert!(eventually(|| !std::path::Path::new(&process).exists()), "the command is still alive");
     kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
     assert_eq!(wait_for_exit(&mut run).code(), Some(74));
     assert!(!is_alive(orphan));
@@ -147,15 +151,16 @@ fn a_signal_is_for_the_command_alone() {
     kill_process(family[0], Signal::KILL).expect("it is there");
 }
 
-/// An orphan that has ended is reaped.
+/// Ends when an orphan that has ended is reaped.
 const REAPED: &str = "p=$(setsid -f sh -c 'echo $$'); \
                       while [ -e /proc/$p ]; do sleep 0.01; done; echo reaped";
 
 #[test]
 fn orphans_that_end_are_reaped() {
     let server = Server::start();
-    let said = crate::command::run(&server, &["--on-lost", "kill", "k", "--", "sh", "-c", REAPED]);
-    assert_eq!(said.stdout, "reaped\n");
+    let output =
+        crate::command::run(&server, &["--on-lost", "kill", "k", "--", "sh", "-c", REAPED]);
+    assert_eq!(output.stdout, "reaped\n");
 }
 
 /// As in a container.
@@ -179,14 +184,14 @@ fn the_first_process_reaps_orphans() {
     assert_eq!(first_line(&mut run), "reaped");
 }
 
-/// Those of a command that can't be seen are not found.
+/// Without /proc, a command's descendants can't be found.
 #[test]
 fn without_proc_only_the_command_is_stopped() {
     if !rustix::process::geteuid().is_root() {
         return skip("mount namespaces need root");
     }
     let server = Server::start();
-    // Below the one of a container there may be another.
+    // A container may have several mounts on top of each other.
     let line = "while umount -l /proc 2> /dev/null; do :; done; exec \"$@\"";
     let namespace = ["unshare", "--mount", "sh", "-c", line, "sh"];
     let script = "sleep 1000 > /dev/null 2>&1 & echo $!; exec sleep 1000";

@@ -1,4 +1,4 @@
-//! `poolcounter free`: closes connections, and their locks pass on.
+//! `poolcounter free`: closes connections, and their locks pass to the next waiters.
 
 use crate::command::ask;
 use crate::support::restart::Place;
@@ -30,7 +30,7 @@ impl Daemon {
         ask(&server, &["key", key]).stdout
     }
 
-    /// A client with these locks, each with room for many.
+    /// A client that holds these keys, which allow many holders.
     fn holder(&self, keys: &[&str]) -> Client {
         let mut client = self.server.connect();
         for key in keys {
@@ -71,7 +71,7 @@ fn a_key_is_freed_with_the_other_locks_of_its_holder() {
     daemon.server.log.wait_for("FREE closed 1 connection: holds: 2, waits: 0");
 }
 
-/// Its own waiters, which are as dead, do not inherit its locks.
+/// The locks are not handed to waiters on the same host, which is dead too.
 #[test]
 fn a_host_is_freed_with_its_waits() {
     let daemon = Daemon::start();
@@ -82,7 +82,7 @@ fn a_host_is_freed_with_its_waits() {
     alive.write_all(b"ACQ4ME k 1 99 60\n").expect("send");
     let freed = daemon.free(&["--host", "127.0.0.1"]);
     let first = "OK closed 2 connections: holds: 1, waits: 1";
-    // The connection of the last counter may be there still.
+    // The connection that read the last counter may still be open.
     let first_but_one = first.replace('2', "3");
     let line = freed.stdout.lines().next().unwrap_or_default();
     assert!([first, &first_but_one].contains(&line), "{}", freed.stdout);
@@ -94,7 +94,7 @@ fn a_host_is_freed_with_its_waits() {
 }
 
 #[test]
-fn many_connections_are_closed_only_when_their_number_is_named() {
+fn many_connections_are_closed_only_if_the_bound_allows_it() {
     let daemon = Daemon::start();
     let mut holders: Vec<Client> = (0..21).map(|_| daemon.holder(&["k"])).collect();
     let refused = daemon.free(&["--key", "k"]);

@@ -1,6 +1,6 @@
-//! Servers that misbehave, keys that no terminal should obey, and odd surroundings.
+//! Servers that misbehave, keys with terminal escapes, and unusual environments.
 
-use crate::command::{ask, binary, poolcounter, run, shell, told};
+use crate::command::{ask, binary, poolcounter, run, shell, stderr_line};
 use crate::support::restart::Place;
 use crate::support::{Finished, Server, eventually, wait_for_exit};
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A server that treats each connection so, after it has read a line. Until the test
+/// A server that calls `talk` for each connection after reading a line, until the test
 /// ends.
 fn server(talk: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -31,8 +31,8 @@ fn server(talk: impl Fn(TcpStream) + Clone + Send + 'static) -> String {
     address
 }
 
-/// One that says this to whatever is asked, and leaves the connection open.
-fn saying(bytes: impl Into<Vec<u8>>) -> String {
+/// A server that answers every line with these bytes and leaves the connection open.
+fn answering(bytes: impl Into<Vec<u8>>) -> String {
     let bytes = bytes.into();
     server(move |mut stream| {
         let questions = BufReader::new(stream.try_clone().expect("a descriptor"));
@@ -43,7 +43,7 @@ fn saying(bytes: impl Into<Vec<u8>>) -> String {
     })
 }
 
-/// One that says a byte every tenth of a second, and never a whole line.
+/// A server that sends a byte every tenth of a second, and never a complete line.
 fn dripping() -> String {
     server(|mut stream| {
         while stream.write_all(b"L").is_ok() {
@@ -53,14 +53,14 @@ fn dripping() -> String {
 }
 
 #[track_caller]
-fn is_harmless(said: &Finished) {
-    let text = format!("{}{}", said.stdout, said.stderr);
+fn is_harmless(output: &Finished) {
+    let text = format!("{}{}", output.stdout, output.stderr);
     assert!(!text.contains(['\x1b', '\u{9b}', '\u{202e}']), "{text:?}");
     assert!(text.len() < 10_000, "{} bytes", text.len());
 }
 
 #[test]
-fn what_is_no_answer_runs_nothing() {
+fn an_invalid_answer_runs_nothing() {
     for junk in [
         b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
         b"LOCKED\nLOCKED\n".to_vec(),
@@ -71,21 +71,26 @@ fn what_is_no_answer_runs_nothing() {
         b"ERROR BAD_SYNTAX\n".to_vec(),
         vec![b'x'; 4 << 20],
     ] {
-        let said = ask(&saying(junk.clone()), &["run", "k", "--", "echo", "ran"]);
+        let output = ask(&answering(junk.clone()), &["run", "k", "--", "echo", "ran"]);
         let begin = junk[..junk.len().min(30)].escape_ascii();
-        assert_eq!((said.code, said.stdout.as_str()), (Some(76), ""), "{begin}: {}", said.stderr);
-        is_harmless(&said);
+        assert_eq!(
+            (output.code, output.stdout.as_str()),
+            (Some(76), ""),
+            "{begin}: {}",
+            output.stderr
+        );
+        is_harmless(&output);
     }
-    let said = ask(&server(drop), &["run", "k", "--", "echo", "ran"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
+    let output = ask(&server(drop), &["run", "k", "--", "echo", "ran"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
 }
 
-/// One that closes the connection of a request after a while, and answers the next one
-/// with what `later` says.
-fn leaving(later: &'static str) -> String {
-    let has_left = Arc::new(AtomicBool::new(false));
-    server(move |mut stream| match has_left.swap(true, Ordering::SeqCst) {
-        // Longer than the second by which an uptime is rounded down.
+/// A server that closes the first connection after a while, and answers the next one with
+/// `later`.
+fn closing_once(later: &'static str) -> String {
+    let has_closed = Arc::new(AtomicBool::new(false));
+    server(move |mut stream| match has_closed.swap(true, Ordering::SeqCst) {
+        // Longer than a second, because the uptime is rounded down.
         false => thread::sleep(Duration::from_millis(1200)),
         true => {
             let _ = stream.write_all(later.as_bytes());
@@ -94,9 +99,9 @@ fn leaving(later: &'static str) -> String {
     })
 }
 
-/// A socket unit accepts connections when the daemon has ended.
+/// A systemd socket unit accepts connections even after the daemon has ended.
 #[test]
-fn a_server_that_closes_has_ended_unless_it_is_older() {
+fn a_closed_connection_means_no_server_unless_the_uptime_is_longer() {
     binary();
     let later = [
         ("", true),
@@ -105,30 +110,30 @@ fn a_server_that_closes_has_ended_unless_it_is_older() {
     ];
     let asked = later.map(|(later, is_run)| {
         let run = ["run", "--no-server", "run", "k", "--", "echo", "ran"];
-        (later, is_run, thread::spawn(move || ask(&leaving(later), &run)))
+        (later, is_run, thread::spawn(move || ask(&closing_once(later), &run)))
     });
     for (later, is_run, asked) in asked {
-        let said = asked.join().expect("it ends");
+        let output = asked.join().expect("it ends");
         let expected = if is_run { (Some(0), "ran\n") } else { (Some(75), "") };
-        assert_eq!((said.code, said.stdout.as_str()), expected, "{later:?}: {}", said.stderr);
-        assert_eq!(said.stderr.contains("may not admit us"), !is_run, "{}", said.stderr);
+        assert_eq!((output.code, output.stdout.as_str()), expected, "{later:?}: {}", output.stderr);
+        assert_eq!(output.stderr.contains("may not admit us"), !is_run, "{}", output.stderr);
     }
 }
 
 #[test]
-fn a_server_that_does_not_come_to_an_end_is_not_waited_for() {
+fn an_endless_answer_is_not_waited_for() {
     binary();
     let orders: [&[&str]; 4] =
         [&["run", "-t", "0", "k", "--", "echo", "ran"], &["stats"], &["keys"], &["check"]];
     let asked = orders.map(|order| {
-        [dripping(), saying("")].map(|server| thread::spawn(move || ask(&server, order)))
+        [dripping(), answering("")].map(|server| thread::spawn(move || ask(&server, order)))
     });
     for (order, finished) in orders.iter().zip(asked) {
-        for said in finished.map(|thread| thread.join().expect("it ends")) {
+        for output in finished.map(|thread| thread.join().expect("it ends")) {
             let is_check = order[0] == "check";
-            assert_eq!(said.code, Some(if is_check { 2 } else { 75 }), "{order:?}");
-            assert!(!said.stdout.contains("ran"), "{order:?}");
-            let text = said.stdout + &said.stderr;
+            assert_eq!(output.code, Some(if is_check { 2 } else { 75 }), "{order:?}");
+            assert!(!output.stdout.contains("ran"), "{order:?}");
+            let text = output.stdout + &output.stderr;
             assert!(text.contains("no answer"), "{order:?}: {text}");
         }
     }
@@ -141,32 +146,32 @@ fn a_lock_lost_immediately_is_reported() {
     });
     let mut run = poolcounter(&fleeting, &["run", "k", "--", "sh", "-c", "read line; exit 4"]);
     let mut run = run.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start it");
-    let said = told(&mut run);
-    assert!(said.contains("the lock; the command goes on"), "{said}");
+    let line = stderr_line(&mut run);
+    assert!(line.contains("the lock; the command goes on"), "{line}");
     drop(run.stdin.take());
     assert_eq!(wait_for_exit(&mut run).code(), Some(4));
-    let said = ask(&fleeting, &["run", "--on-lost", "kill", "k", "--", "sleep", "60"]);
-    assert_eq!(said.code, Some(74), "{}", said.stderr);
+    let output = ask(&fleeting, &["run", "--on-lost", "kill", "k", "--", "sleep", "60"]);
+    assert_eq!(output.code, Some(74), "{}", output.stderr);
 }
 
 #[test]
 fn server_text_does_not_control_the_terminal() {
     let table = "keys: 1 of 1\nholders oldest_hold key\n1 0.5s \x1b[2J\u{9b}31m\u{202e}k\n\n";
-    let hostile = saying(table);
+    let hostile = answering(table);
     for order in [&["keys"][..], &["stats"], &["key", "k"], &["clients"], &["slow"], &["top"]] {
         is_harmless(&ask(&hostile, order));
     }
-    let said = ask(&hostile, &["keys", "--json"]);
-    is_harmless(&said);
-    let json: serde_json::Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let output = ask(&hostile, &["keys", "--json"]);
+    is_harmless(&output);
+    let json: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
     assert_eq!(json["rows"][0]["key"], "\x1b[2J\u{9b}31m\u{202e}k");
-    is_harmless(&ask(&saying("ERROR \x1b[2J\n"), &["stats"]));
-    let junk = ask(&saying("\x1b[2J | waiting=0\n\n"), &["check"]);
+    is_harmless(&ask(&answering("ERROR \x1b[2J\n"), &["stats"]));
+    let junk = ask(&answering("\x1b[2J | waiting=0\n\n"), &["check"]);
     assert_eq!(junk.code, Some(2), "{}", junk.stdout);
     is_harmless(&junk);
     let wide = format!("a b c\n1 {} 3\n\n", "x".repeat(1 << 20));
-    let said = ask(&saying(wide), &["top"]);
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let output = ask(&answering(wide), &["top"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
 }
 
 #[test]
@@ -175,27 +180,36 @@ fn odd_keys_are_locked_or_refused() {
     let nested = binary().to_str().expect("text");
     for key in ["a b", "\t", "Zürich\u{202e}\x1b[31m", "\\x41"] {
         let again = ["--", nested, "run", "-t", "0", "-E", "9", key, "--", "true"];
-        let said = run(&server, &[&[key][..], &again].concat());
-        assert_eq!(said.code, Some(9), "{key:?}: {}", said.stderr);
-        is_harmless(&said);
+        let output = run(&server, &[&[key][..], &again].concat());
+        assert_eq!(output.code, Some(9), "{key:?}: {}", output.stderr);
+        is_harmless(&output);
     }
     for (key, why) in [
         ("", "the key is empty"),
         ("a\nRELEASE", "the key has a line end"),
         (&"x".repeat(5000), "the key is too long"),
     ] {
-        let said = run(&server, &[key, "--", "true"]);
-        assert_eq!(said.code, Some(64), "{key:?}");
-        assert!(said.stderr.contains(&format!("{why}; \"true\" was not run")), "{}", said.stderr);
-        is_harmless(&said);
+        let output = run(&server, &[key, "--", "true"]);
+        assert_eq!(output.code, Some(64), "{key:?}");
+        assert!(
+            output.stderr.contains(&format!("{why}; \"true\" was not run")),
+            "{}",
+            output.stderr
+        );
+        is_harmless(&output);
     }
     for key in ["DOM\\user", "a\\", "a b"] {
-        let said = run(&server, &[key, "--", nested, "key", key]);
-        assert!(said.stdout.contains("holders: 1"), "{key:?}: {}{}", said.stdout, said.stderr);
+        let output = run(&server, &[key, "--", nested, "key", key]);
+        assert!(
+            output.stdout.contains("holders: 1"),
+            "{key:?}: {}{}",
+            output.stdout,
+            output.stderr
+        );
     }
     let address = server.address().to_string();
-    let said = shell(&address, r#"k=$(printf 'k\377'); "$0" run "$k" -- "$0" key "$k""#);
-    assert!(said.stdout.contains(r"k\xff"), "{}{}", said.stdout, said.stderr);
+    let output = shell(&address, r#"k=$(printf 'k\377'); "$0" run "$k" -- "$0" key "$k""#);
+    assert!(output.stdout.contains(r"k\xff"), "{}{}", output.stdout, output.stderr);
     // Not UTF-8.
     let line = r#""$0" run k$(printf '\377') -- "$0" run -t 0 k$(printf '\376') -- echo ran"#;
     assert_eq!(shell(&address, line).stdout, "ran\n");
@@ -203,22 +217,26 @@ fn odd_keys_are_locked_or_refused() {
 }
 
 #[test]
-fn a_key_that_begins_with_a_hyphen_stands_behind_two() {
+fn a_key_that_begins_with_a_hyphen_follows_two_hyphens() {
     let server = Server::start();
     let nested = binary().to_str().expect("text");
     for key in ["-x", "--any", "-"] {
-        let said = run(&server, &["--", key, "--", nested, "key", "--", key]);
-        assert_eq!(said.code, Some(0), "{key}: {}", said.stderr);
-        assert!(said.stdout.starts_with(&format!("key: {key}\nholders: 1\n")), "{}", said.stdout);
+        let output = run(&server, &["--", key, "--", nested, "key", "--", key]);
+        assert_eq!(output.code, Some(0), "{key}: {}", output.stderr);
+        assert!(
+            output.stdout.starts_with(&format!("key: {key}\nholders: 1\n")),
+            "{}",
+            output.stdout
+        );
     }
-    let said = run(&server, &["--", "-x", "--", "printf", "%s,", "a", "--", "-b"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "a,--,-b,"), "{}", said.stderr);
+    let output = run(&server, &["--", "-x", "--", "printf", "%s,", "a", "--", "-b"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "a,--,-b,"), "{}", output.stderr);
     for words in [&["--", "true"][..], &["--", "k", "--"], &["--", "k", "true"]] {
-        let said = run(&server, words);
-        assert_eq!(said.code, Some(64), "{words:?}");
-        assert!(said.stderr.contains("no KEY"), "{words:?}: {}", said.stderr);
+        let output = run(&server, words);
+        assert_eq!(output.code, Some(64), "{words:?}");
+        assert!(output.stderr.contains("no KEY"), "{words:?}: {}", output.stderr);
     }
-    // An empty one is no reason to take the command's first word.
+    // An empty key must not be replaced by the command's first word.
     assert_eq!(run(&server, &["", "--", "env", "--", "true"]).code, Some(64));
 }
 
@@ -226,43 +244,43 @@ fn a_key_that_begins_with_a_hyphen_stands_behind_two() {
 fn a_command_without_the_hyphens_before_it_gets_a_hint() {
     let server = Server::start();
     for words in [&["k", "true"][..], &["-t", "5", "k", "ls", "-l"]] {
-        let said = run(&server, words);
-        assert_eq!(said.code, Some(64), "{words:?}");
-        assert!(said.stderr.contains("put -- before the command"), "{}", said.stderr);
+        let output = run(&server, words);
+        assert_eq!(output.code, Some(64), "{words:?}");
+        assert!(output.stderr.contains("put -- before the command"), "{}", output.stderr);
     }
-    let said = run(&server, &["--anny", "k", "true"]);
-    assert!(said.stderr.contains("'--any'"), "{}", said.stderr);
+    let output = run(&server, &["--anny", "k", "true"]);
+    assert!(output.stderr.contains("'--any'"), "{}", output.stderr);
 }
 
 #[test]
 fn limits_may_be_huge_and_not_negative() {
     for server in crate::command::servers() {
         for limits in [["-n", "4294967295"], ["-q", "4294967295"], ["-t", "1e30"], ["-t", "inf"]] {
-            let said = run(&server, &[&limits[..], &["k", "--", "true"]].concat());
-            assert_eq!(said.code, Some(0), "{limits:?}: {}", said.stderr);
+            let output = run(&server, &[&limits[..], &["k", "--", "true"]].concat());
+            assert_eq!(output.code, Some(0), "{limits:?}: {}", output.stderr);
         }
         for limits in
             [["-n", "-1"], ["-n", "0"], ["-t", "-1"], ["-t", "nan"], ["-t", ""], ["-E", "256"]]
         {
-            let said = run(&server, &[&limits[..], &["k", "--", "true"]].concat());
-            assert_eq!(said.code, Some(64), "{limits:?}: {}", said.stderr);
+            let output = run(&server, &[&limits[..], &["k", "--", "true"]].concat());
+            assert_eq!(output.code, Some(64), "{limits:?}: {}", output.stderr);
         }
     }
 }
 
 #[test]
-fn a_list_of_servers_that_means_nothing_is_not_localhost() {
+fn an_invalid_list_of_servers_is_not_localhost() {
     for list in ["", ",", " "] {
-        let said = ask("127.0.0.1:1", &["-s", list, "run", "k", "--", "true"]);
-        assert_eq!(said.code, Some(64), "{list:?}: {}", said.stderr);
+        let output = ask("127.0.0.1:1", &["-s", list, "run", "k", "--", "true"]);
+        assert_eq!(output.code, Some(64), "{list:?}: {}", output.stderr);
     }
     let line = r#"export POOLCOUNTER_SERVERS=$(printf '/\377'); exec "$0" run k -- true"#;
-    let said = shell("", line);
-    assert_eq!(said.code, Some(64), "{}", said.stderr);
+    let output = shell("", line);
+    assert_eq!(output.code, Some(64), "{}", output.stderr);
     let server = Server::start();
     let odd = format!(" ,{} ,, ", server.address());
     assert_eq!(ask(&odd, &["run", "k", "--", "true"]).code, Some(0));
-    // A status of a plugin is for `check` alone, wherever the word stands.
+    // Only `check` exits with a plugin's status, wherever the word is.
     assert_eq!(ask("", &["check", "--for", "0"]).code, Some(3));
     assert_eq!(ask("", &["check", "--for", "5"]).code, Some(3), "without --full-queues");
     assert_eq!(ask("a:b", &["check"]).code, Some(3));
@@ -274,31 +292,31 @@ fn a_socket_may_have_an_odd_path() {
     let place = Place::with_daemon();
     let path = place.path("an odd 's\u{f6}cket'").display().to_string();
     let _server = place.start(&["--listen-unix", &path]);
-    let said = ask("", &["-s", &path, "run", "k", "--", "echo", "ran"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "ran\n"), "{}", said.stderr);
+    let output = ask("", &["-s", &path, "run", "k", "--", "echo", "ran"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "ran\n"), "{}", output.stderr);
     let long = format!("/{}", "x".repeat(300));
     assert_eq!(ask("", &["-s", &long, "run", "k", "--", "true"]).code, Some(75));
 }
 
 #[test]
-fn closed_streams_and_pipes_are_no_trouble() {
+fn closed_streams_and_pipes_are_handled() {
     let server = Server::start();
-    for (line, said) in [
+    for (line, expected) in [
         (r#""$0" run k -- cat <&-; echo $?"#, "0\n"),
         (r#""$0" run k -- sh -c 'exit 5' >&- 2>&-; echo $?"#, "5\n"),
         (r#""$0" -s 127.0.0.1:1 run k -- true <&- >&- 2>&-; echo $?"#, "75\n"),
         (r#"("$0" run k -- yes; echo $? >&2) 2>&1 >/dev/full | tail -n 1"#, "1\n"),
-        // As docs/client.md says: HUP (1) stays ignored, PIPE (0x1000) does not. Others may
-        // be ignored already, as in a background job.
+        // As docs/client.md says: HUP (1) stays ignored, PIPE (0x1000) does not. Other
+        // signals may be ignored already, as in a background job.
         (
             r#"trap '' HUP PIPE; "$0" run k -- awk '/SigIgn/ { print substr($2, 13) }' /proc/self/status |
                 { read -r ignored; echo $((0x$ignored & 0x1001)); }"#,
             "1\n",
         ),
-        // `yes` ends without a reader, and so does the job.
+        // Without a reader `yes` ends, and so does the job.
         (r#"exec 3>&1; { "$0" run k -- yes; echo $? >&3; } | head -n 1"#, "y\n141\n"),
     ] {
-        assert_eq!(shell(&server.address().to_string(), line).stdout, said, "{line}");
+        assert_eq!(shell(&server.address().to_string(), line).stdout, expected, "{line}");
     }
     assert!(eventually(|| server.counter("processing_workers") == 0));
 }
@@ -307,7 +325,12 @@ fn closed_streams_and_pipes_are_no_trouble() {
 fn a_run_inside_a_run_has_locks_of_its_own() {
     let server = Server::start();
     let binary = binary().to_str().expect("text");
-    let said = run(&server, &["outer", "--", binary, "run", "inner", "--", binary, "stats"]);
-    assert!(said.stdout.contains("processing_workers: 2\n"), "{}{}", said.stdout, said.stderr);
+    let output = run(&server, &["outer", "--", binary, "run", "inner", "--", binary, "stats"]);
+    assert!(
+        output.stdout.contains("processing_workers: 2\n"),
+        "{}{}",
+        output.stdout,
+        output.stderr
+    );
     assert!(eventually(|| server.counter("processing_workers") == 0));
 }

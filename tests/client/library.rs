@@ -12,7 +12,7 @@ fn client(server: &Server) -> Client {
     patient([name(server)])
 }
 
-/// One that waits for a busy machine, too.
+/// A client that tolerates a busy machine.
 fn patient(servers: impl IntoIterator<Item = ServerName>) -> Client {
     Client::new(servers).connect_timeout(PATIENCE).answer_timeout(PATIENCE)
 }
@@ -33,14 +33,14 @@ fn at_once(key: &str) -> LockRequest {
     LockRequest::new(key).timeout(Duration::ZERO)
 }
 
-/// How many locks are held, once that is so.
+/// Waits until `count` locks are held.
 #[track_caller]
 fn held(server: &Server, count: u64) {
     assert!(eventually(|| server.counter("processing_workers") == count), "not {count}");
 }
 
 #[test]
-fn a_guard_gives_its_lock_back() {
+fn a_dropped_guard_releases_its_lock() {
     for server in servers() {
         let client = client(&server);
         let lock = locked(client.lock(&at_once("k")));
@@ -52,7 +52,7 @@ fn a_guard_gives_its_lock_back() {
     }
 }
 
-/// A client that waits for anyone's work, and its answers.
+/// A client that waits for anyone's work; the thread returns the outcome.
 fn waiter(server: &Server) -> thread::JoinHandle<&'static str> {
     let client = client(server);
     let waiter = thread::spawn(move || match client.lock(&LockRequest::new("k").any()) {
@@ -64,7 +64,7 @@ fn waiter(server: &Server) -> thread::JoinHandle<&'static str> {
     waiter
 }
 
-/// The documents' example, whose work fails.
+/// The documents' example, with work that fails.
 fn failing_job(lock: Lock) -> Result<(), Box<dyn std::error::Error>> {
     Err(std::io::Error::other("no disk"))?;
     Ok(lock.release()?)
@@ -81,7 +81,7 @@ fn only_finished_work_is_reported_as_done() {
             |lock| {
                 let panicked = thread::spawn(move || {
                     let _lock = lock;
-                    // Without the message of a panic.
+                    // Panics without printing a message.
                     std::panic::resume_unwind(Box::new(()));
                 });
                 assert!(panicked.join().is_err());
@@ -90,11 +90,11 @@ fn only_finished_work_is_reported_as_done() {
         ),
     ];
     for server in servers() {
-        for (end, told) in ends {
+        for (end, expected) in ends {
             let lock = locked(client(&server).lock(&at_once("k")));
             let waiter = waiter(&server);
             end(lock);
-            assert_eq!(waiter.join().expect("no panic"), told);
+            assert_eq!(waiter.join().expect("no panic"), expected);
             held(&server, 0);
         }
     }
@@ -123,7 +123,7 @@ fn nested_locks_share_a_connection() {
 }
 
 #[test]
-fn an_inner_guard_that_is_dropped_or_leaked_takes_the_outer_one_with_it() {
+fn dropping_or_leaking_an_inner_guard_loses_the_outer_lock() {
     type End = fn(NestedLock);
     let ends: [End; 2] = [|inner| drop(inner), |inner| std::mem::forget(inner)];
     for server in servers() {
@@ -138,7 +138,7 @@ fn an_inner_guard_that_is_dropped_or_leaked_takes_the_outer_one_with_it() {
             assert_eq!(waiter.join().expect("no panic"), "locked");
             held(&server, 0);
         }
-        // Nor is there another lock on its connection.
+        // Afterwards its connection takes no other lock.
         let mut outer = locked(client(&server).lock(&at_once("outer")));
         drop(locked(outer.lock(&at_once("k"))));
         held(&server, 0);
@@ -160,7 +160,7 @@ fn a_key_of_another_server_is_refused_and_the_outer_lock_stays() {
     drop(inner);
     held(&one, 1);
     outer.release().expect("released");
-    // With that one down, the other guards all keys, inner ones too.
+    // With that server down, the other guards all keys, nested ones too.
     drop(one);
     let mut outer = locked(client.lock(&at_once(&key_of_one)));
     locked(outer.lock(&at_once(&key_of_other))).release().expect("released");
@@ -173,8 +173,8 @@ fn without_a_fallback_only_the_keys_own_server_is_asked() {
     let [key_of_one, key_of_other] = [[&one, &other], [&other, &one]].map(key_of);
     let client = patient(names.clone()).no_fallback();
     drop(one);
-    let said = client.lock(&at_once(&key_of_one));
-    assert!(matches!(&said, Err(Error::NoServer(tried)) if tried.len() == 1), "{said:?}");
+    let result = client.lock(&at_once(&key_of_one));
+    assert!(matches!(&result, Err(Error::NoServer(tried)) if tried.len() == 1), "{result:?}");
     let mut outer = locked(client.lock(&at_once(&key_of_other)));
     let inner = outer.lock(&at_once(&key_of_one));
     assert!(matches!(inner, Err(Error::Refused(Refusal::OtherServer))), "{inner:?}");
@@ -192,21 +192,21 @@ fn a_wait_ends_when_another_thread_cancels_it() {
         let waiter = thread::spawn(move || connected.lock(&LockRequest::new("k")).map(drop));
         assert!(eventually(|| server.counter("waiting_workers") == 1));
         canceller.clone().cancel();
-        let said = waiter.join().expect("no panic");
-        assert!(matches!(said, Err(Error::Cancelled)), "{said:?}");
-        assert!(eventually(|| server.counter("waiting_workers") == 0), "its place is kept");
+        let result = waiter.join().expect("no panic");
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+        assert!(eventually(|| server.counter("waiting_workers") == 0), "it still waits");
         canceller.cancel();
     }
 }
 
 #[test]
-fn what_is_cancelled_is_not_asked_and_what_was_granted_is_given_up() {
+fn cancelling_prevents_a_request_and_gives_up_a_granted_lock() {
     for server in servers() {
         let client = client(&server);
         let connected = client.connect(b"k").expect("connected");
         connected.canceller().cancel();
-        let said = connected.lock(&at_once("k"));
-        assert!(matches!(said, Err(Error::Cancelled)), "{said:?}");
+        let result = connected.lock(&at_once("k"));
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
         let connected = client.connect(b"k").expect("connected");
         let canceller = connected.canceller();
         let lock = locked(connected.lock(&at_once("k").any()));
@@ -214,8 +214,8 @@ fn what_is_cancelled_is_not_asked_and_what_was_granted_is_given_up() {
         let waiter = waiter(&server);
         canceller.cancel();
         assert!(lock.is_lost());
-        let said = lock.release();
-        assert!(matches!(said, Err(Error::Cancelled)), "{said:?}");
+        let result = lock.release();
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
         assert_eq!(waiter.join().expect("no panic"), "locked");
     }
 }
@@ -237,7 +237,7 @@ fn a_lock_whose_server_has_ended_is_lost() {
     }
 }
 
-/// How long the host of a connection may be silent.
+/// How long the host of a connection may be silent before the connection is lost.
 fn silence(connection: impl AsFd) -> Option<Duration> {
     let connection = connection.as_fd();
     if !sockopt::socket_keepalive(connection).expect("an option") {
@@ -252,7 +252,7 @@ fn silence(connection: impl AsFd) -> Option<Duration> {
 }
 
 #[test]
-fn a_silent_host_counts_as_gone_when_the_client_says() {
+fn a_silent_host_counts_as_gone_after_the_clients_keepalive() {
     let server = Server::start();
     let client = client(&server);
     let of = |client: &Client| silence(client.connect(b"k").expect("connected"));
@@ -266,7 +266,7 @@ fn a_silent_host_counts_as_gone_when_the_client_says() {
 }
 
 #[test]
-fn connecting_is_tried_twice_for_a_tenth_of_a_second_and_then_elsewhere() {
+fn connecting_is_tried_twice_for_a_tenth_of_a_second_then_at_the_next_server() {
     let (full, _queued) = full();
     let address = full.local_addr().expect("an address");
     let other = Server::start();
@@ -287,8 +287,8 @@ fn a_full_unix_backlog_is_not_waited_for() {
     let _queued = std::os::unix::net::UnixStream::connect(&path).expect("the only one");
     let client = Client::new([path.to_str().expect("text").parse().expect("a server")]);
     let began = Instant::now();
-    let said = client.lock(&at_once("k"));
-    assert!(matches!(said, Err(Error::NoServer(_))), "{said:?}");
+    let result = client.lock(&at_once("k"));
+    assert!(matches!(result, Err(Error::NoServer(_))), "{result:?}");
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
@@ -299,8 +299,8 @@ fn a_server_that_accepts_is_not_skipped_when_silent() {
     let address = silent.local_addr().expect("an address").to_string();
     let names = [address.parse().expect("a server"), name(&other)];
     let client = patient(names.clone()).answer_timeout(Duration::from_millis(200));
-    let said = client.lock(&at_once(&key_of_first(&names)));
-    assert!(matches!(said, Err(Error::Lost(_))), "{said:?}");
+    let result = client.lock(&at_once(&key_of_first(&names)));
+    assert!(matches!(result, Err(Error::Lost(_))), "{result:?}");
     assert_eq!(other.counter("total_acquired"), 0);
 }
 

@@ -1,5 +1,5 @@
-//! The command `poolcounter` against our daemon and Debian's: `run`, what it shows, and
-//! the control socket.
+//! The command `poolcounter` against our daemon and Debian's: `run`, its lists and
+//! statistics, and the control socket.
 
 #[path = "../support/mod.rs"]
 mod support;

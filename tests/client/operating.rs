@@ -1,7 +1,7 @@
 //! `drain`, `undrain`, `restart` and `control`, on the control socket.
 
 use crate::command::{ask, poolcounter, shell};
-use crate::support::restart::{Place, WENT_ON, restart};
+use crate::support::restart::{CONTINUED, Place, restart};
 use crate::support::{Client, Finished, Server, wait_for_exit};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,11 +32,11 @@ fn orders_reach_the_daemon() {
         (&["control", "LOG", "debug"], "OK "),
         (&["restart"], "OK restarted, poolcounterd "),
     ] {
-        let said = order(&path, arguments);
-        assert_eq!(said.code, Some(0), "{arguments:?}: {}{}", said.stdout, said.stderr);
-        assert!(said.stdout.starts_with(answer), "{arguments:?}: {}", said.stdout);
+        let output = order(&path, arguments);
+        assert_eq!(output.code, Some(0), "{arguments:?}: {}{}", output.stdout, output.stderr);
+        assert!(output.stdout.starts_with(answer), "{arguments:?}: {}", output.stdout);
     }
-    server.log.wait_for(WENT_ON);
+    server.log.wait_for(CONTINUED);
     let help = order(&path, &["control", "HELP"]).stdout;
     assert!(help.lines().any(|line| line.starts_with("UNDRAIN ")), "{help}");
     assert!(!help.contains("\n\n"), "{help}");
@@ -46,19 +46,19 @@ fn orders_reach_the_daemon() {
     assert_eq!(client.ask("RELEASE"), "RELEASED");
     server.signal(Signal::TERM);
     server.wait_for_exit();
-    assert_eq!(order(&path, &["drain"]).code, Some(75), "nobody is there");
+    assert_eq!(order(&path, &["drain"]).code, Some(75), "no daemon is there");
 }
 
 #[test]
-fn an_order_is_not_for_servers() {
+fn an_order_takes_no_server_option() {
     let (_place, path, _server) = controlled();
     for order in [&["drain"][..], &["undrain"], &["restart"], &["control", "LOG"]] {
         let before = [&["-s", "127.0.0.1:1"][..], order].concat();
         let behind = [order, &["--server", "127.0.0.1:1"][..]].concat();
         for arguments in [before, behind] {
-            let said = self::order(&path, &arguments);
-            assert_eq!((said.code, said.stdout.as_str()), (Some(64), ""), "{arguments:?}");
-            assert!(said.stderr.contains("--control-socket"), "{}", said.stderr);
+            let output = self::order(&path, &arguments);
+            assert_eq!((output.code, output.stdout.as_str()), (Some(64), ""), "{arguments:?}");
+            assert!(output.stderr.contains("--control-socket"), "{}", output.stderr);
         }
         let help = ask("", &[order[0], "--help"]).stdout;
         assert!(help.contains("--control-socket") && !help.contains("--server"), "{help}");
@@ -70,43 +70,43 @@ fn an_order_is_not_for_servers() {
 fn an_order_needs_no_list_of_servers() {
     let (_place, path, _server) = controlled();
     for list in ["wiki1:port", ":::"] {
-        let said = ask(list, &["undrain", "--control-socket", &path]);
-        assert_eq!(said.code, Some(0), "{list}: {}", said.stderr);
+        let output = ask(list, &["undrain", "--control-socket", &path]);
+        assert_eq!(output.code, Some(0), "{list}: {}", output.stderr);
     }
 }
 
 #[test]
-fn an_answer_that_can_not_be_written_is_a_failure() {
+fn an_answer_that_cannot_be_written_is_a_failure() {
     let (_place, path, _server) = controlled();
     for order in ["undrain", "control LOG", "control LOG --json", "restart", "drain --wait"] {
-        let said = shell("", &format!("exec \"$0\" {order} --control-socket {path} > /dev/full"));
-        assert_eq!(said.code, Some(1), "{order}: {}", said.stderr);
-        assert!(said.stderr.contains("No space left on device"), "{order}: {}", said.stderr);
+        let output = shell("", &format!("exec \"$0\" {order} --control-socket {path} > /dev/full"));
+        assert_eq!(output.code, Some(1), "{order}: {}", output.stderr);
+        assert!(output.stderr.contains("No space left on device"), "{order}: {}", output.stderr);
     }
 }
 
-/// As a hot restart does that came first.
+/// As when another hot restart came first.
 #[test]
-fn an_order_whose_connection_is_closed_is_given_again() {
+fn an_order_is_repeated_when_its_connection_is_closed() {
     let place = Place::with_daemon();
     let path = place.path("c");
     let listener = UnixListener::bind(&path).expect("a socket");
     let daemon = std::thread::spawn(move || {
         drop(listener.accept().expect("a client"));
-        let (stream, _) = listener.accept().expect("it again");
+        let (stream, _) = listener.accept().expect("the client again");
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).expect("an order");
-        (&stream).write_all(b"OK heard\n").expect("written");
+        (&stream).write_all(b"OK done\n").expect("written");
         line
     });
-    let said = order(&path.display().to_string(), &["control", "LOG", "info"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "OK heard\n"), "{}", said.stderr);
+    let output = order(&path.display().to_string(), &["control", "LOG", "info"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "OK done\n"), "{}", output.stderr);
     assert_eq!(daemon.join().expect("no panic"), "LOG info\n");
 }
 
-/// It was meant for the one that has ended.
+/// The order was meant for the daemon that has ended.
 #[test]
-fn an_order_is_not_given_to_another_daemon_that_was_started_meanwhile() {
+fn an_order_is_not_repeated_to_another_daemon() {
     let place = Place::with_daemon();
     let [path, next] = ["c", "next"].map(|name| place.path(name));
     let listener = UnixListener::bind(&path).expect("a socket");
@@ -118,9 +118,9 @@ fn an_order_is_not_given_to_another_daemon_that_was_started_meanwhile() {
         drop(client);
         newer
     });
-    let said = order(&path.display().to_string(), &["undrain"]);
-    assert_eq!(said.code, Some(75), "{}", said.stdout);
-    assert!(said.stderr.contains("ended without an answer"), "{}", said.stderr);
+    let output = order(&path.display().to_string(), &["undrain"]);
+    assert_eq!(output.code, Some(75), "{}", output.stdout);
+    assert!(output.stderr.contains("ended without an answer"), "{}", output.stderr);
     drop(daemons.join().expect("no panic"));
 }
 
@@ -148,14 +148,14 @@ impl Wait {
     /// The exit status and the answers.
     fn end(mut self) -> (Option<i32>, String) {
         let status = wait_for_exit(&mut self.waiting);
-        let mut said = String::new();
-        self.waiting.stdout.take().expect("stdout").read_to_string(&mut said).expect("text");
-        (status.code(), said)
+        let mut printed = String::new();
+        self.waiting.stdout.take().expect("stdout").read_to_string(&mut printed).expect("text");
+        (status.code(), printed)
     }
 }
 
 #[test]
-fn a_drain_is_waited_for_until_the_daemon_has_ended() {
+fn waiting_for_a_drain_ends_with_the_daemon() {
     for wait in [&[][..], &["600"]] {
         let mut wait = Wait::begin(wait);
         assert_eq!(wait.client.ask("RELEASE"), "RELEASED");
@@ -173,9 +173,9 @@ fn a_drain_is_waited_for_until_the_daemon_has_ended() {
     assert_eq!(last.as_deref(), Some(r#"{"answer":"OK ended","ok":true}"#));
 }
 
-/// Its own end, not that of the drain.
+/// The daemon ends by a signal, not by the drain.
 #[test]
-fn a_drain_is_waited_for_until_the_daemon_is_stopped() {
+fn waiting_for_a_drain_ends_when_the_daemon_is_stopped() {
     let mut wait = Wait::begin(&[]);
     wait.server.signal(Signal::TERM);
     wait.server.wait_for_exit();
@@ -183,13 +183,14 @@ fn a_drain_is_waited_for_until_the_daemon_is_stopped() {
 }
 
 #[test]
-fn a_drain_is_waited_for_over_a_hot_restart() {
+fn waiting_for_a_drain_survives_a_hot_restart() {
     let mut wait = Wait::begin(&[]);
     for times in 2..4 {
         restart(&wait.server);
         wait.server.log.wait_for_count("asks: DRAINED", times);
     }
-    // Without a control socket no daemon can be asked, but the process can be seen.
+    // Without a control socket the daemon can't be asked, but its process is still
+    // visible.
     let closes = ["restart", "--control-socket", &wait.path, "--", "-l", "127.0.0.1", "-p", "0"];
     assert_eq!(ask("", &closes).code, Some(0));
     wait.client.settle();
@@ -199,28 +200,28 @@ fn a_drain_is_waited_for_over_a_hot_restart() {
 }
 
 #[test]
-fn a_drain_that_takes_too_long_is_waited_for_no_longer() {
+fn waiting_for_a_drain_ends_at_its_timeout() {
     let wait = Wait::begin(&["1"]);
-    let said = "OK draining, connections left: 1\nERROR still draining\n".to_owned();
-    assert_eq!(wait.end(), (Some(1), said));
+    let printed = "OK draining, connections left: 1\nERROR still draining\n".to_owned();
+    assert_eq!(wait.end(), (Some(1), printed));
 }
 
 #[test]
-fn a_drain_that_is_undone_is_waited_for_no_longer() {
+fn waiting_for_a_drain_ends_with_undrain() {
     let mut wait = Wait::begin(&[]);
     assert_eq!(order(&wait.path, &["undrain"]).code, Some(0));
     wait.client.settle();
-    let said = "OK draining, connections left: 1\nERROR not draining\n".to_owned();
-    assert_eq!(wait.end(), (Some(2), said));
+    let printed = "OK draining, connections left: 1\nERROR not draining\n".to_owned();
+    assert_eq!(wait.end(), (Some(2), printed));
     let nowhere = order("/nowhere/control.sock", &["drain", "--wait", "1"]);
     assert_eq!(nowhere.code, Some(75));
 }
 
 /// Another process at the same path is another daemon, which does not drain.
 #[test]
-fn a_drain_is_over_when_another_daemon_has_taken_the_place() {
+fn waiting_for_a_drain_ends_when_another_daemon_takes_the_path() {
     let mut wait = Wait::begin(&[]);
-    // It does not remove the file.
+    // A killed daemon does not remove its socket file.
     wait.server.signal(Signal::KILL);
     wait.server.wait_for_exit();
     let _next = wait.place.start(&["--control", &wait.path]);

@@ -11,10 +11,10 @@ const RUNS: usize = 200;
 const WORKERS: usize = 3;
 const RESTARTS: usize = 5;
 
-/// Writes when it began and ended, by the machine's clock, and lasts a while between.
+/// Writes its begin and end times by the machine's clock; takes a while in between.
 const WORK: &str = r#"begin=$(date +%s%N); sleep 0.02; echo "$begin $(date +%s%N)" > "$0""#;
 
-/// The most intervals that share a moment.
+/// The maximum number of overlapping intervals.
 fn at_once(intervals: &[(u64, u64)]) -> usize {
     let begins = intervals.iter().map(|&(begin, _)| begin);
     let running =
@@ -59,25 +59,27 @@ fn two_hundred_runs_race_for_one_key_through_hot_restarts() {
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        let mut said = String::new();
+        let mut printed = String::new();
         let mut stderr = child.stderr.take().expect("a pipe");
-        std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");
+        std::io::Read::read_to_string(&mut stderr, &mut printed).expect("text");
         let ran = fs::read_to_string(place.path(&format!("ran-{number}"))).ok();
         match (status.code(), ran) {
             (Some(0), Some(ran)) => {
                 let (begin, end) = ran.trim().split_once(' ').expect("two times");
                 served.push((begin.parse().unwrap(), end.parse().unwrap()));
-                assert_eq!(said, "");
+                assert_eq!(printed, "");
             }
             (Some(99), None) => {
                 refused += 1;
-                assert!(said.contains("the queue is full"), "{said:?}");
+                assert!(printed.contains("the queue is full"), "{printed:?}");
             }
-            other => panic!("run {number} is neither served nor told why not: {other:?}, {said:?}"),
+            other => {
+                panic!("run {number} got neither the lock nor a reason: {other:?}, {printed:?}")
+            }
         }
     }
     assert_eq!(served.len() + refused, RUNS);
     assert!(served.len() >= RUNS - RUNS / 7 - 1, "only {} were served", served.len());
-    assert_eq!(at_once(&served), WORKERS, "never more at once, and not fewer for want of work");
+    assert_eq!(at_once(&served), WORKERS, "all workers busy, and never more");
     assert_eq!(server.counter("processing_workers"), 0);
 }

@@ -29,8 +29,8 @@ impl Daemon {
     }
 }
 
-/// The last columns of the list: where each rule comes from, what is left of its time, and
-/// the rule.
+/// The last columns of the list: where each rule comes from, its remaining time, and the
+/// rule.
 fn listed(daemon: &Daemon) -> Vec<String> {
     let list = daemon.ask(&["rules"]);
     assert_eq!(list.code, Some(0), "{}", list.stderr);
@@ -79,9 +79,9 @@ fn top_shows_groups_with_their_keys() {
 }
 
 #[test]
-fn what_is_no_rule_changes_nothing() {
+fn an_invalid_rule_changes_nothing() {
     let daemon = Daemon::start();
-    for (words, status, said) in [
+    for (words, status, reason) in [
         (&["rule", "set", "a", "two words"][..], 64, "is not one word"),
         (&["rule", "set", "a", "line\nfeed"], 64, "is not one word"),
         (&["rule", "set", "a", "x:*", "deny\rRULE"], 64, "is not one word"),
@@ -92,7 +92,7 @@ fn what_is_no_rule_changes_nothing() {
         let refused = daemon.ask(words);
         assert_eq!(refused.code, Some(status), "{words:?}: {}", refused.stderr);
         let text = refused.stdout + &refused.stderr;
-        assert!(text.contains(said), "{words:?}: {text}");
+        assert!(text.contains(reason), "{words:?}: {text}");
     }
     assert_eq!(listed(&daemon).len(), 2);
 }

@@ -1,6 +1,8 @@
 //! `poolcounter run`, seen from outside.
 
-use crate::command::{ask, full, key_of, poolcounter, run, servers, start, told, until_it_speaks};
+use crate::command::{
+    ask, full, key_of, poolcounter, run, servers, start, stderr_line, until_it_reports,
+};
 use crate::support::{Server, eventually, finish, is_alive, launched, wait_for_exit};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +17,7 @@ pub(crate) fn first_line(child: &mut Child) -> String {
     line.trim().to_owned()
 }
 
-/// The rest of what it says on standard error; waits for its end.
+/// The rest of its standard error, up to its end.
 pub(crate) fn complaint(child: &mut Child) -> String {
     let mut text = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut text).expect("text");
@@ -26,7 +28,7 @@ pub(crate) fn pid(text: &str) -> Pid {
     Pid::from_raw(text.parse().expect("a pid")).expect("a pid")
 }
 
-/// A command that says its pid, then lasts until its standard input ends.
+/// A command that prints its pid, then runs until its standard input ends.
 const LASTING: [&str; 4] = ["--", "sh", "-c", "echo $$; exec cat"];
 
 pub(crate) fn lasting(server: &Server, options: &[&str]) -> (Child, Pid) {
@@ -35,7 +37,7 @@ pub(crate) fn lasting(server: &Server, options: &[&str]) -> (Child, Pid) {
     (child, command)
 }
 
-/// Lets it end by itself.
+/// Closes its standard input and waits for its end.
 pub(crate) fn end(mut child: Child) -> std::process::ExitStatus {
     drop(child.stdin.take());
     wait_for_exit(&mut child)
@@ -87,23 +89,23 @@ fn each_refusal_has_its_status_and_line() {
             let chosen = run(&server, &[&limits[..], &["-E", "99", "k", "--", "true"]].concat());
             assert_eq!(chosen.code, Some(99), "{limits:?}");
         }
-        // Two at a time.
+        // Two holders at a time.
         assert_eq!(run(&server, &["-n", "2", "-t", "0", "k", "--", "true"]).code, Some(0));
         end(child);
     }
 }
 
-/// A forgotten key or a wrong option runs nothing, and no option has to stand alone.
+/// A missing key or a wrong option runs nothing; a value may directly follow its option.
 #[test]
-fn what_looks_like_an_option_is_no_key() {
+fn a_word_that_looks_like_an_option_is_not_a_key() {
     let server = Server::start();
     for wrong in [&["-t0"][..], &["--anny"], &["--tiemout=3"], &["-x", "k"], &["k", "-x"]] {
-        let said = run(&server, &[wrong, &["--", "echo", "ran"]].concat());
-        assert_eq!((said.code, said.stdout.as_str()), (Some(64), ""), "{wrong:?}");
+        let output = run(&server, &[wrong, &["--", "echo", "ran"]].concat());
+        assert_eq!((output.code, output.stdout.as_str()), (Some(64), ""), "{wrong:?}");
     }
     for right in [&["-t3"][..], &["-n2"], &["-q5"], &["-E0"], &["-n", "2", "-t5"]] {
-        let said = run(&server, &[right, &["k", "--", "echo", "ran"]].concat());
-        assert_eq!((said.code, said.stdout.as_str()), (Some(0), "ran\n"), "{right:?}");
+        let output = run(&server, &[right, &["k", "--", "echo", "ran"]].concat());
+        assert_eq!((output.code, output.stdout.as_str()), (Some(0), "ran\n"), "{right:?}");
     }
 }
 
@@ -120,19 +122,19 @@ fn without_a_server_it_fails_or_runs_without_a_lock() {
     assert_eq!(wrong.code, Some(64), "{}", wrong.stderr);
 }
 
-/// Another one may have the lock of a server that does not admit us.
+/// A server that refuses the connection may have given the lock to another client.
 #[test]
-fn a_server_that_does_not_admit_us_is_a_server() {
+fn a_server_that_refuses_the_client_does_not_count_as_missing() {
     for limit in [["--allow", "10.0.0.0/8"], ["--max-connections", "1"]] {
         let server = Server::start_with(&limit);
         let _first = std::net::TcpStream::connect(server.address()).expect("connected");
-        let said = run(&server, &["--no-server", "run", "k", "--", "echo", "ran"]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{limit:?}");
-        assert!(said.stderr.contains("may not admit us"), "{limit:?}: {}", said.stderr);
+        let output = run(&server, &["--no-server", "run", "k", "--", "echo", "ran"]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{limit:?}");
+        assert!(output.stderr.contains("may not admit us"), "{limit:?}: {}", output.stderr);
     }
 }
 
-/// A waiter of `--any`, seen waiting.
+/// A waiter with `--any` that is already in the queue.
 fn waiter_for_anyone(server: &Server) -> Child {
     let waiter = start(server, &["--any", "k", "--", "echo", "ran"]);
     assert!(eventually(|| server.counter("waiting_workers") == 1), "it does not wait");
@@ -140,7 +142,7 @@ fn waiter_for_anyone(server: &Server) -> Child {
 }
 
 #[test]
-fn done_by_another_is_success() {
+fn work_done_by_another_is_success() {
     for server in servers() {
         let (holder, _) = lasting(&server, &["--any", "k"]);
         let mut waiter = waiter_for_anyone(&server);
@@ -151,7 +153,7 @@ fn done_by_another_is_success() {
 }
 
 #[test]
-fn work_that_failed_is_done_by_the_next() {
+fn failed_work_is_repeated_by_the_next_waiter() {
     for server in servers() {
         let mut holder =
             start(&server, &["--any", "k", "--", "sh", "-c", "echo x; read x; exit 3"]);
@@ -169,7 +171,7 @@ fn killing_it_kills_the_command() {
         let (mut child, command) = lasting(&server, &["k"]);
         child.kill().expect("kill");
         wait_for_exit(&mut child);
-        assert!(eventually(|| !is_alive(command)), "the command lives on");
+        assert!(eventually(|| !is_alive(command)), "the command is still alive");
         becomes_free(&server);
     }
 }
@@ -180,13 +182,13 @@ fn a_command_that_is_killed_frees_the_lock() {
         let (mut child, command) = lasting(&server, &["k"]);
         kill_process(command, Signal::KILL).expect("kill");
         let status = wait_for_exit(&mut child);
-        assert_eq!(status.signal(), Some(9), "as a shell sees the command without us");
+        assert_eq!(status.signal(), Some(9), "the command's own signal");
         becomes_free(&server);
     }
 }
 
 #[test]
-fn what_the_command_leaves_behind_does_not_keep_the_lock() {
+fn processes_that_the_command_leaves_do_not_keep_the_lock() {
     let server = Server::start();
     let line = "sleep 60 > /dev/null 2>&1 < /dev/null & echo $!";
     for policy in ["warn", "kill"] {
@@ -199,23 +201,24 @@ fn what_the_command_leaves_behind_does_not_keep_the_lock() {
 }
 
 #[test]
-fn signals_that_are_sent_to_it_are_passed_on() {
+fn signals_sent_to_it_are_passed_on() {
     let server = Server::start();
     let script = "trap 'echo usr1; kill $!' USR1; trap 'echo term; exit 5' TERM; \
                   sleep 60 & echo $$; while :; do wait; done";
     let mut child = start(&server, &["k", "--", "sh", "-c", script]);
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     lines.next().expect("a pid").expect("a line");
-    for (signal, said) in [(Signal::USR1, "usr1"), (Signal::TERM, "term")] {
+    for (signal, expected) in [(Signal::USR1, "usr1"), (Signal::TERM, "term")] {
         kill_process(Pid::from_child(&child), signal).expect("a signal");
-        assert_eq!(lines.next().expect("a line").expect("text"), said);
+        assert_eq!(lines.next().expect("a line").expect("text"), expected);
     }
     assert_eq!(wait_for_exit(&mut child).code(), Some(5));
 }
 
-/// By CHLD the kernel tells us of the command; those that stop a job stop us.
+/// Except CHLD, by which the kernel reports the command's end, and the signals that stop
+/// a job, which stop `run`.
 #[test]
-fn each_signal_is_passed_on_that_does_not_kill_or_stop_us() {
+fn signals_that_do_not_kill_or_stop_it_are_passed_on() {
     let server = Server::start();
     let stops = [Signal::STOP, Signal::TSTP, Signal::TTIN, Signal::TTOU];
     let not_passed_on = [&stops[..], &[Signal::KILL, Signal::CHILD]].concat();
@@ -241,17 +244,17 @@ fn each_signal_is_passed_on_that_does_not_kill_or_stop_us() {
     wait_for_exit(&mut child);
 }
 
-/// The kernel sends SIGPIPE to who writes without a reader.
+/// A write to a pipe without a reader raises SIGPIPE.
 #[test]
-fn our_own_broken_pipe_is_not_the_commands() {
+fn its_own_broken_pipe_does_not_end_the_command() {
     let server = Server::start();
     let (mut child, _) = lasting(&server, &["k"]);
     drop(child.stderr.take());
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
     drop(server);
-    // The command repeats what it gets, once the loss was complained of.
-    until_it_speaks(&child);
+    // Once `run` has tried to report the loss, the command still echoes its input.
+    until_it_reports(&child);
     child.stdin.as_mut().expect("a pipe").write_all(b"alive\n").expect("written");
     stdout.read_line(&mut line).expect("a line");
     assert_eq!(line, "alive\n");
@@ -259,7 +262,7 @@ fn our_own_broken_pipe_is_not_the_commands() {
 }
 
 #[test]
-fn the_command_gets_the_signal_mask_that_we_had() {
+fn the_command_inherits_the_signal_mask() {
     let server = Server::start();
     let mask = "grep -E 'SigBlk|SigIgn' /proc/self/status";
     let with = run(&server, &["k", "--", "sh", "-c", mask]);
@@ -274,16 +277,16 @@ fn ignored_signals(status: &str) -> u64 {
 }
 
 #[test]
-fn the_command_ignores_what_we_ignored() {
+fn the_command_inherits_ignored_signals() {
     let perl = ["perl", "-e", "$SIG{HUP} = $SIG{CHLD} = 'IGNORE'; exec @ARGV"];
     let look = ["grep", "SigIgn", "/proc/self/status"];
     let run = [&["-s", "127.0.0.1:1", "run", "--no-server", "run", "k", "--"], &look[..]].concat();
     let with = finish(&mut launched(&perl, crate::command::binary(), &run));
     let without = finish(&mut launched(&perl, look[0], &look[1..]));
-    for said in [without, with] {
+    for output in [without, with] {
         const HUP_AND_CHLD: u64 = 0x10001;
-        let ignored = ignored_signals(&said.stdout);
-        assert_eq!(ignored & HUP_AND_CHLD, HUP_AND_CHLD, "{}", said.stderr);
+        let ignored = ignored_signals(&output.stdout);
+        assert_eq!(ignored & HUP_AND_CHLD, HUP_AND_CHLD, "{}", output.stderr);
     }
 }
 
@@ -292,14 +295,14 @@ fn a_lost_lock_is_reported_and_the_command_continues() {
     for server in servers() {
         let (mut child, _) = lasting(&server, &["k"]);
         drop(server);
-        let said = told(&mut child);
-        assert!(said.contains("the lock; the command goes on"), "{said}");
+        let line = stderr_line(&mut child);
+        assert!(line.contains("the lock; the command goes on"), "{line}");
         assert_eq!(end(child).code(), Some(0));
     }
 }
 
 #[test]
-fn a_server_that_ends_while_it_waits_is_no_server() {
+fn a_server_that_ends_during_a_wait_counts_as_missing() {
     for policy in ["fail", "run"] {
         let server = Server::start();
         let (holder, _) = lasting(&server, &["k"]);
@@ -312,9 +315,9 @@ fn a_server_that_ends_while_it_waits_is_no_server() {
     }
 }
 
-/// The other server is there, but it does not guard the key.
+/// The other server runs, but does not guard the key.
 #[test]
-fn a_server_that_ends_is_missed_where_others_are() {
+fn a_keys_server_that_ends_counts_as_missing_even_if_others_run() {
     let mut both = [Server::start(), Server::start()];
     let list = both.each_ref().map(|server| server.address().to_string()).join(",");
     let run = ["run", "--no-server", "run", "k", "--", "sh", "-c", "echo ran; exec cat"];
@@ -340,28 +343,28 @@ fn a_server_that_ends_is_missed_where_others_are() {
 }
 
 #[test]
-fn the_server_of_a_key_is_its_own_unless_that_is_down() {
+fn a_key_goes_to_its_own_server_unless_that_is_down() {
     let (one, other) = (Server::start(), Server::start());
     let list = format!("{},{}", one.address(), other.address());
     let names = [&one, &other].map(|server| server.address().to_string().parse().expect("a name"));
-    let mut told_one = 0;
+    let mut asked_one = 0;
     for number in 0..20 {
         let key = format!("key {number}");
         let is_one = poolcounter::order(&names, key.as_bytes())[0] == &names[0];
-        told_one += u64::from(is_one);
+        asked_one += u64::from(is_one);
         assert_eq!(ask(&list, &["run", &key, "--", "true"]).code, Some(0));
-        assert_eq!(one.counter("total_acquired"), told_one, "{key}");
+        assert_eq!(one.counter("total_acquired"), asked_one, "{key}");
     }
-    assert!(told_one > 0 && told_one < 20);
+    assert!(asked_one > 0 && asked_one < 20);
     drop(one);
     for number in 0..5 {
         let key = format!("key {number}");
         assert_eq!(ask(&list, &["run", &key, "--", "true"]).code, Some(0));
     }
-    assert_eq!(other.counter("total_acquired"), 20 - told_one + 5);
+    assert_eq!(other.counter("total_acquired"), 20 - asked_one + 5);
 }
 
-/// A drain, or a server that can't be reached for a moment, makes no second run.
+/// A drain, or a server that is briefly unreachable, causes no second run.
 #[test]
 fn without_a_fallback_no_other_server_is_asked() {
     let (own, other) = (Server::start(), Server::start());
@@ -373,12 +376,12 @@ fn without_a_fallback_no_other_server_is_asked() {
     };
     let (holder, _) = lasting(&own, &[&key]);
     assert_eq!(run(&["--no-fallback"]).code, Some(1));
-    // It takes no new clients, and the holder continues.
+    // The server takes no new clients, and the holder keeps its lock.
     own.signal(Signal::QUIT);
     assert!(eventually(|| std::net::TcpStream::connect(own.address()).is_err()));
-    let said = run(&["--no-fallback"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
-    assert!(!said.stderr.contains(&other.address().to_string()), "{}", said.stderr);
+    let output = run(&["--no-fallback"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
+    assert!(!output.stderr.contains(&other.address().to_string()), "{}", output.stderr);
     assert_eq!(run(&[]).stdout, "ran\n");
     assert_eq!(run(&["--no-fallback", "--no-server", "run"]).stdout, "ran\n");
     assert_eq!(other.counter("total_acquired"), 1);
@@ -391,8 +394,8 @@ fn the_time_to_connect_can_be_chosen() {
     let address = full.local_addr().expect("an address");
     let options = ["run", "--connect-timeout", "0.4", "k", "--", "echo", "ran"];
     let began = std::time::Instant::now();
-    let said = ask(&address.to_string(), &options);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
+    let output = ask(&address.to_string(), &options);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
     assert!(began.elapsed() >= std::time::Duration::from_millis(800), "two tries");
     for wrong in ["0", "-1", "soon"] {
         let options = ["run", "--connect-timeout", wrong, "k", "--", "true"];
@@ -401,12 +404,12 @@ fn the_time_to_connect_can_be_chosen() {
 }
 
 #[test]
-fn the_command_knows_its_lock() {
+fn the_commands_environment_names_its_lock() {
     let server = Server::start();
     let look = ["--", "sh", "-c", "echo \"${POOLCOUNTER_KEY-none}, ${POOLCOUNTER_SERVER-none}\""];
     let asked = |servers: &str, options: &[&str]| {
         let mut command = poolcounter(servers, &[&["run"], options, &look].concat());
-        // Of a run that this one is inside of.
+        // As set by an outer run.
         command.env("POOLCOUNTER_KEY", "outer").env("POOLCOUNTER_SERVER", "outer");
         finish(&mut command).stdout
     };

@@ -1,4 +1,4 @@
-//! Lists of several servers are one, with the servers named.
+//! Lists of several servers are merged into one that names the servers.
 
 use crate::command::{ask, lists, scripted};
 use crate::support::{Client, Server, eventually};
@@ -18,7 +18,7 @@ fn queue(server: &Server, key: &str, waiters: usize) -> Vec<Client> {
     clients
 }
 
-/// Refuses new clients, and stays for the one that it has.
+/// A draining server with one client, and that client.
 fn draining() -> (Server, Client) {
     let server = Server::start_apart(&[]);
     let mut client = server.connect();
@@ -43,16 +43,16 @@ fn keys_of_several_servers_are_sorted_as_those_of_one() {
         [queue(&a, "two", 2), queue(&b, "three", 3), queue(&b, "none", 0), queue(&a, "one", 1)];
     let [first, second] = [&a, &b].map(|server| server.address().to_string());
     let both = format!("{first},{second}");
-    let said = ask(&both, &["keys"]);
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
-    assert!(said.stdout.starts_with("keys: 4 of 4\n"), "{}", said.stdout);
+    let output = ask(&both, &["keys"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    assert!(output.stdout.starts_with("keys: 4 of 4\n"), "{}", output.stdout);
     let sorted = [(&second, "three"), (&first, "two"), (&first, "one"), (&second, "none")];
     let sorted = sorted.map(|(server, key)| (server.as_str(), key));
-    assert_eq!(rows(&said.stdout), sorted);
-    let said = ask(&both, &["keys", "3"]);
-    assert!(said.stdout.starts_with("keys: 3 of 4\n"), "{}", said.stdout);
-    assert_eq!(rows(&said.stdout), sorted[..3]);
-    // Each server once, and one alone as ever.
+    assert_eq!(rows(&output.stdout), sorted);
+    let output = ask(&both, &["keys", "3"]);
+    assert!(output.stdout.starts_with("keys: 3 of 4\n"), "{}", output.stdout);
+    assert_eq!(rows(&output.stdout), sorted[..3]);
+    // A server named twice is listed once, without a column for the server.
     let alone = ask(&first, &["keys"]).stdout;
     assert!(alone.contains("\nseen: ") && !alone.contains(&first), "{alone}");
     assert!(!ask(&format!("{first},{first}"), &["keys"]).stdout.contains("server"));
@@ -71,29 +71,29 @@ fn keys_of_several_servers_are_sorted_as_those_of_one() {
 }
 
 #[test]
-fn those_that_do_not_answer_are_named_and_the_others_listed() {
+fn servers_that_do_not_answer_are_named_and_the_others_listed() {
     let (server, (drains, _client)) = (Server::start(), draining());
     let _clients = queue(&server, "k", 0);
     let [server, drains] = [&server, &drains].map(|server| server.address().to_string());
-    let said = ask(&format!("127.0.0.1:1,{server},{drains}"), &["keys"]);
-    assert_eq!(said.code, Some(75));
-    assert_eq!(rows(&said.stdout), [(server.as_str(), "k")]);
-    let named: Vec<&str> = said.stderr.lines().collect();
+    let output = ask(&format!("127.0.0.1:1,{server},{drains}"), &["keys"]);
+    assert_eq!(output.code, Some(75));
+    assert_eq!(rows(&output.stdout), [(server.as_str(), "k")]);
+    let named: Vec<&str> = output.stderr.lines().collect();
     for (line, name) in named.iter().zip(["127.0.0.1:1", &drains]) {
         assert!(line.starts_with(&format!("poolcounter: {name}: Connection refused")), "{line}");
     }
     assert_eq!(named.len(), 2, "{named:?}");
-    let said = ask("127.0.0.1:1,127.0.0.1:2", &["keys"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""));
+    let output = ask("127.0.0.1:1,127.0.0.1:2", &["keys"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""));
     let cut = scripted(|_| "keys: 2 of 5002\nholders key\n1 a\n1 b\n\n".to_owned());
-    let said = ask(&format!("{server},{cut}"), &["keys", "1000"]);
-    assert_eq!(said.code, Some(0));
-    assert!(said.stderr.contains(&format!("{cut}: 2 of 5002: no list")), "{}", said.stderr);
+    let output = ask(&format!("{server},{cut}"), &["keys", "1000"]);
+    assert_eq!(output.code, Some(0));
+    assert!(output.stderr.contains(&format!("{cut}: 2 of 5002: no list")), "{}", output.stderr);
 }
 
-/// Neither answers before the other one is asked.
+/// Neither server answers before the other one is asked.
 #[test]
-fn lists_are_asked_for_at_a_time() {
+fn lists_are_requested_in_parallel() {
     for words in [&["keys"][..], &["keys", "--json"], &["top"]] {
         let asked = Arc::new(AtomicUsize::new(0));
         let servers = [(); 2].map(|()| {
@@ -104,8 +104,8 @@ fn lists_are_asked_for_at_a_time() {
                 lists(question)
             })
         });
-        let said = ask(&servers.join(","), words);
-        assert_eq!(said.code, Some(0), "{words:?}: {}", said.stdout);
+        let output = ask(&servers.join(","), words);
+        assert_eq!(output.code, Some(0), "{words:?}: {}", output.stdout);
     }
 }
 
@@ -114,17 +114,17 @@ fn one_screen_of_top_has_all_servers() {
     let (a, b, (drains, _client)) = (Server::start(), Server::start(), draining());
     let _clients = [queue(&a, "one", 1), queue(&b, "two", 2)];
     let [a, b, drains] = [&a, &b, &drains].map(|server| server.address().to_string());
-    let said = ask(&format!("{a},{b}"), &["top"]);
-    assert_eq!(said.code, Some(0));
-    assert_eq!(rows(&said.stdout), [(b.as_str(), "two"), (&a, "one")]);
+    let output = ask(&format!("{a},{b}"), &["top"]);
+    assert_eq!(output.code, Some(0));
+    assert_eq!(rows(&output.stdout), [(b.as_str(), "two"), (&a, "one")]);
     let figures = |server: &str| {
-        let line = said.stdout.lines().find(|line| line.contains(server)).unwrap_or_default();
+        let line = output.stdout.lines().find(|line| line.contains(server)).unwrap_or_default();
         line.split_whitespace().skip(1).take(3).collect::<Vec<_>>().join(" ")
     };
     assert_eq!((figures(&a), figures(&b)), ("1 1 1".to_owned(), "1 1 2".to_owned()));
-    let said = ask(&format!("{a},{drains}"), &["top"]);
-    assert_eq!(said.code, Some(1));
-    assert_eq!(rows(&said.stdout), [(a.as_str(), "one")]);
+    let output = ask(&format!("{a},{drains}"), &["top"]);
+    assert_eq!(output.code, Some(1));
+    assert_eq!(rows(&output.stdout), [(a.as_str(), "one")]);
     let state = format!("{drains} down or draining: Connection refused");
-    assert!(said.stdout.contains(&state), "{}", said.stdout);
+    assert!(output.stdout.contains(&state), "{}", output.stdout);
 }

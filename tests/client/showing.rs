@@ -30,19 +30,23 @@ fn statistics_are_printed_unchanged() {
 fn several_servers_are_labelled_and_a_dead_server_is_a_failure() {
     let server = Server::start();
     let two = format!("{} 127.0.0.1:1", server.address());
-    let said = ask(&two, &["stats"]);
-    assert_eq!(said.code, Some(75));
-    assert!(said.stdout.starts_with(&format!("{}\nuptime", server.address())), "{}", said.stdout);
-    assert!(said.stderr.contains("127.0.0.1:1: Connection refused"), "{}", said.stderr);
+    let output = ask(&two, &["stats"]);
+    assert_eq!(output.code, Some(75));
+    assert!(
+        output.stdout.starts_with(&format!("{}\nuptime", server.address())),
+        "{}",
+        output.stdout
+    );
+    assert!(output.stderr.contains("127.0.0.1:1: Connection refused"), "{}", output.stderr);
 }
 
 #[test]
 fn a_server_without_lists_is_reported_immediately() {
     let Some(reference) = Server::reference() else { return };
-    // Its answer has no line end: a reader that waits for one gets no answer.
-    let said = ask(&reference.address().to_string(), &["keys"]);
-    assert_eq!(said.code, Some(76));
-    assert!(said.stderr.contains("it knows STATS FULL only"), "{}", said.stderr);
+    // Its answer has no line end: a reader that waits for a line gets none.
+    let output = ask(&reference.address().to_string(), &["keys"]);
+    assert_eq!(output.code, Some(76));
+    assert!(output.stderr.contains("it knows STATS FULL only"), "{}", output.stderr);
 }
 
 #[test]
@@ -66,22 +70,21 @@ fn a_list_shorter_than_requested_shows_the_limit() {
         question => lists(question),
     });
     for options in [&["keys", "1000"][..], &["keys", "1000", "--json"]] {
-        let said = ask(&server, options);
-        assert_eq!(said.code, Some(0));
+        let output = ask(&server, options);
+        assert_eq!(output.code, Some(0));
         assert!(
-            said.stderr.contains("2 of 5002: no list of this server has more"),
+            output.stderr.contains("2 of 5002: no list of this server has more"),
             "{}",
-            said.stderr
+            output.stderr
         );
     }
     assert_eq!(json(&ask(&server, &["keys", "1000", "--json"]))["keys"], 5002);
-    // Neither is one with all rows, nor one with as many as were asked for.
+    // No warning for a list with all rows, nor for one with as many as requested.
     for options in [&["keys", "2"][..], &["clients", "7"]] {
         assert_eq!(ask(&server, options).stderr, "");
     }
 }
 
-/// Who may be wrong, and in what.
 #[test]
 fn an_invalid_answer_is_reported_with_its_cause() {
     let http = Server::start_with(&["--http", "127.0.0.1:0"]);
@@ -96,17 +99,17 @@ fn an_invalid_answer_is_reported_with_its_cause() {
         ("127.0.0.1:1", 75, "Connection refused"),
     ] {
         for arguments in [&["stats"][..], &["keys"], &["check"]] {
-            let said = ask(server, arguments);
+            let output = ask(server, arguments);
             let code = if arguments == ["check"] { 2 } else { code };
-            assert_eq!(said.code, Some(code), "{server} {arguments:?}");
-            let told = said.stdout + &said.stderr;
-            assert!(told.contains(why), "{server} {arguments:?}: {told}");
+            assert_eq!(output.code, Some(code), "{server} {arguments:?}");
+            let printed = output.stdout + &output.stderr;
+            assert!(printed.contains(why), "{server} {arguments:?}: {printed}");
         }
     }
 }
 
 #[test]
-fn check_judges_as_a_plugin() {
+fn check_exits_and_prints_as_a_plugin() {
     let server = scripted(lists);
     let line = |level: &str, limits: &str| {
         format!(
@@ -115,8 +118,11 @@ fn check_judges_as_a_plugin() {
         )
     };
     for (limits, code, level) in [("8,9", 0, "OK"), ("7,8", 1, "WARNING"), ("1,7", 2, "CRITICAL")] {
-        let said = ask(&server, &["check", "--waiting", limits]);
-        assert_eq!((said.code, said.stdout), (Some(code), line(level, &limits.replace(',', ";"))));
+        let output = ask(&server, &["check", "--waiting", limits]);
+        assert_eq!(
+            (output.code, output.stdout),
+            (Some(code), line(level, &limits.replace(',', ";")))
+        );
     }
     assert_eq!(ask(&server, &["check", "--oldest-hold", "5,10"]).code, Some(2));
     assert_eq!(ask(&server, &["check", "--waiting", "9"]).code, Some(3), "a wrong option");
@@ -125,7 +131,7 @@ fn check_judges_as_a_plugin() {
     assert!(down.stdout.starts_with("POOLCOUNTER CRITICAL - 127.0.0.1:1: "), "{}", down.stdout);
 }
 
-/// Icinga takes the first line for the state, and one figure for each label.
+/// Icinga takes the first line as the state, and one figure per label.
 #[test]
 fn check_of_several_servers_is_one_output() {
     let (well, busy) = (scripted(lists), Server::start());
@@ -133,9 +139,9 @@ fn check_of_several_servers_is_one_output() {
     assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
     let busy = busy.address().to_string();
     let list = format!("{well},{busy},{well},127.0.0.1:1");
-    let said = ask(&list, &["check", "--oldest-hold", "12,13"]);
-    assert_eq!(said.code, Some(2), "{}", said.stdout);
-    let lines: Vec<&str> = said.stdout.lines().collect();
+    let output = ask(&list, &["check", "--oldest-hold", "12,13"]);
+    assert_eq!(output.code, Some(2), "{}", output.stdout);
+    let lines: Vec<&str> = output.stdout.lines().collect();
     for (line, (level, server)) in lines.iter().zip([
         ("CRITICAL", "127.0.0.1:1"),
         ("WARNING", well.as_str()),
@@ -144,7 +150,7 @@ fn check_of_several_servers_is_one_output() {
         assert!(line.starts_with(&format!("POOLCOUNTER {level} - {server}: ")), "{line}");
     }
     assert_eq!(lines.len(), 3);
-    assert_eq!(said.stdout.matches('|').count(), 1);
+    assert_eq!(output.stdout.matches('|').count(), 1);
     let (_, figures) = lines[0].split_once(" | ").expect("figures");
     let mut labels: Vec<&str> = figures.split('\'').skip(1).step_by(2).collect();
     assert!(labels.contains(&format!("{busy} waiting").as_str()), "{figures}");
@@ -158,16 +164,16 @@ fn failed_output_is_reported() {
     let server = scripted(lists);
     for (order, code) in [("check", 3), ("stats", 1), ("keys", 1), ("--help", 1), ("run --help", 1)]
     {
-        let said = shell(&server, &format!("exec \"$0\" {order} > /dev/full"));
-        assert_eq!(said.code, Some(code), "{order}");
-        assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
-        assert!(said.stderr.contains("No space left on device"), "{}", said.stderr);
+        let output = shell(&server, &format!("exec \"$0\" {order} > /dev/full"));
+        assert_eq!(output.code, Some(code), "{order}");
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+        assert!(output.stderr.contains("No space left on device"), "{}", output.stderr);
     }
 }
 
-/// Neither answers before the other one is asked.
+/// Neither server answers before the other one is asked.
 #[test]
-fn check_asks_all_servers_at_a_time() {
+fn check_asks_all_servers_in_parallel() {
     let asked = Arc::new(AtomicUsize::new(0));
     let servers = [(); 2].map(|()| {
         let asked = Arc::clone(&asked);
@@ -177,8 +183,8 @@ fn check_asks_all_servers_at_a_time() {
             lists(question)
         })
     });
-    let said = ask(&servers.join(","), &["check"]);
-    assert_eq!(said.code, Some(0), "{}", said.stdout);
+    let output = ask(&servers.join(","), &["check"]);
+    assert_eq!(output.code, Some(0), "{}", output.stdout);
 }
 
 /// A plugin that takes longer is killed by the monitoring. tests/load/command.rs measures
@@ -192,9 +198,9 @@ fn check_does_not_wait_for_answers_that_take_longer_than_five_seconds() {
         })
     };
     let list = format!("{},{}", slow(), slow());
-    let said = ask(&list, &["check"]);
-    assert_eq!(said.code, Some(2), "{}", said.stdout);
-    assert_eq!(said.stdout.matches("no answer").count(), 2, "{}", said.stdout);
+    let output = ask(&list, &["check"]);
+    assert_eq!(output.code, Some(2), "{}", output.stdout);
+    assert_eq!(output.stdout.matches("no answer").count(), 2, "{}", output.stdout);
 }
 
 #[test]
@@ -204,14 +210,14 @@ fn check_of_an_old_server_reports_unknown_figures() {
     assert_eq!(ask(&address, &["check", "--waiting", "1,2", "--oldest-hold", "1,2"]).code, Some(0));
     let mut holder = reference.connect();
     assert_eq!(holder.ask("ACQ4ME k 1 1 0"), "LOCKED");
-    let said = ask(&address, &["check", "--oldest-hold", "1,2"]);
-    assert_eq!(said.code, Some(3), "{}", said.stdout);
-    assert!(said.stdout.contains("oldest hold unknown"), "{}", said.stdout);
+    let output = ask(&address, &["check", "--oldest-hold", "1,2"]);
+    assert_eq!(output.code, Some(3), "{}", output.stdout);
+    assert!(output.stdout.contains("oldest hold unknown"), "{}", output.stdout);
 }
 
-/// By the time that it counts for, not by that which has passed.
+/// The rate is per second of `--for`, not of the time that passed.
 #[test]
-fn full_queues_are_counted_for_some_seconds() {
+fn full_queues_are_counted_for_the_seconds_of_for() {
     let server = Server::start();
     let address = server.address().to_string();
     assert_eq!(ask(&address, &["check", "--full-queues", "1,9"]).code, Some(0));
@@ -225,27 +231,27 @@ fn full_queues_are_counted_for_some_seconds() {
     });
     let began = Instant::now();
     for (limits, seconds, code, rate) in [("10,11", "1", 1, 10), ("4,5", "2", 2, 5)] {
-        let said = ask(&growing, &["check", "--full-queues", limits, "--for", seconds]);
-        assert_eq!(said.code, Some(code), "{}", said.stdout);
-        assert!(said.stdout.contains(&format!("full_queues_rate={rate};")), "{}", said.stdout);
+        let output = ask(&growing, &["check", "--full-queues", limits, "--for", seconds]);
+        assert_eq!(output.code, Some(code), "{}", output.stdout);
+        assert!(output.stdout.contains(&format!("full_queues_rate={rate};")), "{}", output.stdout);
     }
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
 #[test]
-fn help_is_sensible_without_a_terminal() {
+fn output_without_a_terminal_has_no_escapes() {
     let server = scripted(lists);
     for arguments in [&["top"][..], &["stats"], &["--help"], &["run", "--help"]] {
-        let said = ask(&server, arguments);
-        assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.stderr);
-        assert!(!said.stdout.contains('\x1b'), "{arguments:?}: {}", said.stdout);
+        let output = ask(&server, arguments);
+        assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.stderr);
+        assert!(!output.stdout.contains('\x1b'), "{arguments:?}: {}", output.stdout);
     }
     let top = ask(&server, &["top"]).stdout;
     assert!(top.contains("article:stuck"), "{top}");
 }
 
 #[test]
-fn a_wait_without_an_end_has_no_number_of_seconds_left() {
+fn an_endless_wait_has_no_seconds_left() {
     let server = Server::start();
     let address = server.address().to_string();
     for (timeout, is_endless) in [("600", false), ("2147483647", true), ("99999999999", true)] {
@@ -272,8 +278,8 @@ fn our_daemon_shows_holders() {
     assert_eq!((&row["what"], &row["mode"]), (&Value::from("holder"), &Value::from("me")));
     assert_eq!(json(&ask(&address, &["key", "300", "--json"]))["key"], "300", "a key is text");
     for (key, code) in [(r"a\x20b", 0), (r"a\b", 0), ("", 64), ("a\nb", 64)] {
-        let said = ask(&address, &["key", key]);
-        assert_eq!(said.code, Some(code), "{key:?}: {}", said.stderr);
+        let output = ask(&address, &["key", key]);
+        assert_eq!(output.code, Some(code), "{key:?}: {}", output.stderr);
     }
     assert_eq!(json(&ask(&address, &["key", "nosuch", "--json"]))["rows"], Value::Array(vec![]));
     assert_eq!(json(&ask(&address, &["key", "--json", "--", "-x"]))["key"], "-x");
@@ -287,7 +293,7 @@ fn our_daemon_shows_holders() {
     assert_eq!(ask(&address, &["check", "--oldest-hold", "0,9999"]).code, Some(1));
 }
 
-/// As `md5sum` of the server's name and the key says; no server runs.
+/// The order is by `md5sum` of the server's name and the key; no server runs.
 #[test]
 fn which_prints_the_servers_in_the_order_of_clients() {
     let servers = "10.1.2.3,10.1.2.4,10.1.2.5";

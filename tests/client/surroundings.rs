@@ -1,6 +1,6 @@
-//! `poolcounter run` under parents and with commands that few think of.
+//! `poolcounter run` under unusual parents and with unusual commands.
 
-use crate::command::{binary, poolcounter, start, told, until_it_speaks};
+use crate::command::{binary, poolcounter, start, stderr_line, until_it_reports};
 use crate::running::{complaint, first_line};
 use crate::support::restart::Place;
 use crate::support::{Server, eventually, launched, skip, wait_for_exit};
@@ -14,8 +14,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// `run` whose standard error takes nothing more, and that end of it without a reader.
-fn start_unheard(servers: &str, options: &[&str]) -> (Child, UnixStream) {
+/// `run` with a full standard error, and the other end of it, which nothing reads.
+fn start_unread(servers: &str, options: &[&str]) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     theirs.set_nonblocking(true).expect("set");
     while (&theirs).write(&[b'x'; 512]).is_ok() {}
@@ -29,30 +29,30 @@ fn start_unheard(servers: &str, options: &[&str]) -> (Child, UnixStream) {
 #[test]
 fn a_lost_lock_stops_the_command_with_a_full_stderr() {
     let server = Server::start();
-    let (mut run, _unread) = start_unheard(&server.address().to_string(), &["--on-lost", "kill"]);
+    let (mut run, _unread) = start_unread(&server.address().to_string(), &["--on-lost", "kill"]);
     assert_eq!(first_line(&mut run), "up");
     drop(server);
     assert_eq!(wait_for_exit(&mut run).code(), Some(74));
 }
 
-/// Neither that the lock is lost, nor that there is no server.
+/// `run` can report neither the lost lock nor the missing server.
 #[test]
 fn signals_are_passed_on_with_a_full_stderr() {
     for is_lost in [true, false] {
         let server = Server::start();
         let address = server.address().to_string();
         let servers = if is_lost { &address } else { "127.0.0.1:1" };
-        let (mut run, _unread) = start_unheard(servers, &["--no-server", "run"]);
+        let (mut run, _unread) = start_unread(servers, &["--no-server", "run"]);
         assert_eq!(first_line(&mut run), "up");
         drop(server);
-        until_it_speaks(&run);
+        until_it_reports(&run);
         kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
         assert_eq!(wait_for_exit(&mut run).signal(), Some(15));
     }
 }
 
 #[test]
-fn an_alarm_that_was_set_before_is_the_commands() {
+fn the_command_inherits_an_alarm() {
     let server = Server::start();
     let alarm = ["perl", "-e", "alarm 1; exec @ARGV"];
     let mut run = launched(&alarm, binary(), &["run", "k", "--", "sleep", "60"]);
@@ -61,9 +61,9 @@ fn an_alarm_that_was_set_before_is_the_commands() {
     assert_eq!(wait_for_exit(&mut run).signal(), Some(Signal::ALARM.as_raw()));
 }
 
-/// A timeout of the socket makes even a stop interrupt connect(2) (signal(7)).
+/// With a timeout on the socket, even a stop interrupts connect(2) (signal(7)).
 #[test]
-fn signals_end_no_try_to_connect() {
+fn signals_do_not_abort_a_connect() {
     let place = Place::with_daemon();
     let path = place.path("full");
     let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None);
@@ -103,8 +103,8 @@ fn has_socket(run: &Child) -> bool {
     links.any(|link| link.to_string_lossy().starts_with("socket:"))
 }
 
-/// `poolcounter run --on-lost kill` by a user, of a command that has `$ROOT`, a setuid
-/// program. `None`, with a message, where there can't be one.
+/// `poolcounter run --on-lost kill` as an ordinary user, with a command that can execute
+/// the setuid program `$ROOT`. `None`, with a message, if setuid doesn't work here.
 fn with_a_setuid_program(server: &Server, script: &str) -> Option<Child> {
     if !rustix::process::geteuid().is_root() {
         skip("only root can become another user");
@@ -114,7 +114,8 @@ fn with_a_setuid_program(server: &Server, script: &str) -> Option<Child> {
     let (run, setuid) = (place.path("poolcounter"), place.path("setpriv"));
     let setpriv = Path::new("/usr/bin/setpriv");
     for (mode, from, to) in [("755", binary(), &run), ("4755", setpriv, &setuid)] {
-        // By another process: no child of this one may have it open for writing.
+        // Another process copies it, so that no child of this one has it open for
+        // writing.
         let mut install = Command::new("install");
         assert!(install.args(["-m", mode]).arg(from).arg(to).status().expect("run it").success());
     }
@@ -136,31 +137,31 @@ fn with_a_setuid_program(server: &Server, script: &str) -> Option<Child> {
     Some(child)
 }
 
-/// As sudo(8): it runs as root, and we don't.
+/// Like sudo(8), the command runs as root, and `run` doesn't.
 #[test]
 fn an_unstoppable_command_is_not_reported_as_stopped() {
     let server = Server::start();
     let script = "exec $ROOT sh -c 'id -u; read line; exit 3'";
     let Some(mut child) = with_a_setuid_program(&server, script) else { return };
     drop(server);
-    let said = told(&mut child);
-    assert!(said.contains("can't stop the command"), "{said}");
+    let line = stderr_line(&mut child);
+    assert!(line.contains("can't stop the command"), "{line}");
     drop(child.stdin.take());
     assert_eq!(wait_for_exit(&mut child).code(), Some(3));
     assert_eq!(complaint(&mut child), "");
 }
 
 #[test]
-fn a_script_is_stopped_even_if_a_program_in_it_may_not_be() {
+fn a_script_is_stopped_even_if_it_runs_a_setuid_program() {
     let server = Server::start();
     let script = "$ROOT sh -c 'id -u; read line'; echo went on";
     let Some(mut child) = with_a_setuid_program(&server, script) else { return };
     drop(server);
     assert_eq!(wait_for_exit(&mut child).code(), Some(74));
-    // That one ends now, too.
+    // The program ends now too.
     drop(child.stdin.take());
-    let said = complaint(&mut child);
-    assert!(said.contains("but for processes that we may not signal"), "{said}");
+    let text = complaint(&mut child);
+    assert!(text.contains("but for processes that we may not signal"), "{text}");
     assert_eq!(first_line(&mut child), "");
 }
 

@@ -56,25 +56,25 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// The one process of the group that has the terminal.
+    /// The only process of the group that has the terminal.
     pub(crate) fn foreground_process(&self) -> Pid {
         let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]);
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", shell.trim()));
-        let stat = stat.expect("it lives");
-        // The eighth of all, and the sixth behind the name, as proc(5) has them.
+        let stat = stat.expect("it is alive");
+        // Field 8 of proc(5), the sixth after the name.
         let group = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(5));
         Pid::from_raw(group.and_then(|pid| pid.parse().ok()).expect("a number")).expect("a pid")
     }
 
-    /// Waits until the terminal shows this.
+    /// Waits until the terminal's text satisfies `is_shown`; returns the text.
     #[track_caller]
     pub(crate) fn shows(&self, mut is_shown: impl FnMut(&str) -> bool) -> String {
         let mut screen = String::new();
-        let is_so = eventually(|| {
+        let is_met = eventually(|| {
             screen = self.screen();
             is_shown(&screen)
         });
-        assert!(is_so, "the terminal shows\n{screen}");
+        assert!(is_met, "the terminal shows\n{screen}");
         screen
     }
 }
@@ -87,8 +87,8 @@ impl Drop for Terminal {
 
 /// An interactive shell, with `poolcounter run k --` as `$P`. `None` without tmux.
 ///
-/// What is typed is shown too, at times by halves: so it never contains what is waited
-/// for.
+/// The terminal echoes the typed line too, sometimes in halves: so that line never
+/// contains the text that a test waits for.
 fn shell(server: &Server) -> Option<Terminal> {
     let terminal = Terminal::start(100, 30, "env PS1='ready> ' bash --norc --noprofile -i")?;
     terminal.shows(|screen| screen.contains("ready>"));
@@ -101,8 +101,8 @@ fn holders(server: &Server, count: u64) -> bool {
     eventually(|| server.counter("processing_workers") == count)
 }
 
-/// Waits until the terminal shows `pid=N`, of a process that lives: one that is gone may
-/// not be cleared from the screen yet.
+/// Waits until the terminal shows `pid=N` of a living process: the pid of an ended one
+/// may still be on the screen.
 fn shown_pid(terminal: &Terminal) -> Pid {
     let pid = |screen: &str| {
         let mut shown = screen.lines().filter_map(|line| line.strip_prefix("pid=")?.parse().ok());
@@ -116,10 +116,10 @@ fn shown_pid(terminal: &Terminal) -> Pid {
     found.and_then(Pid::from_raw).expect("shown")
 }
 
-/// The state of a process and its parent, as proc(5) has them.
+/// The state of a process and its parent, from proc(5).
 fn state_and_parent(pid: Pid) -> (char, Pid) {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    let stat = stat.expect("it lives");
+    let stat = stat.expect("it is alive");
     let mut rest = stat.rsplit_once(") ").expect("a name").1.split(' ');
     let state = rest.next().and_then(|state| state.chars().next()).expect("a state");
     let parent = rest.next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
@@ -127,7 +127,7 @@ fn state_and_parent(pid: Pid) -> (char, Pid) {
 }
 
 #[test]
-fn job_control_works_as_without_us() {
+fn job_control_works_as_without_run() {
     let server = Server::start();
     let Some(terminal) = shell(&server) else { return };
     let held = |count| holders(&server, count);
@@ -142,13 +142,14 @@ fn job_control_works_as_without_us() {
     terminal.shows(|screen| screen.contains("goes-on"));
     terminal.type_line("clear; fg");
     terminal.shows(|screen| screen.contains("1000") && !screen.contains("ready>"));
-    // Interrupted, both end, and the shell sees by what.
+    // Interrupted, both end, and the shell sees the signal.
     terminal.press(&["C-c"]);
     terminal.type_line("echo status $?");
     terminal.shows(|screen| screen.contains("status 130"));
     assert!(held(0));
-    // A command that handles the interrupt itself continues, and gets it once.
-    // It waits for what says so: a shell that is about to start something would be late.
+    // A command that handles the interrupt itself continues, and gets it once. It waits
+    // for a child that prints the start: a shell that is about to start a program would
+    // be late.
     let waiting = "trap \"echo once\" INT; sh -c \"echo u\\p; exec cat\"; cat";
     terminal.type_line(&format!("clear; $P sh -c '{waiting}'"));
     terminal.shows(|screen| screen.contains("up\n"));
@@ -181,8 +182,8 @@ fn a_job_that_is_brought_to_the_foreground_stays_there() {
     }
 }
 
-/// As `ssh -t host poolcounter run …` has it, or `xterm -e`: the kernel tells only the
-/// leader of the session.
+/// As with `ssh -t host poolcounter run …` or `xterm -e`: the kernel signals only the
+/// session leader.
 #[test]
 fn a_hangup_ends_the_command_too() {
     let server = Server::start();
@@ -199,6 +200,6 @@ fn a_hangup_ends_the_command_too() {
         drop(terminal);
         let is_free = holders(&server, 0);
         let _ = kill_process(run, Signal::KILL);
-        assert!(is_free, "the command lives on, with the lock");
+        assert!(is_free, "the command is still alive, with the lock");
     }
 }

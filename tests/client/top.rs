@@ -16,7 +16,7 @@ fn top(server: &str) -> Option<Terminal> {
     Terminal::start(90, 24, &line)
 }
 
-/// Where a text stands on the screen, by its line.
+/// The line of the screen that contains a text.
 fn line_of(screen: &str, text: &str) -> usize {
     screen.lines().position(|line| line.contains(text)).unwrap_or(usize::MAX)
 }
@@ -33,8 +33,8 @@ fn it_shows_sorts_resizes_and_quits() {
         screen.contains("oldest_holdv")
             && line_of(screen, "article:stuck") < line_of(screen, "article:busy")
     });
-    // All three rows are there, so nothing scrolls; then only one has room. What the next
-    // key does shows that nothing has scrolled before.
+    // All three rows fit, so nothing scrolls; then only one fits. The effect of the next
+    // key shows that nothing had scrolled before.
     terminal.press(&["Down", "r"]);
     terminal.shows(|screen| line_of(screen, "article:busy") < line_of(screen, "article:stuck"));
     terminal.resize(90, 7);
@@ -89,14 +89,14 @@ fn it_fits_any_terminal_and_leaves_it_as_it_was() {
     terminal.shows(|screen| {
         screen.lines().any(|line| line.contains(" #1 127.0.0.1:") && line.ends_with(" article:hot"))
     });
-    // Stopped, it gives the terminal back, and takes it again.
+    // Stopped, it restores the terminal; continued, it takes it again.
     terminal.press(&["C-z"]);
     terminal.shows(|screen| screen.contains("Stopped") && !screen.contains("article:hot"));
     terminal.type_line("clear; fg");
     terminal.shows(|screen| screen.contains("article:hot") && !screen.contains("ready>"));
     terminal.press(&["q"]);
     terminal.shows(|screen| screen.contains("ready>"));
-    // So it does when it gets the signal to end. `stty` says how the terminal is set.
+    // It restores it on SIGTERM too. `stty` prints the settings of the terminal.
     terminal.type_line("clear; timeout --foreground 1 $P top; echo status $?; stty -a");
     terminal.shows(|screen| screen.contains("status 124") && screen.contains(" icanon "));
     // A terminal that can't move its cursor gets one screen.
@@ -104,10 +104,10 @@ fn it_fits_any_terminal_and_leaves_it_as_it_was() {
     terminal.shows(|screen| screen.contains("article:hot") && screen.contains("status 0"));
 }
 
-/// Told by `kill` to stop, as by Ctrl-Z; stopped by SIGSTOP, it can't give anything back,
-/// but draws all when it is continued.
+/// `kill -TSTP` works like Ctrl-Z. After SIGSTOP, it can't restore the terminal, but
+/// redraws everything when continued.
 #[test]
-fn it_is_stopped_and_ended_by_others_as_any_job() {
+fn it_is_stopped_and_ended_by_kill_like_any_job() {
     let Some(terminal) = Terminal::start(90, 12, "env PS1='ready> ' bash --norc --noprofile -i")
     else {
         return;
@@ -126,13 +126,13 @@ fn it_is_stopped_and_ended_by_others_as_any_job() {
     }
     kill_process(top, Signal::TSTP).expect("a signal");
     terminal.shows(|screen| screen.contains("Stopped") && !screen.contains("article:stuck"));
-    // As bash's `kill` of a stopped job: it would have to come to the foreground to draw.
+    // As bash's `kill` of a stopped job, which can't draw in the background.
     terminal.type_line("clear; kill %1");
     assert!(eventually(|| !is_alive(top)), "{}", terminal.screen());
 }
 
 #[test]
-fn an_arrow_in_two_parts_is_no_reason_to_quit() {
+fn an_arrow_key_in_two_parts_does_not_quit() {
     let Some(terminal) = top(&scripted(lists)) else { return };
     terminal.shows(|screen| screen.contains("article:stuck"));
     terminal.press(&["Escape"]);
@@ -142,7 +142,7 @@ fn an_arrow_in_two_parts_is_no_reason_to_quit() {
     terminal.shows(|screen| screen.contains("10.0.0.9"));
 }
 
-/// Whether the other side waits on this connection.
+/// Whether the other side keeps this connection open.
 fn is_open(stream: &TcpStream) -> bool {
     let mut byte = [0; 1];
     let peeked = recv(stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
@@ -153,7 +153,7 @@ fn is_open(stream: &TcpStream) -> bool {
 fn a_silent_server_hides_neither_the_next_server_nor_its_own_lists() {
     let is_silent = Arc::new(AtomicBool::new(false));
     let silent = Arc::clone(&is_silent);
-    // The question that the first one leaves without an answer.
+    // The question that the first server leaves unanswered.
     let waiting: Arc<Mutex<Option<TcpStream>>> = Arc::default();
     let asked = Arc::clone(&waiting);
     let first = scripted_by_connection(move |question, stream| {
@@ -184,8 +184,8 @@ fn a_silent_server_hides_neither_the_next_server_nor_its_own_lists() {
         rows.map(|row| row.split_whitespace().next().unwrap_or_default().to_owned()).collect()
     };
     terminal.shows(|screen| clients_of(screen) == [second.clone()]);
-    let is_so = eventually(|| is_asked_meanwhile.load(Ordering::Relaxed));
-    assert!(is_so, "the second is asked only when the first one has no question");
+    let is_met = eventually(|| is_asked_meanwhile.load(Ordering::Relaxed));
+    assert!(is_met, "the second is asked only when the first one has no question");
     terminal.shows(|screen| screen.contains(" s ago: "));
     terminal.press(&["n"]);
     terminal.shows(|screen| screen.contains(&first) && !screen.contains("10.0.0.9"));
@@ -197,7 +197,7 @@ fn a_silent_server_hides_neither_the_next_server_nor_its_own_lists() {
     terminal.shows(|screen| clients_of(screen) == both && !screen.contains(" s ago: "));
 }
 
-/// All, then each alone, as sorted before.
+/// All servers, then each alone, with the same sort order.
 #[test]
 fn several_servers_are_shown_in_one_list_or_each_alone() {
     let (first, second) = (scripted(lists), scripted(lists));
@@ -230,7 +230,7 @@ fn several_servers_are_shown_in_one_list_or_each_alone() {
     });
 }
 
-/// As many rows as a server lists, of more.
+/// A list that was cut at the server's maximum.
 fn crowded(question: &str) -> String {
     let row = format!("{:4} 0 1 2 3 4 5 6.000s 7.000s {LONG_KEY}\n", 12);
     match question {
@@ -258,7 +258,7 @@ fn a_key_keeps_half_of_the_width() {
     terminal.shows(|screen| screen.contains(LONG_KEY) && names(screen).contains(&"refused".into()));
     terminal.resize(60, 24);
     terminal.shows(|screen| screen.contains(&LONG_KEY[..30]) && !screen.contains(LONG_KEY));
-    // What is sorted by is shown.
+    // The column that sorts the list is shown.
     assert!(!names(&terminal.screen()).iter().any(|name| name.starts_with("error")));
     terminal.press(&[">", ">"]);
     terminal.shows(|screen| screen.contains(&LONG_KEY[..30]) && screen.contains(" errorv "));
@@ -278,9 +278,9 @@ fn a_list_shows_how_many_rows_it_omits() {
     terminal.shows(|screen| screen.contains("[o oldest holders: 1 of 2]"));
 }
 
-/// They stay where they are, with their age.
+/// They stay on the screen, with their age.
 #[test]
-fn numbers_of_a_daemon_that_hangs_are_old() {
+fn numbers_of_a_hung_daemon_are_marked_old() {
     let server = Server::start();
     let mut client = server.connect();
     assert_eq!(client.ask("ACQ4ME article:hot 1 9 0"), "LOCKED");
@@ -295,7 +295,7 @@ fn numbers_of_a_daemon_that_hangs_are_old() {
 }
 
 #[test]
-fn of_the_c_daemon_it_shows_what_that_tells() {
+fn for_the_c_daemon_it_shows_the_statistics() {
     let Some(reference) = Server::reference() else { return };
     let Some(terminal) = top(&reference.address().to_string()) else { return };
     terminal.shows(|screen| {

@@ -1,4 +1,4 @@
-//! `poolcounter top` ends on request, and when its terminal is no more.
+//! `poolcounter top` ends on request, and when its terminal hangs up.
 
 use crate::command::{binary, lists, scripted};
 use crate::support::terminal::terminal;
@@ -14,11 +14,11 @@ use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// As a terminal's program, and as one whose terminal belongs to another session: that
-/// one gets no signal when it hangs up.
+/// As leader of the terminal's session, and with a terminal of another session: then a
+/// hangup sends it no signal.
 const LAUNCHERS: [&[&str]; 2] = [&["setsid", "--ctty"], &["setsid"]];
 
-/// `top` that shows its lists, the side where its user is, and its own.
+/// `top` that shows its lists, the user's side of the terminal, and its own side.
 struct Shown {
     top: Child,
     master: File,
@@ -44,7 +44,7 @@ impl Shown {
         shown
     }
 
-    /// Reads what is shown until this is among it.
+    /// Reads the screen output until it contains `wanted`.
     #[track_caller]
     fn read_until(&mut self, wanted: &str) {
         let mut text = Vec::new();
@@ -80,7 +80,7 @@ fn a_terminal_that_hangs_up_ends_it() {
 }
 
 #[test]
-fn a_signal_ends_it_and_gives_the_terminal_back() {
+fn a_signal_ends_it_and_restores_the_terminal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let mut shown = Shown::start(LAUNCHERS[0]);
         assert!(shown.is_raw());
@@ -93,9 +93,9 @@ fn a_signal_ends_it_and_gives_the_terminal_back() {
     }
 }
 
-/// As by Ctrl-S.
+/// As after Ctrl-S.
 #[test]
-fn a_signal_ends_it_while_the_terminal_takes_nothing() {
+fn a_signal_ends_it_while_the_terminal_takes_no_output() {
     for is_drawing in [false, true] {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&asked);
@@ -105,7 +105,7 @@ fn a_signal_ends_it_while_the_terminal_takes_nothing() {
         });
         let mut shown = Shown::start_at(LAUNCHERS[0], &server);
         tcflow(&shown.slave, Action::OOff).expect("stop the output");
-        // After each look at the server, it draws, and then is stuck.
+        // It draws after each answer of the server, and then blocks.
         let before = asked.load(Ordering::Relaxed);
         assert!(!is_drawing || eventually(|| asked.load(Ordering::Relaxed) >= before + 2));
         shown.signal(Signal::TERM);

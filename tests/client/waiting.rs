@@ -1,23 +1,23 @@
-//! Whom `poolcounter run` waits for, and what it says of that.
+//! How `poolcounter run` reports whom it waits for.
 
-use crate::command::{run, servers, start, told};
+use crate::command::{run, servers, start, stderr_line};
 use crate::running::{complaint, end, lasting};
 use crate::support::{Server, wait_for_exit};
 
 #[test]
 fn a_wait_names_the_holder() {
-    // Ours, and the C daemon, which can't tell.
-    for (server, can_tell) in servers().into_iter().zip([true, false]) {
+    // Our daemon, and the C daemon, which doesn't report holders.
+    for (server, names_holders) in servers().into_iter().zip([true, false]) {
         let (holder, _) = lasting(&server, &["k"]);
         let mut waiter = start(&server, &["-v", "k", "--", "true"]);
-        let said = told(&mut waiter);
+        let line = stderr_line(&mut waiter);
         let expected = "poolcounter: k: waiting";
-        match can_tell {
+        match names_holders {
             true => {
-                let held = said.strip_prefix(&format!("{expected}; held by 127.0.0.1 for "));
-                assert!(held.is_some_and(|held| held.ends_with(" s")), "{said}");
+                let held = line.strip_prefix(&format!("{expected}; held by 127.0.0.1 for "));
+                assert!(held.is_some_and(|held| held.ends_with(" s")), "{line}");
             }
-            false => assert_eq!(said, expected),
+            false => assert_eq!(line, expected),
         }
         end(holder);
         assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
@@ -30,9 +30,9 @@ fn a_timeout_names_the_holder() {
     let server = Server::start();
     let (holder, _) = lasting(&server, &["-n", "2", "k"]);
     let (other, _) = lasting(&server, &["-n", "2", "k"]);
-    let said = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
-    assert!(said.contains("timed out; held by 127.0.0.1 for "), "{said}");
-    assert!(said.contains(" s and by another; \"true\" was not run"), "{said}");
+    let stderr = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
+    assert!(stderr.contains("timed out; held by 127.0.0.1 for "), "{stderr}");
+    assert!(stderr.contains(" s and by another; \"true\" was not run"), "{stderr}");
     end(holder);
     end(other);
 }
@@ -41,14 +41,14 @@ fn a_timeout_names_the_holder() {
 fn a_private_server_is_not_asked_for_holders() {
     let server = Server::start_with(&["--private"]);
     let (holder, _) = lasting(&server, &["k"]);
-    let said = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
-    assert!(said.contains("timed out; held for "), "{said}");
+    let stderr = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
+    assert!(stderr.contains("timed out; held for "), "{stderr}");
     end(holder);
 }
 
 #[test]
 fn a_free_lock_prints_nothing() {
     let server = Server::start();
-    let said = run(&server, &["-v", "k", "--", "echo", "ran"]);
-    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("ran\n", ""));
+    let output = run(&server, &["-v", "k", "--", "echo", "ran"]);
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("ran\n", ""));
 }

@@ -17,14 +17,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A daemon with a control socket, and what it asks.
+/// A daemon with a control socket.
 pub(crate) struct Daemon {
     pub(crate) place: Place,
     pub(crate) server: Server,
 }
 
 impl Daemon {
-    /// With arguments beside `--control`.
+    /// Starts it with `arguments` added to `--control`.
     pub(crate) fn start(arguments: &[&str]) -> Daemon {
         let place = Place::with_daemon();
         let control = place.path("control.sock").display().to_string();
@@ -41,7 +41,7 @@ impl Daemon {
         ask(&self.place.path("control.sock"), request)
     }
 
-    /// A reload with arguments beside `--control`.
+    /// Reloads with `arguments` added to `--control`.
     fn reload(&self, arguments: &[&str]) -> String {
         let control = self.text("control.sock");
         let all = [&["--control", &control], arguments].concat();
@@ -49,7 +49,7 @@ impl Daemon {
     }
 }
 
-/// Asks at a control socket.
+/// Sends one request to a control socket.
 pub(crate) fn ask(path: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(path).expect("connect");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -86,8 +86,8 @@ pub(crate) fn quiet_port() -> u16 {
     }
 }
 
-/// Whether no process listens there. Binds, but does not listen: a child that another test
-/// starts may have a copy of the socket for a moment.
+/// Whether no process listens there. Binds but does not listen: a child that another test
+/// starts may briefly hold a copy of the socket.
 fn is_free(address: SocketAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
@@ -103,7 +103,7 @@ pub(crate) fn has_ipv6() -> bool {
 
 /// A cold start would get another port from the kernel.
 #[test]
-fn http_does_not_get_the_port_that_clients_have_by_p_0() {
+fn http_is_refused_the_port_that_clients_got_from_port_0() {
     let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
     let address = daemon.server.address().to_string();
     let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--http", &address]);
@@ -117,15 +117,16 @@ fn mode_and_group(path: &Path) -> (u32, u32) {
     (meta.permissions().mode() & 0o7777, meta.gid())
 }
 
-/// The second would replace the first one's file, and clients would find no daemon.
+/// The second socket would replace the file of the first, and clients would find no
+/// daemon.
 #[test]
-fn clients_and_operators_need_a_path_each() {
+fn clients_and_operators_need_separate_paths() {
     let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
     let control = daemon.text("control.sock");
     let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--listen-unix", &control]);
     assert!(answer.starts_with("ERROR refused: "), "{answer:?}");
     assert!(answer.contains("--listen-unix"), "{answer:?}");
-    // Written in another way, it still is the operators' socket.
+    // Another spelling of the path is still the operators' socket.
     let again = daemon.text("./control.sock");
     let answer = daemon.reload(&["-l", "127.0.0.1", "-p", "0", "--listen-unix", &again]);
     assert!(answer.starts_with("ERROR refused: "), "{answer:?}");
@@ -142,7 +143,7 @@ fn clients_and_operators_need_a_path_each() {
     assert!(daemon.ask("HELP").starts_with("RESTART"));
 }
 
-/// Asked, the new binary is fine; executed, it is not.
+/// The new binary passes the trial, then fails to execute.
 #[test]
 fn a_hot_restart_that_fails_late_leaves_no_new_socket() {
     let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
@@ -181,7 +182,7 @@ fn full_queue(path: &str) -> (UnixListener, Vec<OwnedFd>) {
 }
 
 #[test]
-fn an_owner_that_does_not_accept_is_an_owner() {
+fn a_socket_in_use_is_not_replaced_even_if_its_owner_does_not_accept() {
     let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
     let port = daemon.server.address().port().to_string();
     let path = daemon.text("theirs.sock");
@@ -194,9 +195,9 @@ fn an_owner_that_does_not_accept_is_an_owner() {
     assert!(Path::new(&path).exists());
 }
 
-/// prlimit(1) counts at once, in both directions.
+/// prlimit(1) takes effect at once, in both directions.
 #[test]
-fn a_limit_of_descriptors_that_is_changed_counts() {
+fn a_changed_descriptor_limit_takes_effect() {
     let place = Place::new();
     let control = place.path("control.sock");
     let path = control.display().to_string();
@@ -211,7 +212,7 @@ fn a_limit_of_descriptors_that_is_changed_counts() {
     set(64);
     let mut crowd: Vec<Client> = (0..100).map(|_| server.connect()).collect();
     server.log.wait_for("out of descriptors");
-    // Once enough have left, the reserve is free again.
+    // Once enough clients have left, the reserve is free again.
     crowd.drain(..crowd.len() / 2);
     let mut answer = String::new();
     let is_restarted = eventually(|| {

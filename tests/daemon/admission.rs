@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-/// A connection from an address of our choice.
+/// A connection from a chosen address.
 struct From(TcpStream);
 
 impl From {
@@ -25,7 +25,7 @@ impl From {
         From(stream)
     }
 
-    /// Whether it is served. If not, it sees the end, or a reset if its input crossed
+    /// Whether it is served. If not, the connection ends, by a reset if its input crossed
     /// the close.
     fn is_served(&mut self) -> bool {
         is_served(&mut self.0)
@@ -48,7 +48,7 @@ fn is_served_from(ip: &str, server: SocketAddr) -> bool {
 
 /// IPv4-mapped notation of IPv4 networks (RFC 4291, 2.5.5.2).
 #[test]
-fn an_ipv4_network_may_be_written_as_a_mapped_one() {
+fn an_ipv4_network_may_be_written_in_mapped_notation() {
     for allow in ["::ffff:127.0.0.0/104", "::ffff:127.0.0.1", "::ffff:127.0.0.1/128"] {
         let server = Server::start_with(&["--allow", allow]);
         assert!(is_served_from("127.0.0.1", server.address()), "{allow}");
@@ -97,7 +97,7 @@ fn a_stale_unix_socket_is_replaced() {
 }
 
 #[test]
-fn the_unix_socket_of_a_daemon_that_runs_is_left_alone() {
+fn the_unix_socket_of_a_running_daemon_is_left_alone() {
     let path = socket_path("taken");
     let _server = start_at(&path, &[]);
     refuses_to_start_at(&path);

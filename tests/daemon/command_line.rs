@@ -11,7 +11,7 @@ use crate::support::{Client, Finished, Server, daemon_command, finish};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 use rustix::process::Signal;
 
-/// The exit status where trying again can't help, and other options are needed.
+/// The exit status when only other options help, and a retry doesn't.
 const WRONG_OPTIONS: i32 = 78;
 
 fn run(arguments: &[&str]) -> Finished {
@@ -24,7 +24,7 @@ fn assert_serves(address: SocketAddr) {
 }
 
 #[test]
-fn the_last_address_wins_and_only_that_one_is_judged() {
+fn the_last_address_wins_and_only_it_is_checked() {
     let arguments = ["-l", "no address", "-l", "192.0.2.7", "-l", "127.0.0.3", "-p", "0"];
     let server = Server::spawn(&mut daemon_command(&arguments));
     assert_eq!(server.addresses().len(), 1);
@@ -36,7 +36,7 @@ fn the_last_address_wins_and_only_that_one_is_judged() {
 }
 
 #[test]
-fn a_bad_address_is_named_in_the_reference_s_words_and_what_would_be_right() {
+fn a_bad_address_gets_the_reference_s_message_and_a_suggestion() {
     for (bad, right) in [
         ("127.0.0.1:7532", "-l 127.0.0.1 -p 7532"),
         ("[::1]", "-l ::1"),
@@ -56,7 +56,7 @@ fn a_bad_address_is_named_in_the_reference_s_words_and_what_would_be_right() {
 }
 
 #[test]
-fn a_bad_value_is_followed_by_what_would_be_right() {
+fn a_bad_value_gets_a_suggestion() {
     for (arguments, right) in [
         (["-p", "abc"], "from 0 to 65535"),
         (["-p", "65536"], "from 0 to 65535"),
@@ -90,7 +90,7 @@ fn a_misspelt_option_gets_a_suggestion() {
     }
 }
 
-/// If something else is at the socket's path, the message says what.
+/// If the path is not a socket, the message says what it is.
 #[test]
 fn an_impossible_socket_path_is_explained() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-socket");
@@ -115,7 +115,7 @@ fn an_impossible_socket_path_is_explained() {
 }
 
 #[test]
-fn the_address_may_stand_right_behind_the_option() {
+fn the_address_may_directly_follow_the_option() {
     let server = Server::spawn(&mut daemon_command(&["-l127.0.0.4", "-p0"]));
     assert_eq!(server.address().ip().to_string(), "127.0.0.4");
     assert_serves(server.address());
@@ -196,7 +196,7 @@ fn an_unknown_option_is_refused_by_name() {
     }
 }
 
-/// Systemd tries the others again, such as an address that is missing at boot.
+/// systemd retries after other errors, such as an address that is missing at boot.
 #[test]
 fn options_that_contradict_each_other_are_wrong_options() {
     let path = std::env::temp_dir().join(format!("pool-wrong-{}", std::process::id()));
@@ -214,9 +214,9 @@ fn options_that_contradict_each_other_are_wrong_options() {
     }
 }
 
-/// So does the reference, and some unit's ARGS may have one.
+/// The reference ignores them too, and a unit's ARGS may contain one.
 #[test]
-fn words_that_are_no_options_are_ignored() {
+fn words_that_are_not_options_are_ignored() {
     let server = Server::start_with(&["word", "-"]);
     server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
 }
@@ -224,21 +224,21 @@ fn words_that_are_no_options_are_ignored() {
 #[test]
 fn check_asks_a_daemon_whether_it_serves() {
     let server = Server::start();
-    let well = run(&["--check", &server.address().to_string()]);
-    assert_eq!(well.code, Some(0), "{}", well.stderr);
+    let passed = run(&["--check", &server.address().to_string()]);
+    assert_eq!(passed.code, Some(0), "{}", passed.stderr);
     // Without an address: localhost, and the port of -p.
     let port = server.address().port().to_string();
-    let well = run(&["-p", &port, "--check"]);
-    assert_eq!(well.code, Some(0), "{}", well.stderr);
+    let passed = run(&["-p", &port, "--check"]);
+    assert_eq!(passed.code, Some(0), "{}", passed.stderr);
     let errors = server.counter("connect_errors") + server.counter("failed_sends");
-    assert_eq!(errors, 0, "a check is no error");
+    assert_eq!(errors, 0, "a check counts as an error");
 }
 
 #[test]
 fn check_asks_the_reference_too() {
     let Some(reference) = Server::reference() else { return };
-    let well = run(&["--check", &reference.address().to_string()]);
-    assert_eq!(well.code, Some(0), "{}", well.stderr);
+    let passed = run(&["--check", &reference.address().to_string()]);
+    assert_eq!(passed.code, Some(0), "{}", passed.stderr);
 }
 
 #[test]
@@ -249,14 +249,14 @@ fn check_fails_without_a_listener() {
     bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let address = getsockname(&silent).expect("an address");
     let address = SocketAddr::try_from(address).expect("an IP address");
-    let ill = run(&["--check", &address.to_string()]);
-    assert_eq!(ill.code, Some(1));
+    let failed = run(&["--check", &address.to_string()]);
+    assert_eq!(failed.code, Some(1));
     let why = format!("Check failed: {address}: Connection refused");
-    assert!(ill.stderr.contains(&why), "says why: {}", ill.stderr);
+    assert!(failed.stderr.contains(&why), "no reason: {}", failed.stderr);
     // As docs/operations.md shows it: an address without a port gets that of -p.
     let port = address.port().to_string();
-    let ill = run(&["-p", &port, "--check", "127.0.0.1"]);
-    assert!(ill.stderr.contains(&why), "says why: {}", ill.stderr);
+    let failed = run(&["-p", &port, "--check", "127.0.0.1"]);
+    assert!(failed.stderr.contains(&why), "no reason: {}", failed.stderr);
 }
 
 #[test]
@@ -267,14 +267,14 @@ fn check_fails_if_another_server_answers() {
         let (mut stream, _) = listener.accept().expect("a connection");
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
-    let ill = run(&["--check", &address]);
-    assert_eq!(ill.code, Some(1), "{}", ill.stderr);
-    other.join().expect("the other");
+    let failed = run(&["--check", &address]);
+    assert_eq!(failed.code, Some(1), "{}", failed.stderr);
+    other.join().expect("the other server");
 }
 
 /// A hot restart closes the connections to the control socket.
 #[test]
-fn check_asks_a_control_socket_again_that_a_hot_restart_closed() {
+fn check_retries_a_control_socket_that_a_hot_restart_closed() {
     let path = std::env::temp_dir().join(format!("pool-check-{}.sock", std::process::id()));
     let _ = fs::remove_file(&path);
     let listener = UnixListener::bind(&path).expect("bind");
@@ -284,8 +284,8 @@ fn check_asks_a_control_socket_again_that_a_hot_restart_closed() {
         stream.write_all(b"uptime: 0 days, 0h 0m 1s\n").expect("answer");
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let well = run(&["--check", path.to_str().expect("a path")]);
-    assert_eq!(well.code, Some(0), "{}", well.stderr);
+    let passed = run(&["--check", path.to_str().expect("a path")]);
+    assert_eq!(passed.code, Some(0), "{}", passed.stderr);
     daemon.join().expect("the daemon");
     fs::remove_file(&path).expect("remove");
 }
@@ -293,53 +293,52 @@ fn check_asks_a_control_socket_again_that_a_hot_restart_closed() {
 #[test]
 fn check_reports_that_it_is_not_admitted() {
     let server = Server::start_with(&["--allow", "127.9.9.9"]);
-    let ill = run(&["--check", &server.address().to_string()]);
-    assert_eq!(ill.code, Some(1));
-    assert!(ill.stderr.contains("--allow"), "{}", ill.stderr);
-    // Not that no process listens on ::1, which it asks afterwards.
-    let ill = run(&["--check", "-p", &server.address().port().to_string()]);
-    assert_eq!(ill.code, Some(1));
-    assert!(ill.stderr.contains("--allow"), "{}", ill.stderr);
+    let failed = run(&["--check", &server.address().to_string()]);
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.stderr.contains("--allow"), "{}", failed.stderr);
+    // Not the refused connection to ::1, which it tries next.
+    let failed = run(&["--check", "-p", &server.address().port().to_string()]);
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.stderr.contains("--allow"), "{}", failed.stderr);
 }
 
-/// Checks a server that never says a whole line, and says something with `says_more`
-/// every half second.
-fn check_of_a_server_that_answers(says_more: fn(&mut TcpStream) -> bool) {
+/// Checks a server that never completes a line and calls `send_more` every half second.
+fn check_of_a_slow_server(send_more: fn(&mut TcpStream) -> bool) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
         stream.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
-        // Until the check has gone.
+        // Until the check disconnects.
         let has_gone = |stream: &mut TcpStream| match stream.read(&mut [0; 64]) {
             Ok(len) => len == 0,
             Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         };
         while !has_gone(&mut stream) {
-            says_more(&mut stream);
+            send_more(&mut stream);
         }
     });
-    let ill = run(&["--check", &address]);
-    assert_eq!(ill.code, Some(1));
-    assert!(ill.stderr.contains("timed out"), "{}", ill.stderr);
+    let failed = run(&["--check", &address]);
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.stderr.contains("timed out"), "{}", failed.stderr);
     server.join().expect("the server");
 }
 
 #[test]
-fn check_ends_though_the_server_is_mute() {
-    check_of_a_server_that_answers(|_| false);
+fn check_ends_if_the_server_is_silent() {
+    check_of_a_slow_server(|_| false);
 }
 
 #[test]
-fn check_ends_though_the_server_drips() {
-    check_of_a_server_that_answers(|stream| stream.write_all(b"u").is_ok());
+fn check_ends_if_the_server_sends_single_bytes() {
+    check_of_a_slow_server(|stream| stream.write_all(b"u").is_ok());
 }
 
 #[test]
 fn check_fails_on_an_invalid_address() {
     for bad in ["nowhere.invalid:7531", "127.0.0.1:port", ":"] {
-        let ill = run(&["--check", bad]);
-        assert_eq!(ill.code, Some(1), "{bad}");
-        assert!(!ill.stderr.is_empty(), "{bad}");
+        let failed = run(&["--check", bad]);
+        assert_eq!(failed.code, Some(1), "{bad}");
+        assert!(!failed.stderr.is_empty(), "{bad}");
     }
 }

@@ -1,6 +1,6 @@
 //! The control socket and `--reload` (docs/operations.md).
 
-use crate::support::restart::{self, Place, Surroundings, WENT_ON, wait_until};
+use crate::support::restart::{self, CONTINUED, Place, Surroundings, wait_until};
 use crate::support::{
     Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
 };
@@ -26,7 +26,7 @@ impl Daemon {
         Daemon::start_in(Place::with_daemon(), arguments)
     }
 
-    /// In a place that has the binary, and files that the arguments name.
+    /// Starts it in a place that has the binary and the files that the arguments name.
     pub(crate) fn start_in(place: Place, arguments: &[&str]) -> Daemon {
         let path = place.path("control.sock").display().to_string();
         let server = place.start(&[&["--control", &path], arguments].concat());
@@ -52,10 +52,10 @@ impl Daemon {
         self.server.address().port().to_string()
     }
 
-    /// Nothing was restarted, and it serves.
+    /// Asserts that it serves and has not restarted.
     #[track_caller]
-    fn serves_on(&self) {
-        assert_eq!(self.server.log.count(WENT_ON), 0);
+    fn expect_no_restart(&self) {
+        assert_eq!(self.server.log.count(CONTINUED), 0);
         self.server.connect().settle();
     }
 }
@@ -87,7 +87,7 @@ impl Operator {
         self.line()
     }
 
-    /// The lines of an answer that a blank line ends.
+    /// The lines of an answer, up to the blank line.
     pub(crate) fn list(&mut self, request: &[u8]) -> Vec<String> {
         self.send(&[request, b"\n"].concat());
         std::iter::from_fn(|| Some(self.line()).filter(|line| !line.is_empty())).collect()
@@ -96,7 +96,7 @@ impl Operator {
     fn has_ended(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(len) => len == 0,
-            // Closed with something unread.
+            // Closed with unread input.
             Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
         }
     }
@@ -131,9 +131,9 @@ fn some_group() -> (String, u32) {
     (entry[0].to_owned(), id)
 }
 
-/// Sixteen forgotten connections must not lock operators out, nor a reload.
+/// Sixteen forgotten connections must not lock out operators or a reload.
 #[test]
-fn the_operator_that_is_silent_for_longest_goes_for_another_one() {
+fn the_longest_idle_operator_is_disconnected_for_a_new_one() {
     let daemon = Daemon::start();
     daemon.place.install_script(
         "echo begun > $HERE/begun; while [ ! -e $HERE/go ]; do sleep 0.01; done; exit 1",
@@ -145,7 +145,7 @@ fn the_operator_that_is_silent_for_longest_goes_for_another_one() {
     for operator in &mut operators {
         assert!(operator.ask("UNDRAIN").starts_with("OK "));
     }
-    // Now the second one is silent for longest.
+    // Now the second one has been idle longest.
     assert!(operators[0].ask("UNDRAIN").starts_with("OK "));
     let mut one_more = daemon.operator();
     assert!(one_more.ask("UNDRAIN").starts_with("OK "));
@@ -175,7 +175,7 @@ fn a_crowd_of_requests_does_not_fill_the_log() {
     assert!((100..200).contains(&logged), "{logged} lines");
 }
 
-/// It takes no answer any more, but what it has asked for is done; half a line is no request.
+/// The operator reads no answer, but its requests are executed; half a line is not a request.
 #[test]
 fn requests_of_an_operator_that_has_left_are_executed() {
     let daemon = Daemon::start();
@@ -185,13 +185,13 @@ fn requests_of_an_operator_that_has_left_are_executed() {
     operator.send(b"LOG warn\nDRAIN");
     drop(operator);
     daemon.server.signal(Signal::CONT);
-    wait_until("its last order is obeyed", || {
+    wait_until("its last order is executed", || {
         (daemon.operator().ask("LOG") == "OK log filter: warn").then_some(())
     });
-    daemon.serves_on();
+    daemon.expect_no_restart();
 }
 
-/// A list and what follows it are answered one after the other.
+/// A list is answered completely before the next request.
 #[test]
 fn answers_come_in_the_order_of_the_requests() {
     let daemon = Daemon::start();
@@ -228,14 +228,14 @@ fn a_stale_socket_file_is_replaced() {
     server.wait_for_exit();
     let mut server = place.start(&["--control", &path]);
     assert!(Operator::connect(&path).ask("UNDRAIN").starts_with("OK "));
-    // Told to stop, it does not.
+    // Stopped by a signal, it removes the file.
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_exit().code(), Some(0));
     assert!(!place.path("control.sock").exists());
 }
 
 #[test]
-fn a_file_that_is_no_socket_is_left_alone() {
+fn a_file_that_is_not_a_socket_is_left_alone() {
     let place = Place::new();
     fs::write(place.path("precious"), "data").expect("write");
     let path = place.path("precious").display().to_string();
@@ -250,13 +250,13 @@ fn reload_succeeds_when_the_restart_is_done() {
     let done = daemon.reload(&[]);
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
     assert!(done.stdout.starts_with("OK restarted, poolcounterd "), "{:?}", done.stdout);
-    daemon.server.log.wait_for(WENT_ON);
+    daemon.server.log.wait_for(CONTINUED);
     // It kept its options: the port, which is not the default one, and this socket.
     daemon.server.connect().settle();
     assert_eq!(daemon.reload(&[]).code, Some(0));
 }
 
-/// The package reloads at each upgrade: what was set at night survives that.
+/// The package reloads at each upgrade: what an operator set at night survives it.
 #[test]
 fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
     let daemon = Daemon::start();
@@ -269,9 +269,9 @@ fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
     assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info");
 }
 
-/// A relative path is seen from where the operator is, by the daemon too.
+/// A relative path is relative to the operator's directory, for the daemon too.
 #[test]
-fn the_control_socket_stays_where_it_is_reloaded_by_a_relative_path() {
+fn the_control_socket_stays_in_place_when_reloaded_by_a_relative_path() {
     let daemon = Daemon::start();
     let options = ["--reload", "--control", "control.sock", "-l", "127.0.0.1", "-p", "0"];
     for options in [&options[..], &["--reload", "--control=control.sock", "-p", "0"]] {
@@ -282,16 +282,16 @@ fn the_control_socket_stays_where_it_is_reloaded_by_a_relative_path() {
     assert!(daemon.operator().ask("UNDRAIN").starts_with("OK "));
 }
 
-/// Another restart comes first, and takes the connection with it.
+/// Another restart comes first and closes the connection.
 #[test]
-fn reload_asks_again_when_another_restart_came_first() {
+fn reload_retries_when_another_restart_came_first() {
     let daemon = Daemon::start();
     daemon.place.install_script(
         "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
     );
     daemon.server.signal(Signal::USR1);
     let child = daemon.place.wait_for_file("asked");
-    // So the daemon receives both in one turn.
+    // So that the daemon receives both in one turn.
     daemon.server.signal(Signal::STOP);
     daemon.place.touch("go");
     let stat = format!("/proc/{}/stat", child.trim());
@@ -309,10 +309,10 @@ fn reload_asks_again_when_another_restart_came_first() {
     daemon.server.signal(Signal::CONT);
     let done = reload.join().expect("reload");
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
-    daemon.server.log.wait_for_count(WENT_ON, 2);
+    daemon.server.log.wait_for_count(CONTINUED, 2);
 }
 
-/// A start takes a long list of networks, so a reload must.
+/// A start takes a long list of networks, so a reload must too.
 #[test]
 fn a_reload_takes_as_many_options_as_a_start() {
     let daemon = Daemon::start();
@@ -353,7 +353,7 @@ fn reload_fails_when_the_daemon_ends_instead() {
 }
 
 #[test]
-fn options_that_are_no_good_are_refused() {
+fn bad_options_are_refused() {
     let daemon = Daemon::start();
     let before = Surroundings::of(daemon.server.pid());
     let port = daemon.port();
@@ -370,22 +370,22 @@ fn options_that_are_no_good_are_refused() {
         assert_eq!(refused.code, Some(1), "{arguments:?}");
         assert!(refused.stderr.contains(reason), "{arguments:?}: {:?}", refused.stderr);
     }
-    daemon.serves_on();
+    daemon.expect_no_restart();
     let quiet = || (Surroundings::of(daemon.server.pid()) == before).then_some(());
-    wait_until("all is as before", quiet);
+    wait_until("the process is unchanged", quiet);
 }
 
 #[test]
-fn an_option_that_the_new_binary_does_not_know_is_refused() {
+fn an_option_unknown_to_the_new_binary_is_refused() {
     let daemon = Daemon::start();
     let mut operator = daemon.operator();
     let answer = operator.ask(r#"RESTART ["--no-such-option"]"#);
     assert!(answer.starts_with("ERROR refused: "), "{answer:?}");
     assert!(answer.contains("--no-such-option"), "{answer:?}");
-    // The client half of --reload notices by itself.
+    // The client side of --reload rejects it on its own.
     let refused = daemon.reload(&["--no-such-option"]);
     assert_eq!(refused.code, Some(78));
-    daemon.serves_on();
+    daemon.expect_no_restart();
 }
 
 /// A new image that does not serve would lose every lock.
@@ -402,11 +402,11 @@ fn options_that_are_not_for_serving_are_refused() {
         assert!(answer.starts_with("ERROR refused: "), "{option}: {answer:?}");
     }
     client.exchange("RELEASE", "RELEASED");
-    daemon.serves_on();
+    daemon.expect_no_restart();
 }
 
-/// Options that a reload does not name have their defaults; but what an operator has set
-/// stays, unless the reload sets it.
+/// Options that a reload does not name get their defaults, but what an operator has set
+/// stays unless the reload sets it.
 #[test]
 fn a_reload_changes_what_is_logged() {
     let daemon = Daemon::start();
@@ -434,7 +434,7 @@ fn a_reload_changes_what_is_logged() {
 
 /// Keys are bytes, and lists print them as `\xNN`.
 #[test]
-fn what_a_list_prints_every_order_understands() {
+fn every_order_accepts_keys_as_lists_print_them() {
     let daemon = Daemon::start();
     let mut holder = daemon.server.connect();
     for key in [&b"caf\xc3\xa9"[..], b"\xff\x01\x7f", b"k\xc2\xa0", b"a\\x41", b"k\t"] {
@@ -466,7 +466,7 @@ fn a_client_in_the_queue_never_becomes_an_operator() {
     let options = [&["-l", "127.0.0.1", "-p", "0"], &sockets[..]].concat();
     let server =
         Server::spawn(&mut launched(&["prlimit", "--nofile=64:64"], place.binary(), &options));
-    // The last of them are in the queue: clients get no more descriptors.
+    // The last of them stay in the queue: clients get no more descriptors.
     let mut crowd: Vec<_> =
         (0..60).map(|_| UnixStream::connect(&clients).expect("connect")).collect();
     server.log.wait_for("out of descriptors");
@@ -479,8 +479,8 @@ fn a_client_in_the_queue_never_becomes_an_operator() {
     let mut last = crowd.pop().expect("a client");
     drop(crowd);
     last.write_all(b"DRAIN\n").expect("send");
-    let mut said = String::new();
-    BufReader::new(last).read_line(&mut said).expect("an answer");
-    assert_eq!(said, "ERROR BAD_COMMAND\n");
+    let mut answer = String::new();
+    BufReader::new(last).read_line(&mut answer).expect("an answer");
+    assert_eq!(answer, "ERROR BAD_COMMAND\n");
     assert!(Operator::connect(&clients).ask("DRAIN").starts_with("OK draining"));
 }

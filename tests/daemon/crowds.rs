@@ -1,19 +1,17 @@
-//! Many clients at once: no client is refused. How they leave, the simulation judges.
+//! Many clients at once: no client is refused. The simulation checks how they leave.
 
 use crate::support::crowd::crowd_size;
 use crate::support::{Client, Server};
 
 #[test]
 fn five_thousand_connect_at_once_and_all_are_answered() {
-    // An even number.
     let count = crowd_size(5_000) / 2 * 2;
     let server = Server::start();
     let mut crowd: Vec<Client> = (0..count).map(|_| server.connect()).collect();
     for (n, client) in crowd.iter_mut().enumerate() {
         client.send(&format!("ACQ4ME k{} 1 9 60", n / 2));
     }
-    // Two clients for each key: one gets it at once, the other after the first has
-    // left.
+    // Two clients for each key: one gets it at once, the other after the first has left.
     let mut waiters = Vec::new();
     for (n, mut client) in crowd.into_iter().enumerate() {
         if n % 2 == 0 { client.expect("LOCKED") } else { waiters.push(client) }

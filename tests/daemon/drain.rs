@@ -1,4 +1,4 @@
-//! Drain (docs/operations.md): no new clients, and exit when the last has left.
+//! Drain (docs/operations.md): no new clients, and exit when the last one has left.
 
 use crate::support::restart::{Place, restart};
 use crate::support::{
@@ -26,7 +26,7 @@ fn drain(server: &Server) {
     server.log.wait_for_count("draining: no new clients", before + 1);
 }
 
-/// Asks at a control socket.
+/// Sends requests to a control socket; returns all answers.
 fn ask(path: &Path, request: &str) -> String {
     let mut stream = UnixStream::connect(path).expect("connect");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -51,20 +51,20 @@ fn an_operator_that_waits_for_a_drain_is_answered() {
     server.settle();
     let mut waiting = Waiting::begin(&path);
     assert_eq!(ask(&path, "UNDRAIN\n").split(' ').next(), Some("OK"));
-    assert_eq!(waiting.hear(), "ERROR not draining\n");
+    assert_eq!(waiting.line(), "ERROR not draining\n");
     waiting = Waiting::begin(&path);
     restart(&server);
-    assert_eq!(waiting.hear(), "ERROR a hot restart came first; ask again\n");
-    assert_eq!(waiting.hear(), "");
+    assert_eq!(waiting.line(), "ERROR a hot restart came first; ask again\n");
+    assert_eq!(waiting.line(), "");
     waiting = Waiting::begin(&path);
     drop(client);
-    assert_eq!(waiting.hear(), "OK drained\n");
+    assert_eq!(waiting.line(), "OK drained\n");
     assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
 }
 
-/// The control socket has few places.
+/// The control socket takes few connections.
 #[test]
-fn an_operator_that_no_longer_waits_for_a_drain_keeps_no_place() {
+fn an_operator_that_no_longer_waits_for_a_drain_frees_its_connection() {
     let place = Place::new();
     let path = place.path("c");
     let server = Server::start_apart(&["--control", &text(&path)]);
@@ -79,7 +79,7 @@ fn an_operator_that_no_longer_waits_for_a_drain_keeps_no_place() {
     client.settle();
 }
 
-/// One that asks without end, and reads nothing, must not fill the daemon's memory.
+/// An operator that sends requests without reading must not fill the daemon's memory.
 #[test]
 fn a_connection_waits_for_the_end_of_a_drain_once() {
     let place = Place::new();
@@ -89,10 +89,10 @@ fn a_connection_waits_for_the_end_of_a_drain_once() {
     client.settle();
     let mut waiting = Waiting::begin(&path);
     waiting.0.get_mut().write_all(b"DRAINED\n").expect("send");
-    let refused = waiting.hear();
+    let refused = waiting.line();
     assert_eq!(refused, "ERROR this connection already waits for the end of the drain\n");
     drop(client);
-    assert_eq!(waiting.hear(), "OK drained\n");
+    assert_eq!(waiting.line(), "OK drained\n");
 }
 
 /// An operator's connection.
@@ -105,21 +105,21 @@ impl Waiting {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let mut waiting = Waiting(BufReader::new(stream));
         waiting.0.get_mut().write_all(b"DRAIN\nDRAINED\n").expect("send");
-        let draining = waiting.hear();
+        let draining = waiting.line();
         assert!(draining.starts_with("OK draining, "), "{draining}");
         waiting
     }
 
-    fn hear(&mut self) -> String {
+    fn line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("a line, or the end");
         line
     }
 }
 
-/// This process holds the socket too, as systemd does.
+/// This process keeps a copy of the socket, as systemd does.
 #[test]
-fn an_inherited_socket_is_closed_and_works_for_its_next_owner() {
+fn an_inherited_socket_is_closed_and_still_works_for_its_next_owner() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("address");
     let theirs = OwnedFd::from(listener.try_clone().expect("dup"));
@@ -128,11 +128,11 @@ fn an_inherited_socket_is_closed_and_works_for_its_next_owner() {
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     drain(&server);
     server.log.wait_for("still holds it: newcomers wait there until this daemon ends");
-    // As much fits in as before.
+    // The backlog is as deep as before.
     assert_eq!(backlog(address), backlog_granted(4096));
-    let mut newcomer = Client::connect(address);
-    newcomer.send("ACQ4ME k 1 1 0");
-    // It can't be reopened, and is not half open either.
+    let mut new_client = Client::connect(address);
+    new_client.send("ACQ4ME k 1 1 0");
+    // It can't be reopened, and doesn't end up half open.
     server.signal(Signal::USR2);
     server.log.wait_for("still draining: ");
     restart(&server);
@@ -140,16 +140,16 @@ fn an_inherited_socket_is_closed_and_works_for_its_next_owner() {
     let why = server.log.wait_for_count("still draining: ", 2);
     assert!(why.contains(&format!("{address} was passed by systemd or as standard")), "{why}");
     client.exchange("RELEASE", "RELEASED");
-    newcomer.expect_nothing();
+    new_client.expect_nothing();
     drop(client);
     assert_eq!(server.wait_for_exit().code(), Some(DRAINED));
     let next = Server::spawn(daemon_command(&[]).stdin(OwnedFd::from(listener)));
-    newcomer.expect("LOCKED");
+    new_client.expect("LOCKED");
     assert_eq!(next.address(), address);
 }
 
-/// The two descriptors are the daemon's and, for a moment, those of children that other
-/// tests start.
+/// Besides the daemon, only children that other tests start briefly hold the two
+/// descriptors.
 fn server_with_two_of_systemd(tcp: TcpListener, unix: UnixListener) -> Server {
     let shell = "exec 3<&0 4>&1 0</dev/null 1>/dev/null; \
                  LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
@@ -173,9 +173,9 @@ fn an_inherited_unix_socket_held_elsewhere_is_reported() {
     drop(unix);
 }
 
-/// Another holder has shut it down: accept(2) always fails.
+/// Another process has shut it down: accept(2) always fails.
 #[test]
-fn a_socket_that_was_shut_does_not_keep_the_daemon_from_its_end() {
+fn a_socket_that_was_shut_down_does_not_keep_the_daemon_running() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
     let theirs = OwnedFd::from(listener.try_clone().expect("dup"));
     let mut server = Server::spawn(daemon_command(&[]).stdin(theirs));

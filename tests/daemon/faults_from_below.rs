@@ -1,14 +1,14 @@
-//! Failing system calls, where only the real ones show what follows: strace lets them
-//! return errors that their man pages list. The simulation (tests/simulation/kernel.rs)
-//! lets all others fail, at any moment.
+//! Failures of system calls whose effects only the real kernel shows: strace injects
+//! errors that their man pages list. The simulation (tests/simulation/kernel.rs) makes
+//! all others fail, at any moment.
 
 use crate::support::restart::{Place, can_inject};
 use crate::support::{DAEMON, Server, finish, launched};
 use std::path::Path;
 use std::process::Command;
 
-/// A daemon under strace: of its calls to `name`, those numbered `when` fail. strace
-/// detaches itself, so that the daemon is our child.
+/// A daemon under strace: its calls to `name` with the numbers `when` fail. strace
+/// detaches itself, so that the daemon is a child of the test.
 fn failing(name: &str, error: &str, when: &str, trace: &Path) -> Command {
     let inject = format!("inject={name}:error={error}:when={when}");
     let trace = trace.to_str().expect("a path");
@@ -33,7 +33,7 @@ fn waiting_for_events() {
         }
         let trace = std::fs::read_to_string(&trace).expect("strace's file");
         let failures = trace.lines().filter(|line| line.ends_with("(INJECTED)")).count();
-        assert_eq!(failures, 3, "{error}: so many calls have failed");
+        assert_eq!(failures, 3, "{error}: wrong number of injected failures");
     }
 }
 

@@ -105,7 +105,7 @@ fn every_response_has_a_type_and_an_end() {
         assert!(answer.body.starts_with(start), "{path}: {}", answer.body);
         assert!(answer.has(&format!("content-length: {}", answer.body.len())), "{path}");
         assert!(answer.has("connection: close") && answer.has("x-content-type-options: nosniff"));
-        // No page of another site may read it, or make it part of itself.
+        // No page of another site may read or embed it.
         assert!(answer.has("cross-origin-resource-policy: same-origin"), "{path}");
         assert!(!answer.head.contains("Access-Control-"), "{path}");
     }
@@ -114,8 +114,8 @@ fn every_response_has_a_type_and_an_end() {
     assert!(post.has("allow: GET, HEAD"));
 }
 
-/// The port of `--http 127.0.0.1:0` stays over reloads; other addresses come and go, as
-/// those for clients do.
+/// The port of `--http 127.0.0.1:0` survives reloads; other addresses are opened and
+/// closed, as those for clients are.
 #[test]
 fn a_reload_changes_its_addresses() {
     let place = Place::with_daemon();
@@ -168,7 +168,7 @@ fn an_address_that_is_taken_is_an_error() {
 }
 
 #[test]
-fn hot_keys_are_named_if_asked_for() {
+fn hot_keys_are_exported_only_on_request() {
     let daemon = Daemon::start(&["--http-keys", "2"]);
     let mut client = daemon.server.connect();
     for key in ["a", "b\"\\", "b\"\\", "c", "c", "c"] {

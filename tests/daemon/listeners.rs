@@ -1,5 +1,5 @@
 //! Listening sockets that the daemon did not open itself: standard input, as the
-//! reference hands its own over, and those of systemd.
+//! reference passes it in a hot restart, and those of systemd.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -24,7 +24,7 @@ fn tcp_listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A path of this test's own, for a socket.
+/// An unused path for a socket.
 fn socket_path(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_file(&path);
@@ -40,7 +40,7 @@ fn ask_unix(path: &Path, line: &str) -> String {
     answer
 }
 
-/// Also the connections in its queue.
+/// Connections in its queue are served too.
 #[test]
 fn a_listening_standard_input_is_served_instead_of_l() {
     let (listener, address) = tcp_listener();
@@ -51,18 +51,18 @@ fn a_listening_standard_input_is_served_instead_of_l() {
     let server = Server::spawn(command.stdin(OwnedFd::from(listener)));
     assert_eq!(server.addresses(), [address]);
     early.expect("LOCKED");
-    // It was passed blocking, with another backlog and without options, which accepted
-    // sockets inherit.
+    // The test passed it blocking, with another backlog, and without the options that
+    // accepted sockets inherit.
     assert_eq!(backlog(address), backlog_granted(4096));
     assert!(fcntl_getfl(&ours).expect("flags").contains(OFlags::NONBLOCK));
     assert!(sockopt::tcp_nodelay(&ours).expect("TCP_NODELAY"));
     assert!(sockopt::socket_keepalive(&ours).expect("SO_KEEPALIVE"));
 }
 
-/// The reference's listener lacks SO_REUSEADDR, and so would every connection
-/// accepted from it: those that are closed at our end would keep the port.
+/// The reference's listener lacks SO_REUSEADDR, and so would every connection accepted
+/// from it: those that the daemon closes first would keep the port.
 #[test]
-fn after_an_inherited_listener_the_next_start_is_at_once() {
+fn after_an_inherited_listener_the_port_is_free_at_once() {
     let (listener, address) = tcp_listener();
     sockopt::set_socket_reuseaddr(&listener, false).expect("SO_REUSEADDR");
     let mut command = daemon_command(&["-l", "127.0.0.1"]);
@@ -108,17 +108,17 @@ fn another_kind_of_socket_as_standard_input_is_an_error() {
     for (kind, socket) in sockets {
         let refused = finish(daemon_command(&["-l", "127.0.0.1", "-p", "0"]).stdin(socket));
         assert_eq!(refused.code, Some(1), "{kind}");
-        assert!(!refused.stderr.is_empty(), "{kind}: says why");
+        assert!(!refused.stderr.is_empty(), "{kind}: no reason");
     }
 }
 
 /// The descriptors come in as 0 and 1 and are moved to where systemd puts them.
-/// Only the process that becomes the daemon knows the pid for LISTEN_PID.
+/// LISTEN_PID must be the pid of the process that becomes the daemon.
 const AS_SYSTEMD: &str = r#"export LISTEN_PID=$$; exec "$@" 3<&0 </dev/null"#;
 const AS_SYSTEMD_WITH_TWO: &str =
     r#"export LISTEN_PID=$$; exec "$@" 3<&0 4<&1 </dev/null >/dev/null"#;
 
-/// Such a socket has no TCP_USER_TIMEOUT; systemd opens one where the unit says so.
+/// Such a socket has no TCP_USER_TIMEOUT; systemd opens one if the unit asks for it.
 #[test]
 fn a_socket_of_multipath_tcp_is_served() {
     const IPPROTO_MPTCP: u32 = 262;
@@ -153,7 +153,7 @@ fn sockets_of_systemd_are_served_instead_of_l() {
     command.stdin(OwnedFd::from(listener)).stdout(OwnedFd::from(unix_listener));
     let server = Server::spawn(command.env("LISTEN_FDS", "2"));
     assert_eq!(server.addresses(), [address]);
-    // They are one server.
+    // Both belong to one server.
     server.connect().exchange("ACQ4ME k 1 9 0", "LOCKED");
     let mut holder = server.connect();
     holder.exchange("ACQ4ME held 1 9 0", "LOCKED");
@@ -177,7 +177,7 @@ fn a_socket_of_systemd_that_does_not_listen_is_an_error() {
     let mut command = in_shell(AS_SYSTEMD, &[]);
     let refused = finish(command.stdin(OwnedFd::from(udp)).env("LISTEN_FDS", "1"));
     assert_eq!(refused.code, Some(1));
-    assert!(!refused.stderr.is_empty(), "says why");
+    assert!(!refused.stderr.is_empty(), "no reason");
 }
 
 /// A restart while connections of the old process linger, on both sides.

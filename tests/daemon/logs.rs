@@ -1,4 +1,4 @@
-//! What the daemon writes to standard error, and for which reader.
+//! What the daemon writes to standard error, for the journal and for others.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use crate::support::{Server, daemon_command, finish};
 use rustix::process::Signal;
 
-/// A daemon whose stderr is a Unix socket, as systemd's is, with `JOURNAL_STREAM` as
-/// made from that socket's device and inode.
+/// A daemon whose stderr is a Unix socket, as under systemd. `stream` makes
+/// `JOURNAL_STREAM` from the socket's device and inode.
 fn with_journal(stream: impl Fn(u64, u64) -> String) -> Server {
     let (theirs, ours) = UnixStream::pair().expect("a pair");
     let stat = rustix::fs::fstat(&theirs).expect("fstat");
@@ -18,7 +18,7 @@ fn with_journal(stream: impl Fn(u64, u64) -> String) -> Server {
 }
 
 #[test]
-fn for_the_journal_lines_have_a_priority_and_no_time() {
+fn lines_for_the_journal_have_a_priority_and_no_time() {
     let server = with_journal(|device, inode| format!("{device}:{inode}"));
     server.connect().exchange("ACQ4ME some:key 1 1 0", "LOCKED");
     let command = server.log.wait_for("some:key");
@@ -31,7 +31,7 @@ fn for_the_journal_lines_have_a_priority_and_no_time() {
 }
 
 #[test]
-fn a_journal_stream_that_is_not_ours_is_ignored() {
+fn a_journal_stream_of_another_socket_is_ignored() {
     let server = with_journal(|device, inode| format!("{device}:{}", inode + 1));
     let start = server.log.wait_for("listening on ");
     assert!(!start.starts_with('<') && has_time(&start), "{start}");
@@ -55,14 +55,14 @@ fn one_line_lists_the_addresses() {
     }
     server.settle();
     let lines = server.log.lines();
-    assert_eq!(lines.len(), 1, "clients are no news: {lines:#?}");
+    assert_eq!(lines.len(), 1, "clients are logged: {lines:#?}");
     assert!(lines[0].contains(&server.address().to_string()), "{lines:?}");
     server.signal(Signal::TERM);
     server.wait_for_exit();
 }
 
 #[test]
-fn rust_log_shows_what_happens_to_each_command() {
+fn rust_log_shows_each_command_and_its_answer() {
     let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
     let server = Server::spawn(command.env("RUST_LOG", "debug"));
     let mut client = server.connect();
@@ -76,13 +76,13 @@ fn rust_log_shows_what_happens_to_each_command() {
     server.log.wait_for("RELEASED");
     server.log.wait_for("BAD_COMMAND");
     server.log.wait_for("< total_acquired: 1");
-    // Of a longer answer, how long it is: a report is read elsewhere.
+    // Of a longer answer, only the first line and the length.
     server.log.wait_for("< key: other (and ");
 }
 
-/// An inherited environment is no reason to refuse to start.
+/// An inherited environment must not prevent a start.
 #[test]
-fn a_rust_log_that_means_nothing_is_a_warning() {
+fn an_invalid_rust_log_is_a_warning() {
     for wrong in ["loud", "poolcounterd=loud"] {
         let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);
         let server = Server::spawn(command.env("RUST_LOG", wrong));
@@ -91,7 +91,6 @@ fn a_rust_log_that_means_nothing_is_a_warning() {
     }
 }
 
-/// And an empty one says nothing.
 #[test]
 fn an_empty_rust_log_is_ignored() {
     let mut command = daemon_command(&["-l", "127.0.0.1", "-p", "0"]);

@@ -1,4 +1,4 @@
-//! The daemon as its clients and its operator see it: what goes in, what comes out.
+//! The daemon as its clients and operators see it: its input and output.
 
 mod addresses;
 mod admission;

@@ -3,7 +3,7 @@
 use crate::support::Server;
 
 #[test]
-fn the_first_pattern_that_matches_counts_and_others_are_unlimited() {
+fn the_first_matching_pattern_applies_and_other_keys_are_unlimited() {
     let server = Server::start_with(&["--max-hold", "a:slow*=600", "--max-hold", "a:*=1"]);
     let (mut slow, mut quick, mut other) = (server.connect(), server.connect(), server.connect());
     slow.exchange("ACQ4ME a:slow:k 1 9 30", "LOCKED");

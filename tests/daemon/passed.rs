@@ -1,6 +1,6 @@
-//! Clients of Unix sockets pass descriptors unasked (SECURITY.md). The
-//! last copy of a TCP socket that lingers (socket(7), SO_LINGER) blocks whoever closes it,
-//! until its peer has read everything: here for longer than a test has patience.
+//! Clients of Unix sockets pass descriptors without being asked (SECURITY.md). Closing the
+//! last copy of a TCP socket that lingers (socket(7), SO_LINGER) blocks until its peer has
+//! read everything: here for longer than a test waits.
 
 use crate::support::random::{Random, number_from_environment};
 use crate::support::restart::Place;
@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// How many descriptors a message may bring: unix(7).
+/// How many descriptors a message may carry: unix(7).
 const PASSED_MAX: usize = 253;
 
 /// A socket that lingers, and its peer, which reads nothing.
@@ -58,8 +58,8 @@ fn pass(
     sendmsg(to, &[IoSlice::new(bytes)], &mut ancillary, flags | SendFlags::NOSIGNAL)
 }
 
-/// Becomes the daemon on a kernel that does not know SO_PASSRIGHTS, as before Linux 6.16:
-/// a filter of seccomp(2) answers ENOPROTOOPT.
+/// Becomes the daemon on a kernel without SO_PASSRIGHTS, as before Linux 6.16: a
+/// seccomp(2) filter returns ENOPROTOOPT.
 const ON_AN_OLD_KERNEL: &str = r"
     my ($prctl, $setsockopt) = (0 + shift, 0 + shift);
     my $low = unpack('C', pack('S', 1)) ? 32 : 36;
@@ -107,7 +107,7 @@ fn line(stream: &UnixStream) -> String {
     line
 }
 
-fn as_the_last_of_many(scene: &Scene) -> TcpStream {
+fn as_last_of_many(scene: &Scene) -> TcpStream {
     let client = scene.connect("s");
     let (null, Lingering { socket, peer }) = (File::open("/dev/null").unwrap(), Lingering::new());
     let mut descriptors = vec![null.as_fd(); PASSED_MAX - 1];
@@ -118,7 +118,8 @@ fn as_the_last_of_many(scene: &Scene) -> TcpStream {
     peer
 }
 
-/// The kernel discards such a byte, and what came with it, unless it is read in line.
+/// The kernel discards such a byte, and the descriptors with it, unless it is read in
+/// line.
 fn with_an_urgent_byte(scene: &Scene) -> TcpStream {
     let mut client = scene.connect("s");
     let Lingering { socket, peer } = Lingering::new();
@@ -135,7 +136,7 @@ fn with_an_urgent_byte(scene: &Scene) -> TcpStream {
 
 #[test]
 fn a_passed_socket_that_lingers_delays_no_client() {
-    let ways: [fn(&Scene) -> TcpStream; 2] = [as_the_last_of_many, with_an_urgent_byte];
+    let ways: [fn(&Scene) -> TcpStream; 2] = [as_last_of_many, with_an_urgent_byte];
     for way in ways {
         let scene = Scene::with(&[]);
         let mut other = scene.server.connect();
@@ -146,7 +147,7 @@ fn a_passed_socket_that_lingers_delays_no_client() {
     }
 }
 
-/// More are in the queue than are accepted in a turn.
+/// The queue has more connections than a turn accepts.
 #[test]
 fn sockets_that_linger_in_a_queue_do_not_delay_its_end() {
     let mut scene = Scene::with(&[]);
@@ -161,9 +162,9 @@ fn sockets_that_linger_in_a_queue_do_not_delay_its_end() {
     drop(kept);
 }
 
-/// Since Linux 6.16 nothing can be passed; before, no client notices it.
+/// Since Linux 6.16 no descriptor can be passed; on older kernels no client notices one.
 #[test]
-fn descriptors_are_refused_where_the_kernel_can() {
+fn descriptors_are_refused_if_the_kernel_supports_it() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("its version");
     let mut numbers = release.split(['.', '-']).map_while(|word| word.parse::<u32>().ok());
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
@@ -192,7 +193,8 @@ fn descriptors_are_refused_where_the_kernel_can() {
     }
 }
 
-/// Anything, passed anyhow. `PASSED_SEEDS` tries more, from `PASSED_SEED` on.
+/// Random descriptors, passed in random ways. `PASSED_SEEDS` tries more, from
+/// `PASSED_SEED` on.
 #[test]
 fn passed_descriptors_delay_no_client_and_are_closed() {
     let first = number_from_environment("PASSED_SEED").unwrap_or(1);
@@ -226,11 +228,12 @@ fn pass_anything(random: &mut Random) {
         other.settle();
     }
     drop(clients);
-    assert!(eventually(|| scene.server.descriptors() == before), "it keeps descriptors");
+    assert!(eventually(|| scene.server.descriptors() == before), "the daemon leaks descriptors");
     drop(peers);
 }
 
-/// It may be refused, or its buffer full. Returns the peer of what lingers.
+/// The client may have been refused, or its buffer be full. Returns the peer of the
+/// lingering socket.
 fn pass_something(client: &mut UnixStream, random: &mut Random) -> Option<TcpStream> {
     if random.next() % 3 == 0 {
         let _ = client.write_all(random.one_of(&[b"ACQ4ME k 1 1 0\n", b"STATS FULL\nREL"]));

@@ -41,7 +41,7 @@ fn sigpipe_and_sigchld_do_not_end_it() {
 /// The state that the reference leaves after SIGUSR1: nearly every signal blocked,
 /// SIGCHLD and SIGPIPE ignored.
 #[test]
-fn an_inherited_signal_mask_is_mended() {
+fn an_inherited_signal_mask_is_reset() {
     for signal in [Signal::TERM, Signal::INT] {
         let launcher = ["env", "--block-signal", "--ignore-signal=CHLD", "--ignore-signal=PIPE"];
         let arguments = ["-l", "127.0.0.1", "-p", "0"];
@@ -54,7 +54,7 @@ fn an_inherited_signal_mask_is_mended() {
 
 /// A shell that starts something in the background ignores SIGINT for it.
 #[test]
-fn an_ignored_sigterm_is_heard_again() {
+fn an_inherited_ignored_sigterm_is_handled() {
     let launcher = ["env", "--ignore-signal=TERM", "--ignore-signal=INT"];
     let arguments = ["-l", "127.0.0.1", "-p", "0"];
     let mut server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
@@ -62,10 +62,10 @@ fn an_ignored_sigterm_is_heard_again() {
     assert_eq!(server.wait_for_exit().code(), Some(0));
 }
 
-/// As in a container that is entered from outside: the leader of the session is a
-/// process that the daemon can't see, and so is an operator.
+/// As when a container is entered from outside: the daemon can't see the session leader's
+/// process, nor the operator's.
 #[test]
-fn a_session_and_an_operator_outside_of_its_container_are_no_problem() {
+fn a_session_leader_and_an_operator_outside_of_its_container_are_handled() {
     if Command::new("unshare").args(["-Urpf", "true"]).status().is_ok_and(|s| !s.success()) {
         return skip("this kernel, or container, gives no pid namespaces");
     }
@@ -91,7 +91,7 @@ fn the_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
     let line = limits.lines().find(|l| l.starts_with("Max open files")).expect("a line");
     let fields: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(fields[3..5], ["1000", "1000"], "{line}");
-    // And they are of use: more clients than the soft limit it was started with.
+    // More clients are served than the initial soft limit allows.
     let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.settle();

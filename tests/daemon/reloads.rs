@@ -1,5 +1,5 @@
-//! What random options come to: the same verdict and the same sockets by a reload of a running
-//! daemon as by a cold start. `RELOADS_SEED` repeats a failure, `RELOADS_SEEDS` tries more.
+//! Random options: a reload of a running daemon gives the same verdict and the same sockets as
+//! a cold start. `RELOADS_SEED` repeats a failure, `RELOADS_SEEDS` tries more.
 
 use crate::addresses::{Daemon, ask, has_ipv6, quiet_port};
 use crate::support::random::{Random, number_from_environment};
@@ -15,17 +15,17 @@ use std::process::Stdio;
 const ROUNDS: usize = 8;
 const STEPS: usize = 3;
 
-/// The sockets of operators and clients, and a file that is none.
+/// Names for the sockets of operators and clients.
 const NAMES: [&str; 3] = ["control.sock", "one.sock", "two.sock"];
 
-/// An address of this process alone, whatever others listen on.
+/// An address that no other test process uses.
 fn own(number: u8) -> Ipv4Addr {
     let [_, _, high, low] = std::process::id().to_be_bytes();
-    // Below those of `Server::start_apart`.
+    // Below the addresses of `Server::start_apart`.
     Ipv4Addr::new(127, high.max(1), low, number)
 }
 
-/// The one that another process may have taken.
+/// The address that another process may have taken.
 fn theirs() -> Ipv4Addr {
     own(4)
 }
@@ -54,23 +54,23 @@ impl There<'_> {
         wish.words.iter().map(fill).collect()
     }
 
-    /// Who answers: at each address and path that is served, by the first letter of the
-    /// answer. `ours` says which addresses may be this daemon's.
+    /// What answers at each address and path that is served. `ours` tells which addresses
+    /// may be this daemon's.
     fn served(&self, ours: impl Fn(IpAddr, usize) -> bool) -> BTreeMap<String, &'static str> {
         let ips = (1..=4).map(|n| IpAddr::from(own(n))).chain([IpAddr::from([0; 16]), localhost()]);
         let mut served = BTreeMap::new();
         for ip in ips.filter(|ip| !ip.is_unspecified()) {
             for n in [0, 1].into_iter().filter(|&n| ours(ip, n)) {
-                let who = at_address(SocketAddr::new(ip, self.ports[n]));
-                served.extend(who.map(|who| (format!("{ip}, port {n}"), who)));
+                let kind = at_address(SocketAddr::new(ip, self.ports[n]));
+                served.extend(kind.map(|kind| (format!("{ip}, port {n}"), kind)));
             }
         }
         for name in NAMES {
-            let who = UnixStream::connect(self.directory.join(name)).ok().map(|stream| {
+            let kind = UnixStream::connect(self.directory.join(name)).ok().map(|stream| {
                 stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-                who_answers(stream)
+                kind_of_server(stream)
             });
-            served.extend(who.map(|who| (name.to_owned(), who)));
+            served.extend(kind.map(|kind| (name.to_owned(), kind)));
         }
         served
     }
@@ -84,7 +84,7 @@ fn at_address(address: SocketAddr) -> Option<&'static str> {
     match TcpStream::connect_timeout(&address, PATIENCE) {
         Ok(stream) => {
             stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-            Some(who_answers(stream))
+            Some(kind_of_server(stream))
         }
         Err(e) => {
             assert_eq!(e.kind(), ErrorKind::ConnectionRefused, "{address}");
@@ -93,7 +93,7 @@ fn at_address(address: SocketAddr) -> Option<&'static str> {
     }
 }
 
-fn who_answers(mut stream: impl Read + Write) -> &'static str {
+fn kind_of_server(mut stream: impl Read + Write) -> &'static str {
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("send");
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).expect("an answer");
@@ -101,7 +101,7 @@ fn who_answers(mut stream: impl Read + Write) -> &'static str {
         line if line.starts_with("HTTP/") => "HTTP",
         line if line.starts_with("ERROR BAD_COMMAND") => "clients",
         line if line.starts_with("ERROR no such request") => "operators",
-        line => panic!("a strange answer: {line:?}"),
+        line => panic!("an unknown answer: {line:?}"),
     }
 }
 
@@ -121,7 +121,7 @@ fn some_ip(random: &mut Random) -> String {
     }
 }
 
-/// A path to a name, however it is spelt.
+/// A path to a name, in a random spelling.
 fn some_path(random: &mut Random, name: &str) -> String {
     match random.next() % 16 {
         0..8 => format!("{{d}}/{name}"),
@@ -141,7 +141,7 @@ fn some_wish(random: &mut Random, is_port_0: bool) -> Wish {
     for _ in 0..random.next() % 4 {
         let ip = some_ip(random);
         let ip = if ip.contains(':') { format!("[{ip}]") } else { ip };
-        // Where clients are, seldom.
+        // Rarely the port of the clients.
         let port = if random.next() % 8 == 0 && !is_port_0 { "{p}" } else { "{q}" };
         words.extend(["--http".to_owned(), format!("{ip}:{port}")]);
     }
@@ -154,7 +154,7 @@ fn some_wish(random: &mut Random, is_port_0: bool) -> Wish {
     Wish { words, control }
 }
 
-/// A directory with other ways into it.
+/// Adds another path to the directory.
 fn prepare(place: &Place) {
     std::os::unix::fs::symlink(place.directory(), place.path("link")).expect("a link");
 }
@@ -181,19 +181,19 @@ fn cold_start(wish: &Wish, is_theirs: bool) -> Option<BTreeMap<String, &'static 
     served
 }
 
-/// Of a port of the kernel's choice, another daemon may have another address.
+/// The kernel may give the same port to another daemon on another address.
 fn may_be_ours(ip: IpAddr, n: usize, is_port_0: bool, is_theirs: bool) -> bool {
     let is_taken = is_theirs && ip == IpAddr::from(theirs()) && n == 0;
     let may_be_anothers = is_port_0 && n == 0 && ip.is_ipv6();
     !is_taken && !may_be_anothers
 }
 
-/// Over random options, states (draining or not, changed before or not) and an address taken
-/// by another process.
+/// With random options, random states (draining or not, changed before or not) and sometimes
+/// an address taken by another process.
 #[test]
-fn a_reload_comes_to_the_same_as_a_cold_start() {
+fn a_reload_gives_the_same_result_as_a_cold_start() {
     if !has_ipv6() {
-        skip("no IPv6 here: nothing could be said of `::`");
+        skip("no IPv6 here, so `::` can't be tested");
         return;
     }
     let first = number_from_environment("RELOADS_SEED");
@@ -240,7 +240,7 @@ impl Round {
 
     fn ask(&self, request: &str) -> String {
         let path = self.daemon.place.path(self.wish.control);
-        assert!(path.exists(), "{}: nobody finds {:?}", self.name, self.wish.words);
+        assert!(path.exists(), "{}: no control socket with {:?}", self.name, self.wish.words);
         ask(&path, request)
     }
 
@@ -265,7 +265,7 @@ impl Round {
         }
     }
 
-    /// Returns whether the daemon can be asked for more.
+    /// Returns whether the daemon can take more steps.
     fn step(&mut self, random: &mut Random, step: usize) -> bool {
         // An address that the daemon already serves can't be taken.
         let taken = (random.next() % 3 == 0).then(|| TcpListener::bind((theirs(), self.ports[0])));
@@ -283,10 +283,10 @@ impl Round {
             assert!(self.ask("DRAIN").starts_with("OK "), "{what}");
         }
         let before = self.served(taken.is_some());
-        assert!(!drains || !before.values().any(|who| *who == "clients"), "{what}: {before:?}");
+        assert!(!drains || !before.values().any(|kind| *kind == "clients"), "{what}: {before:?}");
         let answer = self.reload(&wish, drains);
         let after = self.served(taken.is_some());
-        // The port that the kernel chose may be another process's on another address.
+        // Another process may have the kernel's port on another address.
         let is_anothers = self.is_port_0 && answer.contains("Address already in use");
         match cold_start(&wish, taken.is_some()).filter(|_| !is_anothers) {
             Some(cold) => {
@@ -295,9 +295,9 @@ impl Round {
             }
             None => {
                 assert!(answer.starts_with("ERROR "), "{what}: {answer:?}");
-                // A drain that continues may have new options.
+                // A daemon that keeps draining may have new options.
                 assert!(drains || after == before, "{what}: {before:?}, {after:?}");
-                let clients = after.values().filter(|who| **who == "clients").count();
+                let clients = after.values().filter(|kind| **kind == "clients").count();
                 assert!(!drains || clients == 0, "{what}: {after:?}");
             }
         }
@@ -315,7 +315,7 @@ impl Round {
         let words = ["-l", &own(1).to_string(), "-p", &port, "--control", &control];
         let wish = Wish { words: words.map(str::to_owned).to_vec(), ..self.wish };
         let answer = self.reload(&wish, true);
-        // Another process may have got the port of the kernel's choice while it was closed.
+        // Another process may have got the kernel's port while it was closed.
         let is_anothers = self.is_port_0 && answer.contains("Address already in use");
         assert!(answer.starts_with("OK ") || is_anothers, "{what}: {answer:?}");
         !is_anothers

@@ -1,4 +1,4 @@
-//! Reports over a real socket: what the simulation does not judge of them.
+//! Reports over a real socket: what the simulation does not check.
 //! tests/engine/reports.rs has the texts.
 
 use crate::support::restart::Place;
@@ -28,8 +28,8 @@ fn port_of(client: &Client) -> String {
     client.stream().local_addr().expect("an address").to_string()
 }
 
-/// A report may take a millisecond: a client that asks for more waits for other turns, and
-/// the turns serve others.
+/// A report may take a millisecond: a client that asks for several waits for later turns,
+/// which serve others too.
 #[test]
 fn many_reports_are_made_in_many_turns() {
     const CROWD: u64 = 60;
@@ -46,7 +46,7 @@ fn many_reports_are_made_in_many_turns() {
         [("TOP hour", CROWD / 2), ("TOP clients", CROWD / 10), ("JSON", CROWD)]
     {
         let before = turns();
-        // All is there when it continues.
+        // So that all requests are there when it continues.
         server.signal(Signal::STOP);
         for client in &mut crowd {
             client.send(&format!("STATS {words}"));
@@ -60,10 +60,10 @@ fn many_reports_are_made_in_many_turns() {
     }
 }
 
-/// Who takes no answer any more is not answered: its locks would be kept meanwhile.
+/// Reports for a client that has gone would only delay freeing its locks.
 #[test]
 fn no_reports_are_made_for_a_client_that_has_gone() {
-    // Some hundred answers fill the kernel's buffers, if the client is slow to leave.
+    // Some hundreds of answers fill the kernel's buffers, if the client is slow to leave.
     const ASKED: usize = 20_000;
     let server = Server::start();
     let (mut holder, mut waiter) = (server.connect(), server.connect());
@@ -71,7 +71,7 @@ fn no_reports_are_made_for_a_client_that_has_gone() {
     waiter.send("ACQ4ME k 1 9 60");
     let mut control = server.connect();
     control.wait_for_counter("waiting_workers", |n| n == 1);
-    // If this takes long, the daemon ends the connection before all is sent.
+    // If this takes long, the daemon closes the connection before all is sent.
     let _ = holder.stream().write_all(&b"STATS JSON\n".repeat(ASKED));
     holder.reset();
     waiter.expect("LOCKED");
@@ -82,8 +82,8 @@ fn no_reports_are_made_for_a_client_that_has_gone() {
     assert!(made < ASKED as u64 / 4, "{made} turns");
 }
 
-/// The kernel forgets the address of a connection that is reset, as that of a host that
-/// lost power is; who it was is what an operator asks.
+/// The kernel forgets the address of a connection that is reset (say, its host lost
+/// power), but an operator needs it.
 #[test]
 fn a_slow_holder_that_is_reset_is_named() {
     let server = Server::start_with(&["--slow", "0"]);

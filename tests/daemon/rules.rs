@@ -1,13 +1,13 @@
 //! Operators' rules: the file of `--rules`, and `RULE` orders.
 
 use crate::control::Daemon;
-use crate::support::restart::{Place, WENT_ON, refused_restart, restart};
+use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
 use crate::support::{Client, Finished, daemon_command, eventually, finish};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
 
-/// As of a command line that is wrong: trying again can't help.
+/// The exit status when only other options help, and a retry doesn't.
 const WRONG_OPTIONS: i32 = 78;
 
 const FILE_BYTES_MAX: usize = 64 << 10;
@@ -36,7 +36,7 @@ impl Daemon {
         self.reload(&["-l", "127.0.0.1", "-p", "0", "--rules", &path])
     }
 
-    /// Gives an order that is obeyed; the rest of the answer.
+    /// Gives an order, which must succeed; returns the rest of the answer.
     #[track_caller]
     fn order(&self, order: &str) -> String {
         let answer = self.operator().ask(order);
@@ -44,7 +44,7 @@ impl Daemon {
         rest.unwrap_or_else(|| panic!("{order}: {answer}")).to_owned()
     }
 
-    /// The rules as `RULES` lists them, without the columns before them.
+    /// The rules as `RULES` lists them, without the other columns.
     fn rules(&self) -> Vec<String> {
         let lines = self.operator().list(b"RULES");
         lines[3..].iter().map(|line| columns(line)[6..].join(" ")).collect()
@@ -59,7 +59,7 @@ impl Daemon {
         row.unwrap_or_else(|| panic!("no {rule} in {lines:#?}"))[at].to_owned()
     }
 
-    /// What a new client is told that asks for this lock and does not wait.
+    /// The answer to a new client that asks for this lock without waiting.
     #[track_caller]
     fn asked(&self, key: &str) -> String {
         let mut client = self.server.connect();
@@ -70,7 +70,7 @@ impl Daemon {
         answer
     }
 
-    /// Waits until a new client is told this.
+    /// Waits until a new client gets this answer.
     #[track_caller]
     fn eventually_answers(&self, key: &str, expected: &str) {
         assert!(eventually(|| self.asked(key) == expected), "never {expected}");
@@ -122,7 +122,7 @@ fn bad_files() -> Vec<(Vec<u8>, &'static str)> {
     files
 }
 
-/// Neither a start nor a check accepts it.
+/// Asserts that neither a start nor a check accepts it.
 #[track_caller]
 fn assert_refused(path: &str, named: &str) {
     let start = ["-l", "127.0.0.1", "-p", "0", "--rules", path];
@@ -138,7 +138,7 @@ fn assert_refused(path: &str, named: &str) {
 }
 
 #[test]
-fn a_bad_file_is_refused_at_the_start_and_the_line_is_named() {
+fn a_start_refuses_a_bad_file_and_names_the_line() {
     let place = Place::new();
     let path = place.path("rules").display().to_string();
     for (bytes, named) in bad_files() {
@@ -148,7 +148,7 @@ fn a_bad_file_is_refused_at_the_start_and_the_line_is_named() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_at_the_start() {
+fn a_start_refuses_what_is_not_a_regular_file() {
     let place = Place::new();
     let path = |name: &str| place.path(name).display().to_string();
     let made = Command::new("mkfifo").arg(path("fifo")).status();
@@ -158,12 +158,12 @@ fn what_is_no_file_is_refused_at_the_start() {
         // A FIFO without a writer would block for ever.
         assert_refused(&path(name), &path(name));
     }
-    // Nobody can read it from its beginning, root included.
+    // Not even root can read it from its beginning.
     assert_refused("/proc/self/mem", "error");
 }
 
 #[test]
-fn a_file_may_be_as_long_and_have_as_many_rules_as_is_promised() {
+fn a_file_may_reach_the_limits_of_size_and_rules() {
     let rules = many_rules(64);
     let rest = "#".repeat(FILE_BYTES_MAX - rules.len());
     let daemon = daemon_with(&(rules + &rest));
@@ -175,15 +175,15 @@ fn a_file_may_be_as_long_and_have_as_many_rules_as_is_promised() {
     assert!(refused.starts_with("ERROR ") && refused.contains("64"), "{refused}");
     assert_eq!(daemon.rules().len(), 64);
     assert_eq!(daemon.asked("k"), "LOCKED");
-    // One that is off is not in force.
+    // A rule that is off does not count.
     daemon.order("RULE OFF r1");
     daemon.order("RULE SET one-more k deny");
     assert_eq!(daemon.asked("k"), "QUEUE_FULL");
 }
 
-/// JSON of the answer may double each character.
+/// JSON may double the length of each character in the answer.
 #[test]
-fn a_file_of_characters_that_need_escapes_passes_through_a_hot_restart() {
+fn a_file_of_characters_that_need_escapes_survives_a_hot_restart() {
     let line = format!("# {}\n", "\"\\\t".repeat(300));
     let rules = format!("bots bot:* deny\n{}", line.repeat(FILE_BYTES_MAX / line.len() - 1));
     let daemon = daemon_with(&rules);
@@ -193,7 +193,7 @@ fn a_file_of_characters_that_need_escapes_passes_through_a_hot_restart() {
 }
 
 #[test]
-fn check_rules_says_what_applies_to_each_key() {
+fn check_rules_prints_what_applies_to_each_key() {
     let (_place, path) = place_with(
         "# name     pattern                 settings\n\
          articles   *:pcache:*\n\
@@ -232,12 +232,12 @@ fn check_rules_says_what_applies_to_each_key() {
 }
 
 #[test]
-fn a_bad_file_is_refused_by_a_reload_and_nothing_is_lost() {
+fn a_reload_refuses_a_bad_file_and_nothing_is_lost() {
     let daemon = daemon_with("small k* maxqueue=1\n");
     daemon.order("RULE SET bots bot:* deny");
     let mut holder = daemon.server.connect();
     holder.exchange("ACQ4ME k 9 9 0", "LOCKED");
-    let all_is_as_before = || {
+    let expect_no_change = || {
         assert_eq!(daemon.rules(), ["bots bot:* deny", "small k* maxqueue=1"]);
         assert_eq!(daemon.asked("k"), "QUEUE_FULL");
         assert_eq!(daemon.asked("bot:1"), "QUEUE_FULL");
@@ -251,19 +251,19 @@ fn a_bad_file_is_refused_by_a_reload_and_nothing_is_lost() {
         assert!(refused.stderr.contains(named), "{named}: {}", refused.stderr);
         let refused = refused_restart(&daemon.server);
         assert!(refused.contains(named), "{named}: {refused}");
-        all_is_as_before();
+        expect_no_change();
     }
     fs::remove_file(daemon.place.path("rules")).expect("remove");
     refused_restart(&daemon.server);
     let made = Command::new("mkfifo").arg(daemon.place.path("rules")).status();
     assert!(made.expect("mkfifo").success());
     refused_restart(&daemon.server);
-    all_is_as_before();
-    assert_eq!(daemon.server.log.count(WENT_ON), 0);
+    expect_no_change();
+    assert_eq!(daemon.server.log.count(CONTINUED), 0);
     holder.exchange("RELEASE", "RELEASED");
 }
 
-/// Also by signal.
+/// A restart by signal reads it too.
 #[test]
 fn every_hot_restart_reads_the_file_again() {
     let daemon = daemon_with("bots bot:1 deny\n");
@@ -276,13 +276,13 @@ fn every_hot_restart_reads_the_file_again() {
     daemon.edit("");
     assert_eq!(daemon.reload_rules().code, Some(0));
     assert_eq!(daemon.rules(), [""; 0]);
-    // The old one is still held.
+    // The lock from before is still held.
     assert_eq!(daemon.asked("bot:2"), "TIMEOUT");
     holder.exchange("RELEASE", "RELEASED");
 }
 
 #[test]
-fn orders_survive_hot_restarts_until_the_file_has_other_bytes() {
+fn orders_survive_hot_restarts_until_the_file_changes() {
     let daemon = daemon_with("bots bot:* deny\nfew few:* workers=1\n");
     daemon.order("RULE SET api api:* deny");
     daemon.order("RULE SET night FOR 2h night:* deny");
@@ -301,7 +301,7 @@ fn orders_survive_hot_restarts_until_the_file_has_other_bytes() {
         assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}\n"));
         assert!(is_obeyed());
     }
-    // Its deadline goes on.
+    // Its deadline is unchanged.
     let left = daemon.column("left", "night");
     let left: f64 = left.trim_end_matches('s').parse().expect(&left);
     assert!((7_000.0..7_200.0).contains(&left), "{left}");
@@ -321,16 +321,16 @@ fn orders_survive_hot_restarts_until_the_file_has_other_bytes() {
     let answers = ["api:1", "night:1", "few:1", "bot:1"].map(|key| daemon.asked(key));
     assert_eq!(answers, ["LOCKED", "LOCKED", "LOCKED", "QUEUE_FULL"]);
 
-    // No file is another one, too.
+    // Dropping `--rules` counts as a change of the file.
     daemon.order("RULE SET api api:* deny");
     let done = daemon.reload(&["-l", "127.0.0.1", "-p", "0"]);
     assert!(done.stdout.ends_with("; no longer set: RULE SET api api:* deny\n"), "{}", done.stdout);
     assert_eq!(daemon.rules(), [""; 0]);
 }
 
-/// Holders from before it count, and what is left of their time goes on.
+/// Holders from before the restart count, and their remaining time keeps running.
 #[test]
-fn locks_are_limited_through_a_hot_restart() {
+fn limits_apply_across_a_hot_restart() {
     let daemon = daemon_with("pair t:* total=2\nslow slow:* max-hold=2\n");
     let connect = || daemon.server.connect();
     let [mut first, mut second, mut waiter, mut slow] =
@@ -344,7 +344,7 @@ fn locks_are_limited_through_a_hot_restart() {
     assert_eq!(daemon.asked("t:3"), "QUEUE_FULL");
     first.exchange("RELEASE", "RELEASED");
     waiter.expect("LOCKED");
-    // Another file, with the same limit under another name.
+    // A changed file with the same limit under another name.
     daemon.edit("couple t:* total=2\nslow slow:* max-hold=2\n");
     restart(&daemon.server);
     assert_eq!(daemon.asked("t:3"), "QUEUE_FULL");
@@ -353,7 +353,7 @@ fn locks_are_limited_through_a_hot_restart() {
     slow.expect_end();
 }
 
-/// What is ordered while the new binary is on trial, it has not seen.
+/// The new binary on trial has not seen an order given meanwhile.
 #[test]
 fn an_order_during_a_trial_loses_no_lock() {
     let daemon = daemon_with(&many_rules(63));
@@ -369,7 +369,7 @@ fn an_order_during_a_trial_loses_no_lock() {
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| daemon.reload(&options));
         daemon.place.wait_for_file("begun");
-        // With the new option it is one too many.
+        // Together with the new option this is one rule too many.
         daemon.order("RULE SET bots bot:* deny");
         daemon.place.touch("go");
         let done = reload.join().expect("it ends");
@@ -379,9 +379,8 @@ fn an_order_during_a_trial_loses_no_lock() {
     assert_eq!(daemon.asked("bot:1"), "QUEUE_FULL");
 }
 
-/// A cold start knows nothing of orders.
 #[test]
-fn a_daemon_killed_and_started_again_has_the_rules_of_its_file() {
+fn a_cold_start_forgets_orders() {
     let (place, path) = place_with("bots bot:* deny\n");
     let mut daemon = Daemon::start_in(place, &["--rules", &path]);
     daemon.order("RULE OFF bots");
@@ -392,15 +391,15 @@ fn a_daemon_killed_and_started_again_has_the_rules_of_its_file() {
 }
 
 #[test]
-fn orders_change_what_clients_are_told_and_each_is_logged_with_who_asked() {
+fn orders_change_answers_to_clients_and_are_logged_with_their_sender() {
     let daemon = daemon_with("bots bot:* deny\nwiki wiki:*\n");
     let (uid, pid) = (rustix::process::getuid().as_raw(), std::process::id());
     for (order, rules, [bot, wiki]) in [
         ("RULE OFF bots", "wiki wiki:*; bots bot:* deny", ["LOCKED", "LOCKED"]),
         ("RULE RESET bots", "bots bot:* deny; wiki wiki:*", ["QUEUE_FULL", "LOCKED"]),
-        // In its place.
+        // It replaces the rule in place.
         ("RULE SET wiki wiki:1 deny", "bots bot:* deny; wiki wiki:1 deny", ["QUEUE_FULL"; 2]),
-        // In front.
+        // A new rule goes in front.
         (
             "RULE SET api wiki:* timeout=9",
             "api wiki:* timeout=9; bots bot:* deny; wiki wiki:1 deny",
@@ -435,7 +434,7 @@ fn orders_change_what_clients_are_told_and_each_is_logged_with_who_asked() {
     assert_eq!(daemon.rules(), ["bots bot:*", "wiki wiki:*"]);
 }
 
-/// A script that asks all day must not hide what an operator orders.
+/// A script that sends requests all day must not hide an operator's orders.
 #[test]
 fn an_order_after_a_crowd_of_requests_is_logged() {
     let daemon = daemon_with("");
@@ -464,7 +463,7 @@ fn clients_give_no_orders() {
 }
 
 #[test]
-fn the_list_counts_who_holds_who_waits_and_what_a_rule_changed() {
+fn the_list_counts_holders_and_waiters_and_what_a_rule_changed() {
     let daemon = daemon_with("few few:* workers=1 maxqueue=2\nidle idle:*\n");
     let connect = || daemon.server.connect();
     let [mut holder, mut waiter, mut refused] = [connect(), connect(), connect()];
@@ -480,7 +479,7 @@ fn the_list_counts_who_holds_who_waits_and_what_a_rule_changed() {
         let of_idle = if title == "from" { "file" } else { "0" };
         assert_eq!(daemon.column(title, "idle"), of_idle, "{title}");
     }
-    // A rule in front counts for itself, and what was counted stays through a restart.
+    // A rule in front has its own counters, and counters survive a restart.
     daemon.order("RULE SET bots few:* deny");
     assert_eq!(daemon.asked("few:other"), "QUEUE_FULL");
     restart(&daemon.server);
@@ -490,23 +489,23 @@ fn the_list_counts_who_holds_who_waits_and_what_a_rule_changed() {
 }
 
 #[test]
-fn a_rule_for_a_while_ends_by_itself() {
+fn a_rule_with_a_time_limit_ends_by_itself() {
     let daemon = daemon_with("bots bot:* deny\n");
     daemon.order("RULE SET api api:* deny");
     assert_eq!(daemon.asked("api:1"), "QUEUE_FULL");
-    // From now on each of them goes back to the file in a second.
+    // Each of them reverts to the file after a second.
     daemon.order("RULE SET api FOR 1s api:* deny");
     daemon.order("RULE SET bots FOR 1s bot:*");
     daemon.eventually_answers("api:1", "LOCKED");
     daemon.eventually_answers("bot:1", "QUEUE_FULL");
     assert_eq!(daemon.rules(), ["bots bot:* deny"]);
-    // Also across a hot restart.
+    // Across a hot restart too.
     daemon.order("RULE SET api FOR 1s api:* deny");
     restart(&daemon.server);
     daemon.eventually_answers("api:1", "LOCKED");
 }
 
-/// The whole connection goes, so its other locks go too, and waiters move up.
+/// The whole connection is closed, so all its locks pass to their next waiters.
 #[test]
 fn max_hold_closes_the_connection_of_a_lock_that_is_already_held() {
     let daemon = daemon_with("");
@@ -523,7 +522,7 @@ fn max_hold_closes_the_connection_of_a_lock_that_is_already_held() {
     holder.expect_end();
     waiter.expect("LOCKED");
     nested.expect("LOCKED");
-    // A new holder has its time anew.
+    // The time starts again for a new holder.
     waiter.expect_end();
     nested.exchange("RELEASE", "RELEASED");
     other.exchange("RELEASE", "RELEASED");
@@ -532,7 +531,7 @@ fn max_hold_closes_the_connection_of_a_lock_that_is_already_held() {
 }
 
 #[test]
-fn the_option_for_max_hold_comes_after_all_rules() {
+fn the_max_hold_option_comes_after_all_rules() {
     let (place, path) = place_with("long long:* max-hold=600\n");
     let daemon = Daemon::start_in(place, &["--rules", &path, "--max-hold", "*=1"]);
     let (mut long, mut short) = (daemon.server.connect(), daemon.server.connect());
@@ -543,7 +542,7 @@ fn the_option_for_max_hold_comes_after_all_rules() {
     assert_eq!(daemon.rules(), ["long long:* max-hold=600", "- * max-hold=1"]);
 }
 
-/// Holders that a new limit does not allow stay, but nobody inherits from them.
+/// Holders above a new limit stay, but their locks aren't handed on.
 #[test]
 fn a_lowered_limit_is_reached_as_holders_leave() {
     for setting in ["workers=1", "total=1"] {
@@ -561,7 +560,7 @@ fn a_lowered_limit_is_reached_as_holders_leave() {
             daemon.server.settle();
             waiter.expect_nothing();
         }
-        // The last one leaves the key without a holder.
+        // Now the key has no holder.
         holders[2].exchange("RELEASE", "RELEASED");
         waiter.expect("LOCKED");
     }

@@ -1,4 +1,4 @@
-//! A daemon that was started from a terminal: what happens when the terminal hangs up.
+//! What a daemon does when the terminal that it was started from hangs up.
 
 use crate::support::terminal::terminal;
 use crate::support::{DAEMON, Server, launched};
@@ -8,10 +8,10 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::process::Command;
 
-const WENT_ON: &str = "continued after a pause";
+const CONTINUED: &str = "continued after a pause";
 
-/// Acts as a shell for SIGHUP: passes it on to the daemon, whose process id and exit
-/// status it prints.
+/// Handles SIGHUP as a shell does: passes it on to the daemon. Prints the daemon's
+/// process id and exit status.
 const SHELL: &str = r#"trap 'kill -HUP $daemon' HUP
 "$@" & daemon=$!
 echo "process $daemon" >&2
@@ -44,7 +44,7 @@ fn at_terminal(launcher: &[&str]) -> Command {
     launched(&launcher, DAEMON, &["-l", "127.0.0.1", "-p", "0"])
 }
 
-/// The daemon, where a shell is our child; killed when dropped.
+/// The daemon behind a shell, which is the child of the test; killed when dropped.
 struct Process(OwnedFd);
 
 impl Process {
@@ -62,7 +62,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails when it has ended, as it should have.
+        // Fails if it has ended, as it should have.
         let _ = pidfd_send_signal(&self.0, Signal::KILL);
     }
 }
@@ -76,10 +76,10 @@ fn it_stops_when_its_terminal_hangs_up() {
 
 /// `docker kill --signal HUP` of a container with a terminal.
 #[test]
-fn a_session_leader_takes_a_processs_sighup_for_an_operators() {
+fn a_session_leader_restarts_on_a_sighup_from_a_process() {
     let at_terminal = AtTerminal::start(&[]);
     at_terminal.server.signal(Signal::HUP);
-    at_terminal.server.log.wait_for(WENT_ON);
+    at_terminal.server.log.wait_for(CONTINUED);
     let mut server = at_terminal.hang_up();
     server.log.wait_for("the terminal hung up");
     assert_eq!(server.wait_for_exit().code(), Some(0));
@@ -96,14 +96,14 @@ fn it_stops_when_the_terminal_of_its_shell_hangs_up() {
     assert!(TcpStream::connect(server.address()).is_err());
 }
 
-/// The new image after a hot restart knows about the terminal.
+/// The new image still has to notice the hangup.
 #[test]
 fn it_stops_after_a_hot_restart_too() {
     let at_terminal = AtTerminal::start(&["sh", "-c", SHELL, "sh"]);
     let daemon = Process::of(&at_terminal.server);
     for restarts in 1..=2 {
         daemon.signal(Signal::USR1);
-        at_terminal.server.log.wait_for_count(WENT_ON, restarts);
+        at_terminal.server.log.wait_for_count(CONTINUED, restarts);
     }
     let mut server = at_terminal.hang_up();
     server.log.wait_for("the terminal hung up");
@@ -111,16 +111,16 @@ fn it_stops_after_a_hot_restart_too() {
     server.wait_for_exit();
 }
 
-/// The daemon restarts after its terminal hung up, but before any signal says so.
+/// The daemon restarts after its terminal hung up, but before any signal reports it.
 #[test]
-fn a_hang_up_during_a_hot_restart_is_not_taken_for_an_operators_wish() {
+fn a_hangup_during_a_hot_restart_is_not_taken_for_an_operators_sighup() {
     let shell = SHELL.replace("trap 'kill -HUP $daemon' HUP", "trap '' HUP");
     let with_default = [&["sh", "-c", &shell, "sh"][..], &["env", "--default-signal=HUP"]].concat();
     let at_terminal = AtTerminal::start(&with_default);
     let daemon = Process::of(&at_terminal.server);
     let mut server = at_terminal.hang_up();
     daemon.signal(Signal::USR1);
-    server.log.wait_for(WENT_ON);
+    server.log.wait_for(CONTINUED);
     daemon.signal(Signal::HUP);
     server.log.wait_for("the terminal hung up");
     server.log.wait_for("status 0");
@@ -134,7 +134,7 @@ fn under_nohup_it_stays_across_hot_restarts() {
         server.signal(Signal::HUP);
         server.settle();
         server.signal(Signal::USR1);
-        server.log.wait_for_count(WENT_ON, restarts);
+        server.log.wait_for_count(CONTINUED, restarts);
     }
     server.signal(Signal::HUP);
     server.settle();

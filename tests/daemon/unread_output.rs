@@ -30,8 +30,8 @@ impl Daemon {
         Daemon::start(stderr, launcher, &[&journal[..], &[("RUST_LOG", "debug")]].concat())
     }
 
-    /// Two log lines a command, with `RUST_LOG=debug`: 1 kB each pair. Afterwards
-    /// there is nothing to log until the client is dropped.
+    /// Logs two lines per command with `RUST_LOG=debug`, 1 kB per pair. Afterwards
+    /// nothing is logged until the client is dropped.
     fn converse(&self, name: &str) -> Client {
         let key = format!("{name}:{}", "x".repeat(1000));
         let mut client = Client::connect(self.address);
@@ -48,7 +48,7 @@ struct Stuck {
     writer: OwnedFd,
     reader: File,
     /// What to send there to make it accept output again.
-    go_on: &'static [u8],
+    resume: &'static [u8],
 }
 
 impl Stuck {
@@ -57,28 +57,28 @@ impl Stuck {
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let filler = open(path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).expect("open");
         while rustix::io::write(&filler, &filling()).is_ok() {}
-        Stuck { writer, reader: reader.into(), go_on: b"" }
+        Stuck { writer, reader: reader.into(), resume: b"" }
     }
 
     fn unix_stream() -> Stuck {
         let (reader, writer) = UnixStream::pair().expect("pair");
         while send(&writer, &filling(), SendFlags::DONTWAIT).is_ok() {}
         while send(&writer, b"\n", SendFlags::DONTWAIT).is_ok() {}
-        Stuck { writer: writer.into(), reader: OwnedFd::from(reader).into(), go_on: b"" }
+        Stuck { writer: writer.into(), reader: OwnedFd::from(reader).into(), resume: b"" }
     }
 
-    /// Somebody has pressed ^S.
+    /// As if a user had pressed ^S.
     fn terminal() -> Stuck {
         let (mut master, writer) = terminal();
         master.write_all(b"\x13").expect("^S");
-        // The terminal takes its time to see it.
+        // The terminal reacts with a delay.
         assert!(eventually(|| !has_room(&writer)), "^S has no effect");
-        Stuck { writer, reader: master, go_on: b"\x11" }
+        Stuck { writer, reader: master, resume: b"\x11" }
     }
 
     /// Reads from now on.
     fn read(mut self) -> Log {
-        self.reader.write_all(self.go_on).expect("^Q");
+        self.reader.write_all(self.resume).expect("^Q");
         drop(self.writer);
         Log::read_from(self.reader)
     }
@@ -89,15 +89,15 @@ fn has_room(writer: &OwnedFd) -> bool {
     poll(&mut wanted, Some(&Timespec::default())).expect("poll") > 0
 }
 
-/// A line as long as a page.
 fn filling() -> [u8; 4096] {
     let mut line = [b'.'; 4096];
     line[4095] = b'\n';
     line
 }
 
-/// Serves while no process reads. A later reader sees how many lines are missing, and whole
-/// lines before and after. The inherited description's flags are unchanged.
+/// The daemon serves while no process reads its log. A later reader gets the number of
+/// missing lines, and complete lines before and after. The flags of the inherited
+/// description are unchanged.
 #[track_caller]
 fn serves_while(stuck: Stuck, launcher: &[&str]) {
     let flags = fcntl_getfl(&stuck.writer).expect("flags");
@@ -109,19 +109,19 @@ fn serves_while(stuck: Stuck, launcher: &[&str]) {
     drop(client);
     let end = Instant::now() + PATIENCE;
     while !log.lines().iter().any(|line| line.contains("read:")) {
-        assert!(Instant::now() < end, "nothing new is logged");
+        assert!(Instant::now() < end, "no new line is logged");
         daemon.converse("read");
     }
     daemon.expect_to_end();
     let lines = log.lines();
-    // The rest is what filled it.
+    // Drops the filler.
     let lines = lines.iter().map(|line| line.trim_end().trim_start_matches('.'));
     for line in lines.filter(|line| !line.is_empty()) {
-        assert!(is_whole(line), "{line:?}");
+        assert!(is_complete(line), "{line:?}");
     }
 }
 
-fn is_whole(line: &str) -> bool {
+fn is_complete(line: &str) -> bool {
     let begins = line.starts_with('[') || line.starts_with('<');
     let ends = !line.contains("ACQ4ME") || line.ends_with(" 1 9 5");
     begins && ends && line.matches("poolcounterd::").count() + line.matches("<7>").count() <= 1
@@ -172,9 +172,9 @@ fn another_users_pipe_or_terminal_does_not_block_it() {
     }
 }
 
-/// A shared file: what others wrote before stays, and what they write later follows.
+/// A shared file: what others wrote before stays, and what they write later comes after.
 #[test]
-fn a_file_gets_every_line_at_its_place() {
+fn a_file_gets_every_line_in_order() {
     let path = temporary("shared.log");
     let mut file = OpenOptions::new().create_new(true).write(true).open(&path).expect("a file");
     file.write_all(b"before\n").expect("write");
@@ -198,7 +198,7 @@ fn a_device_that_is_full_does_not_end_it() {
     daemon.expect_to_end();
 }
 
-/// `ulimit -f`: writing beyond it is a signal first.
+/// `ulimit -f`: writing beyond the limit raises SIGXFSZ first.
 #[test]
 fn a_log_file_that_may_not_grow_does_not_end_it() {
     let path = temporary("limited.log");
@@ -229,7 +229,8 @@ fn a_broken_pipe_does_not_end_it() {
     daemon.expect_to_end();
 }
 
-/// A failed start says why, but does not wait forever: here no address is available.
+/// A failed start reports its reason, but does not wait forever to do so: here no address
+/// is available.
 #[test]
 fn a_start_that_fails_is_not_blocked_by_a_full_pipe() {
     for (arguments, status) in [(&["-l", "192.0.2.1"][..], 1), (&["--no-such-option"], 78)] {
@@ -272,8 +273,8 @@ fn a_panic_is_logged_and_exits_with_a_full_stderr() {
         assert!(!wait_for_exit(&mut daemon.child).success());
     }
     let finished = crate::support::finish(&mut launched(&launcher, DAEMON, &["-l", "127.0.0.1"]));
-    let said = finished.stderr.lines().next().unwrap_or_default();
-    assert!(said.starts_with('[') && said.contains("ERROR"), "{:?}", finished.stderr);
+    let first = finished.stderr.lines().next().unwrap_or_default();
+    assert!(first.starts_with('[') && first.contains("ERROR"), "{:?}", finished.stderr);
     assert!(finished.stderr.contains("panicked at"), "{:?}", finished.stderr);
 }
 

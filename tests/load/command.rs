@@ -1,4 +1,4 @@
-//! The command `poolcounter`, by the clock.
+//! Times of the command `poolcounter`.
 
 use crate::support::command::{binary, lists, poolcounter, scripted};
 use crate::support::{Finished, Server, finish};
@@ -20,9 +20,9 @@ fn check_takes_five_seconds_whatever_servers_take() {
     };
     let list = format!("{},{}", slow(), slow());
     let began = Instant::now();
-    let said = ask(&list, &["check"]);
-    assert_eq!(said.code, Some(2), "{}", said.stdout);
-    assert_eq!(said.stdout.matches("no answer").count(), 2, "{}", said.stdout);
+    let output = ask(&list, &["check"]);
+    assert_eq!(output.code, Some(2), "{}", output.stdout);
+    assert_eq!(output.stdout.matches("no answer").count(), 2, "{}", output.stdout);
     let took = began.elapsed();
     println!("check took {took:?}, at most 9 s");
     assert!(took < Duration::from_secs(9), "{took:?}");
@@ -43,7 +43,7 @@ fn full_queues_are_counted_for_a_second() {
         assert_eq!(other.ask("ACQ4ME k 1 1 0"), "QUEUE_FULL");
         std::thread::sleep(Duration::from_millis(150));
     }
-    let said = check.join().expect("it ends");
-    println!("from 0.1 to 9 full queues a second are expected: {}", said.stdout);
-    assert_eq!(said.code, Some(1), "{}", said.stdout);
+    let output = check.join().expect("it ends");
+    println!("from 0.1 to 9 full queues a second are expected: {}", output.stdout);
+    assert_eq!(output.code, Some(1), "{}", output.stdout);
 }

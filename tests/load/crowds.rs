@@ -27,22 +27,22 @@ fn sixteen_thousand_holders_die_at_once() {
         holder.send(&format!("ACQ4ME k{} 16000 16000 30", n % 1000));
     }
     expect_all(&mut holders, "LOCKED");
-    let mut heirs: Vec<Client> = (0..100).map(|_| server.connect()).collect();
-    for (n, heir) in heirs.iter_mut().enumerate() {
-        heir.send(&format!("ACQ4ME k{n} 1 16000 30"));
+    let mut waiters: Vec<Client> = (0..100).map(|_| server.connect()).collect();
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        waiter.send(&format!("ACQ4ME k{n} 1 16000 30"));
     }
     server.settle();
-    // Half of them close orderly, half by reset, all before the daemon reads again.
+    // Half of them close normally, half by reset, all before the daemon reads again.
     server.signal(Signal::STOP);
     for (n, holder) in holders.into_iter().enumerate() {
         if n % 2 == 0 { holder.reset() } else { drop(holder) }
     }
     server.signal(Signal::CONT);
     let died = Instant::now();
-    expect_all(&mut heirs, "LOCKED");
-    println!("{count} holders died; who waited for them was served after {:?}", died.elapsed());
-    heirs.iter_mut().for_each(|heir| heir.exchange("RELEASE", "RELEASED"));
-    drop(heirs);
+    expect_all(&mut waiters, "LOCKED");
+    println!("{count} holders died; their waiters had the locks after {:?}", died.elapsed());
+    waiters.iter_mut().for_each(|waiter| waiter.exchange("RELEASE", "RELEASED"));
+    drop(waiters);
     expect_empty(&server);
     let control = server.connect();
     wait_until("their descriptors are closed", || server.descriptors() <= before + 1);
@@ -59,17 +59,17 @@ fn a_herd_of_fifteen_thousand_waits_for_one_key() {
     let all_wait =
         |holder: &mut Client| holder.wait_for_counter("waiting_workers", |n| n >= count as u64);
 
-    // The daemon formats the statistics once for all of them.
+    // One RELEASE answers all waiters for anyone.
     holder.exchange("ACQ4ME k 1 20000 60", "LOCKED");
     send_all(&mut herd, "ACQ4ANY k 1 20000 60");
     all_wait(&mut holder);
     let released = Instant::now();
     holder.exchange("RELEASE", "RELEASED");
     expect_all(&mut herd, "DONE");
-    println!("{count} were told DONE within {:?}", released.elapsed());
+    println!("{count} got DONE within {:?}", released.elapsed());
 
-    // The waiters get the lock one after the other, in the order of arrival, and none
-    // is forgotten.
+    // The waiters get the lock one after the other, in the order of arrival, and every
+    // waiter gets it.
     holder.exchange("ACQ4ME k 1 20000 60", "LOCKED");
     for (waiting, client) in (1..).zip(&mut herd) {
         client.send("ACQ4ME k 1 20000 60");
@@ -99,7 +99,7 @@ fn a_herd_of_fifteen_thousand_waits_for_one_key() {
     expect_empty(&server);
 }
 
-/// The time within which 99 of 100 exchanges are done.
+/// The 99th percentile of the time for a lock and its release.
 fn p99(client: &mut Client, exchanges: usize) -> Duration {
     let mut times: Vec<Duration> = Vec::with_capacity(exchanges);
     for _ in 0..exchanges {
@@ -112,8 +112,8 @@ fn p99(client: &mut Client, exchanges: usize) -> Duration {
     times[exchanges * 99 / 100]
 }
 
-/// On a busy machine a single measurement says more about the machine than about the
-/// daemon: takes the best of many.
+/// On a busy machine a single measurement depends more on the machine than on the daemon:
+/// takes the best of many.
 fn quietest_p99(client: &mut Client) -> Duration {
     (0..20).map(|_| p99(client, 200)).min().expect("twenty")
 }
@@ -147,7 +147,7 @@ fn junk() -> [(&'static str, Vec<u8>); 3] {
     ]
 }
 
-/// The documentation promises 10 times.
+/// The documentation promises at most 10 times.
 const FLOODED_P99_MAX: u32 = 10;
 
 /// Four busy threads and two cores: without a higher priority, other work on the

@@ -1,7 +1,7 @@
 //! Tests that measure, or that use the whole machine for a while: crowds, floods, memory
-//! filled to its limits, restarts under load. `make test-load` runs them with an
-//! optimized daemon, one at a time, and each prints its figure and its bound. `cargo test`
-//! leaves them out: their verdict depends on what else the machine does.
+//! filled to its limits, restarts under load. `make test-load` runs them with an optimized
+//! daemon, one at a time, and each prints its figure and its bound. `cargo test` leaves
+//! them out: their result depends on the load of the machine.
 
 mod command;
 mod crowds;

@@ -2,7 +2,7 @@
 //! bounds are those of docs/operations.md.
 
 use crate::support::crowd::{connect_crowd, crowd_size, expect_empty, private_bytes, start_apart};
-use crate::support::restart::{WENT_ON, children};
+use crate::support::restart::{CONTINUED, children};
 use crate::support::{Client, PATIENCE, Server};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: usize = 4096;
 const UNREAD_BYTES_MAX: usize = 68 * 1024;
 /// A lock: its key, which fits in a line, and the engine's data about it.
 const LOCK_BYTES_MAX: usize = LINE_BYTES_MAX + 256;
-/// A connection without any of these, including the allocator's overhead.
+/// A connection with nothing of the above, including the allocator's overhead.
 const CONNECTION_BYTES_MAX: usize = 1024;
 
 fn assert_bounded(server: &Server, before: usize, clients: usize, bytes_each: usize) {
@@ -46,7 +46,7 @@ fn sixteen_thousand_with_the_longest_line_half_sent() {
         }
         server.settle();
         assert_bounded(&server, before, count, LINE_BYTES_MAX + CONNECTION_BYTES_MAX);
-        // It was half a line, and not too long: the rest completes it.
+        // Half a line was not too long: the rest completes it.
         let mut first = crowd.swap_remove(0);
         first.exchange("", "ERROR BAD_COMMAND");
     }
@@ -93,18 +93,18 @@ pub(crate) fn expect_all_handled(control: &mut Client) {
     (0..40).for_each(|_| control.settle());
 }
 
-/// How often a client may ask without being disconnected.
+/// How many requests a client may leave unread without being disconnected.
 pub(crate) fn questions_until_cut_off(server: &Server, path: &str) -> usize {
     const STEP: usize = 4;
     let mut control = server.connect();
     for times in (STEP..100_000).step_by(STEP) {
-        let _pilot = ask_and_look_away(path, times);
+        let _probe = ask_and_look_away(path, times);
         expect_all_handled(&mut control);
         if control.counter("failed_sends") > 0 {
             return times - STEP;
         }
     }
-    panic!("nothing bounds what a client leaves unread");
+    panic!("what a client leaves unread is unbounded");
 }
 
 #[test]
@@ -120,20 +120,20 @@ fn thousands_that_do_not_read_their_stats() {
     let before = private_bytes(&server);
     let crowd: Vec<UnixStream> = (0..count).map(|_| ask_and_look_away(path, times)).collect();
     // This connection is accepted after all the others: when it gets its answer, they
-    // have had their first ones.
+    // have got their first ones.
     let mut last = ask_and_look_away(path, 1);
     last.read_exact(&mut [0]).expect("an answer");
     expect_all_handled(&mut server.connect());
     let used = private_bytes(&server) - before;
-    assert!(used > count * UNREAD_BYTES_MAX / 2, "{used} bytes: somebody reads");
+    assert!(used > count * UNREAD_BYTES_MAX / 2, "{used} bytes: unread answers are missing");
     let each = LINE_BYTES_MAX + UNREAD_BYTES_MAX + CONNECTION_BYTES_MAX;
     assert_bounded(&server, before, count, each);
     assert_eq!(crowd.len(), count);
-    assert_eq!(server.counter("failed_sends"), 1, "that of the last pilot");
+    assert_eq!(server.counter("failed_sends"), 1, "only of the last probe");
 }
 
-/// The memory of a daemon that has served a few clients already, so that it allocates
-/// nothing for the first time any more.
+/// The memory of a daemon that has already served a few clients, so that one-time
+/// allocations are done.
 fn private_bytes_in_use(server: &Server) -> usize {
     let mut few = connect_crowd(server.address(), 100);
     few.iter_mut().for_each(|client| client.exchange("ACQ4ME k 999 999 0", "LOCKED"));
@@ -142,15 +142,15 @@ fn private_bytes_in_use(server: &Server) -> usize {
     private_bytes(server)
 }
 
-/// What the daemon observes takes less (docs/operations.md).
+/// Bound for what the daemon records about clients and keys (docs/operations.md).
 const OBSERVED_BYTES_MAX: usize = 5 << 20;
 
-/// What the allocator keeps or has given back differs from one moment to the next by a
-/// fifth of this. Of a leak it hides half a byte for each of two million keys, or 26
-/// bytes for each of 40,000 clients.
+/// The memory that the allocator keeps varies by a fifth of this. This bound hides a leak
+/// of up to half a byte per key for two million keys, or 26 bytes per client for 40,000
+/// clients.
 const ALLOCATOR_BYTES_MAX: usize = 1 << 20;
 
-/// Waits until the daemon's memory is what it was.
+/// Waits until the daemon's memory is back to `before`.
 #[track_caller]
 fn expect_memory_back(server: &Server, before: usize) {
     let deadline = Instant::now() + PATIENCE;
@@ -162,7 +162,7 @@ fn expect_memory_back(server: &Server, before: usize) {
             );
             return;
         }
-        assert!(Instant::now() < deadline, "{now} bytes, and it was {before}");
+        assert!(Instant::now() < deadline, "{now} bytes, {before} before");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -172,8 +172,7 @@ fn memory_comes_back_when_a_crowd_has_left() {
     let count = crowd_size(16_000);
     let server = start_apart(5, &[]);
     let before = private_bytes_in_use(&server);
-    // What is remembered of the first crowd's keys (STATS TOP) stays; a second one adds
-    // nothing.
+    // Records of the first crowd's keys (STATS TOP) stay; a second crowd adds nothing.
     come_and_go(&server, count);
     expect_memory_back(&server, before + OBSERVED_BYTES_MAX);
     let before = private_bytes(&server);
@@ -198,7 +197,7 @@ fn come_and_go(server: &Server, count: usize) {
     expect_empty(server);
 }
 
-/// To give memory back stops the loop: the more, the longer.
+/// Returning memory stops the loop, in proportion to its amount.
 #[test]
 fn returning_memory_delays_clients_briefly() {
     let count = crowd_size(16_000);
@@ -208,7 +207,7 @@ fn returning_memory_delays_clients_briefly() {
         client.exchange(&format!("ACQ4ME {n}:{} 1 9 60", "k".repeat(4_060)), "LOCKED");
     }
     let full = private_bytes(&server);
-    // Every tenth stays: what lies between them is given back piece by piece.
+    // Every tenth client stays: the memory between them is returned piece by piece.
     let mut n = 0;
     crowd.retain(|_| {
         n += 1;
@@ -233,7 +232,7 @@ fn returning_memory_delays_clients_briefly() {
     assert!(longest < ANSWER_MAX, "{longest:?}");
 }
 
-/// How many keys each client of [`fifty_come_and_go`] takes and gives back.
+/// How many keys each client of [`fifty_come_and_go`] locks and releases.
 const KEYS: usize = 50;
 
 fn fifty_come_and_go(server: &Server, round: usize) {
@@ -266,8 +265,8 @@ fn clients_and_keys_that_come_and_go_leave_nothing() {
     expect_memory_back(&server, before);
 }
 
-/// The private bytes of a process, and by inode the sizes of its snapshots in memory
-/// files. `None` once the process has ended.
+/// The private bytes of a process; adds the sizes of its snapshots in memory files to
+/// `files`, by inode. `None` once the process has ended.
 fn anonymous_and_files(pid: u32, files: &mut BTreeMap<u64, u64>) -> Option<usize> {
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()? {
         let path = entry.ok()?.path();
@@ -283,7 +282,7 @@ fn anonymous_and_files(pid: u32, files: &mut BTreeMap<u64, u64>) -> Option<usize
     Some(1024 * kib)
 }
 
-/// The memory of the daemon, of the new binary that it asks, and of the snapshots.
+/// The memory of the daemon, of the new binary on trial, and of the snapshots.
 fn bytes_in_all(server: &Server) -> usize {
     let mut files = BTreeMap::new();
     let processes = children(server.pid()).into_iter().chain([server.pid()]);
@@ -298,7 +297,7 @@ fn a_hot_restart_takes_three_times_the_memory_at_most() {
     let mut crowd = connect_crowd(server.address(), count);
     for (n, client) in crowd.iter_mut().enumerate() {
         for depth in 0..4 {
-            // Bytes that a text format would have to escape.
+            // Bytes that a text format has to escape.
             let line = format!("ACQ4ME {depth}:{n}:{} 1 9 60", "\u{1}".repeat(4_000));
             client.send(&line);
         }
@@ -310,7 +309,7 @@ fn a_hot_restart_takes_three_times_the_memory_at_most() {
     let before = bytes_in_all(&server);
     server.signal(Signal::USR1);
     let mut peak = 0;
-    while server.log.count(WENT_ON) == 0 {
+    while server.log.count(CONTINUED) == 0 {
         peak = peak.max(bytes_in_all(&server));
     }
     server.settle();
@@ -322,7 +321,7 @@ fn a_hot_restart_takes_three_times_the_memory_at_most() {
         "{before} bytes before a hot restart, {peak} at its peak (at most {bound}), \
          {after} after it (at most 1.1 times)"
     );
-    assert!(peak > before * 3 / 2, "{peak} bytes: nothing was seen");
+    assert!(peak > before * 3 / 2, "{peak} bytes: the restart was not observed");
     assert!(peak <= bound, "{peak} bytes");
     assert!(after * 10 <= before * 11, "{after} bytes");
 }

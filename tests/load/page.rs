@@ -4,8 +4,8 @@ use crate::support::Client;
 use crate::support::http::{Daemon, get};
 use std::time::Duration;
 
-/// Each second one of each: less than 0.4 % of a core, ten times what docs/operations.md
-/// has.
+/// With one of each per second: less than 0.4 % of a core, ten times the figure in
+/// docs/operations.md.
 #[test]
 fn a_page_load_and_a_scrape_cost_little() {
     const ROUNDS: u32 = 300;

@@ -1,5 +1,5 @@
-//! With a million live keys no report holds up the loop, and what is observed takes no
-//! more memory than promised, whatever the keys (docs/operations.md).
+//! With a million live keys no report delays the loop, and the records about keys stay
+//! within the promised memory (docs/operations.md).
 
 use crate::support::crowd::{connect_crowd, crowd_size, start_apart};
 use crate::support::http::{Daemon, get};
@@ -23,15 +23,15 @@ const LIVE_KEYS: u32 = 1_000_000;
 /// Promised (docs/operations.md).
 const STEP_MAX: Duration = Duration::from_millis(20);
 
-struct Nobody;
+struct NoPeers;
 
-impl Peers for Nobody {
+impl Peers for NoPeers {
     fn peer(&self, _: ClientId) -> Option<String> {
         Some("10.0.0.1:4711".to_owned())
     }
 }
 
-/// Processor time of this thread: another process may have the core meanwhile.
+/// Processor time of this thread, without the time that other processes use the core.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -77,7 +77,7 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
     let figures = ServerFigures::default();
     let mut texts = Vec::new();
     for query in [Query::Keys(200), Query::Key(b"enwiki:pcache:idhash:7".to_vec())] {
-        let peers = &Nobody;
+        let peers = &NoPeers;
         let view = ReportView {
             engine: &engine,
             now,
@@ -100,7 +100,7 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
         now,
         wall_ns: 0,
         figures: &figures,
-        peers: &Nobody,
+        peers: &NoPeers,
         is_private: false,
     };
     let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &scan, &tops)));
@@ -128,7 +128,7 @@ fn many_requests_for_addresses_cost_little_more_than_one() {
         scan.add_connection(&format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}"), 1, 0);
     }
     let figures = ServerFigures::default();
-    let (now, peers) = (at_us(0), &Nobody);
+    let (now, peers) = (at_us(0), &NoPeers);
     let view = ReportView {
         engine: &engine,
         now,
@@ -146,14 +146,14 @@ fn many_requests_for_addresses_cost_little_more_than_one() {
 
 /// Keys of every length, all different, at full rate: the lists of the last hour fill up.
 #[test]
-fn what_is_observed_takes_bounded_memory_whatever_the_keys() {
+fn records_take_bounded_memory_whatever_the_keys() {
     let mut engine = Engine::new(RandomState::new(), at_us(0));
     engine.observer.set_slow(Some(0));
     let before = resident_bytes();
     let mut longest = Duration::ZERO;
     for minute in 0..75_u32 {
         for n in 0..20_000_u32 {
-            // 2,000 a second: each is observed.
+            // 2,000 a second: each is recorded, not sampled.
             let now = at_us(u64::from(minute) * 60_000_000 + u64::from(n) * 500);
             let key = format!("{minute}:{n}:{}", "x".repeat(150));
             let ((), took) = timed(|| {
@@ -175,7 +175,7 @@ fn what_is_observed_takes_bounded_memory_whatever_the_keys() {
     }
     let used = resident_bytes() - before;
     println!(
-        "{used} bytes for what is observed (fewer than 5,000,000); the longest request took \
+        "{used} bytes for the records (fewer than 5,000,000); the longest request took \
          {longest:?} (at most {STEP_MAX:?})"
     );
     let now = at_us(75 * 60_000_000);
@@ -201,21 +201,21 @@ fn what_is_observed_takes_bounded_memory_whatever_the_keys() {
     assert!(longest < STEP_MAX, "closing a minute took {longest:?}");
 }
 
-/// Just when a crowd asks for reports, people and Prometheus must see what it does.
+/// Operators and Prometheus need their reports most when a crowd asks for reports.
 #[test]
 fn operators_and_monitoring_do_not_wait_for_a_crowd_that_asks_for_reports() {
     let place = Place::new();
     let path = place.path("control.sock").display().to_string();
     let daemon = Daemon::of(start_apart(7, &["--http", "127.0.0.1:0", "--control", &path]));
     let mut crowd = connect_crowd(daemon.server.address(), crowd_size(10_000));
-    // All is there when it continues.
+    // So that all requests are there when it continues.
     daemon.server.signal(Signal::STOP);
     crowd.iter_mut().for_each(|client| client.send("STATS JSON"));
     let mut operator = BufReader::new(UnixStream::connect(&path).expect("connect"));
     operator.get_mut().write_all(b"STATS KEYS\n").expect("send");
     daemon.server.signal(Signal::CONT);
     let began = Instant::now();
-    // Once one is answered, the crowd has asked.
+    // The daemon has started on the crowd's requests.
     crowd[0].line();
     get(daemon.http, "/metrics");
     let monitoring = began.elapsed();

@@ -1,11 +1,11 @@
-//! The memory of a daemon that restarts often: resident, as the kernel shows it. What else
-//! restarts could leave behind is counted in tests/restart/promises.rs.
+//! The resident memory of a daemon that restarts often. tests/restart/promises.rs counts
+//! other things that restarts could leave behind.
 
 use crate::support::Server;
 use crate::support::restart::{restart, status_number};
 
 const RESTARTS: usize = 100;
-/// Pages of the binary come and go with the machine's memory.
+/// Resident pages of the binary vary with the machine's free memory.
 const GROWN_KB_MAX: u64 = 2_000;
 
 #[test]
@@ -14,7 +14,7 @@ fn a_hundred_restarts_take_no_memory() {
     let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
     holder.exchange("ACQ4ME k 1 9 600", "LOCKED");
     waiter.send("ACQ4ME k 1 9 600");
-    // The first ones may open what later ones reuse.
+    // The first restarts may allocate what later ones reuse.
     for _ in 0..3 {
         restart(&server);
     }

@@ -2,7 +2,7 @@
 //! (docs/operations.md, "Hot restart").
 //!
 //! `RESTART_PAUSES=9 cargo test --release --test load restart_pauses -- --nocapture` prints
-//! best and median of this many restarts, and takes more keys.
+//! the best and median of this many restarts, with more keys.
 
 use crate::memory::{ask_and_look_away, expect_all_handled, questions_until_cut_off};
 use crate::support::crowd::{connect_crowd, crowd_size, private_bytes, start_apart};
@@ -11,7 +11,7 @@ use crate::support::restart::restart;
 use crate::support::{Client, Server};
 use std::time::Duration;
 
-/// How many times longer than promised a pause may take here: machines are noisy.
+/// How many times longer than promised a pause may take here, for noisy machines.
 const PATIENCE_FACTOR: u32 = 4;
 
 const KEYS_EACH: usize = 4;
@@ -57,7 +57,7 @@ impl Load {
     }
 }
 
-/// The number in front of ` µs` at the end of a pause.
+/// The duration of the pause in a log line.
 fn pause(line: &str) -> Duration {
     let number = line.split_once("pause of ").expect("a pause").1.split(' ').next();
     Duration::from_micros(number.expect("a number").parse().expect("a number"))
@@ -132,7 +132,7 @@ fn many_clients_with_long_keys() {
     }
 }
 
-/// A gigabyte, so that the promise for more than 500 MB is looked at too.
+/// A gigabyte, to check the promise for more than 500 MB too.
 #[test]
 fn unread_answers() {
     if std::env::var_os("RESTART_PAUSES").is_none() {

@@ -5,7 +5,7 @@
 //! -- --nocapture` takes fewer connections.
 
 use crate::support::random::number_from_environment;
-use crate::support::restart::{WENT_ON, wait_until};
+use crate::support::restart::{CONTINUED, wait_until};
 use crate::support::{PATIENCE, Server, allow_descriptors};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: usize = 10_000;
 const RESTARTS: usize = 8;
 const CYCLERS: usize = 40;
-/// Keys that half of the cyclers compete for. The others have keys of their own, so
-/// that they wait only for the daemon.
+/// Keys that half of the cyclers compete for. The other cyclers have keys of their own,
+/// so that they wait only for the daemon.
 const FOUGHT_KEYS: usize = 5;
-/// Connecting, one lock, closing; over and over.
-const NEWCOMERS: usize = 4;
+/// Clients that connect, lock once and close, over and over.
+const NEW_CLIENTS: usize = 4;
 /// Cycles between two restarts.
 const CYCLES_BETWEEN: u64 = 2_000;
 /// The documentation promises 60 ms for 10,000 connections; ten times that for slow
@@ -42,7 +42,7 @@ fn no_client_notices_eight_restarts_under_full_load() {
     let (ran, waited) = load.processor_times();
     for n in 1..=RESTARTS {
         load.server.signal(Signal::USR1);
-        load.run_until("the restart is done", |load| load.server.log.count(WENT_ON) == n);
+        load.run_until("the restart is done", |load| load.server.log.count(CONTINUED) == n);
         load.cycle(CYCLES_BETWEEN);
     }
     let silence = load.longest_silence;
@@ -50,12 +50,12 @@ fn no_client_notices_eight_restarts_under_full_load() {
     let (ran, waited) = (load.processor_times().0 - ran, load.processor_times().1 - waited);
     load.wait_for_timeouts();
     load.finish();
-    for line in load.server.log.lines().iter().filter(|line| line.contains(WENT_ON)) {
+    for line in load.server.log.lines().iter().filter(|line| line.contains(CONTINUED)) {
         println!("{line}");
     }
     println!(
-        "{connections} connections, {RESTARTS} restarts in {took:.1?}, {} cycles, {} newcomers",
-        load.cycles, load.newcomers,
+        "{connections} connections, {RESTARTS} restarts in {took:.1?}, {} cycles, {} new clients",
+        load.cycles, load.new_clients,
     );
     println!(
         "longest silence {silence:.1?} (at most {SILENCE_MAX:?}; without restarts \
@@ -67,18 +67,17 @@ fn no_client_notices_eight_restarts_under_full_load() {
     assert!(silence < SILENCE_MAX + waited, "a silence of {silence:?}");
 }
 
-/// What a connection does, and what it waits for.
+/// The role of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     /// Holds the key of its number; some hold three more.
     Holder { locks: usize },
     /// Waits for the key of the same number.
     Waiter(Wait),
-    /// Takes and gives back a key.
+    /// Locks and releases a key.
     Cycler { key: usize, holds: bool },
-    /// Asks for a key that is held and is refused, takes a key of its own, and
-    /// closes.
-    Newcomer,
+    /// Asks for a held key and is refused, locks a key of its own, and closes.
+    NewClient,
 }
 
 /// How a wait must end.
@@ -127,7 +126,7 @@ struct Load {
     /// Replies of the others, read after the restarts.
     tally: Tally,
     cycles: u64,
-    newcomers: u64,
+    new_clients: u64,
     cycling: bool,
     longest_silence: Duration,
     latest_timeout: Duration,
@@ -148,7 +147,7 @@ impl Load {
             timed_out: HashSet::new(),
             tally: Tally::default(),
             cycles: 0,
-            newcomers: 0,
+            new_clients: 0,
             cycling: true,
             longest_silence: Duration::ZERO,
             latest_timeout: Duration::ZERO,
@@ -169,8 +168,8 @@ impl Load {
             let token = load.add(Part::Cycler { key, holds: false });
             load.acquire_cycled(token, key);
         }
-        for _ in 0..NEWCOMERS {
-            load.add_newcomer();
+        for _ in 0..NEW_CLIENTS {
+            load.add_new_client();
         }
         load
     }
@@ -191,7 +190,7 @@ impl Load {
     }
 
     fn add_holder(&mut self, n: usize) {
-        // Some have as many locks as they may; some wait with half a line sent.
+        // Some hold the maximum of locks; some have sent half a line.
         let locks = if n % 10 == 0 { 4 } else { 1 };
         let token = self.add(Part::Holder { locks });
         for depth in 1..locks {
@@ -223,8 +222,8 @@ impl Load {
         }
     }
 
-    fn add_newcomer(&mut self) {
-        let token = self.add(Part::Newcomer);
+    fn add_new_client(&mut self) {
+        let token = self.add(Part::NewClient);
         // In one segment: a key that another client holds, and one of its own.
         let held = token % self.pairs;
         let own = format!("ACQ4ME new-{token} 1 1 0\nRELEASE\n");
@@ -239,7 +238,7 @@ impl Load {
         let peer = self.peers.get_mut(&token).expect("a peer");
         peer.asked = Instant::now();
         let sent = peer.stream.write(bytes).expect("send");
-        assert_eq!(sent, bytes.len(), "so little fits always");
+        assert_eq!(sent, bytes.len(), "a short request fits into the socket buffer");
     }
 
     fn locks_of_holders(&self) -> u64 {
@@ -250,18 +249,18 @@ impl Load {
     fn run_until(&mut self, what: &str, mut is_met: impl FnMut(&Load) -> bool) {
         let deadline = Instant::now() + 4 * PATIENCE;
         let mut events = Events::with_capacity(1024);
-        let mut next_look = Instant::now();
+        let mut next_check = Instant::now();
         loop {
             // The check may open a connection.
-            if Instant::now() >= next_look {
+            if Instant::now() >= next_check {
                 if is_met(self) {
                     return;
                 }
-                next_look = Instant::now() + Duration::from_millis(5);
+                next_check = Instant::now() + Duration::from_millis(5);
             }
-            assert!(Instant::now() < deadline, "it never happens that {what}");
-            // A lock is held for a whole pass, so that two holders of one key would
-            // be noticed.
+            assert!(Instant::now() < deadline, "timed out waiting until {what}");
+            // A lock is held for a full pass, so that two holders of one key are
+            // detected.
             let to_release = std::mem::take(&mut self.to_release);
             let timeout = if to_release.is_empty() { 5 } else { 0 };
             self.poll.poll(&mut events, Some(Duration::from_millis(timeout))).expect("poll");
@@ -269,15 +268,15 @@ impl Load {
                 self.receive(event.token().0);
             }
             for (token, key) in to_release {
-                // Noted before the RELEASE is sent: the next holder comes after it.
+                // Removed before the RELEASE is sent: the next holder comes after it.
                 self.owners.remove(&key);
                 self.send(token, b"RELEASE\n");
             }
         }
     }
 
-    /// How long daemon and test have had a processor, and how long they have waited
-    /// for one that others were using (proc_pid_schedstat(5)).
+    /// How long daemon and test have run on a processor, and how long they have waited
+    /// for one (proc_pid_schedstat(5)).
     fn processor_times(&self) -> (Duration, Duration) {
         let of = |process: &str| {
             let text = std::fs::read_to_string(format!("/proc/{process}/schedstat"));
@@ -328,9 +327,9 @@ impl Load {
                 if !waits_for_others {
                     self.longest_silence = self.longest_silence.max(silence);
                 }
-                self.go_on_cycling(token, key, holds);
+                self.continue_cycling(token, key, holds);
             }
-            Part::Newcomer => {
+            Part::NewClient => {
                 const EXPECTED: &[u8] = b"QUEUE_FULL\nLOCKED\nRELEASED\n";
                 if peer.received.len() < EXPECTED.len() {
                     return;
@@ -338,19 +337,19 @@ impl Load {
                 assert_eq!(text(&peer.received), text(EXPECTED));
                 self.longest_silence = self.longest_silence.max(silence);
                 self.peers.remove(&token);
-                self.newcomers += 1;
+                self.new_clients += 1;
                 self.tally.locked += 1;
                 self.tally.released += 1;
                 self.tally.ended += 1;
                 if self.cycling {
-                    self.add_newcomer();
+                    self.add_new_client();
                 }
             }
             Part::Waiter(Wait::RunsOut(after)) if peer.received.len() >= b"TIMEOUT\n".len() => {
                 assert_eq!(text(&peer.received), "TIMEOUT\n");
-                let late = silence.checked_sub(after).expect("not before its time");
+                let late = silence.checked_sub(after).expect("no early TIMEOUT");
                 self.latest_timeout = self.latest_timeout.max(late);
-                assert!(self.timed_out.insert(token), "one TIMEOUT");
+                assert!(self.timed_out.insert(token), "a second TIMEOUT");
                 peer.received.clear();
             }
             // Checked as a whole at the end.
@@ -358,7 +357,7 @@ impl Load {
         }
     }
 
-    fn go_on_cycling(&mut self, token: usize, key: usize, held: bool) {
+    fn continue_cycling(&mut self, token: usize, key: usize, held: bool) {
         if held {
             self.tally.released += 1;
             self.tally.ended += 1;
@@ -379,14 +378,14 @@ impl Load {
         self.run_until("all have timed out", |load| load.timed_out.len() == expected);
     }
 
-    /// Cyclers end their last cycle. All others give back what they hold, and every
-    /// reply must be exactly the right one.
+    /// Cyclers finish their last cycle. All others release their locks, and every reply
+    /// must be correct.
     fn finish(&mut self) {
         self.cycling = false;
         self.run_until("the last cycle ends", |load| {
             let is_done = |peer: &Peer| match peer.part {
                 Part::Cycler { holds, .. } => !holds && peer.asked.elapsed() > SETTLED,
-                Part::Newcomer => false,
+                Part::NewClient => false,
                 Part::Holder { .. } | Part::Waiter(_) => true,
             };
             load.peers.values().all(is_done)
@@ -412,8 +411,8 @@ impl Load {
         }
     }
 
-    /// Completes the half lines, those of cancelled waits first. Then the holder
-    /// gives back its lock by `RELEASE`, or every seventh by closing.
+    /// Completes the half lines, those of cancelled waits first. Then the holder releases
+    /// its lock by `RELEASE`, or every seventh by closing.
     fn end_pair(&mut self, n: usize) {
         let (holder, waiter) = (n, self.pairs + n);
         if self.peers[&waiter].part == Part::Waiter(Wait::Cancelled) {
@@ -424,7 +423,7 @@ impl Load {
             self.send(holder, b"ime\n");
         }
         let Part::Holder { locks } = self.peers[&holder].part else {
-            panic!("a holder comes first");
+            panic!("the first peers are holders");
         };
         self.tally.locked += locks as u64;
         self.tally.ended += locks as u64;
@@ -437,12 +436,12 @@ impl Load {
             self.send(holder, "RELEASE\n".repeat(locks).as_bytes());
             self.tally.released += locks as u64;
         }
-        let heir_gets_lock = match self.peers[&waiter].part {
+        let waiter_gets_lock = match self.peers[&waiter].part {
             Part::Waiter(Wait::ForMe) => true,
             Part::Waiter(Wait::ForAnyone) => closes(n),
             _ => false,
         };
-        if heir_gets_lock {
+        if waiter_gets_lock {
             self.tally.locked += 1;
             self.tally.ended += 1;
         }
@@ -452,7 +451,7 @@ impl Load {
         for n in 0..self.pairs {
             if !closes(n) {
                 let Part::Holder { locks } = self.peers[&n].part else {
-                    panic!("a holder comes first");
+                    panic!("the first peers are holders");
                 };
                 self.expect_lines(n, &expected_of_holder(n, locks, locks));
             }
@@ -462,14 +461,14 @@ impl Load {
                 Part::Waiter(Wait::ForAnyone) if closes(n) => "LOCKED\n",
                 Part::Waiter(Wait::ForAnyone) => "DONE\n",
                 Part::Waiter(Wait::Cancelled) => "RELEASED\n",
-                // Noted when it arrived.
+                // Checked when it arrived.
                 _ => "",
             };
             self.expect_lines(waiter, expected);
         }
     }
 
-    /// Waits for exactly this. `*` stands for the rest of a line.
+    /// Waits for exactly these lines. `*` stands for the rest of a line.
     fn expect_lines(&mut self, token: usize, expected: &str) {
         let lines = expected.matches('\n').count();
         let has_all = |load: &Load| {
@@ -505,7 +504,7 @@ impl Load {
             ("waiting_workers", 0),
             ("connect_errors", 0),
             ("failed_sends", 0),
-            ("full_queues", self.newcomers),
+            ("full_queues", self.new_clients),
             ("lock_mismatch", 0),
             ("lock_while_waiting", 0),
             ("release_mismatch", 0),
@@ -516,10 +515,10 @@ impl Load {
     }
 }
 
-/// A cycler that has had no answer for this long sends nothing any more.
+/// A cycler without an answer for this long has sent its last request.
 const SETTLED: Duration = Duration::from_millis(200);
 
-/// Whether the holder of pair `n` closes instead of saying RELEASE.
+/// Whether the holder of pair `n` closes instead of sending RELEASE.
 fn closes(n: usize) -> bool {
     n % 7 == 0
 }

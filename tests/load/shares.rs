@@ -1,5 +1,5 @@
-//! The requests of one client do not delay the others. What a share of a turn is, and that
-//! everything that a client has sent is handled, tests/simulation/clients/shares.rs judges.
+//! The requests of one client do not delay the others. tests/simulation/clients/shares.rs
+//! checks the share of a turn, and that every request is handled.
 
 use crate::support::{Client, Server};
 use std::io::{ErrorKind, Read, Write};
@@ -24,16 +24,15 @@ impl Flooder {
         Flooder { stream, unanswered: 0, last: 0 }
     }
 
-    fn go_on(&mut self, buffer: &mut [u8]) {
+    fn pump(&mut self, buffer: &mut [u8]) {
         if self.unanswered < Self::QUESTIONS {
             let questions = "STATS FULL\n".repeat(Self::QUESTIONS);
             self.stream.write_all(questions.as_bytes()).expect("room for some questions");
             self.unanswered += Self::QUESTIONS;
         }
         match self.stream.read(buffer) {
-            Ok(0) => panic!("a flooder that reads was cut off"),
-            // A blank line ends each answer: only there, two line feeds follow each
-            // other.
+            Ok(0) => panic!("a flooder that reads was disconnected"),
+            // A blank line ends each answer: only there are two line feeds in a row.
             Ok(len) => self.count_answers(&buffer[..len]),
             Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
         }
@@ -47,15 +46,15 @@ impl Flooder {
     }
 }
 
-/// Asks for statistics without a break on `count` connections until it is stopped.
-/// Reports when the flood has begun.
+/// Asks for statistics without a break on `count` connections until `stop`. Waits at
+/// `under_way` when the flood has begun.
 fn flood_of_statistics(server: &Server, count: usize, under_way: &Barrier, stop: &AtomicBool) {
     let mut flooders: Vec<Flooder> = (0..count).map(|_| Flooder::connect(server)).collect();
     let mut buffer = vec![0; 1 << 20];
-    flooders.iter_mut().for_each(|flooder| flooder.go_on(&mut buffer));
+    flooders.iter_mut().for_each(|flooder| flooder.pump(&mut buffer));
     under_way.wait();
     while !stop.load(Ordering::Relaxed) {
-        flooders.iter_mut().for_each(|flooder| flooder.go_on(&mut buffer));
+        flooders.iter_mut().for_each(|flooder| flooder.pump(&mut buffer));
     }
 }
 
@@ -72,7 +71,7 @@ fn median_wait(flooders: usize) -> Duration {
         for _ in 0..QUESTIONS {
             let asked = Instant::now();
             client.settle();
-            // Two questions, one after the other.
+            // `settle` asks two questions, one after the other.
             waits.push(asked.elapsed() / 2);
         }
         stop.store(true, Ordering::Relaxed);

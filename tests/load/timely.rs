@@ -1,8 +1,8 @@
-//! How soon the daemon does what it does for waiting clients: locks of hosts that vanish,
-//! descriptors that become free, messages to the service manager.
+//! How soon the daemon reacts: to hosts that vanish, descriptors that become free, a slow
+//! service manager.
 
 use crate::support::crowd::full_daemon;
-use crate::support::hosts::{Host, Neighbour, start_beside};
+use crate::support::hosts::{Host, Neighbour, start_with_cable};
 use crate::support::notified::Notified;
 use crate::support::restart::Place;
 use crate::support::{Client, PATIENCE, Server};
@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The promise is twice `--keepalive`; a busy machine may be late itself.
+/// The promise is twice `--keepalive`; a busy machine may add a delay.
 #[track_caller]
 fn assert_in_time(since: Instant, keepalive_s: u64) {
     let elapsed = since.elapsed();
@@ -23,7 +23,7 @@ fn assert_in_time(since: Instant, keepalive_s: u64) {
 #[test]
 fn the_lock_of_a_vanished_host_is_free_within_twice_keepalive() {
     let Some(mut host) = Host::boot() else { return };
-    let (_server, path) = start_beside(&mut host, "soon-holder", "2");
+    let (_server, path) = start_with_cable(&mut host, "soon-holder", "2");
     host.send("ACQ4ME k 1 9 30");
     assert_eq!(host.answer(), "LOCKED");
     let mut neighbour = Neighbour::connect(&path);
@@ -36,20 +36,20 @@ fn the_lock_of_a_vanished_host_is_free_within_twice_keepalive() {
 #[test]
 fn a_lock_handed_to_a_vanished_host_is_free_within_twice_keepalive() {
     let Some(mut host) = Host::boot() else { return };
-    let (_server, path) = start_beside(&mut host, "soon-waiter", "2");
+    let (_server, path) = start_with_cable(&mut host, "soon-waiter", "2");
     let mut neighbour = Neighbour::connect(&path);
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
     host.send("ACQ4ME k 1 9 30");
     while neighbour.ask("STATS waiting_workers") != "waiting_workers: 1" {}
     host.vanish();
     let vanished = Instant::now();
-    // The kernel now has something to send that no host acknowledges.
+    // The kernel now sends data that no host acknowledges.
     assert_eq!(neighbour.ask("RELEASE"), "RELEASED");
     assert_eq!(neighbour.ask("ACQ4ME k 1 9 30"), "LOCKED");
     assert_in_time(vanished, 2);
 }
 
-/// `KEEPALIVE=60` shows it for the default.
+/// `KEEPALIVE=60` measures it for the default.
 #[test]
 fn the_lock_of_a_client_that_takes_no_answers_is_free_within_twice_keepalive() {
     let keepalive = std::env::var("KEEPALIVE").unwrap_or_else(|_| "2".to_owned());
@@ -77,11 +77,11 @@ fn a_descriptor_that_becomes_free_is_used_at_once() {
     let inside = crowd[0].counter("processing_workers") as usize;
     let mut outside = crowd.split_off(inside).into_iter();
     crowd[1..].iter_mut().for_each(|client| client.expect("LOCKED"));
-    // In the order in which they came.
+    // In the order in which they connected.
     let begin = Instant::now();
     for client in crowd.drain(..10) {
         drop(client);
-        outside.next().expect("many are outside").expect("LOCKED");
+        outside.next().expect("more clients wait").expect("LOCKED");
     }
     let elapsed = begin.elapsed();
     println!("ten descriptors are used again after {elapsed:?}, at most 5 s");
@@ -117,7 +117,7 @@ fn an_operator_without_a_descriptor_is_served_later() {
 /// The daemon waits briefly before it exits. A busy test may miss that, but not always.
 #[test]
 fn stopping_is_sent_to_a_slow_service_manager() {
-    let told = |attempt: usize| {
+    let is_notified = |attempt: usize| {
         let notified = Notified::at_path(&format!("slow-{attempt}"));
         let mut daemon = notified.daemon(&[]);
         let mut client = Client::connect(daemon.address);
@@ -134,5 +134,5 @@ fn stopping_is_sent_to_a_slow_service_manager() {
         }
         seen.iter().any(|message| message == "STOPPING=1\n")
     };
-    assert!((0..20).any(told));
+    assert!((0..20).any(is_notified));
 }

@@ -1,5 +1,5 @@
-//! The alert rules: they fire when they should, know the daemon's metrics, and the
-//! runbook explains each.
+//! The alert rules: they fire when they should, use existing metrics, and the runbook
+//! explains each.
 
 use crate::prometheus::Prometheus;
 use crate::support::http::{Daemon, get};
@@ -19,16 +19,16 @@ fn each_fires_when_it_should_and_not_before() {
     let check = |promtool: PathBuf| {
         for arguments in [["check", "rules", rules], ["test", "rules", tests]] {
             let output = Command::new(&promtool).args(arguments).output().expect("promtool");
-            let said = [output.stdout, output.stderr].concat();
-            let said = String::from_utf8_lossy(&said);
-            assert!(output.status.success(), "{}: {said}", promtool.display());
+            let printed = [output.stdout, output.stderr].concat();
+            let printed = String::from_utf8_lossy(&printed);
+            assert!(output.status.success(), "{}: {printed}", promtool.display());
         }
     };
-    // Each computes for seconds.
+    // Each promtool runs for seconds.
     thread::scope(|scope| promtools().for_each(|promtool| drop(scope.spawn(|| check(promtool)))));
 }
 
-/// The names of the alerts, as they stand in the file.
+/// The names of the alerts, in the file's spelling.
 fn names() -> BTreeSet<String> {
     let rules = file("monitoring/alerts.yml");
     let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
@@ -40,7 +40,10 @@ fn each_is_tested_and_explained() {
     let (tests, runbook) = (file("monitoring/alerts.test.yml"), file("docs/runbook.md"));
     let (rules, manual) = (file("monitoring/alerts.yml"), file("docs/monitoring.md"));
     let base = "https://runbook.example/";
-    assert!(manual.contains(&format!("sed 's|{base}|")), "nobody says how to replace {base}");
+    assert!(
+        manual.contains(&format!("sed 's|{base}|")),
+        "docs/monitoring.md lacks how to replace {base}"
+    );
     let headings = runbook.lines().filter_map(|line| line.strip_prefix("## "));
     let alerts = headings.filter(|heading| heading.starts_with("PoolCounter"));
     let explained: BTreeSet<String> = alerts.map(str::to_owned).collect();
@@ -67,7 +70,7 @@ pub(crate) fn metrics_in(query: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn they_name_metrics_that_the_daemon_has() {
+fn they_use_existing_metrics() {
     let daemon = Daemon::start(&["--rules", RULES]);
     daemon.server.connect().exchange("ACQ4ME article:1 1 9 0", "LOCKED");
     let (_, metrics) = get(daemon.http, "/metrics");
@@ -82,9 +85,9 @@ fn they_name_metrics_that_the_daemon_has() {
     }
 }
 
-/// The number in the rule is how many descriptors the daemon reserves.
+/// The number in the rule must be the number of descriptors that the daemon reserves.
 #[test]
-fn descriptors_are_near_the_end_when_no_more_clients_are_taken() {
+fn the_descriptor_alert_sees_when_no_more_clients_are_accepted() {
     let launcher = ["prlimit", "--nofile=64:64"];
     let arguments = ["-l", "127.0.0.1", "-p", "0", "--http", "127.0.0.1:0"];
     let daemon = Daemon::of(Server::spawn(&mut launched(&launcher, DAEMON, &arguments)));
@@ -99,13 +102,13 @@ fn descriptors_are_near_the_end_when_no_more_clients_are_taken() {
     let (_, rest) = rules.split_once(r#"process_max_fds{job="poolcounter"} - "#).expect("the rule");
     let reserved: f64 = rest.split(',').next().and_then(|n| n.parse().ok()).expect("a number");
     let used = sample("process_open_fds ") / (sample("process_max_fds ") - reserved);
-    // The connection that asks for the metrics is one of the reserved.
+    // The connection that scrapes the metrics uses a reserved descriptor.
     assert!((0.95..1.1).contains(&used), "{used}");
 }
 
 /// With the real daemon: nothing fires while all is well. A lock that is held for longer than
-/// its rule allows becomes pending, and so does a drain; a start after one that was seen
-/// without locks is nothing, one during a drain with locks fires.
+/// its rule allows becomes pending, and so does a drain; a cold start after a scrape that saw
+/// no locks does not fire, one during a drain with locks does.
 #[test]
 fn a_real_prometheus_evaluates_them() {
     let mut daemon = Daemon::start(&["--rules", RULES]);
@@ -125,7 +128,7 @@ fn a_real_prometheus_evaluates_them() {
     assert!(eventually(|| rules().as_array().is_some_and(|all| all.iter().all(is_evaluated))));
     assert_eq!(rules().as_array().map(Vec::len), Some(names().len()));
     for name in names() {
-        // Before the first scrape nothing was up.
+        // Before the first scrape the target counts as down.
         assert!(eventually(|| state(&name) == "inactive"), "{name} is {}", state(&name));
     }
     let mut clients = ["article:1", "file:1"].map(|key| {
@@ -144,7 +147,7 @@ fn a_real_prometheus_evaluates_them() {
     daemon.server.signal(Signal::USR2);
     assert!(eventually(|| state("PoolCounterDraining") == "pending"));
     assert!(holds("poolcounter_safe_to_end == 1"));
-    daemon = start_anew(daemon);
+    daemon = replace_daemon(daemon);
     assert!(holds("changes(poolcounter_safe_to_end[1h]) == 2"));
     assert!(holds("poolcounter_uptime_seconds > 3"));
     assert_eq!(state("PoolCounterLostLocks"), "inactive");
@@ -153,12 +156,12 @@ fn a_real_prometheus_evaluates_them() {
     client.exchange("ACQ4ME article:1 1 9 0", "LOCKED");
     daemon.server.signal(Signal::USR2);
     assert!(holds("poolcounter_draining == 1"));
-    let _next = start_anew(daemon);
+    let _next = replace_daemon(daemon);
     assert!(eventually(|| state("PoolCounterLostLocks") == "firing"));
 }
 
-/// Kills a daemon; the next serves HTTP where it did.
-fn start_anew(mut daemon: Daemon) -> Daemon {
+/// Kills a daemon and starts another on the same HTTP address.
+fn replace_daemon(mut daemon: Daemon) -> Daemon {
     let http = daemon.http.to_string();
     daemon.server.signal(Signal::KILL);
     daemon.server.wait_for_exit();

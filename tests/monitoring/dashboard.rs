@@ -26,7 +26,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// The unit that a target has, but not its panel.
+/// The unit that overrides the panel's for a target.
 fn own_unit<'a>(panel: &'a Value, target: &Value) -> Option<&'a str> {
     let overrides = panel["fieldConfig"]["overrides"].as_array()?.iter();
     let mut own = overrides.filter(|one| one["matcher"]["options"] == target["legendFormat"]);
@@ -34,7 +34,7 @@ fn own_unit<'a>(panel: &'a Value, target: &Value) -> Option<&'a str> {
     properties.find(|property| property["id"] == "unit")?["value"].as_str()
 }
 
-/// What a panel covers of the grid, which is 24 wide: each square.
+/// The squares of the grid, 24 wide, that a panel covers.
 fn squares(panel: &Value) -> Vec<(u64, u64)> {
     let place = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
     let (x, y, w, h) = (place("x"), place("y"), place("w"), place("h"));
@@ -50,8 +50,8 @@ fn its_panels_are_complete_and_do_not_overlap() {
     let (mut ids, mut titles, mut covered) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for panel in array(&dashboard, "panels") {
         let title = text(panel, "title");
-        assert!(ids.insert(panel["id"].as_u64()), "{title}: its id is not its own");
-        assert!(titles.insert(title.to_owned()), "{title}: twice");
+        assert!(ids.insert(panel["id"].as_u64()), "{title}: its id is not unique");
+        assert!(titles.insert(title.to_owned()), "{title}: duplicate title");
         for square in squares(panel) {
             assert!(covered.insert(square), "{title} covers another panel");
         }
@@ -78,7 +78,7 @@ fn its_panels_are_complete_and_do_not_overlap() {
 }
 
 #[test]
-fn its_variables_are_those_that_its_queries_name() {
+fn its_variables_are_those_of_its_queries() {
     let dashboard = dashboard();
     let variables = array(&dashboard["templating"], "list").iter();
     let variables: BTreeSet<&str> = variables.map(|variable| text(variable, "name")).collect();
@@ -87,13 +87,13 @@ fn its_variables_are_those_that_its_queries_name() {
         let metrics = crate::alerts::metrics_in(&query).len() + query.matches("up{").count();
         assert!(metrics > 0, "{query}");
         let selected = query.matches(r#"{job=~"$job", instance=~"$instance""#).count();
-        assert!(selected >= metrics, "{query}: of every job");
+        assert!(selected >= metrics, "{query}: not filtered by job and instance");
         let others = query.replace("$job", "").replace("$instance", "");
         assert!(!others.replace("$__rate_interval", "").contains('$'), "{query}");
     }
 }
 
-/// Of panels and annotations.
+/// The queries of panels and annotations.
 fn queries(dashboard: &Value) -> Vec<String> {
     let targets = array(dashboard, "panels").iter();
     let targets = targets.filter_map(|panel| panel["targets"].as_array()).flatten();
@@ -101,13 +101,13 @@ fn queries(dashboard: &Value) -> Vec<String> {
     targets.chain(annotations).map(|target| text(target, "expr").to_owned()).collect()
 }
 
-/// As Grafana fills them in when everything is chosen.
+/// As Grafana fills in the variables when everything is selected.
 fn filled_in(query: &str) -> String {
     let query = query.replace("$job", ".+").replace("$instance", ".+");
     query.replace("$__rate_interval", "5s")
 }
 
-/// Clients that do everything there is to see, until it is dropped.
+/// Clients that cause everything that the dashboard shows, until it is dropped.
 struct Load {
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -138,7 +138,7 @@ impl Drop for Load {
 }
 
 /// Waits until one client waits for anyone's work on a key.
-fn until_one_waits(asker: &mut Client, key: &str) {
+fn wait_for_one_waiter(asker: &mut Client, key: &str) {
     let waits = || {
         asker.send(&format!("STATS KEY {key}"));
         let mut waits = false;
@@ -149,7 +149,7 @@ fn until_one_waits(asker: &mut Client, key: &str) {
             }
         }
     };
-    assert!(eventually(waits), "nobody waits for {key}");
+    assert!(eventually(waits), "no client waits for {key}");
 }
 
 /// A lock handed on, a result shared, a full queue, a request that a rule denies, a wait that
@@ -159,7 +159,7 @@ fn round(address: SocketAddr, n: usize) {
     let [one, two, three] = &mut clients[..] else { unreachable!() };
     one.exchange(&format!("ACQ4ME article:{n} 1 2 60"), "LOCKED");
     two.send(&format!("ACQ4ANY article:{n} 1 2 60"));
-    until_one_waits(three, &format!("article:{n}"));
+    wait_for_one_waiter(three, &format!("article:{n}"));
     three.exchange(&format!("ACQ4ME article:{n} 1 2 60"), "QUEUE_FULL");
     one.exchange("RELEASE", "RELEASED");
     two.expect("DONE");
@@ -186,25 +186,25 @@ fn each_query_finds_data_after_a_load() {
     for panel in array(&dashboard, "panels") {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let query = filled_in(text(target, "expr"));
-            // A quantile of nothing is not a number.
+            // A quantile of no samples is NaN.
             let is_number = |(_, value): &(Value, f64)| !value.is_nan();
             let has_data = || prometheus.query(&query).iter().any(is_number);
-            assert!(eventually(has_data), "{}: {query} finds nothing", panel["title"]);
+            assert!(eventually(has_data), "{}: {query} returns no data", panel["title"]);
             let ours = daemon.http.to_string();
             for (labels, _) in prometheus.query(&query) {
                 let instance = labels["instance"].as_str().unwrap_or(&ours);
-                assert_eq!(instance, ours, "{}: {query} finds others", panel["title"]);
+                assert_eq!(instance, ours, "{}: {query} returns other instances", panel["title"]);
             }
         }
     }
     for annotation in array(&dashboard["annotations"], "list") {
-        // Nothing was restarted.
+        // The daemon has not restarted.
         assert_eq!(prometheus.query(&filled_in(text(annotation, "expr"))).len(), 0);
     }
 }
 
-/// Marks stand where locks were lost, however long the daemon was away, and where it restarted
-/// hot: after three scrapes, `crashed` and `drained` are away for 150 s.
+/// Annotations mark lost locks, however long the daemon was down, and hot restarts: after
+/// three scrapes, `crashed` and `drained` are down for 150 s.
 #[test]
 fn its_annotations_tell_restarts_apart() {
     let dashboard = dashboard();
@@ -242,13 +242,14 @@ tests:
     for promtool in promtools() {
         let output = Command::new(&promtool).args(["test", "rules"]).arg(&path).output();
         let output = output.expect("promtool");
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{}: {said}", promtool.display());
+        let printed =
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{}: {printed}", promtool.display());
     }
     std::fs::remove_file(&path).expect("remove");
 }
 
-/// What a load does shows: the answers, the outcomes of waits and holds, and the groups.
+/// The panels show the effects of a load: answers, outcomes of waits and holds, groups.
 #[test]
 fn client_actions_are_counted_separately() {
     let daemon = Daemon::start(&["--rules", RULES]);

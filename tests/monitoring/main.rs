@@ -1,5 +1,5 @@
-//! What operators have in monitoring/, and the page at `/`: alert rules and a dashboard
-//! with Debian's Prometheus, the page as it is served.
+//! The files in monitoring/ (alert rules and dashboard, with Debian's Prometheus), and
+//! the page at `/` as it is served.
 
 mod alerts;
 mod dashboard;
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::skip;
 
-/// A program of the Prometheus that `tests/support/fetch-tools.sh` has fetched of a suite
-/// of Debian.
+/// A program of the Prometheus that `tests/support/fetch-tools.sh` has fetched from a
+/// Debian suite.
 fn tool(suite: &str, name: &str) -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/prometheus");
     let path = fetched.join(suite).join("usr/bin").join(name);
@@ -26,10 +26,10 @@ fn tool(suite: &str, name: &str) -> Option<PathBuf> {
     None
 }
 
-/// A file with operators' rules: with them there are counters by group.
+/// A file with operators' rules, which add counters by group.
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/monitoring/rules.txt");
 
-/// Those of both Debians: each finds other mistakes.
+/// The promtool of both Debians: each finds different mistakes.
 fn promtools() -> impl Iterator<Item = PathBuf> {
     ["bookworm", "trixie"].into_iter().filter_map(|suite| tool(suite, "promtool"))
 }

@@ -1,5 +1,4 @@
-//! `/metrics`: what both Debians' promtool find wrong with it (nothing), and its page
-//! among the documents.
+//! `/metrics`: both Debians' promtool find no fault, and docs/metrics.md is current.
 
 use crate::support::Client;
 use crate::support::http::{Daemon, get};
@@ -9,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Whether `promtool check metrics` is content, and what it says.
+/// Whether `promtool check metrics` succeeds, and what it prints.
 fn check(promtool: &Path, metrics: &str) -> (bool, String) {
     let mut child = Command::new(promtool)
         .args(["check", "metrics"])
@@ -35,17 +34,16 @@ fn promtool_finds_nothing_wrong() {
     let (_, exporter) = get(daemon.http, "/prometheus");
     for promtool in promtools() {
         assert_eq!(check(&promtool, &metrics), (true, String::new()), "{}", promtool.display());
-        // It would find something: without its type, and with a name that is advised
-        // against, as /prometheus has them.
-        let (is_fine, said) = check(&promtool, &exporter);
-        assert!(!is_fine && said.contains("poolcounter_total_acquired"), "{said}");
-        assert!(!said.contains("error while linting"), "{said}");
+        // promtool does find faults in /prometheus: missing types and discouraged names.
+        let (is_fine, printed) = check(&promtool, &exporter);
+        assert!(!is_fine && printed.contains("poolcounter_total_acquired"), "{printed}");
+        assert!(!printed.contains("error while linting"), "{printed}");
     }
 }
 
 /// docs/metrics.md has a row for each family: name, type, labels and meaning as the daemon
 /// has them, and by hand when to look at it. `UPDATE=1 cargo test --test monitoring
-/// families` writes the former and keeps the latter.
+/// families` writes all but the last column.
 #[test]
 fn the_page_of_families_is_current() {
     let daemon = Daemon::start(&["--http-keys", "9", "--rules", RULES]);
@@ -109,7 +107,7 @@ impl Family<'_> {
         format!("| `{name}` | {kind}{labels} | {help} | {reason} |\n")
     }
 
-    /// With their values, where these are the same in all daemons.
+    /// The labels, with their values if these are the same in all daemons.
     fn labels(&self) -> impl Iterator<Item = String> {
         let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for sample in &self.samples {

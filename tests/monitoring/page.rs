@@ -1,4 +1,4 @@
-//! The page at `/`, as far as it takes no browser: tests/browser has the rest.
+//! The page at `/`, as far as it needs no browser: tests/browser has the rest.
 
 use crate::support::base64::to_base64;
 use crate::support::file;

@@ -1,4 +1,4 @@
-//! Debian's Prometheus, scraping one daemon and, as they all do, something else.
+//! Debian's Prometheus, scraping one daemon and another exporter, as in production.
 
 use crate::support::http::get;
 use crate::support::{Log, eventually};
@@ -82,7 +82,7 @@ impl Prometheus {
     }
 }
 
-/// Where a process is scraped that has nothing to do with ours, until the tests end.
+/// The address of an unrelated exporter, which runs until the tests end.
 fn another_exporter() -> SocketAddr {
     const ANSWER: &str = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n\
         process_cpu_seconds_total 1\nprocess_resident_memory_bytes 1\nprocess_open_fds 1\n\

@@ -2,7 +2,7 @@
 //! same time: every reply and every counter must be the same after every step.
 //!
 //! The random part avoids intended differences: [`is_left_out`] filters them, or
-//! [`random_line`] does not make them. `differences.rs` lists them, with a test for
+//! [`random_line`] does not generate them. `differences.rs` lists them, with a test for
 //! each.
 //!
 //! A failure prints the conversation as a transcript (`transcripts/README.md`) and
@@ -20,12 +20,12 @@ use crate::support::{COUNTERS, Client, PATIENCE, Server};
 
 const CLIENTS: usize = 8;
 const STEPS: usize = 60;
-/// How many conversations there are, and the first seed: always the same.
+/// The number of conversations and the first seed are fixed.
 const SCRIPTS: u64 = 200;
 const USUAL_SEED: u64 = 1;
 
 #[test]
-fn random_conversations_go_alike() {
+fn random_conversations_match() {
     // Two conversations at a time: each mostly waits for the other processes.
     let (Some(one), Some(other)) = (Pair::start(), Pair::start()) else { return };
     let replayed = number_from_environment("DIFF_SEED");
@@ -48,13 +48,13 @@ fn play_random(seed: u64, pair: &mut Pair) {
         let step = random_step(&mut random, pair, 600);
         script.play(pair, step).unwrap_or_else(|what| script.fail(seed, &what));
     }
-    let ended = script.everybody_leaves(pair);
+    let ended = script.disconnect_all(pair);
     ended.unwrap_or_else(|what| script.fail(seed, &what));
 }
 
 /// Waits of one second among waits of ten minutes.
 #[test]
-fn timeouts_run_out_alike() {
+fn timeouts_match() {
     const ROUNDS: u64 = 4;
     let Some(mut pair) = Pair::start() else { return };
     let first = number_from_environment("DIFF_SEED").unwrap_or(USUAL_SEED);
@@ -66,13 +66,12 @@ fn timeouts_run_out_alike() {
     println!("{ROUNDS} rounds, seeds from {first}");
 }
 
-/// Nothing here depends on when a wait of one second runs out: while such waits run,
-/// no client releases or leaves, and what others ask for is the same with and without them.
+/// The result does not depend on when a wait of one second times out: while such waits run,
+/// no client releases or leaves, and they don't affect the answers to others.
 fn play_timeouts(random: &mut Random, script: &mut Script, pair: &mut Pair) -> Result<(), String> {
     play_long_waits(random, script, pair)?;
     for client in 0..CLIENTS {
-        // A waiter of the reference that sends something loses its timeout: see the
-        // list.
+        // A waiter of the reference that sends a command loses its timeout: see the list.
         if !pair.waiting[client] {
             let action = Action::Send(short_wait(random));
             script.play(pair, Step { client, action })?;
@@ -81,9 +80,9 @@ fn play_timeouts(random: &mut Random, script: &mut Script, pair: &mut Pair) -> R
     pair.wait_for_timeouts()?;
     script.note("# the waits of one second run out");
     script.compare(pair, None)?;
-    // The queues without them are the same too.
+    // After them, the queues match too.
     play_long_waits(random, script, pair)?;
-    script.everybody_leaves(pair)
+    script.disconnect_all(pair)
 }
 
 fn play_long_waits(
@@ -98,8 +97,8 @@ fn play_long_waits(
     Ok(())
 }
 
-/// With one worker it waits exactly if the key is held; the queue has room for more than
-/// there are clients.
+/// With one worker it waits exactly if the key is held; the queue has room for all
+/// clients.
 fn short_wait(random: &mut Random) -> Vec<u8> {
     let command = random.one_of(&["ACQ4ME", "ACQ4ANY"]);
     let key = random.one_of(&KEYS);
@@ -117,7 +116,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// `None` without a reference, with a message that says so.
+    /// `None`, with a message, without a reference.
     fn start() -> Option<Pair> {
         let reference = Side::of(Server::reference()?, true);
         Some(Pair {
@@ -152,15 +151,15 @@ impl Pair {
         Ok(())
     }
 
-    /// Waits until both have answered the same: a late answer is no difference.
-    fn observe(&mut self) -> Result<[Heard; CLIENTS], String> {
+    /// Waits until both have given the same answers: a late answer is not a difference.
+    fn observe(&mut self) -> Result<[Received; CLIENTS], String> {
         let deadline = Instant::now() + PATIENCE;
         let (mut theirs, mut ours) = (Observed::default(), Observed::default());
         loop {
             self.reference.observe(&mut theirs);
             self.ours.observe(&mut ours);
             if theirs == ours {
-                return Ok(ours.heard);
+                return Ok(ours.received);
             }
             if Instant::now() > deadline {
                 return Err(difference(&theirs, &ours));
@@ -205,15 +204,15 @@ impl Side {
         self.control.settle();
         let lines = self.control.stats_full();
         observed.stats = lines.iter().map(|l| without_times(l).to_owned()).collect();
-        for (client, heard) in self.clients.iter_mut().zip(&mut observed.heard) {
+        for (client, received) in self.clients.iter_mut().zip(&mut observed.received) {
             let Some(client) = client else { continue };
             let (bytes, ended) = client.take_all();
             let mut text = String::from_utf8_lossy(&bytes).into_owned();
             if self.is_reference {
                 text = with_line_ends(&text);
             }
-            heard.lines.extend(text.lines().map(|l| without_times(l).to_owned()));
-            heard.ended |= ended;
+            received.lines.extend(text.lines().map(|l| without_times(l).to_owned()));
+            received.ended |= ended;
         }
     }
 }
@@ -225,14 +224,14 @@ fn with_line_ends(text: &str) -> String {
 
 #[derive(Debug, Default, PartialEq)]
 struct Observed {
-    heard: [Heard; CLIENTS],
+    received: [Received; CLIENTS],
     /// `STATS FULL`, which has the twelve counters.
     stats: Vec<String>,
 }
 
 /// What one client received in one step.
 #[derive(Debug, Default, PartialEq)]
-struct Heard {
+struct Received {
     lines: Vec<String>,
     ended: bool,
 }
@@ -240,7 +239,7 @@ struct Heard {
 /// The differences between the two, line by line.
 fn difference(theirs: &Observed, ours: &Observed) -> String {
     let mut text = String::new();
-    for (client, (theirs, ours)) in theirs.heard.iter().zip(&ours.heard).enumerate() {
+    for (client, (theirs, ours)) in theirs.received.iter().zip(&ours.received).enumerate() {
         if theirs != ours {
             let name = letter(client);
             writeln!(text, "{name}: the reference: {theirs:?}, ours: {ours:?}").expect("write");
@@ -295,17 +294,17 @@ impl Script {
         self.compare(pair, asked)
     }
 
-    /// Compares what all clients received. Any answer to the client that just `asked`
-    /// for a lock means that it does not wait; a wait ends with one of three words.
+    /// Compares what all clients received. Any answer to the client that just `asked` for
+    /// a lock means that it does not wait; a wait ends with LOCKED, DONE or TIMEOUT.
     fn compare(&mut self, pair: &mut Pair, asked: Option<usize>) -> Result<(), String> {
-        for (client, heard) in pair.observe()?.into_iter().enumerate() {
+        for (client, received) in pair.observe()?.into_iter().enumerate() {
             let name = letter(client);
-            for line in &heard.lines {
+            for line in &received.lines {
                 self.note(&format!("{name}< {line}"));
                 let is_end = matches!(line.as_str(), "LOCKED" | "DONE" | "TIMEOUT");
                 pair.waiting[client] &= !(is_end || asked == Some(client));
             }
-            if heard.ended {
+            if received.ended {
                 self.note(&format!("{name}! ended"));
                 pair.waiting[client] = false;
                 for side in pair.sides() {
@@ -316,13 +315,13 @@ impl Script {
         Ok(())
     }
 
-    /// Nothing of the clients may be left, on either side.
-    fn everybody_leaves(&mut self, pair: &mut Pair) -> Result<(), String> {
+    /// All clients disconnect. Neither side may keep any of their state.
+    fn disconnect_all(&mut self, pair: &mut Pair) -> Result<(), String> {
         for client in 0..CLIENTS {
             self.note(&format!("{}! leaves", letter(client)));
             pair.waiting[client] = false;
             for side in pair.sides() {
-                // The next one may leave once this one has been seen to leave.
+                // The next client leaves only after this one is gone.
                 if let Some(mut client) = side.clients[client].take() {
                     client.shut_writing();
                     client.read_to_end();
@@ -345,7 +344,7 @@ impl Script {
     }
 }
 
-/// Lines that the list of `differences.rs` mentions and random steps could produce.
+/// Lines of the list in `differences.rs` that random steps could produce.
 fn is_left_out(step: &Step, pair: &Pair) -> bool {
     match &step.action {
         Action::Send(line) => pair.waiting[step.client] && line.starts_with(b"RELEASE"),
@@ -461,7 +460,7 @@ const ODD_LINES: [&str; 38] = [
     "GET / HTTP/1.1",
 ];
 
-/// A good line with one byte changed, added or lost. Never with a NUL, a line end or
+/// A valid line with one byte changed, added or removed. Never with a NUL, a line end or
 /// more than 1024 bytes: see the list.
 fn random_mutant(random: &mut Random) -> Vec<u8> {
     let mut line = match random.below(3) {

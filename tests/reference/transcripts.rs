@@ -1,6 +1,7 @@
-//! Runs the conversations of `tests/reference/transcripts/` with our daemon and with
-//! Debian's, so that a transcript can't be wrong in the same way as our daemon, and those of
-//! `tests/reference/ours/`, where the two differ, with ours. The README.md explains the format.
+//! Runs the conversations of `tests/reference/transcripts/` with our daemon and with Debian's,
+//! so that a transcript can't be wrong in the same way as our daemon, and those of
+//! `tests/reference/ours/`, where the two differ, with our daemon only. The README.md explains
+//! the format.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +11,7 @@ use crate::support::restart::Place;
 use crate::support::shape::matches;
 use crate::support::{Client, PATIENCE, Server, eventually};
 
-/// Begins a line that is one of the file of rules.
+/// Prefix of a line for the file of rules.
 const RULE: &str = "rule ";
 
 #[test]
@@ -22,7 +23,7 @@ fn our_daemon_follows_every_transcript() {
 
 #[test]
 fn the_reference_follows_every_transcript_that_is_not_ours() {
-    // Reported once, not for each transcript.
+    // A missing reference is reported once, not for each transcript.
     let Some(_) = Server::reference() else { return };
     let failures = play_all(&transcripts("transcripts"), |_| Server::reference());
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
@@ -55,7 +56,7 @@ fn start(transcript: &Transcript) -> Server {
     if rules.is_empty() {
         return Server::start();
     }
-    // It has read the file when it serves.
+    // The daemon has read the file once it serves.
     let place = Place::new();
     let file = place.path("rules");
     fs::write(&file, rules).expect("write");
@@ -74,7 +75,7 @@ fn play_all(transcripts: &[Transcript], start: fn(&Transcript) -> Option<Server>
 }
 
 fn play(transcript: &Transcript, server: Option<Server>) -> Result<(), String> {
-    // No reference: that was reported where it was looked for.
+    // Without a reference: already reported.
     let Some(server) = server else { return Ok(()) };
     let mut stage = Stage { server, clients: HashMap::new() };
     for (index, line) in transcript.text.lines().enumerate() {
@@ -101,11 +102,11 @@ impl Stage {
         }
         let mut letters = line.chars();
         let name = letters.next().filter(char::is_ascii_uppercase);
-        let name = name.ok_or("no step of a transcript")?;
+        let name = name.ok_or("not a step of a transcript")?;
         let (verb, rest) = (letters.next(), letters.as_str());
         let text = rest.strip_prefix(' ').unwrap_or(rest);
         if matches!(verb, Some('<' | '.')) && !self.clients.contains_key(&name) {
-            return Err("nobody of that name is connected".into());
+            return Err("no client of that name is connected".into());
         }
         let server = &self.server;
         let client = self.clients.entry(name).or_insert_with(|| server.connect());
@@ -115,7 +116,7 @@ impl Stage {
             Some('<') => check_line(client, text)?,
             Some('.') => check_silence(client)?,
             Some('!') => self.act(name, text)?,
-            _ => return Err("no step of a transcript".into()),
+            _ => return Err("not a step of a transcript".into()),
         }
         // Everything sent takes effect before the next step.
         if !matches!(verb, Some('<' | '.')) {
@@ -130,7 +131,7 @@ impl Stage {
             "shut" => self.client(name).shut_writing(),
             "ended" => match self.client(name).read_to_end() {
                 unread if unread.is_empty() => {}
-                unread => return Err(format!("before the end came {unread:?}")),
+                unread => return Err(format!("unread before the end: {unread:?}")),
             },
             "close" => drop(self.clients.remove(&name)),
             "reset" => self.clients.remove(&name).expect("connected").reset(),
@@ -148,11 +149,11 @@ impl Stage {
         // The effect of a close or a late packet may take a moment.
         let mut control = self.server.connect();
         let mut got = String::new();
-        let is_so = eventually(|| {
+        let is_met = eventually(|| {
             got = control.counter(name).to_string();
             got == value
         });
-        if is_so { Ok(()) } else { Err(format!("it is {got}")) }
+        if is_met { Ok(()) } else { Err(format!("it is {got}")) }
     }
 }
 
@@ -161,7 +162,7 @@ fn check_line(client: &mut Client, pattern: &str) -> Result<(), String> {
     match client.next_line(PATIENCE) {
         Some(line) if matches(pattern, &line) => Ok(()),
         Some(line) => Err(format!("got {line:?}")),
-        None => Err(format!("no line came, but {:?}", client.take_all())),
+        None => Err(format!("no line arrived, but {:?}", client.take_all())),
     }
 }
 

@@ -1,23 +1,24 @@
-//! Each way in which a hot restart can fail: the old image keeps serving, unchanged
+//! Each way a hot restart can fail: the old image keeps serving, unchanged
 //! (docs/operations.md).
 
 use crate::support::restart::{
-    Place, REFUSED, Surroundings, WENT_ON, children, ignores, refused_restart, restart, wait_until,
+    CONTINUED, Place, REFUSED, Surroundings, children, ignores, refused_restart, restart,
+    wait_until,
 };
 use crate::support::{Client, DAEMON, Server, is_alive, skip};
 use rustix::process::{Resource, Rlimit, Signal};
 use std::fs;
 use std::path::Path;
 
-/// A daemon with a holder, a waiter and half a line, and its state before its binary
-/// was broken.
+/// A daemon with a holder, a waiter and half a line, and its state before the test breaks
+/// its binary.
 struct Daemon {
     place: Place,
     server: Server,
     holder: Client,
     waiter: Client,
-    /// Asks whether the daemon is idle: a new connection for each question would show
-    /// among the descriptors.
+    /// Waits until the daemon is idle: a new connection for each question would show
+    /// among its descriptors.
     control: Client,
     before: Surroundings,
 }
@@ -46,17 +47,17 @@ impl Daemon {
     /// trace.
     #[track_caller]
     fn refuses(self, reason: &str) {
-        let said = refused_restart(&self.server);
-        assert!(said.contains(reason), "{said:?}");
-        self.serves_on();
+        let refusal = refused_restart(&self.server);
+        assert!(refusal.contains(reason), "{refusal:?}");
+        self.expect_unchanged();
     }
 
     #[track_caller]
-    fn serves_on(mut self) {
+    fn expect_unchanged(mut self) {
         let pid = self.server.pid();
         self.control.settle();
         let mut after = Surroundings::of(pid);
-        // Its name on disk changed with the file that took its place.
+        // The name of the executable changed when its file was replaced.
         after.executable.clone_from(&self.before.executable);
         assert_eq!(after, self.before);
         let sockets = after.descriptors.values().filter(|(what, _)| what.starts_with("socket:"));
@@ -66,12 +67,12 @@ impl Daemon {
         assert!(ignores(pid, Signal::PIPE));
         self.server.log.wait_for(REFUSED);
         assert_eq!(self.server.log.count(REFUSED), 1);
-        assert_eq!(self.server.log.count(WENT_ON), 0);
+        assert_eq!(self.server.log.count(CONTINUED), 0);
         self.holder.send_bytes(b"ASE\n");
         self.holder.expect("RELEASED");
         self.waiter.expect("LOCKED");
         self.server.connect().exchange("ACQ4ME k 1 1 0", "QUEUE_FULL");
-        // And once the binary is well, a restart goes well.
+        // With a working binary, a restart succeeds.
         self.place.install(Path::new(DAEMON));
         restart(&self.server);
         self.waiter.exchange("RELEASE", "RELEASED");
@@ -85,22 +86,21 @@ fn the_binary_is_missing() {
     daemon.refuses("can't be asked: No such file or directory");
 }
 
-/// What the binary does, and why it is refused.
 #[test]
-fn the_binary_is_another_one() {
+fn the_binary_is_another_program() {
     for (script, reason) in [
         ("exit 0", "exit status: 0, it said nothing"),
         ("echo 'not today'; exit 1", "exit status: 1, it said \"not today\""),
         ("kill -SEGV $$", "signal: 11 (SIGSEGV)"),
-        // For another snapshot.
+        // An answer about another snapshot.
         (
             "echo '{\"poolcounterd\":\"2.0.0\",\"process\":'$$',\"taken\":1,\"connections\":3,\"locks\":2,\"wanted\":[]}'",
             "exit status: 0, it said \"{\\\"poolcounterd\\\":",
         ),
         ("exec cat /proc/self/fd/${POOLCOUNTERD_HANDOFF#*:}", "poolcounterd_snapshot"),
-        // The room for an answer is limited.
+        // The size of an answer is limited.
         ("exec yes", "exit status: 1, it said \"y\\ny\\n"),
-        // What an older binary would see: a version above its newest.
+        // As for an older binary: a version above its newest.
         (
             "file=/proc/self/fd/${POOLCOUNTERD_HANDOFF#*:}\n\
              at=$(LC_ALL=C grep -abo poolcounterd_snapshot $file | head -n 1 | cut -d: -f1)\n\
@@ -117,36 +117,36 @@ fn the_binary_is_another_one() {
     }
 }
 
-/// Waits until the process whose id the script has written has ended.
+/// Waits for the end of the process whose pid the script has written.
 fn expect_ended(place: &Place, name: &str) {
     let child = place.wait_for_file(name).trim().parse().expect("a pid");
     let child = rustix::process::Pid::from_raw(child).expect("a pid");
-    wait_until("what the script has started ends", || (!is_alive(child)).then_some(()));
+    wait_until("the child of the script ends", || (!is_alive(child)).then_some(()));
 }
 
 #[test]
 fn the_binary_hangs_with_a_child() {
     let daemon = Daemon::start();
     daemon.place.install_script("sleep 600 & echo $! > $HERE/child; wait");
-    let said = refused_restart(&daemon.server);
-    assert!(said.contains("did not answer within 15 s"), "{said:?}");
+    let refusal = refused_restart(&daemon.server);
+    assert!(refusal.contains("did not answer within 15 s"), "{refusal:?}");
     expect_ended(&daemon.place, "child");
-    daemon.serves_on();
+    daemon.expect_unchanged();
 }
 
 #[test]
-fn the_binary_leaves_a_child_with_its_output_behind() {
+fn the_binary_leaves_a_child_that_holds_its_output() {
     let daemon = Daemon::start();
     daemon.place.install_script("sleep 600 & echo $! > $HERE/child; exit 1");
-    let said = refused_restart(&daemon.server);
-    assert!(said.contains("it said nothing"), "{said:?}");
+    let refusal = refused_restart(&daemon.server);
+    assert!(refusal.contains("it said nothing"), "{refusal:?}");
     expect_ended(&daemon.place, "child");
-    daemon.serves_on();
+    daemon.expect_unchanged();
 }
 
-/// As prlimit(1) does. The new image would have no descriptor for its signals.
+/// As with prlimit(1). The new image would have no descriptor for its signals.
 #[test]
-fn the_limit_of_descriptors_was_lowered_since() {
+fn the_descriptor_limit_was_lowered_meanwhile() {
     let daemon = Daemon::start();
     let pid = rustix::process::Pid::from_raw(daemon.server.pid() as i32);
     let limit = rustix::process::getrlimit(Resource::Nofile);
@@ -155,15 +155,15 @@ fn the_limit_of_descriptors_was_lowered_since() {
         rustix::process::prlimit(pid, Resource::Nofile, limit).expect("prlimit");
     };
     lower(Some(5));
-    let said = refused_restart(&daemon.server);
-    assert!(said.contains("can't be asked: Too many open files"), "{said:?}");
+    let refusal = refused_restart(&daemon.server);
+    assert!(refusal.contains("can't be asked: Too many open files"), "{refusal:?}");
     lower(limit.maximum);
     daemon.place.install_script(
         "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
     );
     daemon.server.signal(Signal::USR1);
     daemon.place.wait_for_file("asked");
-    // Two are free: one for the snapshot, and too few for the new image.
+    // Two descriptors are free: one for the snapshot, and too few for the new image.
     let open = Surroundings::of(daemon.server.pid()).descriptors;
     let third_free = (0..).filter(|number| !open.contains_key(number)).nth(2);
     lower(third_free.map(|number| number as u64));
@@ -177,7 +177,7 @@ fn the_limit_of_descriptors_was_lowered_since() {
     restart(&daemon.server);
 }
 
-/// As `ulimit -f` and prlimit(1) do: writing beyond it is a signal first.
+/// As with `ulimit -f` and prlimit(1): writing beyond the limit raises SIGXFSZ first.
 #[test]
 fn the_size_of_files_is_limited() {
     let daemon = Daemon::start();
@@ -188,8 +188,8 @@ fn the_size_of_files_is_limited() {
         rustix::process::prlimit(pid, Resource::Fsize, limit).expect("prlimit");
     };
     set(Some(0));
-    let said = refused_restart(&daemon.server);
-    assert!(said.contains("can't be asked: File too large"), "{said:?}");
+    let refusal = refused_restart(&daemon.server);
+    assert!(refusal.contains("can't be asked: File too large"), "{refusal:?}");
     set(limit.maximum);
     daemon.place.install_script(
         "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
@@ -208,7 +208,7 @@ fn the_size_of_files_is_limited() {
 }
 
 #[test]
-fn the_reference_is_back_in_our_place() {
+fn the_reference_replaced_the_binary() {
     let reference =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("target/reference/usr/bin/poolcounterd");
     if !reference.exists() {
@@ -217,15 +217,15 @@ fn the_reference_is_back_in_our_place() {
     }
     let daemon = Daemon::start();
     daemon.place.install(&reference);
-    let said = refused_restart(&daemon.server);
-    assert!(said.starts_with("the new binary"), "{said:?}");
-    daemon.serves_on();
+    let refusal = refused_restart(&daemon.server);
+    assert!(refusal.starts_with("the new binary"), "{refusal:?}");
+    daemon.expect_unchanged();
 }
 
-/// The trial differs from the restart only in what it must not have: the sockets, and a
-/// way to the service manager.
+/// The trial differs from the restart only in what it lacks: the sockets, and access to
+/// the service manager.
 #[test]
-fn the_child_that_is_asked_is_given_what_the_new_image_will_have() {
+fn the_trial_has_the_environment_of_the_new_image() {
     let place = Place::with_daemon();
     let ours = ["-l", "127.0.0.1", "-p", "0"];
     let mut command = place.command(&ours);

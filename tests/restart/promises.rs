@@ -1,7 +1,7 @@
 //! Hot restart (docs/operations.md): what clients and operators must not notice.
 
 use crate::support::restart::{
-    ConnectingLoop, Gap, Place, Surroundings, WENT_ON, can_inject, children, executable, restart,
+    CONTINUED, ConnectingLoop, Gap, Place, Surroundings, can_inject, children, executable, restart,
     wait_until,
 };
 use crate::support::{Client, DAEMON, Server, launched};
@@ -81,7 +81,7 @@ fn clients_that_connect_while_the_new_image_starts_are_served() {
 }
 
 #[test]
-fn signals_sent_while_the_new_image_is_on_its_way_are_obeyed() {
+fn signals_sent_while_the_new_image_starts_are_handled() {
     let gap = Gap::new();
     let mut server = gap.place.start(&[]);
     gap.open(&server);
@@ -92,7 +92,7 @@ fn signals_sent_while_the_new_image_is_on_its_way_are_obeyed() {
 
 /// A connection that the daemon closes while its fork has a copy would stay open, and its
 /// events would be taken for those of the next client in its slot. strace stops the fork
-/// behind the only close_range(2) of the daemon, before it writes the snapshot.
+/// after the daemon's only close_range(2), before it writes the snapshot.
 #[test]
 fn the_fork_that_writes_the_trial_snapshot_has_no_sockets() {
     if !can_inject() {
@@ -109,10 +109,10 @@ fn the_fork_that_writes_the_trial_snapshot_has_no_sockets() {
     server.log.wait_for("asking ");
     let fork = Orphan(children(server.pid())[0]);
     wait_until("the fork has no sockets", || (sockets_of(fork.0) == 0).then_some(()));
-    assert!(is_fork(fork.0), "it has executed the new binary");
+    assert!(is_fork(fork.0), "the fork has already executed the new binary");
     assert!(sockets_of(server.pid()) > clients.len());
     fork.signal(Signal::CONT);
-    server.log.wait_for(WENT_ON);
+    server.log.wait_for(CONTINUED);
 }
 
 fn sockets_of(pid: u32) -> usize {
@@ -129,13 +129,13 @@ fn is_fork(pid: u32) -> bool {
 }
 
 #[test]
-fn the_file_that_stands_at_the_path_is_what_runs() {
+fn the_file_now_at_the_path_is_executed() {
     let place = Place::with_daemon();
     let server = place.start(&[]);
     let old = Surroundings::of(server.pid());
     assert_eq!(old.executable, place.binary());
     place.install(Path::new(DAEMON));
-    assert_ne!(executable(server.pid()), place.binary(), "it is deleted");
+    assert_ne!(executable(server.pid()), place.binary(), "the running file is deleted");
     let line = restart(&server);
     assert!(line.contains(&format!("poolcounterd {}", env!("CARGO_PKG_VERSION"))), "{line:?}");
     assert_eq!(executable(server.pid()), place.binary());
@@ -154,9 +154,9 @@ fn a_bare_name_is_looked_up_in_the_path_as_at_the_start() {
     restart(&server);
 }
 
-/// A parent may call it what it likes (`exec -a`).
+/// A parent may choose any argv[0] (`exec -a`).
 #[test]
-fn a_name_that_is_no_file_does_not_matter() {
+fn a_name_that_is_not_a_file_does_not_matter() {
     use std::os::unix::process::CommandExt;
     for name in ["./lock-daemon", "/nonexistent/lock-daemon", "lock-daemon", ""] {
         let mut command = launched(&[], DAEMON, &["-l", "127.0.0.1", "-p", "0"]);
@@ -167,14 +167,14 @@ fn a_name_that_is_no_file_does_not_matter() {
     }
 }
 
-/// As a deployment does that recreates its directory.
+/// As when a deployment recreates its directory.
 #[test]
 fn the_working_directory_may_be_replaced() {
     let place = Place::new();
     let directory = place.path("release");
     let install = || {
         std::fs::create_dir(&directory).expect("a directory");
-        // By another process, as `Place::install` does.
+        // Another process copies, as in `Place::install`.
         let copied = Command::new("cp").arg(DAEMON).arg(&directory).status();
         assert!(copied.expect("cp").success());
     };
@@ -212,7 +212,7 @@ fn sighup_restarts_as_well_without_a_terminal() {
     let arguments = ["-l", "127.0.0.1", "-p", "0"];
     let server = Server::spawn(&mut launched(&LEADER, DAEMON, &arguments));
     server.signal(Signal::HUP);
-    server.log.wait_for(WENT_ON);
+    server.log.wait_for(CONTINUED);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_hundred_restarts_leave_nothing_behind() {
     let [mut holder, mut waiter] = [(); 2].map(|()| server.connect());
     holder.exchange("ACQ4ME k 1 9 600", "LOCKED");
     waiter.send("ACQ4ME k 1 9 600");
-    // The first ones may open what later ones reuse.
+    // The first restarts may open what later ones reuse.
     for _ in 0..3 {
         restart(&server);
     }
@@ -269,7 +269,7 @@ fn a_running_reference_hands_over_to_us() {
     old.exchange("RELEASE", "RELEASED");
     drop(old);
     connecting.stop();
-    assert_eq!(server.wait_for_exit().code(), Some(0), "it leaves with its last client");
+    assert_eq!(server.wait_for_exit().code(), Some(0), "it exits with its last client");
     new.exchange("ACQ4ME k 1 1 0", "LOCKED");
     // The signals that the reference left blocked and ignored are reset.
     ours.signal(Signal::TERM);

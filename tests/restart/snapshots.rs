@@ -1,8 +1,7 @@
-//! A snapshot of each released version is in `snapshots/` beside this file and must
-//! stay readable forever: a daemon of that version hands it over in an upgrade to this
-//! one.
+//! A snapshot of each released version is in `snapshots/` and must stay readable forever:
+//! a daemon of that version passes it on in an upgrade to this one.
 //!
-//! The one of the newest version is recorded before its release and never again, by
+//! The snapshot of the newest version is recorded once, before its release, by
 //! `RECORD_SNAPSHOT=tests/restart/snapshots/v1.msgpack cargo test --test restart
 //! snapshots -- --ignored`.
 
@@ -66,10 +65,10 @@ fn the_binary_can_take_over_from_each_recorded_snapshot() {
     }
 }
 
-/// Today's daemon writes the recorded state as recorded: a released version keeps its
-/// meaning.
+/// The daemon writes the recorded state unchanged: the format of a released version is
+/// fixed.
 #[test]
-fn the_newest_version_is_written_as_it_was_recorded() {
+fn the_newest_version_is_written_as_recorded() {
     let (_, path) = recorded().pop().expect("a snapshot");
     let recorded = fs::read(path).expect("the snapshot");
     let written = Snapshot::read(&recorded).expect("readable").write();
@@ -83,7 +82,7 @@ fn after_header(snapshot: &[u8]) -> String {
     rest.escape_ascii().to_string()
 }
 
-/// Run by hand, once: checks that the recorded snapshot matches the facts.
+/// Checks the recorded snapshot against what [`record`] put into it.
 #[test]
 fn version_1_holds_the_recorded_facts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/restart/snapshots/v1.msgpack");
@@ -134,12 +133,12 @@ fn odd_key() -> Vec<u8> {
     (0..=255).filter(|b| !b" \n\r".contains(b)).collect()
 }
 
-/// A real daemon with something of everything.
+/// Records a daemon whose state uses every part of the snapshot.
 #[test]
 #[ignore = "writes the recorded snapshot of a new version"]
 fn record() {
     let Some(target) = std::env::var_os("RECORD_SNAPSHOT") else {
-        panic!("RECORD_SNAPSHOT says where to");
+        panic!("set RECORD_SNAPSHOT to the file to write");
     };
     let place = Place::with_daemon();
     let [control, unix] =
@@ -178,7 +177,7 @@ fn record() {
     fs::copy(place.path("recorded"), target).expect("copy");
 }
 
-/// Asks until the kernel does not take a part of the answers.
+/// Asks until the kernel does not accept all of the answers.
 fn slow_reader(path: &str, settle: impl Fn()) -> UnixStream {
     const ANSWER_BYTES: u64 = 17;
     let mut stream = UnixStream::connect(path).expect("connect");

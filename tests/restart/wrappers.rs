@@ -1,5 +1,5 @@
-//! What may stand at the daemon's path besides the daemon itself: programs that start it.
-//! One that would lose what is handed over is refused, whatever it does.
+//! Wrappers at the daemon's path, which start the daemon. A wrapper that would lose what
+//! is handed over is refused, whatever it does.
 
 use crate::support::random::{Random, number_from_environment};
 use crate::support::restart::{Place, Surroundings, refused_restart, wait_until};
@@ -22,10 +22,10 @@ impl Daemon {
         Daemon { place, server, holder }
     }
 
-    /// Replaces the binary by a script and asks for a restart. Returns whether it took
-    /// place; either way, nothing may be lost.
+    /// Replaces the binary by a script and asks for a restart. Returns whether the
+    /// restart took place; either way, no lock may be lost.
     #[track_caller]
-    fn tries(&mut self, script: &str) -> bool {
+    fn try_restart(&mut self, script: &str) -> bool {
         self.place.install_script(script);
         let before = self.restarts();
         self.server.signal(rustix::process::Signal::USR1);
@@ -36,8 +36,8 @@ impl Daemon {
         after[0] > before[0]
     }
 
-    /// How many took place, and how many were refused. The log may be what the script
-    /// has closed.
+    /// How many restarts took place, and how many were refused. Not from the log, which
+    /// the script may have closed.
     fn restarts(&self) -> [u64; 2] {
         let report = self.server.connect().ask("STATS JSON");
         let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
@@ -45,7 +45,7 @@ impl Daemon {
     }
 
     #[track_caller]
-    fn end_well(mut self) {
+    fn expect_lock_kept(mut self) {
         self.holder.exchange("RELEASE", "RELEASED");
         self.server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
     }
@@ -56,7 +56,7 @@ const CLOSES_ALL: &str = "for n in $(ls /proc/$$/fd); do\n\
                           case $n in 0|1|2|255) ;; *) eval \"exec $n>&-\";; esac; done";
 
 #[test]
-fn what_would_lose_the_locks_is_refused() {
+fn a_wrapper_that_would_lose_the_locks_is_refused() {
     let mut daemon = Daemon::start();
     let descriptors = Surroundings::of(daemon.server.pid()).descriptors;
     let mut sockets = descriptors.iter().filter(|(_, (what, _))| what.starts_with("socket:"));
@@ -77,13 +77,13 @@ fn what_would_lose_the_locks_is_refused() {
         "exec $REAL -p 1 --check",
         "exec $REAL",
     ] {
-        assert!(!daemon.tries(script), "{script}");
+        assert!(!daemon.try_restart(script), "{script}");
     }
-    daemon.end_well();
+    daemon.expect_lock_kept();
 }
 
 #[test]
-fn what_hands_everything_on_may_stand_there() {
+fn a_wrapper_that_passes_everything_on_works() {
     let mut daemon = Daemon::start();
     for script in [
         "exec $REAL \"$@\"",
@@ -91,33 +91,33 @@ fn what_hands_everything_on_may_stand_there() {
         "exec nice $REAL \"$@\"",
         "echo starting >&2; trap '' HUP; exec env MORE=1 $REAL \"$@\" < /dev/null",
     ] {
-        assert!(daemon.tries(script), "{script}");
+        assert!(daemon.try_restart(script), "{script}");
     }
-    daemon.end_well();
+    daemon.expect_lock_kept();
 }
 
-/// The new image needs as much as the trial has shown to be there, not a page more: at
-/// each limit the restart either takes place or is refused.
+/// The new image needs no more memory than the trial has verified: at each limit the
+/// restart either takes place or is refused.
 #[test]
-fn no_limit_of_memory_lets_the_trial_pass_alone() {
+fn no_memory_limit_passes_the_trial_and_fails_the_restart() {
     for (option, ample_kb) in [("v", 1 << 18), ("s", 1 << 13), ("d", 1 << 18)] {
         let mut daemon = Daemon::start();
         let (mut low, mut high) = (0_u32, ample_kb);
         while high - low > 1 {
             let middle = low.midpoint(high);
-            match daemon.tries(&format!("ulimit -S{option} {middle}; exec $REAL \"$@\"")) {
+            match daemon.try_restart(&format!("ulimit -S{option} {middle}; exec $REAL \"$@\"")) {
                 true => high = middle,
                 false => low = middle,
             }
         }
         assert!(low > 0 && high < ample_kb, "ulimit -S{option} changes nothing");
-        daemon.end_well();
+        daemon.expect_lock_kept();
     }
 }
 
 /// `WRAPPER_SEED=7 WRAPPER_SCRIPTS=100 cargo test --test restart wrappers`
 #[test]
-fn whatever_stands_there_no_lock_is_lost() {
+fn no_wrapper_loses_a_lock() {
     let first = number_from_environment("WRAPPER_SEED").unwrap_or(1);
     let scripts = number_from_environment("WRAPPER_SCRIPTS").unwrap_or(12);
     let mut daemon = Daemon::start();
@@ -125,10 +125,10 @@ fn whatever_stands_there_no_lock_is_lost() {
     for seed in first..first + scripts {
         let script = script(&mut Random(seed));
         println!("WRAPPER_SEED={seed}: {script}");
-        done += usize::from(daemon.tries(&script));
+        done += usize::from(daemon.try_restart(&script));
     }
     println!("{done} of {scripts} restarts took place");
-    daemon.end_well();
+    daemon.expect_lock_kept();
 }
 
 fn script(random: &mut Random) -> String {
@@ -168,10 +168,9 @@ fn preparation(random: &mut Random) -> String {
     }
 }
 
-/// A file without a first line that names a program is one for execvp(3) alone, which
-/// lets a shell read it.
+/// execvp(3) runs an executable file without `#!` as a shell script.
 #[test]
-fn a_shell_reads_no_damaged_binary() {
+fn a_damaged_binary_is_not_run_by_a_shell() {
     let mut daemon = Daemon::start();
     daemon.place.install_script("exec $REAL \"$@\"");
     let ran = daemon.place.path("ran");
@@ -180,8 +179,8 @@ fn a_shell_reads_no_damaged_binary() {
     fs::set_permissions(&draft, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("chmod");
     daemon.place.install(&draft);
-    let said = refused_restart(&daemon.server);
-    assert!(said.contains("can't be asked: Exec format error"), "{said:?}");
-    assert!(!ran.exists(), "a shell has read it");
+    let refusal = refused_restart(&daemon.server);
+    assert!(refusal.contains("can't be asked: Exec format error"), "{refusal:?}");
+    assert!(!ran.exists(), "a shell has run it");
     daemon.holder.exchange("RELEASE", "RELEASED");
 }

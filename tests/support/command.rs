@@ -1,4 +1,4 @@
-//! The command's binary, and servers for it.
+//! The command's binary, and servers for it to ask.
 
 use super::{DAEMON, Finished, Server, eventually, finish, launched, queued};
 use poolcounter::{ServerName, order};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// The binary beside the daemon's. Cargo builds it only for tests of its own package, so
-/// this has it build such a test, as `make test` does: then nothing is left to compile.
+/// The binary next to the daemon's. Cargo builds it only for tests of its own package, so
+/// this builds such a test, as `make test` does, which leaves nothing to compile.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -34,19 +34,19 @@ pub(crate) fn poolcounter(servers: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What the command says that asks `servers`.
+/// The result of the command, asking `servers`.
 pub(crate) fn ask(servers: &str, arguments: &[&str]) -> Finished {
     finish(&mut poolcounter(servers, arguments))
 }
 
-/// What a line of shell says, with the command as `$0`, which asks `servers`.
+/// The result of a line of shell, with the command as `$0`, which asks `servers`.
 pub(crate) fn shell(servers: &str, line: &str) -> Finished {
     let mut command = launched(&["sh", "-c", line], binary(), &[]);
     finish(command.env("POOLCOUNTER_SERVERS", servers).env_remove("NO_COLOR"))
 }
 
-/// The next line on standard error, and nothing behind it.
-pub(crate) fn told(child: &mut Child) -> String {
+/// Reads the next line of standard error, and nothing after it.
+pub(crate) fn stderr_line(child: &mut Child) -> String {
     let bytes = BufReader::with_capacity(1, child.stderr.as_mut().expect("a pipe")).bytes();
     let bytes = bytes.map_while(Result::ok);
     String::from_utf8(bytes.take_while(|&byte| byte != b'\n').collect()).expect("text")
@@ -63,13 +63,13 @@ pub(crate) fn key_of_first(names: &[ServerName]) -> String {
     keys.find(|key| order(names, key.as_bytes())[0] == &names[0]).expect("one of them")
 }
 
-/// A listener whose queue is full while what this returns lives.
+/// A listener whose backlog stays full as long as both are kept.
 pub(crate) fn full() -> (TcpListener, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     rustix::net::listen(&listener, 0).expect("a backlog");
     let address = listener.local_addr().expect("an address");
-    // The kernel queues one more than that, and then drops what comes.
-    let first = TcpStream::connect(address).expect("the only one");
+    // The kernel queues one more than the backlog, and then drops connections.
+    let first = TcpStream::connect(address).expect("the only one that fits");
     assert!(eventually(|| queued(address) == 1));
     (listener, first)
 }
@@ -80,7 +80,7 @@ pub(crate) fn run(server: &Server, arguments: &[&str]) -> Finished {
     finish(&mut poolcounter(&server.address().to_string(), &all))
 }
 
-/// `poolcounter run` that continues, with pipes.
+/// Starts `poolcounter run` in the background, with pipes.
 pub(crate) fn start(server: &Server, arguments: &[&str]) -> Child {
     let all = [&["run"], arguments].concat();
     let mut command = poolcounter(&server.address().to_string(), &all);
@@ -88,26 +88,26 @@ pub(crate) fn start(server: &Server, arguments: &[&str]) -> Child {
     command.spawn().expect("start it")
 }
 
-/// Waits until a `poolcounter run` says something on standard error, or tries to: that has
-/// a thread of its own.
+/// Waits until a `poolcounter run` writes to standard error, or tries to: it starts a
+/// thread for that.
 #[track_caller]
-pub(crate) fn until_it_speaks(run: &Child) {
+pub(crate) fn until_it_reports(run: &Child) {
     let threads = format!("/proc/{}/task", run.id());
     let count = || std::fs::read_dir(&threads).map_or(0, Iterator::count);
-    assert!(eventually(|| count() > 1), "it says nothing");
+    assert!(eventually(|| count() > 1), "it reports nothing");
 }
 
-/// Our daemon, and Debian's where it was fetched.
+/// Our daemon, and Debian's if it was fetched.
 pub(crate) fn servers() -> Vec<Server> {
     [Some(Server::start()), Server::reference()].into_iter().flatten().collect()
 }
 
-/// A server that answers each question with what `answer` says, until the test ends.
+/// A server that answers each question by `answer`, until the test ends.
 pub(crate) fn scripted(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> String {
     scripted_by_connection(move |question, _| answer(question))
 }
 
-/// As [`scripted`]; `answer` sees the connection, too.
+/// As [`scripted`], but `answer` gets the connection too.
 pub(crate) fn scripted_by_connection(
     answer: impl Fn(&str, &TcpStream) -> String + Send + Sync + 'static,
 ) -> String {
@@ -129,7 +129,7 @@ pub(crate) fn scripted_by_connection(
     address
 }
 
-/// As `docs/protocol.md` shows the lists.
+/// Answers with the lists of `docs/protocol.md`.
 pub(crate) fn lists(question: &str) -> String {
     match question.split(' ').nth(1) {
         Some("FULL") => {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 /// Descriptors that a test and the daemon need besides the crowd's connections.
 const OTHER_DESCRIPTORS: u64 = 300;
 
-/// `wanted`, or as many as the limit of descriptors allows this process and the
-/// daemon each; prints a message then.
+/// `wanted`, or, with a message, as many as the limit of descriptors allows this process
+/// and the daemon each.
 pub(crate) fn crowd_size(wanted: usize) -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -23,7 +23,7 @@ pub(crate) fn crowd_size(wanted: usize) -> usize {
     wanted.min(possible)
 }
 
-/// A daemon at a loopback address of this test's own, so that the ports that its
+/// A daemon on a loopback address that no other test uses, so that the ports that its
 /// crowd leaves in TIME_WAIT affect no other test.
 pub(crate) fn start_apart(third: u8, arguments: &[&str]) -> Server {
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -53,8 +53,7 @@ pub(crate) fn full_daemon(place: &Place) -> (Server, Vec<Client>) {
     (server, crowd)
 }
 
-/// Bytes of memory that only the daemon has written to: what it uses beyond its
-/// executable.
+/// Private dirty memory of the daemon in bytes: what it uses beyond its executable.
 pub(crate) fn private_bytes(server: &Server) -> usize {
     let path = format!("/proc/{}/smaps_rollup", server.pid());
     let text = std::fs::read_to_string(path).expect("smaps_rollup");
@@ -63,18 +62,18 @@ pub(crate) fn private_bytes(server: &Server) -> usize {
     1024 * kib.parse::<usize>().expect("a number")
 }
 
-/// Waits until `is_so`, for a state that nothing announces.
+/// Waits until `is_met`, for a state without an event.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "still not so: {what}");
+    while !is_met() {
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Asserts that all clients have gone: nothing is held or waited for, and each lock
-/// given has ended once.
+/// Asserts that all clients have gone: no client holds or waits, and each lock has ended
+/// once.
 #[track_caller]
 pub(crate) fn expect_empty(server: &Server) {
     let mut control = server.connect();

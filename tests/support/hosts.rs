@@ -1,13 +1,13 @@
-//! Hosts that vanish without a word: two network namespaces, a cable between
-//! them, and the far end pulled out.
+//! Hosts that vanish silently: two network namespaces with a cable between them, cut at
+//! the far end.
 
 use super::{DAEMON, PATIENCE, Server, launched, skip};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A host at the other end of the cable: a shell in a network namespace, which
-/// ends with the shell and leaves nothing behind.
+/// A host at the other end of the cable: a shell in a network namespace, which ends with
+/// the shell.
 pub(crate) struct Host {
     shell: Child,
     input: ChildStdin,
@@ -70,9 +70,9 @@ impl Drop for Host {
     }
 }
 
-/// The daemon in a network namespace of its own, with a cable to `host`; and a
-/// Unix socket, by which the test watches from neither of the two.
-pub(crate) fn start_beside(host: &mut Host, name: &str, keepalive: &str) -> (Server, String) {
+/// The daemon in its own network namespace with a cable to `host`, and a Unix socket,
+/// through which the test observes it from outside.
+pub(crate) fn start_with_cable(host: &mut Host, name: &str, keepalive: &str) -> (Server, String) {
     let path = std::env::temp_dir().join(format!("pool-dead-{name}-{}", std::process::id()));
     let path = path.to_str().expect("path").to_owned();
     let set_up = format!(

@@ -15,7 +15,7 @@ impl Daemon {
         Daemon::of(Server::start_with(&[&["--http", "127.0.0.1:0"], arguments].concat()))
     }
 
-    /// Of several addresses, the first.
+    /// Uses the first of several HTTP addresses.
     pub(crate) fn of(server: Server) -> Daemon {
         let line = server.log.wait_for("HTTP on ");
         let (_, addresses) = line.rsplit_once("HTTP on ").expect("an address");
@@ -24,7 +24,7 @@ impl Daemon {
     }
 }
 
-/// The body that answers a GET, and the head before it.
+/// The head and the body of the answer to a GET.
 #[track_caller]
 pub(crate) fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("connect");

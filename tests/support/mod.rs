@@ -1,5 +1,5 @@
-//! What the tests share that observe the daemon from outside: a [`Server`] (our
-//! daemon, or Debian's as the reference) and a [`Client`].
+//! Shared by the tests that observe the daemon from outside: a [`Server`] (our daemon, or
+//! Debian's as the reference) and a [`Client`].
 //!
 //! Nothing here sleeps to let something happen. It waits for the answer, the log line
 //! or the exit itself, and gives up after [`PATIENCE`], far longer than a healthy run
@@ -32,8 +32,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-/// How long anything may take before a test fails: longer than a busy machine ever
-/// needs.
+/// How long any step may take before a test fails: longer than a busy machine ever needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The twelve whole-number counters, in the order of `STATS FULL`.
@@ -77,7 +76,7 @@ impl Server {
     }
 
     /// Our daemon on a loopback address of its own, with more arguments: no other test
-    /// takes a port there that it closes.
+    /// takes a port that it closes.
     pub(crate) fn start_apart(arguments: &[&str]) -> Server {
         let ip = next_address().to_string();
         let mut command = daemon_command(&["-l", &ip, "-p", "0"]);
@@ -156,8 +155,8 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().expect("wait") {
-                let said = self.log.wait_for_end().join("\n");
-                assert!(said.contains("Couldn't bind"), "the reference ended, {status}: {said}");
+                let log = self.log.wait_for_end().join("\n");
+                assert!(log.contains("Couldn't bind"), "the reference ended, {status}: {log}");
                 return false;
             }
             if TcpStream::connect(self.address()).is_ok() {
@@ -200,12 +199,11 @@ impl Server {
         wait_for_exit(&mut self.child)
     }
 
-    /// Returns once all input sent so far is handled and all answers to it can be
-    /// read. The daemon's single thread handles input in the order of arrival, and
-    /// handles the second question after it has sent the answers of the first one's
-    /// turn. (On a busy machine the kernel may deliver packets of two connections out
-    /// of order. Use this to check that nothing happened; to see something happen,
-    /// wait for it.)
+    /// Returns once all input sent so far is handled and all its answers can be read. The
+    /// daemon's single thread handles input in the order of arrival, and handles the
+    /// second question after it has sent the answers of the first one's turn. (On a busy
+    /// machine the kernel may deliver packets of two connections out of order. Use this
+    /// to check that nothing happened; to see an effect, wait for it.)
     pub(crate) fn settle(&self) {
         let mut control = self.connect();
         control.settle();
@@ -219,8 +217,8 @@ impl Server {
     /// User and system time that the process has used.
     pub(crate) fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("stat");
-        // Fields 14 and 15 of proc_pid_stat(5). Counts from behind the second field,
-        // a name in brackets that may contain anything. A tick is 10 ms.
+        // Fields 14 and 15 of proc_pid_stat(5). Counts from after the second field, a
+        // name in brackets that may contain any character. A tick is 10 ms.
         let fields = stat.rsplit(')').next().expect("name").split_whitespace();
         let ticks: u64 = fields.skip(11).take(2).map(|f| f.parse::<u64>().unwrap()).sum();
         Duration::from_millis(10 * ticks)
@@ -240,7 +238,7 @@ impl Drop for Server {
     }
 }
 
-/// Our daemon, without environment variables that would change what it does.
+/// Our daemon, without environment variables that change its behaviour.
 pub(crate) fn daemon_command(arguments: &[&str]) -> Command {
     launched(&[], DAEMON, arguments)
 }
@@ -331,12 +329,12 @@ fn wait_readable(descriptor: &impl AsFd, timeout: Duration) -> bool {
     poll(&mut wanted, Some(&timeout)).expect("poll") > 0
 }
 
-/// The backlog of a listening socket as the kernel knows it: `Send-Q` of `ss`.
+/// The kernel's backlog of a listening socket: `Send-Q` of `ss`.
 pub(crate) fn backlog(address: SocketAddr) -> u32 {
     number_of_listener(address, 2)
 }
 
-/// How many connections wait to be accepted there: `Recv-Q`.
+/// How many connections wait to be accepted: `Recv-Q` of `ss`.
 pub(crate) fn queued(address: SocketAddr) -> u32 {
     number_of_listener(address, 1)
 }
@@ -347,7 +345,7 @@ fn number_of_listener(address: SocketAddr, column: usize) -> u32 {
     let output = output.expect("run ss, of iproute2");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let field = text.split_whitespace().nth(column).and_then(|f| f.parse().ok());
-    field.unwrap_or_else(|| panic!("ss says {text:?} of {address}"))
+    field.unwrap_or_else(|| panic!("ss prints {text:?} for {address}"))
 }
 
 /// The backlog that a daemon gets if it asks for `wanted`.
@@ -366,21 +364,20 @@ pub(crate) fn allow_descriptors() {
     setrlimit(Resource::Nofile, limit).expect("a higher limit of descriptors");
 }
 
-/// Whether a process lives. One that is not reaped (where PID 1 does not, as in a
-/// plain container) has ended all the same.
+/// Whether a process is alive. A zombie is not: PID 1 of a plain container may never reap
+/// it.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // The state stands behind the name, which may contain anything.
+    // The state follows the name, which may contain any character.
     let state = stat.ok().and_then(|stat| stat.rsplit_once(") ")?.1.chars().next());
     state.is_some_and(|state| !"ZX".contains(state))
 }
 
-/// Waits until `is_so`, for a state that nothing announces; false if that never
-/// happens.
-pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+/// Waits until `is_met`, for a state without an event; false if it times out.
+pub(crate) fn eventually(mut is_met: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if is_so() {
+        if is_met() {
             return true;
         }
         if Instant::now() > deadline {
@@ -431,8 +428,8 @@ fn next_address() -> Ipv4Addr {
     Ipv4Addr::new(127, high.max(1), low, 20 + count as u8)
 }
 
-/// Leaves the file of a socket where no process listens, as a killed daemon does. Closing it
-/// is not enough: a child that another test starts may have a copy for a moment.
+/// Leaves the file of a socket without a listener, as a killed daemon does. Closing it is
+/// not enough: a child that another test starts may briefly have a copy.
 pub(crate) fn leave_stale_socket(path: &Path) {
     let listener = std::os::unix::net::UnixListener::bind(path).expect("bind");
     rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("shutdown");
@@ -447,7 +444,7 @@ fn addresses_in(line: &str) -> Vec<SocketAddr> {
 #[derive(Clone, Default)]
 struct Written {
     lines: Vec<String>,
-    /// No process that could write more lives.
+    /// No process that could write more is alive.
     has_ended: bool,
 }
 
@@ -533,7 +530,7 @@ enum Arrived {
     End,
 }
 
-/// One connection. Fails at once, with the reason, if an answer is wrong.
+/// One connection. Panics at once, with the reason, if an answer is wrong.
 pub(crate) struct Client {
     stream: TcpStream,
     /// Received, but not yet taken by the test.
@@ -562,7 +559,7 @@ impl Client {
         let flags = SocketFlags::CLOEXEC;
         let socket =
             socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).expect("socket");
-        // Before the connect: later it would no longer shrink the window.
+        // Before the connect: afterwards it no longer shrinks the window.
         sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("SO_RCVBUF");
         connect(&socket, &address).expect("connect");
         Client::of(TcpStream::from(socket))
@@ -605,7 +602,7 @@ impl Client {
         match self.next_line(PATIENCE) {
             Some(line) => line,
             None if self.ended => panic!("the connection ended; unread: {:?}", self.rest()),
-            None => panic!("no line came; half a line: {:?}", self.rest()),
+            None => panic!("no line arrived; half a line: {:?}", self.rest()),
         }
     }
 
@@ -631,7 +628,7 @@ impl Client {
         }
     }
 
-    /// Expects the end of the connection next, orderly or by a reset.
+    /// Expects the end of the connection next, by a normal close or a reset.
     #[track_caller]
     pub(crate) fn expect_end(&mut self) {
         let arrived = self.receive(PATIENCE);
@@ -639,12 +636,12 @@ impl Client {
         assert_eq!(arrived, Arrived::End);
     }
 
-    /// Expects that nothing is readable now. Call [`Server::settle`] first, or it
-    /// proves nothing.
+    /// Expects that nothing is readable now. Proves nothing without [`Server::settle`]
+    /// before it.
     #[track_caller]
     pub(crate) fn expect_nothing(&mut self) {
         self.receive(Duration::ZERO);
-        assert!(self.pending.is_empty(), "unasked: {:?}", self.rest());
+        assert!(self.pending.is_empty(), "unexpected: {:?}", self.rest());
         assert!(!self.ended, "the connection ended");
     }
 
@@ -655,7 +652,7 @@ impl Client {
         (std::mem::take(&mut self.pending), self.ended)
     }
 
-    /// Waits a moment for input, which may not come.
+    /// Waits briefly for input, which may not come.
     pub(crate) fn wait_a_moment(&mut self) {
         self.receive(Duration::from_millis(300));
     }
@@ -667,7 +664,7 @@ impl Client {
             match self.receive(PATIENCE) {
                 Arrived::Bytes => {}
                 Arrived::End => return self.rest(),
-                Arrived::Nothing => panic!("no end came; so far: {:?}", self.rest()),
+                Arrived::Nothing => panic!("the connection did not end; so far: {:?}", self.rest()),
             }
         }
     }
@@ -693,7 +690,7 @@ impl Client {
         if self.ended { Arrived::End } else { Arrived::Bytes }
     }
 
-    /// The whole reply to `STATS FULL`, line by line, without the blank line.
+    /// The reply to `STATS FULL`, line by line, without the blank line.
     #[track_caller]
     pub(crate) fn stats_full(&mut self) -> Vec<String> {
         self.send("STATS FULL");
@@ -715,7 +712,7 @@ impl Client {
         value.unwrap_or_else(|| panic!("STATS {name} answered {line:?}"))
     }
 
-    /// Waits until a counter is as wanted, for effects without a reply.
+    /// Waits until a counter has a wanted value, for effects without a reply.
     #[track_caller]
     pub(crate) fn wait_for_counter(&mut self, name: &str, is_wanted: impl Fn(u64) -> bool) {
         let mut value = 0;
@@ -748,7 +745,7 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).expect("shutdown");
     }
 
-    /// Ends the connection with a reset instead of an orderly close.
+    /// Ends the connection with a reset instead of a normal close.
     pub(crate) fn reset(self) {
         let now = Some(Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&self.stream, now).expect("SO_LINGER");

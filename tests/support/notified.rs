@@ -12,7 +12,8 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::path::PathBuf;
 use std::process::Child;
 
-/// A daemon that needs no log line to tell its address: its standard input listens.
+/// A daemon whose address is known without its log: its standard input is the listening
+/// socket.
 pub(crate) struct Daemon {
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
@@ -71,7 +72,7 @@ impl Notified {
         Notified { socket, address, name }
     }
 
-    /// Nobody reads it, and no more fits in.
+    /// Fills the queue of the socket.
     pub(crate) fn fill(&self) {
         let sender = UnixDatagram::unbound().expect("socket");
         sender.set_nonblocking(true).expect("non-blocking");
@@ -94,7 +95,7 @@ impl Notified {
         poll(&mut wanted, Some(&Timespec::default())).expect("poll") > 0
     }
 
-    /// Reads until this comes.
+    /// Reads messages until one has this line.
     pub(crate) fn expect(&self, line: &str) {
         while !self.receive().lines().any(|l| l == line) {}
     }

@@ -1,8 +1,7 @@
 //! Random numbers that a seed repeats.
 
 /// SplitMix64 (G. Steele, D. Lea, C. Flood, "Fast Splittable Pseudorandom Number
-/// Generators", 2014): small, and a seed always gives the same numbers, on every
-/// machine.
+/// Generators", 2014): small, and a seed gives the same numbers on every machine.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -25,7 +24,7 @@ impl Random {
 /// When the variable is not a number.
 pub(crate) fn number_from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 /// Each day starts at a different seed, so that the tests try something new. All runs

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 /// Text of the line that the new image logs.
-pub(crate) const WENT_ON: &str = "continued after a pause of ";
+pub(crate) const CONTINUED: &str = "continued after a pause of ";
 
 /// Text of the line that the old image logs when it stays.
 pub(crate) const REFUSED: &str = "hot restart refused, continuing to serve: ";
@@ -55,8 +55,8 @@ impl Place {
         self.path("poolcounterd")
     }
 
-    /// Replaces the binary by a copy of `source`, as a package manager does: writes
-    /// the copy beside it, then renames it.
+    /// Replaces the binary by a copy of `source`, as a package manager does: writes the
+    /// copy next to it, then renames it.
     ///
     /// Another process writes it, so that no child of this one can have the file open
     /// for writing while it is executed (ETXTBSY).
@@ -90,7 +90,7 @@ impl Place {
         launched(&[], self.binary(), arguments)
     }
 
-    /// Creates an empty file: for a script that waits for it.
+    /// Creates an empty file, for a script that waits for it.
     pub(crate) fn touch(&self, name: &str) {
         fs::write(self.path(name), "").expect("touch");
     }
@@ -121,7 +121,7 @@ impl Gap {
         Gap { place: Place::with_daemon() }
     }
 
-    /// Restarts into it and returns when no image serves.
+    /// Restarts into it; returns when no image serves.
     pub(crate) fn open(&self, server: &Server) {
         self.place.install_script(
             "case $1 in --read-snapshot) exec $REAL \"$@\";; esac\n\
@@ -136,11 +136,11 @@ impl Gap {
     /// Lets the new image start and waits until it serves.
     pub(crate) fn close(&self, server: &Server) {
         self.place.touch("go");
-        server.log.wait_for(WENT_ON);
+        server.log.wait_for(CONTINUED);
     }
 }
 
-/// Asks until there is an answer, for states without an event to wait for.
+/// Polls until there is an answer, for states without an event to wait for.
 #[track_caller]
 pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -148,7 +148,7 @@ pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < deadline, "it never happens that {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
@@ -156,9 +156,9 @@ pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
 /// Hot restarts the daemon by signal; returns the new image's log line.
 #[track_caller]
 pub(crate) fn restart(server: &Server) -> String {
-    let before = server.log.count(WENT_ON);
+    let before = server.log.count(CONTINUED);
     server.signal(Signal::USR1);
-    server.log.wait_for_count(WENT_ON, before + 1)
+    server.log.wait_for_count(CONTINUED, before + 1)
 }
 
 /// Asks for a hot restart by signal that is refused; returns the reason.
@@ -170,8 +170,8 @@ pub(crate) fn refused_restart(server: &Server) -> String {
     line.split_once(REFUSED).expect("the reason").1.to_owned()
 }
 
-/// What is visible of a process from outside and must not change when a hot restart
-/// is refused.
+/// The externally visible state of a process, which must not change when a hot restart is
+/// refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Surroundings {
     /// By number: the target of the descriptor, and whether an exec closes it.
@@ -248,7 +248,7 @@ pub(crate) fn ignores(pid: u32, signal: Signal) -> bool {
     mask & 1 << (signal.as_raw() - 1) != 0
 }
 
-/// Whether strace works here; reports it if not.
+/// Whether strace works here; if not, reports a skipped test.
 pub(crate) fn can_inject() -> bool {
     let probe = ["-qq", "-o", "/dev/null", "-e", "inject=getpid:error=EPERM:when=1..2", "true"];
     let works = Command::new("strace").args(probe).output().is_ok_and(|o| o.status.success());
@@ -268,10 +268,10 @@ pub(crate) struct ConnectingLoop {
 impl ConnectingLoop {
     pub(crate) fn start(address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let should_stop = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut connects = 0;
-            while !told.load(Ordering::Relaxed) {
+            while !should_stop.load(Ordering::Relaxed) {
                 let mut client = Client::connect(address);
                 let answer = client.ask("STATS UPTIME");
                 assert!(answer.starts_with("uptime: "), "{answer:?}");

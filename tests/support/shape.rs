@@ -67,7 +67,7 @@ pub(crate) const TIMES: [&str; 9] = [
 /// Replaces a line with a time by its pattern, so that two servers can be compared.
 /// Returns any other line, including one with a malformed time, as it is.
 pub(crate) fn without_times(line: &str) -> &str {
-    // Every time ends in seconds: this excludes most lines at once.
+    // Every time ends in seconds: this rules out most lines at once.
     if !line.ends_with('s') {
         return line;
     }
@@ -77,7 +77,7 @@ pub(crate) fn without_times(line: &str) -> &str {
 
 /// Seconds in a duration such as `2 days 3h 4m 5.000001s`.
 pub(crate) fn seconds(duration: &str) -> f64 {
-    assert!(is_duration(duration), "{duration:?} is no duration");
+    assert!(is_duration(duration), "{duration:?} is not a duration");
     let mut seconds = 0.0;
     for word in duration.replace(" days", "d").split(' ') {
         let (number, unit) = word.split_at(word.len() - 1);

@@ -5,8 +5,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-/// A terminal: the side where a user reads and types, and the side that programs
-/// open.
+/// A terminal: the user's side and the side that programs open.
 pub(crate) fn terminal() -> (File, OwnedFd) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
     let master = master.expect("a terminal");

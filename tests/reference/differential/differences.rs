@@ -1,12 +1,12 @@
-//! The intended differences from Debian's daemon, each with a test that shows its
-//! behaviour wrong and ours right.
+//! The intended differences from Debian's daemon, each with a test that shows its wrong
+//! behaviour and our right one.
 //!
 //! | the reference | test |
 //! |---|---|
-//! | runs each TCP segment by itself | [`a_command_may_come_in_pieces`] |
+//! | runs each TCP segment separately | [`a_command_may_come_in_pieces`] |
 //! | drops a second command in one segment | [`commands_may_come_together`] |
-//! | forgets the timeout of a waiter that talks | [`a_waiter_that_talks_times_out`] |
-//! | `RELEASE` while waiting says `DONE` to others, leaks `waiting_workers` | [`cancelling_a_wait_affects_no_other_client`] |
+//! | forgets the timeout of a waiter that sends a command | [`a_waiter_that_sends_a_command_times_out`] |
+//! | `RELEASE` while waiting sends `DONE` to others, leaks `waiting_workers` | [`cancelling_a_wait_affects_no_other_client`] |
 //! | a lock handed on counts its wait as processing time and as gained time | [`times_begin_at_locked`] |
 //! | numbers wrap at 32 bits | [`numbers_do_not_wrap`] |
 //! | `ERROR WRONG_STAT` has no line end | [`wrong_stat_is_a_line`] |
@@ -15,7 +15,7 @@
 //! | listen backlog of 20 | [`the_backlog_is_deep`] |
 //! | spins when out of descriptors, each turn a `connect_errors` | [`out_of_descriptors_is_one_error`] |
 //! | cannot restart while a connection lingers | [`restarts_while_a_connection_lingers`] |
-//! | drops replies that a full socket buffer does not take | [`no_reply_is_dropped`] |
+//! | drops replies that do not fit into the socket buffer | [`no_reply_is_dropped`] |
 //!
 //! Not tested here, because that would take months, a power cut or access to the
 //! internals of the reference: times in 32-bit floats, keepalive, the hash without a
@@ -30,15 +30,15 @@ use crate::support::{
     reference_command,
 };
 
-/// Does the same with both, and returns the answers of the reference and of ours.
-/// `None` without a reference, with a message that says so.
+/// Plays the same with both; returns the results of the reference and of our daemon.
+/// `None`, with a message, without a reference.
 fn both<T>(play: impl Fn(&Server) -> T) -> Option<(T, T)> {
     let reference = Server::reference()?;
     Some((play(&reference), play(&Server::start())))
 }
 
-/// Everything sent to the client, once all input is handled.
-fn heard(server: &Server, client: &mut Client) -> String {
+/// Everything that the client has received, once all input is handled.
+fn received(server: &Server, client: &mut Client) -> String {
     client.wait_a_moment();
     server.settle();
     let (bytes, _) = client.take_all();
@@ -53,7 +53,7 @@ fn a_command_may_come_in_pieces() {
         client.send_bytes(b"REL");
         server.settle();
         client.send_bytes(b"EASE\n");
-        heard(server, &mut client)
+        received(server, &mut client)
     });
     let Some((reference, ours)) = answers else { return };
     assert_eq!(reference, "ERROR BAD_COMMAND\n");
@@ -65,7 +65,7 @@ fn commands_may_come_together() {
     let answers = both(|server| {
         let mut client = server.connect();
         client.send_bytes(b"ACQ4ME k 1 1 0\nRELEASE\nRELEASE\n");
-        heard(server, &mut client)
+        received(server, &mut client)
     });
     let Some((reference, ours)) = answers else { return };
     assert_eq!(reference, "LOCKED\n");
@@ -73,7 +73,7 @@ fn commands_may_come_together() {
 }
 
 #[test]
-fn a_waiter_that_talks_times_out() {
+fn a_waiter_that_sends_a_command_times_out() {
     let answers = both(|server| {
         let (mut holder, mut talker, mut quiet) =
             (server.connect(), server.connect(), server.connect());
@@ -81,13 +81,14 @@ fn a_waiter_that_talks_times_out() {
         talker.send("ACQ4ME k 1 9 1");
         server.settle();
         let first = talker.ask("HELLO");
-        // This wait began later with the same timeout: when it ends, the other one is
-        // over.
+        // This wait began later with the same timeout: when it ends, the other has ended
+        // too.
         quiet.exchange("ACQ4ME k 1 9 1", "TIMEOUT");
-        [first + "\n", heard(server, &mut talker)].concat()
+        [first + "\n", received(server, &mut talker)].concat()
     });
     let Some((reference, ours)) = answers else { return };
-    // A test that was not scheduled for a second has talked too late: that shows nothing.
+    // A test that was not scheduled for a second has sent its command too late: that
+    // proves nothing.
     let too_late = "TIMEOUT\nERROR BAD_COMMAND\n";
     assert!(reference == "ERROR BAD_COMMAND\n" || reference == too_late, "{reference:?}");
     assert!(ours == "ERROR BAD_COMMAND\nTIMEOUT\n" || ours == too_late, "{ours:?}");
@@ -103,7 +104,7 @@ fn cancelling_a_wait_affects_no_other_client() {
         canceller.send("ACQ4ME k 1 9 60");
         server.settle();
         canceller.exchange("RELEASE", "RELEASED");
-        let to_waiter = heard(server, &mut waiter);
+        let to_waiter = received(server, &mut waiter);
         drop((holder, waiter, canceller));
         let mut control = server.connect();
         control.wait_for_counter("hashtable_entries", |n| n == 0);
@@ -114,9 +115,9 @@ fn cancelling_a_wait_affects_no_other_client() {
     assert_eq!(ours, (String::new(), 0));
 }
 
-/// What a lock that a client waited for adds to the times, processing and gained, and the
-/// most that it may add: the time from before the lock is handed on until after its release is
-/// answered, however late this test reads the answers.
+/// What a lock that a client waited for adds to the processing and gained times, and the most
+/// that it may add: the time from before the lock is handed on until after its release is
+/// answered, however late the test reads the answers.
 fn handed_on(server: &Server) -> ([f64; 2], f64) {
     let (mut first, mut second, mut clock) = (server.connect(), server.connect(), server.connect());
     first.exchange("ACQ4ME k 1 9 0", "LOCKED");
@@ -164,7 +165,7 @@ fn wrong_stat_is_a_line() {
     let answers = both(|server| {
         let mut client = server.connect();
         client.send("STATS nope");
-        heard(server, &mut client)
+        received(server, &mut client)
     });
     let Some((reference, ours)) = answers else { return };
     assert_eq!(reference, "ERROR WRONG_STAT");
@@ -190,7 +191,7 @@ fn a_nul_is_a_byte_of_its_line() {
         let (mut a, mut b) = (server.connect(), server.connect());
         a.send_bytes(b"ACQ4ME a\0b 1 1 0\n");
         b.send_bytes(b"ACQ4ME a\0c 1 1 0\n");
-        [heard(server, &mut a), heard(server, &mut b)]
+        [received(server, &mut a), received(server, &mut b)]
     });
     let Some((reference, ours)) = answers else { return };
     assert_eq!(reference, ["ERROR BAD_SYNTAX\n"; 2]);
@@ -213,7 +214,8 @@ fn out_of_descriptors_is_one_error() {
     let ours = Server::spawn(&mut command);
     for (server, least, most) in [(&reference, 1000, u64::MAX), (&ours, 1, 1)] {
         let mut control = server.connect();
-        // More connections than it can serve. Its backlog of 20 keeps the rest.
+        // More connections than it can serve. The reference's backlog of 20 holds the
+        // rest.
         let crowd: Vec<Client> = (0..72).map(|_| server.connect()).collect();
         control.wait_for_counter("connect_errors", |n| n >= least);
         let errors = control.counter("connect_errors");
@@ -258,9 +260,9 @@ struct Unread {
     failed_sends: u64,
 }
 
-/// Asks and reads nothing until 10 KiB of the answers are not in the kernel: the
-/// daemon has kept or dropped them. Then reads. Ours keeps 64 KiB for a client, so the
-/// answers to one step are much smaller, whatever the kernel takes.
+/// Asks without reading until the kernel lacks 10 KiB of the answers: the daemon has kept
+/// or dropped them. Then reads. Our daemon keeps 64 KiB for a client, so the answers to
+/// one step are much smaller, whatever the kernel accepts.
 fn leave_unread(server: &Server) -> Unread {
     const QUESTIONS: usize = 64;
     let mut control = server.connect();
@@ -299,5 +301,5 @@ fn queue(from: &str, to: &str, column: usize) -> usize {
     let output = output.expect("run ss, of iproute2");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let field = text.split_whitespace().nth(column).and_then(|f| f.parse().ok());
-    field.unwrap_or_else(|| panic!("ss says {text:?} of {from} to {to}"))
+    field.unwrap_or_else(|| panic!("ss prints {text:?} for {from} to {to}"))
 }
