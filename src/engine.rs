@@ -1,10 +1,10 @@
 //! All decisions about locks: pools, wait queues, timeouts, statistics.
 //!
-//! Pure: no I/O, no clock, no randomness but a hash seed. The caller passes the
+//! Pure: no I/O, no clock, no randomness except a hash seed. The caller passes the
 //! time in, and the same calls with the same times give the same answers;
 //! simulation, fuzzing and hot restart rely on that. A command of one client may
 //! answer others, so the engine appends answers to an outbox
-//! ([`Engine::take_answer`]): it never writes, and knows no peer.
+//! ([`Engine::take_answer`]) and writes to no connection.
 //!
 //! Every operation is O(1), with 10 waiters or 1,000,000. An operation that answers
 //! several clients costs O(1) for each answer.
@@ -48,7 +48,7 @@ pub struct ExpiredLock {
     pub held_ns: u64,
 }
 
-/// Everything that the daemon knows about locks, without the connections.
+/// All state about locks, without the connections.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pools: Pools,
@@ -74,8 +74,8 @@ pub struct Engine {
     /// What is observed of single keys and clients.
     pub observer: Observer,
     started: Time,
-    /// The same moment in nanoseconds since 1970, only shown. The caller sets it once; hot
-    /// restarts keep it.
+    /// The same moment in nanoseconds since 1970, for display only. The caller sets it once;
+    /// hot restarts keep it.
     pub started_wall_ns: Option<u64>,
 }
 
@@ -356,7 +356,7 @@ impl Engine {
     /// that no lock passes from one of them to another.
     pub fn disconnect_all(&mut self, clients: &[ClientId], now: Time) {
         for &client in clients {
-            // Only the last lock of a client can be one that it waits for.
+            // Only a client's last lock can be a wait.
             let top = self.top_lock(client, now).ok().flatten();
             if let Some(id) = top.filter(|&id| self.locks[id as usize].phase.waits()) {
                 let lock = self.remove_lock(id);
@@ -378,8 +378,7 @@ impl Engine {
         if owner == client { Ok(Some(top)) } else { self.change_owner(owner, client, now) }
     }
 
-    /// Not reached if the caller disconnects each client before it uses the slot
-    /// again.
+    /// Not reached if the caller disconnects each client before it reuses the slot.
     #[cold]
     fn change_owner(
         &mut self,
@@ -395,9 +394,9 @@ impl Engine {
     }
 
     /// Ends the waits that time out by `now`, and disconnects the clients that have held a
-    /// lock for too long: [`Engine::take_expired`] has them, and the caller closes their
-    /// connections. In the order of the wheel's ticks, and within a tick in that in which the
-    /// holds and waits began.
+    /// lock for too long: [`Engine::take_expired`] returns their locks, and the caller closes
+    /// their connections. Goes by the wheel's ticks, and within a tick by when the holds and
+    /// waits began.
     pub fn expire(&mut self, now: Time) {
         let mut due = Vec::new();
         while let Some((deadline, id)) = self.wheel.pop_expired(&mut self.locks, now) {
@@ -412,12 +411,12 @@ impl Engine {
         }
     }
 
-    /// Timers were not started in the order of their locks: the wheel does not know it.
+    /// For when timers were not started in the order of their locks: the wheel's order is wrong.
     #[cold]
     fn expire_in_order(&mut self, mut due: Vec<(u64, u64, LockId)>, now: Time) {
         due.sort_unstable();
         for (_, sequence, id) in due {
-            // It may have ended since, or a wait become a hold, as another lock expired.
+            // When another lock expired, this one may have ended, or its wait become a hold.
             match self.locks.get(id as usize) {
                 Some(lock) if lock.sequence == sequence => self.expire_lock(id, now),
                 _ => {}
@@ -561,7 +560,6 @@ impl Engine {
         self.locks.remove(id as usize)
     }
 
-    /// A lock is held from now on.
     #[inline(always)]
     fn begin_hold(&mut self, id: LockId) {
         if self.rules.limit_holds() {

@@ -1,5 +1,5 @@
 //! What operators see, as text: pure functions of read-only views of the engine, and of
-//! what only the server knows ([`ServerFigures`]).
+//! the server's figures ([`ServerFigures`]).
 //!
 //! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
 //! The others are [`report`]s: the server gives them a [`ReportView`], and some a [`Scan`],
@@ -68,8 +68,8 @@ pub fn wants_of(query: &Query) -> ScanParts {
     }
 }
 
-/// Answers a `query` other than `JSON` ([`json::report`]). `scan` has what
-/// [`wants_of`] names, `top` is that of [`Query::Top`]. A blank line ends it.
+/// Answers a `query` other than `JSON` ([`json::report`]). `scan` covers what
+/// [`wants_of`] returns; `top` is for [`Query::Top`]. A blank line ends the report.
 pub fn report(query: &Query, view: &ReportView, scan: &Scan, top: Option<&Counted>) -> String {
     let mut text = match query {
         Query::Keys(rows) => lists::keys(view, scan, *rows),
@@ -86,8 +86,8 @@ pub fn report(query: &Query, view: &ReportView, scan: &Scan, top: Option<&Counte
     text
 }
 
-/// What the locks of `clients` are, held and waited for: the totals in words, and a table of
-/// at most [`report_view::ROWS_MAX`] rows.
+/// The locks of `clients`, held and waited for: the totals in words, and a table of at most
+/// [`report_view::ROWS_MAX`] rows.
 pub fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
     lists::locks_of(view, clients)
 }

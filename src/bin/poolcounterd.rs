@@ -120,17 +120,17 @@ fn check(server: Option<&str>, port: u16) -> ExitCode {
     }
 }
 
-/// The answer of the first place where a daemon is. In a thread, because nothing
+/// The answer of the first place where a daemon is. Uses a thread, because nothing
 /// else bounds all steps together: looking up a name, and asking at each place.
 fn first_uptime(places: Vec<ServerName>) -> Result<String, String> {
     let late = format!("{}: timed out, no answer within {ANSWER_S} seconds", places[0]);
-    let (tell, told) = mpsc::channel();
+    let (sender, answer) = mpsc::channel();
     let asking = thread::Builder::new().spawn(move || {
-        // Fails if the time is over.
-        let _ = tell.send(ask_in_turn(&places));
+        // Fails after the timeout.
+        let _ = sender.send(ask_in_turn(&places));
     });
     asking.map_err(|e| e.to_string())?;
-    told.recv_timeout(Duration::from_secs(ANSWER_S)).unwrap_or(Err(late))
+    answer.recv_timeout(Duration::from_secs(ANSWER_S)).unwrap_or(Err(late))
 }
 
 /// If no server answers, the first error is the most telling: ::1 is tried after 127.0.0.1.
@@ -158,7 +158,7 @@ fn print(line: &str) -> ExitCode {
     }
 }
 
-/// For a command line that is wrong.
+/// For an invalid command line.
 fn refuse(message: &str) -> ExitCode {
     fail(message);
     ExitCode::from(WRONG_OPTIONS)

@@ -1,4 +1,4 @@
-//! What rules change about decisions.
+//! How rules change decisions.
 //!
 //! A key's [`Matches`] are looked up when its pool is made and when the rules change. A
 //! change reaches the pools in steps of bounded size ([`Engine::apply_rules`]); requests
@@ -22,9 +22,9 @@ impl Engine {
         &self.rules
     }
 
-    /// Replaces the rules, at most [`RULES_MAX`](super::rules::RULES_MAX), and the groups, named as rules are.
-    /// Locks already held are limited too, from the time when they were given: those of the
-    /// first keys at once, those of others by [`Engine::apply_rules`].
+    /// Replaces the rules, at most [`RULES_MAX`](super::rules::RULES_MAX), and the groups,
+    /// named like their rules. Limits locks that are already held as well, counted from when
+    /// they were given: those of the first keys at once, the others by [`Engine::apply_rules`].
     pub fn set_rules(&mut self, in_force: Vec<Rule>, groups: &[String]) {
         let is_same = self.rules.in_force.iter().map(|r| &r.rule).eq(&in_force)
             && self.rules.groups[1..].iter().map(|group| &group.name).eq(groups);
@@ -60,8 +60,8 @@ impl Engine {
         }
     }
 
-    /// Whether a hold whose timer new rules may not have reached is too long by them. If not,
-    /// its timer starts again.
+    /// Whether a hold is too long by new rules, which may not have reached its timer yet. If
+    /// not, restarts the timer.
     #[cold]
     pub(super) fn is_overdue_by_new_rules(&mut self, id: LockId, now: Time) -> bool {
         match self.hold_deadline(id) {
@@ -142,7 +142,7 @@ impl Engine {
         answer
     }
 
-    /// A lock is held from now on, perhaps by a key that matches rules.
+    /// Begins a hold of a key that may match rules.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_hold_by_rules(&mut self, id: LockId) {
@@ -158,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// When a hold has lasted for too long, if its key has a limit.
+    /// When a hold exceeds the limit of its key, if there is one.
     pub(super) fn hold_deadline(&self, id: LockId) -> Option<Time> {
         let lock = &self.locks[id as usize];
         let max_hold_s = self.rules.max_hold_s(self.matches_of(lock.pool))?;
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// Whether a waiter may inherit the slot of a holder that has left. While there are more
-    /// holders than a rule allows, only a key without any gets a new one.
+    /// holders than a rule allows, only a key without holders gets a new one.
     #[cold]
     pub(super) fn may_inherit(&self, pool: u32) -> bool {
         let matches = self.matches_of(pool);

@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// The pools have the matches of the present rules, and holders of a total are counted.
+    /// The pools have the matches of the current rules, and holders of a total are counted.
     fn check_rules(&self) {
         let mut holders = vec![0; self.rules.in_force.len()];
         for (id, pool) in self.pools.iter().filter(|(id, _)| self.is_applied_to(*id)) {

@@ -22,7 +22,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Those that have a queue in each pool.
+    /// The phases that have a queue in each pool.
     pub const QUEUED: [Phase; 3] = [Phase::Holding, Phase::WaitingForMe, Phase::WaitingForAnyone];
 
     /// Whether its client waits for it.
@@ -39,7 +39,7 @@ pub(super) struct Lock {
     pub(super) phase: Phase,
     /// How it was asked for.
     pub(super) mode: Mode,
-    /// As how many requests its own counts in [`crate::engine::observe::observer`]; 0 if it is not followed.
+    /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
     pub(super) requests: u8,
     /// A rule has shortened the wait.
     pub(super) is_shortened: bool,
@@ -47,9 +47,9 @@ pub(super) struct Lock {
     pub(super) since: Time,
     /// Its number in the order in which holds and waits began.
     pub(super) sequence: u64,
-    /// When the wait times out or the hold has lasted for too long.
+    /// When the wait times out or the hold exceeds its limit.
     pub(super) timer: Timer,
-    /// In the ring of its queue.
+    /// The next lock in the ring of its queue.
     next: LockId,
     previous: LockId,
     /// The lock that its client got before.
@@ -99,7 +99,7 @@ impl Timers for Locks {
 /// it leaves in O(1). A lock is in one queue at most.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LockQueue {
-    /// Only if there are locks. Its next one is the first.
+    /// Valid only if there are locks. Its `next` is the first.
     last: LockId,
     len: u32,
 }
@@ -204,8 +204,8 @@ impl Stack {
 /// not. The caller assigns both.
 ///
 /// A slot belongs to the client that has locks in it. A call for a former client of
-/// the slot has no effect and gets no answer. A call for a newer client first gives
-/// back the locks of the former one.
+/// the slot has no effect and gets no answer. A call for a newer client first ends
+/// the locks of the former client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClientId {
     /// An index: a small number, used again after the client has gone.

@@ -1,5 +1,5 @@
-//! What observes single keys and addresses: the most frequent ones of a minute and of an
-//! hour, and slow holds and waits.
+//! Observes single keys and addresses: the most frequent ones of a minute and of an hour,
+//! and slow holds and waits.
 //!
 //! Called by the engine's decisions; decides nothing, and forgets what is old.
 

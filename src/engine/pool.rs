@@ -8,10 +8,10 @@ use hashbrown::HashTable;
 use slab::Slab;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// So the whole pool takes 96 bytes.
+/// Makes a pool 96 bytes long.
 const SHORT_KEY_BYTES_MAX: usize = 54;
 
-/// A short one, as most of MediaWiki's are, allocates nothing.
+/// A short key, like most of MediaWiki's, allocates nothing.
 #[derive(Clone, Debug)]
 enum StoredKey {
     Short { len: u8, bytes: [u8; SHORT_KEY_BYTES_MAX] },
@@ -50,7 +50,7 @@ pub(super) struct Pool {
     pub(super) waiters_for_anyone: LockQueue,
 }
 
-// A key of up to 54 bytes included.
+// Including a key of up to 54 bytes.
 const _: () = assert!(size_of::<Option<Pool>>() <= 96);
 
 impl Pool {
@@ -99,15 +99,15 @@ pub(super) struct Pools {
     hasher: RandomState,
 }
 
-/// The hash of a key or another name, where it does not matter how long it takes.
+/// Hashes a key or another name, where speed does not matter.
 #[cold]
 #[inline(never)]
 pub(super) fn hash_aside(hasher: &RandomState, name: &[u8]) -> u64 {
     hash(hasher, name)
 }
 
-/// The bytes alone are hashed: `name.hash()` adds their number, which takes a tenth more
-/// instructions for a request.
+/// Hashes only the bytes: `name.hash()` would hash their number too, and cost a request a
+/// tenth more instructions.
 #[inline(always)]
 fn hash(hasher: &RandomState, name: &[u8]) -> u64 {
     let mut hasher = hasher.build_hasher();
@@ -124,14 +124,14 @@ impl Pools {
         self.slots.len()
     }
 
-    /// Inlined into the way of a request, where it and its constants are a tenth of
+    /// Inlined into the path of a request, where it and its constants are a tenth of
     /// all instructions.
     #[inline(always)]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
         hash(&self.hasher, key)
     }
 
-    /// As [`Pools::hash`], where it does not matter how long it takes.
+    /// As [`Pools::hash`], where speed does not matter.
     pub(super) fn hash_aside(&self, key: &[u8]) -> u64 {
         hash_aside(&self.hasher, key)
     }

@@ -1,4 +1,4 @@
-//! Operators' rules: numbers with which the daemon decides instead of those of clients.
+//! Operators' rules: numbers that the daemon uses instead of the clients'.
 //!
 //! `enforcement` applies them to pools and requests.
 
@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 /// After how many seconds a lock that is still held counts as stuck, unless a rule says so.
 pub const STUCK_AFTER_S: u32 = 300;
 
-/// All pools have the matches of the present rules.
+/// All pools have the matches of the current rules.
 pub(super) const APPLIED: usize = usize::MAX;
 
 /// Which of the rules in force match a key: bit n stands for rule n.
@@ -43,7 +43,7 @@ impl Matches {
     }
 }
 
-/// A rule, and what has come of it.
+/// A rule, and what it has done.
 #[derive(Clone, Debug)]
 pub struct RuleInForce {
     /// The rule.
@@ -61,7 +61,7 @@ pub struct RuleInForce {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RulesState {
-    /// Those in force.
+    /// The rules in force.
     pub rules: Vec<Rule>,
     /// How many answers each of them changed.
     pub changed: Vec<u64>,
@@ -89,17 +89,17 @@ pub struct Rules {
     pub(super) having: Having,
     /// The rules that have a setting by which requests are decided.
     pub(super) deciding: u64,
-    /// The rules for whose sake holds are counted or timed; all, while new rules are applied.
+    /// The rules that count or time holds; all, while new rules are applied.
     pub(super) holding: u64,
-    /// The first is that of the keys that no rule with a group matches.
+    /// The first is `other`, for the keys that no rule with a group matches.
     pub(super) groups: Vec<Group>,
     is_active: bool,
-    /// The pools in the places before this one have the matches of the present rules, and
+    /// The pools in the places before this one have the matches of the current rules, and
     /// their holders are counted.
     pub(super) applied: usize,
 }
 
-/// What rules make of a request.
+/// A request as rules limit it.
 pub(super) struct Limited<'a> {
     pub(super) request: Acquire<'a>,
     pub(super) is_denied: bool,
@@ -138,7 +138,7 @@ pub(super) fn verdict(request: &Acquire, queue: QueueLen) -> Verdict {
 }
 
 impl Rules {
-    /// These rules, at most [`RULES_MAX`], and groups for those of these names.
+    /// These rules, at most [`RULES_MAX`], and a group for each of these names.
     pub fn new(in_force: Vec<Rule>, groups: &[String]) -> Self {
         let mut rules = Rules {
             in_force: Vec::new(),
@@ -227,12 +227,12 @@ impl Rules {
         self.is_active
     }
 
-    /// Whether there are groups besides that of all keys.
+    /// Whether there are groups besides `other`.
     pub fn has_groups(&self) -> bool {
         self.groups.len() > 1
     }
 
-    /// Those in force, in the order in which they apply.
+    /// The rules in force, in the order in which they apply.
     pub fn in_force(&self) -> &[RuleInForce] {
         &self.in_force
     }
@@ -244,7 +244,7 @@ impl Rules {
 
     /// Which rules match `key`.
     pub fn matching(&self, key: &[u8]) -> Matches {
-        // For a few patterns it pays to try them at once.
+        // A few patterns are faster to try without a filter.
         let bytes = if self.in_force.len() > 4 { ByteSet::of(key) } else { ByteSet::ALL };
         let mut bits = 0;
         for (n, rule) in self.in_force.iter().enumerate() {
@@ -294,7 +294,7 @@ impl Rules {
         settings
     }
 
-    /// What rules make of a request for a key that has these matches and this queue.
+    /// Limits a request for a key that has these matches and this queue.
     pub(super) fn limit<'a>(
         &self,
         matches: Matches,
@@ -305,7 +305,7 @@ impl Rules {
         let denies = matches.first_of(self.having.deny);
         let refuses = denies.or_else(|| self.exhausted_total(matches, verdict(&limited, queue)));
         if refuses.is_some() {
-            // Any queue is full then.
+            // Makes any queue full.
             limited.max_queue = 0;
         }
         let (without, with) = (verdict(request, queue), verdict(&limited, queue));

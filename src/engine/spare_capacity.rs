@@ -2,14 +2,14 @@
 
 use slab::Slab;
 
-/// What [`Slab::shrink_to_fit`] would free, which is all behind the last place in use.
+/// How much [`Slab::shrink_to_fit`] would free: all places behind the last one in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpareCapacity {
     /// Little: it is small, or well used.
     Little,
     /// Most places are free, but the last one is in use.
     Kept,
-    /// Most places are free, also the last one.
+    /// Most places are free, including the last one.
     Much,
 }
 

@@ -2,11 +2,12 @@
 //!
 //! [`Engine::state`] and [`Engine::pool_states`] return it, one pool at a time and
 //! with borrowed keys, so that a snapshot of any size is streamed, not copied.
-//! [`Engine::resume`] reads it in the same way and checks what decides: not the statistics.
+//! [`Engine::resume`] reads it in the same way and checks what decisions depend on, not
+//! the statistics.
 //!
 //! All types derive serde. The data contains the names of the fields, fields with
-//! default values are left out, and unknown fields are ignored: a daemon reads what
-//! an older or a newer one wrote.
+//! default values are left out, and unknown fields are ignored: a daemon reads the
+//! state of an older or a newer version.
 
 use crate::engine::Engine;
 use crate::engine::counts::measures::Measures;
@@ -24,7 +25,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::hash::RandomState;
 
-/// Everything that the engine knows, except the pools.
+/// All state of the engine, except the pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineState {
     /// When the daemon began to count.
@@ -42,13 +43,13 @@ pub struct EngineState {
     /// Histograms, and answers by command.
     #[serde(default)]
     pub measures: Measures,
-    /// What was asked for most, and what took long.
+    /// The most frequent keys and addresses, and slow holds and waits.
     #[serde(default)]
     pub observer: ObserverState,
     /// The sequence number of the hold or wait that began last.
     #[serde(default)]
     pub last_sequence: u64,
-    /// The rules in force, and what was counted by them.
+    /// The rules in force, and their counts.
     #[serde(default)]
     pub rules: RulesState,
 }
@@ -83,10 +84,10 @@ pub struct LockState {
     /// When the wait times out. `None` for a holder: its deadline follows from the rules.
     #[serde(rename = "deadline_ns", default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
-    /// A holder asked by `ACQ4ANY`. A waiter's queue says what it asked by.
+    /// A holder that used `ACQ4ANY`. A waiter's command follows from its queue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_anyone: bool,
-    /// As how many requests its own counts in `STATS TOP`; 0 if it is not followed.
+    /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub requests: u8,
     /// A rule has shortened the wait.

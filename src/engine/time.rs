@@ -1,4 +1,4 @@
-//! Time as the engine knows it: a number that the caller passes in.
+//! The engine's time: a number that the caller passes in.
 
 use serde::{Deserialize, Serialize};
 

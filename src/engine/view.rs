@@ -113,7 +113,7 @@ impl<'a> LockView<'a> {
         self.lock.since
     }
 
-    /// When the wait times out or the hold has lasted for too long. `None` means never.
+    /// When the wait times out or the hold exceeds its limit. `None` means never.
     pub fn deadline(self) -> Option<Time> {
         self.lock.timer.deadline()
     }
@@ -123,7 +123,7 @@ impl<'a> LockView<'a> {
         self.lock.mode
     }
 
-    /// As how many requests its own counts in `STATS TOP`; 0 if it is not followed.
+    /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
     pub(super) fn requests(self) -> u8 {
         self.lock.requests
     }

@@ -117,10 +117,9 @@ impl Wheel {
         }
     }
 
-    /// Stops and returns one timer whose deadline is at or before `now`, never one
-    /// whose deadline is later, with its deadline. In order of ticks, then in the order in
-    /// which they were started; but timers that were overdue when they were started follow
-    /// those of the current tick.
+    /// Stops and returns one timer whose deadline is at or before `now`, with its deadline.
+    /// In order of ticks, then in the order in which they were started; but timers that were
+    /// overdue when they were started follow those of the current tick.
     pub(super) fn pop_expired(
         &mut self,
         timers: &mut impl Timers,
@@ -237,26 +236,26 @@ mod tests {
     }
 
     /// Checks only at `next_deadline()`, as the server's loop does, and counts the checks.
-    fn looks_until_expired(seconds: u64) -> usize {
+    fn checks_until_expired(seconds: u64) -> usize {
         let start = Time::from_ns(123_456_789);
         let deadline = start.plus_seconds(seconds);
         let (mut wheel, mut timer) = (Wheel::new(start), Timer::default());
         wheel.start(&mut timer, 0, deadline);
-        for looks in 1.. {
+        for checks in 1.. {
             let now = wheel.next_deadline().expect("a timer is started");
             if wheel.pop_expired(&mut timer, now).is_some() {
                 assert!(now >= deadline && now.ns_since(deadline) <= 1 << TICK_BITS);
-                return looks;
+                return checks;
             }
         }
         unreachable!()
     }
 
     #[test]
-    fn a_deadline_months_ahead_costs_at_most_a_look_a_level() {
+    fn a_deadline_months_ahead_costs_at_most_a_check_per_level() {
         const DAY_S: u64 = 24 * 3600;
         for seconds in [0, 1, 60, DAY_S, 200 * DAY_S, 100 * 365 * DAY_S] {
-            assert!(looks_until_expired(seconds) <= LEVELS, "{seconds} s");
+            assert!(checks_until_expired(seconds) <= LEVELS, "{seconds} s");
         }
     }
 }

@@ -256,7 +256,7 @@ struct SlowJson {
     key: String,
 }
 
-/// What was asked for most, of keys and of clients: the last minute and the last hour.
+/// The most frequent keys and clients, of the last minute and the last hour.
 pub struct Tops {
     /// Of keys.
     pub keys: [Counted; 2],
@@ -318,7 +318,7 @@ pub fn report(view: &ReportView, scan: &Scan, tops: &Tops) -> Report {
     }
 }
 
-/// The times of `STATS FULL`: the sums, and what is computed of them.
+/// The times of `STATS FULL`: the sums, and what is computed from them.
 fn times_s(counters: &Counters, times: &Times) -> BTreeMap<&'static str, f64> {
     let without_unit = |name: &'static str| name.strip_suffix("_ns").unwrap_or(name);
     let sums = Times::ALL.iter().map(|sum| (without_unit(sum.name), (sum.get)(times)));

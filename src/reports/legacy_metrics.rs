@@ -6,7 +6,7 @@ use super::metrics_text::{COUNTER, GAUGE, MetricsText, seconds, type_of};
 use super::report_view::ReportView;
 use crate::engine::counts::statistics::{COUNTERS_IN_FULL, CounterKind, Counters};
 
-/// What `STATS FULL` counts and the exporters do not have.
+/// Counters of `STATS FULL` that the exporters lack.
 const LEFT_OUT: [&str; 2] = ["failed_sends", "lock_while_waiting"];
 
 /// The text.

@@ -1,6 +1,6 @@
 //! Lists as text: those of `STATS KEYS`, `KEY`, `CLIENTS`, `TOP` and `SLOW`, and `RULES`. Some
-//! lines with a name and a value, then a line with the names of columns, then a row each.
-//! Columns are separated by spaces; the one of any length stands last.
+//! lines with a name and a value, then a line with the names of columns, then the rows.
+//! Spaces separate columns; the one of unbounded length is the last.
 
 use super::report_view::{ROWS_MAX, ReportView, ShortDuration, brief_or_dash};
 use super::scan::Scan;
@@ -49,7 +49,7 @@ pub(super) fn keys(view: &ReportView, scan: &Scan, rows: u32) -> String {
     text
 }
 
-/// In how many turns a scan saw what it shows.
+/// How many turns a scan took.
 pub(super) fn seen(view: &ReportView, scan: &Scan) -> String {
     let took = ShortDuration(view.age_ns(scan.began));
     match scan.turns {
@@ -176,7 +176,7 @@ fn list_top(
     let shown = ranking.len().min(TOP_ROWS);
     line!(text, "by_{by}: {shown} of {}", ranking.len());
     let name = if subject == Subject::Keys { "key" } else { "address" };
-    // Another column is of requests, too: those since the entry got its place.
+    // `requests` is also a column: the requests since the entry got its place.
     let first = if by == "requests" { "count" } else { by };
     line!(
         text,
@@ -274,8 +274,8 @@ pub fn explain(rules: &Rules, key: &[u8]) -> String {
     format!("{}: group {group}{}\n", key_text(key), settings.collect::<String>())
 }
 
-/// Those in force in the order in which they apply, then those that are off. A blank line
-/// ends it.
+/// The rules in force in the order in which they apply, then those that are off. A blank
+/// line ends the list.
 pub fn rules(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> String {
     let mut text = String::new();
     let rules = view.engine.rules();

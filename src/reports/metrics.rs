@@ -1,4 +1,4 @@
-//! `/metrics`: everything for Prometheus, under names as it advises them today.
+//! `/metrics`: everything for Prometheus, under the kind of names that it advises today.
 //! <https://prometheus.io/docs/practices/naming/>
 
 use super::lists::word;
@@ -194,8 +194,8 @@ fn write_daemon(text: &mut MetricsText, view: &ReportView) {
     text.sample(name, &[("version", figures.version)], 1);
 }
 
-/// What tells a start that lost locks from others, in whatever time it was between two
-/// scrapes: the second changes without the first (monitoring/alerts.yml).
+/// Distinguishes a start that lost locks from others, even between two scrapes: the second
+/// metric changes without the first (monitoring/alerts.yml).
 fn write_safety(text: &mut MetricsText, view: &ReportView) {
     let is_safe = view.figures.is_draining && view.engine.counters.processing_workers == 0;
     let help = "Whether it drains and no lock is held: its end loses none.";

@@ -15,11 +15,11 @@ pub const ROWS_MAX: usize = 200;
 pub struct ReportView<'a> {
     /// Locks and statistics.
     pub engine: &'a Engine,
-    /// When it is looked at.
+    /// When the report is made.
     pub now: Time,
-    /// The same moment on the wall clock, in nanoseconds since 1970: only ever shown.
+    /// The same moment on the wall clock, in nanoseconds since 1970: for display only.
     pub wall_ns: u64,
-    /// What the server knows.
+    /// The server's figures.
     pub figures: &'a ServerFigures,
     /// Finds the address of a client.
     pub peers: &'a dyn Peers,
@@ -27,7 +27,7 @@ pub struct ReportView<'a> {
     pub is_private: bool,
 }
 
-/// Knows the clients' addresses.
+/// Finds the clients' addresses.
 pub trait Peers {
     /// The address of `client` with its port, as logs show it. `None` if it has gone.
     fn peer(&self, client: ClientId) -> Option<String>;
@@ -36,7 +36,7 @@ pub trait Peers {
 /// In lists, keys are cut to this length.
 pub(super) const KEY_BYTES_MAX: usize = 128;
 
-/// What stands for a key or an address that is not shown.
+/// Shown instead of a hidden key or address.
 pub(super) const HIDDEN: &str = "hidden";
 
 /// Nanoseconds, shown as `0 days, 0h 3m 10s`.
@@ -89,7 +89,7 @@ pub(super) fn brief_or_dash(ns: Option<u64>) -> String {
 /// Nanoseconds since 1970 as `2026-11-21T18:03:07.250Z` (ISO 8601).
 pub(super) fn iso_8601(wall_ns: u64) -> String {
     let ms = (wall_ns / 1_000_000) as i64;
-    // 64 bits of nanoseconds end in 2554, and these years in 9999.
+    // 64 bits of nanoseconds reach to 2554, a `Timestamp` to 9999.
     let moment = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
     format!("{moment:.3}")
 }
@@ -126,14 +126,14 @@ impl ReportView<'_> {
     }
 }
 
-/// What the server knows.
+/// Figures that only the server has.
 #[derive(Clone, Debug, Default)]
 pub struct ServerFigures {
-    /// Of the daemon.
+    /// The daemon's version.
     pub version: &'static str,
     /// Clients connected now.
     pub connections: usize,
-    /// It takes no new clients.
+    /// The daemon takes no new clients.
     pub is_draining: bool,
     /// When it was started, in nanoseconds since 1970 on the wall clock.
     pub started_wall_ns: u64,

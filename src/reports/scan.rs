@@ -1,6 +1,6 @@
 //! A walk over all keys and all connections, in steps, so that a million of them do not
-//! hold up the loop: several turns see a part each. What has changed since its part was
-//! seen shows as it was then.
+//! hold up the loop: several turns see a part each. The report shows each part as it was
+//! when it was seen.
 
 use super::report_view::{KEY_BYTES_MAX, ROWS_MAX};
 use crate::engine::rules::{RULES_MAX, Rules};
@@ -16,14 +16,14 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 /// (tests/load/reports.rs).
 pub const PLACES_PER_TURN: usize = 20_000;
 
-/// So many addresses are counted apart. When there are more, those with the fewest
-/// connections so far are counted together.
+/// At most this many addresses are counted separately. If there are more, those with the
+/// fewest connections so far are counted together.
 const ADDRESSES_MAX: usize = 10_000;
 
 /// How many of the oldest holds are listed with their holder.
 const OLD_HOLDS: usize = 20;
 
-/// One more byte of a key than lists show tells that it was cut.
+/// One byte of a key more than lists show, to detect that it was cut.
 const KEY_BYTES_KEPT: usize = KEY_BYTES_MAX + 1;
 
 /// What a scan is to look at.
@@ -36,7 +36,7 @@ pub struct ScanParts {
 }
 
 impl ScanParts {
-    /// Everything that either of the two looks at.
+    /// The parts of both.
     pub fn and(self, other: ScanParts) -> ScanParts {
         ScanParts { keys: self.keys || other.keys, clients: self.clients || other.clients }
     }
@@ -53,7 +53,7 @@ pub struct Scan {
     /// The rows to show, the least important on top.
     keys: BinaryHeap<Reverse<Row>>,
     pub(super) keys_seen: u64,
-    /// How many of them have waiters.
+    /// How many of the keys have waiters.
     pub(super) keys_waited_for: u64,
     /// When the oldest hold and the oldest wait began.
     pub(super) oldest_hold: Option<Time>,
@@ -61,15 +61,15 @@ pub struct Scan {
     /// The oldest hold of each of the keys that are held for longest, by its number in
     /// the order in which all holds began.
     old_holds: BTreeMap<u64, OldHold>,
-    /// Once these are enough, the number of the newest of them.
+    /// The number of the newest of these, once there are enough.
     newest_old_hold: Option<u64>,
     /// By the number of the rule.
     rules: Box<[GroupGauges]>,
     /// By the number of the group.
     groups: Vec<GroupGauges>,
     addresses: HashMap<String, Address>,
-    /// The sum over the addresses beyond the most that are counted apart, and how many
-    /// they are; one that appears again counts again.
+    /// The sum over the addresses that are not counted separately, and how many there are; an
+    /// address that comes back counts again.
     others: Address,
     others_len: usize,
     /// Made for the first request, because many may follow.
@@ -79,11 +79,11 @@ pub struct Scan {
 /// The addresses that lists show, and how much there is in all.
 #[derive(Debug)]
 pub(super) struct RankedAddresses {
-    /// Those with the most connections, first; those with equally many by name.
+    /// Most connections first, then by name.
     pub(super) rows: Vec<(String, Address)>,
     pub(super) addresses: usize,
     pub(super) connections: u64,
-    /// The sum over the addresses that are not counted apart, if there are any.
+    /// The sum over the addresses that are not counted separately, if there are any.
     pub(super) others: Option<Address>,
 }
 
@@ -107,7 +107,7 @@ impl Row {
     }
 }
 
-/// A hold, and whose it is.
+/// A hold, with its holder and its key.
 #[derive(Clone, Debug)]
 pub(super) struct OldHold {
     pub(super) since: Time,
@@ -127,7 +127,7 @@ pub(super) struct GroupGauges {
     pub(super) waiters: u64,
     /// When the oldest hold began.
     pub(super) oldest_hold: Option<Time>,
-    /// Of how many keys the oldest hold counts as stuck.
+    /// How many keys have an oldest hold that counts as stuck.
     pub(super) stuck: u64,
 }
 
@@ -172,7 +172,7 @@ impl Scan {
         self.turns += 1;
     }
 
-    /// Looks at the keys in the next `places`. Returns whether that were the last.
+    /// Looks at the keys in the next `places`. Returns whether these were the last.
     pub fn step(&mut self, engine: &Engine, places: usize) -> bool {
         let end = self.next_place.saturating_add(places).min(engine.pool_places());
         for pool in engine.pools_in(self.next_place, end) {

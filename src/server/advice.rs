@@ -93,7 +93,7 @@ fn bindable_address(address: SocketAddr, error: &io::Error) -> Option<String> {
     }
 }
 
-/// Connections that a daemon without SO_REUSEADDR has closed, as the C one, keep its port.
+/// Connections that a daemon without SO_REUSEADDR, such as the C one, has closed keep its port.
 fn taken_port(port: u16) -> String {
     format!(
         "As root, `ss -ltnp 'sport = :{port}'` shows what listens there. Stop it, or choose another \

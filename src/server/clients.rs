@@ -1,6 +1,6 @@
 //! Clients' connections: bytes → lines → commands → answers → bytes, and admission.
 //!
-//! The event loop calls it step by step; it calls the engine, and knows sockets but no
+//! The event loop calls it step by step; it calls the engine, and uses sockets but no
 //! address that the daemon listens on.
 
 pub(crate) mod admission;

@@ -10,7 +10,7 @@ use crate::server::kernel::world::mio::{Events, Poll};
 use crate::server::kernel::world::{Engine, thread};
 use crate::server::kernel::{clock, sys};
 use crate::server::listening::addresses::Purpose;
-use crate::server::listening::listeners::{Listeners, Newcomer};
+use crate::server::listening::listeners::{Listeners, NewConnection};
 use crate::server::operator::orders::Operators;
 use crate::server::options::Options;
 use crate::server::reporting::http::Http;
@@ -147,7 +147,7 @@ impl Server {
         self.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
         let timeout = self.time_until_next_work(now);
         if let Err(e) = self.poll.poll(events, timeout) {
-            // Those of the last turn would remain.
+            // Otherwise the last turn's events remain.
             events.clear();
             if e.kind() != io::ErrorKind::Interrupted {
                 limited!(error, "waiting for events failed: {e}");
@@ -181,7 +181,6 @@ impl Server {
         Some(Duration::from_nanos(next.ns_since(now)))
     }
 
-    /// Walks the events once.
     fn record_events(&mut self, events: &Events) {
         self.clients.begin_turn();
         self.listeners.start_turn(self.turn_began);
@@ -197,8 +196,8 @@ impl Server {
         }
     }
 
-    /// Accepts new connections, as many as are left for this turn, and closes listeners
-    /// whose time is over.
+    /// Accepts new connections, as many as are left for this turn, and closes finished
+    /// listeners.
     pub(super) fn accept(&mut self) {
         let counters = &mut self.engine.counters;
         let registry = self.poll.registry();
@@ -206,10 +205,10 @@ impl Server {
         loop {
             let has_room_for_http = self.http.has_room(self.turn_began);
             let open = self.clients.len();
-            let Some(newcomer) = self.listeners.next(open, has_room_for_http, counters) else {
+            let Some(new) = self.listeners.next(open, has_room_for_http, counters) else {
                 break;
             };
-            let Newcomer { socket, purpose } = newcomer;
+            let NewConnection { socket, purpose } = new;
             match purpose {
                 Purpose::Clients => self.clients.add(socket, registry, counters),
                 Purpose::Control => self.operator.control.add(socket, registry),
@@ -234,7 +233,7 @@ impl Server {
             };
             dispatch.handle(&mut self.input);
             if !has_more {
-                // A rule whose time is over ends no hold.
+                // An expired rule must not end a hold.
                 self.update_rules(now);
                 if self.dispatch(now).expire() {
                     self.close_freed(now);
@@ -288,10 +287,10 @@ impl Server {
         self.tidy(now);
     }
 
-    /// Closes connections whose locks are meant for others, before these get them: the old
-    /// holder notices first.
+    /// Closes connections whose locks go to others, before these get them: the old holder
+    /// notices first.
     pub(super) fn close_freed(&mut self, now: Time) {
-        // It needs the addresses of the connections.
+        // Comes before the close: it needs the addresses of the connections.
         self.dispatch(now).record_observed();
         self.close_ended();
     }

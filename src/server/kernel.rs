@@ -1,7 +1,7 @@
 //! The only door to system calls, and small things around them. All `unsafe` code is in `sys`.
 //!
-//! Called from everywhere; knows no other room of the server. In the tests, a simulated kernel stands
-//! behind `sys` and `world` (tests/simulation).
+//! Called from everywhere; uses no other room of the server. In the tests, a simulated
+//! kernel replaces `sys` and `world` (tests/simulation).
 
 pub(crate) mod clock;
 pub(crate) mod memory_release;

@@ -1,7 +1,7 @@
 //! What clients, operators and monitoring connect to: which addresses are wanted, how they
 //! open, drain and close, and when the daemon accepts.
 //!
-//! Called by the event loop and by hot restarts; knows nothing of what is said on a connection.
+//! Called by the event loop and by hot restarts; independent of what connections carry.
 
 pub(crate) mod addresses;
 pub(crate) mod listener;

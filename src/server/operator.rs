@@ -1,6 +1,6 @@
 //! Signals and the control socket: what an operator orders, and what that does.
 //!
-//! Orders are obeyed last in a turn; only [`execute_orders`] knows the other rooms.
+//! Orders are obeyed last in a turn; only [`execute_orders`] uses the other rooms.
 
 pub(crate) mod control_socket;
 pub(crate) mod execute_orders;

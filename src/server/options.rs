@@ -239,7 +239,7 @@ fn parse_group(text: &str) -> Result<String, String> {
         return Err("an empty name is no group".to_owned());
     }
     let is_number = text.bytes().all(|b| b.is_ascii_digit());
-    // chown(2) takes the last number for "leave it as it is".
+    // To chown(2), the last number means "leave it as it is".
     let can_be = !is_number || text.parse().is_ok_and(|id: u32| id != u32::MAX);
     if can_be { Ok(text.to_owned()) } else { Err("no group can have this number".to_owned()) }
 }
@@ -249,16 +249,16 @@ fn parse_mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| "a mode is octal, from 0 to 777, such as 660".to_owned())
 }
 
-/// The daemon's new command line after `--reload`: ours without `--reload` itself.
-/// Empty if nothing is left but where we ask: then the daemon keeps its own. `control`
-/// is the absolute path of the socket that we ask; it stays the daemon's.
+/// The daemon's new command line after `--reload`: `ours`, this program's, without
+/// `--reload` itself. Empty if only the control socket is left: then the daemon keeps its
+/// own. `control` is the absolute path of that socket, which stays the daemon's.
 pub fn arguments_after_reload(ours: &[String], control: &str) -> Vec<String> {
     let mut rest = Vec::new();
     let mut words = ours.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--reload" => {}
-            // Its value may be relative to where we are.
+            // Its value may be relative to this program's working directory.
             "--control" => drop(words.next()),
             word if word.starts_with("--control=") => {}
             word => rest.push(word.to_owned()),

@@ -1,5 +1,5 @@
-//! Statistics, lists and metrics on request: HTTP, and the queue of requests, a part of
-//! which is made in each turn of the loop.
+//! Statistics, lists and metrics on request: HTTP, and the queue of requests, of which
+//! each turn of the loop does a part.
 //!
 //! Called by the event loop; asks [`crate::reports`] for the text.
 

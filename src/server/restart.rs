@@ -6,7 +6,7 @@
 //! | new | [`new_image`] (answers in the trial; continues, why no step can fail) |
 //! | both | [`snapshot`] (what is handed over) |
 //!
-//! Called by operators' orders and by the start; may know every room that hands something over.
+//! Called by operators' orders and by the start; may use every room that hands something over.
 
 pub(crate) mod launcher;
 pub(crate) mod new_image;

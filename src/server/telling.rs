@@ -1,6 +1,6 @@
-//! What the daemon tells others unasked: the log and systemd. None of it blocks.
+//! What the daemon reports unasked: the log and systemd. Never blocks.
 //!
-//! Called from everywhere; of the server, it knows only the kernel.
+//! Called from everywhere; uses no other room of the server except the kernel.
 
 pub(crate) mod logging;
 mod stderr;

@@ -85,7 +85,7 @@ impl Scale {
     }
 }
 
-/// Values counted in buckets. Which bounds these have, its owner knows.
+/// Values counted in buckets. Its owner has the [`Scale`] with their bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "HistogramState", into = "HistogramState")]
 pub struct Histogram {

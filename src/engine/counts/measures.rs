@@ -6,7 +6,7 @@ use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_
 use crate::protocol::{Mode, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// All of them.
+/// All measures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measures {
@@ -32,7 +32,7 @@ impl LockMeasures {
         self.0[mode as usize][outcome as usize].add(&LOCK_TIMES, ns);
     }
 
-    /// Each kind and outcome that there can be: `DONE` is no answer to `ACQ4ME`.
+    /// Each possible kind and outcome: `ACQ4ME` is never answered with `DONE`.
     pub fn iter(&self) -> impl Iterator<Item = (Mode, LockOutcome, &Histogram)> {
         let of = |mode| {
             let own = LockOutcome::ALL.iter().zip(&self.0[mode as usize]);
@@ -90,13 +90,13 @@ impl Turns {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Restarts {
-    /// Those that were done.
+    /// Completed restarts.
     pub done: u64,
-    /// Those that were refused: the old image went on.
+    /// Refused restarts: the old image continued.
     pub refused: u64,
-    /// For how long clients were not served, in nanoseconds, in all of them.
+    /// How long clients were not served, in nanoseconds, in all restarts.
     pub pause_ns: u64,
-    /// In the last one.
+    /// The same, in the last restart.
     pub last_pause_ns: u64,
 }
 
@@ -150,7 +150,7 @@ impl LockOutcome {
     }
 }
 
-/// A command, as answers are counted.
+/// A kind of command, by which answers are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandKind {
     /// `ACQ4ME`.
@@ -198,7 +198,7 @@ impl From<Mode> for CommandKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replies([[u64; ANSWERS]; CommandKind::ALL.len()]);
 
-/// Every reply, and the text of a statistic, which is the last one.
+/// Every reply, and last, the text of a statistic.
 const ANSWERS: usize = Reply::ALL.len() + 1;
 const TEXT: &str = "text";
 
@@ -210,7 +210,7 @@ impl Replies {
         self.0[asked as usize][answer] += 1;
     }
 
-    /// Each command and answer that ever came together, and how often.
+    /// Each command, each answer it ever got, and how often.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let rows = CommandKind::ALL.iter().zip(self.0);
         let all = rows.flat_map(|(asked, row)| {
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reply_is_counted_apart() {
+    fn each_reply_is_counted_separately() {
         let mut replies = Replies::default();
         for asked in CommandKind::ALL {
             for &reply in Reply::ALL {

@@ -1,6 +1,6 @@
 //! Statistics: each counter and each sum of time is declared once, with its name,
 //! its kind and its meaning. `STATS`, the state that survives a hot restart, and any
-//! other list derive from the declarations. [`Event`] says what changes them.
+//! other list derive from the declarations. [`Event`] lists what changes them.
 
 use crate::engine::counts::measures::{CommandKind, LockOutcome, Measures};
 use crate::protocol::{Mode, Reply};
@@ -167,7 +167,7 @@ pub enum Event {
     WaitBegan,
     /// A wait ended with `LOCKED`.
     HandedOn {
-        /// Who waited.
+        /// For whom.
         mode: Mode,
         /// How long it took.
         waited_ns: u64,
@@ -181,14 +181,14 @@ pub enum Event {
     },
     /// A wait ended with `TIMEOUT`.
     WaitTimedOut {
-        /// Who waited.
+        /// For whom.
         mode: Mode,
         /// How long it took.
         waited_ns: u64,
     },
     /// A wait ended by `RELEASE` or disconnect.
     WaitCancelled {
-        /// Who waited.
+        /// For whom.
         mode: Mode,
         /// How long it took.
         waited_ns: u64,
@@ -198,7 +198,7 @@ pub enum Event {
     Released,
     /// A hold ended: by `RELEASE`, by disconnect, or because it lasted for too long.
     HoldEnded {
-        /// Who held it.
+        /// For whom.
         mode: Mode,
         /// Which of the three.
         outcome: LockOutcome,

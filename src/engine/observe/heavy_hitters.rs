@@ -1,7 +1,7 @@
 //! The most frequent names of a stream, in bounded memory: when too many have a place,
 //! the least frequent ones lose theirs. A name that gets a place may have had one before,
-//! so its count begins with the largest count that was lost: no count is too low, and
-//! each knows by how much it may be too high (J. Misra, D. Gries, "Finding Repeated
+//! so its count begins with the largest count that was lost: no count is too low, and each
+//! has a bound on how much it is too high (J. Misra, D. Gries, "Finding Repeated
 //! Elements", 1982; here many names lose their place at a time).
 
 use hashbrown::HashTable;
@@ -75,7 +75,7 @@ pub struct Ranked {
     /// longer key and a digest.
     #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
-    /// By which it is ranked: requests, or nanoseconds waited and held.
+    /// What it is ranked by: requests, or nanoseconds waited and held.
     pub count: u64,
     /// By how much the count may be too high.
     pub error: u64,
@@ -146,8 +146,8 @@ impl HeavyHitters {
         &mut entry.or_insert_with(new).into_mut().1
     }
 
-    /// Each time that a count of `n` is lost, [`KEPT`] names have counted as much: no error
-    /// exceeds a 500th of all that was counted.
+    /// When a count of `n` is lost, [`KEPT`] names have counted at least as much: no error
+    /// exceeds a 500th of the total.
     #[cold]
     fn make_room(&mut self) {
         // Among equal counts, the hash decides.

@@ -21,19 +21,19 @@ pub const SLOW_MAX: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Observer {
     pub(in crate::engine) sampler: Sampler,
-    /// When a request was last left out or counted for others, or such a request's hold or
-    /// wait last ended.
+    /// When a request was last left out or stood for others, or when the hold or wait of such
+    /// a request last ended.
     pub(in crate::engine) left_out: Time,
-    /// The one of the pools: a key has the same hash here.
+    /// The pools' hasher: a key has the same hash here.
     hasher: RandomState,
     keys: Windows,
-    /// By address: the caller knows whose [`Sample`] it is.
+    /// By address, which the caller finds for each [`Sample`].
     clients: Windows,
     pub(in crate::engine) samples: Vec<Sample>,
     /// Holds and waits that take longer are slow; in nanoseconds.
     slow_ns: u64,
     /// The engine looks at the ends of holds and waits that took at least this long, in
-    /// nanoseconds: all, if there are rules, or the slow ones. One comparison for both.
+    /// nanoseconds: at all if there are rules, else at the slow ones. One comparison for both.
     pub(in crate::engine) watched_ns: u64,
     watches_all: bool,
     /// Slow holds and waits that the caller has not taken yet.
@@ -56,7 +56,7 @@ pub struct ObserverState {
 /// What a client did, to be counted for its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Who.
+    /// The client.
     pub client: ClientId,
     columns: Columns,
 }
@@ -67,23 +67,23 @@ pub struct SlowLock {
     /// When it ended.
     #[serde(rename = "at_ns")]
     pub at: Time,
-    /// Whose it was.
+    /// Its client.
     pub client: ClientId,
     /// The start of its key, one byte more than reports show.
     #[serde(with = "serde_bytes")]
     pub key: Vec<u8>,
     /// Whether it was for anyone.
     pub for_anyone: bool,
-    /// How it ended, which tells holds from waits.
+    /// How it ended, which distinguishes holds from waits.
     pub outcome: LockOutcome,
     /// How long it took, in nanoseconds.
     pub took_ns: u64,
 }
 
-/// A slow hold or wait, with what the caller knows of its client.
+/// A slow hold or wait, with its client's address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowLogEntry {
-    /// What the engine knows.
+    /// The hold or wait.
     pub slow: SlowLock,
     /// The client's address.
     pub peer: String,
@@ -91,7 +91,7 @@ pub struct SlowLogEntry {
 
 /// For the caller.
 impl Observer {
-    /// What was asked for most in the last minute or hour.
+    /// What was most frequent in the last minute or hour.
     pub fn top(&mut self, span: Span, subject: Subject, now: Time) -> Counted {
         let windows = match subject {
             Subject::Keys => &mut self.keys,
@@ -101,7 +101,7 @@ impl Observer {
         windows.shown(span, now, self.left_out)
     }
 
-    /// Removes and returns something that a client has done, for [`Observer::count_sample`].
+    /// Removes and returns a sample, for [`Observer::count_sample`].
     pub fn take_sample(&mut self) -> Option<Sample> {
         self.samples.pop()
     }
@@ -247,7 +247,7 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, newest: T) {
     queue.push_back(newest);
 }
 
-/// The name under which a key is counted. Names are bounded, so that memory is.
+/// The name under which a key is counted: short, to bound memory.
 fn short_name(key: &[u8]) -> Cow<'_, [u8]> {
     if key.len() <= NAME_BYTES_MAX {
         return Cow::Borrowed(key);

@@ -30,7 +30,7 @@ impl Sampler {
         Sampler { second_ends: Time::default(), all_left: 0, gap: 1, seed: seed.max(1) }
     }
 
-    /// As how many requests the next one counts: 0 if it is not followed.
+    /// How many requests the next one stands for; 0 if it is not followed.
     #[inline(always)]
     pub(in crate::engine) fn next(&mut self, now: Time) -> u8 {
         if now >= self.second_ends {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 const MINUTE_NS: u64 = 60_000_000_000;
 const HOUR_NS: u64 = 60 * MINUTE_NS;
 
-/// From this age on a running window is shown; no minute is so old. Before, the last one
-/// is, if there is one.
+/// A running window is shown from this age on, which no minute reaches; before, the last
+/// ended one, if any.
 const SHOWN_FROM_NS: u64 = 10 * MINUTE_NS;
 
 /// The windows of keys, or of addresses.
@@ -70,8 +70,8 @@ impl Windows {
         self.minute.running.add(name, hash, columns);
     }
 
-    /// Ends the windows that have ended by `now`. At `left_out` something was last not
-    /// counted, because other requests stood for it.
+    /// Closes the windows that have ended by `now`. `left_out` is when something was last not
+    /// counted because another request stood for it.
     #[inline]
     pub(in crate::engine) fn roll(&mut self, now: Time, left_out: Time) {
         if now.ns_since(self.minute.began) >= MINUTE_NS {

@@ -6,7 +6,7 @@ use crate::engine::rules::rule::OTHER;
 use crate::protocol::Reply;
 use serde::{Deserialize, Serialize};
 
-/// The keys whose first rule that stands in the file is this one, or that have none.
+/// The keys whose first matching rule of the file is this one, or that match none of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// The name of the rule, or `other`.
@@ -67,7 +67,7 @@ impl GroupCounts {
     }
 }
 
-/// Groups of these names, after that of all other keys. Each keeps what it has counted.
+/// Groups with these names, after the group of all other keys. Each keeps its counts.
 pub(super) fn renewed(old: Vec<Group>, names: &[String]) -> Vec<Group> {
     let names = std::iter::once(OTHER).chain(names.iter().map(String::as_str));
     let mut old = old;

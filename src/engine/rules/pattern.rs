@@ -9,14 +9,14 @@ use std::fmt;
 pub struct Pattern {
     /// The bytes before the first star, between two, and behind the last one.
     pieces: Vec<Vec<u8>>,
-    /// What stands in them.
+    /// The bytes in the pieces.
     bytes: ByteSet,
 }
 
-/// So the longest list of rules is no longer than an operator is sent at once.
+/// Keeps the longest list of rules within what is sent to an operator at once.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// Some bytes. Several share a bit: a byte that is not in the set may seem to be.
+/// A set of bytes. Several bytes share a bit, so it may contain more than were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ByteSet(u64);
 
@@ -33,7 +33,7 @@ impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// Why it is not one.
+    /// Why it is not a pattern.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err("a pattern has at most 256 bytes; a star stands for the rest of a key");
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(parsed.matches(key.as_bytes()), expected, "{pattern} {key}");
             assert_eq!(Pattern::parse(parsed.to_string().as_bytes()), Ok(parsed), "{pattern}");
         }
-        // As a list ends a key that is too long for it.
+        // How a list ends a key that is too long for it.
         assert!(Pattern::parse(b"abc\\...").is_err());
         assert!(Pattern::parse(&[b'*'; 256]).is_ok());
         assert!(Pattern::parse(&[b'*'; 257]).is_err());

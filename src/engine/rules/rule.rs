@@ -1,5 +1,4 @@
-//! Rules as operators write them: one, `NAME PATTERN SETTING…`, and a file with one on each
-//! line.
+//! Rules as operators write them, `NAME PATTERN SETTING…`, and files with a rule on each line.
 
 use crate::engine::rules::pattern::Pattern;
 use serde::{Deserialize, Serialize};
@@ -7,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 use std::num::{IntErrorKind, NonZeroU32};
 
-/// What keys count for that no named rule of the file matches.
+/// The group of the keys that no named rule of the file matches.
 pub const OTHER: &str = "other";
 
 const NAME_BYTES_MAX: usize = 32;
@@ -23,11 +22,11 @@ pub struct Rule {
     pub name: String,
     /// Which keys.
     pub pattern: Pattern,
-    /// What it says about them.
+    /// What applies to them.
     pub settings: RuleSettings,
 }
 
-/// What a rule says. A setting that it does not have comes from the next rule that matches.
+/// A rule's settings. A missing one comes from the next rule that matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSettings {
     /// Instead of the client's number.
@@ -59,7 +58,7 @@ impl Rule {
     /// Reads a rule.
     ///
     /// # Errors
-    /// Why it is not one.
+    /// Why it is not a rule.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split_ascii_whitespace();
         let name = words.next().ok_or("a rule needs a name and a pattern")?;
@@ -68,7 +67,7 @@ impl Rule {
         Self::of(name, pattern, words)
     }
 
-    /// The rule of this name for these words. Does not check the name.
+    /// The rule with this name, pattern and settings. Does not check the name.
     pub(crate) fn of<'a>(
         name: &str,
         pattern: &str,
@@ -87,7 +86,7 @@ impl Rule {
     /// pattern may contain `=` too.
     ///
     /// # Errors
-    /// Why it is not one.
+    /// Why it is invalid.
     pub fn parse_max_hold(text: &str) -> Result<Self, String> {
         let (pattern, seconds) = text.rsplit_once('=').ok_or("not PATTERN=SECONDS")?;
         let max_hold_s = Some(number(seconds).map_err(|why| format!("SECONDS is {why}"))?);
@@ -96,7 +95,7 @@ impl Rule {
         Ok(Rule { name: String::new(), pattern, settings })
     }
 
-    /// Whether it has a name; those of `--max-hold` have none.
+    /// Whether it has a name: rules of `--max-hold` have none.
     pub(crate) fn has_name(&self) -> bool {
         !self.name.is_empty()
     }
@@ -163,7 +162,7 @@ impl RuleSettings {
     }
 }
 
-/// Digits alone: `FromStr` takes a sign too.
+/// Digits only: `FromStr` also accepts a sign.
 fn number(text: &str) -> Result<NonZeroU32, &'static str> {
     const NO_NUMBER: &str = "not a whole number over 0";
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
@@ -238,7 +237,7 @@ pub const FILE_BYTES_MAX: usize = 64 << 10;
 /// left out.
 ///
 /// # Errors
-/// What is wrong and in which line: none of its rules applies.
+/// What is wrong, and in which line. Then none of the rules applies.
 pub fn parse_file(bytes: &[u8]) -> Result<Vec<Rule>, String> {
     if bytes.len() > FILE_BYTES_MAX {
         return Err(format!("{} bytes, more than {FILE_BYTES_MAX}", bytes.len()));
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn invalid_rules_are_refused() {
         for (bad, why) in [
             ("", "needs a name"),
             ("articles", "no pattern"),
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_rule_a_line() {
+    fn a_file_has_one_rule_per_line() {
         let text = b"# all\n\n  articles\t*:pcache:*  # pages\nbots * deny";
         let rules: Vec<String> =
             parse_file(text).unwrap().iter().map(ToString::to_string).collect();
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_refused_as_a_whole_and_the_line_is_named() {
+    fn one_bad_line_refuses_the_file_and_is_named() {
         let many = |n: usize| (0..n).map(|n| format!("r{n} *\n")).collect::<String>();
         for (bad, why) in [
             ("a *\nb * deny=2\n", "line 2: \"deny=2\" is not a setting"),

@@ -35,7 +35,7 @@ impl Admission {
         }
     }
 
-    /// Whether to serve a newcomer while `open` clients are served.
+    /// Whether to serve a new client while `open` clients are served.
     pub(crate) fn admits(
         &mut self,
         socket: &OwnedFd,
@@ -55,7 +55,7 @@ impl Admission {
             Ok(Some(ip)) => ip,
             // For a Unix socket, the file's mode decides.
             Ok(None) => return true,
-            // It has left already; serving it would still read its requests.
+            // The client has left already; serving it would still read its requests.
             Err(_) => return false,
         };
         if !self.allowed.is_empty() && !self.allowed.iter().any(|net| net.contains(&ip)) {

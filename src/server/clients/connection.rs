@@ -52,7 +52,7 @@ const _: () = assert!(size_of::<(u32, Connection)>() <= 72);
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     NotAsked,
-    /// It has left already, or has none.
+    /// The client has left already, or has no address.
     Unknown,
     /// Smaller than a `SocketAddr`.
     Tcp(IpAddr, u16),
@@ -62,7 +62,7 @@ enum Origin {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionState {
-    /// Its slot, also that of its engine client.
+    /// Its slot, which its engine client shares.
     pub slot: u32,
     /// The serial number of its engine client.
     pub serial: u32,
@@ -146,7 +146,7 @@ impl Connection {
         self.record_origin();
         address.clear();
         match self.origin {
-            // A String takes everything.
+            // Writing to a String never fails.
             Origin::Tcp(ip, _) => drop(write!(address, "{ip}")),
             _ if self.is_unix() => address.push_str("unix"),
             Origin::NotAsked | Origin::Unknown => address.push_str("unknown"),
@@ -189,7 +189,7 @@ impl Connection {
             // The event for its end may have come before the restart.
             reads_to_end: state.unread,
             is_unread: state.unread,
-            // When blocked output has room, the old image's epoll instance says so.
+            // The old image's epoll instance reports when blocked output has room.
             is_owed: false,
             // The next block registers it again, which epoll permits.
             watches_writable: false,

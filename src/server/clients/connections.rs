@@ -1,5 +1,5 @@
 //! The clients' connections: which are ready to read, are owed output, or have
-//! gone; their addresses, for reports. Knows sockets, not the protocol.
+//! gone; their addresses, for reports. Handles sockets, not the protocol.
 
 use crate::engine::counts::statistics::Counters;
 use crate::engine::{ClientId, SpareCapacity};
@@ -334,7 +334,7 @@ impl Clients {
     }
 
     /// Closes the connection of `client`, which the engine has disconnected, at the end of
-    /// the turn: its locks are meant for others.
+    /// the turn: its locks go to others.
     pub(crate) fn free(&mut self, client: ClientId, counters: &mut Counters) {
         if self.schedule_close(client) == Fate::Gone {
             counters.freed_connections += 1;

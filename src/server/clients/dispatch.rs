@@ -73,7 +73,7 @@ impl Dispatch<'_> {
     /// waits for the next turn.
     fn handle_lines(&mut self, client: ClientId, input: &[u8]) {
         self.handle_share(client, input);
-        // If a crowd asks for much, its answers must not all be in memory at once.
+        // If many clients ask for much, their answers must not all be in memory at once.
         if self.clients.has_much_to_send(client) {
             self.flush(client);
             self.deliver_answers();
@@ -171,7 +171,7 @@ impl Dispatch<'_> {
         self.owe(client, text.into());
     }
 
-    /// Tells the engine the addresses of the clients that it follows, and logs slow
+    /// Passes the engine the addresses of the clients that it follows, and logs slow
     /// holds and waits.
     pub(crate) fn record_observed(&mut self) {
         let mut address = String::new();

@@ -1,8 +1,8 @@
 //! Clients' input, between receiving and handling.
 //!
-//! The loop first receives from several clients, then handles their input: the
-//! kernel's code and ours evict each other from the processor's caches less often,
-//! and one reading of the clock serves all (docs/benchmarks.md, "What was tried").
+//! The loop first receives from several clients, then handles their input: the kernel's
+//! code and the daemon's evict each other from the processor's caches less often, and
+//! one reading of the clock serves all (docs/benchmarks.md, "What was tried").
 
 use crate::engine::ClientId;
 use crate::server::clients::stream::Stream;

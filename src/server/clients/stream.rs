@@ -93,7 +93,7 @@ impl Stream {
         self.output.bytes()
     }
 
-    /// What the output takes of memory.
+    /// How much memory the output takes.
     #[cfg(test)]
     pub(crate) fn output_bytes(&self) -> usize {
         match &self.output {

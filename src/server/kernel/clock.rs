@@ -9,12 +9,12 @@ pub(crate) fn now() -> Time {
     Time::from_ns(read(ClockId::Monotonic))
 }
 
-/// Nanoseconds since 1970 on the wall clock: to be shown, never to decide anything.
+/// Nanoseconds since 1970 on the wall clock: for display, never for decisions.
 pub(crate) fn wall_ns() -> u64 {
     read(ClockId::Realtime)
 }
 
-/// User and system time of this process, in nanoseconds: to be shown, too.
+/// User and system time of this process, in nanoseconds: also for display.
 pub(crate) fn cpu_ns() -> u64 {
     read(ClockId::ProcessCPUTime)
 }

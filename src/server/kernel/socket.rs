@@ -17,14 +17,14 @@ use std::time::Duration;
 /// How many descriptors a message may bring: SCM_MAX_FD, unix(7).
 pub(crate) const PASSED_MAX: usize = 253;
 
-/// Room for them, and for whatever else the kernel may say of a message.
+/// Room for them, and for whatever else the kernel may add to a message.
 const PASSED_BYTES: usize = 4 * PASSED_MAX + 1024;
 
 /// The socket of a connection, TCP or Unix.
 ///
 /// A client of a Unix socket can pass descriptors. The kernel closes those that the daemon
 /// does not receive, and if one is the last copy of a TCP socket that lingers (socket(7),
-/// SO_LINGER), the loop stands still for as long as the sender likes. So the daemon receives
+/// SO_LINGER), the loop blocks for as long as the sender likes. So the daemon receives
 /// them, until no more can come, and closes them so that none lingers. (Since Linux 6.16
 /// the listener refuses them: `sys::refuse_passed`.)
 #[derive(Debug)]
@@ -37,8 +37,7 @@ impl Socket {
     pub(crate) fn new(fd: OwnedFd, is_unix: bool) -> Self {
         if is_unix {
             // The kernel discards urgent bytes unless they are requested, with the descriptors
-            // that come with them.
-            // It fails only if there are none.
+            // that come with them. Fails only on a socket that has no urgent bytes.
             let _ = sockopt::set_socket_oobinline(&fd, true);
         }
         Socket { fd, is_unix }
@@ -64,8 +63,8 @@ impl Socket {
         }
     }
 
-    /// Looks at what the next [`Socket::receive`] gives; 0 means the end of input. What is
-    /// passed stays where it is.
+    /// Looks at what the next [`Socket::receive`] gives; 0 means the end of input. Passed
+    /// descriptors stay where they are.
     pub(crate) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
             match recv(&self.fd, &mut *buffer, RecvFlags::PEEK) {
@@ -83,7 +82,7 @@ impl Socket {
         for message in passed.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 for descriptor in descriptors {
-                    // It fails for what is not a socket.
+                    // Fails for anything but a socket.
                     let _ = sockopt::set_socket_linger(&descriptor, None);
                 }
             }
@@ -97,7 +96,7 @@ impl Drop for Socket {
         if !self.is_unix {
             return;
         }
-        // From here on nothing is added to what its sender's buffer could hold.
+        // From here on, nothing is added to what is received: the sender's buffer bounds it.
         let _ = shutdown(&self.fd, Shutdown::Both);
         let mut buffer = [0; 4096];
         while self.receive(&mut buffer).is_ok_and(|len| len > 0) {}
@@ -181,7 +180,7 @@ pub(crate) fn peer_ip(socket: &OwnedFd) -> Result<Option<IpAddr>, Errno> {
     Ok(peer_address(socket)?.map(|address| address.ip()))
 }
 
-/// `None` for that of a Unix socket. A dual-stack socket reports an IPv4 client as an
+/// `None` for the address of a Unix socket. A dual-stack socket reports an IPv4 client as an
 /// IPv4-mapped IPv6 address, `[::ffff:10.1.2.3]:4711`, which is converted back (ipv6(7)).
 fn tcp_address(address: &SocketAddrAny) -> Option<SocketAddr> {
     let mut address = SocketAddr::try_from(address.clone()).ok()?;

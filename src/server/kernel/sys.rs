@@ -1,4 +1,4 @@
-//! The only unsafe code: calls for which our dependencies have no safe wrapper.
+//! The only unsafe code: calls for which the dependencies have no safe wrapper.
 #![allow(unsafe_code)]
 
 use mio::Poll;
@@ -33,7 +33,7 @@ pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
     ignore_sigpipe();
     // With `stty tostop`, writing to a terminal stops a background process.
     ignore(libc::SIGTTOU);
-    // A log or a snapshot that meets a limit (`ulimit -f`) is an error of write(2), no more.
+    // Makes a limit on the log or a snapshot (`ulimit -f`) an error of write(2) only.
     ignore(libc::SIGXFSZ);
     if ignores_hangups {
         // Keeps the effect of nohup(1). A blocked signal would be queued although it is
@@ -41,7 +41,7 @@ pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
         ignore(SIGHUP);
     }
     // SAFETY: the set is plain data, initialised by sigemptyset before use, and
-    // outlives the calls that read it. signalfd's descriptor is ours alone.
+    // outlives the calls that read it. signalfd's descriptor has no other owner.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -80,8 +80,8 @@ fn ignore(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
-/// Whether this process leads its session. The leader may be outside of our pid
-/// namespace: getsid(2) gives 0 then, which rustix does not expect.
+/// Whether this process leads its session. The leader may be outside of this pid
+/// namespace: getsid(2) returns 0 then, which rustix does not expect.
 pub(crate) fn is_session_leader() -> bool {
     // SAFETY: the call has no conditions.
     unsafe { libc::getsid(0) == libc::getpid() }
@@ -90,7 +90,7 @@ pub(crate) fn is_session_leader() -> bool {
 /// The process at the other end of a Unix socket: unix(7), SO_PEERCRED.
 pub(crate) struct Peer {
     pub(crate) uid: u32,
-    /// `None` if it is outside of our pid namespace: the kernel gives 0 then, which
+    /// `None` if it is outside of this pid namespace: the kernel returns 0 then, which
     /// rustix does not expect.
     pub(crate) pid: Option<i32>,
 }
@@ -113,7 +113,7 @@ pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
 }
 
 /// How many connections wait to be accepted from a TCP socket that listens (tcp(7),
-/// TCP_INFO). `None` for a Unix socket: the kernel does not tell.
+/// TCP_INFO). `None` for a Unix socket: the kernel does not report it.
 pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
     // SAFETY: the structure is plain numbers, for which 0 is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -128,8 +128,8 @@ pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
 }
 
 /// Makes a listening Unix socket refuse descriptors: a client that passes some gets EPERM,
-/// and the kernel's own (SCM_PIDFD) don't arrive either. Linux before 6.16, or 6.5, does not know these
-/// options.
+/// and the kernel's own (SCM_PIDFD) don't arrive either. Linux before 6.16, or 6.5, lacks
+/// these options.
 pub(crate) fn refuse_passed(socket: impl AsFd) {
     const SO_PASSPIDFD: i32 = 76;
     const SO_PASSRIGHTS: i32 = 83;
@@ -327,7 +327,7 @@ pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     passed_descriptor(fd)
 }
 
-/// As [`inherited_descriptor`], but the next hot restart keeps it, too.
+/// As [`inherited_descriptor`], but the next hot restart also keeps it.
 pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
     check_inherited(fd)?;
     // SAFETY: it is open, and the caller guarantees that it has no other owner.

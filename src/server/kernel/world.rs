@@ -1,6 +1,6 @@
 //! What the server asks of the kernel goes through here, so that the tests can put a
 //! simulated kernel in its place (tests/simulation, which has the same names). Here
-//! everything is the real thing, and costs nothing.
+//! everything is real, and costs nothing.
 
 pub(crate) use crate::engine::Engine;
 pub(crate) use ::{mio, sd_notify};

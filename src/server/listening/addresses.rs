@@ -143,7 +143,7 @@ impl Wanted {
         let Wanted::Tcp { address: ours, purpose: our_purpose, .. } = self else {
             return false;
         };
-        // All of clients' addresses get one port; others of port 0 get one each.
+        // All clients' addresses share one port; others with port 0 get one each.
         let is_port = match ours.port() {
             0 => purpose == Purpose::Clients,
             port => port == address.port(),
@@ -151,7 +151,7 @@ impl Wanted {
         *our_purpose == purpose && is_port && covers(ours.ip(), address.ip())
     }
 
-    /// The error of options that want the same for another purpose.
+    /// The error for options that ask for the same with another purpose.
     fn contradicts(&self, why: &'static str) -> ListenError {
         ListenError::Contradiction(self.failed(io::Error::other(why)).to_string())
     }
@@ -213,12 +213,12 @@ pub(crate) fn check_purposes(wanted: &[Wanted]) -> Result<(), ListenError> {
     Ok(())
 }
 
-/// Leaves out what another one serves: the kernel refuses to bind an address twice.
+/// Leaves out addresses that another one serves: the kernel refuses to bind one twice.
 fn without_served(wanted: &[Wanted]) -> Vec<Wanted> {
     let mut left: Vec<Wanted> = Vec::new();
     for one in wanted {
         let Some(address) = one.tcp_address() else { continue };
-        // Two of port 0 get two ports.
+        // Two addresses with port 0 get two ports.
         let is_there =
             (address.port() != 0 || one.purpose() == Purpose::Clients) && left.contains(one);
         if !is_there && !wanted.iter().any(|other| other.covers(address, one.purpose())) {
@@ -246,7 +246,7 @@ fn tcp(ip: IpAddr, port: u16, optional: bool) -> Wanted {
     Wanted::Tcp { address: SocketAddr::new(ip, port), optional, purpose: Purpose::Clients }
 }
 
-/// An address as the kernel reports it of a socket that is bound to it. Only link-local
+/// An address as the kernel reports it for a socket that is bound to it. Only link-local
 /// addresses have a scope.
 fn canonical(address: SocketAddr) -> SocketAddr {
     let ip = address.ip().to_canonical();
@@ -257,7 +257,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     canonical
 }
 
-/// Whether two sockets can't be bound to them both. Port 0 is any free port.
+/// Whether two sockets can't be bound to both. Port 0 is any free port.
 pub(crate) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let is_served = one == other || covers(one.ip(), other.ip()) || covers(other.ip(), one.ip());
     one.port() == other.port() && one.port() != 0 && is_served

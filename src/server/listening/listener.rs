@@ -1,4 +1,4 @@
-//! One listening socket: our own, or an inherited one.
+//! One listening socket: the daemon's own, or an inherited one.
 
 use crate::engine::Time;
 use crate::server::kernel::socket::{Socket, is_unix, set_options, socket_name};
@@ -43,9 +43,10 @@ pub(crate) struct Listener {
     /// The file of a Unix socket that this daemon bound.
     pub(crate) file: Option<SocketFile>,
     pub(crate) stage: ListenerStage,
-    /// Its queue may hold connections; only accept(2) can tell.
+    /// Its queue may contain connections; only accept(2) shows.
     pub(crate) may_have_more: bool,
-    /// Who may be in its queue since before it began to close, or got another purpose.
+    /// Connections that may be in its queue since before it began to close, or got another
+    /// purpose.
     earlier: Earlier,
     /// Descriptors are scarce: accepting is paused until then, or until a connection
     /// closes.
@@ -59,7 +60,7 @@ pub(crate) struct Listener {
 #[derive(Clone, Copy, Debug, Default)]
 struct Earlier {
     count: usize,
-    /// They came when it was for clients.
+    /// They came while it was for clients.
     are_clients: bool,
 }
 
@@ -89,10 +90,11 @@ pub struct ListenerState {
     pub file: Option<SocketFile>,
     /// Its stage of life.
     pub life: ListenerStage,
-    /// It was for clients, and some may still be in its queue.
+    /// It was for clients, of which some may still be in its queue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_hold_clients: bool,
-    /// How many may be in its queue since before it began to close, or got another purpose.
+    /// How many connections may be in its queue since before it began to close, or got another
+    /// purpose.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left: usize,
 }
@@ -104,7 +106,7 @@ fn is_zero(number: &usize) -> bool {
 /// The result of accepting once.
 pub(crate) enum Accepted {
     Connection(Socket),
-    /// That client has left already; others may follow.
+    /// The client has left already; others may follow.
     Aborted,
     /// The queue is empty.
     Nobody,
@@ -118,7 +120,7 @@ impl Listener {
     /// connection, which affect only that connection.
     pub(crate) fn accept(&self, purpose: Purpose) -> Accepted {
         let flags = match purpose {
-            // A hot restart keeps it, and needs no system call for that.
+            // Not close-on-exec: a hot restart keeps it without another system call.
             Purpose::Clients => SocketFlags::NONBLOCK,
             Purpose::Control | Purpose::Http => SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
         };
@@ -327,7 +329,8 @@ impl Listener {
         self.set_backlog(settings.backlog);
     }
 
-    /// How many may be in its queue. Of a Unix socket only the kernel knows the number.
+    /// How many connections may be in its queue. For a Unix socket, the kernel does not report
+    /// the number.
     fn queued(&self, settings: &SocketSettings) -> usize {
         sys::accept_queue_len(&self.socket).unwrap_or(settings.backlog as usize + 1)
     }
@@ -339,8 +342,8 @@ impl Listener {
         }
     }
 
-    /// Listens, and sets the options that accepted connections inherit. An inherited socket may lack one,
-    /// as those of Multipath TCP do, and is served without it.
+    /// Listens, and sets the options that accepted connections inherit. An inherited socket may
+    /// lack one, as Multipath TCP sockets do, and is served without it.
     pub(crate) fn apply(&self, settings: &SocketSettings) -> io::Result<()> {
         match set_options(&self.socket, settings.keepalive_s) {
             Err(e) if self.is_inherited() => warn!("{}: not all options are set: {e}", self.name),
@@ -352,8 +355,8 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Whoever is in the queue of a Unix socket may have passed descriptors already, which
-    /// [`Socket`] closes. From a socket that was passed to us, others may still accept.
+    /// Clients in the queue of a Unix socket may have passed descriptors already, which
+    /// [`Socket`] closes. Other processes may still accept from an inherited socket.
     fn drop(&mut self) {
         if self.is_unix && !self.is_inherited() {
             let _ = shutdown(&self.socket, Shutdown::Both);

@@ -23,7 +23,7 @@ use log::{debug, error, info};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Newcomers accepted in a turn before clients are served again.
+/// Connections accepted in a turn before clients are served again.
 const ACCEPTS_PER_TURN: usize = 64;
 
 /// Descriptors that no client may take. A hot restart opens some six for a moment;
@@ -34,18 +34,19 @@ const DESCRIPTORS_RESERVED: usize = 7 + control_socket::CONNECTIONS_MAX;
 /// Reserved as well if HTTP is served.
 const DESCRIPTORS_FOR_HTTP: usize = http::CONNECTIONS_MAX;
 
-/// Reserved as well if clients come by a Unix socket: what does not fit, the kernel closes.
+/// Reserved as well if there is a Unix socket for clients: the kernel closes passed
+/// descriptors for which there is no room.
 const DESCRIPTORS_FOR_PASSED: usize = PASSED_MAX;
 
-/// A pause ends when one of our connections closes. If other processes hold the
-/// machine's descriptors or memory, only a retry can tell.
+/// A pause ends when one of the daemon's connections closes. If other processes use up the
+/// machine's descriptors or memory, only a retry shows when it is over.
 const RETRY_MS: u64 = 1_000;
 
 /// How often a drain logs how many clients are left.
 const DRAIN_LOG_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// A new connection.
-pub(crate) struct Newcomer {
+pub(crate) struct NewConnection {
     pub(crate) socket: Socket,
     pub(crate) purpose: Purpose,
 }
@@ -105,7 +106,7 @@ pub struct ListenersState {
 }
 
 impl Listeners {
-    /// Opens those of a cold start: inherited ones, and those the options ask for.
+    /// Opens the listeners of a cold start: inherited ones, and those the options ask for.
     pub(crate) fn open(options: &Options) -> Result<Self, ListenError> {
         let settings = SocketSettings::new(options);
         let wanted = wanted(options)?;
@@ -116,8 +117,8 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Continues with the old image's listeners, to which it has added the missing
-    /// ones; closes the unwanted ones once their queues are empty. Never fails: a missing listener
+    /// Continues with the old image's listeners, to which it has added the missing ones;
+    /// closes the unwanted ones once their queues are empty. Never fails: a missing listener
     /// or an unwanted address is better than lost locks.
     pub(crate) fn resume(state: ListenersState, options: &Options) -> Self {
         let resume = |state: ListenerState| {
@@ -127,7 +128,7 @@ impl Listeners {
         };
         let all = state.listeners.into_iter().filter_map(resume).collect();
         let mut listeners = Self::new(SocketSettings::new(options), all);
-        // Newcomers are accepted before the first turn.
+        // New connections are accepted before the first turn.
         listeners.start_turn(clock::now());
         listeners.drain = Drain { is_on: state.draining, lost: state.lost, next_log: clock::now() };
         listeners.free_port = state.free_port;
@@ -145,7 +146,7 @@ impl Listeners {
         listeners
     }
 
-    /// Those of a daemon that listens nowhere.
+    /// The listeners of a daemon that listens nowhere.
     pub(crate) fn none(options: &Options) -> Self {
         Self::new(SocketSettings::new(options), Vec::new())
     }
@@ -318,9 +319,8 @@ impl Listeners {
         self.all.retain(|listener| listener.is_unix);
     }
 
-    /// Closes the connections in the queues of Unix sockets as those of clients are closed: the
-    /// kernel would close what they have been passed as it is. There may be some for which no
-    /// descriptor was left.
+    /// Accepts and closes the connections in the queues of Unix sockets: the kernel would let
+    /// descriptors that they passed linger. Some may have waited for a free descriptor.
     pub(crate) fn refuse_queued(&self) {
         for listener in self.all.iter().filter(|listener| listener.is_unix) {
             for _ in 0..=self.settings.backlog {
@@ -342,8 +342,8 @@ impl Listeners {
             .partition::<Vec<_>, _>(|listener| listener.stage == ListenerStage::Finished);
         self.all = all;
         for listener in finished {
-            // If another process holds the socket too, closing our copy does not
-            // stop its events.
+            // If another process holds the socket too, closing the daemon's copy does
+            // not stop its events.
             let fd = listener.socket.as_raw_fd();
             if let Err(e) = registry.deregister(&mut SourceFd(&fd)) {
                 debug!("{} was not watched: {e}", listener.name);
@@ -477,7 +477,7 @@ impl Listeners {
         open: usize,
         has_room_for_http: bool,
         counters: &mut Counters,
-    ) -> Option<Newcomer> {
+    ) -> Option<NewConnection> {
         while self.accept_budget.left > 0 {
             self.accept_budget.current = self.next_ready()?;
             let listener = &self.all[self.accept_budget.current];
@@ -495,7 +495,7 @@ impl Listeners {
             match self.all[self.accept_budget.current].accept(purpose) {
                 Accepted::Connection(socket) => {
                     self.all[self.accept_budget.current].record_accepted();
-                    return Some(Newcomer { socket, purpose });
+                    return Some(NewConnection { socket, purpose });
                 }
                 Accepted::Aborted => {}
                 Accepted::Nobody => self.record_empty(),

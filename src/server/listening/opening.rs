@@ -1,5 +1,5 @@
-//! Opens listeners for a cold start, a reload and UNDRAIN: all or none. Takes over those that
-//! another process bound, passed to us, and may still hold: from systemd, or as standard input.
+//! Opens listeners for a cold start, a reload and UNDRAIN: all or none. Takes over listeners
+//! that another process bound, passed on, and may still hold: systemd's, or standard input.
 
 use crate::server::kernel::socket::UNIX_PREFIX;
 use crate::server::kernel::sys;
@@ -87,7 +87,7 @@ fn bind_missing(
     bound
 }
 
-/// Binds a listener as `wanted`, which is to be found `there`.
+/// Binds the `wanted` listener. `there` is the same with the port to bind.
 fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Listener> {
     let (socket, file) = match there {
         // An IPv6 address other than `::` never serves IPv4.
@@ -140,7 +140,7 @@ fn listen_on_all(bound: &[Listener], settings: &SocketSettings, errors: &mut Vec
             errors.extend(failed(listener, e));
         }
     }
-    // Comes when all listen: listen(2) looks for conflicts once more.
+    // Comes when all listen, because listen(2) checks for conflicts once more.
     for listener in bound.iter().filter(|l| l.tcp_address().is_some()) {
         // Otherwise a second daemon could start on the same port by mistake.
         if let Err(e) = sockopt::set_socket_reuseport(&listener.socket, false) {
@@ -149,8 +149,8 @@ fn listen_on_all(bound: &[Listener], settings: &SocketSettings, errors: &mut Vec
     }
 }
 
-/// While it exists, our sockets may overlap in their addresses, such as a wildcard and
-/// a single address.
+/// While it exists, the daemon's sockets may overlap in their addresses, such as a
+/// wildcard and a single address.
 struct ReusePort<'a> {
     existing: &'a [Listener],
 }
@@ -163,7 +163,7 @@ impl ReusePort<'_> {
         Ok(())
     }
 
-    /// Whether one of our own sockets overlaps with `address`.
+    /// Whether one of the daemon's own sockets overlaps with `address`.
     fn covers(&self, address: SocketAddr) -> bool {
         self.existing.iter().filter_map(Listener::tcp_address).any(|ours| overlap(ours, address))
     }
@@ -234,8 +234,8 @@ fn from_service_manager(settings: &SocketSettings) -> Result<Vec<Listener>, List
     sd_notify::listen_fds().map_err(failed)?.map(inherit).collect()
 }
 
-/// Logs what happens to new connections now that the daemon's copy of a socket is closed. `v6_only`
-/// is that of the socket.
+/// Logs what happens to new connections now that the daemon's copy of a socket is closed.
+/// `v6_only`: whether the socket leaves IPv4 to others.
 pub(crate) fn report_closed(name: &str, v6_only: bool) {
     match is_held_elsewhere(name, v6_only) {
         Ok(true) => warn!(

@@ -70,7 +70,7 @@ pub(crate) fn remove(path: &str, file: SocketFile) {
     }
 }
 
-/// Whether two paths are one, however they are spelt, and whether there is a file or not.
+/// Whether two paths are the same, however they are spelt, even if there is no file.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let directory_of = |path: &Path| {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -23,14 +23,14 @@ use requests::printable;
 pub(crate) use requests::{Free, FreeTarget};
 pub use requests::{Request, parse};
 
-/// Operators are few: beyond this, the one that is silent for longest was forgotten.
+/// Operators are few: beyond this, the connection silent for longest counts as forgotten.
 pub(crate) const CONNECTIONS_MAX: usize = 16;
 
-/// As many options as a command line usually takes (execve(2)).
+/// As long as a command line may usually be (execve(2)).
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// So many requests of a connection are logged. Of more, one in ten seconds is, and each order
-/// about rules.
+/// A connection's first requests, this many, are all logged; then one every ten seconds, and
+/// each order about rules.
 const REQUESTS_LOGGED: u32 = 100;
 
 /// The last answer on a connection that is closed to make room for another one.
@@ -53,11 +53,11 @@ struct ControlConnection {
     input: Vec<u8>,
     /// How many requests it has made.
     requests: u32,
-    /// Those that are not answered yet: one, and a hot restart.
+    /// Requests that are not answered yet: one, and a hot restart.
     unanswered: usize,
     /// One of them is a report: the next request waits for it.
     awaits_report: bool,
-    /// Nothing more comes from it.
+    /// Its input has ended.
     has_ended: bool,
     /// It takes no answers any more. What it has sent before is obeyed.
     is_gone: bool,
@@ -70,7 +70,7 @@ impl ControlSocket {
         ControlSocket { connections: Slots::new(Source::Operator, Interest::READABLE), uses: 0 }
     }
 
-    /// Serves a new connection. If there are too many, another one goes: forgotten ones
+    /// Serves a new connection. If there are too many, closes another one: forgotten ones
     /// must not lock operators out.
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
         if self.connections.len() >= CONNECTIONS_MAX {
@@ -92,8 +92,8 @@ impl ControlSocket {
         }
     }
 
-    /// Closes the connection that was silent for longest; if it can be, one that has no
-    /// answer to wait for, also to what was not read yet.
+    /// Closes the connection that was silent for longest, preferably one without a request
+    /// to read or to answer.
     fn make_room(&mut self) {
         let ranks = self.connections.iter_mut().map(|(client, it)| {
             let waits = it.has_input() || it.unanswered > 0;
@@ -110,7 +110,7 @@ impl ControlSocket {
         );
         // Fails if the operator has gone.
         let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
-        // Looking at a lost one has taken its error, and there is no other event.
+        // The look at a lost connection has consumed its error, and no event follows.
         self.connections.retain(|it| !(it.is_gone && it.has_ended));
     }
 
@@ -119,7 +119,7 @@ impl ControlSocket {
         self.connections.get(client).map(|connection| connection.stream.socket().as_fd())
     }
 
-    /// Notes that whoever has the connection in `slot` has closed it.
+    /// Notes that the peer has closed the connection in `slot`.
     pub(crate) fn record_gone(&mut self, slot: usize) {
         if let Some((_, connection)) = self.connections.at(slot) {
             connection.is_gone = true;
@@ -140,7 +140,7 @@ impl ControlSocket {
     }
 
     /// Reads the next request from the connection in `slot`: one in a turn, so that a crowd
-    /// of requests delays no client. Returns it, or why the line is not one, with the client to
+    /// of requests delays no client. Returns it, or why the line is invalid, with the client to
     /// answer. A connection whose input has ended is closed once it has all its answers.
     pub(crate) fn read(&mut self, slot: usize) -> Option<(ControlClient, Result<Request, String>)> {
         let (client, connection) = self.connections.at(slot)?;
@@ -162,7 +162,7 @@ impl ControlSocket {
         Some((client, request?))
     }
 
-    /// The client in `slot`, if it says no more and waits for an answer.
+    /// The client in `slot`, if its input has ended and it waits for an answer.
     pub(crate) fn ended(&mut self, slot: usize) -> Option<ControlClient> {
         let (client, connection) = self.connections.at(slot)?;
         connection.has_ended.then_some(client)
@@ -208,7 +208,7 @@ impl ControlSocket {
 }
 
 impl ControlConnection {
-    /// The next line without its line feed, if it has come; or why it is not taken.
+    /// The next line without its line feed, if it has come; or why it is refused.
     fn read_line(&mut self) -> Option<Result<Vec<u8>, String>> {
         let mut buffer = [0; 4096];
         while !self.has_ended {
@@ -231,8 +231,8 @@ impl ControlConnection {
         None
     }
 
-    /// Logs a request; of a crowd, only some. Whoever watches the daemon asks for statistics
-    /// several times a second: these change nothing.
+    /// Logs a request; of many, only some. Requests for statistics change nothing, and monitors
+    /// send several a second: only for debugging.
     fn log(&mut self, line: &[u8]) {
         let who = credentials_of(self.stream.socket());
         let line = printable(line);

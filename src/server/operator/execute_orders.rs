@@ -36,7 +36,7 @@ impl Server {
                 Order::Ended(client) => self.operator.record_ended(client),
             }
         }
-        // Comes last: the new image does not know what operators have asked.
+        // Comes last: operators' unanswered requests are not handed over.
         if self.restart.is_due(|| self.reporting.has_operators(), now) {
             self.finish_restart();
         }
@@ -119,7 +119,7 @@ impl Server {
         self.engine.set_rules(rules.in_force(), &rules.groups());
     }
 
-    /// Ends the rules whose time is over, and lets new rules reach more keys.
+    /// Ends the rules that have expired, and applies new rules to more keys.
     pub(crate) fn update_rules(&mut self, now: Time) {
         let ended = self.operator.settings.rules.expire(now);
         if !ended.is_empty() {
@@ -216,10 +216,10 @@ impl Server {
     /// if the clients had disconnected: no waiter gets `DONE`, and the next one gets the lock.
     ///
     /// # Errors
-    /// No connection is meant, or more than are allowed: nothing is closed.
+    /// No connection matches, or too many do: nothing is closed.
     pub(super) fn free(&mut self, free: &Free, now: Time) -> Result<String, String> {
         let mut clients = clients_of(&free.target, &self.engine, &mut self.clients);
-        // A client may hold a key several times. The input of some has ended already, and they
+        // A client may hold a key several times. Some clients' input has ended already, and they
         // only wait for their output to be sent.
         let mut seen = HashSet::new();
         clients.retain(|client| seen.insert(*client) && self.clients.open_mut(*client).is_some());

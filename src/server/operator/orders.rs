@@ -19,7 +19,7 @@ pub(crate) struct Operators {
     signals: OwnedFd,
     pub(crate) control: ControlSocket,
     pub(crate) settings: RunTimeSettings,
-    /// Who waits for the end of the drain.
+    /// The operators that wait for the end of the drain.
     waiting: Vec<ControlClient>,
     /// Sources that had an event in this turn, or may have more requests.
     ready: Vec<Source>,
@@ -38,7 +38,7 @@ pub(crate) enum Order {
     Drain,
     /// Drain, or take new clients again.
     ToggleDrain,
-    /// Answer a request on the control socket; an `Err` says why a line is not one.
+    /// Answer a request on the control socket; an `Err` contains why a line is invalid.
     Asked(ControlClient, Result<Request, String>),
     /// Release a connection on the control socket whose input has ended.
     Ended(ControlClient),
@@ -116,7 +116,7 @@ impl Operators {
     /// Answers `client` when the drain is over.
     ///
     /// # Errors
-    /// It waits already: one that asks without end must not fill the memory.
+    /// It waits already: repeated requests must not fill the memory.
     pub(crate) fn wait_for_end(&mut self, client: ControlClient) -> Result<(), String> {
         if self.waiting.contains(&client) {
             return Err("this connection already waits for the end of the drain".to_owned());
@@ -144,7 +144,7 @@ impl Operators {
         self.answer_waiting(LATER);
     }
 
-    /// Lets `client` wait no longer: it would keep its place until the end of the drain.
+    /// Ends the wait of `client`: it would keep its place until the end of the drain.
     pub(crate) fn record_ended(&mut self, client: ControlClient) {
         if let Some(place) = self.waiting.iter().position(|waiting| *waiting == client) {
             self.waiting.remove(place);
@@ -180,8 +180,8 @@ fn order_of(signal: sys::Signal) -> Option<Order> {
 /// terminal, which may have hung up by then.
 const TERMINAL_VARIABLE: &str = "POOLCOUNTERD_TERMINAL";
 
-/// Whether a shell leads the session of our terminal. When the terminal hangs up, the
-/// kernel signals the shell, and the shell signals us.
+/// Whether a shell leads the session of the daemon's terminal. When the terminal hangs up,
+/// the kernel signals the shell, and the shell signals the daemon.
 static IS_UNDER_SHELL: LazyLock<bool> =
     LazyLock::new(|| !sys::is_session_leader() && (was_under_shell() || has_terminal()));
 

@@ -30,13 +30,13 @@ impl RulesFile {
 
     fn rules(&self) -> Vec<Rule> {
         let text = self.0.as_deref().unwrap_or_default();
-        // It was checked as it was read.
+        // It was checked when it was read.
         parse_file(text.as_bytes()).unwrap_or_default()
     }
 }
 
-/// Checks the file of rules at `path`, and says what applies to each of these keys, written as
-/// in lists.
+/// Checks the file of rules at `path`, and returns what applies to each of these keys, written
+/// as in lists.
 ///
 /// # Errors
 /// Why the file can't be used, or what is not a key.
@@ -89,7 +89,7 @@ pub enum RuleOrder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RuleChange {
     name: String,
-    /// Instead of that of the file.
+    /// Replaces the rule of the file.
     #[serde(default)]
     rule: Option<Rule>,
     #[serde(default)]
@@ -110,7 +110,7 @@ pub struct RuleBook {
 }
 
 impl RuleBook {
-    /// The rules of a daemon to which no operator has spoken.
+    /// The rules before any operator's order.
     ///
     /// # Errors
     /// There are too many.
@@ -220,7 +220,7 @@ impl RuleBook {
         self.changes.iter().filter_map(|change| change.until).min()
     }
 
-    /// Ends the changes whose time is over, and returns their rules' names.
+    /// Ends the changes that have expired, and returns their rules' names.
     pub(crate) fn expire(&mut self, now: Time) -> Vec<String> {
         if self.next_deadline().is_none_or(|at| at > now) {
             return Vec::new();
@@ -327,7 +327,7 @@ mod tests {
         let mut book = book(&full);
         assert!(book.obey(set("new *"), NOW).unwrap_err().contains("more than 64"));
         assert_eq!(in_force(&book).len(), RULES_MAX);
-        // What is off counts, too: names must not pile up.
+        // Rules that are off also count: names must not pile up.
         let mut other = RuleBook::default();
         for n in 0..RULES_MAX {
             other.obey(set(&format!("x{n} *")), NOW).unwrap();

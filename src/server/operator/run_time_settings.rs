@@ -5,8 +5,8 @@ use crate::server::options::Options;
 use crate::server::telling::logging;
 use serde::{Deserialize, Serialize};
 
-/// The settings. A log filter that was ordered beats the option until a hot restart brings a
-/// different option.
+/// The settings. A filter set by `LOG` overrides the option until a hot restart changes the
+/// option.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunTimeSettings {
@@ -49,8 +49,8 @@ impl RunTimeSettings {
     /// options.
     pub(crate) fn apply_log(&self) {
         if let Some(filter) = &self.log_order {
-            // The old image has checked it. If it accepted other words than this one, the
-            // option applies.
+            // The old image has checked it. If this image does not accept it, the option
+            // applies.
             let _ = logging::set_filter(filter);
         }
     }

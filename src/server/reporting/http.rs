@@ -45,7 +45,7 @@ pub(crate) struct Http {
     asked: Vec<(HttpClient, ReportRequest)>,
     allowed: Vec<IpNet>,
     /// There was no room for new connections, which may still wait in the backlog.
-    newcomers_wait: bool,
+    may_have_backlog: bool,
 }
 
 /// A request and its answer.
@@ -83,7 +83,7 @@ impl Http {
             ready: Vec::new(),
             asked: Vec::new(),
             allowed,
-            newcomers_wait: false,
+            may_have_backlog: false,
         }
     }
 
@@ -96,7 +96,7 @@ impl Http {
         now: Time,
     ) {
         let Ok(ip) = peer_ip(&socket) else {
-            // It has left already.
+            // The client has left already.
             return;
         };
         let is_allowed = |ip: IpAddr| self.allowed.iter().any(|net| net.contains(&ip));
@@ -131,14 +131,14 @@ impl Http {
         let mut all = self.exchanges.iter();
         let has_room =
             self.exchanges.len() < CONNECTIONS_MAX || all.any(|(_, it)| it.may_yield(now));
-        self.newcomers_wait |= !has_room;
+        self.may_have_backlog |= !has_room;
         has_room
     }
 
     /// Whether there is room again for new connections.
     pub(crate) fn has_room_again(&mut self, now: Time) -> bool {
-        let has_room_again = self.newcomers_wait && self.has_room(now);
-        self.newcomers_wait &= !has_room_again;
+        let has_room_again = self.may_have_backlog && self.has_room(now);
+        self.may_have_backlog &= !has_room_again;
         has_room_again
     }
 

@@ -82,7 +82,7 @@ impl Reporting {
         self.first.requests().any(|(requester, _)| matches!(requester, Requester::Operator(_)))
     }
 
-    /// Forgets the requests of operators and returns the operators that made them.
+    /// Drops the requests of operators and returns the operators that made them.
     pub(crate) fn give_up_operators(&mut self) -> Vec<ControlClient> {
         let mut given_up = Vec::new();
         self.first.retain(|requester| match requester {
@@ -95,8 +95,8 @@ impl Reporting {
         given_up
     }
 
-    /// Does the work of one turn; returns the answers that are ready. Forgets operators and
-    /// HTTP clients that no longer wait.
+    /// Does the work of one turn; returns the answers that are ready. Drops the requests of
+    /// operators and HTTP clients that no longer wait.
     pub(crate) fn step(
         &mut self,
         engine: &mut Engine,
@@ -148,7 +148,7 @@ impl ReportQueue {
         self.direct.iter().chain(&self.waiting).chain(under_way)
     }
 
-    /// Forgets the requests of others.
+    /// Drops the requests of all requesters that do not stay.
     fn retain(&mut self, mut stays: impl FnMut(Requester) -> bool) {
         let under_way = self.under_way.iter_mut().map(|under_way| &mut under_way.requests);
         for queue in [&mut self.direct, &mut self.waiting].into_iter().chain(under_way) {
@@ -157,7 +157,7 @@ impl ReportQueue {
         self.end_scan();
     }
 
-    /// Begins a scan if one is waited for, and does its work of a turn.
+    /// Begins a scan if a request waits for one, and does its work of a turn.
     fn scan(&mut self, engine: &Engine, clients: &mut Clients, now: Time) {
         if self.under_way.is_none() && !self.waiting.is_empty() {
             self.under_way = Some(RunningScan::new(std::mem::take(&mut self.waiting), now));
@@ -214,8 +214,8 @@ fn cost(request: &ReportRequest, bytes: usize) -> usize {
     before_the_first_byte + bytes
 }
 
-/// When the daemon was started, in nanoseconds since 1970. Another answer would look like
-/// another start, so the first one stands, also if the wall clock is set later.
+/// When the daemon was started, in nanoseconds since 1970. A different answer would look like
+/// another start, so the first one is kept, even if the wall clock is set later.
 fn started_wall_ns(engine: &mut Engine) -> u64 {
     let age_ns = clock::now().ns_since(engine.started());
     *engine.started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
@@ -354,7 +354,7 @@ pub(crate) type HttpClient = ClientId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportRequest {
     Query(Query),
-    /// The rules, which come from there.
+    /// The rules, with their sources.
     Rules(Vec<RuleSource>),
     /// `/metrics`.
     Metrics,

@@ -1,5 +1,5 @@
 //! Starts a new binary: keeps its path and the two files that it is handed, and executes
-//! it, in a trial as in earnest.
+//! it, in a trial and in the restart itself.
 
 use crate::server::kernel::sys;
 use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -18,8 +18,8 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Tells the new image where its snapshot is: `PID:DESCRIPTOR`. The process id
-/// invalidates the variable in any other process.
+/// Where the new image finds its snapshot: `PID:DESCRIPTOR`. The process id invalidates
+/// the variable in any other process.
 const HANDOFF_VARIABLE: &str = "POOLCOUNTERD_HANDOFF";
 
 /// Descriptors that the new image opens before it has read its snapshot: signalfd,
@@ -118,7 +118,7 @@ impl Launcher {
             return e;
         }
         let mut environment = self.environment();
-        // What a program says in a trial must not reach the service manager.
+        // A program's notifications in a trial must not reach the service manager.
         environment.retain(|(name, _)| name != "NOTIFY_SOCKET");
         let arguments = [&["--read-snapshot".into()], arguments].concat();
         sys::execute(&self.program, &self.words(&arguments), &environment)
@@ -130,7 +130,7 @@ impl Launcher {
         [&[name], arguments].concat()
     }
 
-    /// The environment of the daemon, with what the next image has to know.
+    /// The environment of the daemon, with the variables for the next image.
     fn environment(&self) -> Vec<(OsString, OsString)> {
         let handoff = format!("{}:{}", process::id(), self.files.snapshot.as_raw_fd());
         let ours = [Some((HANDOFF_VARIABLE, handoff)), orders::for_next_image()];
@@ -205,8 +205,8 @@ impl TrialFiles {
 /// Where a snapshot is written. Buffered, because records are written in small pieces.
 pub(crate) type Out<'a> = BufWriter<&'a mut File>;
 
-/// The path that we were started by. Where `argv[0]` names no file (a parent may put
-/// anything there), the one that the kernel knows.
+/// The path by which the daemon was started. If `argv[0]` names no file (a parent may put
+/// anything there), the one that the kernel reports.
 fn program_path() -> io::Result<PathBuf> {
     let named = env::args_os().next().and_then(|name| find_program(Path::new(&name)));
     named.map_or_else(env::current_exe, Ok)

@@ -1,5 +1,5 @@
-//! The new image's side of a hot restart: continues from a snapshot, and in the trial says
-//! whether it could.
+//! The new image's side of a hot restart: continues from a snapshot, and in the trial
+//! answers whether it could.
 //!
 //! Nothing here may fail, because all locks would be lost. What the new image does from
 //! its first line on, in order, and why it can't fail. (The trial also had more stack and
@@ -24,7 +24,7 @@
 //! | disconnects clients whose connections are lost | the engine does it in memory |
 //! | accepts connections, a turn's worth | a failure loses one new connection |
 //! | sends what it owes | as in every turn, an error ends one connection |
-//! | tells systemd that it is ready, answers the operator | neither waits or needs a reader |
+//! | tells systemd that it is ready, answers the operator | neither waits nor needs a reader |
 //!
 //! A client that waits for a report asks again by itself: its line is the first of its
 //! unhandled input. That is at most a share and a line, as [`restore`] demands, because
@@ -155,7 +155,7 @@ pub(crate) struct Restored {
     /// Clients whose descriptors are missing, and why. Not logged yet: the old image may
     /// have written half a line.
     pub(crate) lost: Vec<(ClientId, io::Error)>,
-    /// What operators had set and no longer applies.
+    /// Operators' settings that no longer apply.
     pub(crate) ended_orders: Vec<String>,
 }
 
@@ -235,8 +235,8 @@ const HEAP_MARGIN_BYTES: usize = 4 << 20;
 const STACK_MARGIN_BYTES: usize = 256 << 10;
 
 /// Reads a trial snapshot and returns the answer to print, namely that this binary could
-/// take over with `options`. The snapshot is handed over as in earnest; an operator may
-/// also pipe one in, to know whether this binary can read it.
+/// take over with `options`. The snapshot is handed over as in the restart itself; an
+/// operator may also pipe one in, to find out whether this binary can read it.
 ///
 /// # Errors
 /// Why it can't, to be printed too.

@@ -1,20 +1,20 @@
 //! Hot restart: the daemon hands everything to a new binary in the same process.
 //!
-//! There are two phases. First, while the loop keeps parts, a forked child writes its
-//! copy of the state as a trial snapshot and executes the new binary, which says whether
+//! There are two phases. First, while the loop keeps serving, a forked child writes its
+//! copy of the state as a trial snapshot and executes the new binary, which answers whether
 //! it could take over ([`Trial`]). Only if it can, the second phase writes the final
 //! snapshot, clears close-on-exec and executes it ([`Launcher::hand_over`]). If anything
 //! fails, the old image continues unchanged. [`super::new_image`] shows what the new image
-//! does, and why none of it can fail.
+//! does, and why no step can fail.
 //!
 //! # The trial
 //! A forked child writes its copy of the daemon's state into a file in memory. It then
 //! executes the new binary as the second phase does: with the same environment, and with
-//! the same descriptor numbers open, so that a wrapper that would lose any of it is found
-//! out. Behind the numbers is the snapshot itself: while the child held the sockets,
-//! closing one would not be final. A second file, for the answer, is standard output. So
-//! the loop pauses only for the fork, regardless of the size of the state, and there is no
-//! pipe on which either side could block. [`super::new_image::rehearse`] is what the new binary does.
+//! the same descriptor numbers open, to detect a wrapper that would lose any of it. The
+//! numbers refer to the snapshot itself: while the child held the sockets, closing one
+//! would not be final. A second file, for the answer, is standard output. So the loop
+//! pauses only for the fork, regardless of the size of the state, and there is no pipe on
+//! which either side could block. The new binary runs [`super::new_image::rehearse`].
 
 use crate::engine::Time;
 use crate::engine::rules::rule::Rule;
@@ -145,7 +145,7 @@ impl Restart {
     }
 
     /// The second phase, once the trial has ended. Returns only if the new binary can't
-    /// take over: why, and the operator to tell. `None` if that is decided later.
+    /// take over: why, and the operator to answer. `None` if that is decided later.
     pub(crate) fn finish(&mut self, parts: Parts) -> Option<(String, Option<ControlClient>)> {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
@@ -222,7 +222,7 @@ struct Handover<'a> {
     /// Listeners opened for the new image.
     opened: &'a [Listener],
     requester: Option<BorrowedFd<'a>>,
-    /// What the new binary has read, unless it is to read it.
+    /// The rules that the new binary has read; `None` if it has yet to read them.
     rules_file: Option<&'a RulesFile>,
 }
 
@@ -332,7 +332,7 @@ impl Trial {
         launcher: &Launcher,
     ) -> Option<Result<Consent, String>> {
         self.is_late |= !has_ended;
-        // Also ends what the new binary has started and left behind.
+        // Also ends processes that the new binary has left behind.
         kill_all(self.pid);
         match waitpid(Some(self.pid), WaitOptions::NOHANG) {
             Ok(None) => {
@@ -391,15 +391,15 @@ fn quoted(said: &str) -> String {
     }
 }
 
-/// Kills the child, whatever that has started, and reaps it.
+/// Kills the child and all that it started, and reaps it.
 fn end(child: Pid) {
     kill_all(child);
     // Fails only if it is reaped already.
     let _ = waitpid(Some(child), WaitOptions::empty());
 }
 
-/// Kills the child and whatever that has started. To be called before the child is
-/// reaped: until then, no other process gets its number.
+/// Kills the child and all that it started. To be called before the child is reaped:
+/// until then, no other process gets its number.
 fn kill_all(child: Pid) {
     // Fails only if all have ended.
     let _ = kill_process_group(child, Signal::KILL);

@@ -6,8 +6,8 @@
 //! Keys are stored verbatim. Each part of the daemon derives its own state; this module
 //! composes them and checks what spans several parts.
 //!
-//! A snapshot is checked like hostile input, but for statistics: the trial refuses what no
-//! daemon can have written, and the old image continues to serve.
+//! A snapshot is checked like hostile input, except for statistics: the trial refuses what
+//! no daemon can have written, and the old image continues to serve.
 
 use crate::engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};
 use crate::engine::{ClientId, Time};
@@ -257,9 +257,9 @@ fn check_connection(connection: &ConnectionState) -> Result<(), SnapshotError> {
         return Err(impossible("an unfinished line that is too long or complete"));
     }
     let unhandled = &connection.unhandled;
-    let is_amid_line = connection.skipping || !line.is_empty();
-    // A line that is answered later is put back as it is spelt out.
-    if unhandled.len() > SHARE_BYTES + LINE_BYTES_MAX || (is_amid_line && !unhandled.is_empty()) {
+    let is_within_line = connection.skipping || !line.is_empty();
+    // A line that waits for a report is put back in front of the rest.
+    if unhandled.len() > SHARE_BYTES + LINE_BYTES_MAX || (is_within_line && !unhandled.is_empty()) {
         return Err(impossible("unhandled input that is too long or within a line"));
     }
     if !unhandled.is_empty() && !connection.unread {

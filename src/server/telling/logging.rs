@@ -127,7 +127,8 @@ pub(crate) fn forget() {
     }
 }
 
-/// Writes a message for the person at the terminal to standard error, without time or level. Waits once, briefly, if standard error is full.
+/// Writes a message for the person at the terminal to standard error, without time or level.
+/// Waits once, briefly, if standard error is full.
 pub fn print(message: &str) {
     let line = format!("{message}\n");
     if stderr::write_line(line.as_bytes()) != stderr::Written::Taken {
@@ -171,7 +172,7 @@ impl Logger {
         }
         let text = format!("{dropped} log lines could not be written and were dropped");
         self.write(Level::Warn, &text);
-        // This one is no line of its own.
+        // The report itself does not count as a dropped line.
         let was_written = stderr::take_dropped() == 0;
         if !was_written {
             stderr::count_dropped(dropped);
@@ -286,7 +287,7 @@ impl Filter {
     }
 }
 
-/// Whether a word is a level, or one of our modules with or without a level.
+/// Whether a word is a level, or a module of the daemon with or without a level.
 fn is_directive(word: &str) -> bool {
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
     let is_ours = |module: &str| {

@@ -97,7 +97,7 @@ pub(super) fn goes_to_journal() -> bool {
 enum Way {
     /// A socket: send(2) with MSG_DONTWAIT.
     Send,
-    /// An open file description of our own, which does not block.
+    /// An open file description of the daemon's own, which does not block.
     Reopened,
     /// Another user's pipe: pwritev2(2) with RWF_NOWAIT.
     NoWait,
@@ -200,9 +200,9 @@ fn choose_way() -> Way {
     }
 }
 
-/// Replaces the inherited open file description by our own of the same pipe or device.
-/// Then writes by libraries don't block either, for instance the message about a failed
-/// allocation.
+/// Replaces the inherited open file description by the daemon's own of the same pipe or
+/// device. Then writes by libraries don't block either, for instance the message about a
+/// failed allocation.
 fn reopen() -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     dup2_stderr(open("/proc/self/fd/2", flags, Mode::empty())?)

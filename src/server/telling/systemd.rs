@@ -23,8 +23,8 @@ const EXIT_WAIT_NS: i64 = 200_000_000;
 
 const STOPPING: &str = "STOPPING=1\n";
 
-/// Our side of systemd's notification protocol. Every message says everything, so that the
-/// next one makes up for a lost one.
+/// The daemon's side of systemd's notification protocol. Every message contains everything,
+/// so the next one makes up for a lost one.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
     channel: Option<Channel>,
@@ -65,12 +65,12 @@ impl ServiceManager {
         }
     }
 
-    /// Says that the daemon stops. Returns false if it must be said again.
+    /// Reports that the daemon stops. Returns false if it must be sent again.
     pub(crate) fn stopping(&mut self) -> bool {
         self.channel.as_mut().is_none_or(|channel| channel.send(STOPPING).is_ok())
     }
 
-    /// Says it again, and waits for systemd a moment. To be called last of all.
+    /// Sends it again, and waits for systemd a moment. To be called last of all.
     pub(crate) fn stopping_at_last(mut self) {
         if let Some(channel) = &mut self.channel {
             channel.wait_a_moment();

@@ -1,7 +1,7 @@
 use super::*;
 use clap::Parser;
 
-/// The addresses of clients, and those of HTTP; or why not.
+/// The addresses of clients and of HTTP, or the error.
 fn addresses(words: &str) -> Result<[Vec<String>; 2], String> {
     let words = std::iter::once("poolcounterd").chain(words.split(' '));
     let options = Options::try_parse_from(words).expect("options");
@@ -13,7 +13,7 @@ fn addresses(words: &str) -> Result<[Vec<String>; 2], String> {
 }
 
 #[test]
-fn what_another_address_of_the_list_serves_is_left_out() {
+fn addresses_that_another_one_serves_are_left_out() {
     for (list, wanted) in [
         ("127.0.0.1", &["127.0.0.1:7531"][..]),
         ("127.0.0.1,127.0.0.2,127.0.0.1", &["127.0.0.1:7531", "127.0.0.2:7531"]),
@@ -33,7 +33,7 @@ fn what_another_address_of_the_list_serves_is_left_out() {
 }
 
 #[test]
-fn so_it_is_with_the_addresses_of_http() {
+fn http_addresses_that_another_one_serves_are_left_out() {
     for (words, wanted) in [
         ("--http 127.0.0.1:1 --http 127.0.0.1:1", &["127.0.0.1:1"][..]),
         ("--http 127.0.0.1:1 --http 127.0.0.1:2", &["127.0.0.1:1", "127.0.0.1:2"]),

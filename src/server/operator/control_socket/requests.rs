@@ -17,7 +17,7 @@ pub enum Request {
     Restart(Option<Vec<OsString>>),
     /// Take no new clients.
     Drain,
-    /// Tell when the drain is over.
+    /// Answer when the drain is over.
     Drained,
     /// Take new clients again.
     Undrain,
@@ -38,9 +38,9 @@ pub enum Request {
 /// Which connections to close.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Free {
-    /// Only says what it would close.
+    /// Only report what would be closed.
     pub is_dry_run: bool,
-    /// Whose.
+    /// Which connections.
     pub target: FreeTarget,
     /// If there are more, none is closed.
     pub connections_max: usize,
@@ -49,15 +49,15 @@ pub struct Free {
 /// What names the connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FreeTarget {
-    /// Those that hold this key, not those that wait for it.
+    /// The connections that hold this key, not those that wait for it.
     Key(Vec<u8>),
-    /// The one with this serial number.
+    /// The connection with this serial number.
     Connection(u32),
-    /// All of this address, as lists show it without the port.
+    /// All connections of this address, as lists show it without the port.
     Host(String),
 }
 
-/// A request as operators write it. `execute_orders` does what it says.
+/// A request as operators write it. `execute_orders` executes it.
 struct RequestKind {
     word: &'static str,
     arguments: &'static str,
@@ -142,7 +142,7 @@ pub(crate) fn help() -> String {
 /// end are ignored.
 ///
 /// # Errors
-/// Why it is not one.
+/// Why it is invalid.
 pub fn parse(line: &[u8]) -> Result<Request, String> {
     let mut line = line.strip_suffix(b"\r").unwrap_or(line);
     while let Some(shorter) = line.strip_suffix(b" ") {
@@ -176,7 +176,7 @@ fn parse_log(rest: &[u8]) -> Result<Request, String> {
     if rest.is_empty() {
         return Ok(Request::Log(None));
     }
-    // Bytes that are no text make no filter, either.
+    // Invalid UTF-8 becomes an invalid filter.
     Ok(Request::Log(Some(String::from_utf8_lossy(rest).into_owned())))
 }
 
@@ -217,7 +217,7 @@ fn parse_free(rest: &[u8]) -> Result<Request, String> {
 }
 
 fn parse_number<T: FromStr>(word: &[u8]) -> Option<T> {
-    // FromStr takes a sign, too.
+    // FromStr also accepts a sign.
     let digits = std::str::from_utf8(word).ok().filter(|word| !word.starts_with('+'));
     digits?.parse().ok()
 }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_about_rules_is_refused() {
+    fn invalid_orders_about_rules_are_refused() {
         for bad in [
             "SET",
             "SET a",

@@ -1,4 +1,4 @@
-//! The head of an HTTP request: bytes → what is wanted, or why it is refused. Pure.
+//! The head of an HTTP request: bytes → what is requested, or why it is refused. Pure.
 
 /// A longer head is refused.
 pub(crate) const HEAD_BYTES_MAX: usize = 8 * 1024;
@@ -10,13 +10,13 @@ const HEADERS_MAX: usize = 64;
 pub enum Head {
     /// Its end is missing.
     Partial,
-    /// It asks for this.
+    /// A request for this.
     Get {
         /// As it was sent: no path that is served needs escapes.
         path: String,
         /// What follows the question mark, with its escapes.
         query: String,
-        /// Only the head of the answer is wanted.
+        /// Only the head of the answer is requested.
         is_head_only: bool,
     },
     /// It is answered with this status.

@@ -119,8 +119,8 @@ pub(super) fn find(path: &str, query: &str, is_draining: bool) -> Page {
     }
 }
 
-/// The key that a query names. `%c3` of an URL says what `\xc3` says in the text of a key,
-/// which can also stand there as it is.
+/// The key that a query names. `%c3` in a URL means what `\xc3` means in the text of a key,
+/// which is accepted too.
 fn key_in(query: &str) -> Option<Vec<u8>> {
     key_from_text(query.replace('%', "\\x").as_bytes()).filter(|key| !key.is_empty())
 }

@@ -93,7 +93,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn a_key_stands_in_it_as_it_is() {
+fn keys_are_written_verbatim() {
     let key: Vec<u8> = (0..=255).collect();
     assert!(sample().write().windows(key.len()).any(|bytes| bytes == key));
 }
@@ -110,7 +110,7 @@ fn a_newer_version_is_refused_by_its_number() {
     assert_eq!(error, "snapshot version 2 is newer than 1, the newest known here");
 }
 
-/// A daemon that knows less or more than the writer.
+/// A daemon with fewer or more fields than the writer.
 #[test]
 fn unknown_fields_are_ignored_and_missing_ones_have_their_default() {
     #[derive(Serialize)]
@@ -150,7 +150,7 @@ fn a_snapshot_truncated_anywhere_or_with_more_behind_it_is_refused() {
 }
 
 #[test]
-fn what_no_daemon_could_have_written_is_refused() {
+fn impossible_snapshots_are_refused() {
     let mut twice = sample();
     twice.connections[1].fd = 3;
     assert!(refusal(&twice).contains("a descriptor twice"));
@@ -173,7 +173,7 @@ fn what_no_daemon_could_have_written_is_refused() {
 
 /// Bytes that announce four gigabytes and end there.
 #[test]
-fn a_length_is_not_believed() {
+fn a_length_is_not_trusted() {
     let header = record(&Header { poolcounterd_snapshot: 1, daemon: String::new() });
     for marker in [0xc6u8, 0xdb, 0xdd, 0xdf] {
         let launcher = [&[0x81, 0xa8], &b"launcher"[..], &[0x81, 0xa7], b"program"].concat();
