@@ -1,5 +1,5 @@
-//! The blocking client: chooses the server, connects, asks, and gives guards that give the lock
-//! back. What can go wrong.
+//! The blocking client: chooses the server, connects, asks, and returns guards that give the
+//! lock back. Its errors.
 
 use crate::conversation::{Answer, Conversation, UnexpectedAnswer};
 use crate::request::{LockRequest, Refusal};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// As MediaWiki's client: a server that is there accepts in a fraction of this.
+/// As MediaWiki's client: a healthy server accepts in a fraction of this.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How often connecting to a server is tried, as MediaWiki's client does.
@@ -60,9 +60,9 @@ impl Client {
     /// How long a server may take to answer a release, and a request for a lock besides the
     /// time that it allows to wait. 5 s by default. Must not be zero.
     ///
-    /// A request without a timeout may be answered at any time, so nothing tells a daemon
-    /// that hangs from a lock that is held: only the end of the connection ends that wait, as
-    /// by [`Client::keepalive`] or a [`Canceller`].
+    /// A request without a timeout may be answered at any time, so a daemon that hangs looks
+    /// like a lock that is held: only the end of the connection ends that wait, as by
+    /// [`Client::keepalive`] or a [`Canceller`].
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout;
         self
@@ -187,14 +187,13 @@ impl std::os::fd::AsFd for Connected {
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
 pub enum Outcome<G> {
-    /// The lock is ours, until the guard is released or dropped.
+    /// The client has the lock, until the guard is released or dropped.
     Locked(G),
-    /// Another client did the work that we waited for. Only for
-    /// [`LockRequest::any`].
+    /// Another client did the work. Only for [`LockRequest::any`].
     Done,
     /// As many clients hold the key or wait for it as the request allows.
     QueueFull,
-    /// The time to wait is over.
+    /// The wait timed out.
     TimedOut,
 }
 
@@ -252,8 +251,8 @@ impl<G> Outcome<G> {
 #[must_use = "a lock that is dropped is given up, with its work undone"]
 pub struct Lock(pub(crate) Session);
 
-/// A lock on the connection of another lock, which it borrows. [`Lock`] says what becomes
-/// of both when it is dropped.
+/// A lock on the connection of another lock, which it borrows. See [`Lock`] for what happens
+/// to both when it is dropped.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
 pub struct NestedLock<'a> {
@@ -267,7 +266,7 @@ pub struct NestedLock<'a> {
 pub(crate) struct Session {
     pub(crate) connection: Link,
     pub(crate) server: ServerName,
-    /// Those that guard the keys: all that did not fail before this one.
+    /// The servers that guard the keys: all that did not fail before this one.
     pub(crate) servers: Vec<ServerName>,
 }
 
@@ -291,7 +290,7 @@ impl Session {
 
     /// Gives back the lock of this level.
     fn release(&mut self, level: usize) -> Result<(), Error> {
-        // The server takes the last one, which an inner guard that was leaked has.
+        // The server releases the last lock, which belongs to an inner guard that was leaked.
         if self.connection.locks() > level {
             self.connection.close();
         }
@@ -400,9 +399,9 @@ pub struct Canceller(Weak<Shared>);
 
 impl Canceller {
     /// Closes the connection. A call that waits on it returns
-    /// [`Error::Cancelled`], and so does each later one; the server forgets the wait. A
+    /// [`Error::Cancelled`], and so does each later one; the server drops the wait. A
     /// lock that was granted before is given up, with its work undone, whether or not its
-    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) says so. A
+    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) reports it. A
     /// release that was sent before may still take effect, although its call returns
     /// [`Error::Cancelled`].
     ///
@@ -430,7 +429,7 @@ impl Link {
         self.conversation.locks()
     }
 
-    /// Whether the locks are lost, as far as the connection tells.
+    /// Whether the locks are lost, as far as the connection shows.
     pub(crate) fn has_ended(&self) -> bool {
         self.shared.stream.has_ended()
     }
@@ -450,8 +449,8 @@ impl Link {
         self.exchange(Some(self.answer_timeout))
     }
 
-    /// Ends the connection: the server gives all its locks to others, as of work that is
-    /// not done.
+    /// Ends the connection: the server gives all its locks to others, with their work
+    /// undone.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         self.shared.stream.shutdown();
@@ -472,13 +471,13 @@ impl Link {
         self.shared.is_cancelled.load(Ordering::SeqCst)
     }
 
-    /// Sends what is to be sent and waits for the answer. After an error nothing is
-    /// known of the locks, so the connection is closed.
+    /// Sends what is to be sent and waits for the answer. After an error the state of the
+    /// locks is unknown, so the connection is closed.
     fn exchange(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
         let output = self.conversation.take_output();
         let sent = (&self.shared.stream).write_all(&output).map_err(Error::Lost);
         let mut answer = sent.and_then(|()| self.answer(timeout));
-        // A lock that was granted just before is lost, too.
+        // A lock that was granted just before is also lost.
         if self.is_cancelled() && matches!(answer, Ok(Answer::Locked) | Err(_)) {
             answer = Err(Error::Cancelled);
         }
@@ -531,11 +530,11 @@ impl AsFd for Link {
     }
 }
 
-/// No answer, or none that is understood.
+/// No answer, or an invalid one.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// No server could be connected to: each that was tried, and why not.
+    /// No server could be connected to: each that was tried, and its error.
     NoServer(Vec<(ServerName, io::Error)>),
     /// The request is invalid. Nothing was sent.
     Refused(Refusal),
@@ -564,7 +563,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Its text has that of its cause.
+/// Its text includes its cause's.
 impl std::error::Error for Error {}
 
 #[cfg(test)]

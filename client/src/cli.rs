@@ -195,14 +195,14 @@ fn wrong_usage() -> ExitCode {
     ExitCode::from(if is_plugin { check::Severity::Unknown.status() } else { status::USAGE })
 }
 
-/// That of a command line that may not be valid.
+/// The subcommand of a command line that may be invalid.
 fn subcommand() -> Option<String> {
     let command = command();
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     words.into_iter().find(|word| command.find_subcommand(word).is_some())
 }
 
-/// `run KEY COMMAND` is a likely slip: so flock(1) has it.
+/// `run KEY COMMAND` is a likely slip: flock(1) is called like that.
 fn hint_at_hyphens(error: &mut clap::Error) {
     let is_word = matches!(error.get(ContextKind::InvalidArg),
         Some(ContextValue::String(word)) if !word.starts_with('-'));
@@ -243,13 +243,13 @@ fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
     }
 }
 
-/// Those of the option, or of the environment, or localhost.
+/// The servers of the option, or of the environment, or localhost.
 fn servers(option: &[String]) -> Result<Vec<ServerName>, String> {
     if !option.is_empty() {
         // Only commas: the path of a socket may have spaces.
         let names = option.iter().flat_map(|list| list.split(','));
         let servers = parsed(names.map(str::trim).filter(|name| !name.is_empty()))?;
-        // A script's empty variable shall not mean localhost.
+        // A script's empty variable must not mean localhost.
         return if servers.is_empty() { parsed([""].into_iter()) } else { Ok(servers) };
     }
     let list = std::env::var_os("POOLCOUNTER_SERVERS").unwrap_or_default();

@@ -8,8 +8,8 @@ use std::fmt;
 /// A connection holds and waits for at most this many locks.
 pub const LOCKS_MAX: usize = 4;
 
-/// One connection's talk with a server, without I/O: it gives the bytes to send, takes
-/// those that were received, and knows which locks are held.
+/// One connection's conversation with a server, without I/O: it returns the bytes to send,
+/// takes those that were received, and keeps track of the locks that are held.
 ///
 /// There is one question at a time: [`lock`](Self::lock) or [`release`](Self::release),
 /// then an [`Answer`].
@@ -33,7 +33,7 @@ pub struct Conversation {
     locks: usize,
 }
 
-/// How much of an answer that is none is shown.
+/// How much of an invalid answer is shown.
 const SHOWN_BYTES_MAX: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +45,13 @@ enum PendingCommand {
 /// What a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The lock is ours.
+    /// The client has the lock.
     Locked,
     /// Another client did the work.
     Done,
     /// As many clients hold the key or wait for it as the request allows.
     QueueFull,
-    /// The time to wait is over.
+    /// The wait timed out.
     TimedOut,
     /// The last lock is given back.
     Released,
@@ -77,7 +77,7 @@ impl fmt::Display for UnexpectedAnswer {
 impl std::error::Error for UnexpectedAnswer {}
 
 impl Conversation {
-    /// Of a connection that was just made.
+    /// For a new connection.
     pub fn new() -> Self {
         Conversation::default()
     }
@@ -85,7 +85,7 @@ impl Conversation {
     /// Asks for a lock. The answer is `Locked`, `Done`, `QueueFull` or `TimedOut`.
     ///
     /// # Errors
-    /// When this can't be asked, or not now. Nothing is sent then.
+    /// When the request is invalid, or not allowed now. Nothing is sent then.
     pub fn lock(&mut self, request: &LockRequest) -> Result<(), Refusal> {
         self.may_ask()?;
         if self.locks >= LOCKS_MAX {
@@ -101,7 +101,7 @@ impl Conversation {
     /// connection.) The answer is `Released`.
     ///
     /// # Errors
-    /// When nothing is held, or the question before is not answered.
+    /// When nothing is held, or the previous question is not answered.
     pub fn release(&mut self) -> Result<(), Refusal> {
         self.may_ask()?;
         if self.locks == 0 {
@@ -113,7 +113,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Takes the bytes to send. Send all of them before you give what is received.
+    /// Takes the bytes to send. Send all of them before you call [`receive`](Self::receive).
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)
     }
@@ -122,7 +122,7 @@ impl Conversation {
     /// it is complete.
     ///
     /// # Errors
-    /// When they are no answer to what was asked.
+    /// When they do not answer the question.
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<Option<Answer>, UnexpectedAnswer> {
         // What comes before the question is sent can't be its answer.
         let may_come = self.is_waiting() && self.output.is_empty();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error() {
+    fn invalid_answers_are_errors() {
         for said in ["RELEASED\n", "ERROR BAD_SYNTAX\n", "LOCK_HELD\n", "\n", "LOCKED\nLOCKED\n"] {
             let mut conversation = Conversation::new();
             conversation.lock(&LockRequest::new("k")).expect("asked");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_question_is_sent_is_no_answer() {
+    fn bytes_before_the_question_is_sent_are_an_error() {
         assert!(Conversation::new().receive(b"LOCK").is_err(), "nothing was asked");
         let mut conversation = Conversation::new();
         conversation.lock(&LockRequest::new("k")).expect("asked");

@@ -11,20 +11,19 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a healthy server may take to accept and to answer all connection.
+/// How long a healthy server may take to accept and to answer all questions.
 const STATS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// More than any server sends.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// How much of an answer that is none is shown.
+/// How much of an invalid answer is shown.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// What an old server answers to a question that it does not know. The C daemon's has
-/// no line end.
+/// An old server's answer to an unknown question. The C daemon's has no line end.
 const WRONG_STAT: &str = "ERROR WRONG_STAT";
 
-/// A connection for connection. Holds no locks.
+/// A connection for statistics. Holds no locks.
 pub(crate) struct StatsConnection {
     stream: Stream,
     /// How long the server may take from now on.
@@ -36,7 +35,7 @@ pub(crate) struct StatsConnection {
 pub(crate) enum NoAnswer {
     /// The server is unreachable, or silent.
     Io(io::Error),
-    /// It is an older one.
+    /// It is an older server.
     Unknown,
     /// It answers `ERROR …`.
     Refused(String),
@@ -146,7 +145,7 @@ fn not_admitted(e: io::Error) -> io::Error {
     io::Error::new(e.kind(), why)
 }
 
-/// Whether an answer has arrived whole. Those of one line have no blank line behind.
+/// Whether an answer is complete. A single line has no blank line behind it.
 fn is_complete(answer: &[u8], words: &str) -> bool {
     if answer.starts_with(b"ERROR ") {
         return answer == WRONG_STAT.as_bytes() || answer.ends_with(b"\n");

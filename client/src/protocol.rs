@@ -20,8 +20,8 @@ pub use reply::Reply;
 use memchr::memchr;
 use numbers::{next_number, saturating_u32};
 
-/// The largest number that every server understands, which stands for none; the C daemon
-/// counts in 32 bits.
+/// The largest number that every server accepts; it means no limit. The C daemon counts
+/// in 32 bits.
 pub const UNLIMITED: u32 = i32::MAX as u32;
 
 /// Whose work a waiter accepts.

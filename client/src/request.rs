@@ -1,4 +1,4 @@
-//! What a client asks for, a key and its limits, and why it is not asked.
+//! A client's request, a key and its limits, and why it is refused.
 
 use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::protocol::{Mode, UNLIMITED};
@@ -83,7 +83,7 @@ impl LockRequest {
         self.timeout.map_or(UNLIMITED.into(), |t| whole(t).min(UNLIMITED.into()))
     }
 
-    /// The line that asks for this, if there is one.
+    /// The line to send, or why it is refused.
     pub(crate) fn line(&self) -> Result<Vec<u8>, Refusal> {
         if self.key.is_empty() {
             return Err(Refusal::EmptyKey);
@@ -105,21 +105,21 @@ impl LockRequest {
     }
 }
 
-/// Why a question is not asked.
+/// Why a request is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// There is no key.
     EmptyKey,
-    /// No line of the protocol is so long.
+    /// The line would be too long.
     LongKey,
     /// The key has a line feed.
     KeyOfTwoLines,
-    /// Of workers, or of the queue.
+    /// The limit of workers or of the queue is 0.
     LimitOfZero,
     /// The connection has four locks already ([`LOCKS_MAX`](crate::LOCKS_MAX)).
     TooManyLocks,
-    /// The question before is not answered yet.
+    /// The previous question is not answered yet.
     Unanswered,
     /// There is no lock to release.
     NothingHeld,

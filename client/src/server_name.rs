@@ -21,7 +21,7 @@ pub(crate) enum Endpoint {
     Unix(PathBuf),
 }
 
-/// A server's name that means nothing.
+/// An invalid name of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadServerName(String);
 
@@ -54,7 +54,7 @@ impl ServerName {
         &self.name
     }
 
-    /// For a server of which only the host may be named: `port` unless it is.
+    /// For a name that may lack a port: `port` is the default.
     #[cfg(feature = "operate")]
     pub(crate) fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
         let place = parse_endpoint(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
@@ -71,7 +71,7 @@ impl ServerName {
     }
 }
 
-/// On this port unless the name has one.
+/// With this port unless the name has one.
 fn parse_endpoint(name: &str, default_port: u16) -> Option<Endpoint> {
     if name.contains('/') {
         return Some(Endpoint::Unix(PathBuf::from(name)));
@@ -145,7 +145,7 @@ mod tests {
 
     #[cfg(feature = "operate")]
     #[test]
-    fn a_port_that_is_named_stays() {
+    fn a_port_in_the_name_is_kept() {
         for (name, expected) in [
             ("wiki1", "wiki1:99"),
             ("wiki1:7", "wiki1:7"),

@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often a silent host is asked whether it is there. The probes take three fifths of
-/// the time, the silence before them takes the rest.
+/// How often a silent host is probed. The probes take three fifths of the time, the
+/// silence before them takes the rest.
 #[cfg(feature = "client")]
 const PROBES: u32 = 3;
 
-/// The kernel takes no longer intervals.
+/// The kernel accepts no longer intervals.
 #[cfg(feature = "client")]
 const SECONDS_MAX: u64 = 32_767;
 
@@ -48,7 +48,7 @@ impl Stream {
     }
 
     /// Lets the kernel end the connection when the server's host is silent for this long.
-    /// A kernel that can't do so goes without; so does a Unix socket, which needs none.
+    /// No effect if the kernel can't, or on a Unix socket, which needs none.
     #[cfg(feature = "client")]
     pub(crate) fn watch_the_host(&self, silence: Duration) {
         use rustix::net::sockopt;
@@ -65,8 +65,8 @@ impl Stream {
         let _ = sockopt::set_tcp_user_timeout(stream, ((idle_s + probes_s) * 1000) as u32);
     }
 
-    /// Whether it was closed, by either end. A server sends nothing unasked: whatever there
-    /// is to read is the end.
+    /// Whether it was closed, by either end. A server sends nothing unasked: anything to
+    /// read is the end.
     #[cfg(feature = "client")]
     pub(crate) fn has_ended(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -77,12 +77,12 @@ impl Stream {
     /// Ends the connection, for both ways.
     #[cfg(feature = "client")]
     pub(crate) fn shutdown(&self) {
-        // It fails if the peer has closed it already.
+        // Fails if the peer has closed it already.
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 }
 
-/// A Unix socket takes no time, unless more connect to it than are accepted from it.
+/// A Unix socket connects at once, unless its backlog is full.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

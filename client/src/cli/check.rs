@@ -36,7 +36,7 @@ pub(super) struct Limits {
 pub(super) fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
     let verdicts = ask_each(&distinct(servers), |server| judge(server, limits));
     let (worst, output) = Verdict::report(verdicts);
-    // A plugin that can't say anything knows nothing.
+    // A plugin that can't print its output is UNKNOWN.
     let level = if print(&output) { worst } else { worst.max(Severity::Unknown) };
     ExitCode::from(level.status())
 }
@@ -69,26 +69,26 @@ fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
     Ok(Verdict::of(server.as_str(), uptime, &figures))
 }
 
-/// Only newer servers tell it. Where no lock is held, none is old.
+/// Only newer servers report it. It is 0 if no lock is held.
 fn oldest_hold_s(
     connection: &mut StatsConnection,
     locks: Option<f64>,
 ) -> Result<Option<f64>, NoAnswer> {
     let report = match connection.query("JSON") {
         Ok(text) => serde_json::from_str::<serde_json::Value>(&text)
-            .map_err(|e| NoAnswer::Refused(format!("STATS JSON that is none: {e}")))?,
+            .map_err(|e| NoAnswer::Refused(format!("invalid STATS JSON: {e}")))?,
         Err(NoAnswer::Unknown) => serde_json::Value::Null,
         Err(e) => return Err(e),
     };
     Ok(report["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0)))
 }
 
-/// How a server is, from well to worst; [`Severity::status`] is the plugin's exit status.
+/// The state of a server, best first; [`Severity::status`] is the plugin's exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
     /// All is within its thresholds.
     Ok,
-    /// A figure that was asked for is not known.
+    /// A requested figure is not known.
     Unknown,
     /// A figure has reached its first threshold.
     Warning,
@@ -143,7 +143,7 @@ impl std::str::FromStr for Thresholds {
     }
 }
 
-/// One number that tells of a server's health.
+/// One number about a server's health.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figure {
     name: &'static str,
@@ -154,7 +154,7 @@ pub(super) struct Figure {
 
 impl Figure {
     /// A figure in a unit of performance data: none, `s`, or `c` for a counter. `None`
-    /// as its value means that the server does not tell.
+    /// as its value means that the server does not report it.
     pub(super) fn new(
         name: &'static str,
         unit: &'static str,
@@ -218,14 +218,14 @@ impl Verdict {
         Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
     }
 
-    /// Of a server that does not answer, or wrongly.
+    /// For a server that does not answer, or answers wrongly.
     pub(super) fn critical(server: &str, why: &str) -> Verdict {
         let (server, text) = (server.to_owned(), why.to_owned());
         Verdict { server, level: Severity::Critical, text, performance: Vec::new() }
     }
 
     /// The worst level, and the plugin's output: the worst server's line first, behind
-    /// it the figures of all. Of several, a label has the server's name.
+    /// it the figures of all. With several, a label has the server's name.
     pub(super) fn report(mut verdicts: Vec<Verdict>) -> (Severity, String) {
         verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.level));
         let worst = verdicts.first().map_or(Severity::Ok, |verdict| verdict.level);
@@ -251,7 +251,7 @@ impl Verdict {
     }
 }
 
-/// What would end a label stands for something else there.
+/// Replaces characters that would end a label.
 fn in_label(server: &str) -> String {
     server.replace(['\'', '=', '|', '\n'], "_")
 }

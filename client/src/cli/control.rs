@@ -65,7 +65,7 @@ pub(super) fn print_answer(answer: &str, options: &OrderOptions) -> bool {
     }
 }
 
-/// Says why there is no answer.
+/// Prints why there is no answer.
 pub(super) fn print_failure(why: &io::Error, options: &OrderOptions) -> ExitCode {
     print_error(&format!("{}: {why}", options.socket.display()));
     ExitCode::from(status::NO_SERVER)
@@ -78,7 +78,7 @@ again.";
 /// How long a daemon may take to answer the order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How soon to ask again where others have all the places.
+/// How soon to ask again if others take all the places.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Options of a drain.
@@ -92,10 +92,10 @@ pub(super) struct DrainOptions {
     wait: Option<Option<u64>>,
 }
 
-/// What a drain comes to.
+/// How a drain ends.
 enum DrainEnd {
     Ended,
-    /// The time is over.
+    /// It goes beyond the time limit.
     Drains,
     /// It takes new clients again.
     Undrained,
@@ -132,7 +132,7 @@ fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Dr
                 "OK drained" => return waiting.wait_for_process_end(),
                 "ERROR not draining" => return Ok(DrainEnd::Undrained),
                 line if line.starts_with("ERROR a hot restart") => waiting.send("DRAINED\n"),
-                // Others wait, too. It closes this connection.
+                // Others also wait. The daemon closes this connection.
                 line if line.starts_with("ERROR too many") => waiting.pause()?,
                 line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
                 line => {
@@ -187,7 +187,7 @@ impl DrainWait<'_> {
         is_same
     }
 
-    /// Lets others have their places for a while.
+    /// Leaves the places to others for a while.
     fn pause(&self) -> io::Result<()> {
         let until = Instant::now() + PAUSE;
         let until = self.until.map_or(until, |at| at.min(until));
@@ -195,7 +195,7 @@ impl DrainWait<'_> {
         wait_for_any(&mut end, Some(until)).map(drop)
     }
 
-    /// If the connection is closed already, that is heard.
+    /// If the connection is closed already, the next event is its end.
     fn send(&mut self, request: &str) {
         let _ = self.stream.write_all(request.as_bytes());
     }
@@ -228,7 +228,7 @@ impl DrainWait<'_> {
         }
     }
 
-    /// Waits until the process has ended, which sends nothing any more.
+    /// Waits until the process has ended, which sends nothing more.
     fn wait_for_process_end(&self) -> io::Result<DrainEnd> {
         let Some(end) = &self.end else { return Ok(DrainEnd::Ended) };
         let has_ended = wait_for_any(&mut [PollFd::new(end, PollFlags::IN)], self.until)?;
@@ -240,7 +240,7 @@ fn process_of(daemon: &UnixStream) -> Option<Pid> {
     socket_peercred(daemon).ok().map(|peer| peer.pid)
 }
 
-/// Whether one of them is ready before the time is over.
+/// Waits until one of them is ready. False after the time limit.
 fn wait_for_any(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

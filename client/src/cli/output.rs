@@ -43,7 +43,7 @@ pub(super) fn report_output_error(why: io::Error) {
     }
 }
 
-/// With `\u{1b}` for escape, and so on; lines stay lines.
+/// Replaces control characters, such as escape by `\u{1b}`, but no line ends.
 pub(super) fn escape_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_a_terminal_is_shown_instead() {
+    fn control_characters_are_escaped() {
         assert_eq!(escape_controls("a\tb\nZürich"), "a\tb\nZürich");
         assert_eq!(
             escape_controls("\x1b[2J\u{9b}1m\u{202e}\x7f"),

@@ -1,5 +1,5 @@
-//! What servers answer, read: names with values, and tables: rows under the names of their
-//! columns, and what stands in their cells.
+//! Servers' answers, parsed: names with values, and tables: rows under the names of their
+//! columns, and the values in their cells.
 
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
@@ -44,7 +44,7 @@ impl ParsedReport {
         answer
     }
 
-    /// The groups of `STATS JSON`, each with its keys behind it, in a table as other lists are.
+    /// The groups of `STATS JSON`, each with its keys behind it, in a table like other lists.
     pub(super) fn of_groups(report: &Value) -> ParsedReport {
         let columns = [
             "requests",
@@ -101,7 +101,7 @@ impl ParsedReport {
         ParsedReport { values, tables: vec![table] }
     }
 
-    /// The oldest holds of `STATS JSON`, in a table as other lists are.
+    /// The oldest holds of `STATS JSON`, in a table like other lists.
     pub(super) fn of_oldest_holds(report: &Value) -> ParsedReport {
         let columns = ["held", "mode", "waiters", "client", "address", "key"];
         let row = |hold: &Value| {
@@ -123,7 +123,7 @@ impl ParsedReport {
     }
 
     /// The lists of several servers as one of `rows_max` rows at most, with a column for the
-    /// server. Of the values remain counts, which are added.
+    /// server. Of the values, only counts remain, added up.
     pub(super) fn merged(
         reports: &[(&str, &ParsedReport)],
         order: ListOrder,
@@ -173,9 +173,9 @@ impl ParsedReport {
     }
 
     /// As an object: the values by their names, and the rows of each table as a list of
-    /// objects. Of `3 of 12` remains the 12: the rows tell how many are listed.
+    /// objects. Of `3 of 12`, only the 12 remains: the rows show how many are listed.
     pub(super) fn json(&self) -> Value {
-        // Any text may be the name of a key, also one that looks like a number.
+        // Any text may be the name of a key, even one that looks like a number.
         let json_of = |name: &str, value: &str| match counts(value) {
             _ if name == "key" => value.into(),
             Some((_, all)) => all.into(),
@@ -203,14 +203,14 @@ impl ParsedReport {
     }
 }
 
-/// `name: value`. A name is of words in small letters.
+/// `name: value`. A name consists of lowercase words.
 fn named_value(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
     let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == ' ');
     (is_name && !name.is_empty()).then_some((name, value))
 }
 
-/// The two of `3 of 12`.
+/// Both numbers of `3 of 12`.
 fn counts(value: &str) -> Option<(u64, u64)> {
     let (listed, all) = value.split_once(" of ")?;
     Some((listed.parse().ok()?, all.parse().ok()?))
@@ -227,7 +227,7 @@ pub(super) struct Table {
 /// that stand together count as their sum.
 pub(super) type ListOrder = &'static [&'static [&'static str]];
 
-/// Keys: most waiters first, of equally many those that are held for longest.
+/// Keys: most waiters first, then held for longest.
 pub(super) const KEYS_ORDER: ListOrder = &[&["for_me", "for_anyone"], &["oldest_hold"]];
 
 /// Clients: most connections first.
@@ -352,7 +352,7 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Whole numbers and times become numbers; `-` is nothing, and so is a time without an end.
+/// Whole numbers and times become numbers; `-` and `unlimited` become null.
 pub(super) fn json_of(text: &str) -> Value {
     match (text.parse::<u64>(), seconds(text)) {
         (Ok(number), _) => number.into(),

@@ -1,4 +1,4 @@
-//! `poolcounter run`: runs a command while it holds a lock. Says who holds it during a wait.
+//! `poolcounter run`: runs a command while it holds a lock. Prints the holder during a wait.
 
 mod child;
 
@@ -22,7 +22,7 @@ use std::process::{Command, ExitCode};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How often to try a server again that has closed the connection, while it closes more.
+/// How often to try a server that has closed the connection, while it closes new ones too.
 const LOOKS: u32 = 4;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -138,7 +138,7 @@ impl RunOptions {
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|&seconds: &f64| seconds >= 0.0);
-    // What no Duration can hold is for ever.
+    // What exceeds a Duration means for ever.
     let wait = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
     wait.ok_or_else(|| "must be a number of seconds, such as 5".to_owned())
 }
@@ -150,17 +150,17 @@ fn parse_some_seconds(text: &str) -> Result<Duration, String> {
 
 /// Runs the command; returns its exit status, or that of why it did not run.
 pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
-    let teller = StderrThread::default();
+    let stderr = StderrThread::default();
     end_as_first_process();
     let ended = match request(options) {
-        Ok(request) => under_lock(&client(servers, options), &request, options, &teller)
-            .unwrap_or_else(|why| without_lock(&why, options, &teller)),
+        Ok(request) => under_lock(&client(servers, options), &request, options, &stderr)
+            .unwrap_or_else(|why| without_lock(&why, options, &stderr)),
         Err(why) => {
-            teller.print(&why);
+            stderr.print(&why);
             RunEnd::Status(status::USAGE)
         }
     };
-    teller.finish();
+    stderr.finish();
     ended.code()
 }
 
@@ -208,7 +208,7 @@ fn under_lock(
     client: &Client,
     request: &LockRequest,
     options: &RunOptions,
-    teller: &StderrThread,
+    stderr: &StderrThread,
 ) -> Result<RunEnd, NoLock> {
     let key = request.key();
     let connected = client.connect(key)?;
@@ -218,7 +218,7 @@ fn under_lock(
     let outcome = connected.lock(request);
     drop(waiting);
     let why = match outcome {
-        Ok(Outcome::Locked(lock)) => return Ok(execute(Some((lock, key)), options, teller)),
+        Ok(Outcome::Locked(lock)) => return Ok(execute(Some((lock, key)), options, stderr)),
         Ok(Outcome::Done) => return Ok(RunEnd::Status(0)),
         Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
         Ok(Outcome::TimedOut) => format!("timed out{}", held(&server, key)),
@@ -228,7 +228,7 @@ fn under_lock(
         Err(e) => return Err(e.into()),
     };
     let key = String::from_utf8_lossy(key);
-    teller.print(&format!("{key}: {why}; {:?} was not run", options.command[0]));
+    stderr.print(&format!("{key}: {why}; {:?} was not run", options.command[0]));
     Ok(RunEnd::Status(options.conflict_exit_code))
 }
 
@@ -262,7 +262,7 @@ struct NoLock {
 }
 
 impl NoLock {
-    /// By a server that is there: another one may have the lock.
+    /// The server is up, and may have given the lock to another client.
     fn not_admitted(server: &ServerName) -> NoLock {
         let why = format!(
             "{server} closed the connection without an answer; its --allow or \
@@ -283,20 +283,20 @@ impl From<Error> for NoLock {
     }
 }
 
-fn without_lock(no_lock: &NoLock, options: &RunOptions, teller: &StderrThread) -> RunEnd {
+fn without_lock(no_lock: &NoLock, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
     let (why, command) = (&no_lock.why, &options.command[0]);
     if no_lock.is_down && options.no_server == NoServer::Run {
-        teller.print(&format!("{why}; running {command:?} without a lock"));
-        return execute(None, options, teller);
+        stderr.print(&format!("{why}; running {command:?} without a lock"));
+        return execute(None, options, stderr);
     }
-    teller.print(&format!("{why}; {command:?} was not run"));
+    stderr.print(&format!("{why}; {command:?} was not run"));
     RunEnd::Status(no_lock.status)
 }
 
-fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &StderrThread) -> RunEnd {
+fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
-    // Those of a run around this one are about another lock.
+    // The variables of a run around this one are about another lock.
     command.env_remove(KEY_VARIABLE).env_remove(SERVER_VARIABLE);
     if let Some((lock, key)) = &locked {
         command.env(KEY_VARIABLE, OsStr::from_bytes(key));
@@ -306,7 +306,7 @@ fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &StderrT
     let started = Signals::block().and_then(|signals| {
         let connection = lock.as_ref().map(AsFd::as_fd);
         let &RunOptions { on_lost, kill_after, .. } = options;
-        let with = Surroundings { signals: &signals, connection, on_lost, kill_after, teller };
+        let with = Surroundings { signals: &signals, connection, on_lost, kill_after, stderr };
         let mut job = Job::start(with, &mut command)?;
         let ended = (job.wait(), job.was_lost, job.was_stopped);
         drop(job);
@@ -315,11 +315,11 @@ fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &StderrT
     let (signals, (ended, was_lost, was_stopped)) = match started {
         Ok(ended) => ended,
         Err(e) => {
-            teller.print(&format!("can't execute {:?}: {e}", options.command[0]));
+            stderr.print(&format!("can't execute {:?}: {e}", options.command[0]));
             return RunEnd::Status(status::NOT_EXECUTED);
         }
     };
-    give_back(lock, ended, was_lost, teller);
+    give_back(lock, ended, was_lost, stderr);
     match ended {
         _ if was_stopped => RunEnd::Status(status::LOST),
         JobEnd::Exited(code) => RunEnd::Status(code),
@@ -329,13 +329,13 @@ fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, teller: &StderrT
 
 /// Gives the lock back: released after success, so that waiters get `DONE`, and otherwise by
 /// closing the connection.
-fn give_back(lock: Option<Lock>, ended: JobEnd, was_lost: bool, teller: &StderrThread) {
+fn give_back(lock: Option<Lock>, ended: JobEnd, was_lost: bool, stderr: &StderrThread) {
     let Some(lock) = lock else { return };
     if was_lost || ended != JobEnd::Exited(0) {
         return;
     }
     if let Err(e) = lock.release() {
-        teller.print(&format!("{e} before the command ended: another one may have run meanwhile"));
+        stderr.print(&format!("{e} before the command ended: another one may have run meanwhile"));
     }
 }
 
@@ -350,24 +350,24 @@ pub(super) struct WaitNotice {
 impl WaitNotice {
     pub(super) fn begin(server: ServerName, key: Vec<u8>) -> WaitNotice {
         let (is_over, over) = channel::<()>();
-        let say = move || {
+        let print_holder = move || {
             if over.recv_timeout(NOTICED_AFTER) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
             let held = held(&server, &key);
-            // The question may have taken a while, too.
+            // The question may also have taken a while.
             if over.recv_timeout(Duration::ZERO) == Err(RecvTimeoutError::Timeout) {
                 print_error(&format!("{}: waiting{held}", String::from_utf8_lossy(&key)));
             }
         };
-        // A signal is for the thread that passes it on. If there can't be another thread,
-        // nothing is said.
-        let _ = with_signals_blocked(|| std::thread::Builder::new().spawn(say));
+        // Signals are for the thread that passes them on. If no thread can be started,
+        // nothing is printed.
+        let _ = with_signals_blocked(|| std::thread::Builder::new().spawn(print_holder));
         WaitNotice { _is_over: is_over }
     }
 }
 
-/// As `; held by 10.1.2.9 for 3 min`, if the server can tell.
+/// As `; held by 10.1.2.9 for 3 min`, if the server reports it.
 pub(super) fn held(server: &ServerName, key: &[u8]) -> String {
     let question = format!("KEY {}", key_text(&key_on_the_wire(key)));
     let connection = StatsConnection::connect(server).ok();

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 /// A list of the daemon, as `STATS` names it, and how it is sorted.
 type NamedList = (&'static str, ListOrder);
 
-/// Prints the list of the servers: of several, one that has the rows of all.
+/// Prints the list of the servers: for several, one with the rows of all.
 pub(super) fn list(servers: &[ServerName], list: NamedList, rows: u32, as_json: bool) -> ExitCode {
     let (name, order) = list;
     let question = format!("{name} {rows}");
@@ -35,7 +35,7 @@ pub(super) fn list(servers: &[ServerName], list: NamedList, rows: u32, as_json: 
     })
 }
 
-/// What there is to say if a server lists fewer than the requested number of rows, and has more.
+/// A note if a server lists fewer rows than requested, and has more.
 fn cut_note(answer: &ParsedReport, rows: u32) -> Option<String> {
     let (n, all) = answer.listed().filter(|&(listed, all)| listed < all.min(rows.into()))?;
     Some(format!("{n} of {all}: no list of this server has more"))
@@ -64,7 +64,7 @@ fn print_merged(servers: &[ServerName], question: &str, order: ListOrder, rows: 
 }
 
 /// Prints the holders and waiters of a key. A space in it is sent as `%20`, and a
-/// backslash that begins no byte's number is itself.
+/// backslash that does not begin `\xNN` stands for itself.
 pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> ExitCode {
     if key.is_empty() || key.contains(&b'\n') {
         print_error("a key is not empty and has no line end");
@@ -85,8 +85,8 @@ pub(super) fn key_from_user(key: &[u8]) -> Vec<u8> {
     key_from_text(&key).unwrap_or(key)
 }
 
-/// Prints the statistics of each server. As JSON: all that the server tells, and of an
-/// older one what `STATS FULL` has, under the same names.
+/// Prints the statistics of each server. As JSON: everything, or from an older server what
+/// `STATS FULL` has, under the same names.
 pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
     print_each(servers, |connection| {
         let shown = match as_json {
@@ -97,7 +97,7 @@ pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
     })
 }
 
-/// `STATS JSON`, or the part of it that an older server tells.
+/// `STATS JSON`, or the part of it that an older server has.
 fn everything(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
     match connection.query("JSON") {
         Ok(text) => serde_json::from_str(&text).map_err(|e| NoAnswer::Refused(e.to_string())),
@@ -111,10 +111,10 @@ enum Report {
     Json(Value),
 }
 
-/// What a server answers, and what there is to say about it.
+/// A server's answer, and a note about it.
 type ReportAndNote = (Report, Option<String>);
 
-/// Prints what each server answers; of several, with its name, until it can't be written.
+/// Prints each server's answer, of several with its name, until a write fails.
 /// The status is that of the last failure.
 fn print_each(
     servers: &[ServerName],

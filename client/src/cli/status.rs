@@ -1,6 +1,6 @@
 //! Exit statuses. As flock(1): those of sysexits.h, and 1 for a lock that is not given.
 
-/// The time is over, or the queue is full (`-E` sets another).
+/// The wait timed out, or the queue is full (`-E` sets another).
 pub(super) const CONFLICT: u8 = 1;
 /// EX_USAGE: the command line is not valid.
 pub(super) const USAGE: u8 = 64;

@@ -33,7 +33,7 @@ for longest; 200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` says tha
 are more, which are not sorted either. Columns that have no room are left out, but not
 the one to sort by.";
 
-/// How soon a key or a new size is noticed at the latest, and news are shown.
+/// How soon a key, a new size or new data is noticed at the latest.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Shows servers until the user quits.
@@ -65,10 +65,10 @@ fn print_once(servers: &[ServerName], chosen: &Choices) -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The servers, and which of them are looked at.
+/// The servers, and which of them are shown.
 struct TopSession {
     servers: Vec<WatchedServer>,
-    /// The only one that is shown, if it is one.
+    /// The only one that is shown, if any.
     alone: Option<usize>,
 }
 
@@ -99,7 +99,7 @@ impl TopSession {
         };
     }
 
-    /// Asks those whose time it is. True if there is something new to show.
+    /// Asks the servers that are due. True if there is something new to show.
     fn update(&mut self, list: TopList) -> bool {
         let mut is_new = false;
         for server in &mut self.servers {
@@ -203,7 +203,7 @@ fn draw(view: &View, chosen: &mut Choices) -> io::Result<()> {
 }
 
 fn draw_line(out: &mut impl Write, row: u16, (look, line): &(Style, String)) -> io::Result<()> {
-    // Cleared before: behind a line of full width, that would take its last character.
+    // Cleared first: after a line of full width, clearing would erase its last character.
     queue!(out, cursor::MoveTo(0, row), Clear(ClearType::CurrentLine))?;
     match look {
         Style::Plain => {}

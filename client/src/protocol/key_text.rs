@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 /// followed by an `x`.
 const CUT: &str = "\\...";
 
-/// The key as text, whole.
+/// The whole key as text.
 pub fn key_text(key: &[u8]) -> String {
     let mut text = String::with_capacity(key.len());
     for &byte in key {
@@ -22,7 +22,7 @@ pub fn key_text(key: &[u8]) -> String {
 }
 
 /// The key as text of at most `bytes_max` bytes. What does not fit is replaced by
-/// `CUT`, which comes on top.
+/// `CUT`, which is not counted.
 pub fn key_text_cut(key: &[u8], bytes_max: usize) -> String {
     // A text is at least as long as its key.
     let mut text = key_text(&key[..key.len().min(bytes_max + 1)]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_of_a_key_is_refused() {
+    fn invalid_texts_of_keys_are_refused() {
         for bad in ["\\", "\\x", "\\x4", "a\\y41", "\\x4g", "ab\\..."] {
             assert_eq!(key_from_text(bad.as_bytes()), None, "{bad}");
         }

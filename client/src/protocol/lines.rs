@@ -17,7 +17,7 @@ pub enum Line<'a> {
     TooLong,
 }
 
-/// The input of one connection that is not finished. Owns memory only while there is any.
+/// One connection's unfinished input. Owns memory only while there is any.
 #[derive(Debug, Default)]
 pub struct Lines {
     kept: Option<Box<Kept>>,
@@ -85,7 +85,7 @@ impl Lines {
     /// [`Lines::finish_line`]: it takes time to answer. `taken` is what that call took from
     /// its input, `rest` what it left.
     pub fn hold_line(&mut self, taken: &[u8], rest: &[u8]) {
-        // The end of a line that was too long may stand before it.
+        // The end of a line that was too long may precede it.
         let before = taken.strip_suffix(b"\n").unwrap_or(taken);
         let start = memrchr(b'\n', before).map_or(0, |end| end + 1);
         let line = match self.kept.as_deref() {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_is_handled_later_and_once() {
+    fn input_put_back_is_handled_later_and_once() {
         let mut lines = Lines::default();
         let mut input = &b"a\nb\nhalf"[..];
         assert_eq!(lines.next_line(&mut input), Some(Line::Complete(b"a")));

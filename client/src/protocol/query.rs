@@ -3,7 +3,7 @@
 use super::key_text::key_from_text;
 use super::numbers::{next_number, saturating_u32};
 
-/// How many rows a list has if the client does not say.
+/// How many rows a list has by default.
 pub const ROWS: u32 = 20;
 
 /// What `STATS` asks for.
@@ -21,7 +21,7 @@ pub enum Query {
     Key(Vec<u8>),
     /// `CLIENTS [n]`: the `n` addresses with the most connections.
     Clients(u32),
-    /// `TOP [minute|hour] [keys|clients]`: what was asked for most.
+    /// `TOP [minute|hour] [keys|clients]`: the most frequent ones.
     Top(Span, Subject),
     /// `SLOW [n]`: the last `n` slow holds and waits.
     Slow(u32),
@@ -77,7 +77,7 @@ impl Query {
         Self::parse_known(words).unwrap_or_else(other)
     }
 
-    /// `None` unless all words are understood: a word too many makes another query.
+    /// `None` unless all words are valid: an extra word makes another query.
     fn parse_known(words: &[u8]) -> Option<Self> {
         let space = words.iter().position(|&b| b == b' ');
         let (word, rest) = match space {
@@ -105,7 +105,7 @@ fn parse_key(text: &[u8]) -> Option<Vec<u8>> {
     key_from_text(text).filter(|key| !key.is_empty() && !text.contains(&b' '))
 }
 
-/// A number from 1 on; one that is too large becomes the largest.
+/// A number, at least 1; if it is too large, the largest.
 fn parse_rows(word: Option<&[u8]>) -> Option<u32> {
     let Some(word) = word else {
         return Some(ROWS);

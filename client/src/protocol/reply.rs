@@ -56,7 +56,7 @@ replies! {
     /// No such statistic.
     WrongStat = "ERROR WRONG_STAT";
     /// A line over the limit; it was skipped. MediaWiki logs what follows the second
-    /// word. The other errors have nothing there, because clients know them so.
+    /// word. The other errors have nothing there, because clients compare whole lines.
     LineTooLong = "ERROR LINE_TOO_LONG a line has at most 4096 bytes";
 }
 

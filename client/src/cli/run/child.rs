@@ -42,9 +42,9 @@ pub(super) struct Surroundings<'a> {
     /// The connection that has the lock, while it lasts.
     pub(super) connection: Option<BorrowedFd<'a>>,
     pub(super) on_lost: OnLost,
-    /// How long what is signalled to end may take before it is killed.
+    /// How long processes may take to end after SIGTERM before they are killed.
     pub(super) kill_after: Duration,
-    pub(super) teller: &'a StderrThread,
+    pub(super) stderr: &'a StderrThread,
 }
 
 /// The running command.
@@ -54,7 +54,7 @@ pub(super) struct Job<'a> {
     ended: Option<JobEnd>,
     /// The lock was lost.
     pub(super) was_lost: bool,
-    /// We have stopped the command for that.
+    /// The command was stopped for that.
     pub(super) was_stopped: bool,
     killed_at: Option<Instant>,
     is_killed: bool,
@@ -117,7 +117,7 @@ impl<'a> Job<'a> {
     /// Waits for a signal. True if the connection has ended.
     fn wait_for_events(&self) -> bool {
         let mut wanted = vec![PollFd::new(self.with.signals, PollFlags::IN)];
-        // A server sends nothing unasked: if there is something to read, it is the end.
+        // A server sends nothing unasked: anything to read is the end.
         let end = PollFlags::IN | PollFlags::RDHUP;
         let connection = self.with.connection.as_ref();
         wanted.extend(connection.map(|connection| PollFd::new(connection, end)));
@@ -134,7 +134,7 @@ impl<'a> Job<'a> {
             OnLost::Warn => "the command goes on",
             OnLost::Kill => self.stop_the_command(),
         };
-        self.with.teller.print(&format!(
+        self.with.stderr.print(&format!(
             "the connection to the server is lost, and with it the lock; {what_follows}"
         ));
     }
@@ -151,7 +151,7 @@ impl<'a> Job<'a> {
     }
 
     fn pass_on(&mut self, signal: Arrived) {
-        let is_for_it = signal.was_sent_to_us && signal.number != Signal::CHILD.as_raw();
+        let is_for_it = signal.was_sent_here && signal.number != Signal::CHILD.as_raw();
         match self.descendants.command {
             Some(command) if is_for_it => send(command, signal.number),
             Some(_) => {}
@@ -188,8 +188,8 @@ pub(super) struct Signals {
 pub(super) struct Arrived {
     pub(super) number: i32,
     /// By another process's kill(2) or the like, or by the kernel to this process alone
-    /// ([`is_for_us_alone`]).
-    pub(super) was_sent_to_us: bool,
+    /// ([`is_for_this_process`]).
+    pub(super) was_sent_here: bool,
 }
 
 #[allow(unsafe_code)]
@@ -200,7 +200,7 @@ impl Signals {
         // SAFETY: the sets are initialized by sigfillset and sigprocmask before they are
         // read; the descriptor is new and has no other owner.
         unsafe {
-            // Ignored, as some parents leave it, it would hide how the command ends.
+            // Some parents leave it ignored, which would hide how the command ends.
             let on_child = libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             let mut all = MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigfillset(all.as_mut_ptr());
@@ -229,17 +229,17 @@ impl Signals {
         // needs no alignment.
         let info: libc::signalfd_siginfo =
             unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-        let is_ours = info.ssi_pid == std::process::id();
+        let is_own = info.ssi_pid == std::process::id();
         let number = info.ssi_signo as i32;
-        let was_sent_to_us = !is_ours && (info.ssi_code <= 0 || is_for_us_alone(number));
-        Some(Arrived { number, was_sent_to_us })
+        let was_sent_here = !is_own && (info.ssi_code <= 0 || is_for_this_process(number));
+        Some(Arrived { number, was_sent_here })
     }
 
     /// Starts the command: in the same process group, with the signal mask of before, and
     /// killed when this process dies.
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let (mask, on_child) = (self.before, self.on_child);
-        let us = std::process::id();
+        let parent = std::process::id();
         // SAFETY: between fork and exec only async-signal-safe functions are called:
         // prctl, getppid, _exit, signal, sigprocmask.
         unsafe {
@@ -248,7 +248,7 @@ impl Signals {
                     return Err(io::Error::last_os_error());
                 }
                 // The parent died before that, so no process can read an error.
-                if libc::getppid() as u32 != us {
+                if libc::getppid() as u32 != parent {
                     libc::_exit(0);
                 }
                 libc::signal(libc::SIGCHLD, on_child);
@@ -286,7 +286,7 @@ impl AsFd for Signals {
 
 /// Whether the kernel sends this signal to this process alone. A terminal's signals go to the
 /// whole process group, and so to the command too; others report a failed write or a child.
-fn is_for_us_alone(signal: i32) -> bool {
+fn is_for_this_process(signal: i32) -> bool {
     match signal {
         // Only the leader of a session gets the signal of its lost terminal.
         libc::SIGHUP | libc::SIGCONT => {
@@ -347,7 +347,7 @@ pub(super) fn with_signals_blocked<T>(act: impl FnOnce() -> T) -> T {
 /// process that must not be stopped starts more.
 const LOOKS_MAX: u32 = 100;
 
-/// The processes below this one, but for those that were there before the command.
+/// The processes below this one, except those that existed before the command.
 #[derive(Default)]
 pub(super) struct Descendants {
     /// The command, until it is reaped.
@@ -361,7 +361,7 @@ pub(super) enum Signalled {
     All,
     /// Not those that have another user's rights.
     Some,
-    /// The command has them.
+    /// The command has another user's rights.
     NotTheCommand,
 }
 
@@ -370,12 +370,12 @@ impl Descendants {
     pub(super) fn adopt() -> Descendants {
         // On a kernel that can't, they are not found.
         let _ = set_child_subreaper(Some(getpid()));
-        // A shell that executed this process in its place has left its children. Mostly there are
-        // none, and /proc need not be read.
+        // A shell that executed this process in its place has left its children. Usually there
+        // are none, and /proc need not be read.
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let before = Descendants { command: None, others: Vec::new() };
         match waitid(WaitId::All, look) {
-            // With what they have started: its parent may end.
+            // With their descendants, whose parents may end.
             Ok(_) => Descendants { others: before.running(), ..before },
             Err(_) => before,
         }
@@ -387,8 +387,8 @@ impl Descendants {
         self.command = self.command.filter(|&command| command != child);
     }
 
-    /// Sends SIGTERM to all. They are stopped before, so that none is missed that is
-    /// started meanwhile, and none is sent to what a script's trap starts to clean up.
+    /// Sends SIGTERM to all. Stops them first, to miss no process that is started meanwhile,
+    /// and to signal none that a script's trap starts to clean up.
     pub(super) fn terminate(&self) -> Signalled {
         let mut found = Vec::new();
         for _ in 0..LOOKS_MAX {
@@ -426,7 +426,7 @@ impl Descendants {
         found
     }
 
-    /// Without /proc the command is the only one that is known.
+    /// Without /proc, only the command is known.
     fn running(&self) -> Vec<Pid> {
         let Some(processes) = processes() else { return self.command.into_iter().collect() };
         let mut found: Vec<&ProcessStat> = Vec::new();
@@ -451,7 +451,7 @@ fn send_all(processes: &[Pid], signal: Signal) {
 struct ProcessStat {
     pid: Pid,
     parent: Option<Pid>,
-    /// It may have children yet, as long as it is in the list.
+    /// It may still have children, as long as it is in the list.
     has_ended: bool,
 }
 
@@ -476,7 +476,7 @@ fn parse(pid: Pid, stat: &str) -> Option<ProcessStat> {
     // The name may contain anything.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let (state, parent, threads) = (fields[0], fields.get(1)?, fields.get(17)?);
-    // Of a process whose first thread has ended, others may go on.
+    // Other threads of a process may outlive its first one.
     let has_ended = matches!(state, "Z" | "X") && matches!(*threads, "0" | "1");
     Some(ProcessStat { pid, parent: Pid::from_raw(parent.parse().ok()?), has_ended })
 }
@@ -521,14 +521,14 @@ impl StderrThread {
 impl Thread {
     /// `None` if there can't be another thread: then nothing is printed.
     fn start() -> Option<Thread> {
-        let (lines, said) = channel::<String>();
+        let (lines, received) = channel::<String>();
         let (ended, end) = channel();
-        let say_all = move || {
-            said.iter().for_each(|line| print_error(&line));
+        let print_all = move || {
+            received.iter().for_each(|line| print_error(&line));
             drop(ended);
         };
-        // A signal is for the thread that passes it on.
-        let thread = with_signals_blocked(|| std::thread::Builder::new().spawn(say_all));
+        // Signals are for the thread that passes them on.
+        let thread = with_signals_blocked(|| std::thread::Builder::new().spawn(print_all));
         thread.ok().map(|_| Thread { lines, end })
     }
 }

@@ -1,9 +1,9 @@
 //! The terminal of `top`, as it was whenever `top` does not have it: when it has ended, is
 //! stopped, or is in the background.
 //!
-//! A thread of its own sees to that. The one that draws and reads keys may be stuck: in a
-//! terminal that takes no output (Ctrl-S), or in crossterm, which reads on until a key is
-//! whole, and without end from a terminal that has hung up.
+//! A separate thread does that. The one that draws and reads keys may be stuck: in a
+//! terminal that takes no output (Ctrl-S), or in crossterm, which reads until a key is
+//! complete, and for ever from a terminal that has hung up.
 
 use crate::cli::output::print_error;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
@@ -25,15 +25,15 @@ use std::time::{Duration, Instant};
 /// How long a drawing may take when the terminal is to be given back.
 const DRAWN_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often the one in the background looks whether it is still there.
+/// How often a `top` in the background checks whether the terminal is still there.
 const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Whose the terminal is.
+/// Who has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Shell,
     Top,
-    /// `top` does not want it back.
+    /// `top` does not take it back.
     ShellForGood,
 }
 
@@ -44,8 +44,8 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal. From now on each signal that ends this process gives it back
-    /// before, and so does one that stops it; a terminal that hangs up ends this process.
+    /// Takes the terminal. From now on each signal that ends or stops this process first
+    /// gives it back; a terminal that hangs up ends this process.
     pub(super) fn take() -> io::Result<Terminal> {
         let owner = Arc::new(Mutex::new(Owner::Shell));
         let is_taken_anew = Arc::new(AtomicBool::new(false));
@@ -59,18 +59,18 @@ impl Terminal {
             is_to_stop: Arc::default(),
             is_continued: Arc::default(),
         };
-        keeper.hear_signals(&waking)?;
+        keeper.catch_signals(&waking)?;
         thread::spawn(move || keeper.keep());
         Ok(Terminal { owner, is_taken_anew })
     }
 
-    /// Draws, if the terminal is ours now.
+    /// Draws, if `top` has the terminal now.
     pub(super) fn draw(&self, draw: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let owner = locked(&self.owner);
         if *owner != Owner::Top {
             return Ok(());
         }
-        // Not where it is taken: the thread there never writes to one that takes no output.
+        // Not in `Keeper::take`: that thread must not write to a terminal that takes no output.
         if self.is_taken_anew.swap(false, Ordering::SeqCst) {
             queue!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
         }
@@ -97,7 +97,7 @@ fn locked(owner: &Mutex<Owner>) -> MutexGuard<'_, Owner> {
     owner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the thread knows.
+/// The state of the thread.
 struct Keeper {
     owner: Arc<Mutex<Owner>>,
     is_taken_anew: Arc<AtomicBool>,
@@ -110,7 +110,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn hear_signals(&self, waking: &UnixStream) -> io::Result<()> {
+    fn catch_signals(&self, waking: &UnixStream) -> io::Result<()> {
         let wake = |signal| -> io::Result<SigId> { pipe::register(signal, waking.try_clone()?) };
         for signal in [SIGTERM, SIGHUP, SIGINT] {
             flag::register_usize(signal, Arc::clone(&self.ending), signal as usize)?;
@@ -131,13 +131,13 @@ impl Keeper {
             }
             let is_to_stop = self.is_to_stop.swap(false, Ordering::SeqCst);
             let is_continued = self.is_continued.swap(false, Ordering::SeqCst);
-            // After a SIGSTOP, too: a shell has set the terminal as it likes.
+            // Also after a SIGSTOP: the shell has changed the terminal's modes.
             if is_to_stop || is_continued {
                 drop(self.let_go());
             }
             let is_ours = (is_continued || !is_to_stop) && self.take();
-            // One that is continued in the background may have got a SIGTERM before, which
-            // has a moment to be noticed.
+            // A process that is continued in the background may have got a SIGTERM before:
+            // leaves it a moment to notice.
             if !is_ours && !is_continued {
                 stop();
             }
@@ -164,7 +164,7 @@ impl Keeper {
         true
     }
 
-    /// Gives the terminal back. Nobody draws while what this returns lives.
+    /// Gives the terminal back. Nobody draws while the returned guard lives.
     fn let_go(&self) -> Option<MutexGuard<'_, Owner>> {
         let since = Instant::now();
         let mut owner = loop {
@@ -220,7 +220,7 @@ fn stop() {
     let _ = raise(SIGTTOU);
 }
 
-/// As it was: its modes, and unless it takes no output, its screen. In the background it
+/// Restores its modes, and unless it takes no output, its screen. In the background it
 /// belongs to another process, and setting its modes would stop this one.
 fn give_back() {
     if !in_foreground() {

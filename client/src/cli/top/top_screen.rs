@@ -1,5 +1,5 @@
 //! What `top` shows: lines for a screen of a given size; above its list the figures of one
-//! server, or a line for each of several; and what it knows of its servers. Pure.
+//! server, or a line for each of several; and the servers' data. Pure.
 
 use crate::cli::output::is_control;
 use crate::cli::parsed_report::{
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 #[derive(Clone, Debug)]
 pub(super) struct Choices {
     pub(super) list: TopList,
-    /// By which column, counted from 0. `None` is as the server sorts.
+    /// The column to sort by, counted from 0. `None` keeps the server's order.
     pub(super) column: Option<usize>,
     pub(super) is_reversed: bool,
     /// How many rows are scrolled off.
@@ -24,7 +24,7 @@ impl Choices {
     }
 }
 
-/// The columns of all lists; where not all fit, those that stand first here are shown.
+/// The columns of all lists; if not all fit, the first ones here are shown.
 const COLUMNS: &str = "server took when what ended count refused timed_out waited held waiters acquired requests done \
     for_anyone for_me oldest_hold stuck holders oldest_wait connections waits holds address client";
 
@@ -65,7 +65,7 @@ pub(super) fn rows_beyond(view: &View, height: usize) -> usize {
     rows.saturating_sub(rows_that_fit(view, height))
 }
 
-/// The lists. Where there is no room for all titles, only that of the chosen one.
+/// The lists. If there is no room for all titles, only the chosen one.
 fn tabs(view: &View, chosen: TopList, width: usize) -> String {
     let listed =
         view.list.as_deref().and_then(ParsedReport::listed).filter(|(listed, all)| listed < all);
@@ -128,7 +128,7 @@ fn columns_that_fit(
 
 fn all_of(data: &ScreenData) -> Vec<(Style, String)> {
     let Some(full) = &data.full else { return Vec::new() };
-    let note = "This server has no lists; all that it tells:".to_owned();
+    let note = "This server has no lists; its statistics:".to_owned();
     let values = full.values.iter().map(|(name, value)| format!("{name:24} {value:>26}"));
     std::iter::once(note).chain(values).map(|line| (Style::Plain, line)).collect()
 }
@@ -142,7 +142,7 @@ pub(super) enum Style {
     Alarming,
 }
 
-/// From what age on it is shown: between two looks, numbers are a second old.
+/// The age is shown from here on: between two polls, numbers are a second old anyway.
 const AGE_S_MIN: u64 = 2;
 
 /// The lines above the list, without those that choose it.
@@ -156,7 +156,7 @@ pub(super) fn head(servers: &[&ScreenData]) -> Vec<(Style, String)> {
 fn head_of_one(data: &ScreenData) -> Vec<(Style, String)> {
     // The age precedes the name, which may be too long for a narrow terminal.
     let title =
-        format!("poolcounter top  {}{}  up {}", age(data), data.server, told(data, "uptime"));
+        format!("poolcounter top  {}{}  up {}", age(data), data.server, stat(data, "uptime"));
     let mut lines = vec![(Style::Bold, title), (Style::Plain, state(data))];
     lines.push((Style::Plain, rates(data)));
     if let Some(trouble) = &data.trouble {
@@ -168,13 +168,13 @@ fn head_of_one(data: &ScreenData) -> Vec<(Style, String)> {
 fn head_of_several(servers: &[&ScreenData]) -> Vec<(Style, String)> {
     let columns = ["server", "keys", "locks", "waiting", "acquired/s", "full/s", "state"];
     let row = |data: &&ScreenData| {
-        let told = |name| told(data, name).to_owned();
+        let stat = |name| stat(data, name).to_owned();
         let rate = |name| rate(data, name);
         vec![
             data.server.clone(),
-            told("hashtable_entries"),
-            told("processing_workers"),
-            told("waiting_workers"),
+            stat("hashtable_entries"),
+            stat("processing_workers"),
+            stat("waiting_workers"),
             rate("total_acquired"),
             rate("full_queues"),
             format!("{}{}", age(data), state_of_several(data)),
@@ -184,7 +184,7 @@ fn head_of_several(servers: &[&ScreenData]) -> Vec<(Style, String)> {
     let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
     let widths = table.widths();
     let all: Vec<usize> = (0..widths.len()).collect();
-    // What a server in trouble told before has no room beside the reason.
+    // A server in trouble shows the reason, which leaves no room for old values.
     let in_trouble = [0, widths.len() - 1];
     let lines = servers.iter().zip(&table.rows).map(|(data, row)| match data.trouble {
         None => (Style::Plain, aligned(row, &all, &widths)),
@@ -200,13 +200,13 @@ fn state_of_several(data: &ScreenData) -> String {
         Some(trouble) if trouble.is_closed => format!("down or draining: {}", trouble.why),
         Some(trouble) => trouble.why.clone(),
         None if data.full.is_none() => "-".to_owned(),
-        None if !data.has_lists => format!("has no lists, up {}", told(data, "uptime")),
-        None => format!("up {}", told(data, "uptime")),
+        None if !data.has_lists => format!("has no lists, up {}", stat(data, "uptime")),
+        None => format!("up {}", stat(data, "uptime")),
     }
 }
 
 /// A value of `STATS FULL`.
-fn told<'a>(data: &'a ScreenData, name: &str) -> &'a str {
+fn stat<'a>(data: &'a ScreenData, name: &str) -> &'a str {
     data.full.as_ref().and_then(|full| full.value(name)).unwrap_or("-")
 }
 
@@ -220,10 +220,10 @@ fn age(data: &ScreenData) -> String {
 fn state(data: &ScreenData) -> String {
     format!(
         "keys {}   locks {}   waiting {}   average hold {}",
-        told(data, "hashtable_entries"),
-        told(data, "processing_workers"),
-        told(data, "waiting_workers"),
-        told(data, "average processing time"),
+        stat(data, "hashtable_entries"),
+        stat(data, "processing_workers"),
+        stat(data, "waiting_workers"),
+        stat(data, "average processing time"),
     )
 }
 
@@ -314,7 +314,7 @@ impl TopList {
     }
 }
 
-/// What a server told.
+/// A server's data.
 #[derive(Clone, Debug)]
 pub(super) struct ScreenData {
     pub(super) server: String,
@@ -322,13 +322,13 @@ pub(super) struct ScreenData {
     pub(super) full: Option<ParsedReport>,
     pub(super) before: Option<(ParsedReport, f64)>,
     pub(super) list_asked: TopList,
-    /// `None` until it is there.
+    /// `None` until it arrives.
     pub(super) list: Option<ParsedReport>,
     /// Older servers have none.
     pub(super) has_lists: bool,
     /// Why there is nothing newer.
     pub(super) trouble: Option<Trouble>,
-    /// How old all this is.
+    /// How old the data is.
     pub(super) age_s: u64,
 }
 
@@ -336,7 +336,7 @@ pub(super) struct ScreenData {
 #[derive(Clone, Debug)]
 pub(super) struct Trouble {
     pub(super) why: String,
-    /// Nobody listens there: so it is with a server that drains, too.
+    /// Nobody listens there, as with a server that drains.
     pub(super) is_closed: bool,
 }
 
@@ -362,7 +362,7 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A server that does not answer has rows only where it is alone: in a list of several,
+    /// A server that does not answer has rows only if it is alone: in a list of several,
     /// old rows would look like new ones.
     pub(super) fn of(servers: Vec<&'a ScreenData>) -> View<'a> {
         let list = match servers[..] {
@@ -450,10 +450,10 @@ mod tests {
 
     #[test]
     fn several_servers_are_one_list() {
-        let told = |server: &str, list| ScreenData { server: server.to_owned(), ..data(list) };
-        let a = told("a", "keys: 2 of 9\nfor_me for_anyone oldest_hold key\n5 0 1s p\n1 0 9s q\n");
-        let b = told("b", "keys: 1 of 1\nfor_me for_anyone oldest_hold key\n2 0 9s r\n");
-        let c = ScreenData { trouble: trouble("silent"), ..told("c", "for_me key\n8 s\n") };
+        let of = |server: &str, list| ScreenData { server: server.to_owned(), ..data(list) };
+        let a = of("a", "keys: 2 of 9\nfor_me for_anyone oldest_hold key\n5 0 1s p\n1 0 9s q\n");
+        let b = of("b", "keys: 1 of 1\nfor_me for_anyone oldest_hold key\n2 0 9s r\n");
+        let c = ScreenData { trouble: trouble("silent"), ..of("c", "for_me key\n8 s\n") };
         let lines = screen(&View::of(vec![&a, &b, &c]), &Choices::all_of(TopList::Keys), 80, 20);
         let lines: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
         assert!(lines[5].contains("[k keys now: 3 of 10]"), "{lines:#?}");
@@ -470,7 +470,7 @@ mod tests {
         assert!(View::of(vec![&c, &c]).table().is_none());
     }
 
-    fn told_by(server: &str, full: &str) -> ScreenData {
+    fn data_of(server: &str, full: &str) -> ScreenData {
         let nothing = ScreenData::nothing_yet(server, TopList::Keys);
         ScreenData { full: Some(ParsedReport::read(full)), ..nothing }
     }
@@ -478,14 +478,14 @@ mod tests {
     #[test]
     fn rates_are_changes_per_second() {
         let before = Some((ParsedReport::read("total_acquired: 10\n"), 2.0));
-        let data = ScreenData { before, ..told_by("wiki1", "total_acquired: 30\n") };
+        let data = ScreenData { before, ..data_of("wiki1", "total_acquired: 30\n") };
         let rates = rates(&data);
         assert!(rates.contains("acquired 10.0 ") && rates.contains("queue full -"), "{rates}");
     }
 
     #[test]
     fn each_of_several_servers_has_a_line() {
-        let well = told_by("pc1", "uptime: 0 days\nhashtable_entries: 12\nwaiting_workers: 3\n");
+        let well = data_of("pc1", "uptime: 0 days\nhashtable_entries: 12\nwaiting_workers: 3\n");
         let trouble = |why: &str, is_closed| Some(Trouble { why: why.to_owned(), is_closed });
         let silent = ScreenData { age_s: 9, trouble: trouble("silent", false), ..well.clone() };
         let down = ScreenData::nothing_yet("pc10", TopList::Keys);

@@ -26,7 +26,7 @@ pub(super) fn poll_server(
     data
 }
 
-/// Where there was a Unix socket, there is no file then.
+/// NotFound: the file of its Unix socket is gone.
 fn nobody_listens(why: &NoAnswer) -> bool {
     matches!(why, NoAnswer::Io(e)
         if matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
@@ -61,7 +61,7 @@ fn read_list(list: TopList, text: &str) -> Result<ParsedReport, NoAnswer> {
     }
 }
 
-/// What a server told last, and its thread.
+/// A server's last data, and its thread.
 pub(super) struct WatchedServer {
     lists: Sender<TopList>,
     answers: Receiver<ScreenData>,
@@ -73,17 +73,17 @@ pub(super) struct WatchedServer {
 }
 
 impl WatchedServer {
-    /// Asks at once, and then whenever [`WatchedServer::update`] finds that it is time.
+    /// Asks at once, and then whenever [`WatchedServer::update`] finds that it is due.
     pub(super) fn start(server: ServerName, list: TopList, interval: Duration) -> WatchedServer {
         let (lists, wanted) = channel();
-        let (tell, answers) = channel();
+        let (sender, answers) = channel();
         let data = ScreenData::nothing_yet(server.as_str(), list);
         thread::spawn(move || {
             let mut last = None;
             while let Ok(list) = wanted.recv() {
-                // What was wanted before it is not wanted any more.
+                // Earlier requests are obsolete.
                 let list = wanted.try_iter().last().unwrap_or(list);
-                if tell.send(poll_server(&server, list, &mut last)).is_err() {
+                if sender.send(poll_server(&server, list, &mut last)).is_err() {
                     return;
                 }
             }
@@ -100,18 +100,18 @@ impl WatchedServer {
 
     fn request(&mut self) {
         self.due = None;
-        // It fails if the thread has ended, which it does not.
+        // Fails if the thread has ended, which it does not.
         let _ = self.lists.send(self.data.list_asked);
     }
 
-    /// Takes the news, and asks for this list when it is time or another one is shown. True
+    /// Takes new data, and asks for this list when it is due or another one was shown. True
     /// if there is something new to show.
     pub(super) fn update(&mut self, list: TopList) -> bool {
         if self.data.list_asked != list {
             (self.data.list_asked, self.data.list) = (list, None);
             self.request();
         }
-        // An answer that was asked for before another list was chosen is none.
+        // Answers for a list that was chosen before are dropped.
         let news = self.answers.try_iter().filter(|data| data.list_asked == list).last();
         let mut is_new = news.is_some();
         if let Some(data) = news {
@@ -126,7 +126,7 @@ impl WatchedServer {
         is_new
     }
 
-    /// What was told before a trouble stays, and gets older.
+    /// Data from before a trouble stays, and gets older.
     fn take(&mut self, data: ScreenData) {
         if data.trouble.is_some() && self.data.full.is_some() {
             self.data.trouble = data.trouble;
