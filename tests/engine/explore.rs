@@ -2,9 +2,9 @@
 //! time in half seconds. The search is breadth first, so that a failure has a
 //! shortest path.
 //!
-//! Two states are the same if the model can't distinguish them apart from the names
-//! of the clients. To visit a state, a real engine with a random past follows the
-//! path to it; then a copy of the engine takes each possible step.
+//! Two states are the same if the model distinguishes them only by the names of the clients. To
+//! visit a state, a real engine with a random past follows the path to it; then a copy of the
+//! engine takes each possible step.
 
 use crate::simulation::model::{Lock, State};
 use crate::simulation::pair::Pair;

@@ -40,17 +40,17 @@ fn the_engine_behaves_like_the_model() {
 }
 
 #[test]
-fn a_snapshot_is_refused_or_makes_an_engine_in_order() {
+fn a_snapshot_is_refused_or_makes_a_valid_engine() {
     for_each_seed("handoff", handoff::check);
 }
 
 #[test]
-fn a_request_of_an_operator_is_refused_or_is_what_it_says() {
+fn a_control_request_is_refused_or_understood_as_sent() {
     for_each_seed("control", control::check);
 }
 
 #[test]
-fn an_http_request_is_refused_or_is_what_it_says() {
+fn an_http_request_is_refused_or_understood_as_sent() {
     for_each_seed("http", http::check);
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn new_engine() -> Engine {
     Engine::new(RandomState::new(), START)
 }
 
-/// As the server does: tells whose address a client is, and logs what is slow.
+/// As the server does: passes the addresses of sampled clients, and logs what is slow.
 fn note_observed(engine: &mut Engine, now: Time) {
     while let Some(sample) = engine.observer.take_sample() {
         let address = format!("10.0.0.{}", sample.client.slot);
@@ -119,9 +119,8 @@ pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: boo
     report(&query, &view(engine, now, is_private), &scan, top.as_ref())
 }
 
-/// All that operators see of an engine in which something of everything has ended: waits
-/// of both kinds with a lock, a result shared, and one without a result. One histogram
-/// stands for all.
+/// All that operators see of an engine in which waits of both modes have ended with a lock, and
+/// others with a shared result or without any. One histogram stands for all.
 #[test]
 fn reports_are_as_recorded() {
     let mut engine = engine();
@@ -176,7 +175,7 @@ fn reports_are_as_recorded() {
         std::fs::write(path, &text).expect("write");
     }
     let recorded = std::fs::read_to_string(path).expect("what is recorded");
-    assert!(text == recorded, "UPDATE=1 cargo test --test engine recorded writes it as\n\n{text}");
+    assert!(text == recorded, "UPDATE=1 cargo test --test engine recorded records\n\n{text}");
 }
 
 #[test]
@@ -233,8 +232,8 @@ pub(crate) fn tops(engine: &mut Engine, now: Time) -> Tops {
     Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
 }
 
-/// As much of everything as there may be, and as long: keys of control characters, whose
-/// text is four times as long.
+/// As much of everything as possible, with keys of control characters, whose text is four times as
+/// long.
 fn crowded() -> (Engine, Scan) {
     let mut engine = new_engine();
     engine.observer.set_slow(Some(0));
@@ -249,7 +248,7 @@ fn crowded() -> (Engine, Scan) {
             slot += 1;
         }
     }
-    // One with many holders and waiters.
+    // A key with many holders and waiters.
     let key: Vec<u8> = odd_key(5).collect();
     for n in 0..3_000 {
         let mode = if n % 2 == 0 { Mode::ForMe } else { Mode::ForAnyone };
@@ -292,7 +291,7 @@ fn the_address_with_most_connections_is_seen_among_many() {
     assert_eq!(worst[3], "10.9.9.9");
     assert_eq!(others[3], "others");
     let number = |text: &str| text.parse::<u64>().expect("a number");
-    // What was counted of it before there were many may be among the others.
+    // Its connections from before there were many may count among the others.
     assert!(number(worst[0]) > 480 && number(worst[1]) > 480, "{text}");
     assert!(number(others[0]) <= 25_000, "{text}");
 }
@@ -323,8 +322,7 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
     }
 }
 
-/// Of a key as long as a line has room for, and of odd bytes, with a crowd that has been
-/// there for long.
+/// For a key of odd bytes that fills a line, with a crowd that has waited for long.
 #[test]
 fn the_longest_answer_about_a_key_is_within_the_bound() {
     let mut engine = new_engine();
@@ -343,7 +341,7 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
 }
 
 #[test]
-fn long_keys_are_counted_apart_and_shown_cut() {
+fn long_keys_are_counted_separately_and_shown_truncated() {
     let mut engine = new_engine();
     for last in [b'x', b'y'] {
         let mut key = vec![b'k'; NAME_BYTES_MAX + 50];
@@ -387,7 +385,7 @@ fn json_names_the_oldest_holders_with_any_number_of_queues() {
         let expected: Vec<String> = (1..20).map(|n| format!("busy:{n}")).collect();
         assert_eq!(keys[1..], expected);
         assert_eq!(holds[1]["waiters"], 1);
-        // The lists say of how many they are the first.
+        // The report also has the number of all keys of which the list shows the first.
         assert_eq!((list("keys").len(), &report["keys_waited_for"]), (20, &30.into()));
     }
 }

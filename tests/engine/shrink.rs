@@ -17,7 +17,7 @@ pub(crate) fn check(script: &Script, replay: &str, see: impl FnMut(&Step, &Pair)
     if matches!(result, Ok(Ok(()))) {
         return;
     }
-    // Every panic while shrinking is known already.
+    // Panics while shrinking only repeat the failure.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| ()));
     let shortest = shrink(script, |script| failure_of(script).is_some());

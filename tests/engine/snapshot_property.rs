@@ -60,7 +60,7 @@ fn an_unknown_statistic_is_ignored_and_a_missing_one_is_zero() {
 }
 
 #[test]
-fn histograms_and_answers_of_tomorrow_are_read() {
+fn histograms_and_replies_of_newer_versions_are_read() {
     let read = serde_json::from_str(
         r#"{"counts":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20],
         "sum_high":0,"sum_low":7,"of_tomorrow":1}"#,

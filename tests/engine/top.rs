@@ -1,4 +1,4 @@
-//! `STATS TOP` under load: what it counts is right, and it says when it estimates.
+//! `STATS TOP` under load: what it counts is right, and it shows when it estimates.
 
 use crate::reports::{START, client, new_engine, view};
 use crate::support::random::Random;
@@ -32,7 +32,7 @@ fn release(engine: &mut Engine, slot: u32, now: Time) {
     deliver(engine, now);
 }
 
-/// As the caller does: takes the answers, and tells whose address a client is.
+/// As the caller does: takes the answers, and passes the addresses of sampled clients.
 fn deliver(engine: &mut Engine, now: Time) {
     while engine.take_answer().is_some() {}
     while let Some(sample) = engine.observer.take_sample() {
@@ -45,7 +45,7 @@ fn pair(engine: &mut Engine, slot: u32, key: &str, now: Time) {
     release(engine, slot, now);
 }
 
-/// So many requests for `key`, and as many releases, from `from` on.
+/// `count` requests for `key`, and as many releases, from `from` on.
 fn flood(engine: &mut Engine, key: &str, from: Time, (count, ns_between): (u64, u64)) {
     (0..count).for_each(|n| pair(engine, 900, key, from.plus_ns(n * ns_between)));
 }
@@ -54,19 +54,19 @@ fn minute(engine: &mut Engine, now: Time) -> Counted {
     engine.observer.top(Span::Minute, Subject::Keys, now)
 }
 
-/// What `by_requests` has of a name.
+/// What `by_requests` counts for a name.
 fn requests(counted: &Counted, name: &str) -> u64 {
     let row = counted.by_requests.iter().find(|row| row.name == name.as_bytes());
     row.map_or(0, |row| row.count)
 }
 
-/// What `by_time` has of a name, in nanoseconds.
+/// What `by_time` counts for a name, in nanoseconds.
 fn time_ns(counted: &Counted, name: &str) -> u64 {
     let row = counted.by_time.iter().find(|row| row.name == name.as_bytes());
     row.map_or(0, |row| row.count)
 }
 
-/// Within four standard deviations, if one in some was counted, as `unit`.
+/// Within four standard deviations, if each request that was counted stands for `unit`.
 #[track_caller]
 fn assert_near(count: u64, truth: u64, unit: u64) {
     let bound = 4.0 * (unit as f64 * truth as f64).sqrt();
@@ -92,7 +92,7 @@ fn after_a_burst_a_slow_rate_is_counted_exactly() {
     }
 }
 
-/// The first request of a sample may be the only one, and counts for others all the same.
+/// The first request of a sample may be the only one, and still stands for others.
 #[test]
 fn one_sampled_request_makes_a_sampled_minute() {
     for (requests, one_in) in [(2_500, 1), (2_501, 64), (2_502, 64)] {
@@ -102,8 +102,8 @@ fn one_sampled_request_makes_a_sampled_minute() {
     }
 }
 
-/// The second minute lacks the end of a hold that was not followed, and says so; the third
-/// lacks nothing.
+/// The second minute lacks the end of a hold that was not followed, and shows that; the third lacks
+/// nothing.
 #[test]
 fn sampling_is_shown_in_the_minute_in_which_it_happens() {
     let mut engine = new_engine();
@@ -135,7 +135,7 @@ fn the_running_hour_is_shown_once_it_is_ten_minutes_old() {
 }
 
 #[test]
-fn up_to_2500_requests_a_second_each_is_counted_however_they_come() {
+fn up_to_2500_requests_a_second_are_all_counted() {
     for pieces in [1, 5, 50] {
         let mut engine = new_engine();
         for second in 0..61 {
@@ -149,9 +149,9 @@ fn up_to_2500_requests_a_second_each_is_counted_however_they_come() {
     }
 }
 
-/// Clients may ask for one key at each second, tenth or 64th request.
+/// Clients may ask for one key with every second, tenth or 64th request.
 #[test]
-fn no_rhythm_escapes() {
+fn no_rhythm_escapes_sampling() {
     for period in [2, 10, 64, 100, 127, 128] {
         let mut engine = new_engine();
         for n in 0..period * 2_000 {
@@ -164,7 +164,7 @@ fn no_rhythm_escapes() {
 
 /// More keys than places, and a hot restart.
 #[test]
-fn counts_are_as_exact_as_they_say() {
+fn counts_are_within_their_error() {
     let (mut engine, mut random) = (new_engine(), Random(3));
     let mut truth: HashMap<Vec<u8>, u64> = HashMap::new();
     acquire(&mut engine, 2, "long", at_s(0));
@@ -231,7 +231,7 @@ fn times_are_estimated_as_requests_are() {
 
 /// All at once, before the caller has passed the addresses.
 #[test]
-fn what_a_crowd_did_is_counted_for_clients_too() {
+fn a_crowd_is_also_counted_for_clients() {
     let mut engine = new_engine();
     for n in 0..15_000 {
         let request = Acquire {
@@ -253,7 +253,7 @@ fn what_a_crowd_did_is_counted_for_clients_too() {
 
 /// The place by time is taken when the first hold ends, the one by requests before it.
 #[test]
-fn rows_by_time_have_the_requests_too() {
+fn rows_by_time_also_have_requests() {
     let mut engine = new_engine();
     for n in 0..5 {
         acquire(&mut engine, n, "k", at_s(1));

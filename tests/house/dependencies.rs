@@ -1,4 +1,4 @@
-//! Each dependency has its reason beside it, and all of them may be shipped.
+//! Each dependency has a comment with its reason, and all of them may be shipped.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn trouble_with_package(package: &Value) -> Option<String> {
     let name = package["name"].as_str().expect("a name");
     // A package without a source is part of this repository.
     let source = package["source"].as_str()?;
-    let licence = package["license"].as_str().unwrap_or("no licence that is named");
+    let licence = package["license"].as_str().unwrap_or("no named licence");
     if !may_be_shipped(licence) {
         return Some(format!("{name} is under {licence}"));
     }
@@ -118,9 +118,9 @@ fn each_dependency_may_be_shipped() {
     assert_eq!(trouble_with_packages(), [""; 0]);
 }
 
-/// What a program gets that wants locks, and not the command.
+/// The dependencies of a program that uses the library without the command.
 #[test]
-fn the_client_for_rust_brings_little_along() {
+fn the_rust_client_has_few_dependencies() {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["tree", "--locked", "-p", "poolcounter", "-e", "normal", "--depth", "1"]);
     cargo.args(["--prefix", "none", "--format", "{p}"]);

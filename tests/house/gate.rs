@@ -48,7 +48,7 @@ const GIVE_UP: [&str; 7] = [
 /// File, part of the finding, and the reason why it is allowed.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/server/kernel/process_usage.rs", "VmRSS", "a line that the test itself has written"),
-    ("tests/daemon/command_line.rs", "from_millis (500)", "how often a server says something"),
+    ("tests/daemon/command_line.rs", "from_millis (500)", "how often a server sends something"),
     ("tests/simulation/explore.rs", "seed_of_the_day", "only with SERVER_SIM_SEEDS"),
     ("tests/simulation/world/files.rs", "VmRSS", "a file of the simulated kernel"),
     ("tests/support/crowd.rs", "smaps", "tests/load measures"),
@@ -163,7 +163,7 @@ fn find_names(tokens: TokenStream, found: &mut Vec<(usize, String)>) {
                 continue;
             }
             TokenTree::Ident(ident) => ident.to_string(),
-            // Names in /proc stand in text; those of Rust do not.
+            // Names in /proc occur in text; those of Rust do not.
             TokenTree::Literal(literal) => {
                 literal.to_string().replace("SystemTime", "").replace("UNIX_EPOCH", "")
             }
@@ -175,7 +175,7 @@ fn find_names(tokens: TokenStream, found: &mut Vec<(usize, String)>) {
     }
 }
 
-/// `[doc = "…"]`, which a comment for readers of the documentation becomes.
+/// `[doc = "…"]`, which a doc comment becomes.
 fn is_comment(group: &Group) -> bool {
     group.delimiter() == Delimiter::Bracket
         && group.stream().into_iter().next().is_some_and(|first| is_ident(&first, "doc"))
@@ -222,7 +222,7 @@ impl Timed {
                 || self.names.contains(name)
                 || self.functions.contains(name)
         };
-        // What a closure or a block does with a time is not what the whole is.
+        // A closure or a block that uses a time need not be one itself.
         let plain = tokens.iter().take_while(|token| !is_punct(token, '|') && !is_braces(token));
         plain.into_iter().any(|token| match token {
             TokenTree::Ident(ident) => is_it(&ident.to_string()),

@@ -1,13 +1,12 @@
-//! The public interface of the crate `poolcounter` is `client/interface.txt`: whoever
-//! changes it sees so in the review. `UPDATE=1 cargo test --test house interface`
-//! writes it again.
+//! The public interface of the crate `poolcounter` is `client/interface.txt`: so each change shows
+//! in the review. `UPDATE=1 cargo test --test house interface` writes it again.
 
 use crate::source::{is_punct, source_files, tokens_of, top, without_tests};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Modules that `lib.rs` hides, with what they contain: no interface for others.
+/// Modules that `lib.rs` hides, with what they contain: not part of the interface.
 const HIDDEN: [&str; 3] = ["cli", "operate", "bin"];
 
 #[test]
@@ -83,7 +82,7 @@ struct Item {
 }
 
 impl Item {
-    /// Of the type: that which is declared, or has an implementation.
+    /// The type that is declared or implemented.
     fn name(&self) -> &str {
         let declared = self.head.split_once(" for ").map_or(self.head.as_str(), |(_, name)| name);
         let mut words = declared.split(|c: char| !(c.is_alphanumeric() || c == '_'));
@@ -148,7 +147,7 @@ fn attributes_marked(tokens: TokenStream) -> Vec<Token> {
     marked
 }
 
-/// The tokens without attributes, in groups too.
+/// The tokens without attributes, including those in groups.
 fn without_attributes(tokens: TokenStream) -> TokenStream {
     let tokens = attributes_marked(tokens).into_iter();
     let others = tokens.filter_map(|token| match token {

@@ -1,11 +1,11 @@
-//! Links in documents lead somewhere: to files that exist, to headings that they have.
-//! Commands that run tests name tests that exist.
+//! Links in documents lead to files that exist, and to headings that they contain. Commands that
+//! run tests name tests that exist.
 
 use crate::source::{source_files, top};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders with documents, searched to the bottom; of the top folder, its own files.
+/// Folders with documents, searched recursively; of the top folder, only its own files.
 const FOLDERS: [&str; 6] = ["bench", "client", "docs", "fuzz", "monitoring", "tests"];
 
 #[test]
@@ -69,7 +69,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// What stands in `](…)`.
+/// What is in `](…)`.
 fn links_in(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0))
 }

@@ -92,8 +92,8 @@ fn resolve(path: &NamePath, from: &str, modules: &BTreeSet<String>) -> Option<St
     prefixes.find(|module| modules.contains(module))
 }
 
-/// Every module, above those that it names, and above its children but those that name it,
-/// if there is no circle.
+/// Every module, above those that it names, and above its children except those that name it, if
+/// there is no circle.
 fn order_of(graph: &Graph) -> Vec<&str> {
     let mut from_below = Vec::new();
     let mut seen = BTreeSet::new();

@@ -1,13 +1,11 @@
-//! The rules of the rooms, checked in the sources: modules that decide name no I/O, clock or
-//! log; the server reaches the kernel through one module. What holds for whole crates is in
-//! clippy.toml.
+//! The rules of the rooms, checked in the sources: modules that decide name no I/O, clock or log;
+//! the server reaches the kernel through one module. Rules for whole crates are in clippy.toml.
 
 use crate::source::{NamePath, all_source_files, paths_in, source_files, top};
 use std::fs;
 use std::path::Path;
 
-/// Logs, clocks and what else is no I/O of the kernel ([`ways_to_the_kernel`]), anywhere in a
-/// path.
+/// Logs, clocks and others that [`ways_to_the_kernel`] does not cover, anywhere in a path.
 const IMPURE: &[&str] = &[
     "io",
     "sd_notify",
@@ -37,7 +35,7 @@ const OTHER_PROGRAMS: [(&str, &str); 2] =
     [("control_socket.rs", "std::os::unix::net::UnixStream"), ("new_image.rs", "io::stdin")];
 
 #[test]
-fn what_decides_does_no_input_and_output() {
+fn deciding_modules_do_no_input_and_output() {
     for room in [
         "src/engine",
         "src/reports",
@@ -59,7 +57,7 @@ fn what_decides_does_no_input_and_output() {
     }
 }
 
-/// The compiler refuses it, unless a module says otherwise.
+/// The compiler refuses it, unless a module allows it.
 #[test]
 fn unsafe_is_allowed_in_one_module_of_each_crate() {
     let mut files = all_source_files();
@@ -68,8 +66,8 @@ fn unsafe_is_allowed_in_one_module_of_each_crate() {
     assert_eq!(files, MAY_BE_UNSAFE.map(|path| top().join(path)));
 }
 
-/// `world.rs`, which the simulation replaces, is the only way to the kernel. The other
-/// modules here are other programs than the daemon, or run once it can't start.
+/// `world.rs`, which the simulation replaces, is the only way to the kernel. The exceptions here
+/// are of other programs than the daemon, or run only if it can't start.
 #[test]
 fn the_server_reaches_the_kernel_through_one_door() {
     let others = ["world.rs", "sys.rs", "advice.rs"];
@@ -90,7 +88,7 @@ fn read(file: &Path) -> String {
     fs::read_to_string(file).expect("the source can be read")
 }
 
-/// The names of what asks the kernel for something, but for those of plain data.
+/// Names that ask the kernel for something, except those of plain data.
 fn ways_to_the_kernel(paths: &[NamePath]) -> Vec<String> {
     const MODULES: [&str; 6] = ["fs", "net", "env", "process", "thread", "os"];
     const DATA: [&str; 7] = [
@@ -122,7 +120,7 @@ fn ways_to_the_kernel(paths: &[NamePath]) -> Vec<String> {
     paths.iter().filter(is_way).map(|path| path.join("::")).collect()
 }
 
-/// What rooms that decide may not name.
+/// What rooms that decide must not name.
 fn impurities(paths: &[NamePath]) -> Vec<String> {
     let is_impure = |path: &&NamePath| path.iter().any(|name| IMPURE.contains(&name.as_str()));
     let impure = paths.iter().filter(is_impure).map(|path| path.join("::"));

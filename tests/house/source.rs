@@ -59,7 +59,7 @@ fn collect_paths(tokens: TokenStream, prefix: &[String], paths: &mut Vec<NamePat
     let mut after_colons = false;
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
-        let goes_on = std::mem::take(&mut after_colons);
+        let continues = std::mem::take(&mut after_colons);
         match token {
             TokenTree::Punct(first)
                 if is_colon(&first) && tokens.peek().is_some_and(is_colon_token) =>
@@ -68,12 +68,12 @@ fn collect_paths(tokens: TokenStream, prefix: &[String], paths: &mut Vec<NamePat
                 after_colons = true;
             }
             TokenTree::Ident(name) => {
-                if !goes_on {
+                if !continues {
                     finish(&mut path);
                 }
                 path.push(name.to_string().trim_start_matches("r#").to_string());
             }
-            TokenTree::Group(group) if goes_on => {
+            TokenTree::Group(group) if continues => {
                 lists.push((group.stream(), [prefix, &path].concat()));
                 path.clear();
             }

@@ -2,7 +2,7 @@
 //! connections end.
 //!
 //! The driver and the rules call it. It knows the plain model of the engine, the protocol and what
-//! the kernel saw; what reports show, it leaves to [`super::reports`].
+//! the kernel saw; it leaves reports to [`super::reports`].
 
 pub(crate) mod connections;
 pub(crate) mod disconnections;

@@ -1,13 +1,12 @@
-//! What the simulated kernel promises, checked against the real one: the same random
-//! script of socket calls runs on both, and after each step both must have answered the
-//! same, and poll(2) must say the same of each socket. What Linux may answer in more
-//! than one way is in [`is_allowed`], and nowhere else.
+//! Checks the simulated kernel against the real one: the same random script of socket calls runs on
+//! both, and after each step both must have returned the same, also from poll(2) for each socket.
+//! Only [`is_allowed`] permits differences.
 //!
 //! The seeds are always the same: `KERNEL_SEED` repeats one, `KERNEL_SCRIPTS` tries more.
 //!
-//! Only the kinds of answers to a full socket are compared, because buffers differ in
-//! size. Order, lengths and moments that the simulated kernel chooses at random are
-//! what Linux leaves open; the scripts wait until everything has arrived.
+//! On a full socket only the kind of the result is compared, because buffers differ in size. The
+//! simulated kernel chooses at random the order, lengths and moments that Linux leaves open; the
+//! scripts wait until everything has arrived.
 
 mod addresses;
 mod real;
@@ -27,11 +26,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the real kernel may take to bring something from one end of a loopback
-/// connection to the other, in each of the plays of a script. What Linux has answered in
-/// one of them, it may answer: a difference must show in all. Other processes can delay an
-/// acknowledgement; the last play, which only a script that fails comes to, is as patient
-/// as all other tests (`PATIENCE`).
+/// How long the real kernel may take to bring something from one end of a loopback connection to
+/// the other, in each play of a script. A difference counts only if it shows in all plays. Other
+/// processes can delay an acknowledgement; the last play, which only a failing script reaches, is
+/// as patient as all other tests (`PATIENCE`).
 const ARRIVALS_MAX_MS: [u64; 4] = [10, 100, 500, 30_000];
 
 /// The first seed.
@@ -43,7 +41,7 @@ const THREADS: RawFd = 4;
 const LOWEST_FD: RawFd = 900;
 const FDS: RawFd = 16;
 
-/// What a connection's peer meets after what it has read.
+/// What a connection's peer finds after what it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
     /// More may come.
@@ -63,7 +61,7 @@ enum CallResult {
     Sent(usize),
     /// Some of what was to be sent: the buffer is full now.
     SentSome,
-    /// The peer, unless getpeername(2) says that there is none any more.
+    /// The peer; `None` if getpeername(2) finds none any more.
     Accepted(Option<u8>),
     /// Bytes, whether these were all that the daemon had sent, and what follows.
     Read(usize, bool, ReadEnd),
@@ -77,20 +75,19 @@ impl From<Result<(), Errno>> for CallResult {
     }
 }
 
-/// What can be seen without a call that changes something.
+/// What can be observed without changing anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PollView {
-    /// What poll(2) says, by slot.
+    /// What poll(2) returns, by slot.
     connections: BTreeMap<u8, EventFlags>,
-    /// What FIONREAD says, by slot; not if urgent data makes it depend on the mark.
+    /// What FIONREAD returns, by slot; not if urgent data makes it depend on the mark.
     unread: BTreeMap<u8, usize>,
-    /// What poll(2) says of the listening sockets.
+    /// What poll(2) returns for the listening sockets.
     listeners: Vec<EventFlags>,
 }
 
-/// Whether Linux may give `real` where the simulated kernel gives `simulated`. They may
-/// differ if `is_full`: the daemon has filled the connection, and its peer has not read
-/// all of it.
+/// Whether Linux may return `real` where the simulated kernel returns `simulated`. They may differ
+/// if `is_full`: the daemon has filled the connection, and its peer has not read all of it.
 ///
 /// - Whether a few bytes more go in depends on how memory is accounted for: socket(7),
 ///   SO_SNDBUF, "to allow space for bookkeeping overhead".
@@ -101,9 +98,9 @@ struct PollView {
 ///   after CLOSE is called, its TCP SHOULD send a RST to show that data was lost". The
 ///   simulated kernel ends it properly; the daemon can't tell.
 ///
-/// Or if the daemon `has_shut` its side of a connection: once its end is acknowledged, which
-/// Linux puts off, another event may come. The simulated kernel has it at once here, and
-/// later elsewhere.
+/// They may also differ if the daemon `has_shut` its side of a connection: Linux delays the
+/// acknowledgement of its end, which may cause another event. The simulated kernel delivers it at
+/// once here, and later elsewhere.
 fn is_allowed(real: &CallResult, simulated: &CallResult, is_full: bool, has_shut: bool) -> bool {
     let is_of_send = |answer: &CallResult| {
         matches!(
@@ -112,8 +109,8 @@ fn is_allowed(real: &CallResult, simulated: &CallResult, is_full: bool, has_shut
         )
     };
     match (real, simulated) {
-        (CallResult::Read(_, _, said), CallResult::Read(_, _, promised)) if is_full => {
-            said == promised || (*said, *promised) == (ReadEnd::Reset, ReadEnd::End)
+        (CallResult::Read(_, _, actual), CallResult::Read(_, _, expected)) if is_full => {
+            actual == expected || (*actual, *expected) == (ReadEnd::Reset, ReadEnd::End)
         }
         (CallResult::Events(real), CallResult::Events(simulated)) if has_shut => {
             simulated.iter().all(|event| real.contains(event))
@@ -144,25 +141,24 @@ fn play(script: &SocketScript, lowest_fd: RawFd, arrival_max: Duration) -> Resul
             // When the end gets through depends on how memory is accounted for.
             continue;
         }
-        let (said, promised) = (real.act(step), simulated.act(step));
+        let (actual, expected) = (real.act(step), simulated.act(step));
         let differ = |real: &str, simulated: &str| {
             let why = format!("{step:?}:\n  Linux:     {real}\n  simulated: {simulated}");
             Difference { step: n, why }
         };
-        if !is_allowed(&said, &promised, was_full || simulated.is_full(step), has_shut) {
-            return Err(differ(&format!("{said:?}"), &format!("{promised:?}")));
+        if !is_allowed(&actual, &expected, was_full || simulated.is_full(step), has_shut) {
+            return Err(differ(&format!("{actual:?}"), &format!("{expected:?}")));
         }
-        let promised = simulated.view();
-        let said = settled(&real, &promised, arrival_max);
-        if said != promised {
-            return Err(differ(&format!("{said:?}"), &format!("{promised:?}")));
+        let expected = simulated.view();
+        let actual = settled(&real, &expected, arrival_max);
+        if actual != expected {
+            return Err(differ(&format!("{actual:?}"), &format!("{expected:?}")));
         }
     }
     Ok(())
 }
 
-/// Waits until everything has arrived: until the real kernel shows what is expected,
-/// or long enough.
+/// Waits until everything has arrived: until the real kernel shows what is expected, or for `max`.
 fn settled(real: &RealKernel, expected: &PollView, max: Duration) -> PollView {
     let start = Instant::now();
     loop {
@@ -190,7 +186,7 @@ fn plays_differ(script: &SocketScript, lowest_fd: RawFd) -> bool {
     (0..2).all(|_| play(script, lowest_fd, soon).is_err())
 }
 
-/// Leaves out steps as long as the kernels still differ.
+/// Removes steps as long as the kernels still differ.
 fn shrink(script: &SocketScript, lowest_fd: RawFd) -> SocketScript {
     let mut smallest = script.clone();
     if let Err(difference) = judge(script, lowest_fd) {
@@ -218,7 +214,7 @@ fn check(seed: u64, lowest_fd: RawFd) {
     }
 }
 
-/// Seeds to try: one to repeat, or as many as wanted.
+/// Seeds to try: one to repeat, or `KERNEL_SCRIPTS`.
 fn seeds(usual: u64) -> impl Iterator<Item = u64> {
     let repeated = number_from_environment("KERNEL_SEED");
     let count = number_from_environment("KERNEL_SCRIPTS").unwrap_or(usual);
@@ -226,8 +222,8 @@ fn seeds(usual: u64) -> impl Iterator<Item = u64> {
     first..first + repeated.map_or(count, |_| 1)
 }
 
-/// Judges scripts on several threads, which mostly wait for the real kernel. Each gets
-/// numbers for its descriptors.
+/// Judges scripts on several threads, which mostly wait for the real kernel. Each has its own range
+/// of descriptor numbers.
 fn judge_seeds(usual: u64, judge: impl Fn(u64, RawFd) + Sync) {
     let seeds = Mutex::new(seeds(usual));
     let scripts = AtomicU64::new(0);
@@ -247,6 +243,6 @@ fn judge_seeds(usual: u64, judge: impl Fn(u64, RawFd) + Sync) {
 }
 
 #[test]
-fn the_simulated_kernel_does_as_linux_does() {
+fn the_simulated_kernel_behaves_like_linux() {
     judge_seeds(4000, check);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lists the lines of src/server that the simulation does not reach, and fails if those are
-# more in any function than unreached.txt says. Needs llvm-tools (rustup component add
+# Lists the lines of src/server that the simulation does not reach, and fails if any function
+# has more of them than unreached.txt. Needs llvm-tools (rustup component add
 # llvm-tools). SEEDS=2000 by default.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

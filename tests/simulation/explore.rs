@@ -1,4 +1,5 @@
-//! Runs scripts from many seeds; shrinks what fails, and prints it with the numbers that it drew.
+//! Runs scripts from many seeds; shrinks a failing one, and prints it with the numbers that it
+//! drew.
 
 use super::kernel::draws::Choices;
 use super::kernel::kernel;
@@ -9,10 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
-/// What the log keeps is the process's: a run that logs is alone.
+/// The logger's state is process-wide: a run that logs is alone.
 static LOGS: RwLock<()> = RwLock::new(());
 
-/// No other run is under way.
+/// Waits until no other run is under way, and keeps others from starting.
 pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
     LOGS.write().unwrap_or_else(PoisonError::into_inner)
 }
@@ -20,7 +21,7 @@ pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
 /// Plays a script.
 ///
 /// # Errors
-/// What is wrong; a panic of the tests themselves too.
+/// What is wrong, or a panic of the tests themselves.
 pub(super) fn judge(script: &Script) -> Result<(usize, usize), Violation> {
     let _alone = script.logs.then(alone);
     let _shared = (!script.logs).then(|| LOGS.read().unwrap_or_else(PoisonError::into_inner));
@@ -30,7 +31,7 @@ pub(super) fn judge(script: &Script) -> Result<(usize, usize), Violation> {
     let judged = judge_alone(script);
     if script.logs {
         log::set_max_level(log::LevelFilter::Off);
-        // The daemon's would write into the simulated log.
+        // The daemon's panic hook would write into the simulated log.
         drop(std::panic::take_hook());
         crate::server::telling::logging::forget();
     }
@@ -45,7 +46,7 @@ fn judge_alone(script: &Script) -> Result<(usize, usize), Violation> {
     }
 }
 
-/// Leaves out steps as long as the script still fails.
+/// Removes steps as long as the script still fails.
 fn shrink(script: &Script) -> Script {
     let mut smallest = script.clone();
     let mut piece = smallest.steps.len().div_ceil(2);
@@ -103,18 +104,18 @@ fn drawn(numbers: &[u64]) -> Choices {
     Choices::Drawn(numbers[..used].to_vec().leak())
 }
 
-/// Says also what fails only the first time: then something outlives a script.
+/// Also reports what fails only the first time: then some state outlives a script.
 fn report_failure(seed: u64, turns: usize, script: &Script, first: &str) -> ! {
     let which = format!("SERVER_SIM_TURNS={turns} SERVER_SIM_SEED={seed}");
     let shrunk = record(&shrink(script));
     match judge(&shrunk) {
         Err(why) => panic!("{which} fails: {why}\nwith\n{shrunk}"),
-        Ok(_) => panic!("{which} fails, but not again: {first}"),
+        Ok(_) => panic!("{which} fails, but only the first time: {first}"),
     }
 }
 
-/// Without a number of seeds these are always the same: then what fails is due to the
-/// last change. Whoever looks for more, as `make simulate`, gets others each day.
+/// The first seed, unless `SERVER_SIM_SEEDS` is set: always the same, so that a failure is due to
+/// the last change. `make simulate` sets it, and plays other seeds each day.
 const USUAL_SEED: u64 = 20_778_000_000;
 
 /// Plays the seeds on two threads, from the first one on.
@@ -153,7 +154,7 @@ fn the_server_in_a_simulated_world() {
     println!("{seeds} seeds from {first}: {turned:?} turns, {restarted:?} hot restarts");
 }
 
-/// Also in what it logs, but for the wall clock at the start of each line.
+/// Including its log, except the wall clock at the start of each line.
 #[test]
 fn a_seed_repeats_exactly() {
     let log_of = |seed| {
@@ -162,7 +163,7 @@ fn a_seed_repeats_exactly() {
         let lines = kernel(|k| k.log.was_read.iter().flatten().copied().collect::<Vec<u8>>());
         (judged, lines.split(|&b| b == b'\n').map(without_time).collect::<Vec<_>>())
     };
-    // Of a line that breaks off in its time, nothing is left.
+    // Nothing is left of a line that ends within its time.
     fn without_time(line: &[u8]) -> Vec<u8> {
         let end = line.iter().position(|&b| b == b' ').unwrap_or(line.len());
         line[end..].to_vec()

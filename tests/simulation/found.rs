@@ -1,4 +1,4 @@
-//! Scripts that have failed, after they were shrunk. The bugs that they found are mended.
+//! Shrunk scripts that have failed. The bugs they found are fixed.
 //!
 //! The doc comment of each test names the bug: with that bug put back, the test fails. A script
 //! records the numbers that its turns drew, not the seeds: a seed gives other numbers as soon as
@@ -41,7 +41,7 @@ fn acquire(place: u8, key: u8, timeout_s: u64) -> Step {
     }
 }
 
-/// The new image does not know what operators have asked, and their connections end.
+/// The new image does not inherit operators' requests, and their connections end.
 ///
 /// Fails if `Server::obey_operators` finishes the hot restart as soon as it meets
 /// `Order::FinishRestart`, before the orders behind it.
@@ -79,7 +79,8 @@ fn a_flooder_gets_no_second_share_of_a_turn() {
     check("--control /run/control.sock --listen-unix /run/pool.sock", steps);
 }
 
-/// A hot restart lost a holder, and its heir was told only when something else happened.
+/// A hot restart lost a holder, and the next waiter got its answer only when something else
+/// happened.
 ///
 /// Fails if `Server::resume` does not call `finish_turn`, or if `Dispatch::send` does not call
 /// `deliver_answers` before it flushes.
@@ -93,7 +94,7 @@ fn a_lock_lost_in_a_hot_restart_is_passed_on_at_once() {
     check("-l 10.0.0.1", steps);
 }
 
-/// The new image did not know yet what is slow when it noticed that a holder was lost.
+/// The new image noticed that a holder was lost before it had set the limit of slow holds.
 ///
 /// Fails if `Server::resume` calls `set_slow` after `disconnect_lost`.
 #[test]
@@ -117,8 +118,8 @@ fn a_slow_hold_that_a_hot_restart_loses_is_listed() {
     check("-l 10.0.0.1 --control /run/control.sock --slow 0.5", steps);
 }
 
-/// After UNDRAIN the daemon counted operators, who have descriptors in reserve, among its own
-/// descriptors, and clients waited although there was room.
+/// After UNDRAIN the daemon counted operators' connections, for which descriptors are reserved, as
+/// its own descriptors, and clients waited although there was room.
 ///
 /// Fails if `Server::undrain` calls `Listeners::count_descriptors`.
 #[test]
@@ -150,7 +151,7 @@ fn a_failed_send_ends_a_connection_whose_input_has_ended() {
     check("-l :: --control /run/control.sock", steps);
 }
 
-/// A client asked without end and read nothing.
+/// A client kept asking and read nothing.
 ///
 /// Fails if `Clients::flush` watches a connection that is blocked and `exceeds_bound`, instead of
 /// closing it.
@@ -166,7 +167,7 @@ fn unread_output_stays_within_its_bound() {
     check("-l 10.0.0.1 --keepalive 0 --control /run/control.sock", steps);
 }
 
-/// A reset takes the address along by which `--allow` decides.
+/// After a reset, the address that `--allow` checks can't be read any more.
 ///
 /// Fails if `Admission::admits` returns true when `peer_ip` fails.
 #[test]
@@ -199,11 +200,11 @@ fn lines_behind_a_passed_descriptor_are_answered() {
 }
 
 /// Once a scan had seen all keys, memory was returned, and a new key got a new place at the end.
-/// The scan saw that key too, as long as there were connections to see.
+/// The scan also saw that key, if it still had connections to see.
 ///
 /// Fails if `RunningScan::walk` calls `Scan::step` after all keys were seen.
 #[test]
-fn keys_that_a_report_shows_are_of_one_moment() {
+fn a_report_shows_the_keys_of_one_moment() {
     let acquire = |place, key| {
         let mode = Mode::ForMe;
         let what = Say::Acquire { mode, key, workers: 2, max_queue: 9, timeout_s: 1 };
@@ -222,7 +223,7 @@ fn keys_that_a_report_shows_are_of_one_moment() {
     check("-l 10.0.0.1 --control /run/control.sock", steps);
 }
 
-/// The rest of the request came too late. A client takes no body for an answer to HEAD.
+/// The rest of the request came too late. An answer to HEAD has no body.
 ///
 /// Fails if `Exchange::answer` does not set `is_head_only` from the received part of the head.
 #[test]
@@ -239,7 +240,7 @@ fn a_late_head_request_is_answered_without_a_body() {
     check("-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531", steps);
 }
 
-/// A client of a crowd had stayed, in a high slot. When it left too, nothing was returned until
+/// One client of a crowd had stayed, in a high slot. When it left, no memory was returned until
 /// another crowd had come.
 ///
 /// Fails if `MemoryRelease::is_due` returns true only once between two times when there is
@@ -256,11 +257,11 @@ fn memory_is_returned_when_the_last_of_a_crowd_leaves() {
     check("-l 10.0.0.1 --control /run/control.sock", steps);
 }
 
-/// The loop pauses after a failed wait, and took the time before the pause for that of the turn.
+/// The loop pauses after a failed wait, and used the time before the pause as the time of the turn.
 ///
 /// Fails if `Server::wait` sets `turn_began` before `thread::sleep`.
 #[test]
-fn a_newcomer_has_all_its_time_even_if_waiting_for_events_fails() {
+fn a_new_client_has_its_full_time_even_if_waiting_for_events_fails() {
     let connect = |place| Step::Connect { place, to: HTTP, room: (300, 200) };
     // More than a turn accepts: the rest need no event.
     let mut steps: Vec<Step> = (0..70).map(connect).collect();
@@ -270,12 +271,12 @@ fn a_newcomer_has_all_its_time_even_if_waiting_for_events_fails() {
     check("-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531", steps);
 }
 
-/// In the turn in which a connection could be closed for a newcomer, the daemon forgot that the
-/// newcomer waited, and served it a second later.
+/// In the turn in which a connection could be closed for a new client, the daemon forgot that the
+/// new client waited, and served it a second later.
 ///
 /// Fails if `Http::has_room` clears `newcomers_wait` when there is room.
 #[test]
-fn a_newcomer_to_http_is_served_as_soon_as_there_is_room() {
+fn a_new_http_client_is_served_as_soon_as_there_is_room() {
     let what = Say::Http("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n");
     let ask = |place| {
         let connect = Step::Connect { place, to: HTTP, room: (300, 200) };
@@ -292,7 +293,7 @@ fn a_newcomer_to_http_is_served_as_soon_as_there_is_room() {
     check_started_by(Start::UnixSocket, arguments, steps);
 }
 
-/// A drain and a reload took every client that came in one turn, and nobody else was answered.
+/// A drain or a reload kept accepting new clients in one turn, and answered no other client.
 ///
 /// Fails if `Server::drain` or `Server::resume` sets `accept_budget.left` to `usize::MAX` before it
 /// calls `accept`.
@@ -310,7 +311,7 @@ fn a_closing_listener_waits_only_for_the_clients_in_its_queue() {
     }
 }
 
-/// Their reports were made after all those that clients had asked for.
+/// Their reports were made after those of all clients.
 ///
 /// Fails if `Reporting::enqueue` puts requests of operators and HTTP into the queue of clients.
 #[test]

@@ -1,9 +1,9 @@
-//! A kernel in memory: what the daemon gets from it is what Linux may give it
-//! (tests/simulation/conformance.rs compares the two). The clock moves only when told,
-//! what peers send arrives when chosen, and any call may fail where that is asked for.
+//! A kernel in memory. It returns what Linux may return (tests/simulation/conformance.rs compares
+//! the two). The tests move its clock, and choose when what peers send arrives and in which turns
+//! calls may fail.
 //!
 //! The daemon calls it through [`super::world`]; the driver moves its clock, its peers and its
-//! other processes, and the judges look at it. It knows no rule, and nothing of the daemon.
+//! other processes, and the judges look at it. It knows no rule, and nothing about the daemon.
 
 pub(crate) mod calls;
 pub(crate) mod dead_hosts;
@@ -51,7 +51,7 @@ pub(crate) type FileId = usize;
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum File {
-    /// /dev/null, which stands in for terminals too.
+    /// /dev/null, which also stands in for terminals.
     Null,
     Socket(SimulatedSocket),
     Epoll(Epoll),
@@ -61,7 +61,7 @@ pub(crate) enum File {
     Child(i32),
     /// The pipe that the daemon's log goes to.
     Log,
-    /// A socket that a client has passed: whoever closes it waits, if it lingers.
+    /// A socket that a client has passed: closing it blocks, if it lingers.
     Passed {
         lingers: bool,
     },
@@ -81,34 +81,33 @@ pub(crate) struct Kernel {
     pub(crate) now_ns: u64,
     /// Decides what Linux leaves open: order, lengths, moments.
     pub(crate) draws: Draws,
-    /// One call in this number fails; 0: none does.
+    /// One call in this many fails; 0: none does.
     pub(crate) one_fails_in: u64,
-    /// Only watching fails: what comes before it in a row of calls does not.
+    /// Only watching fails, so that the calls before it succeed.
     pub(crate) only_watching_fails: bool,
-    /// One call in this number lets something arrive meanwhile; 0: none does.
+    /// One call in this many lets something arrive meanwhile; 0: none does.
     pub(crate) one_arrives_in: u64,
     pub(crate) files: Slab<File>,
     /// The daemon's, and on top of it that of a forked child.
     pub(crate) tables: Vec<DescriptorTable>,
-    /// How many images of the daemon have been executed: what an older one still
-    /// closes is not open any more.
+    /// How many images of the daemon have been executed: what an older one closes is ignored.
     pub(crate) image: u64,
-    /// Descriptions that another process holds too.
+    /// Descriptions that another process also holds.
     pub(crate) held: BTreeMap<FileId, usize>,
     pub(crate) paths: BTreeMap<String, PathEntry>,
     /// Where the daemon was started; `None` once that has been removed.
     pub(crate) directory: Option<&'static str>,
     pub(crate) peers: BTreeMap<u32, RemotePeer>,
-    /// Each time that somebody is accepted, one of these may connect.
+    /// Each time a connection is accepted, one of these may connect.
     pub(crate) retrying: VecDeque<listening::RetryingPeer>,
-    /// Of the files that other daemons listen on.
+    /// The inodes of files that other daemons listen on.
     foreign_inodes: Vec<u64>,
     /// TCP ports of other processes.
     pub(crate) foreign_ports: Vec<std::net::SocketAddr>,
     pub(crate) signals: Vec<i32>,
     pub(crate) descriptors_max: u64,
     pub(crate) limit_changed_ns: u64,
-    /// When there was no descriptor left for what the daemon does itself.
+    /// When the daemon last had no descriptor left for its own use.
     pub(crate) last_full_ns: u64,
     /// The highest limit since the daemon's image was started.
     pub(crate) image_descriptors_max: u64,
@@ -122,28 +121,28 @@ pub(crate) struct Kernel {
     pub(crate) calls: TurnCalls,
     /// The next image closes a connection that it was handed.
     pub(crate) drops_connection: bool,
-    /// Whoever started the daemon passed it a listening socket.
+    /// The daemon was passed a listening socket at its start.
     pub(crate) was_passed: bool,
     /// The child that runs now.
     pub(crate) forked: Option<ForkedChild>,
-    /// Before Linux 6.2: the folder of descriptors does not tell how many there are.
+    /// Before Linux 6.2: the size of /proc/self/fd is not the number of descriptors.
     pub(crate) is_old: bool,
-    /// It has replaced its socket, and the daemon has not noticed that before.
+    /// The service manager has replaced its socket, and the daemon has not noticed that yet.
     pub(crate) notify_is_new: bool,
     pub(crate) watchdog_notified_ns: u64,
     pub(crate) ever_failed: Vec<CallKind>,
     pub(crate) last_failure_ns: u64,
-    /// Listeners that the daemon should leave alone until then: accept(2) failed there
-    /// for no known reason.
+    /// Listeners that the daemon should leave alone until then: accept(2) failed there for an
+    /// unknown reason.
     left_alone: BTreeMap<FileId, u64>,
-    /// What the file of rules contains; none if there is no such file.
+    /// What the file of rules contains; `None` if there is no such file.
     pub(crate) rules_text: Option<&'static str>,
     /// How often the daemon or a trial has read it, and what was read last.
     pub(crate) rules_reads: usize,
     pub(crate) rules_read: Option<&'static str>,
     /// Where mode or group could not be set the last time.
     pub(crate) wrong_modes: BTreeSet<String>,
-    /// Of the files that the daemon's sockets made.
+    /// The inodes of files that the daemon's sockets made.
     bound_inodes: Vec<u64>,
     last_inode: u64,
     last_pid: i32,
@@ -223,8 +222,8 @@ impl Kernel {
         self.draws.below_reversed(bound as u64) as usize
     }
 
-    /// Whether this call fails, and how: with the errors of its man page, but for EAGAIN where
-    /// Linux would take the bytes.
+    /// Whether this call fails, and how: with the errors of its man page, except EAGAIN where Linux
+    /// would take the bytes.
     pub(crate) fn fault(&mut self, call: CallKind) -> Result<(), Errno> {
         if self.only_watching_fails && call != CallKind::Watch || !self.one_in(self.one_fails_in) {
             return Ok(());
@@ -371,7 +370,7 @@ impl Kernel {
         self.open_from(0, file, true)
     }
 
-    /// Whether there is no descriptor left, or was none for something.
+    /// Whether there is no descriptor left, or was none just now.
     pub(crate) fn was_full(&self) -> bool {
         self.table().len() as u64 >= self.descriptors_max || self.last_full_ns == self.now_ns
     }
@@ -437,7 +436,7 @@ impl Kernel {
         }
     }
 
-    /// Another process holds the description behind `fd` too.
+    /// Another process also holds the description behind `fd`.
     pub(crate) fn hold(&mut self, fd: RawFd) -> Result<FileId, Errno> {
         let file = self.descriptor(fd)?.file;
         *self.held.entry(file).or_default() += 1;

@@ -1,4 +1,4 @@
-//! What the log has: whole lines, the clients that they name, and how much was left out.
+//! Judges the log: whole lines, the clients that they name, and how much was omitted.
 
 use super::clients::oracle::Oracle;
 use super::kernel::{KernelEvent, kernel};
@@ -34,34 +34,34 @@ pub(crate) struct LogHistory {
     unfinished: Vec<u8>,
     /// It began in an earlier turn.
     is_old: bool,
-    /// The last client that is logged as connected, while each is.
+    /// The last client that is logged as connected, while every client is.
     last_client: Option<u64>,
     /// Lines that could not be written since then.
     dropped: u64,
-    /// Slow holds and waits, and locks that were taken away: of several in ten seconds,
-    /// the log has only a number.
+    /// Slow holds and waits, and locks that were taken away: of several in ten seconds, the log
+    /// shows only the number.
     slow: RareLines,
     taken_away: RareLines,
     /// How many there were of both before this turn.
     before: [usize; 2],
     /// When each kind of [`RARE`] was logged last.
     logged_ns: BTreeMap<&'static str, u64>,
-    /// How many hot restarts there were, and were refused.
+    /// How many hot restarts were done or refused.
     restarts: u64,
-    /// When the clients that are left of a drain were logged last, at least.
+    /// When the clients left in a drain were last logged, or the drain began.
     drain_line_ns: Option<u64>,
 }
 
 /// Lines of a kind that is logged rarely.
 #[derive(Debug, Default)]
 struct RareLines {
-    /// How many were due since the last one, at least; `None` if that one may be lost.
+    /// At least how many were due since the last one; `None` if that one may be lost.
     due: Option<usize>,
     is_logged: bool,
 }
 
 impl LogHistory {
-    /// A turn is followed.
+    /// Before the calls of a turn are replayed.
     pub(crate) fn begin_turn(&mut self, oracle: &Oracle) {
         self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
     }
@@ -105,7 +105,9 @@ impl LogHistory {
                 .drain_line_ns
                 .is_some_and(|drain_line_ns| now_ns >= drain_line_ns + 10_000_000_000)
         {
-            return Err("for ten seconds the log does not say how many are left".to_owned());
+            return Err(
+                "for ten seconds the log has not shown how many clients are left".to_owned()
+            );
         }
         if has_restarted {
             self.logged_ns.clear();
@@ -123,7 +125,7 @@ impl LogHistory {
     /// Rule: The log has whole lines of plain text. With `--max-hold` it names each lock that was
     /// held for too long, and the client whose connection was closed.
     fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
-        let text = message_of(line).ok_or("not one line of the log")?;
+        let text = message_of(line).ok_or("not exactly one log line")?;
         if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
             return Err("not plain text".to_owned());
         }
@@ -135,7 +137,7 @@ impl LogHistory {
             self.dropped += dropped;
             (self.slow.due, self.taken_away.due) = (None, None);
         } else if let Some((count, kind)) = text.split_once(" more like this were not logged: ") {
-            let count = count.parse().map_err(|_| "no number")?;
+            let count = count.parse().map_err(|_| "the count is not a number")?;
             return match kind {
                 kind if kind.starts_with("slow: ") => self.slow.check_omitted(count, is_old),
                 kind if kind.starts_with("max-hold: ") => {
@@ -148,10 +150,10 @@ impl LogHistory {
         } else if let Some(text) = text.strip_prefix("max-hold: closed ") {
             self.taken_away.check_line(text, is_old)?;
             if !was_taken_away(text, oracle) {
-                return Err(format!("nobody lost it, but {:?}", oracle.taken_away));
+                return Err(format!("no client lost this lock, only {:?}", oracle.taken_away));
             }
         }
-        // Input and output of clients may be like it.
+        // Logged input and output of clients may look like it.
         if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_interval(line) }
     }
 
@@ -163,7 +165,7 @@ impl LogHistory {
         }
         match (left, clients) {
             (Some((_, left)), Some(clients)) if left != clients.to_string() => {
-                Err(format!("there are {clients}"))
+                Err(format!("{clients} are left"))
             }
             _ => Ok(()),
         }
@@ -176,7 +178,7 @@ impl LogHistory {
         for kind in RARE.into_iter().filter(|kind| line.contains(kind)) {
             let last_ns = self.logged_ns.insert(kind, now_ns);
             if last_ns.is_some_and(|last_ns| now_ns < last_ns + RARE_NS) {
-                return Err("that was said less than ten seconds ago".to_owned());
+                return Err("such a line was logged less than ten seconds ago".to_owned());
             }
         }
         Ok(())
@@ -186,21 +188,23 @@ impl LogHistory {
     /// dropped, also after a hot restart.
     fn check_client(&mut self, client: u64, is_old: bool) -> Result<(), Violation> {
         if is_old && self.last_client.is_none() {
-            // Since it connected, others did that are not logged.
+            // Others have connected since then, and were not logged.
             return Ok(());
         }
         let dropped = std::mem::take(&mut self.dropped);
         let next = self.last_client.replace(client).map_or(client, |last| last + 1);
         let missing = client.checked_sub(next).ok_or("it has connected before")?;
         if missing > dropped {
-            return Err(format!("{missing} clients are missing, of {dropped} lines dropped"));
+            return Err(format!(
+                "{missing} clients are missing, but only {dropped} lines were dropped"
+            ));
         }
         Ok(())
     }
 }
 
 impl RareLines {
-    /// Rule: A rare line that is logged has the number of others that were not.
+    /// Rule: A rare line that is logged counts those that were not.
     fn check_line(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
         let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
         self.check_omitted(left_out.unwrap_or(0) as usize, is_old)
@@ -211,7 +215,9 @@ impl RareLines {
     fn check_omitted(&mut self, left_out: usize, is_old: bool) -> Result<(), Violation> {
         self.is_logged = true;
         match self.due.replace(0) {
-            Some(due) if left_out < due && !is_old => Err(format!("{due} others are due")),
+            Some(due) if left_out < due && !is_old => {
+                Err(format!("it counts {left_out} others, not {due}"))
+            }
             _ => Ok(()),
         }
     }
@@ -224,7 +230,7 @@ impl RareLines {
     }
 }
 
-/// What follows time, level and target, of which there is one in each line.
+/// What follows time, level and target, if the line has one of each.
 fn message_of(line: &str) -> Option<&str> {
     let (head, text) = line.split_once("] ")?;
     let mut words = head.strip_prefix('[')?.split_whitespace();

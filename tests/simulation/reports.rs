@@ -1,8 +1,8 @@
 //! Judges what reports show, on the port, over HTTP and on the control socket, and how HTTP clients
 //! are served.
 //!
-//! The driver tells it what the model says at each moment; who reads a report has it judged here.
-//! It knows the model and the formats of the reports, but not the code that makes them.
+//! The driver passes it the model's state at each moment, and each report that is read. It knows
+//! the model and the formats of the reports, but not the code that makes them.
 
 mod addresses;
 mod expected_figures;

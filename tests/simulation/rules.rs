@@ -23,13 +23,13 @@ use crate::server::operator::control_socket::CONNECTIONS_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
 use listening::{
     check_addresses, check_backlogs, check_drain_listeners, check_exclusive_addresses, check_files,
-    check_reserve, check_waiting_http_clients, check_waiting_newcomers,
+    check_reserve, check_waiting_clients, check_waiting_http_clients,
 };
 
 /// A violated rule.
 pub(crate) type Violation = String;
 
-/// Newcomers accepted in a turn.
+/// New connections accepted in a turn.
 const ACCEPTS_PER_TURN: usize = 64;
 
 /// The largest answer to one line.
@@ -39,7 +39,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 1000;
 /// socket, and the child of a trial.
 pub(super) const OTHER_DESCRIPTORS_MAX: usize = 3 + 2 + 1 + 1 + 1 + 1;
 
-/// How many turns in a row may do nothing: after a full share a client is asked once
+/// How many turns in a row may do nothing: after a full share the daemon reads from the client once
 /// more, and a pause of accepting may end.
 const IDLE_TURNS_MAX: usize = 3;
 
@@ -73,7 +73,9 @@ fn check_timeouts(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let began = before.began;
     match play.oracle.expired {
         Some(expired) if expired >= began => Ok(()),
-        last => Err(format!("a turn at {began:?} ends no waits; the last one that did: {last:?}")),
+        last => Err(format!(
+            "a turn at {began:?} did not end expired waits; the last one that did: {last:?}"
+        )),
     }
 }
 
@@ -99,7 +101,9 @@ fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
             || half >= LINE_BYTES_MAX
             || kept > SHARE_BYTES + LINE_BYTES_MAX
         {
-            return Err(format!("{client:?} keeps {unsent}, {half} and {kept} bytes"));
+            return Err(format!(
+                "{client:?} keeps {unsent} bytes of output, {half} of a line, {kept} of input"
+            ));
         }
     }
     Ok(())
@@ -134,16 +138,16 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     }
     let others = all - tcp - unix - listeners;
     if others > OTHER_DESCRIPTORS_MAX {
-        return Err(format!("{others} descriptors beside connections and listeners"));
+        return Err(format!("{others} descriptors besides connections and listeners"));
     }
     Ok(())
 }
 
-/// Rule: A turn accepts at most 64 newcomers, however many keep connecting. So does a new image
+/// Rule: A turn accepts at most 64 new connections, however many keep coming. So does a new image
 /// before its first turn.
 pub(crate) fn check_accept_limit() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted) {
-        n if n > ACCEPTS_PER_TURN => Err(format!("{n} newcomers were accepted in one turn")),
+        n if n > ACCEPTS_PER_TURN => Err(format!("{n} connections were accepted in one turn")),
         _ => Ok(()),
     }
 }
@@ -153,13 +157,15 @@ pub(crate) fn check_accept_limit() -> Result<(), Violation> {
 fn check_accept_pause() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted_too_soon) {
         0 => Ok(()),
-        times => Err(format!("accept(2) failed, and is called again {times} times at once")),
+        times => {
+            Err(format!("accept(2) failed, and is called again {times} times within a second"))
+        }
     }
 }
 
-/// Rule: An HTTP client or an operator that asks for a report waits at most for the reports of as
-/// many such as may be connected and for two scans, of as many places as there ever were,
-/// whatever clients ask for.
+/// Rule: Whatever clients ask for, an HTTP client or an operator waits for its report at most as
+/// long as a report for each possible HTTP client and operator takes, and two scans of as many
+/// places as there ever were.
 ///
 /// Returns how many turns that takes.
 fn report_turns_max(play: &mut Play) -> usize {
@@ -186,15 +192,14 @@ pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
     play.http_clients.check_turn(is_busy, is_draining, report_turns_max, may_be_served)
 }
 
-/// Rule: A closed socket leaves nothing: no file, and no events, which continue as long as another
-/// process holds the socket.
+/// Rule: A closed socket leaves no file and no events, even if another process still holds it.
 fn check_closed_sockets() -> Result<(), Violation> {
     let dead = kernel(|k| k.dead_paths());
     if !dead.is_empty() {
-        return Err(format!("it leaves {dead:?}, where it does not listen"));
+        return Err(format!("it leaves {dead:?}, but no longer listens there"));
     }
     if kernel(|k| k.watches_closed()) {
-        return Err("it hears of a socket that it has closed".to_owned());
+        return Err("it still watches a socket that it has closed".to_owned());
     }
     Ok(())
 }
@@ -237,13 +242,13 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     play.orders.check_sleep(until_ns)?;
     check_signals()?;
     check_drain_listeners(play)?;
-    check_waiting_newcomers(play)?;
+    check_waiting_clients(play)?;
     check_waiting_http_clients()?;
     service_manager::check_sleep(until_ns)?;
     memory::check_sleep(play, until_ns)?;
     if let Some(run_out_ns) = play.oracle.model.next_run_out_ns() {
         if until_ns.is_none_or(|until_ns| u128::from(until_ns) > run_out_ns.max(now_ns.into())) {
-            return Err(format!("it sleeps until {until_ns:?}, over {run_out_ns}"));
+            return Err(format!("it sleeps until {until_ns:?}, past a deadline at {run_out_ns}"));
         }
     }
     disconnections::check_dead_hosts(play)?;
@@ -253,7 +258,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
         let (arrived, ends) = kernel(|k| {
             let peer = k.peer_behind(connection.stream.socket());
             if is_stuck && k.has_room(peer) {
-                return Err(format!("{client:?} could be sent more"));
+                return Err(format!("it sleeps, but {client:?} has room for more output"));
             }
             Ok(k.visible(peer))
         })?;
@@ -268,7 +273,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
         let is_owed =
             play.oracle.conversations.get(&peer).is_some_and(ClientConversation::awaits_answer);
         if is_owed && !is_stuck && kernel(|k| k.waits_for_more(peer)) {
-            return Err(format!("it sleeps, and {client:?} is owed an answer"));
+            return Err(format!("it sleeps, but owes {client:?} an answer"));
         }
     }
     Ok(())
@@ -279,7 +284,7 @@ fn check_signals() -> Result<(), Violation> {
     let left = kernel(|k| k.signals.clone());
     match left.is_empty() {
         true => Ok(()),
-        false => Err(format!("it sleeps, and does not hear of the signals {left:?}")),
+        false => Err(format!("it sleeps with pending signals {left:?}")),
     }
 }
 
@@ -288,7 +293,7 @@ fn check_ended_client(play: &Play, client: ClientId, ends: bool) -> Result<(), V
     let conversation = peer.and_then(|peer| play.oracle.conversations.get(peer));
     match conversation {
         Some(conversation) if ends && !conversation.has_gone => {
-            Err(format!("it sleeps, and {client:?}, which has ended, still has its locks"))
+            Err(format!("it sleeps, but {client:?}, whose input has ended, still has its locks"))
         }
         _ => Ok(()),
     }
@@ -296,12 +301,12 @@ fn check_ended_client(play: &Play, client: ClientId, ends: bool) -> Result<(), V
 
 /// Everything has arrived and was read.
 ///
-/// Rule: Each client has all its answers, a drain without clients has ended, and nobody waits to
-/// be accepted.
+/// Rule: Each client has all its answers, a drain without clients has ended, and no connection
+/// waits to be accepted.
 pub(crate) fn check_quiescence(play: &mut Play) -> Result<(), Violation> {
     for (&peer, conversation) in &play.oracle.conversations {
         let was_admitted = play.oracle.peers.values().any(|&one| one == peer);
-        // Who leaves too much unread is disconnected.
+        // A client that leaves too much unread is disconnected.
         let is_disconnected =
             kernel(|k| k.peers.get(&peer).is_some_and(|peer| peer.ending.is_some()))
                 && conversation.unread_bytes() >= OUTPUT_BYTES_MAX;
@@ -314,11 +319,11 @@ pub(crate) fn check_quiescence(play: &mut Play) -> Result<(), Violation> {
     check_addresses(play)?;
     check_ready()?;
     if play.orders.drains && play.connections.len() == 0 {
-        return Err("it has drained, and goes on".to_owned());
+        return Err("it has drained, but still runs".to_owned());
     }
-    let waiting = kernel(|k| k.newcomers_waiting());
+    let waiting = kernel(|k| k.connections_waiting());
     if waiting > 0 {
-        return Err(format!("{waiting} newcomers wait, and nobody accepts them"));
+        return Err(format!("{waiting} connections wait to be accepted"));
     }
     Ok(())
 }

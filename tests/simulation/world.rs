@@ -1,8 +1,8 @@
-//! In place of src/server/kernel/world.rs: the same names, on the simulated kernel. Constants,
-//! errors and addresses are the real ones. [`sys`] has the names of src/server/kernel/sys.rs.
+//! Replaces src/server/kernel/world.rs: the same names, on the simulated kernel. Constants, errors
+//! and addresses are the real ones. [`sys`] has the names of src/server/kernel/sys.rs.
 //!
-//! Called by the daemon's own code, and it calls the simulated kernel. It knows no script and
-//! judges nothing; the engine that it gives the daemon records the calls, which are judged later.
+//! The daemon's own code calls it, and it calls the simulated kernel. It knows no script and judges
+//! nothing; its engine records the calls, which are judged later.
 
 mod files;
 mod network;
@@ -13,7 +13,7 @@ pub(crate) mod sys;
 
 pub(crate) use recording_engine::Engine;
 
-/// So few that a report takes several turns of the loop, unless clients are few too.
+/// So few that a report takes several turns of the loop, unless there are few clients.
 pub(crate) const CONNECTIONS_PER_TURN: usize = 4;
 
 /// Descriptors: closed when dropped, unless another image of the process runs by then.
@@ -55,8 +55,7 @@ pub(crate) mod fd {
     pub(crate) trait AsFd {
         fn as_fd(&self) -> BorrowedFd<'_>;
 
-        /// Whether the image that opened it still runs. What is left of an older one does
-        /// nothing.
+        /// Whether the image that opened it still runs. Descriptors of an older image do nothing.
         fn is_current(&self) -> bool {
             true
         }
@@ -290,7 +289,7 @@ pub(crate) mod mio {
         flags
     }
 
-    /// What `?` makes of the kernel's errors.
+    /// `?` converts the kernel's errors.
     const _: fn(Errno) -> io::Error = Errno::into;
 }
 
@@ -314,7 +313,7 @@ pub(crate) mod event {
         }
     }
 
-    /// Never waits, whatever the timeout; but who reads may do so meanwhile.
+    /// Never waits, whatever the timeout, but a reader may read meanwhile.
     pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<&Timespec>) -> Result<usize, Errno> {
         let waits = timeout.is_none_or(|timeout| *timeout != Timespec::default());
         kernel(|k| {

@@ -19,8 +19,8 @@ pub(crate) struct Lock {
     pub(crate) state: State,
     /// When the hold or the wait began.
     pub(crate) since: Time,
-    /// When the wait ends or the lock is taken away. May be far behind the end of
-    /// time, if the client asks for that; `None` means never.
+    /// When the wait ends or the lock is taken away. May be far beyond the end of time, if the
+    /// client asks for that; `None` means never.
     pub(crate) deadline_ns: Option<u128>,
     /// How many waits and holds began before this one.
     pub(crate) nth: u64,
@@ -77,7 +77,7 @@ impl ModelRule {
         let pattern = words.next().expect("a pattern").as_bytes().to_vec();
         let settings = words
             .filter_map(|word| match word.split_once('=') {
-                // Only of what is shown.
+                // Affects only what reports show.
                 Some(("stuck-after", _)) => None,
                 Some((setting, value)) => {
                     Some((setting.to_owned(), value.parse().expect("a number")))
@@ -99,7 +99,7 @@ pub(crate) fn is_match(pattern: &[u8], key: &[u8]) -> bool {
     }
 }
 
-/// What is counted of a group.
+/// What is counted for a group.
 #[derive(Clone, Copy, Default)]
 struct ModelGroup([u64; 7]);
 
@@ -165,8 +165,8 @@ impl Model {
         }
     }
 
-    /// Replaces the rules and the groups. Those of the same name keep what was counted. Locks
-    /// already held are limited too, from the time when they were given.
+    /// Replaces the rules and the groups. Those of the same name keep their counts. Locks already
+    /// held are also limited, from the time when they were given.
     pub(crate) fn set_rules(&mut self, rules: &[String], groups: &[String]) {
         let old = std::mem::take(&mut self.rules);
         for text in rules {
@@ -222,8 +222,8 @@ impl Model {
         self.locks.iter().filter(counts).count() as u64
     }
 
-    /// Of each rule and each group, what was counted: `changed`, or requests, acquired,
-    /// refused, timeouts, denied, waits, holds.
+    /// What was counted for each rule and each group: `changed`, or requests, acquired, refused,
+    /// timeouts, denied, waits, holds.
     pub(crate) fn counts_of_rules(&self) -> (Vec<u64>, Vec<(String, [u64; 7])>) {
         let rules = self.rules.iter().map(|rule| rule.changed).collect();
         let groups = self.groups.iter().map(|(name, group)| (name.clone(), group.0)).collect();
@@ -439,8 +439,8 @@ impl Model {
         &self.times
     }
 
-    /// Of each key that is held or waited for, the holders, those that wait for it, and
-    /// those that wait for anyone's result (only the server's simulation asks).
+    /// For each key that is held or waited for, how many hold it, wait for it, and wait for
+    /// anyone's result (only the server's simulation asks).
     #[allow(dead_code)]
     pub(crate) fn queues(&self) -> BTreeMap<Vec<u8>, [usize; 3]> {
         let mut queues: BTreeMap<Vec<u8>, [usize; 3]> = BTreeMap::new();

@@ -144,7 +144,7 @@ impl Pair {
         let pools = pools.iter().map(|pool| serde_json::from_str(pool).expect("a pool's state"));
         let pools = pools.map(Ok::<_, BadState>);
         let resumed = Engine::resume(state, pools, RandomState::new(), self.now);
-        let resumed = resumed.map_err(|e| format!("no state of an engine: {e:?}"))?;
+        let resumed = resumed.map_err(|e| format!("invalid engine state: {e:?}"))?;
         resumed.check_invariants();
         same("states", &state_of(&resumed), &state_of(&self.engine))?;
         self.engine = resumed;
@@ -191,7 +191,7 @@ impl Pair {
             // What has expired already may be checked now.
             (Some(look_ns), Some(run_out_ns)) if look_ns <= run_out_ns.max(now_ns) => Ok(()),
             (look, run_out) => {
-                Err(format!("what is next runs out at {run_out:?}, the next look is at {look:?}"))
+                Err(format!("the next deadline is {run_out:?}, but the next look is at {look:?}"))
             }
         }
     }
@@ -202,7 +202,7 @@ impl Pair {
         const END_OF_TIME: Time = Time::from_ns(u64::MAX);
         match self.engine.next_deadline() {
             Some(look) if look <= self.now && look < END_OF_TIME => {
-                Err(format!("the next look is at {look:?}, and now it is {:?}", self.now))
+                Err(format!("the next look is at {look:?}, but now is {:?}", self.now))
             }
             _ => Ok(()),
         }
@@ -227,7 +227,7 @@ impl Script {
     }
 }
 
-/// Key 0 is the missing one.
+/// Key 0 means no key.
 fn key(n: u8) -> Vec<u8> {
     if n == 0 { Vec::new() } else { vec![b'k', n] }
 }

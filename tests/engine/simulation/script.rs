@@ -8,7 +8,7 @@ use std::fmt::{self, Display, Formatter};
 /// be removed from a script that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// From the client in `slot`. Key 0 is the missing one.
+    /// From the client in `slot`. Key 0 means no key.
     Acquire {
         slot: u32,
         mode: Mode,
@@ -35,7 +35,7 @@ pub(crate) enum Step {
     },
     /// Time passes until the earliest deadline, which usually lies within a tick.
     AdvanceToDeadline,
-    /// Time passes until so long before the next wait or hold expires.
+    /// Time passes until this long before the next wait or hold expires.
     AdvanceToRunOut {
         early_ns: u64,
     },
@@ -69,7 +69,7 @@ pub(crate) trait Choices {
     fn is_empty(&self) -> bool;
 }
 
-/// A step that stands here more often is chosen more often.
+/// A step that is in [`KINDS`] more often is chosen more often.
 #[derive(Clone, Copy)]
 enum Kind {
     Acquire,

@@ -15,32 +15,32 @@ use std::net::IpAddr;
 /// The clients that are connected, and what the daemon should have counted so far.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// With its address; `None` by a Unix socket.
+    /// With its address; `None` for a Unix socket.
     open: BTreeMap<u32, Option<IpAddr>>,
     counters: Counters,
-    /// Of those who had to wait for a descriptor: such a time counts once.
+    /// How many times clients had to wait for descriptors: each period counts once.
     episodes: u64,
     in_episode: bool,
     /// How many there were when the last one had surely ended.
     ended: Option<u64>,
-    /// Those who have connected where clients are served.
+    /// Peers that have connected where clients are served.
     for_clients: BTreeSet<u32>,
-    /// Those who have left.
+    /// Peers that have left.
     gone: BTreeSet<u32>,
-    /// Somebody left for two reasons at once: either may be counted.
+    /// A client left for two reasons at once: either may be counted.
     is_ambiguous: bool,
     /// How many clients were freed in the turn in which they were accepted.
-    pub(crate) freed_newcomers: usize,
+    pub(crate) freed_new_clients: usize,
 }
 
-/// What there was to see of the connections since it was asked last.
+/// What has happened to the connections since the last check.
 pub(crate) struct ConnectionEvents<'a> {
     pub(crate) seen: &'a [KernelEvent],
-    /// Who is served now, and was not before.
-    pub(crate) newcomers: &'a [u32],
+    /// Peers that are served now, and were not before.
+    pub(crate) new_clients: &'a [u32],
     /// The clients that have left, by the calls of the engine, and how many bytes they have not read.
     pub(crate) gone: &'a [(u32, usize)],
-    /// Whose connections an operator has closed.
+    /// Peers that `FREE` or `--max-hold` has disconnected.
     pub(crate) freed: &'a [u32],
 }
 
@@ -57,7 +57,7 @@ impl Connections {
 
     /// The peer connects where clients are served now.
     ///
-    /// Rule: It is a client also if its queue becomes that of the control socket before it is
+    /// Rule: It is a client even if its queue becomes that of the control socket before it is
     /// accepted.
     pub(crate) fn note_client_connect(&mut self, peer: u32) {
         self.for_clients.insert(peer);
@@ -65,11 +65,11 @@ impl Connections {
 
     /// Follows what has happened.
     ///
-    /// Rule: A newcomer that waits in the queue of a listener that begins to close is accepted,
+    /// Rule: A connection that waits in the queue of a listener that begins to close is accepted,
     /// unless HTTP has all its connections; one that comes later may be refused.
     ///
     /// # Errors
-    /// A peer is served that may not be, or refused that may be served.
+    /// If a peer is wrongly served or refused.
     pub(crate) fn check_events(
         &mut self,
         events: &ConnectionEvents,
@@ -79,20 +79,22 @@ impl Connections {
         for (n, one) in events.seen.iter().enumerate() {
             match one {
                 KernelEvent::Accepted { peer, to, ip, is_over } => {
-                    let admitted = events.newcomers.contains(peer);
+                    let admitted = events.new_clients.contains(peer);
                     let is_meant = self.for_clients.contains(peer);
                     if admitted || is_meant || is_for_clients(*peer, to, options, &events.seen[n..])
                     {
-                        let newcomer = AcceptedPeer { peer: *peer, ip: *ip, is_over: *is_over };
-                        self.note_newcomer(&newcomer, admitted, events, options)?;
+                        let new_client = AcceptedPeer { peer: *peer, ip: *ip, is_over: *is_over };
+                        self.note_new_client(&new_client, admitted, events, options)?;
                     }
                 }
                 KernelEvent::Closed(peer) => drop(self.open.remove(peer)),
-                // HTTP with all its connections in use is another matter.
+                // With all connections of HTTP in use, it may be dropped.
                 KernelEvent::Dropped(peer)
                     if !is_http_full() && kernel(|k| k.calls.failures.is_empty()) =>
                 {
-                    return Err(format!("newcomer {peer} waits where nobody accepts any more"));
+                    return Err(format!(
+                        "connection {peer} waits on a listener that no longer accepts"
+                    ));
                 }
                 KernelEvent::AcceptFailed => self.counters.connect_errors += 1,
                 _ => {}
@@ -101,18 +103,18 @@ impl Connections {
         Ok(())
     }
 
-    /// Rule: A newcomer is served, unless `--allow`, `--max-connections` or
+    /// Rule: A new client is served, unless `--allow`, `--max-connections` or
     /// `--max-connections-per-ip` refuses it at that moment. An IPv4 client of an IPv6 socket
-    /// counts as an IPv4 client. Each newcomer counts once: as accepted, or with the one reason
-    /// why it is not.
-    fn note_newcomer(
+    /// counts as an IPv4 client. Each new client counts once: as accepted, or by the one reason for
+    /// its refusal.
+    fn note_new_client(
         &mut self,
-        newcomer: &AcceptedPeer,
+        new_client: &AcceptedPeer,
         admitted: bool,
         events: &ConnectionEvents,
         options: &Options,
     ) -> Result<(), Violation> {
-        let &AcceptedPeer { peer, ip, is_over } = newcomer;
+        let &AcceptedPeer { peer, ip, is_over } = new_client;
         let counters = &mut self.counters;
         let is_limited = !options.allow.is_empty() || options.max_connections_per_ip.is_some();
         let is_full = options.max_connections.is_some_and(|max| self.open.len() >= max);
@@ -133,7 +135,9 @@ impl Connections {
             counters.accepted_connections += 1;
             return match (is_full, is_denied, has_many(alive)) {
                 (false, false, false) => Ok(()),
-                _ => Err(format!("client {peer} of {ip:?} is served, with {}", self.open.len())),
+                _ => {
+                    Err(format!("client {peer} of {ip:?} is served, with {} open", self.open.len()))
+                }
             };
         }
         // It is watched once it is admitted.
@@ -147,12 +151,15 @@ impl Connections {
             counters.denied_connections += 1;
         } else if has_many(same.len()) {
             counters.rejected_connections_per_ip += 1;
-        } else if self.freed_newcomers > 0 {
-            self.freed_newcomers -= 1;
+        } else if self.freed_new_clients > 0 {
+            self.freed_new_clients -= 1;
             counters.accepted_connections += 1;
             counters.freed_connections += 1;
         } else {
-            return Err(format!("client {peer} of {ip:?} is refused, with {}", self.open.len()));
+            return Err(format!(
+                "client {peer} of {ip:?} is refused, with {} open",
+                self.open.len()
+            ));
         }
         Ok(())
     }
@@ -193,14 +200,14 @@ impl Connections {
                 counters.unread_connections += 1;
                 counters.failed_sends += 1;
             } else if !has_failed {
-                return Err(format!("client {peer} is disconnected for nothing"));
+                return Err(format!("client {peer} is disconnected without a reason"));
             }
         }
         Ok(())
     }
 
-    /// Rule: The counters of connections follow from what the kernel saw. A time in which
-    /// newcomers wait for descriptors counts at most once.
+    /// Rule: The counters of connections follow from what the kernel saw. A period in which new
+    /// clients wait for descriptors counts at most once.
     ///
     /// `counters` are the daemon's, after a turn.
     pub(crate) fn check(&mut self, counters: &Counters) -> Result<(), Violation> {
@@ -222,22 +229,22 @@ impl Connections {
         }
         let errors = counters.connect_errors.saturating_sub(self.counters.connect_errors);
         if errors > self.episodes + u64::from(!self.in_episode) {
-            return Err(format!("{errors} times it was short of descriptors"));
+            return Err(format!("it counts {errors} shortages of descriptors"));
         }
         self.in_episode |= errors > self.episodes;
         self.episodes = errors;
-        // It ends as well if somebody waits of whom the daemon has no event: that its wait
-        // failed, and that it then found all other queues empty, is no fault of its own.
-        self.in_episode = self.in_episode && kernel(|k| k.newcomers_reported()) > 0;
+        // It also ends if all that wait have an event that the daemon has not got: its wait may
+        // have failed, and then it may have found all other queues empty.
+        self.in_episode = self.in_episode && kernel(|k| k.connections_reported()) > 0;
         Ok(())
     }
 
     /// The loop sleeps. `clients_wait` for descriptors, or `nobody_waits`.
     ///
-    /// Rule: Being short of descriptors counts if nobody had to wait before.
+    /// Rule: A shortage of descriptors counts if no client had to wait before.
     ///
     /// # Errors
-    /// Clients wait again, and that did not count.
+    /// If clients wait again, and that was not counted.
     pub(crate) fn check_sleep(
         &mut self,
         clients_wait: bool,
@@ -247,20 +254,20 @@ impl Connections {
             self.ended = Some(self.episodes);
         }
         match self.ended.take_if(|_| clients_wait) {
-            Some(episodes) if episodes == self.episodes => {
-                Err(format!("clients wait for descriptors, but only {episodes} times"))
-            }
+            Some(episodes) if episodes == self.episodes => Err(format!(
+                "clients wait for descriptors again, but the count is still {episodes}"
+            )),
             _ => Ok(()),
         }
     }
 
-    /// The next image begins to count how often it is short of descriptors.
+    /// The next image begins without a shortage of descriptors.
     pub(crate) fn note_restart(&mut self) {
         self.in_episode = false;
         self.ended = None;
     }
 
-    /// What the daemon should have counted of connections; the rest is that of `others`.
+    /// The counters of connections that the daemon should have; the rest is from `others`.
     pub(crate) fn counters(&self, others: Counters) -> Counters {
         let ours = &self.counters;
         Counters {
@@ -279,17 +286,16 @@ impl Connections {
     }
 }
 
-/// Somebody who was accepted.
+/// A peer that was accepted.
 struct AcceptedPeer {
     peer: u32,
     ip: Option<IpAddr>,
-    /// It has left before it could be asked for its address.
+    /// It has left before its address could be read.
     is_over: bool,
 }
 
-/// Whether somebody who is not served was meant as a client. An operator who is one too
-/// many is told so; who was in the queue when clients and operators changed places is a
-/// client still.
+/// Whether a peer that is not served was meant as a client. A surplus operator gets an error first;
+/// a peer that was in the queue when clients and operators swapped paths is still a client.
 fn is_for_clients(peer: u32, to: &LocalAddress, options: &Options, then: &[KernelEvent]) -> bool {
     match to {
         LocalAddress::Tcp(address) => address.port() != HTTP_PORT,
@@ -297,7 +303,7 @@ fn is_for_clients(peer: u32, to: &LocalAddress, options: &Options, then: &[Kerne
             let then = then.split(|one| *one == KernelEvent::Executed).next().unwrap_or_default();
             let is_closed = then.contains(&KernelEvent::Closed(peer));
             let is_answered = then.contains(&KernelEvent::Output(peer));
-            // An operator may have the number of one that had more to say, and is read at once.
+            // An operator may have the number of one that had more input, and is read at once.
             let is_other = [
                 KernelEvent::WatchFailed(peer),
                 KernelEvent::ReceiveFailed(peer),

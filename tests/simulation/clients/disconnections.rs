@@ -1,5 +1,4 @@
-//! Rules about connections that end without their peer: none but those of dead hosts, and
-//! of those in time.
+//! Rules about connections that the daemon ends: only those of dead hosts, and those in time.
 
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::simulation::driver::play::Play;
@@ -22,7 +21,7 @@ pub(crate) fn check_closed_connections(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Whether the client has left too much unread, or an operator has freed it.
+/// Whether the client has left too much unread, or was freed.
 fn may_be_closed(play: &Play, peer: u32) -> bool {
     let conversation = play.oracle.conversations.get(&peer);
     conversation.is_some_and(|it| it.is_freed || it.unread_bytes() >= OUTPUT_BYTES_MAX)
@@ -54,7 +53,7 @@ pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {
         let Some(conversation) = play.oracle.conversations.get(&peer) else { continue };
         let keepalive_ns = u64::from(conversation.keepalive_s) * 1_000_000_000;
         if keepalive_ns > 0 && now_ns > vanished_ns + 2 * keepalive_ns {
-            return Err(format!("client {peer} vanished at {vanished_ns} ns, and is not lost yet"));
+            return Err(format!("client {peer} vanished at {vanished_ns} ns, but is not lost yet"));
         }
     }
     Ok(())

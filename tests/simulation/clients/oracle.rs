@@ -1,5 +1,5 @@
-//! Judges what the daemon does: by the plain model of the engine, and by rules that a
-//! reader believes at sight.
+//! Judges what the daemon does: by the plain model of the engine, and by rules that are obviously
+//! right.
 
 use crate::engine::counts::statistics::Counters;
 use crate::engine::{ClientId, Time};
@@ -19,29 +19,29 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 enum ClientLine {
     Acquire(OwnedAcquire),
     Release,
-    /// The engine has no part in its answer.
+    /// The engine does not answer it.
     DirectAnswer(DirectAnswer),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DirectAnswer {
     Reply(Reply),
-    /// A line of statistics, which begins so.
+    /// A line of statistics that begins with this.
     Line(String),
     /// Lines up to a blank one.
     Report(Question),
 }
 
-/// An answer of the engine, and how many of those without it come before: the answer to a
-/// line comes in the order of the lines, the end of a wait in between.
+/// An answer of the engine, and how many direct answers come before it: answers come in the order
+/// of the lines, but the end of a wait may come in between.
 struct EngineAnswer {
     reply: Reply,
     after_at_least: usize,
     after_at_most: usize,
 }
 
-/// The work for a client, as bytes received plus bytes answered: it is at least, and at
-/// most, so much, because the length of statistics is not known.
+/// The work for a client, as bytes received plus bytes answered: only its bounds, because the
+/// length of statistics is not known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnWork {
     pub(crate) least: usize,
@@ -58,13 +58,13 @@ impl TurnWork {
 /// What an answer of one line counts.
 const SHORT_ANSWER: std::ops::Range<usize> = 16..16;
 
-/// What the oracle knows of one client.
+/// What the oracle knows about one client.
 #[derive(Default)]
 pub(crate) struct ClientConversation {
     lines: Lines,
     /// Received by the daemon, but not known to be handled.
     requests: VecDeque<(ClientLine, usize)>,
-    /// What the engine has answered, by the model, and the client has not read.
+    /// Answers of the engine, by the model, that the client has not read.
     answers: VecDeque<EngineAnswer>,
     /// Answers without the engine that the client has not read.
     direct: VecDeque<DirectAnswer>,
@@ -74,13 +74,13 @@ pub(crate) struct ClientConversation {
     direct_read: usize,
     /// Read by the client, less than a line.
     unread: Vec<u8>,
-    /// A report, of which it has read so much.
+    /// A report, and the part that it has read.
     report: Option<(Question, String)>,
     /// `--keepalive` when it connected.
     pub(crate) keepalive_s: u32,
     /// The engine was asked to disconnect it.
     pub(crate) has_gone: bool,
-    /// An operator has closed its connection.
+    /// `FREE` or `--max-hold` has closed its connection.
     pub(crate) is_freed: bool,
     /// What was done for it in this turn.
     pub(crate) work: TurnWork,
@@ -112,8 +112,7 @@ impl ClientConversation {
 
     /// This call must be the client's next line.
     ///
-    /// Rule: The engine is asked for exactly the lines that a client has sent, each once and in
-    /// order.
+    /// Rule: The engine gets exactly the lines that a client has sent, each once and in order.
     fn match_request(&mut self, asked: &ClientLine) -> Result<(), Violation> {
         loop {
             match self.requests.pop_front() {
@@ -122,7 +121,7 @@ impl ClientConversation {
                     self.work.add(len, SHORT_ANSWER);
                     return Ok(());
                 }
-                other => return Err(format!("the engine is asked {asked:?}, not {other:?}")),
+                other => return Err(format!("the engine gets {asked:?}, not {other:?}")),
             }
         }
     }
@@ -153,7 +152,7 @@ impl ClientConversation {
         Ok(())
     }
 
-    /// The engine answers the line that it was asked for last, or ends an earlier wait.
+    /// The engine answers its last line, or ends an earlier wait.
     ///
     /// Rule: Only the end of a wait comes between the answers to later lines.
     fn expect_answer(&mut self, reply: Reply, has_waited: bool) {
@@ -212,7 +211,7 @@ impl ClientConversation {
         !self.has_gone && (self.report.is_some() || self.direct.iter().any(is_report))
     }
 
-    /// The size of what it has not read, at most.
+    /// At most the size of what it has not read.
     pub(crate) fn unread_bytes(&self) -> usize {
         let of_report = |question: &Question| match question.report {
             ReportKind::Query(Query::Full) => 700,
@@ -225,7 +224,7 @@ impl ClientConversation {
             DirectAnswer::Line(_) => 40,
             DirectAnswer::Report(question) => of_report(question),
         });
-        // Of a report, it may have read the beginning.
+        // It may have read the beginning of a report.
         let begun = self.report.iter().map(|(question, _)| of_report(question));
         let answers = self.answers.iter().map(|answer| answer.reply.as_bytes().len());
         direct.chain(begun).chain(answers).sum()
@@ -299,7 +298,7 @@ pub(crate) struct Oracle {
     pub(crate) has_freed: bool,
 }
 
-/// The clients that one `FREE` disconnected, and who held each key before it.
+/// The clients that one `FREE` disconnected, and the holders of each key before it.
 pub(crate) struct Freed {
     pub(crate) clients: HashSet<ClientId>,
     pub(crate) holders: BTreeMap<Vec<u8>, HashSet<ClientId>>,
@@ -386,7 +385,7 @@ impl Oracle {
     }
 
     /// How many clients `FREE` disconnected in the turn in which they were accepted.
-    pub(crate) fn freed_newcomers(&self) -> usize {
+    pub(crate) fn freed_new_clients(&self) -> usize {
         let clients = self.freed.iter().flat_map(|freed| &freed.clients);
         clients.filter(|client| !self.peers.contains_key(client)).count()
     }
@@ -424,13 +423,13 @@ impl Oracle {
         }
         match freed.next() {
             Some(freed) => {
-                Err(format!("{:?} are freed, and no operator asked for it", freed.clients))
+                Err(format!("{:?} are freed, but no operator asked for it", freed.clients))
             }
             None => Ok(()),
         }
     }
 
-    /// Who has left, and how much each has not read.
+    /// The peers that have left, and how many bytes each has not read.
     pub(crate) fn disconnected(&self, asked: &[EngineCall]) -> Vec<(u32, usize)> {
         let gone = asked.iter().filter_map(|one| match one {
             EngineCall::Disconnect { client, .. } => self.peers.get(client),
@@ -483,10 +482,11 @@ impl Oracle {
         Ok(())
     }
 
-    /// Rule: Only clients that are connected ask the engine for something; HTTP clients and
-    /// operators never do.
+    /// Rule: Only connected clients' lines reach the engine, never those of HTTP clients or
+    /// operators.
     fn match_request(&mut self, client: ClientId, request: &ClientLine) -> Result<(), Violation> {
-        let conversation = self.conversation(client).ok_or("the engine is asked by nobody")?;
+        let conversation =
+            self.conversation(client).ok_or("the engine is called for an unknown client")?;
         if conversation.has_gone {
             return Err(format!("{request:?} of a client that has gone"));
         }

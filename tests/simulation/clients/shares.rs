@@ -29,13 +29,13 @@ pub(crate) struct TurnStart {
 
 /// Input of a client that is not handled yet.
 struct PendingInput {
-    /// Bytes that the connection keeps since an earlier turn.
+    /// Bytes that the connection has kept since an earlier turn.
     kept: usize,
     /// Bytes to receive.
     arrived: usize,
-    /// How many of them, and no fewer, are received in a turn.
+    /// At least how many of them must be received in a turn.
     share: usize,
-    /// The input ends behind them.
+    /// The input ends after them.
     ends: bool,
     /// It waits for a report.
     is_parked: bool,
@@ -77,12 +77,12 @@ pub(crate) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     for (peer, &bytes) in &received {
         let is_client = play.oracle.peers.values().any(|one| one == peer);
         if is_client && bytes > RECEIVED_BYTES {
-            return Err(format!("client {peer} gets {bytes} bytes of a turn"));
+            return Err(format!("{bytes} bytes of client {peer} were received in one turn"));
         }
     }
     for (&peer, conversation) in &play.oracle.conversations {
         if conversation.work.least > WORK_BYTES + LINE_BYTES_MAX + ANSWER_BYTES_MAX {
-            return Err(format!("{:?} for client {peer}", conversation.work));
+            return Err(format!("{:?} for client {peer} in one turn", conversation.work));
         }
     }
     if kernel(|k| !k.calls.failures.is_empty() || k.calls.was_urgent) {
@@ -102,16 +102,16 @@ pub(crate) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
         };
         let has_more = kept.get(&peer).is_some_and(|&now| now > 0) && !waiting.is_parked;
         if has_more && conversation.work.most < WORK_BYTES && !is_parked(play, peer) {
-            return Err(format!("{:?} for client {peer}, which has more", conversation.work));
+            return Err(format!("only {:?} for client {peer}, which has more", conversation.work));
         }
         if !is_served {
             return Err(format!(
-                "client {peer} waits with {} bytes",
+                "client {peer} gets no share for its {} bytes",
                 waiting.kept + waiting.arrived
             ));
         }
         if waiting.ends && waiting.kept + waiting.arrived == 0 {
-            return Err(format!("client {peer} has ended, but holds what it held"));
+            return Err(format!("client {peer} has ended, but still has its locks"));
         }
     }
     Ok(())

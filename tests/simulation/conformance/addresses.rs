@@ -62,7 +62,7 @@ fn step(random: &mut Random) -> BindStep {
 #[derive(Default)]
 struct RealSockets {
     slots: [Option<OwnedFd>; SLOTS as usize],
-    /// How many with SO_REUSEPORT were bound, ever.
+    /// How many sockets with SO_REUSEPORT were ever bound.
     sharers: usize,
 }
 
@@ -148,7 +148,7 @@ fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), port)
 }
 
-/// A port that nobody uses.
+/// A free port.
 fn free_port() -> u16 {
     let any = std::net::TcpListener::bind("[::]:0").expect("a free port");
     any.local_addr().expect("an address").port()
@@ -159,13 +159,14 @@ fn play(steps: &[BindStep]) -> Result<(), String> {
     let port = free_port();
     let (mut real, mut simulated) = (RealSockets::default(), SimulatedSockets::default());
     for (n, step) in steps.iter().enumerate() {
-        let (said, promised) = (real.act(step, port), simulated.act(step, port));
-        if said == Some(Ok(())) && promised == Some(Err(Errno::ADDRINUSE)) && real.may_share(step) {
+        let (actual, expected) = (real.act(step, port), simulated.act(step, port));
+        if actual == Some(Ok(())) && expected == Some(Err(Errno::ADDRINUSE)) && real.may_share(step)
+        {
             return Ok(());
         }
-        if said != promised {
+        if actual != expected {
             let steps: String = steps[..=n].iter().map(|step| format!("  {step:?}\n")).collect();
-            return Err(format!("Linux: {said:?}, simulated: {promised:?}, in\n{steps}"));
+            return Err(format!("Linux: {actual:?}, simulated: {expected:?}, in\n{steps}"));
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// More than any socket's buffer takes.
 const MUCH: usize = 16 << 20;
 const BACKLOG: i32 = 5;
-/// Far more than one acknowledgement can set free, and more than small sends use.
+/// Far more than one acknowledgement can free, and more than small sends use.
 const SEND_BUFFER: usize = 200_000;
 const PEER_BUFFER: usize = 32_768;
 
@@ -29,7 +29,7 @@ pub(super) struct RealPeer {
     address: SocketAddrAny,
     kind: Transport,
     sends: u8,
-    /// Noted, because the kernel tells it only once.
+    /// Noted, because the kernel reports it only once.
     was_reset: bool,
     read: usize,
     /// What the daemon has sent to it.
@@ -45,7 +45,7 @@ pub(super) struct RealKernel {
     directory: PathBuf,
     tcp: SocketAddr,
     listeners: BTreeMap<Transport, OwnedFd>,
-    /// The daemon's connections, and whose each is.
+    /// The daemon's connections, and the peer of each.
     slots: BTreeMap<u8, (OwnedFd, Option<u8>)>,
     peers: BTreeMap<u8, RealPeer>,
     tokens: u64,
@@ -93,8 +93,8 @@ impl RealKernel {
         bind(&unix, &SocketAddrUnix::new(directory.join("s")).expect("a path"))
             .expect("a free path");
         let listeners = BTreeMap::from([(Transport::Tcp, tcp), (Transport::Unix, unix)]);
-        // Its connections inherit that: a size that Linux does not adapt, and that what is
-        // sent leaves at once.
+        // Its connections inherit both: a size that Linux does not adapt, and that output is sent
+        // at once.
         sockopt::set_socket_send_buffer_size(&listeners[&Transport::Tcp], SEND_BUFFER)
             .expect("SO_SNDBUF");
         sockopt::set_tcp_nodelay(&listeners[&Transport::Tcp], true).expect("TCP_NODELAY");
@@ -134,7 +134,7 @@ impl RealKernel {
             .unwrap_or_else(|| self.act_on_listener(step))
     }
 
-    /// `None` if it is no step of a peer.
+    /// `None` if it is not a peer's step.
     fn act_as_peer(&mut self, step: &SocketStep) -> Option<CallResult> {
         if let SocketStep::Connect { peer, to } = *step {
             return Some(self.connect(peer, to));
@@ -179,7 +179,7 @@ impl RealKernel {
         let (socket, result) = match to {
             Transport::Unix => {
                 let socket = socket(AddressFamily::UNIX);
-                // A name, to be recognized by.
+                // A name, by which it is recognized.
                 let own = self.directory.join(number.to_string());
                 bind(&socket, &SocketAddrUnix::new(&own).expect("a path")).expect("a free path");
                 let there = SocketAddrUnix::new(self.directory.join("s")).expect("a path");
@@ -201,14 +201,14 @@ impl RealKernel {
         result.into()
     }
 
-    /// Whose connection this is.
+    /// The peer whose connection this is.
     fn peer_of(&self, socket: &OwnedFd) -> Option<u8> {
         let address = getpeername(socket).ok()??;
         let mut all = self.peers.iter();
         all.find(|(_, peer)| peer.address == address).map(|(&number, _)| number)
     }
 
-    /// `None` if it is no step of a connection.
+    /// `None` if it is not a connection's step.
     fn act_on_connection(&mut self, step: &SocketStep) -> Option<CallResult> {
         let slot = step.slot()?;
         let Some((socket, peer)) = self.slots.get(&slot) else {

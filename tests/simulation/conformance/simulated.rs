@@ -18,7 +18,7 @@ const ADDRESS: &str = "127.0.0.1:7531";
 const PATH: &str = "/s";
 const BACKLOG: i32 = 5;
 const SLOTS: RawFd = 100;
-/// So that only what is meant to fill a buffer does.
+/// So that only steps that are meant to fill a buffer do.
 const BUFFERS: (usize, usize) = (1 << 20, 300_000);
 
 pub(super) struct SimulatedKernel {

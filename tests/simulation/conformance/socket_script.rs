@@ -121,7 +121,7 @@ pub(super) enum SocketStep {
 }
 
 impl SocketStep {
-    /// Whose step it is, if a peer's.
+    /// The peer whose step it is, if any.
     pub(super) fn peer(&self) -> Option<u8> {
         match *self {
             SocketStep::Connect { peer, .. }
@@ -204,7 +204,7 @@ fn interest(random: &mut Random) -> WatchInterest {
     random.one_of(&[Read, ReadUrgent, ReadUrgent, ReadUrgentWrite, Write])
 }
 
-/// Prefers the first, so that things happen to the same one.
+/// Prefers low numbers, so that many steps have the same peer or slot.
 fn first_of(random: &mut Random, count: u64) -> u8 {
     (random.next() % count).min(random.next() % count) as u8
 }

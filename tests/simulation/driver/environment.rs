@@ -17,7 +17,7 @@ pub(crate) fn change_environment(step: &Step) {
         Step::Binary { is_there: false } => drop(k.paths.remove(PROGRAM)),
         Step::DirectoryReplaced => {
             k.add_path(PROGRAM, PathEntry::file());
-            // A daemon that was started there is in one that has no name any more.
+            // The working directory of a daemon that was started there has no name any more.
             k.directory = k.directory.filter(|directory| directory.is_empty());
         }
         Step::ManagerLetsGo => k.release_held(),

@@ -12,13 +12,13 @@ use crate::server::{Ended, Options, Server};
 use clap::Parser;
 
 impl Play {
-    /// Starts, as `main` does, what the last exec, or the service manager, has executed.
+    /// Starts what the last exec(2) or the service manager has executed, as `main` does.
     pub(super) fn start_image(&mut self) -> Result<Vec<KernelEvent>, Violation> {
         let arguments = kernel(|k| k.arguments.clone());
         self.arguments.clone_from(&arguments);
         let options = Options::try_parse_from(arguments).map_err(|e| e.to_string())?;
         if self.logs {
-            // What the old image has written of a line is in the snapshot.
+            // The snapshot has the rest of a line that the old image has partly written.
             crate::server::telling::logging::forget();
             crate::server::start_logging(&options);
         }
@@ -48,7 +48,9 @@ impl Play {
         self.check_connections()?;
         self.connections.note_restart();
         if kernel(|k| k.has_leaked()) {
-            return Err("the next image gets a descriptor that it does not know of".to_owned());
+            return Err(
+                "the next image gets a descriptor that the old one used only for itself".to_owned()
+            );
         }
         let addresses = clients_addresses(self.server.as_ref().expect("it ran"));
         // Its destructors close nothing: the descriptors are the new image's.

@@ -30,7 +30,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Clients' places come first, then operators'.
 pub(crate) const OPERATORS: usize = 100;
 const CROWD: usize = 1000;
-/// Behind them in the crowd are those who go on trying to connect.
+/// Behind them in the crowd are clients that keep trying to connect.
 const INSISTENT: usize = 500;
 
 /// The daemon and the world around it.
@@ -40,14 +40,14 @@ pub(crate) struct Play {
     /// The peer in each place.
     places: BTreeMap<usize, u32>,
     last_peer: u32,
-    /// Since then the loop sleeps, until this time; `None` while it is busy.
+    /// Until when the loop sleeps; `None` while it is busy.
     pub(crate) asleep_until: Option<Option<u64>>,
-    /// Turns in which nothing was done, one after the other.
+    /// Consecutive turns in which nothing was done.
     pub(crate) idle_turns: usize,
     pub(crate) last_turn_ns: u64,
     /// The highest number of places for connections so far.
     pub(crate) places_max: usize,
-    /// Since then memory could be returned to the system.
+    /// Since when memory could be returned to the system.
     pub(crate) spare_since_ns: Option<u64>,
     /// When memory was returned to it.
     pub(crate) returned_ns: Option<u64>,
@@ -250,7 +250,7 @@ impl Play {
         }
     }
 
-    /// Whether who connects there now will be a client.
+    /// Whether a peer that connects there now becomes a client.
     fn is_for_clients(&self, there: &LocalAddress) -> bool {
         let listener = kernel(|k| k.listener_at(there));
         let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
@@ -260,7 +260,7 @@ impl Play {
         found.is_some_and(|listener| listener.purpose() == Purpose::Clients)
     }
 
-    /// What newcomers are probed with; 0 if that is not known, since it could not be set.
+    /// The `--keepalive` of new connections; 0 if unknown, because it could not be set.
     fn keepalive_s(&self) -> u32 {
         match &self.server {
             Some(server) if !kernel(|k| k.ever_failed.contains(&CallKind::SetOption)) => {
@@ -291,7 +291,7 @@ impl Play {
         }
     }
 
-    /// An operator, who connects first if necessary.
+    /// Sends an operator's request; the operator connects first if necessary.
     fn send_request(&mut self, place: u8, line: &str, bytes: Vec<u8>) {
         let place = OPERATORS + place as usize;
         if !self.places.get(&place).is_some_and(|&peer| self.operators.can_ask(peer)) {
@@ -386,7 +386,7 @@ impl Play {
         figures.note_draining(server.listeners.is_draining());
         self.operators.check_failed(&seen, is_operator)?;
         self.operators.note_clients(&seen, server.clients.len());
-        self.http_clients.check_newcomers(&seen, &server.options)?;
+        self.http_clients.check_new_clients(&seen, &server.options)?;
         rules::check_turn(self, &before)?;
         match end {
             Some(end) => self.end(end),
@@ -394,18 +394,17 @@ impl Play {
         }
     }
 
-    /// Compares what the engine was asked with what the clients have sent, and its
-    /// answers with the model.
+    /// Compares the calls of the engine with the clients' lines, and its answers with the model.
     pub(super) fn follow_calls(&mut self) -> Result<Vec<KernelEvent>, Violation> {
         let server = self.server.as_mut().expect("it runs");
-        let mut newcomers = Vec::new();
+        let mut new_clients = Vec::new();
         let mut present = Vec::new();
         for (client, connection) in server.clients.iter() {
             present.push(client.serial);
             let Oracle { peers, moments, .. } = &mut self.oracle;
             peers.entry(client).or_insert_with(|| {
                 let peer = kernel(|k| k.peer_behind(connection.stream.socket()));
-                newcomers.push(peer);
+                new_clients.push(peer);
                 moments.addresses.note(client, peer, kernel(|k| k.address_and_port_of(peer)));
                 peer
             });
@@ -441,10 +440,10 @@ impl Play {
         }
         let seen = kernel(|k| std::mem::take(&mut k.calls.seen));
         let gone = self.oracle.disconnected(&asked);
-        self.connections.freed_newcomers = self.oracle.freed_newcomers();
+        self.connections.freed_new_clients = self.oracle.freed_new_clients();
         let freed = self.oracle.freed_peers();
         let events_of_connections =
-            ConnectionEvents { seen: &seen, newcomers: &newcomers, gone: &gone, freed: &freed };
+            ConnectionEvents { seen: &seen, new_clients: &new_clients, gone: &gone, freed: &freed };
         self.connections.check_events(&events_of_connections, &options)?;
         Ok(seen)
     }

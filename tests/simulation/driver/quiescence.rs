@@ -13,9 +13,8 @@ impl Play {
         listeners.into_iter().any(|listener| listener.paused_until.is_some())
     }
 
-    /// Everything arrives, all clients read, nothing fails: then all that is due must
-    /// be there. `varies` says whether these turns too draw numbers: after a script that is
-    /// recorded they draw none.
+    /// Everything arrives, all clients read, nothing fails: then all that is due must be there.
+    /// `varies` is whether these turns also draw numbers: after a recorded script they draw none.
     pub(crate) fn reach_quiescence(&mut self, varies: bool) -> Result<(), Violation> {
         kernel(|k| k.stop_faults());
         // The daemon retries failed notifications after a while.

@@ -1,4 +1,4 @@
-//! What the daemon asks the kernel for, as far as the tests look at it.
+//! The daemon's calls of the kernel, as far as the tests use them.
 
 use super::sockets::LocalAddress;
 use rustix::io::Errno;
@@ -32,9 +32,9 @@ pub(crate) enum CallKind {
 /// What the tests count to judge a turn.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TurnCalls {
-    /// What was received since it was asked last.
+    /// What was received since this was last taken.
     pub(crate) bytes: BTreeMap<u32, Vec<u8>>,
-    /// What the log has accepted since it was asked last.
+    /// What the log has accepted since this was last taken.
     pub(crate) logged: Vec<u8>,
     /// Urgent data made receives short.
     pub(crate) was_urgent: bool,
@@ -43,7 +43,7 @@ pub(crate) struct TurnCalls {
     /// Bytes received, by client.
     pub(crate) received: BTreeMap<u32, usize>,
     pub(crate) accepted: usize,
-    /// Calls of accept(2) within a second after it failed there for no known reason.
+    /// Calls of accept(2) within a second after it failed there for an unknown reason.
     pub(crate) accepted_too_soon: usize,
     /// Passed sockets that lingered when they were closed.
     pub(crate) lingers: usize,
@@ -52,7 +52,7 @@ pub(crate) struct TurnCalls {
     pub(crate) events: usize,
     /// Peers whose connections the daemon has closed before they ended.
     pub(crate) closed_while_open: Vec<u32>,
-    /// Peers who have left, whose connections the daemon has closed before it received all
+    /// Peers that have left, and whose connections the daemon closed before it had received all
     /// that they had sent.
     pub(crate) closed_unread: Vec<u32>,
     /// The timeout of the last wait.
@@ -63,7 +63,7 @@ pub(crate) struct TurnCalls {
     pub(crate) notifications: Vec<Vec<u8>>,
     /// Unused memory was returned, which takes a while.
     pub(crate) returns_memory: bool,
-    /// It waits for a reader before it ends, and clients are still connected.
+    /// It waits for a reader before it ends, while clients are still connected.
     pub(crate) waits_with_clients: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct TurnCalls {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelEvent {
     Signal(i32),
-    /// A connection from this address; `None` by a Unix socket. It may be over already.
+    /// A connection from this address; `None` for a Unix socket. It may be over already.
     Accepted {
         peer: u32,
         to: LocalAddress,
@@ -79,20 +79,20 @@ pub(crate) enum KernelEvent {
         is_over: bool,
     },
     Closed(u32),
-    /// Nobody accepted it, though it came in time, and now nobody can.
+    /// It came in time, but was not accepted, and can't be any more.
     Dropped(u32),
-    /// Received from a Unix socket: by the control socket, perhaps.
+    /// Received from a Unix socket, perhaps the control socket.
     Input(u32, Vec<u8>),
-    /// Sent, as well as it could be, to a Unix socket.
+    /// A send to a Unix socket, successful or not.
     Output(u32),
     EndReceived(u32),
     ReceiveFailed(u32),
     SendFailed(u32),
-    /// accept(2) failed, for no reason that is a newcomer's.
+    /// accept(2) failed, for a reason that is not the new connection's.
     AcceptFailed,
-    /// It can't be watched for room.
+    /// epoll_ctl(2) failed for it.
     WatchFailed(u32),
-    /// A connection that the next image was not handed.
+    /// A connection that the hot restart lost.
     Lost(u32),
     /// A trial of the next image began, as this process.
     Forked(i32),

@@ -1,4 +1,4 @@
-//! Hosts that have lost their power: what keepalive and TCP_USER_TIMEOUT do, tcp(7).
+//! Hosts that have lost power: what keepalive and TCP_USER_TIMEOUT do, tcp(7).
 
 use super::sockets::{SimulatedSocket, SocketRole};
 use super::{File, Kernel};
@@ -6,13 +6,12 @@ use std::os::fd::RawFd;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// How long TCP tries to send again what nobody acknowledges, at least, unless it is told
-/// otherwise: tcp(7), tcp_retries2.
+/// How long TCP retransmits what is not acknowledged, at least, by default: tcp(7), tcp_retries2.
 const RETRANSMITTED_NS: u64 = 924 * NS_PER_S;
 
 impl SimulatedSocket {
-    /// How long a silent host is probed. A probe that is due ends the connection: the last
-    /// one, or, if there is a user timeout, the first one behind it.
+    /// How long a silent host is probed. A probe that is due ends the connection: the last one, or,
+    /// if there is a user timeout, the first one after it.
     fn probed_ns(&self) -> Option<u64> {
         if self.option("keepalive") == 0 {
             return None;
@@ -58,8 +57,7 @@ impl Kernel {
         }
     }
 
-    /// Something was sent. As long as a vanished host does not acknowledge it, it is not
-    /// probed.
+    /// Something was sent. A vanished host is not probed as long as it has not acknowledged that.
     pub(super) fn note_unacknowledged(&mut self, fd: RawFd) {
         let now_ns = self.now_ns;
         let Ok(socket) = self.socket(fd) else { return };

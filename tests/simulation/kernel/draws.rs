@@ -1,5 +1,5 @@
 //! The numbers that decide what Linux leaves open. A seed draws them, and they are recorded; a
-//! recorded list gives them again, whatever else is drawn before and after that turn.
+//! recorded list repeats those of a turn, whatever other turns draw.
 
 use crate::server::simulation::random::Random;
 use std::fmt::{self, Debug, Formatter};

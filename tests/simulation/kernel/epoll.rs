@@ -41,7 +41,7 @@ impl Kernel {
         }
     }
 
-    /// What poll(2) says of a description.
+    /// What poll(2) returns for a description.
     pub(crate) fn readiness(&self, file: FileId) -> EventFlags {
         let is = |ready| if ready { EventFlags::IN } else { EventFlags::empty() };
         match &self.files[file] {
@@ -138,7 +138,7 @@ impl Kernel {
         self.readiness(file).intersects(interest | EventFlags::ERR | EventFlags::HUP)
     }
 
-    /// Something happened to a description: whoever watches for it is due.
+    /// Something happened to a description: its watchers are due.
     pub(crate) fn wake(&mut self, file: FileId, what: EventFlags) {
         for (_, other) in &mut self.files {
             if let File::Epoll(epoll) = other {
@@ -150,7 +150,7 @@ impl Kernel {
         }
     }
 
-    /// Wakes those who watch any description of this kind.
+    /// Wakes the watchers of all descriptions of this kind.
     pub(crate) fn wake_all(&mut self, is_meant: impl Fn(&File) -> bool) {
         let meant: Vec<FileId> =
             self.files.iter().filter(|(_, file)| is_meant(file)).map(|(id, _)| id).collect();
@@ -168,7 +168,7 @@ impl Kernel {
         self.files.iter().any(|(_, other)| is_due(other))
     }
 
-    /// Whether the daemon gets events of sockets that it has closed, since another process still
+    /// Whether the daemon gets events of sockets that it has closed, because another process still
     /// holds them.
     pub(crate) fn watches_closed(&self) -> bool {
         let open: Vec<FileId> = self.table().values().map(|descriptor| descriptor.file).collect();

@@ -1,4 +1,4 @@
-//! Files: paths, files in memory, and readers of what the daemon tells.
+//! Files: paths, files in memory, and readers of the daemon's output.
 
 use super::processes::{NOTIFY_NAME, NOTIFY_PATH};
 use super::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
@@ -45,7 +45,7 @@ pub(crate) struct MemoryFile {
     pub(crate) can_grow: bool,
 }
 
-/// Somebody who reads what the daemon writes: the log, or the service manager.
+/// A reader of the daemon's output: of the log, or the service manager.
 #[derive(Debug)]
 pub(crate) struct OutputReader {
     pub(crate) unread: VecDeque<Vec<u8>>,
@@ -117,7 +117,7 @@ impl Kernel {
         inode
     }
 
-    /// The absolute path: of a relative one, as seen from the working directory.
+    /// The absolute path. A relative one begins in the working directory.
     pub(crate) fn absolute(&self, path: &str) -> Result<String, Errno> {
         if path.starts_with('/') {
             return Ok(normalized(path));
@@ -166,8 +166,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// connect(2) of the daemon itself: to the service manager, or to find out whether
-    /// somebody listens on a path.
+    /// connect(2) of the daemon itself: to the service manager, or to find out whether a socket
+    /// listens on a path.
     pub(crate) fn connect_to_path(&mut self, fd: RawFd, path: &str) -> Result<(), Errno> {
         if [NOTIFY_PATH, NOTIFY_NAME].contains(&path) {
             self.socket(fd)?.role = SocketRole::Notify;
@@ -194,7 +194,7 @@ impl Kernel {
         !self.foreign_ports.is_empty() || self.paths.values().any(|there| self.is_foreign(*there))
     }
 
-    /// Another daemon listens on the path; or stops to.
+    /// Another daemon begins or stops to listen on the path.
     pub(crate) fn set_foreign(&mut self, path: &str, listens: bool) {
         if let Ok(there) = self.path(path) {
             self.foreign_inodes.retain(|&inode| inode != there.inode);
@@ -218,18 +218,17 @@ impl Kernel {
         listening.collect()
     }
 
-    /// Files of sockets that nobody listens on, as far as the daemon is to blame: what
-    /// other daemons leave is theirs.
-    pub(crate) fn paths_without_listener(&self) -> Vec<String> {
+    /// Files that the daemon's own sockets have made, and that still exist.
+    pub(crate) fn own_socket_paths(&self) -> Vec<String> {
         let is_ours = |there: &PathEntry| self.bound_inodes.contains(&there.inode);
         let paths = self.paths.iter().filter(|(_, there)| is_ours(there));
         paths.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Those of them to which nobody listens any more.
+    /// Those of them on which no socket listens any more.
     pub(crate) fn dead_paths(&self) -> Vec<String> {
         let is_dead = |path: &String| self.listener_at(&LocalAddress::Path(path.clone())).is_none();
-        self.paths_without_listener().into_iter().filter(is_dead).collect()
+        self.own_socket_paths().into_iter().filter(is_dead).collect()
     }
 
     /// The service manager listens on another socket of the same name, as after a crash.
@@ -248,7 +247,7 @@ impl Kernel {
 
     /// send(2) to a service manager that has closed the socket.
     pub(crate) fn notify_closed_manager(&mut self) -> Errno {
-        // Whoever notices has a second to try again.
+        // A daemon that notices has a second to try again.
         if std::mem::take(&mut self.notify_is_new) {
             self.last_failure_ns = self.now_ns;
         }

@@ -1,4 +1,4 @@
-//! Listening sockets: addresses, queues, newcomers.
+//! Listening sockets: addresses, queues, new connections.
 
 use super::sockets::{
     ConnectionEnd, LocalAddress, RemotePeer, SimulatedSocket, SocketFamily, SocketRole,
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-/// After an error of accept(2) that the daemon does not know, it waits so long.
+/// How long the daemon waits after an unknown error of accept(2).
 const ACCEPT_RETRY_NS: u64 = 1_000_000_000;
 
 /// Connections that wait to be accepted.
@@ -18,15 +18,15 @@ const ACCEPT_RETRY_NS: u64 = 1_000_000_000;
 pub(crate) struct AcceptQueue {
     pub(crate) waiting: VecDeque<FileId>,
     pub(crate) backlog: usize,
-    /// It begins to close: who comes now may be refused.
+    /// It begins to close: connections that come now may be refused.
     closes: bool,
-    /// How many, at the end of the queue, have come since.
+    /// How many, at the end of the queue, have come since then.
     late: usize,
-    /// Of a Unix socket: newcomers are refused, and who waits is only to be closed.
+    /// A Unix socket was shut: new connections are refused, and waiting ones are only closed.
     pub(super) is_shut: bool,
 }
 
-/// A peer that retries to connect until there is room.
+/// A peer that keeps trying to connect until there is room.
 #[derive(Debug)]
 pub(crate) struct RetryingPeer {
     pub(crate) peer: u32,
@@ -36,7 +36,7 @@ pub(crate) struct RetryingPeer {
 }
 
 impl AcceptQueue {
-    /// Takes the one who has waited longest. Returns also whether it is to be accepted.
+    /// Takes the one that has waited longest. Also returns whether it must be accepted.
     fn take(&mut self) -> Option<(FileId, bool)> {
         let file = self.waiting.pop_front()?;
         let is_due = self.waiting.len() >= self.late;
@@ -61,7 +61,7 @@ pub(crate) enum ConnectResult {
     Yes,
     /// Nobody listens.
     Refused,
-    /// The queue is full; TCP tries again later, a Unix socket says EAGAIN.
+    /// The queue is full; TCP tries again later, a Unix socket returns EAGAIN.
     NotNow,
 }
 
@@ -87,7 +87,7 @@ impl SimulatedSocket {
         }
     }
 
-    /// Whether a connection to `address` may be its.
+    /// Whether it may get a connection to `address`.
     fn serves(&self, address: SocketAddr) -> bool {
         self.tcp_address().is_some_and(|ours| {
             let is_dual = ours.ip().is_unspecified()
@@ -97,8 +97,7 @@ impl SimulatedSocket {
         })
     }
 
-    /// Whether both can't be bound at the same time, because a connection could be
-    /// either's.
+    /// Whether both can't be bound at the same time, because either could get a connection.
     fn collides(&self, other: &SimulatedSocket) -> bool {
         let (Some(ours), Some(theirs)) = (self.tcp_address(), other.tcp_address()) else {
             return false;
@@ -142,7 +141,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Whether the address of a socket can't be shared with those that have it.
+    /// Whether another socket has the address of this one, and can't share it.
     fn is_taken(&self, own: FileId) -> bool {
         let File::Socket(mine) = &self.files[own] else { unreachable!("a socket") };
         self.has_collision(mine, Some(own))
@@ -159,8 +158,8 @@ impl Kernel {
         })
     }
 
-    /// Where the daemon listens, and a second one could too, if it tried with
-    /// SO_REUSEPORT: each would get some of the connections.
+    /// An address on which the daemon listens and a second one could, with SO_REUSEPORT: each would
+    /// get some of the connections.
     pub(crate) fn shared_address(&self) -> Option<SocketAddr> {
         let files = self.table().values().map(|descriptor| &self.files[descriptor.file]);
         let mut listening = files.filter_map(|file| match file {
@@ -232,10 +231,10 @@ impl Kernel {
         self.open_from(0, file, true)
     }
 
-    /// An error of the connection takes that connection along.
+    /// An error of a connection takes that connection out of the queue.
     fn accept_failed(&mut self, fd: RawFd, errno: Errno) -> Result<RawFd, Errno> {
-        let lasts = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::INTR];
-        if !lasts.contains(&errno) {
+        let keeps_queue = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::INTR];
+        if !keeps_queue.contains(&errno) {
             let SocketRole::Listening(queue) = &mut self.socket(fd)?.role else {
                 return Err(Errno::INVAL);
             };
@@ -255,7 +254,7 @@ impl Kernel {
         Err(errno)
     }
 
-    /// One of those who go on trying connects, if there is room.
+    /// A peer that keeps trying connects, if there is room.
     fn admit_retrying_peer(&mut self) {
         if let Some(one) = self.retrying.pop_front() {
             if self.connect(one.peer, &one.to, one.from, one.room) == ConnectResult::NotNow {
@@ -264,7 +263,7 @@ impl Kernel {
         }
     }
 
-    /// Nobody will accept any more who waits there.
+    /// Closes connections that can't be accepted any more.
     pub(super) fn end_queue(&mut self, mut queue: AcceptQueue) {
         while let Some((file, is_due)) = queue.take() {
             self.note_dropped(file, is_due);
@@ -359,20 +358,20 @@ impl Kernel {
         }
     }
 
-    /// Whether newcomers find no room where only another process listens.
+    /// Whether a socket on which only another process listens has no backlog.
     pub(crate) fn has_shut_foreign_sockets(&self) -> bool {
         let is_open = |file: &FileId| self.table().values().any(|d| d.file == *file);
         let mut others = self.held.keys().filter(|file| !is_open(file));
         others.any(|&file| self.files.contains(file) && self.backlog(file) == Some(0))
     }
 
-    /// Newcomers that only the daemon can accept.
-    pub(crate) fn newcomers_waiting(&self) -> usize {
+    /// Connections that wait on the daemon's listeners.
+    pub(crate) fn connections_waiting(&self) -> usize {
         self.queues().map(|(_, queue)| queue.waiting.len()).sum()
     }
 
-    /// Those of them in queues of which no event is left to tell.
-    pub(crate) fn newcomers_reported(&self) -> usize {
+    /// Those of them whose queue has no event left to report.
+    pub(crate) fn connections_reported(&self) -> usize {
         let reported = self.queues().filter(|&(listener, _)| !self.is_due(listener));
         reported.map(|(_, queue)| queue.waiting.len()).sum()
     }

@@ -1,5 +1,4 @@
-//! The other side of things, as the tests move it: peers, time, and the beginning and
-//! end of a turn.
+//! What the tests control: peers, time, and the beginning and end of a turn.
 
 use super::draws::Choices;
 use super::files::PathEntry;
@@ -41,7 +40,7 @@ impl Kernel {
         (self.one_arrives_in, self.one_fails_in) = (0, 0);
     }
 
-    /// Nothing fails or is scarce any more, and everybody reads.
+    /// Nothing fails or is scarce any more, and all peers read.
     pub(crate) fn stop_faults(&mut self) {
         (self.descriptors_max, self.limit_changed_ns) = (20_000, self.now_ns);
         self.image_descriptors_max = self.descriptors_max;
@@ -60,7 +59,7 @@ impl Kernel {
         }
     }
 
-    /// The daemon waits a moment for who reads its log, or for the service manager.
+    /// The daemon waits a moment for the reader of its log, or for the service manager.
     pub(crate) fn wait_for_reader(&mut self, fd: RawFd) {
         let [_, tcp, ..] = self.count_descriptors();
         self.calls.waits_with_clients |= tcp > 0;
@@ -85,7 +84,7 @@ impl Kernel {
                 .on_the_way
                 .iter()
                 .any(|s| matches!(s, Segment::End | Segment::Closed | Segment::Reset));
-        // A Unix socket tells its end again.
+        // A Unix socket reports its end again.
         let ends_again = stream.is_unix() && segment == Segment::End;
         let has_closed = stream.is_closed_there || stream.is_dead;
         if !has_ended && !stream.has_ended && !stream.is_dead || ends_again && !has_closed {
@@ -139,8 +138,8 @@ impl Kernel {
         self.stream(file).expect("a connection").peer
     }
 
-    /// What the daemon could see of a peer: bytes to receive, and whether the input
-    /// has ended, so or so.
+    /// What the daemon could see of a peer: bytes to receive, and whether the input has ended, by
+    /// an end or a loss.
     pub(crate) fn visible(&mut self, peer: u32) -> (usize, bool) {
         let socket = self.peers.get(&peer).and_then(|peer| peer.socket);
         socket
@@ -148,7 +147,7 @@ impl Kernel {
             .map_or((0, false), |stream| (stream.arrived.len(), stream.has_ended || stream.is_dead))
     }
 
-    /// How many bytes one receive would give, with room for `max`.
+    /// How many bytes one receive would return, with room for `max`.
     pub(crate) fn receivable(&mut self, peer: u32, max: usize) -> usize {
         let socket = self.peers.get(&peer).and_then(|peer| peer.socket);
         let stream = socket.and_then(|file| self.stream(file));
@@ -165,7 +164,7 @@ impl Kernel {
         self.peers.get(&peer).is_some_and(|peer| peer.socket.is_some())
     }
 
-    /// Whether epoll would tell that the peer can be sent something.
+    /// Whether epoll would report that the peer can be sent something.
     pub(crate) fn has_room(&mut self, peer: u32) -> bool {
         let socket = self.peers.get(&peer).and_then(|peer| peer.socket);
         let stream = socket.and_then(|file| self.stream(file));
@@ -188,7 +187,7 @@ impl Kernel {
         sent.into_iter().flatten().copied().collect()
     }
 
-    /// Where a peer's connection comes from; `None` by a Unix socket.
+    /// Where a peer's connection comes from; `None` for a Unix socket.
     pub(crate) fn address_and_port_of(&mut self, peer: u32) -> Option<SocketAddr> {
         let socket = self.peers.get(&peer).and_then(|peer| peer.socket)?;
         let mut address = self.stream(socket)?.peer_address?;
@@ -216,7 +215,7 @@ impl Kernel {
         peers.collect()
     }
 
-    /// Whether a peer has closed its connection itself, or lost it.
+    /// Whether a peer itself has closed its connection, or lost it.
     pub(crate) fn has_closed(&mut self, peer: u32) -> bool {
         let socket = self.peers.get(&peer).and_then(|peer| peer.socket);
         match socket.and_then(|file| self.stream(file)) {
@@ -231,7 +230,7 @@ impl Kernel {
         socket.and_then(|file| self.stream(file)).is_some_and(|stream| stream.is_shut)
     }
 
-    /// Open descriptors: all, connections by TCP and by Unix sockets, and listeners.
+    /// Open descriptors: all, connections over TCP and over Unix sockets, and listeners.
     pub(crate) fn count_descriptors(&self) -> [usize; 4] {
         let mut counts = [self.table().len(), 0, 0, 0];
         for descriptor in self.table().values() {
@@ -247,7 +246,7 @@ impl Kernel {
         counts
     }
 
-    /// Whoever starts the daemon prepares its descriptors and variables.
+    /// What starts the daemon prepares its descriptors and variables.
     pub(crate) fn start_as(&mut self, start: Start) {
         let tcp = LocalAddress::Tcp(SocketAddr::from(([10, 0, 0, 1], 7531)));
         match start {
@@ -281,7 +280,7 @@ impl Kernel {
         self.variables.insert("NOTIFY_SOCKET".to_owned(), name.into());
     }
 
-    /// A listening socket as descriptor 3, which another process holds too.
+    /// A listening socket as descriptor 3, which another process also holds.
     fn pass(&mut self, family: SocketFamily, local: LocalAddress) {
         let fd = self.open(File::Socket(SimulatedSocket::new(family))).expect("a descriptor");
         self.was_passed = true;

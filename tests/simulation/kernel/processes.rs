@@ -12,7 +12,7 @@ use std::path::Path;
 pub(crate) const PROGRAM: &str = "/usr/bin/poolcounterd";
 /// Where the service manager listens for notifications.
 pub(crate) const NOTIFY_PATH: &str = "/run/notify";
-/// Of the watchdog's service manager, which has no file.
+/// The same for a service manager with a watchdog: a name without a file.
 pub(crate) const NOTIFY_NAME: &str = "@notify";
 /// The process id of the daemon.
 pub(crate) const PID: i32 = 100;
@@ -21,19 +21,19 @@ pub(crate) const PID: i32 = 100;
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) pid: i32,
-    /// As waitpid(2) gives it.
+    /// As waitpid(2) returns it.
     pub(crate) status: i32,
-    /// Until then it runs, as far as the daemon can see.
+    /// Until this is set, it runs as far as the daemon can see.
     pub(crate) has_ended: bool,
-    /// It was killed, and until then its memory is freed.
+    /// It was killed, and is dead from then on: its memory must be freed first.
     pub(crate) dies_ns: Option<u64>,
 }
 
-/// A forked child that runs, which the daemon does not until that has ended.
+/// A forked child that runs; the daemon does not run until it has ended.
 #[derive(Debug)]
 pub(crate) struct ForkedChild {
     pid: i32,
-    /// The daemon's own.
+    /// The daemon's own, while the child runs.
     variables: BTreeMap<String, OsString>,
 }
 
@@ -123,12 +123,12 @@ impl Kernel {
         self.children.iter().any(|child| child.pid == pid && child.has_ended)
     }
 
-    /// The process id of the process that calls.
+    /// The process id of the calling process.
     pub(crate) fn pid(&self) -> i32 {
         self.forked.as_ref().map_or(PID, |forked| forked.pid)
     }
 
-    /// execve(2): what is not close-on-exec stays.
+    /// execve(2): descriptors that are not close-on-exec stay open.
     pub(crate) fn execute(
         &mut self,
         program: &Path,
@@ -146,7 +146,7 @@ impl Kernel {
         let closed: DescriptorTable =
             self.table().clone().into_iter().filter(|(_, d)| d.closes_on_exec).collect();
         self.table_mut().retain(|_, descriptor| !descriptor.closes_on_exec);
-        // Operators may pass what they like.
+        // Sockets that operators have passed may linger here.
         let lingers = self.calls.lingers;
         self.release_all(closed.values());
         self.calls.lingers = lingers;

@@ -88,7 +88,7 @@ impl Kernel {
         self.stream(file).ok_or(Errno::NOTCONN)
     }
 
-    /// recv(2), without blocking. Returns what was passed too.
+    /// recv(2), without blocking. Also returns what was passed.
     pub(crate) fn receive(
         &mut self,
         fd: RawFd,
@@ -133,7 +133,7 @@ impl Kernel {
         (0..count).map(|_| self.files.insert(File::Passed { lingers: true })).collect()
     }
 
-    /// What is received after a shutdown of both sides is nobody's any more.
+    /// Input after a shutdown of both sides is discarded.
     fn discard(
         &mut self,
         fd: RawFd,
@@ -158,7 +158,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// recv(2) with MSG_PEEK. An end or an error is seen, as if it were received.
+    /// recv(2) with MSG_PEEK. An end or an error counts as received.
     pub(crate) fn peek(&mut self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
         if self.stream_of(fd)?.arrived.is_empty() {
             self.let_arrive();
@@ -213,7 +213,7 @@ impl Kernel {
         if let Err(errno) = self.fault(CallKind::Send) {
             return self.send_failed(fd, errno);
         }
-        // A few bytes into an empty buffer are always taken as a whole.
+        // A few bytes into an empty buffer are always taken together.
         let is_short = bytes.len() > 1000 && self.one_in(8);
         let cut = 1 + self.below(bytes.len());
         let stream = self.stream_of(fd)?;
@@ -279,7 +279,7 @@ impl Kernel {
         true
     }
 
-    /// Lets something arrive in the middle of a turn, sometimes.
+    /// Sometimes lets something arrive in the middle of a turn.
     pub(crate) fn let_arrive(&mut self) {
         if self.one_in(self.one_arrives_in) {
             let n = self.below(self.peers.len());
@@ -323,7 +323,7 @@ impl Kernel {
         if is_over {
             return Err(Errno::NOTCONN);
         }
-        // Who has an answer of HTTP makes room for others.
+        // An HTTP client that has its answer makes room for others.
         self.left_alone.clear();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The daemon's end of a connection: what arrives there, and what poll(2) says of it.
+//! The daemon's end of a connection: what arrives there, and what poll(2) returns for it.
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ pub(crate) enum Segment {
     End,
     /// The peer's kernel has acknowledged the daemon's end.
     Acknowledged,
-    /// A Unix socket was closed: there is no reset, and no way back.
+    /// A Unix socket was closed: without a reset, and nothing can be sent back.
     Closed,
     Reset,
 }
@@ -32,10 +32,10 @@ pub(crate) struct ConnectionEnd {
     /// Arrived, but not received yet.
     pub(crate) arrived: VecDeque<u8>,
     pub(crate) arrived_max: usize,
-    /// Where in `arrived` data begins and ends that came with a descriptor: a receive that
-    /// touches its beginning ends with it.
+    /// Where in `arrived` the data of each descriptor begins and ends: a receive that reaches its
+    /// beginning stops at its end.
     pub(super) passed: VecDeque<(usize, usize)>,
-    /// Where urgent data stood in `arrived`: a receive ends there once.
+    /// Where urgent data was in `arrived`: a receive ends there once.
     pub(super) mark: Option<usize>,
     pub(super) is_urgent: bool,
     pub(crate) on_the_way: VecDeque<Segment>,
@@ -49,20 +49,20 @@ pub(crate) struct ConnectionEnd {
     pub(crate) sent_max: usize,
     /// A send found no room; the next room is an event.
     pub(super) wants_room: bool,
-    /// The lengths in which it was sent, and how much of the first the peer has read: a
-    /// Unix socket keeps a piece in its buffer until it is read as a whole.
+    /// The lengths in which it was sent, and how much of the first the peer has read: a Unix socket
+    /// keeps a piece in its buffer until all of it is read.
     pub(super) pieces: VecDeque<usize>,
     pub(super) read_of_first: usize,
     /// The daemon sends no more.
     pub(crate) is_shut: bool,
-    /// Nor does it want any more: what it receives, it discards.
+    /// Nor does it receive any more: input is discarded.
     pub(super) is_shut_both: bool,
     pub(super) lost_input: bool,
     /// The peer has closed: what is sent to it is answered with a reset.
     pub(crate) is_closed_there: bool,
     /// When a vanished host is noticed.
     pub(crate) times_out_ns: Option<u64>,
-    /// It was sent something, which it does not acknowledge.
+    /// It has not acknowledged something that it was sent.
     pub(super) is_unacknowledged: bool,
 }
 
@@ -94,7 +94,7 @@ impl ConnectionEnd {
         }
     }
 
-    /// What poll(2) says of it.
+    /// What poll(2) returns for it.
     pub(crate) fn readiness(&self) -> EventFlags {
         let mut flags = EventFlags::empty();
         if !self.arrived.is_empty() || self.has_ended || self.is_dead {
@@ -137,8 +137,8 @@ impl ConnectionEnd {
         self.is_dead || self.is_shut && self.has_ended
     }
 
-    /// Linux calls it writable from a third of free room on; a Unix socket, if no more
-    /// than a quarter is used.
+    /// Linux reports TCP as writable if a third is free; a Unix socket, if no more than a quarter
+    /// is used.
     pub(super) fn is_writable(&self) -> bool {
         let used = self.used();
         if self.is_unix() { used * 4 <= self.sent_max } else { used * 3 <= self.sent_max * 2 }
@@ -161,7 +161,7 @@ impl ConnectionEnd {
             (self.mark, self.is_urgent) = (None, false);
         }
         if self.arrived.is_empty() {
-            // TCP remembers that the peer has ended: a later reset is told to send(2).
+            // TCP remembers that the peer has ended: send(2) reports a later reset.
             let is_over = self.has_ended && !self.is_unix();
             return match self.error {
                 _ if is_over => Ok(0),
@@ -182,14 +182,14 @@ impl ConnectionEnd {
         Ok(len)
     }
 
-    /// Copies what the next receive gives, if there is something.
+    /// Copies what the next receive returns, if there is something.
     pub(super) fn peek(&self, buffer: &mut [u8]) -> usize {
         let len = self.receivable(buffer.len());
         buffer.iter_mut().zip(self.arrived.iter().take(len)).for_each(|(to, from)| *to = *from);
         len
     }
 
-    /// How many bytes one receive would give, with room for `max`.
+    /// How many bytes one receive would return, with room for `max`.
     pub(super) fn receivable(&self, max: usize) -> usize {
         let len = max.min(self.arrived.len()).min(self.mark.unwrap_or(usize::MAX));
         match self.passed.front() {
@@ -198,8 +198,8 @@ impl ConnectionEnd {
         }
     }
 
-    /// Takes what has arrived. Returns what happened, for those who watch; nothing if
-    /// there is no room for it yet.
+    /// Takes what arrives next. Returns what happened, for watchers; `None` if there is no room for
+    /// it yet.
     pub(super) fn arrive(&mut self) -> Option<EventFlags> {
         if self.is_over() && !self.is_unix() {
             self.on_the_way.clear();
@@ -222,7 +222,7 @@ impl ConnectionEnd {
                 (!taken.is_empty()).then_some(EventFlags::IN | EventFlags::PRI)
             }
             Segment::Urgent => {
-                // What was urgent before is data now, unless the daemon has come to it.
+                // What was urgent before is data now, unless the daemon has reached it.
                 if let Some(mark) = self.mark.filter(|&mark| mark > 0) {
                     self.arrived.insert(mark, URGENT_BYTE);
                 }
@@ -247,7 +247,7 @@ impl ConnectionEnd {
 
     /// The connection is lost. What has arrived can still be received.
     pub(crate) fn die(&mut self, error: Errno) {
-        // After the peer's end, TCP tells a reset as a broken pipe.
+        // After the peer's end, TCP reports a reset as a broken pipe.
         let is_pipe = self.has_ended && !self.is_unix();
         self.lose(Some(if is_pipe { Errno::PIPE } else { error }));
     }
@@ -269,16 +269,15 @@ impl ConnectionEnd {
         self.error.take().unwrap_or(Errno::PIPE)
     }
 
-    /// Notes that so much was sent of what was to be sent.
+    /// Notes that `bytes` were sent, of `all` that were to be sent.
     pub(super) fn note_sent(&mut self, bytes: &[u8], all: usize) {
         self.sent.extend(bytes);
         self.pieces.push_back(bytes.len());
         self.wants_room |= bytes.len() < all && self.room() == 0;
     }
 
-    /// The peer reads at most `max` bytes. Returns them, and whether that is an event:
-    /// a Unix socket tells each piece that was read, TCP only what makes the room that
-    /// was wanted.
+    /// The peer reads at most `max` bytes. Returns them, and whether that is an event: a Unix
+    /// socket reports each piece that was read, TCP only room after a send found none.
     pub(super) fn read_by_peer(&mut self, max: usize) -> (Vec<u8>, bool) {
         let read: Vec<u8> = self.sent.drain(..self.sent.len().min(max)).collect();
         self.read_of_first += read.len();

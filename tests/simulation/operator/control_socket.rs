@@ -6,15 +6,15 @@ use crate::server::simulation::reports::moments::{Moments, Question, parse_repor
 use crate::server::simulation::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a request may be. A longer one is refused, with what follows it.
+/// How long a request may be. A longer one is refused, with everything after it.
 pub(crate) const REQUESTS_BYTES_MAX: usize = 1 << 20;
 
 /// All operators, by peer.
 #[derive(Default)]
 pub(crate) struct OperatorSessions {
     all: BTreeMap<u32, OperatorSession>,
-    /// Some restarts have nobody to tell: they were asked for by a signal, who asked has
-    /// left, or telling failed.
+    /// No operator gets the answer to some restarts: a signal asked for them, the operator has
+    /// left, or the send failed.
     pub(crate) may_miss_answers: bool,
     /// How many clients there were after each turn in which an operator sent a line.
     clients: BTreeSet<usize>,
@@ -27,7 +27,7 @@ struct OperatorSession {
     unfinished: Vec<u8>,
     /// How many requests the daemon has received.
     received: usize,
-    /// One of them was too long: nothing behind it is read.
+    /// One of them was too long: nothing after it is read.
     is_refused: bool,
     /// The reports among them that are still to come, in any order.
     questions: Vec<Question>,
@@ -35,7 +35,7 @@ struct OperatorSession {
     /// How many of its requests were for the end of a drain.
     asked_for_end: usize,
     output: Vec<u8>,
-    /// It asks for no more.
+    /// It sends no more requests.
     has_ended: bool,
     /// It did not wait for its answers, or a hot restart has closed its connection.
     is_gone: bool,
@@ -52,7 +52,7 @@ impl OperatorSessions {
         operator.asked_for_end += usize::from(line == "DRAINED");
     }
 
-    /// It sends too much: that is refused, as soon as the daemon has all of it.
+    /// It sends too much, which is refused once the daemon has all of it.
     pub(crate) fn note_oversized(&mut self, peer: u32) {
         let operator = self.all.entry(peer).or_default();
         operator.asked += 2;
@@ -71,7 +71,7 @@ impl OperatorSessions {
         self.may_miss_answers |= operator.asked_for_restart;
     }
 
-    /// Another one connects in its place: it leaves, if it is still there.
+    /// Another operator connects in its place: it leaves, if it is still connected.
     pub(crate) fn note_replaced(&mut self, peer: u32) {
         if self.all.contains_key(&peer) && is_connected(peer) {
             self.note_left(peer);
@@ -87,8 +87,8 @@ impl OperatorSessions {
         }
     }
 
-    /// Rule: An operator that can't be sent an answer keeps no place, even if more answers are
-    /// due, except for input that it has sent before.
+    /// Rule: An operator that can't be sent an answer loses its place, even if more answers are
+    /// due, unless it has unread input.
     pub(crate) fn check_failed(
         &self,
         seen: &[KernelEvent],
@@ -99,7 +99,7 @@ impl OperatorSessions {
             let has_place = kernel(|k| k.peers.get(peer).is_some_and(|it| it.socket.is_some()));
             let has_input = kernel(|k| k.visible(*peer).0 > 0);
             if self.all.contains_key(peer) && is_operator(*peer) && has_place && !has_input {
-                return Err(format!("operator {peer} can't be answered, and keeps its place"));
+                return Err(format!("operator {peer} can't be answered, but keeps its place"));
             }
         }
         Ok(())
@@ -127,7 +127,7 @@ impl OperatorSessions {
         while let Some(end) = operator.unfinished.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = operator.unfinished.drain(..=end).collect();
             operator.received += 1;
-            // Alone it is FULL.
+            // Without an argument it is STATS FULL.
             let line = if line == b"STATS\n" { b"STATS FULL" } else { line.trim_ascii_end() };
             let report = parse_report(line);
             operator.questions.extend(report.map(|it| moments.question_of_operator(it)));
@@ -142,13 +142,13 @@ impl OperatorSessions {
         }
     }
 
-    /// Whether anybody waits for a report.
+    /// Whether any operator waits for a report.
     pub(crate) fn any_awaits_report(&self) -> bool {
         self.all.values().any(|operator| !operator.questions.is_empty())
     }
 
-    /// Whether anybody waits for a report that the daemon has not sent. It may still be made
-    /// for somebody who has left.
+    /// Whether any operator waits for a report that the daemon has not sent. A report may still be
+    /// made for one that has left.
     pub(crate) fn any_report_unsent(&self, is_making: bool) -> bool {
         let mut all = self.all.iter();
         all.any(|(&peer, one)| one.unsent(peer) > 0 && (is_making || is_connected(peer)))
@@ -186,14 +186,14 @@ impl OperatorSessions {
         operator.take_reports(moments).map_err(|why| format!("operator {peer}: {why}"))
     }
 
-    /// Rule: Each request that the daemon has received from an operator has one answer, also if a
+    /// Rule: Each request that the daemon has received from an operator has one answer, even if a
     /// hot restart follows at once or the operator has closed its writing side. An answer is a
     /// line, except for HELP and reports, which end in a blank line. DRAINED is answered when the
-    /// daemon no longer drains. An operator that asks for a restart reads that it is done; a hot
+    /// daemon no longer drains. An operator that asks for a restart gets a confirmation; a hot
     /// restart closes connections.
     ///
-    /// Rule: A seventeenth operator takes the place of another one, which reads one error and may
-    /// miss its other answers.
+    /// Rule: A seventeenth operator takes the place of another, which gets one error and may miss
+    /// its other answers.
     ///
     /// Rule: An operator that leaves without waiting changes nothing for others, and keeps no
     /// place once its input is read.
@@ -204,11 +204,11 @@ impl OperatorSessions {
         };
         let confirmed_max = confirmed + self.all.iter().filter(may_miss_it).count();
         if !(confirmed..=confirmed_max).contains(&restarts) && !self.may_miss_answers {
-            return Err(format!("operators read of {confirmed} of {restarts} restarts"));
+            return Err(format!("operators got {confirmed} confirmations of {restarts} restarts"));
         }
         for (peer, operator) in &self.all {
             if kernel(|k| k.is_open(*peer) && k.visible(*peer).1) {
-                return Err(format!("operator {peer} has left, and keeps its place"));
+                return Err(format!("operator {peer} has left, but keeps its place"));
             }
             let was_reset = was_reset(*peer);
             let answers = count_answers(&operator.whole_output(was_reset))?;
@@ -253,20 +253,20 @@ impl OperatorSession {
         left.questions.len().saturating_sub(given_up.count())
     }
 
-    /// Rule: An operator that drains reads how many clients are left.
+    /// Rule: An operator that drains gets the number of clients that are left.
     fn check_drain_counts(&self, clients: &BTreeSet<usize>) -> Result<(), Violation> {
         let output = String::from_utf8_lossy(&self.output);
         let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let left = whole.lines().filter_map(|l| l.strip_prefix("OK draining, connections left: "));
         for left in left {
             if !left.parse().is_ok_and(|left| clients.contains(&left)) {
-                return Err(format!("an operator hears that {left} clients are left"));
+                return Err(format!("an operator reads that {left} clients are left"));
             }
         }
         Ok(())
     }
 
-    /// What it has output, but for half an answer, in which a lost connection may end.
+    /// Its output, without the partial answer in which a lost connection may end.
     fn whole_output(&self, was_reset: bool) -> String {
         let mut text = String::from_utf8_lossy(&self.output).into_owned();
         if was_reset {
@@ -278,7 +278,7 @@ impl OperatorSession {
         text
     }
 
-    /// Whether it was closed for another one.
+    /// Whether another operator has taken its place.
     fn was_displaced(&self) -> bool {
         self.output.ends_with(b"ERROR too many control connections\n")
     }
@@ -301,14 +301,14 @@ impl OperatorSession {
             let at = start_of_line(&text, report_prefix(&question.report))?;
             Some((n, at, at + text[at..].find("\n\n")?))
         })?;
-        // Of several alike, the answer may be any one's.
+        // The answer may belong to any of several equal questions.
         let question = self.questions.remove(n);
         self.output = [&text[..from], "OK report\n", &text[to + 2..]].concat().into_bytes();
         Some((question, text[from..=to].to_owned()))
     }
 }
 
-/// Where a line begins so.
+/// Where a line begins with this prefix.
 fn start_of_line(text: &str, report_prefix: &str) -> Option<usize> {
     let mut found = text.match_indices(report_prefix).map(|(at, _)| at);
     found.find(|&at| at == 0 || text[..at].ends_with('\n'))
@@ -327,7 +327,7 @@ fn count_answers(output: &str) -> Result<usize, Violation> {
                 is_help = true;
             }
             _ if line.starts_with("OK ") || line.starts_with("ERROR ") => answers += 1,
-            _ => return Err(format!("an operator hears {line:?}")),
+            _ => return Err(format!("an operator reads {line:?}")),
         }
     }
     Ok(answers)

@@ -45,7 +45,7 @@ pub(super) struct ExpectedRules {
     reads: usize,
 }
 
-/// A file that is not there is not valid.
+/// A missing file is not valid.
 pub(super) fn is_valid(text: Option<&str>) -> bool {
     RULES_TEXTS.iter().any(|&(known, valid)| valid && text == Some(known))
 }
@@ -72,8 +72,8 @@ pub(super) fn parse(text: &str) -> Option<RuleLine> {
 impl ExpectedRules {
     /// An image has started with these options.
     ///
-    /// Rule: What operators have set about rules stays until a hot restart brings a different
-    /// file. The file is that which the trial has read.
+    /// Rule: Operators' changes to rules stay until a hot restart brings a different file. The file
+    /// is the one that the trial has read.
     pub(super) fn note_start(&mut self, options: &Options, is_restart: bool) {
         self.reads = kernel(|k| k.rules_reads);
         let text = if is_restart { self.next_file } else { kernel(|k| k.rules_text) };
@@ -146,7 +146,7 @@ impl ExpectedRules {
         new.chain(replaced).chain(self.options.iter().cloned()).collect()
     }
 
-    /// Rule: A rule that was set for a while ends in the first turn after that.
+    /// Rule: A rule that was set `FOR` some time ends in the first turn after that.
     pub(super) fn expire(&mut self) {
         let now_ns = kernel(|k| k.now_ns);
         self.changes.retain(|change| change.until_ns.is_none_or(|until_ns| until_ns > now_ns));

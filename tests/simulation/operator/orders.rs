@@ -1,5 +1,4 @@
-//! What the daemon was ordered, and what must follow: to stop, to drain, to limit holds, to
-//! restart.
+//! Orders to the daemon (to stop, drain, limit holds or restart), and what must follow.
 
 use super::control_socket::REQUESTS_BYTES_MAX;
 use super::expected_rules::{self, ExpectedRules, RuleLine};
@@ -37,7 +36,7 @@ pub(crate) struct Orders {
     /// A drain has closed one of them: the daemon can't open it again, nor can the next
     /// image.
     has_closed_passed: bool,
-    /// The port that `-p 0` got: clients know it.
+    /// The port that `-p 0` got, which clients use.
     free_port: Option<u16>,
     rules: ExpectedRules,
     /// What to log, once an operator has set it.
@@ -57,17 +56,17 @@ pub(crate) struct Orders {
 /// A hot restart that was asked for.
 struct ExpectedTrial {
     pid: Option<i32>,
-    /// The new options, or none to keep the old ones. Of several requests in a turn, any
-    /// may have come first.
+    /// The new options of each request, or `None` to keep the old ones. Any of several requests in
+    /// a turn may have come first.
     requests: Vec<Option<Vec<String>>>,
     begun_ns: u64,
     /// The daemon has seen that it has ended.
     is_reported: bool,
-    /// Of the binary.
+    /// The binary's.
     inode: Option<u64>,
-    /// Something was in its way: it may be refused.
+    /// Something disturbed it: it may be refused.
     is_disturbed: bool,
-    /// What the trial has read in the file of rules, if it has.
+    /// What the trial has read in the file of rules, if anything.
     rules_read: Option<&'static str>,
 }
 
@@ -86,8 +85,7 @@ enum OperatorOrder {
 impl Orders {
     /// A new image has started with these options, at first or by a hot restart.
     ///
-    /// Rule: What an operator has set for the log stays, until a restart brings another option for
-    /// it.
+    /// Rule: The log filter that an operator has set stays until a restart brings another `--log`.
     pub(crate) fn note_start(&mut self, options: &Options, is_restart: bool) {
         self.rules.note_start(options, is_restart);
         if options.log != self.filter_by_option {
@@ -132,7 +130,7 @@ impl Orders {
     /// for, and accepts nothing that a cold start refuses.
     ///
     /// # Errors
-    /// Nobody has asked for that.
+    /// If nobody has asked for that.
     pub(crate) fn check_exec(
         &mut self,
         seen: &[KernelEvent],
@@ -144,9 +142,9 @@ impl Orders {
         for order in self.parse_orders(seen, operators) {
             self.apply(order);
         }
-        let trial = self.trial.take().ok_or("it restarts, and nobody asked it to")?;
+        let trial = self.trial.take().ok_or("it restarts, but was not asked to")?;
         if self.stops {
-            return Err("it was told to stop, and restarts".to_owned());
+            return Err("it was ordered to stop, but restarts".to_owned());
         }
         let is_asked = |request: &&Option<Vec<String>>| match request {
             None => before == now,
@@ -155,10 +153,10 @@ impl Orders {
             }
         };
         if !trial.requests.iter().any(|request| is_asked(&request)) {
-            return Err(format!("it restarts as {now:?}"));
+            return Err(format!("it restarts as {now:?}, which nobody asked for"));
         }
         if !can_be_served(now, trial.rules_read) {
-            return Err(format!("it restarts as {now:?}, as nobody could start it"));
+            return Err(format!("it restarts as {now:?}, which can't be started"));
         }
         self.rules.next_file = trial.rules_read;
         Ok(())
@@ -214,13 +212,17 @@ impl Orders {
             trial.check_refused(server)?;
             self.trial = None;
             if child.is_none() {
-                // Whoever asked meanwhile was answered that one is under way.
+                // Requests in the meantime were answered that a restart is under way.
                 return Ok(1..=1);
             }
         }
         let begins = seen.iter().any(|one| matches!(one, KernelEvent::Forked(_)));
         if restarts.is_empty() {
-            return if begins { Err("it tries a restart, unasked".to_owned()) } else { Ok(0..=0) };
+            return if begins {
+                Err("it tries a restart that nobody asked for".to_owned())
+            } else {
+                Ok(0..=0)
+            };
         }
         let trial = ExpectedTrial {
             pid: child,
@@ -238,7 +240,7 @@ impl Orders {
         Ok(0..=asked - 1)
     }
 
-    /// Rule: Each hot restart that is refused counts.
+    /// Rule: Each hot restart that is refused is counted.
     fn check_refused(
         &mut self,
         should: RangeInclusive<u64>,
@@ -250,7 +252,7 @@ impl Orders {
             return Ok(());
         }
         Err(format!(
-            "{} hot restarts count as refused, {before} did before, and {should:?} were",
+            "{} hot restarts count as refused, {before} before this turn, but {should:?} were",
             self.restarts_refused
         ))
     }
@@ -265,13 +267,13 @@ impl Orders {
         if std::mem::take(&mut self.may_drain) {
             self.drains = is_draining;
             if !is_draining && !serves_clients(server) {
-                return Err("it can't undrain, and drains no more".to_owned());
+                return Err("it can't undrain, but no longer drains".to_owned());
             }
         }
         self.note_inherited(&listeners.all);
         self.check_port(&listeners.all)?;
         if is_draining != self.drains {
-            return Err(format!("does it drain? {is_draining}, but should: {}", self.drains));
+            return Err(format!("it drains: {is_draining}, but should: {}", self.drains));
         }
         let rules = server.engine.rules().in_force().iter();
         let rules: Vec<String> = rules.map(|rule| rule.rule.to_string()).collect();
@@ -303,7 +305,7 @@ impl Orders {
         for port in addresses.map(|address| address.port()) {
             let first = *self.free_port.get_or_insert(port);
             if port != first {
-                return Err(format!("clients know port {first}, and it listens on {port}"));
+                return Err(format!("clients use port {first}, but it listens on {port}"));
             }
         }
         Ok(())
@@ -329,26 +331,26 @@ impl Orders {
     /// last client of a drain leaves, clients that wait to be accepted included.
     pub(crate) fn check_still_running(&self, server: &Server) -> Result<(), Violation> {
         if self.stops {
-            return Err("it was told to stop, and goes on".to_owned());
+            return Err("it was ordered to stop, but still runs".to_owned());
         }
         let Server { listeners, clients, .. } = server;
         let is_closing = listeners.all.iter().any(|listener| listener.stage != ListenerStage::Open);
         if listeners.is_draining() && clients.len() == 0 && !is_closing {
-            return Err("the last client of a drain has left, and it goes on".to_owned());
+            return Err("the last client of a drain has left, but it still runs".to_owned());
         }
         Ok(())
     }
 
-    /// Rule: The loop sleeps no longer than a trial may take, or a rule lasts, and not once the
-    /// child of a trial has ended.
+    /// Rule: The loop sleeps no longer than a trial may take or a rule is in force, and not at all
+    /// once the child of a trial has ended.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         let end_ns = self.rules.next_end_ns();
         if end_ns.is_some_and(|end_ns| until_ns.is_none_or(|until_ns| until_ns > end_ns)) {
-            return Err("it sleeps, and the time of a rule ends before".to_owned());
+            return Err("it sleeps past the end of a rule".to_owned());
         }
         let Some(trial) = &self.trial else { return Ok(()) };
         if until_ns.is_none_or(|until_ns| until_ns > trial.deadline_ns()) {
-            return Err("it sleeps, and waits for a trial for too long".to_owned());
+            return Err("it sleeps past the deadline of a trial".to_owned());
         }
         if kernel(|k| k.children.iter().any(|child| child.has_ended)) {
             return Err("it sleeps, but a trial has ended".to_owned());
@@ -385,7 +387,7 @@ impl Orders {
                     let lines = self.lines.entry(*peer).or_default();
                     lines.extend_from_slice(bytes);
                     if !bytes.contains(&b'\n') {
-                        // As most of a request that is too long.
+                        // Like most of a request that is too long.
                         continue;
                     }
                     while let Some(end) = lines.iter().position(|&b| b == b'\n') {
@@ -405,7 +407,7 @@ impl ExpectedTrial {
     /// When the trial must be over.
     ///
     /// Rule: After 15 seconds its child is killed; the loop does not wait until the child is dead,
-    /// but sees that within 100 ms.
+    /// but notices it within 100 ms.
     fn deadline_ns(&self) -> u64 {
         let seen_ns = kernel(|k| k.last_death_ns()).map(|dead_ns| dead_ns + DEATH_SEEN_NS);
         seen_ns.unwrap_or(self.begun_ns + TRIAL_NS)
@@ -416,7 +418,9 @@ impl ExpectedTrial {
     /// next image again.
     fn check_pending(&self, operators_wait: impl Fn() -> bool) -> Result<(), Violation> {
         if self.is_reported && !operators_wait() {
-            return Err("a trial has ended, and the hot restart waits for nobody".to_owned());
+            return Err(
+                "a trial has ended and no operator waits, but there was no hot restart".to_owned()
+            );
         }
         if kernel(|k| k.now_ns) < self.deadline_ns() {
             return Ok(());
@@ -424,8 +428,8 @@ impl ExpectedTrial {
         Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))
     }
 
-    /// Rule: A hot restart is refused only if its options can't be served, or something was in its
-    /// way: a failed call, scarce descriptors, another daemon, a changed binary (but not a working
+    /// Rule: A hot restart is refused only if its options can't be served, or something disturbed
+    /// it: a failed call, scarce descriptors, another daemon, a changed binary (but not a working
     /// directory that was replaced), or a trial that took 15 seconds.
     fn check_refused(&self, server: &Server) -> Result<(), Violation> {
         let is_late = kernel(|k| k.now_ns) >= self.begun_ns + TRIAL_NS;

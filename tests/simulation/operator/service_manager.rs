@@ -9,7 +9,7 @@ fn is_present() -> bool {
     kernel(|k| k.variables.contains_key("NOTIFY_SOCKET"))
 }
 
-/// Whether it has been sent this, read or unread.
+/// Whether it has been sent a message that begins with this, read or unread.
 fn was_notified(what: &[u8]) -> bool {
     kernel(|k| {
         let mut messages = k.notify.was_read.iter().chain(&k.notify.unread);
@@ -22,7 +22,7 @@ fn was_notified(what: &[u8]) -> bool {
 /// Rule: The service manager gets `READY=1` after each start and restart, once it reads.
 pub(crate) fn check_ready() -> Result<(), Violation> {
     if is_present() && !was_notified(b"READY=1") {
-        return Err("the service manager never hears that it is ready".to_owned());
+        return Err("the service manager never gets READY=1".to_owned());
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
         let message = String::from_utf8_lossy(&message);
         // Orders come later in a turn than the message.
         if message.contains("STATUS=") && !message.ends_with(&should) && !play.oracle.has_freed {
-            return Err(format!("the service manager hears {message:?}, not {should:?}"));
+            return Err(format!("the service manager gets {message:?}, not {should:?}"));
         }
     }
     Ok(())
@@ -52,7 +52,7 @@ pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     };
     let again_ns = timeout.as_nanos() as u64 / 4;
     let (now_ns, notified_ns, can_be_notified) = kernel(|k| {
-        // Where the service manager has another socket, telling it takes a descriptor.
+        // If the service manager has another socket, notifying it takes a descriptor.
         let failed_ns = k.last_failure_ns.max(k.last_full_ns);
         let has_failed = k.now_ns <= failed_ns + again_ns;
         (k.now_ns, k.watchdog_notified_ns, k.notify.has_room() && !has_failed)
@@ -74,7 +74,7 @@ pub(crate) fn check_shutdown(play: &Play) -> Result<(), Violation> {
     let (has_failed, did_not_read, is_unread) =
         kernel(|k| (!k.calls.failures.is_empty(), k.notify.did_not_read, k.log.did_not_read));
     if is_present() && !did_not_read && !has_failed && !was_notified(b"STOPPING=1") {
-        return Err("the service manager never hears that it stops".to_owned());
+        return Err("the service manager never gets STOPPING=1".to_owned());
     }
     if play.logs && !is_unread && crate::server::telling::logging::next_deadline().is_some() {
         return Err("the last lines of the log are not written".to_owned());
@@ -82,7 +82,7 @@ pub(crate) fn check_shutdown(play: &Play) -> Result<(), Violation> {
     if kernel(|k| k.calls.waits_with_clients) {
         return Err("clients wait for the service manager, or for the log".to_owned());
     }
-    let left = kernel(|k| k.paths_without_listener());
+    let left = kernel(|k| k.own_socket_paths());
     if !left.is_empty() {
         return Err(format!("it leaves {left:?} behind"));
     }

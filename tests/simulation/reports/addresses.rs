@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 /// The path to which some clients have bound their end of a Unix socket.
 const PATH_SHOWN: &str = r"unix:/home/a\x20b\x0aRELEASED";
 
-/// All clients that were ever served, by serial number: the peer, and its address, if it
-/// came by TCP.
+/// All clients that were ever served, by serial number: the peer, and its address, if it came over
+/// TCP.
 #[derive(Debug, Default)]
 pub(crate) struct ClientAddresses(BTreeMap<u32, (u32, Option<SocketAddr>)>);
 
@@ -21,7 +21,7 @@ impl ClientAddresses {
         self.0.insert(client.serial, (peer, address));
     }
 
-    /// The host of a client, as lists have it.
+    /// The host of a client, as lists show it.
     pub(crate) fn host(&self, serial: u32) -> String {
         match self.0.get(&serial) {
             Some((_, Some(address))) => address.ip().to_string(),
@@ -31,8 +31,8 @@ impl ClientAddresses {
 
     /// Whether `shown` may be a client's address.
     ///
-    /// Rule: The address that is shown is the client's own, also if that is a path that would
-    /// forge a line. It may be unknown once the client has gone, or if it came by a Unix socket.
+    /// Rule: The address that is shown is the client's own, even if that is a path made to forge a
+    /// line. It may be unknown once the client has gone, or if it came over a Unix socket.
     pub(crate) fn is_address_of(&self, serial: u32, shown: &str, is_private: bool) -> bool {
         let Some((peer, address)) = self.0.get(&serial) else { return false };
         let has_gone = || kernel(|k| k.has_closed(*peer) || !k.is_open(*peer));
@@ -46,7 +46,7 @@ impl ClientAddresses {
 
     /// Whether these rows of `STATS KEY` are the locks of `key`.
     ///
-    /// Rule: `STATS KEY` shows of each lock whose it is, for how long it has been held or waited
+    /// Rule: `STATS KEY` shows for each lock its client, for how long it has been held or waited
     /// for, and how much time is left.
     pub(crate) fn match_key_rows(
         &self,
@@ -57,7 +57,7 @@ impl ClientAddresses {
     ) -> bool {
         let of_key = locks.iter().filter(|lock| lock.key == key);
         let mut due: Vec<[String; 5]> = of_key.map(|lock| row_of(lock, now_ns)).collect();
-        // Without the moment on the wall clock, which jumps.
+        // Without the wall-clock time, which jumps.
         let columns = |row: &Vec<&str>| {
             [0, 1, 3, 4, 5].map(|n| row.get(n).copied().unwrap_or_default().to_owned())
         };
@@ -72,8 +72,8 @@ impl ClientAddresses {
         due == shown && rows.iter().all(has_address)
     }
 
-    /// Whether these rows of `STATS CLIENTS` are what each host has: the connections of
-    /// before that turn at least, and those in it at most. Of who has gone, the host may be
+    /// Whether these rows of `STATS CLIENTS` are what each host has: at least the connections
+    /// before that turn, and at most those in it. The host of a client that has gone may be
     /// unknown.
     pub(crate) fn match_host_rows(
         &self,
@@ -113,7 +113,7 @@ fn row_of(lock: &Lock, now_ns: u64) -> [String; 5] {
     [what.to_owned(), mode.to_owned(), age, left.unwrap_or_else(|| "-".to_owned()), client]
 }
 
-/// Nanoseconds, as lists have them.
+/// Nanoseconds, as lists show them.
 pub(crate) fn format_seconds(ns: u128) -> String {
     let ms = ns / 1_000_000;
     format!("{}.{:03}s", ms / 1000, ms % 1000)

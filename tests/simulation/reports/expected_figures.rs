@@ -1,4 +1,4 @@
-//! What JSON and `/metrics` show beside what other reports do: figures of turns, of hot restarts and of drains.
+//! What only JSON and `/metrics` show: figures of turns, hot restarts and drains.
 
 use super::moments::{Moments, Question, QueueLengths, has_key};
 use super::top_lists::START_NS;
@@ -18,7 +18,7 @@ pub(crate) struct ExpectedFigures {
     events: [bool; 2],
     /// Whether it drains, and how often that has changed.
     draining: (bool, usize),
-    /// When it was started, as the first `/metrics` has it.
+    /// When it was started, as the first `/metrics` showed it.
     started_s: Cell<Option<f64>>,
 }
 
@@ -74,7 +74,7 @@ impl ExpectedFigures {
         let (drained, changes) = question.draining;
         match is_shown == drained || self.draining.1 != changes {
             true => Ok(()),
-            false => Err(format!("does it drain? {is_shown} is shown")),
+            false => Err(format!("draining is shown as {is_shown}")),
         }
     }
 
@@ -95,24 +95,23 @@ impl ExpectedFigures {
         if (value("poolcounter_safe_to_end")? == 1.0) != is_safe
             || value("poolcounter_unsafe_start_time_seconds")? != unsafe_s
         {
-            return Err(format!("is its end safe? It should be {is_safe}: {text}"));
+            return Err(format!("whether it is safe to end should be {is_safe}: {text}"));
         }
         let first_s = self.started_s.get().unwrap_or(started_s);
         self.started_s.set(Some(first_s));
         match first_s == started_s {
             true => Ok(()),
-            false => Err(format!("it was started at {started_s} s, and before at {first_s} s")),
+            false => Err(format!("the start time is {started_s} s, but was {first_s} s")),
         }
     }
 
-    /// Rule: JSON has as many hot restarts as there were, with the time that they took, and how
-    /// many were refused.
+    /// Rule: JSON counts the hot restarts, with the time that they took, and those refused.
     fn judge(&self, json: &Value, question: &Question) -> Result<(), Violation> {
-        let drains = json["draining"].as_bool().ok_or("does it drain?")?;
+        let drains = json["draining"].as_bool().ok_or("no draining")?;
         self.judge_draining(drains, question)?;
         let restarts = &json["hot_restarts"];
         let done = restarts["done"].as_u64().unwrap_or(u64::MAX) as usize;
-        let pauses_ns = self.pauses_ns.get(..done).ok_or("so many restarts were not done")?;
+        let pauses_ns = self.pauses_ns.get(..done).ok_or("fewer restarts were done")?;
         let is_shown = |name: &str, ns: u64| {
             let shown_s = restarts[name].as_f64().unwrap_or(f64::MAX);
             (shown_s * 1e9 - ns as f64).abs() < 1e3
@@ -123,7 +122,7 @@ impl ExpectedFigures {
         }
         let refused = restarts["refused"].as_u64().unwrap_or(u64::MAX);
         if !(question.refused..=self.refused).contains(&refused) {
-            return Err(format!("{restarts}, and {} were refused", self.refused));
+            return Err(format!("{restarts}, but {} were refused", self.refused));
         }
         let turns = &json["turns"]["events"];
         if question.had_events && turns["sum"].as_f64() == Some(0.0) {
@@ -158,7 +157,7 @@ impl Moments {
             let serial = number(&row["client"]) as u32;
             let address = row["address"].as_str().unwrap_or("?");
             if !self.addresses.is_address_of(serial, address, is_private) {
-                return Err(format!("{row} is shown, and is of another client"));
+                return Err(format!("{row} is shown, but is another client's"));
             }
         }
         self.judge_requests(question, &json["top"].to_string(), |moments| {
@@ -172,7 +171,7 @@ impl Moments {
         let shown: Vec<(Vec<u8>, QueueLengths)> =
             json["keys"].as_array().ok_or("no keys")?.iter().map(row).collect();
         self.check_any_moment(question, &format!("{shown:?}"), |moment| {
-            // It has twenty rows.
+            // It has at most twenty rows.
             let all = shown.len() == moment.keys.len().min(20);
             all && shown.iter().all(|row| has_key(moment, row, is_private))
         })

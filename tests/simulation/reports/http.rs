@@ -20,10 +20,10 @@ const READ_NS: u64 = 10_000_000_000;
 /// And to close.
 const CLOSE_NS: u64 = 2_000_000_000;
 
-/// Who takes an answer within this time does not lose it to a newcomer.
+/// A client isn't evicted until it has had this long to read its answer.
 const PROMPT_NS: u64 = 1_000_000_000;
 
-/// After an answer, so much input is thrown away.
+/// How much input is discarded after an answer.
 const DISCARDED_BYTES: usize = 16 * 2048;
 
 /// What a request is answered with.
@@ -75,7 +75,7 @@ enum HttpRequest {
     /// Nothing, or the beginning of a request.
     Partial,
     Whole(ExpectedAnswer),
-    /// Several requests at once may have become another one.
+    /// Several requests in a row, which may be read as another one.
     Ambiguous,
 }
 
@@ -87,7 +87,7 @@ fn request_of(received: &[u8]) -> HttpRequest {
     }
     let begun = REQUESTS.iter().find(|(text, _)| is_part(text));
     match begun {
-        // It may be seen at once.
+        // The error may be detected before the request is whole.
         Some((_, ExpectedAnswer::Status(400 | 405))) if !received.is_empty() => {
             HttpRequest::Ambiguous
         }
@@ -106,7 +106,7 @@ fn is_endless(received: &[u8]) -> bool {
     start == ENDLESS.as_bytes() && rest.iter().all(|&b| b == b'x')
 }
 
-/// What it waits for, as far as its time is concerned.
+/// What the client has a limited time for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HttpStage {
     Asking,
@@ -119,13 +119,13 @@ enum HttpStage {
 struct HttpSession {
     received: Vec<u8>,
     answer: Vec<u8>,
-    /// From when on the answer may be.
+    /// What the answer must match, and from which moment on.
     question: Option<Question>,
     /// It was answered, and has read all of it.
     is_served: bool,
     /// It was closed for a reason, before an answer was due.
     is_excused: bool,
-    /// What `/-/ready` may answer, since the daemon has the request.
+    /// The statuses that `/-/ready` may have, once the daemon has the request.
     ready: Option<&'static [u16]>,
     stage: HttpStage,
     /// When the stage must be over; `None` before it is accepted.
@@ -168,7 +168,7 @@ impl HttpClients {
         self.all.insert(peer, session);
     }
 
-    /// Whether anybody waits for a report.
+    /// Whether any client waits for a report.
     pub(crate) fn any_awaits_report(&self) -> bool {
         let waits = |b: &HttpSession| b.question.is_some() && !b.is_served && !b.is_excused;
         self.all.values().any(waits)
@@ -205,7 +205,7 @@ impl HttpClients {
             return Ok(());
         };
         if session.is_served {
-            return Err(format!("HTTP client {peer} hears more than an answer"));
+            return Err(format!("HTTP client {peer} reads more than one answer"));
         }
         session.answer.extend_from_slice(bytes);
         let wrong = |why: String| format!("HTTP client {peer}: {why}");
@@ -213,11 +213,11 @@ impl HttpClients {
         Ok(())
     }
 
-    /// Rule: A newcomer that `--http-allow` or `--allow` admits is served; if 16 HTTP clients are,
-    /// another one is closed.
+    /// Rule: A new client that `--http-allow` or `--allow` admits is served; if 16 HTTP clients
+    /// already are, another one is closed.
     ///
     /// To be called before [`HttpClients::check_turn`].
-    pub(crate) fn check_newcomers(
+    pub(crate) fn check_new_clients(
         &self,
         seen: &[KernelEvent],
         options: &Options,
@@ -225,8 +225,8 @@ impl HttpClients {
         let http = LocalAddress::Tcp(HTTP.parse().expect("an address"));
         let open = kernel(|k| k.connections_to(HTTP));
         let accepted = kernel(|k| k.calls.accepted);
-        // Those who wait for a report are not disturbed, and the next newcomer may be as
-        // one too many as this one.
+        // Clients that wait for a report are not evicted, and the next new client may evict this
+        // one.
         let is_full = self.open.len() + accepted > CONNECTIONS_MAX;
         if kernel(|k| !k.calls.failures.is_empty()) || is_full && (self.was_busy || accepted > 1) {
             return Ok(());
@@ -285,7 +285,7 @@ impl HttpClients {
         for &peer in &open {
             let session = self.all.get_mut(&peer).expect("it has connected");
             if session.until_ns.is_none() && !may_be_served(peer) {
-                return Err(format!("HTTP client {peer} is served"));
+                return Err(format!("HTTP client {peer} is served, but is not admitted"));
             }
             let is_shut = kernel(|k| k.is_shut(peer));
             session
@@ -311,19 +311,20 @@ impl HttpClients {
         }
     }
 
-    /// Rule: The loop does not sleep over the time of an HTTP client, nor over what it has sent.
+    /// Rule: The loop does not sleep past the deadline of an HTTP client, nor with unread input of
+    /// one.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         for peer in &self.open {
             let session = &self.all[peer];
             let is_asking = session.stage == HttpStage::Asking
                 && request_of(&session.received) == HttpRequest::Partial;
             if is_asking && kernel(|k| k.visible(*peer).0) > 0 {
-                return Err(format!("it sleeps, and HTTP client {peer} has unread bytes"));
+                return Err(format!("it sleeps, but HTTP client {peer} has unread bytes"));
             }
             let is_clear = request_of(&session.received) != HttpRequest::Ambiguous;
             let over_ns = session.until_ns.filter(|_| is_clear);
             if over_ns.is_some_and(|over_ns| until_ns.is_none_or(|until_ns| until_ns > over_ns)) {
-                return Err(format!("it sleeps over the time of HTTP client {peer}"));
+                return Err(format!("it sleeps past the deadline of HTTP client {peer}"));
             }
         }
         Ok(())
@@ -339,7 +340,7 @@ impl HttpClients {
             let is_owed = session.question.is_some() && !session.is_excused && !session.is_served;
             if is_owed && !may_have_lost(peer) {
                 let answer = String::from_utf8_lossy(&session.answer);
-                return Err(format!("HTTP client {peer} never hears all: {answer:?}"));
+                return Err(format!("HTTP client {peer} never gets its whole answer: {answer:?}"));
             }
         }
         Ok(())
@@ -347,8 +348,8 @@ impl HttpClients {
 }
 
 impl HttpSession {
-    /// Rule: An answer has the status that docs/operations.md says and a length, also to HEAD;
-    /// JSON has the content type of JSON.
+    /// Rule: An answer has the status of docs/operations.md and a length, even to HEAD; JSON has
+    /// the content type of JSON.
     ///
     /// Returns whether that was the whole answer.
     fn check_answer(&self, moments: &Moments) -> Result<bool, Violation> {
@@ -363,18 +364,18 @@ impl HttpSession {
         let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
         let len: usize = len.and_then(|len| len.parse().ok()).ok_or("no length")?;
         if len == 0 {
-            return Err(format!("an answer without a text, also to GET: {answer:?}"));
+            return Err(format!("an answer with length 0: {answer:?}"));
         }
         let is_json = request_of(&self.received) == HttpRequest::Whole(ExpectedAnswer::Json);
         if is_json && !head.contains("\r\nContent-Type: application/json\r\n") {
-            return Err(format!("JSON that is called something else: {head:?}"));
+            return Err(format!("JSON with another content type: {head:?}"));
         }
         let len = if self.received.starts_with(b"HEAD ") { 0 } else { len };
         if body.len() < len {
             return Ok(false);
         }
         if body.len() > len {
-            return Err(format!("more than an answer: {answer:?}"));
+            return Err(format!("more than one answer: {answer:?}"));
         }
         let due = request_of(&self.received);
         let should: &[u16] = match due {
@@ -408,8 +409,8 @@ impl HttpSession {
         format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
     }
 
-    /// Rule: An HTTP client that has asked less than a second ago keeps its connection, also if a
-    /// newcomer needs a place.
+    /// Rule: An HTTP client that has asked less than a second ago keeps its connection, even if a
+    /// new client needs a place.
     fn is_prompt(&self, now_ns: u64) -> bool {
         let is_early = |from_ns: u64| now_ns + READ_NS <= from_ns + PROMPT_NS;
         self.stage == HttpStage::Reading && self.from_ns.is_some_and(is_early)
@@ -429,7 +430,7 @@ impl HttpSession {
         let is_partly =
             request_of(&self.received) == HttpRequest::Partial && !self.received.is_empty();
         if is_partly && self.stage == HttpStage::Asking && !may_lose && !has_ended {
-            return Err(format!("without a word, {}", self.describe()));
+            return Err(format!("without an answer, {}", self.describe()));
         }
         self.is_excused |= may_lose || is_over;
         let may_be = self.is_excused

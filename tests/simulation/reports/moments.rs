@@ -1,5 +1,5 @@
-//! What reports show: it must be what the model said at some moment between the question
-//! and its answer.
+//! What reports show: it must be the model's state at some moment between the question and its
+//! answer.
 
 use super::addresses::ClientAddresses;
 use super::expected_figures::ExpectedFigures;
@@ -78,7 +78,7 @@ pub(crate) type Privacy = (bool, usize);
 /// Holders and waiters, for me and for anyone.
 pub(super) type QueueLengths = [usize; 3];
 
-/// What the model says.
+/// The model's state.
 #[derive(Debug)]
 pub(super) struct Moment {
     counters: Counters,
@@ -87,14 +87,14 @@ pub(super) struct Moment {
     slow: usize,
     /// How many requests were decided, and holds and waits had ended.
     requests: usize,
-    /// If they may be asked for one by one.
+    /// Only while a report may show single locks.
     locks: Option<Vec<Lock>>,
     /// The clients that were connected before that turn, and those in it.
     present: Rc<[Vec<u32>; 2]>,
     pub(super) now_ns: u64,
 }
 
-/// What the model said, for as long as somebody waits for a report.
+/// The model's states, for as long as a report is awaited.
 #[derive(Debug, Default)]
 pub(crate) struct Moments {
     all: VecDeque<Moment>,
@@ -107,19 +107,19 @@ pub(crate) struct Moments {
     /// The clients that were connected before this turn, and those in it.
     present: Rc<[Vec<u32>; 2]>,
     after: Vec<u32>,
-    /// Somebody asks for locks one by one.
+    /// A report that shows single locks is awaited.
     wants_locks: bool,
 }
 
 impl Moments {
-    /// What was asked for in this turn may be shown as it is now, before the engine is asked.
+    /// What was asked for in this turn may be shown as it is now, before the engine is called.
     pub(crate) fn note_locks(&mut self, model: &Model) {
         if let Some(now) = self.all.back_mut().filter(|_| self.wants_locks) {
             now.locks.get_or_insert_with(|| model.locks.clone());
         }
     }
 
-    /// These clients are connected after a turn: in it, so were those of the one before.
+    /// These clients are connected after a turn: during it, those of the turn before were, too.
     pub(crate) fn note_connected(&mut self, now: Vec<u32>) {
         let before = std::mem::replace(&mut self.after, now);
         if self.present[0] == before && self.present[1] == self.after {
@@ -129,7 +129,7 @@ impl Moments {
         self.present = Rc::new([before, meanwhile.into_iter().collect()]);
     }
 
-    /// The engine was asked for this, and answered; these holds and waits have ended.
+    /// The engine got this call, and gave these answers; these holds and waits have ended.
     pub(crate) fn follow(
         &mut self,
         asked: &EngineCall,
@@ -153,26 +153,26 @@ impl Moments {
         }
     }
 
-    /// Nobody waits.
+    /// No report is awaited.
     pub(crate) fn clear(&mut self) {
         self.first += self.all.len();
         self.all.clear();
         self.wants_locks = false;
     }
 
-    /// An image starts, with these options.
+    /// An image starts, with or without `--private`.
     pub(crate) fn set_private(&mut self, is_private: bool, image: usize) {
         if self.privacy.0 != is_private {
             self.privacy = (is_private, image);
         }
     }
 
-    /// An operator asks, who sees everything.
+    /// A question of an operator, to whom nothing is hidden.
     pub(crate) fn question_of_operator(&mut self, report: ReportKind) -> Question {
         Question { privacy: (false, usize::MAX), ..self.question(report) }
     }
 
-    /// A question that is asked now, before the engine is asked more.
+    /// A question that is asked now, before the engine is called again.
     pub(crate) fn question(&mut self, report: ReportKind) -> Question {
         let of_locks =
             [ReportKind::Query(Query::Key(Vec::new())), ReportKind::Query(Query::Clients(0))];
@@ -202,15 +202,15 @@ impl Moments {
         let Some(skipped) = question.since.checked_sub(self.first) else { return Ok(()) };
         match self.all.iter().skip(skipped).any(is_it) {
             true => Ok(()),
-            false => Err(format!("{what} is shown, but was never so: {:?}", self.all.back())),
+            false => Err(format!("{what} is shown, but was never true: {:?}", self.all.back())),
         }
     }
 
     /// Whether `text` may answer `question`.
     ///
-    /// Rule: A report shows what the model said at one moment between the question and its end:
+    /// Rule: A report shows the model's state at one moment between the question and its end:
     /// counters, the holders and waiters of each key, the last slow holds and waits, and how often
-    /// each key was asked for and how long it was held and waited for; the same of each host.
+    /// each key was asked for and how long it was held and waited for; the same for each host.
     ///
     /// Rule: With `--private` a report names no key and no address, except to operators.
     pub(crate) fn judge(&self, question: &Question, text: &str) -> Result<(), Violation> {
@@ -296,8 +296,8 @@ impl Moments {
         })
     }
 
-    /// Rule: The lists of `STATS TOP` and JSON show what was asked for most, as the model said at
-    /// one of the moments.
+    /// Rule: The lists of `STATS TOP` and JSON show what was asked for most, by the model, at one
+    /// of the moments.
     pub(super) fn judge_requests(
         &self,
         question: &Question,
@@ -308,7 +308,7 @@ impl Moments {
         let mut moments = self.all.iter().skip(skipped).map(|one| (one.now_ns, one.requests));
         match are_shown(&mut moments) {
             true => Ok(()),
-            false => Err(format!("{text} is shown, but was never so")),
+            false => Err(format!("{text} is shown, but was never true")),
         }
     }
 
@@ -337,7 +337,7 @@ impl Moments {
         })
     }
 
-    /// Rule: `RULES` shows of each rule in force how many keys it matches, their holders and
+    /// Rule: `RULES` shows for each rule in force how many keys it matches, their holders and
     /// waiters.
     fn judge_rules(&self, question: &Question, text: &str) -> Result<(), Violation> {
         let rows: Vec<Vec<&str>> = rows_of(text, 3).filter(|row| row[0] != "-").collect();
@@ -353,7 +353,7 @@ impl Moments {
         })
     }
 
-    /// Who was connected all the time since the question, and who at any time.
+    /// The clients that were connected all the time since the question, and at any time.
     fn present_since(&self, question: &Question) -> Option<[BTreeSet<u32>; 2]> {
         let skipped = question.since.checked_sub(self.first)?;
         let mut least: BTreeSet<u32> = self.after.iter().copied().collect();
@@ -378,8 +378,6 @@ impl Moments {
         if !text.contains(&format!("\nconnections: {connections}\n")) {
             return Err(format!("{text:?} does not add up"));
         }
-        // Over several turns, each connection shows as it was in its turn: whoever was
-        // there all the time, and nobody who never was.
         if !text.contains("\nseen: in 1 turn of the loop\n") {
             let Some([least, most]) = self.present_since(question) else { return Ok(()) };
             return match (least.len()..=most.len()).contains(&connections) {
@@ -445,7 +443,7 @@ pub(crate) fn parse_report(line: &[u8]) -> Option<ReportKind> {
     }
 }
 
-/// With what a report begins.
+/// What a report begins with.
 pub(crate) fn report_prefix(report: &ReportKind) -> &'static str {
     match report {
         ReportKind::Query(Query::Full) => "uptime: ",

@@ -30,7 +30,7 @@ impl SlowList {
         self.rows.len()
     }
 
-    /// Whether `text` shows at most `max` of those that were there when there were `len`.
+    /// Whether `text` shows at most `max` of the last ones when there were `len`.
     pub(crate) fn matches(
         &self,
         text: &str,
@@ -48,7 +48,7 @@ impl SlowList {
             && last.zip(&shown).all(|(row, shown)| {
                 let key = shown.last().copied().unwrap_or_default();
                 let is_key = is_private && key == "hidden" || key == row[5];
-                // Who has gone has no address, and then there is a word less.
+                // A client that has gone has no address: its row has one word less.
                 let address = if shown.len() > 7 { shown[6] } else { "" };
                 let serial = row[4].trim_start_matches('#').parse().expect("a number");
                 let is_its = addresses.is_address_of(serial, address, is_private);

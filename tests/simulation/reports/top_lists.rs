@@ -1,6 +1,6 @@
-//! What `STATS TOP` shows of keys and of clients' hosts: how often each has asked or was
-//! asked for, and how long it has held and waited, in the last full minute, or in the
-//! running hour; in the last one while that is young.
+//! What `STATS TOP` shows of keys and of clients' hosts: how often each has asked or was asked for,
+//! and how long it has held and waited, in the last full minute, or in the running hour; while that
+//! is young, in the last hour.
 
 use super::addresses::{ClientAddresses, format_seconds};
 use crate::engine::ClientId;
@@ -49,8 +49,8 @@ struct RankedList {
 }
 
 impl RequestHistory {
-    /// The engine was asked for this, and gave these answers; these holds and waits have
-    /// ended. What it refuses does not count.
+    /// The engine got this call, and gave these answers; these holds and waits have ended. Refused
+    /// requests do not count.
     pub(crate) fn follow(
         &mut self,
         asked: &EngineCall,
@@ -84,8 +84,8 @@ impl RequestHistory {
         self.all.len()
     }
 
-    /// Whether `text` shows them as they were at one of `moments`, each a time and the
-    /// number of events until then. What was sampled is not judged.
+    /// Whether `text` shows them as they were at one of `moments`, each a time and the number of
+    /// events until then. Sampled lists are not judged.
     pub(crate) fn match_text(
         &self,
         text: &str,
@@ -103,7 +103,7 @@ impl RequestHistory {
         self.match_lists(&lists, is_private, moments)
     }
 
-    /// The same of JSON, which shows requests of both spans.
+    /// The same for JSON, which shows requests of both spans.
     pub(crate) fn match_json(
         &self,
         top: &Value,
@@ -159,9 +159,8 @@ impl RequestHistory {
         })
     }
 
-    /// Whether the rows are the first ones of all, the most frequent first, then by name.
-    /// Of who has gone, the host may be unknown, which may be the first row of those that
-    /// are not listed.
+    /// Whether the rows are the first ones of all, the most frequent first, then by name. The host
+    /// of a client that has gone may be unknown, and that may be the first row that is not listed.
     fn is_ranking(
         &self,
         list: &RankedList,
@@ -213,7 +212,7 @@ fn window_at(span: Span, minute: u64) -> Range<u64> {
     }
 }
 
-/// A list: counts, less what they may be too high, and names.
+/// A list: counts, less their possible error, and names.
 fn rows_of(text: &str, by_time: bool) -> Vec<(String, String)> {
     let begin = if by_time { "\nby_time: " } else { "\nby_requests: " };
     let list = text.split(begin).nth(1).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where the daemon listens, for whom, and with which options of its sockets.
+//! Where the daemon listens, for which peers, and with which socket options.
 
 use super::OTHER_DESCRIPTORS_MAX;
 use super::Violation;
@@ -32,7 +32,7 @@ fn map_listening_sockets<R>(look: impl FnMut(&SimulatedSocket) -> R) -> Vec<R> {
     })
 }
 
-/// Newcomers who wait to become clients.
+/// How many connections wait to become clients.
 pub(crate) fn clients_waiting(options: &Options) -> usize {
     let waiting = map_listening_sockets(|socket| match &socket.role {
         SocketRole::Listening(queue) if is_for_clients(socket, options) => queue.waiting.len(),
@@ -54,15 +54,15 @@ pub(crate) fn serves_clients(server: &Server) -> bool {
     map_listening_sockets(|socket| is_for_clients(socket, &server.options)).contains(&true)
 }
 
-/// Rule: In a drain, once all that waited are served, the daemon listens for no clients when the
-/// loop sleeps.
+/// Rule: In a drain, once all waiting clients are accepted, the daemon listens for no clients when
+/// the loop sleeps.
 pub(crate) fn check_drain_listeners(play: &Play) -> Result<(), Violation> {
     let options = &play.server.as_ref().expect("it runs").options;
     if play.orders.drains
         && clients_waiting(options) == 0
         && map_listening_sockets(|socket| is_for_clients(socket, options)).contains(&true)
     {
-        return Err("it drains, and listens for clients".to_owned());
+        return Err("it drains, but listens for clients".to_owned());
     }
     Ok(())
 }
@@ -84,14 +84,14 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
             _ => false,
         };
         if !wanted.iter().any(is_for_it) {
-            return Err(format!("nobody wants to serve -l {ip}"));
+            return Err(format!("no wanted address is for -l {ip}"));
         }
     }
     wanted.retain(|one| {
         let is_for_clients = one.purpose() == Purpose::Clients;
         !(drains && is_for_clients || inherits && one.is_tcp() && is_for_clients)
     });
-    // The machine may lack an address that nobody has asked for.
+    // The machine may lack an optional address.
     let may_lack = kernel(|k| k.ever_failed.contains(&CallKind::Bind));
     let is_due = |one: &&Wanted| !(may_lack && matches!(one, Wanted::Tcp { optional: true, .. }));
     for one in wanted.iter().filter(is_due) {
@@ -100,7 +100,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
         }
     }
     for listener in listeners.all.iter().filter(|listener| !listener.is_inherited()) {
-        // A wildcard on the same port serves it too.
+        // A wildcard on the same port also serves it.
         let is_covered = |w: &Wanted| match (w, listener.tcp_address()) {
             (Wanted::Tcp { address, .. }, Some(ours)) => {
                 let is_port = address.port() == 0 || address.port() == ours.port();
@@ -115,7 +115,7 @@ pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     check_keepalive(options)
 }
 
-/// The addresses that newcomers find clients' own sockets at.
+/// The TCP addresses of open listeners for clients.
 pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
     let listeners = server.listeners.all.iter();
     let serves = |l: &&Listener| l.purpose() == Purpose::Clients && l.stage == ListenerStage::Open;
@@ -123,7 +123,7 @@ pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
 }
 
 /// Rule: A hot restart keeps the socket of an exact address that a wildcard serves from then on:
-/// the kernel prefers it, and would reset the connections in its queue when it closes.
+/// the kernel prefers that socket, and would reset the connections in its queue when it closes.
 pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Result<(), Violation> {
     let now = clients_addresses(server);
     let is_covered = |one: &SocketAddr| {
@@ -134,12 +134,12 @@ pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Resu
         now.iter().any(covers)
     };
     match before.iter().find(|one| is_covered(one) && !now.contains(one)) {
-        Some(one) => Err(format!("{one} was closed, which is still served")),
+        Some(one) => Err(format!("the socket of {one} was closed, but {one} is still served")),
         None => Ok(()),
     }
 }
 
-/// Rule: After a hot restart each Unix socket is found at its path, also if its file had vanished.
+/// Rule: After a hot restart each Unix socket is at its path, even if its file had vanished.
 pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
     let is_draining = server.listeners.is_draining();
     let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
@@ -150,7 +150,7 @@ pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
             |socket: &SimulatedSocket| there.is_some_and(|there| socket.inode == there.inode);
         let is_closed = is_draining && *purpose == Purpose::Clients;
         if !is_closed && !map_listening_sockets(is_there).contains(&true) {
-            return Err(format!("nobody finds {path} after a hot restart"));
+            return Err(format!("no socket listens at {path} after a hot restart"));
         }
     }
     Ok(())
@@ -185,20 +185,20 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
 }
 
 /// Rule: After each turn, no second daemon could listen on the same address, not even with
-/// SO_REUSEPORT, and take some of the connections. A socket that was passed to the daemon is not
-/// its own.
+/// SO_REUSEPORT, and take some of the connections. A socket that was passed to the daemon is
+/// exempt.
 pub(crate) fn check_exclusive_addresses() -> Result<(), Violation> {
     if kernel(|k| k.was_passed || k.ever_failed.contains(&CallKind::SetOption)) {
         return Ok(());
     }
     match kernel(|k| k.shared_address()) {
-        Some(address) => Err(format!("a second daemon can listen on {address} too")),
+        Some(address) => Err(format!("a second daemon can also listen on {address}")),
         None => Ok(()),
     }
 }
 
-/// Rule: The queue of each open socket has room for `--backlog`, also that of a service manager's
-/// socket, which keeps it for the next daemon. The queue of a socket that closes has no room.
+/// Rule: The queue of each open socket has room for `--backlog`, including that of a service
+/// manager's socket, which keeps it for the next daemon. The queue of a closing socket has no room.
 pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
     for listener in &server.listeners.all {
         let file = kernel(|k| k.descriptor(number(&listener.socket)).expect("it is open").file);
@@ -229,25 +229,26 @@ pub(crate) fn reserved_descriptors(options: &Options) -> usize {
     7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
 }
 
-/// Rule: Newcomers leave the reserved descriptors free, of the highest limit that this image has
-/// had: the daemon notices a lowered limit once descriptors are scarce.
+/// Rule: New clients leave the reserved descriptors free, below the highest limit that this image
+/// has had: the daemon notices a lowered limit once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let Server { clients, listeners, options, .. } = play.server.as_ref().expect("it runs");
     let (clients, listeners) = (clients.len(), listeners.all.len());
     let limit = kernel(|k| k.image_descriptors_max as usize);
-    // An order may open listeners after newcomers were accepted.
+    // An order may open listeners after new clients were accepted.
     let reserved_descriptors = reserved_descriptors(options).min(before.reserved_descriptors);
     let others = OWN_DESCRIPTORS + listeners.min(before.listeners) + reserved_descriptors;
     // One client is served in any case.
     if clients > before.clients && clients > limit.saturating_sub(others).max(1) {
-        return Err(format!("{clients} clients, with {others} other descriptors of {limit}"));
+        return Err(format!("{clients} clients and {others} other descriptors, of {limit}"));
     }
     Ok(())
 }
 
-/// Rule: A newcomer waits for a descriptor for less than two seconds, unless clients have all but
-/// the reserved ones and the daemon's own. The daemon notices a raised limit within a second.
-pub(crate) fn check_waiting_newcomers(play: &mut Play) -> Result<(), Violation> {
+/// Rule: A new client waits for a descriptor for less than two seconds, unless clients have all
+/// except the reserved ones and the daemon's own. The daemon notices a raised limit within a
+/// second.
+pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let waiting = clients_waiting(&server.options);
     let listeners = map_listening_sockets(|_| ()).len();
@@ -258,10 +259,10 @@ pub(crate) fn check_waiting_newcomers(play: &mut Play) -> Result<(), Violation> 
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
     });
     let is_paused = server.listeners.all.iter().any(|l| l.paused_until.is_some());
-    let nobody_waits = kernel(|k| k.newcomers_waiting()) == 0 && !is_paused;
+    let nobody_waits = kernel(|k| k.connections_waiting()) == 0 && !is_paused;
     play.connections.check_sleep(waiting > 0 && !is_recent, nobody_waits)?;
     if waiting > 0 && used < limit && !is_recent {
-        return Err(format!("{waiting} wait for descriptors, of which {used} of {limit} are used"));
+        return Err(format!("{waiting} wait for descriptors, but only {used} of {limit} are used"));
     }
     Ok(())
 }
@@ -283,13 +284,13 @@ pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
         (k.connections_to(HTTP).len(), is_scarce || k.now_ns < changed_ns + 2_000_000_000)
     });
     match waiting > 0 && open < CONNECTIONS_MAX && !is_excused {
-        true => Err(format!("it sleeps with {open} HTTP connections, and {waiting} wait")),
+        true => Err(format!("it sleeps with {open} HTTP connections, but {waiting} wait")),
         false => Ok(()),
     }
 }
 
-/// Rule: The file of a Unix socket has its mode and group, unless the socket closes, which may
-/// have those of earlier options, or the last call that set them has failed.
+/// Rule: The file of a Unix socket has the mode and group of the options, unless the socket is
+/// closing (then it may have those of earlier options) or the last call to set them has failed.
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {
         let closes = |l: &Listener| l.stage != ListenerStage::Open && l.is(&one);

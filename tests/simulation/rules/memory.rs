@@ -9,10 +9,10 @@ use crate::server::simulation::kernel::kernel;
 /// What a connection may use for unread answers.
 const OUTPUT_BYTES_MAX: usize = 68 * 1024;
 
-/// What a crowd has left behind is returned so soon.
+/// How soon memory is returned after a crowd has left.
 const RETURNED_NS: u64 = 2_000_000_000;
 
-/// Below this there is too little to return.
+/// With fewer places there is too little to return.
 const PLACES_MIN: usize = 100;
 
 /// Rule: The unsent output of a connection takes at most 68 KiB of memory, and none once it is
@@ -29,8 +29,7 @@ pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     check_returned(play)
 }
 
-/// Rule: The daemon returns memory at most every two seconds: that takes a while, and the loop
-/// serves nobody meanwhile.
+/// Rule: The daemon returns memory at most every two seconds: that blocks the loop for a while.
 fn check_pauses(play: &mut Play) -> Result<(), Violation> {
     let (returns, now_ns) = kernel(|k| (k.calls.returns_memory, k.now_ns));
     if !returns {
@@ -44,8 +43,8 @@ fn check_pauses(play: &mut Play) -> Result<(), Violation> {
     }
 }
 
-/// Rule: Two seconds after a crowd has left, its places are returned, those of connections and of
-/// keys, unless a client that stays has the last one.
+/// Rule: Two seconds after a crowd has left, the places of its connections and keys are returned,
+/// unless the last place is still in use.
 fn check_returned(play: &mut Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);
     if !has_spare(play.server.as_ref().expect("it runs")) {
@@ -73,11 +72,11 @@ fn has_spare(server: &Server) -> bool {
         || engine.spare() == SpareCapacity::Much
 }
 
-/// Rule: The loop does not sleep over the time when memory is to be returned.
+/// Rule: The loop does not sleep past the time when memory is to be returned.
 pub(crate) fn check_sleep(play: &Play, until_ns: Option<u64>) -> Result<(), Violation> {
     match play.spare_since_ns {
         Some(since_ns) if until_ns.is_none_or(|until_ns| until_ns > since_ns + RETURNED_NS) => {
-            Err(format!("it sleeps until {until_ns:?}, and could return memory since {since_ns}"))
+            Err(format!("it sleeps until {until_ns:?}, but could return memory since {since_ns}"))
         }
         _ => Ok(()),
     }

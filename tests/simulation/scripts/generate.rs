@@ -11,7 +11,7 @@ use crate::server::simulation::operator::expected_rules::RULES_TEXTS;
 use crate::server::simulation::random::Random;
 use crate::server::simulation::reports::http::{self, HTTP};
 
-/// Places of clients are below, those of operators elsewhere.
+/// Places of clients are below; operators have their own.
 pub(super) const FIRST_HTTP_CLIENT: u8 = 50;
 
 /// The kind of a run: what may happen, and how often.
@@ -24,7 +24,7 @@ struct ScriptProfile {
     rooms: &'static [(usize, usize)],
     floods: bool,
     cuts: bool,
-    /// Somebody uses HTTP.
+    /// There are HTTP clients.
     http: bool,
     operators: bool,
     signals: bool,
@@ -35,7 +35,7 @@ struct ScriptProfile {
 }
 
 impl Script {
-    /// A script that the seed repeats, with at least `turns` turns.
+    /// The script of this seed, with at least `turns` turns.
     pub(crate) fn generate(seed: u64, turns: usize) -> Self {
         let mut random = Random(seed);
         let arguments = random.one_of(COMMAND_LINES);
@@ -52,7 +52,7 @@ impl Script {
             if let Step::Turn { .. } = step {
                 left -= 1;
                 profile.prepare_turn(&mut random, &mut script.steps);
-                // What is logged is the process's: it would be in the logs of others.
+                // The log filter is process-wide: it would change the logs of other runs.
                 if script.logs && profile.operators && random.next() % 40 == 0 {
                     let line = random.one_of(&["LOG info", "LOG poolcounterd=debug"]);
                     script
@@ -63,7 +63,7 @@ impl Script {
             }
             script.steps.push(step);
             if step == Step::TrialEnds && random.next() % 2 == 0 {
-                // What the next image does by itself: otherwise something comes soon.
+                // Shows what the next image does by itself, before something else comes.
                 script.steps.extend((0..3).map(|seed| turn(seed, false)));
             }
         }
@@ -143,7 +143,7 @@ impl ScriptProfile {
         }
     }
 
-    /// A turn for which nothing has arrived shows little: clients hurry, mostly.
+    /// A turn for which nothing has arrived shows little: mostly, something arrives.
     fn prepare_turn(&self, random: &mut Random, steps: &mut Vec<Step>) {
         match random.next() % 8 {
             0..3 => steps.push(Step::ArriveAll),
@@ -153,11 +153,11 @@ impl ScriptProfile {
                 steps.extend([Step::Arrive { place }; 2]);
             }
             _ if self.operators && self.floods && random.next() % 32 == 0 => {
-                // More than may be.
+                // More than may be connected.
                 steps.extend((0..20).map(|place| Step::Ask { place, line: "HELP" }));
             }
             _ if self.http && self.floods && random.next() % 32 == 0 => {
-                // All at once ask for a report that takes a turn of its own.
+                // All ask at once for a report that takes a turn of its own.
                 let mut texts = http::request_texts();
                 let text = texts.find(|text| text.contains("json")).expect("one of them");
                 let (what, room) = (Say::Http(text), random.one_of(self.rooms));
@@ -171,7 +171,7 @@ impl ScriptProfile {
                 steps.extend(scene(self.main, self.fails, random));
             }
             _ if self.operators && random.next() % 64 == 0 => {
-                // Behind a request that takes a while.
+                // After a request that takes a while.
                 steps.extend([Step::Ask { place: 9, line: "RESTART" }, Step::ArriveAll]);
                 steps.push(Step::AskTooLong { place: 9 });
                 for _ in 0..14 {
@@ -202,7 +202,7 @@ impl ScriptProfile {
         }
     }
 
-    /// Sometimes there are more than may be.
+    /// Sometimes there are more than may be connected.
     fn http_places(&self) -> u64 {
         if self.floods { 24 } else { 4 }
     }

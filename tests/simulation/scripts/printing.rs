@@ -1,12 +1,12 @@
-//! A failing script is printed as Rust: printed_steps.txt is both compiled here and
-//! compared with what is printed of it.
+//! A failing script is printed as Rust: printed_steps.txt is both compiled here and compared with
+//! its printed form.
 
 use super::steps::{Say, Script, Start, Step};
 use crate::protocol::Mode;
 use crate::server::simulation::kernel::draws::Choices;
 use std::mem::{Discriminant, discriminant};
 
-/// Whatever is generated, of each kind one. `UPDATE=1` adds what is missing.
+/// One step of each kind that is generated. `UPDATE=1` adds missing kinds.
 const FILE: &str = "tests/simulation/scripts/printed_steps.txt";
 
 type StepKind = (Discriminant<Step>, Option<Discriminant<Say>>);

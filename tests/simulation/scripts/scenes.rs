@@ -1,4 +1,4 @@
-//! What operators do in a row, and what would come together only once in many seeds.
+//! Sequences of operators' steps, and coincidences that random steps reach only once in many seeds.
 
 use super::generate::FIRST_HTTP_CLIENT;
 use super::steps::{ACTIVATED, Say, Step, UNIX};
@@ -7,13 +7,13 @@ use crate::server::simulation::kernel::draws::Choices;
 use crate::server::simulation::random::Random;
 use crate::server::simulation::reports::http::{self, HTTP};
 
-/// A turn for which all has arrived.
+/// A turn after everything has arrived.
 fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
     let choices = Choices::Seed(random.next());
     [Step::ArriveAll, Step::Turn { choices, arrives: false, fails }]
 }
 
-/// One of them.
+/// A random scene.
 pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
     match random.next() % 7 {
         0 => close_before_a_crowd(main, random),
@@ -25,8 +25,8 @@ pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec
     }
 }
 
-/// A drain in which a client stays. A hot restart may come between, and another daemon
-/// may be where this one has listened.
+/// A drain in which a client stays. A hot restart may come between, and another daemon may listen
+/// where this one did.
 fn drain_and_undrain(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
     let ask = |line| Step::Ask { place: 0, line };
     let to = random.one_of(&[main, main, ACTIVATED]);
@@ -90,7 +90,7 @@ pub(super) fn close_before_a_crowd(main: &'static str, random: &mut Random) -> V
     steps
 }
 
-/// Somebody asks over HTTP whether it is ready.
+/// A client asks over HTTP whether the daemon is ready.
 fn request_readiness(random: &mut Random) -> Vec<Step> {
     let place = FIRST_HTTP_CLIENT;
     let text = http::request_texts().find(|text| text.contains("/-/ready")).expect("one of them");
@@ -114,7 +114,7 @@ fn report_on_a_crowd(random: &mut Random) -> Vec<Step> {
     steps
 }
 
-/// Newcomers have to wait for descriptors; once there are some again, others have to.
+/// New clients wait for descriptors; once there are some again, others wait.
 fn exhaust_descriptors_twice(random: &mut Random) -> Vec<Step> {
     let mut steps = Vec::new();
     for max in [34, 20_000, 34] {

@@ -1,5 +1,5 @@
-//! What happens to the daemon, as a list that a seed makes and that a person can read.
-//! Any list is valid, in any order: so steps can be left out of one that fails.
+//! What happens to the daemon, as a list that a seed makes and that a person can read. Any list is
+//! valid, in any order: so steps can be removed from one that fails.
 
 use crate::protocol::Mode;
 use crate::server::simulation::kernel::draws::Choices;
@@ -19,7 +19,7 @@ pub(crate) enum Say {
     Stats(&'static str),
     /// Not a command.
     Junk(&'static [u8]),
-    /// A line that is longer than any may be.
+    /// A line that is too long.
     TooLong,
     /// To HTTP.
     Http(&'static str),
@@ -33,7 +33,7 @@ pub(crate) enum Say {
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The client in this place connects; the last one there has left before.
+    /// The client in this place connects; the last one there leaves first.
     Connect {
         place: u8,
         to: &'static str,
@@ -45,7 +45,7 @@ pub(crate) enum Step {
         what: Say,
         cut: u8,
     },
-    /// It sends something with a descriptor, which only a Unix socket can.
+    /// It sends something with a descriptor, which only works over a Unix socket.
     Pass {
         place: u8,
         what: Say,
@@ -75,7 +75,7 @@ pub(crate) enum Step {
     Urgent {
         place: u8,
     },
-    /// Its host loses its power.
+    /// Its host loses power.
     Vanish {
         place: u8,
     },
@@ -83,7 +83,7 @@ pub(crate) enum Step {
     Advance {
         ms: u64,
     },
-    /// Time passes until the daemon wants to wake up.
+    /// Time passes until the daemon's loop wakes up.
     AdvanceToDeadline,
     /// The daemon runs one turn of its loop. `choices` decides what the kernel may choose,
     /// `arrives` whether something may arrive meanwhile, and `fails` whether calls may fail.
@@ -98,11 +98,11 @@ pub(crate) enum Step {
         place: u8,
         line: &'static str,
     },
-    /// An operator sends more than any request may have, and lines in it.
+    /// An operator sends more than a request may have, with lines in it.
     AskTooLong {
         place: u8,
     },
-    /// An operator asks for no more, and listens.
+    /// An operator closes its writing side, and waits for answers.
     OperatorEnds {
         place: u8,
     },
@@ -116,8 +116,8 @@ pub(crate) enum Step {
     Crowd {
         clients: usize,
     },
-    /// More clients of a crowd retry to connect: whenever one client is accepted, one
-    /// of these comes.
+    /// More clients of a crowd keep trying to connect: whenever one client is accepted, one of
+    /// these comes.
     Insist {
         clients: usize,
         to: &'static str,
@@ -157,15 +157,15 @@ pub(crate) enum Step {
     },
     /// The service manager closes the sockets that it passed.
     ManagerLetsGo,
-    /// The service manager has crashed, and is there again, with another socket.
+    /// The service manager has crashed, and is back with another socket.
     ManagerReplaced,
-    /// The service manager reads its notifications, or stops to.
+    /// The service manager reads its notifications, or stops reading.
     ManagerReads(bool),
-    /// Somebody reads the log, or stops to.
+    /// The log is read, or not any more.
     LogReads(bool),
 }
 
-/// Who starts the daemon.
+/// What starts the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// A shell.
@@ -174,7 +174,7 @@ pub(crate) enum Start {
     Directory,
     /// A service manager, which wants notifications.
     Manager,
-    /// One that wants those of a watchdog too.
+    /// One that also wants those of a watchdog.
     Watchdog,
     /// One that passes a listening TCP socket, and keeps it.
     Socket,
@@ -189,7 +189,7 @@ pub(crate) enum Start {
 pub(crate) struct Script {
     pub(crate) arguments: &'static str,
     pub(crate) start: Start,
-    /// The daemon logs, for somebody who may not read it.
+    /// The daemon logs; the log may not be read.
     pub(crate) logs: bool,
     pub(crate) steps: Vec<Step>,
 }
@@ -201,7 +201,7 @@ impl Script {
         self.steps.iter().any(has_seed)
     }
 
-    /// Gives its turns these choices, and the usual ones to those behind them.
+    /// Gives its turns these choices, and the usual ones to the turns after them.
     pub(crate) fn with_choices(&self, choices: &[Choices]) -> Script {
         let mut script = self.clone();
         let mut choices = choices.iter();

@@ -1,4 +1,4 @@
-//! The input of clients and operators, options and addresses, of which scripts are made.
+//! The input of clients and operators, options and addresses that scripts are made of.
 
 use super::steps::{ACTIVATED, Start, UNIX};
 
@@ -21,8 +21,8 @@ pub(super) const COMMAND_LINES: &[&str] = &[
     "-l :: --control /run/control.sock --allow 10.9.0.0/16 --allow fd00:9::/32 --max-connections-per-ip 3 --max-connections 5",
 ];
 
-/// Requests to the control socket. Those with options change where it listens, whom it
-/// admits, and how long locks are held.
+/// Requests to the control socket. Those with options change where the daemon listens, which hosts
+/// it admits, and how long locks are held.
 pub(super) const REQUESTS: &[&str] = &[
     "RESTART",
     "RESTART",

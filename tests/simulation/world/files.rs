@@ -13,7 +13,7 @@ pub(crate) mod fs {
     pub(crate) use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
 
-    /// What is known of a path.
+    /// What is known about a path.
     pub(crate) struct Metadata {
         there: PathEntry,
         len: u64,
@@ -170,7 +170,7 @@ pub(crate) mod fs {
         }
     }
 
-    /// As far as the daemon looks at it.
+    /// The fields that the daemon uses.
     pub(crate) struct Stat {
         pub(crate) st_mode: u32,
         pub(crate) st_dev: u64,
@@ -241,7 +241,7 @@ pub(crate) mod fs {
     }
 }
 
-/// Descriptors, whatever they stand for.
+/// Descriptors of any kind.
 pub(crate) mod io {
     use super::super::fd::{AsFd, OwnedFd, RawFd, number};
     use crate::server::simulation::kernel::kernel;

@@ -137,7 +137,7 @@ pub(crate) mod net {
         }
         let fd = number(fd);
         let (bytes, passed) = kernel(|k| k.receive(fd, &mut buffers[0]))?;
-        // What there is no number for, the kernel closes.
+        // The kernel closes files for which no descriptor is left.
         let fds = passed.into_iter().filter_map(|file| kernel(|k| k.open_from(0, file, true)).ok());
         room.0.extend(fds.map(OwnedFd::new));
         Ok(RecvMsg { bytes })
@@ -157,7 +157,7 @@ pub(crate) mod net {
         })
     }
 
-    /// Of the writing side, or of both.
+    /// Shuts the writing side, or both.
     pub(crate) fn shutdown(fd: impl AsFd, how: Shutdown) -> Result<(), Errno> {
         if !fd.is_current() {
             return Err(Errno::BADF);
@@ -237,7 +237,7 @@ pub(crate) mod net {
             })
         }
 
-        /// Only that a socket lingers no more.
+        /// Only turns lingering off.
         pub(crate) fn set_socket_linger(
             fd: impl AsFd,
             linger: Option<Duration>,

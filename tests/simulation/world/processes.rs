@@ -15,7 +15,7 @@ pub(crate) mod process {
         Pid::from_raw(kernel(|k| k.pid())).expect("a process id")
     }
 
-    /// Only a forked child asks.
+    /// Only a forked child calls this.
     pub(crate) fn getppid() -> Option<Pid> {
         Pid::from_raw(PID)
     }
@@ -51,7 +51,7 @@ pub(crate) mod process {
         }
     }
 
-    /// Waits for a child that was killed, unless told not to; never for others.
+    /// Waits for a child that was killed, unless with NOHANG; never for others.
     pub(crate) fn waitpid(
         pid: Option<Pid>,
         options: WaitOptions,

@@ -1,4 +1,4 @@
-//! The engine, and a record of what it is asked.
+//! The engine, and a record of its calls.
 
 use crate::engine::rules::rule::Rule;
 use crate::engine::state::{BadState, EngineState, PoolState};
@@ -19,7 +19,7 @@ pub(crate) enum EngineCall {
 }
 
 impl EngineCall {
-    /// Whose line this is.
+    /// The client whose line this is.
     pub(crate) fn client(&self) -> Option<ClientId> {
         match *self {
             EngineCall::Acquire { client, .. } | EngineCall::Release { client, .. } => Some(client),
@@ -29,7 +29,7 @@ impl EngineCall {
 }
 
 impl EngineCall {
-    /// When it was asked.
+    /// When it was called.
     pub(crate) fn now(&self) -> Option<Time> {
         match *self {
             EngineCall::Acquire { now, .. }

@@ -1,4 +1,4 @@
-//! In place of src/server/kernel/sys.rs: the same names, on the simulated kernel.
+//! Replaces src/server/kernel/sys.rs: the same names, on the simulated kernel.
 
 use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
@@ -36,7 +36,7 @@ pub(crate) struct Peer {
 }
 
 pub(crate) fn peer_credentials<Socket>(_socket: Socket) -> io::Result<Peer> {
-    // It may be in another container, or not be known at all.
+    // The peer may be in another container, or unknown.
     match kernel(|k| k.below_reversed(16)) {
         15 => Err(Errno::NOPROTOOPT.into()),
         14 => Ok(Peer { uid: 0, pid: None }),
@@ -56,7 +56,7 @@ pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
     })
 }
 
-/// The kernel is older than that.
+/// The simulated kernel is too old for SO_PASSRIGHTS.
 pub(crate) fn refuse_passed<Socket>(_socket: Socket) {}
 
 /// Runs the child's work at once; the daemon sees later that it has ended.
