@@ -3,7 +3,7 @@
  * One recv and one send a request, and nothing else: no keys, no locks, no
  * queues. Any ACQ is LOCKED, any RELEASE is RELEASED. A daemon that does the
  * real work can at best come close to this. In each turn it receives from all
- * that are ready, then sends to all: that is cheaper than one after the other.
+ * ready clients, then answers all: cheaper than one after the other.
  *
  *     cc -O2 -o floor floor.c && ./floor -l 127.0.0.1 -p 7531
  */

@@ -3,8 +3,8 @@
 
     bench/profile-wake.py PID HOST PORT
 
-Wakes them ten times, with perf looking at nothing but that, and prints the CPU
-time for each, how much of it is the kernel's, and what takes the rest. Needs
+Wakes them ten times, with perf recording only that, and prints the CPU time
+per waiter, the kernel's share, and the functions that take most. Needs
 perf (Debian: linux-perf), the right to use it, and 10,100 descriptors (ulimit -n).
 Pin the daemon to one core and this to another with taskset.
 """
@@ -35,7 +35,7 @@ def exchange(client, line, answer):
 
 
 class Perf:
-    """perf record, which looks only when told to."""
+    """perf record, which records only while it is enabled."""
 
     def __init__(self, pid, folder):
         self.data = f"{folder}/perf.data"
@@ -48,7 +48,7 @@ class Perf:
         )
         self.control, self.acknowledge = open(control, "w"), open(acknowledge)
 
-    def tell(self, word):
+    def send(self, word):
         print(word, file=self.control, flush=True)
         self.acknowledge.readline()
 
@@ -80,15 +80,15 @@ def main(pid, host, port):
             for waiter in waiters:
                 waiter.sendall(b"ACQ4ANY wake 1 20000 100\n")
             wait_for_waiters(holder)
-            perf.tell("enable")
+            perf.send("enable")
             before_ns = cpu_ns(pid)
             exchange(holder, b"RELEASE\n", b"RELEASED\n")
             for waiter in waiters:
                 assert waiter.recv(100) == b"DONE\n"
             time.sleep(0.02)  # The scheduler books the time of a process when it sleeps.
             used_ns += cpu_ns(pid) - before_ns
-            perf.tell("disable")
-        print(f"{used_ns / 1e3 / ROUNDS / WAITERS:.2f} µs of CPU for each that is woken")
+            perf.send("disable")
+        print(f"{used_ns / 1e3 / ROUNDS / WAITERS:.2f} µs of CPU for each woken waiter")
         print(perf.report("dso", 6))
         print(perf.report("dso,sym", 30))
 

@@ -2,8 +2,8 @@
 # Usage: fuzz/run.sh TARGET [SECONDS | FILE]
 # Builds a fuzz target and runs it for SECONDS (default: 10), or on one file. An input
 # that failed is kept in target/fuzz/artifacts/TARGET/, new inputs in
-# target/fuzz/corpus/TARGET/; the seeds are in fuzz/seeds/TARGET/. FUZZ_SEED makes a
-# run begin like another one (default: at random).
+# target/fuzz/corpus/TARGET/; the seeds are in fuzz/seeds/TARGET/. FUZZ_SEED sets the
+# random seed (default: another one each time).
 set -eu
 target=$1
 how_long=${2:-10}

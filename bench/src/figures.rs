@@ -1,17 +1,17 @@
 //! Computes figures from samples: medians, their intervals, ratios.
 
-/// The median of one figure over all rounds, and where it could as well have come to lie.
+/// The median of one figure over all rounds, and its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// The lower end of the median's 95 % interval.
+    /// The lower end of the interval.
     pub low: f64,
     /// Half of the samples are below.
     pub median: f64,
-    /// The upper end.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
-/// The spread of `samples`; none if there are none.
+/// The spread of `samples`; `None` without samples.
 pub fn spread(samples: &[f64]) -> Option<Spread> {
     let samples = finite_and_sorted(samples);
     let median = sorted_quantile(&samples, 0.5)?;
@@ -30,7 +30,7 @@ pub fn ratio(a: &[Option<f64>], b: &[Option<f64>]) -> Option<Spread> {
     spread(&pairs.collect::<Vec<_>>())
 }
 
-/// Quantile `q` of `samples`, between two of them if need be; none if there are none.
+/// Quantile `q` of `samples`, interpolated; `None` without samples.
 pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
     sorted_quantile(&finite_and_sorted(samples), q)
 }
@@ -112,7 +112,7 @@ mod tests {
     /// Of 21 different samples, the 6th and the 16th enclose the median with 97 %, the 7th
     /// and the 15th with 92 % (by the binomial distribution).
     #[test]
-    fn an_interval_of_the_median_is_as_theory_has_it() {
+    fn interval_of_the_median_matches_theory() {
         let samples: Vec<f64> = (1..=21).rev().map(f64::from).collect();
         let s = spread(&samples).unwrap();
         assert_eq!(s.median, 11.0);

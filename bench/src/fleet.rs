@@ -1,6 +1,6 @@
 //! Many connections, one thread, one epoll: the basis of every load.
 //!
-//! A [`Fleet`] owns the sockets and turns bytes into lines; a [`Script`] says what
+//! A [`Fleet`] owns the sockets and turns bytes into lines; a [`Script`] decides what
 //! each connection does next. It costs less than the server: one `recv` and one
 //! `send` per request, no interest changes, no allocation.
 
@@ -59,7 +59,7 @@ pub struct Conn {
     fd: Option<OwnedFd>,
     /// The connect has not finished; the acquire is sent when it has.
     connecting: bool,
-    /// Half a received line, rarely.
+    /// The start of an incomplete line; rarely used.
     partial: Vec<u8>,
 }
 
@@ -245,7 +245,7 @@ impl Fleet {
                 Err(rustix::io::Errno::AGAIN) if !closed => return Ok(()),
                 _ => return self.lost(index, script),
             }
-            // The connection was reopened: the event belonged to the former one.
+            // If the connection was reopened, the event belonged to the old one.
             if !closed || self.opened != opened {
                 return Ok(());
             }

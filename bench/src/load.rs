@@ -23,10 +23,10 @@ use crate::traffic::{Mode, Pace, Request, Traffic, histogram};
   poolcounter-bench load --keys 10 --workers 2 --max-queue 50 --timeout 3
       contention: 50 connections want one of ten keys, two may work on each
   poolcounter-bench load --rate 5000 --seconds 60
-      5000 requests a second for a minute: latency beside real traffic
+      5000 requests a second for a minute: latency alongside real traffic
 
-The keys begin with `bench:`: no wiki has such. Yet the load is real: think before you
-point it at a server that is in use.")]
+The keys begin with `bench:`: no wiki has such keys. But the load is real: think before
+you point it at a server that is in use.")]
 pub struct Args {
     /// Where the server listens
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7531")]
@@ -146,7 +146,7 @@ fn drive(args: &Args, fleet: &mut Fleet, traffic: &mut Traffic, totals: &mut Tot
         traffic.stop_ns = fleet.now_ns() + (args.seconds * 1e9) as u64;
         traffic.begin(fleet)?;
     }
-    let mut said_ns = fleet.now_ns();
+    let mut printed_ns = fleet.now_ns();
     while fleet.now_ns() < traffic.stop_ns {
         match &mut pace {
             Some(pace) => traffic.turn_paced(fleet, pace)?,
@@ -157,9 +157,9 @@ fn drive(args: &Args, fleet: &mut Fleet, traffic: &mut Traffic, totals: &mut Tot
                 }
             }
         }
-        if fleet.now_ns() - said_ns >= 1_000_000_000 {
-            totals.say(traffic, (fleet.now_ns() - said_ns) as f64 / 1e9, fleet.now_ns());
-            said_ns = fleet.now_ns();
+        if fleet.now_ns() - printed_ns >= 1_000_000_000 {
+            totals.print(traffic, (fleet.now_ns() - printed_ns) as f64 / 1e9, fleet.now_ns());
+            printed_ns = fleet.now_ns();
         }
     }
     traffic.finish(fleet)
@@ -197,7 +197,7 @@ impl Totals {
     }
 
     /// Prints the line of one second and adds its counts to the totals.
-    fn say(&mut self, traffic: &mut Traffic, seconds: f64, now_ns: u64) {
+    fn print(&mut self, traffic: &mut Traffic, seconds: f64, now_ns: u64) {
         let at = |q| human(traffic.latency.value_at_quantile(q) as f64 / 1e3);
         let _ = writeln!(
             std::io::stderr(),

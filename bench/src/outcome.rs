@@ -8,7 +8,7 @@ use crate::scenario::Figures;
 pub struct Sample {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// The program's.
+    /// The program's name.
     pub program: String,
     /// Counted from 0.
     pub round: usize,
@@ -23,7 +23,7 @@ pub struct Outcome {
     /// What could not be measured, and why.
     pub failures: Vec<String>,
     /// (scenario, program) where the program does not support the scenario.
-    pub unables: Vec<(&'static str, String)>,
+    pub unsupported: Vec<(&'static str, String)>,
     /// The programs compared.
     pub programs: Vec<String>,
     /// The number of rounds.
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_round_leaves_a_gap_and_not_a_shift() {
+    fn failed_round_leaves_a_gap() {
         let sample = |round, value| Sample {
             scenario: "kept-1",
             program: "ours".into(),
@@ -90,7 +90,7 @@ mod tests {
         let outcome = Outcome {
             samples: vec![sample(0, 4.0), sample(2, 5.0)],
             failures: Vec::new(),
-            unables: Vec::new(),
+            unsupported: Vec::new(),
             programs: vec!["ours".into()],
             rounds: 3,
             took_s: 1.0,

@@ -36,7 +36,7 @@ pub struct Series {
     pub values: Vec<Option<Spread>>,
 }
 
-/// Bars beside each other, or lines.
+/// Bars side by side, or lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// A bar for each value, with its interval.
@@ -47,7 +47,7 @@ pub enum Shape {
 
 /// A plot with named places on the x axis.
 pub struct Plot {
-    /// Above it.
+    /// Shown above the plot.
     pub title: String,
     /// What the y axis shows, beneath the title.
     pub unit: String,
@@ -55,7 +55,7 @@ pub struct Plot {
     pub places: Vec<String>,
     /// What is shown.
     pub series: Vec<Series>,
-    /// How.
+    /// How it is drawn.
     pub shape: Shape,
 }
 
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_svg_shows_what_it_has_and_escapes_text() {
+    fn svg_shows_values_and_escapes_text() {
         for shape in [Shape::Bars, Shape::Lines] {
             let plot = Plot {
                 title: "a <b>".into(),

@@ -56,7 +56,7 @@ pub fn plots(outcome: &Outcome) -> Vec<(&'static str, Plot)> {
         (
             "keys-daemon",
             Plot {
-                title: "CPU time for one request beside held keys".into(),
+                title: "CPU time for one request while others hold keys".into(),
                 unit: "µs, 50 kept connections, by number of keys that others hold; less is better"
                     .into(),
                 places: names(&["0", "1000", "10,000", "50,000"]),

@@ -1,4 +1,4 @@
-//! What the kernel knows about a process: its CPU time and its memory.
+//! What the kernel reports about a process: its CPU time and its memory.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub struct Memory {
 pub fn cpu(pid: u32) -> Result<Cpu> {
     let mut sum = Cpu::default();
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-        .map_err(|e| format!("no process {pid} to look at: {e}"))?;
+        .map_err(|e| format!("can't read process {pid}: {e}"))?;
     for task in tasks {
         let text = fs::read_to_string(task?.path().join("schedstat"))?;
         let one = parse_schedstat(&text).ok_or("this kernel has no schedstat")?;
@@ -68,7 +68,7 @@ fn parse_schedstat(text: &str) -> Option<Cpu> {
 pub fn memory(pid: u32) -> Result<Memory> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .map_err(|e| format!("can't read the memory of process {pid}: {e}"))?;
-    parse_smaps(&text).ok_or_else(|| "smaps_rollup reads unlike any known".into())
+    parse_smaps(&text).ok_or_else(|| "unknown format of smaps_rollup".into())
 }
 
 fn parse_smaps(text: &str) -> Option<Memory> {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedstat_is_three_numbers_of_which_two_count() {
+    fn two_of_three_numbers_in_schedstat_are_used() {
         let cpu = parse_schedstat("1234567890 42 17\n");
         assert_eq!(cpu, Some(Cpu { used_ns: 1_234_567_890, waited_ns: 42 }));
         assert_eq!(parse_schedstat("1 x 3"), None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_process_can_be_looked_at() {
+    fn own_process_can_be_read() {
         let pid = std::process::id();
         assert!(memory(pid).unwrap().rss_bytes > 0);
         assert!(cpu(pid).is_ok());

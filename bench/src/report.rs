@@ -72,7 +72,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Asks the machine; omits what is unknown.
+    /// Runs the commands; omits those that fail.
     pub fn look(top: &Path) -> Self {
         const COMMANDS: &[(&str, &str)] = &[
             ("date", "date -u '+%F %H:%M UTC'"),
@@ -187,7 +187,7 @@ median, or in the interval (*within noise*). CPU time is what the scheduler char
 kernel work, read when the process sleeps. Memory is `Private_Dirty` of `/proc/PID/smaps_rollup`.
 
 With 100 and 300 connects at once, the reference's median latency is low because it leaves most connects without an answer (a row of
-their own): they wait to the end of the measurement, are in no latency, and the few that are served find a short queue.
+their own): these wait to the end of the measurement and have no latency, and the few that are served find a short queue.
 
 ",
         outcome.rounds, outcome.took_s
@@ -195,7 +195,7 @@ their own): they wait to the end of the measurement, are in no latency, and the 
 }
 
 fn machine_table(machine: &Machine) -> String {
-    let mut out = String::from("\n## The machine\n\n| | | told by |\n|---|---|---|\n");
+    let mut out = String::from("\n## The machine\n\n| | | command |\n|---|---|---|\n");
     for (name, value, command) in &machine.facts {
         let command = command.replace('|', "\\|");
         let _ = writeln!(out, "| {name} | {} | `{command}` |", value.replace('|', "\\|"));
@@ -306,11 +306,12 @@ pub fn table(outcome: &Outcome) -> String {
     out += &engine_table(outcome);
     out += &restart_table(outcome);
     out += &worst_turn_table(outcome);
-    for (scenario, program) in &outcome.unables {
-        let _ = writeln!(out, "\nNot measured: {scenario} of {program}, which can't do it.");
+    for (scenario, program) in &outcome.unsupported {
+        let _ =
+            writeln!(out, "\nNot measured: {scenario} of {program}, which does not support it.");
     }
     if !outcome.failures.is_empty() {
-        out += "\nFailed measures:\n\n";
+        out += "\nFailed measurements:\n\n";
         for failure in &outcome.failures {
             let _ = writeln!(out, "- {failure}");
         }
@@ -325,8 +326,8 @@ fn disturbance(outcome: &Outcome) -> String {
     let shares: Vec<f64> = figures.filter(|(n, _)| *n == DISTURBED).map(|(_, v)| *v).collect();
     match quantile(&shares, 0.75) {
         Some(share) if share > PERCENT_MAX => format!(
-            "**The machine was not quiet**: in a quarter of the measures the server waited for its core for \
-             {} % of its time or more. Take these figures for a rough idea.\n\n",
+            "**The machine was not quiet**: in a quarter of the measurements the server waited for its core for \
+             {} % of its time or more. These figures are only a rough idea.\n\n",
             human(share)
         ),
         _ => String::new(),
@@ -365,8 +366,8 @@ fn engine_table(outcome: &Outcome) -> String {
     let mut out = String::new();
     if !outcome.engine.is_empty() {
         out += "\n### The engine alone\n\n\
-                `cargo run --release -p poolcounter-bench --bin engine-times`: keys of 40 bytes, each held by somebody; a pair is an\n\
-                uncontended ACQ4ME and its RELEASE on another key, chosen at random among as many.\n\n\
+                `cargo run --release -p poolcounter-bench --bin engine-times`: keys of 40 bytes, each held by a client; a pair is an\n\
+                uncontended ACQ4ME and its RELEASE on another key, chosen at random.\n\n\
                 | live keys | a pair, ns | worst single insert while growing, ms |\n|---|---|---|\n";
     }
     for row in &outcome.engine {

@@ -67,7 +67,7 @@ pub const METRICS: &[Metric] = &[
     metric("late_max", "late, most", "ms"),
     metric("last", "until the last had its answer", "ms"),
     metric("silence", "longest silence", "ms"),
-    metric("silence_before", "longest silence of an equal time without a restart", "ms"),
+    metric("silence_before", "longest silence in the same time without a restart", "ms"),
     metric("fork", "the loop stops to fork the child of the trial", "ms"),
     metric(
         "to_image",
@@ -79,7 +79,7 @@ pub const METRICS: &[Metric] = &[
         "read the snapshot: take over the connections, build the tables of locks and keys",
         "ms",
     ),
-    metric("serving", "watch listeners and signals, accept, send what is owed", "ms"),
+    metric("serving", "watch listeners and signals, accept, send pending answers", "ms"),
     metric("pause", "the final pause, together", "ms"),
     metric("forgotten", "locks forgotten", ""),
     metric("idle_bytes", "memory per idle connection", "bytes"),
@@ -121,7 +121,7 @@ pub struct Scenario {
     pub floor: bool,
     /// Whether the reference supports it.
     pub reference: bool,
-    /// It is not measured in more rounds than these: it takes long, or varies little.
+    /// At most this many rounds are measured, if it takes long or varies little.
     pub rounds_max: usize,
     /// How to measure it.
     pub run: Run,
@@ -132,12 +132,12 @@ pub struct Scenario {
 pub enum Run {
     /// One program on a core. No figures if the program can't do this.
     Alone(fn(&Program, usize, &Scale) -> Result<Figures>),
-    /// All programs at once on a core, by turns in short slices; the figures of each.
+    /// All programs on one core, in turn in short slices; the figures of each.
     Together(fn(&[&Program], usize, &Scale) -> Result<Vec<Figures>>),
 }
 
 impl Scenario {
-    /// Whether it makes sense to ask `program` to do this.
+    /// Whether `program` supports it.
     pub fn suits(&self, program: &Program) -> bool {
         (self.floor || !program.is_floor()) && (self.reference || !program.is_reference())
     }
@@ -186,7 +186,7 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
     Scenario {
         name: "tails",
-        words: "50 kept connections, half of the highest rate of ours for all, in slices of 50 ms by turns",
+        words: "50 kept connections, all at half the highest rate of ours, in turn for 50 ms each",
         floor: true,
         reference: true,
         rounds_max: usize::MAX,
@@ -220,23 +220,23 @@ pub const SCENARIOS: &[Scenario] = &[
         |p, c, _| one_key(p, c, 15_000),
     )
     .in_rounds(5),
-    stateful("keys-1000", "50 kept connections beside 1000 held keys", |p, c, s| {
+    stateful("keys-1000", "50 kept connections, others hold 1000 keys", |p, c, s| {
         keys(p, c, s, 1000)
     }),
-    stateful("keys-10000", "50 kept connections beside 10,000 held keys", |p, c, s| {
+    stateful("keys-10000", "50 kept connections, others hold 10,000 keys", |p, c, s| {
         keys(p, c, s, 10_000)
     }),
-    stateful("keys-50000", "50 kept connections beside 50,000 held keys", |p, c, s| {
+    stateful("keys-50000", "50 kept connections, others hold 50,000 keys", |p, c, s| {
         keys(p, c, s, 50_000)
     }),
-    own(RESTART, "hot restart (SIGUSR1) beside 10,000 held locks", |p, c, s| {
+    own(RESTART, "hot restart (SIGUSR1) with 10,000 held locks", |p, c, s| {
         restart(p, c, s, 10_000)
     }),
     own(WORST_TURN, "10,000 connections with four locks each", |p, c, _| worst_turn(p, c, 10_000))
         .in_rounds(7),
 ];
 
-/// Microseconds of CPU between two readings, per one of `count`.
+/// Microseconds of CPU since `before`, divided by `count`.
 fn cpu_each(server: &Server, before: Cpu, count: usize) -> Result<f64> {
     let used_ns = server.cpu()?.used_ns - before.used_ns;
     Ok(used_ns as f64 / 1e3 / count.max(1) as f64)
@@ -376,8 +376,8 @@ fn burst(program: &Program, core: usize, count: usize) -> Result<Figures> {
     ])
 }
 
-/// The reference makes some clients wait for half a minute; a longer limit would show
-/// nothing more.
+/// The reference makes some clients wait for half a minute; a longer limit would not
+/// show more.
 const BURST_MS_MAX: u64 = 4000;
 
 struct Burst {
@@ -505,7 +505,7 @@ fn wake(program: &Program, core: usize, command: &'static str, count: usize) -> 
     let mut script = Waiting::new(count, 60);
     let before = queue.server.cpu()?;
     let start_ns = queue.fleet.now_ns();
-    queue.holder.say("RELEASE")?;
+    queue.holder.send("RELEASE")?;
     queue.fleet.poll_until(30, &mut script, |s| s.busy == 0)?;
     let took_ns = queue.fleet.now_ns() - start_ns;
     script.must_be_clean()?;
@@ -576,9 +576,9 @@ fn memory_of(program: &Program, core: usize, count: usize) -> Result<MemoryOf> {
     Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
     fleet.open_gently()?;
     let idle = server.own_bytes()?;
-    all_say(&mut fleet, Fleet::acquire)?;
+    all_send(&mut fleet, Fleet::acquire)?;
     let holding = server.own_bytes()?;
-    all_say(&mut fleet, Fleet::release)?;
+    all_send(&mut fleet, Fleet::release)?;
     let released = server.own_bytes()?;
     for index in 0..count {
         fleet.close(index);
@@ -587,9 +587,9 @@ fn memory_of(program: &Program, core: usize, count: usize) -> Result<MemoryOf> {
     Ok(MemoryOf { start, idle, holding, released, closed })
 }
 
-/// What ours remembers of hot keys is bounded and has nothing to do with the number of
-/// connections: it is there before these are counted. Some 2,500 different keys are enough:
-/// by then the least frequent ones have twice lost their places to others.
+/// The memory of our daemon for hot keys is bounded and does not depend on the number of
+/// connections, so it is filled before these are counted. Some 2,500 different keys are
+/// enough: by then the least frequent ones have twice lost their places to others.
 fn ask_for_many_keys(server: &Server) -> Result<()> {
     let mut control = Control::connect(server.addr)?;
     for key in 0..4_000 {
@@ -600,9 +600,9 @@ fn ask_for_many_keys(server: &Server) -> Result<()> {
 }
 
 /// Every connection sends one line and receives the answer, a thousand at a time.
-fn all_say(fleet: &mut Fleet, say: fn(&mut Fleet, usize, u64)) -> Result<()> {
-    struct Heard(usize);
-    impl Script for Heard {
+fn all_send(fleet: &mut Fleet, send: fn(&mut Fleet, usize, u64)) -> Result<()> {
+    struct Answers(usize);
+    impl Script for Answers {
         fn replied(&mut self, _: &mut Conn, _: &[u8], _: u64) -> Next {
             self.0 += 1;
             Next::Nothing
@@ -611,12 +611,12 @@ fn all_say(fleet: &mut Fleet, say: fn(&mut Fleet, usize, u64)) -> Result<()> {
             Next::Nothing
         }
     }
-    let mut heard = Heard(0);
+    let mut answers = Answers(0);
     for index in 0..fleet.conns.len() {
         let now_ns = fleet.now_ns();
-        say(fleet, index, now_ns);
+        send(fleet, index, now_ns);
         if (index + 1) % 1000 == 0 || index + 1 == fleet.conns.len() {
-            fleet.poll_until(10, &mut heard, |h| h.0 == index + 1)?;
+            fleet.poll_until(10, &mut answers, |a| a.0 == index + 1)?;
         }
     }
     Ok(())
@@ -656,8 +656,7 @@ fn one_key(program: &Program, core: usize, count: usize) -> Result<Figures> {
     ])
 }
 
-/// A fleet that holds `count` keys, four on each connection, the most that one may
-/// have.
+/// A fleet that holds `count` keys, `keys_each` on each connection, which may have four.
 pub fn hold(server: &Server, count: usize, keys_each: usize) -> Result<Fleet> {
     let mut fleet = Fleet::new(server.addr, count / keys_each)?;
     Traffic::new(Mode::Kept, Request::uncontended()).prepare(&mut fleet);
@@ -668,7 +667,7 @@ pub fn hold(server: &Server, count: usize, keys_each: usize) -> Result<Fleet> {
             let key = 1_000_000 + conn.index * keys_each + turn;
             request.write(key as u64, &mut conn.acquire);
         }
-        all_say(&mut fleet, Fleet::acquire)?;
+        all_send(&mut fleet, Fleet::acquire)?;
     }
     Ok(fleet)
 }
@@ -681,7 +680,7 @@ fn keys(program: &Program, core: usize, scale: &Scale, count: usize) -> Result<F
     kept_figures(&server, &mut fleet, &mut traffic, scale)
 }
 
-/// One client cycles; the longest time without an answer is the pause. The log says where
+/// One client cycles; the longest time without an answer is the pause. The log shows where
 /// the time went.
 fn restart(program: &Program, core: usize, scale: &Scale, held: usize) -> Result<Figures> {
     let mut server = Server::start_with(program, core, |_| Vec::new())?;
@@ -730,20 +729,20 @@ fn silence(server: &Server, scale: &Scale, mut act: impl FnMut() -> Result<()>) 
     traffic.stop_ns = start_ns + window_ns;
     traffic.begin(&mut fleet)?;
     let mut acted = false;
-    let mut heard = 0;
-    let mut heard_ns = start_ns;
+    let mut answered = 0;
+    let mut answered_ns = start_ns;
     let mut longest_ns = 0;
-    while traffic.busy > 0 && heard_ns < start_ns + window_ns + 10_000_000_000 {
+    while traffic.busy > 0 && answered_ns < start_ns + window_ns + 10_000_000_000 {
         if !acted && fleet.now_ns() > start_ns + window_ns / 4 {
             acted = true;
             act()?;
         }
         fleet.poll(10, &mut traffic)?;
         let now_ns = fleet.now_ns();
-        if traffic.requests > heard {
-            heard = traffic.requests;
-            longest_ns = longest_ns.max(now_ns - heard_ns);
-            heard_ns = now_ns;
+        if traffic.requests > answered {
+            answered = traffic.requests;
+            longest_ns = longest_ns.max(now_ns - answered_ns);
+            answered_ns = now_ns;
         }
         // Slow enough that the cycles do not run out before the time is up.
         std::thread::sleep(Duration::from_micros(50));

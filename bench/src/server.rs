@@ -51,7 +51,7 @@ impl Server {
         Self::launch(program, core, None, |_| Vec::new())
     }
 
-    /// The same with more `options`, which may depend on its address. Its log is kept.
+    /// The same with more `options`, which may depend on its address, and with its log kept.
     pub fn start_with(
         program: &Program,
         core: usize,
@@ -174,13 +174,13 @@ impl Control {
     }
 
     /// Sends one line.
-    pub fn say(&mut self, line: &str) -> Result<()> {
+    pub fn send(&mut self, line: &str) -> Result<()> {
         Ok(self.stream.get_mut().write_all(format!("{line}\n").as_bytes())?)
     }
 
     /// Sends one line and returns the one line of the answer.
     pub fn ask(&mut self, line: &str) -> Result<String> {
-        self.say(line)?;
+        self.send(line)?;
         let mut answer = String::new();
         self.stream.read_line(&mut answer)?;
         Ok(answer.trim_end().to_owned())

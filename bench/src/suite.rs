@@ -36,10 +36,10 @@ pub struct Args {
     /// Measure only these programs: floor, reference, ours, or the name of an --other
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     programs: Vec<String>,
-    /// How often each is measured
+    /// How often each scenario is measured
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// Measure another program too, e.g. an older build
+    /// Also measure another program, e.g. an older build
     #[arg(long, value_name = "NAME=PATH")]
     other: Vec<String>,
     /// Use this binary as ours instead of building it
@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     match outcome.failures.len() {
         0 => Ok(()),
-        n => Err(format!("{n} measures failed; see the end of the table").into()),
+        n => Err(format!("{n} measurements failed; see the end of the table").into()),
     }
 }
 
@@ -148,7 +148,7 @@ fn programs(args: &Args, top: &Path) -> Result<Vec<Program>> {
         add("ours", built);
     }
     for other in &args.other {
-        let (name, path) = other.split_once('=').ok_or("--other wants NAME=PATH")?;
+        let (name, path) = other.split_once('=').ok_or("--other needs NAME=PATH")?;
         add(name, Path::new(path).canonicalize()?);
     }
     match programs.is_empty() {
@@ -213,7 +213,7 @@ fn run_engine(engine: &Path, core: usize, quick: bool) -> Result<Vec<EngineRow>>
         command.arg("--quick");
     }
     let rows: Option<Vec<EngineRow>> = output(command)?.lines().map(parse_engine_row).collect();
-    rows.ok_or_else(|| "the engine's benchmark printed something else".into())
+    rows.ok_or_else(|| "unexpected output of the engine's benchmark".into())
 }
 
 fn parse_engine_row(line: &str) -> Option<EngineRow> {
@@ -235,7 +235,7 @@ fn choose_cores(args: &Args) -> Result<(usize, usize)> {
 }
 
 /// Runs all rounds. Within a round, each scenario measures all programs one right
-/// after the other, and begins with a different one each round.
+/// after the other; each round begins with a different program.
 fn measure_all(
     scenarios: &[&'static Scenario],
     programs: &[Program],
@@ -255,7 +255,7 @@ fn measure_all(
     let mut outcome = Outcome {
         samples: Vec::new(),
         failures: Vec::new(),
-        unables: Vec::new(),
+        unsupported: Vec::new(),
         programs: programs.iter().map(|p| p.name.clone()).collect(),
         rounds,
         took_s: 0.0,
@@ -269,8 +269,8 @@ fn measure_all(
                 Run::Alone(run) => {
                     for program in suited {
                         progress.begin(round, rounds, scenario.name, &program.name);
-                        let unable = (scenario.name, program.name.clone());
-                        if outcome.unables.contains(&unable) {
+                        let unsupported = (scenario.name, program.name.clone());
+                        if outcome.unsupported.contains(&unsupported) {
                             progress.skip();
                             continue;
                         }
@@ -279,7 +279,7 @@ fn measure_all(
                     }
                 }
                 Run::Together(run) => {
-                    progress.begin(round, rounds, scenario.name, "all by turns");
+                    progress.begin(round, rounds, scenario.name, "all in turn");
                     let result = run(&suited, core, scale);
                     outcome.take(scenario.name, &suited, round, &mut progress, result);
                 }
@@ -304,7 +304,7 @@ impl Outcome {
         match result {
             Ok(all) if all.iter().all(Vec::is_empty) => {
                 progress.skip();
-                self.unables.extend(names().map(|program| (scenario, program)));
+                self.unsupported.extend(names().map(|program| (scenario, program)));
             }
             Ok(all) => {
                 progress.end(&all[0]);
@@ -378,7 +378,7 @@ impl Progress {
     fn skip(&mut self) {
         self.done += 1;
         let clear = if self.terminal { "\r\x1b[K" } else { "" };
-        eprintln!("{clear}{} SKIPPED: it can't do this", self.headline);
+        eprintln!("{clear}{} SKIPPED: not supported", self.headline);
     }
 
     fn fail(&mut self, why: &str) {

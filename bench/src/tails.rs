@@ -1,8 +1,8 @@
 //! The scenario `tails`: latencies of all programs, close to each other in time.
 //!
-//! What disturbs a machine for milliseconds decides the slowest thousandth of all
-//! requests. So all servers run at once, and the load goes to each of them in turn, a
-//! twentieth of a second at a time: a disturbance of a second or more meets all alike.
+//! Disturbances of milliseconds decide the slowest thousandth of all requests. So all
+//! servers run at once, and the load goes to each of them in turn, a twentieth of a second
+//! at a time: a disturbance of a second or more hits all alike.
 
 use crate::Result;
 use crate::fleet::Fleet;
@@ -22,7 +22,7 @@ struct Lane {
     fleet: Fleet,
     traffic: Traffic,
     _server: Server,
-    /// Of each slice the latency at 99.9 %, in microseconds.
+    /// The latency at 99.9 % of each slice, in microseconds.
     of_slices: Vec<f64>,
     /// All slices together.
     latency: hdrhistogram::Histogram<u64>,

@@ -272,7 +272,7 @@ impl Traffic {
         self.requests += 1;
     }
 
-    /// What follows once a lock is given back or was refused.
+    /// The next step after a lock is released or refused.
     fn again(&mut self, conn: &mut Conn, now_ns: u64) -> Next {
         if now_ns >= self.stop_ns || self.begins_left == 0 {
             self.busy -= 1;
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_a_line_with_a_key_of_the_wanted_length() {
+    fn request_line_has_a_key_of_the_wanted_length() {
         let mut line = Vec::new();
         Request::uncontended().write(42, &mut line);
         let text = String::from_utf8(line).unwrap();

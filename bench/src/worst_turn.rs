@@ -1,10 +1,10 @@
-//! The scenario `worst-turn`: for how long the loop serves nobody while something large
-//! happens.
+//! The scenario `worst-turn`: how long the loop keeps a client waiting while something
+//! large happens.
 //!
 //! One client asks again as soon as it has its answer, and never sleeps. The longest time
 //! for which it waits is a turn of the loop, or two; but behind a crowd that has left it
-//! waits for as many turns as the crowd needs, so there the daemon's own histogram is asked
-//! too.
+//! waits for as many turns as the crowd needs, so there the daemon's own histogram is read
+//! as well.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -85,7 +85,7 @@ fn ask(address: SocketAddr, question: &str) -> std::io::Result<()> {
     }
 }
 
-/// Asks, says that it asks no more, and reads to the end.
+/// Sends the question, shuts down its side, and reads to the end.
 fn answer_to(address: SocketAddr, question: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(question.as_bytes())?;
@@ -95,7 +95,7 @@ fn answer_to(address: SocketAddr, question: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// The daemon's histogram of turns: how many took at most so many milliseconds.
+/// The daemon's histogram of turns: milliseconds, and how many turns took at most that.
 fn turns(http: SocketAddr) -> Result<Vec<(f64, u64)>> {
     let page = answer_to(http, SCRAPE)?;
     let bucket = |line: &str| {
@@ -110,7 +110,7 @@ fn turns(http: SocketAddr) -> Result<Vec<(f64, u64)>> {
     }
 }
 
-/// What the longest turn between two readings took at most, in milliseconds.
+/// An upper bound of the longest turn between two readings, in milliseconds.
 fn longest_turn(before: &[(f64, u64)], after: &[(f64, u64)]) -> f64 {
     let counts = before.iter().zip(after).map(|(before, after)| (after.0, after.1 - before.1));
     let counts: Vec<_> = counts.collect();

@@ -1,13 +1,13 @@
-//! Each line is a request to the control socket. It is understood, or refused in one
-//! line; a command line that is understood equals the one that was sent. The whole is a file
-//! of rules: its rules are read again from what they are printed as.
+//! Each line is a request to the control socket. It is accepted, or refused in one line; an
+//! accepted command line equals the one that was sent. All bytes together are also a file of
+//! rules: if accepted, its rules stay the same when they are printed and read again.
 
 use poolcounterd::engine::rules::rule::parse_file;
 use poolcounterd::protocol::Command;
 use poolcounterd::server::{ControlRequest, RuleOrder, parse_control_request};
 
 /// # Panics
-/// When a request or a rule is understood as another one.
+/// When a request or a rule is misread.
 pub(crate) fn check(data: &[u8]) {
     if let Ok(rules) = parse_file(data) {
         let text: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
@@ -22,7 +22,7 @@ fn parse(line: &str) -> Result<ControlRequest, String> {
     parse_control_request(line.as_bytes())
 }
 
-/// What follows `word`, without the end that is ignored.
+/// What follows `word`, without the ignored end.
 fn rest<'a>(line: &'a [u8], word: &str) -> Option<&'a [u8]> {
     let mut line = line.strip_suffix(b"\r").unwrap_or(line);
     while let Some(shorter) = line.strip_suffix(b" ") {
@@ -55,7 +55,7 @@ fn check_line(line: &[u8]) {
                 RuleOrder::Off(name) => format!("RULE OFF {name}"),
                 RuleOrder::Reset(name) => format!("RULE RESET {name}"),
             };
-            // Days may be more seconds than the number of a request.
+            // A time in days may be more seconds than a request can give.
             if !matches!(order, RuleOrder::Set { for_s: Some(seconds), .. } if seconds > u32::MAX.into())
             {
                 assert_eq!(parse(&again), Ok(ControlRequest::Rule(order)), "{line:?}");

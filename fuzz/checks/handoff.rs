@@ -12,7 +12,7 @@ use poolcounterd::server::snapshot::Snapshot;
 const SLOT_MAX: u32 = 10_000;
 
 /// # Panics
-/// When a state is accepted from which no daemon could continue.
+/// When an accepted state is inconsistent.
 pub(crate) fn check(data: &[u8]) {
     let Ok(mut snapshot) = Snapshot::read(data) else {
         return;
@@ -21,7 +21,7 @@ pub(crate) fn check(data: &[u8]) {
     let again = Snapshot::read(&text).expect("what was accepted is accepted again");
     assert!(again == snapshot && again.write() == text, "{}", String::from_utf8_lossy(&text));
     if snapshot.connections.iter().all(|connection| connection.slot <= SLOT_MAX) {
-        // Statistics decide nothing, and no daemon counts until they are full.
+        // Statistics affect nothing, and no daemon runs until they overflow.
         let engine = &mut snapshot.server.engine;
         (engine.counters, engine.times) = Default::default();
         engine.measures = Default::default();

@@ -1,10 +1,10 @@
-//! The bytes are the start of an HTTP request. It is understood as a plain reading of
-//! its first line does, or refused; more bytes never change what a whole head says.
+//! The bytes are the start of an HTTP request. It is refused, or parsed as a simple parser
+//! of its first line does; more bytes never change the result of a complete head.
 
 use poolcounterd::server::{HttpHead, parse_http_head};
 
 /// # Panics
-/// When a request is understood as another one.
+/// When a request is misread.
 pub(crate) fn check(data: &[u8]) {
     let head = parse_http_head(data);
     match &head {

@@ -17,7 +17,7 @@ pub(crate) fn check(data: &[u8]) {
     }
 }
 
-/// The first byte says how many of the next bytes are lengths of pieces. In the
+/// The first byte tells how many of the next bytes are lengths of pieces. In the
 /// stream, a byte 0xFE and the next one stand for a run of letters about as long as a
 /// line may be: a fuzzer would need long to find one.
 fn decode(data: &[u8]) -> (&[u8], Vec<u8>) {
@@ -151,7 +151,7 @@ fn plain_query(rest: &[u8]) -> Query {
     known.unwrap_or(Query::Counter(text))
 }
 
-/// The key whose text this is. Its own text, escaped, means the same key.
+/// The key that `text` stands for. The key's own text must be printable.
 fn plain_key(text: &[u8]) -> Option<Vec<u8>> {
     let mut key = Vec::new();
     for (n, piece) in text.split(|&byte| byte == b'\\').enumerate() {

@@ -1,5 +1,5 @@
-//! The engine alone, without sockets: what an uncontended `ACQ4ME` and its `RELEASE`
-//! cost beside a number of live keys, and the slowest single insert on the way to
+//! The engine alone, without sockets: the cost of an uncontended `ACQ4ME` and its
+//! `RELEASE` with a number of live keys, and the slowest single insert on the way to
 //! them (a table that grows stalls all clients).
 //!
 //! Prints one line for each number of keys: keys, nanoseconds per pair, milliseconds

@@ -1,6 +1,6 @@
 //! The measured cases. Each case sets up an engine and returns the work to be
-//! measured on it. The work checks its own answers: a case that measured something
-//! else than it says would be worse than none.
+//! measured on it. The work checks its own answers: a case that measures the wrong
+//! thing is worse than no case.
 
 use std::hash::RandomState;
 use std::hint::black_box;
@@ -17,7 +17,7 @@ type Work = Box<dyn FnMut()>;
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// The number of operations, by which the total is divided.
+    /// The total is divided by this number of operations.
     pub(crate) operations: u32,
     pub(crate) prepare: fn() -> Work,
 }
@@ -29,8 +29,8 @@ const STATS: u32 = 100;
 const ROUNDS: u32 = 20;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "lock-release-1000-keys", operations: PAIRS, prepare: || pairs_beside(1000) },
-    Case { name: "lock-release-100000-keys", operations: PAIRS, prepare: || pairs_beside(100_000) },
+    Case { name: "lock-release-1000-keys", operations: PAIRS, prepare: || pairs_among(1000) },
+    Case { name: "lock-release-100000-keys", operations: PAIRS, prepare: || pairs_among(100_000) },
     Case { name: "lock-release-each-watched", operations: PAIRS, prepare: pairs_watched },
     Case {
         name: "lock-release-whole-second",
@@ -49,8 +49,8 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "stats-full", operations: STATS, prepare: stats_full },
 ];
 
-/// Uncontended locks, each given back, while other clients hold this many other keys.
-fn pairs_beside(live_keys: u32) -> Work {
+/// Uncontended locks and releases while other clients hold this many other keys.
+fn pairs_among(live_keys: u32) -> Work {
     let mut engine = new_engine();
     for n in 0..live_keys {
         acquire(&mut engine, n, Mode::ForMe, &key(n));
@@ -60,7 +60,7 @@ fn pairs_beside(live_keys: u32) -> Work {
 }
 
 /// Uncontended locks while this many rules are in force, of which the last matches: rules for
-/// keys that begin in a certain way, that contain something, and for single keys.
+/// prefixes, for substrings, and for single keys.
 fn pairs_by_rules(rules: usize) -> Work {
     let mut engine = new_engine();
     let others = (1..rules).map(|n| match n % 3 {
@@ -81,13 +81,13 @@ fn pairs_watched() -> Work {
     pairs(engine, 0..PAIRS, WARMED_UP, 1_000_000)
 }
 
-/// Uncontended locks for a whole second, the first ones of which are each watched.
+/// Uncontended locks for a whole second. The first requests of a second are all watched.
 fn pairs_of_a_second() -> Work {
     let next_second = Time::from_ns(2_000_000_000);
     pairs(warmed_up(next_second), 0..PAIRS_PER_SECOND, next_second, NS_BETWEEN)
 }
 
-/// A client takes and gives back a lock on one new key after the other, from `now` on.
+/// A client locks and releases one new key after the other, from `now` on.
 fn pairs(mut engine: Engine, keys: Range<u32>, now: Time, ns_between: u64) -> Work {
     let n = keys.start;
     let keys: Vec<String> = keys.map(key).collect();
@@ -113,7 +113,7 @@ fn waiting() -> Work {
     Box::new(move || join(&mut engine, Mode::ForMe))
 }
 
-/// Each holder gives back, and the next waiter gets the lock.
+/// Each holder releases, and the next waiter gets the lock.
 fn handing_on() -> Work {
     let mut engine = queued(Mode::ForMe);
     Box::new(move || {
@@ -125,7 +125,7 @@ fn handing_on() -> Work {
     })
 }
 
-/// One holder gives back, and all waiters accept its work.
+/// One holder releases, and all waiters accept its work.
 fn waking() -> Work {
     let mut engine = queued(Mode::ForAnyone);
     Box::new(move || {
@@ -240,8 +240,8 @@ fn join(engine: &mut Engine, mode: Mode) {
 /// Between two requests at full rate.
 const NS_BETWEEN: u64 = 1_000_000_000 / PAIRS_PER_SECOND as u64;
 
-/// From then on all requests come: in a second whose first ones, each of which is watched,
-/// have come already.
+/// All requests come after this time: the first ones of the second, which are all watched,
+/// are over.
 const WARMED_UP: Time = Time::from_ns(1_300_000_000);
 
 /// An engine at full rate: of many requests, few are watched for `STATS TOP`.

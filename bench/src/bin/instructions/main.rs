@@ -1,11 +1,11 @@
-//! How many instructions the engine's operations take, and those of the whole daemon,
-//! counted by callgrind. Unlike
-//! times, the counts are the same on a busy machine, so a test can check them.
+//! How many instructions the operations of the engine and of the whole daemon take,
+//! counted by callgrind. Unlike times, the counts are the same on a busy machine, so a
+//! test can check them.
 //!
 //! Each case of [`cases`] runs in its own process under callgrind, which counts only
-//! within [`measured`]. [`whole_daemon`] runs the daemon instead. The counts are compared with those in
-//! `bench/instructions.txt`; a count more than [`TOLERANCE`] above its record is a
-//! failure. The record is valid for one compiler and one C library: with others, the
+//! within [`measured`]. [`whole_daemon`] runs the daemon instead. The counts are compared
+//! with those in `bench/instructions.txt`; a count more than [`TOLERANCE`] above its record
+//! is a failure. The record is valid for one compiler and one C library: with others, the
 //! counts are shown and nothing fails.
 //!
 //! `--record` rewrites the file. `--case NAME` runs one case; callgrind runs that.
@@ -101,7 +101,7 @@ fn compare() -> Result<()> {
         }
     }
     if here != recorded_with {
-        println!("Not held against the recorded counts, which are of\n  {recorded_with}");
+        println!("Not checked against the recorded counts, which are of\n  {recorded_with}");
         println!("and not of\n  {here}");
         return Ok(());
     }
@@ -136,7 +136,7 @@ impl Measurement {
         }
     }
 
-    /// Instructions an operation.
+    /// Instructions per operation.
     fn count(&self) -> Result<f64> {
         match self {
             Measurement::Engine(case) => count(case),
@@ -148,7 +148,7 @@ impl Measurement {
 fn parse_count(line: &str) -> Result<(&str, f64)> {
     let words = line.split_once(' ');
     let count = words.and_then(|(name, count)| Some((name, count.parse().ok()?)));
-    count.ok_or_else(|| format!("{COUNTS}: {line:?} is no name and count"))
+    count.ok_or_else(|| format!("{COUNTS}: {line:?} is not a name and a count"))
 }
 
 /// What the counts depend on besides the source: the compiler, and the C library,
@@ -162,7 +162,7 @@ fn surroundings() -> Result<String> {
 /// Instructions per operation of `case`.
 fn count(case: &cases::Case) -> Result<f64> {
     let profile = profile_directory().join(format!("{}.out", case.name));
-    let us = std::env::current_exe().map_err(|e| e.to_string())?;
+    let this_program = std::env::current_exe().map_err(|e| e.to_string())?;
     std::fs::create_dir_all(profile_directory()).map_err(|e| e.to_string())?;
     let mut option = OsString::from("--callgrind-out-file=");
     option.push(&profile);
@@ -170,7 +170,7 @@ fn count(case: &cases::Case) -> Result<f64> {
         Command::new(valgrind())
             .args(["-q", "--tool=callgrind", "--toggle-collect=instructions::measured"])
             .arg(option)
-            .arg(us)
+            .arg(this_program)
             .args(["--case", case.name]),
     )?;
     let total = total_in(&profile)?;
@@ -193,15 +193,15 @@ fn total_in(profile: &Path) -> Result<u64> {
     let text = std::fs::read_to_string(profile).map_err(|e| e.to_string())?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
     let total = total.and_then(|total| total.trim().parse().ok());
-    total.ok_or_else(|| format!("{} holds no total", profile.display()))
+    total.ok_or_else(|| format!("{} has no total", profile.display()))
 }
 
 fn output_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| format!("{name}: {e}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{name}: {}\n{said}", output.status));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{name}: {}\n{stderr}", output.status));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

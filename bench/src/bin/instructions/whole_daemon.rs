@@ -1,8 +1,8 @@
-//! The whole daemon under callgrind, asked over loopback: all that it does between two
-//! system calls for a request.
+//! The whole daemon under callgrind, with requests over loopback: all that it does for a
+//! request outside of system calls.
 //!
-//! It is asked slowly, so that it follows each request for `STATS TOP`, however fast the
-//! machine is: at full rate it follows few, and each takes 1,000 instructions less.
+//! Requests come slowly, so that the daemon watches each for `STATS TOP`, however fast the
+//! machine is: at full rate it watches few, and a request takes 1,000 instructions less.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use crate::{Result, profile_directory, total_in, valgrind};
 /// What clients do again and again.
 pub(crate) struct Exchange {
     pub(crate) name: &'static str,
-    /// By which the instructions of one exchange are divided.
+    /// The instructions of one exchange are divided by this number.
     operations: u32,
     /// From the start of one exchange to that of the next.
     every_ms: u64,
@@ -81,7 +81,7 @@ fn expect(mut client: &TcpStream, answer: &[u8]) -> std::io::Result<()> {
 }
 
 impl Exchange {
-    /// Instructions an operation: those of many exchanges less those of few, so that the
+    /// Instructions per operation: those of many exchanges minus those of few, so that the
     /// daemon's start and end don't count.
     pub(crate) fn count(&self) -> Result<f64> {
         const FEW: u32 = 100;
@@ -119,7 +119,7 @@ fn start(profile: &Path) -> Result<(Child, SocketAddr)> {
     let child = Command::new(valgrind())
         .args(["-q", "--tool=callgrind"])
         .arg(option)
-        .arg(daemon_beside_us().map_err(|e| e.to_string())?)
+        .arg(daemon_in_same_folder().map_err(|e| e.to_string())?)
         .args(["-l", &address.ip().to_string(), "-p", &address.port().to_string()])
         .env("RUST_LOG", "error")
         .spawn();
@@ -130,7 +130,7 @@ fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-fn daemon_beside_us() -> std::io::Result<PathBuf> {
+fn daemon_in_same_folder() -> std::io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("poolcounterd"))
 }
 
@@ -148,11 +148,11 @@ fn wait_until_it_listens(address: SocketAddr, daemon: &mut Child) -> Result<TcpS
     Err("the daemon under callgrind does not listen".to_owned())
 }
 
-/// A daemon that ends when it is dropped, too.
+/// A daemon that is killed when this is dropped.
 struct Ended(Child);
 
 impl Ended {
-    /// Ends it, so that callgrind writes what it has counted.
+    /// Ends it, so that callgrind writes its counts.
     fn end(&mut self) -> Result<()> {
         let pid = Pid::from_child(&self.0);
         kill_process(pid, Signal::TERM).map_err(|e| e.to_string())?;
