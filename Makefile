@@ -1,7 +1,7 @@
-# A newcomer needs only `make run` and `make test`; `make help` lists the rest.
+# `make run` and `make test` are enough to start; `make help` lists the rest.
 PREFIX ?= /usr/local
 CARGO ?= cargo
-# What cargo builds is here, whatever the environment and cargo's configuration say.
+# Build here, whatever the environment and cargo's configuration say.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 unexport CARGO_BUILD_TARGET
 # More arguments for the daemon of `make run`: make run ARGS="-p 7532"
@@ -12,7 +12,7 @@ FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/targets/*.rs)))
 # Most tests wait for a daemon or a timer, so more of them run at a time than there are
 # cores.
 export RUST_TEST_THREADS ?= 8
-# Checks for a program or a cargo command ($1), and says how to get it ($2).
+# Fails if the program or cargo command $1 is missing, and prints how to get it ($2).
 need = @$(1) --version > /dev/null 2>&1 || { echo "$(1) is missing: $(2)" >&2; exit 1; }
 
 .PHONY: help run test lint bench clean reference tools rust
@@ -32,7 +32,7 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	@echo
 	target/release/poolcounterd $(ARGS)
 
-test: rust tools ## run the pass/fail tests; what measures is in test-all
+test: rust tools ## run the pass/fail tests; measurements are in test-all
 	$(CARGO) test --locked -p poolcounterd -p poolcounter
 
 lint: rust ## check format, clippy and docs; warnings are errors
@@ -40,14 +40,14 @@ lint: rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) clippy,rustup component add clippy; Debian 13: apt install rust-clippy; 12: rust-web-clippy)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	@# --all-targets leaves out what `cargo test` leaves out.
+	@# --all-targets skips targets with `test = false`, as `cargo test` does.
 	$(CARGO) clippy --locked --test load --test browser -- -D warnings
-	@# As others have it: tests have the command, too.
+	@# The library as its users build it: tests also enable the command.
 	$(CARGO) clippy --locked -p poolcounter -- -D warnings
 	$(CARGO) clippy --locked -p poolcounter --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p poolcounterd -p poolcounter --features poolcounter/cli --no-deps --document-private-items
 
-bench: reference ## measure beside Debian's daemon and a minimal server; writes docs/benchmarks.md
+bench: reference ## compare with Debian's daemon and a minimal server; writes docs/benchmarks.md
 	$(CARGO) run --release --locked -p poolcounter-bench -- suite $(BENCH_FLAGS)
 
 tools: # fetch what the tests need besides Rust
@@ -77,8 +77,8 @@ UNIT_BINDIR ?= $(PREFIX)/bin
 ZSH_COMPLETIONS ?= $(PREFIX)/share/zsh/site-functions
 DIST = target/dist/poolcounter-$(VERSION)
 STATIC_TARGET = $(shell uname -m)-unknown-linux-musl
-# One package after the other: in one build, the daemon would get what only the command
-# needs.
+# Two builds: in one, the daemon would get the dependencies' features that only the
+# command needs.
 STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
 # The same commit gives the same bits: all files of a tarball have one time and no
 # owner. Files unpacked from such a tarball have that time.
@@ -110,10 +110,10 @@ install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(P
 	install -D -m 644 docs/completions/_poolcounter $(DESTDIR)$(ZSH_COMPLETIONS)/_poolcounter
 	install -D -m 644 docs/completions/poolcounter.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounter.fish
 
-# Documents, with what they link to, in the folders that they stand in here.
+# Documents and what they link to, in the same folders as here.
 DOCUMENTS = $(wildcard README.md SECURITY.md docs/*.md docs/*.json docs/benchmarks/* docs/container/* \
 	docs/mediawiki/* docs/page/* docs/scaling/*)
-# The Debian package has these in its folder for examples.
+# The Debian package puts these into its examples folder.
 EXAMPLES = $(wildcard monitoring/* systemd/examples/*)
 DOC_DIR ?= $(PREFIX)/share/doc/poolcounterd
 
@@ -164,14 +164,14 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 
 .PHONY: demo
 
-# --- What takes long, or measures ---------------------------------------------
+# --- Slow tests and measurements ----------------------------------------------
 # --record writes the figures into docs/.
 MEDIAWIKI_FLAGS ?=
 CLUSTER_FLAGS ?=
 
 .PHONY: test-all test-seeds test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
 
-# One after the other: what measures has the machine for itself.
+# One after the other: measurements need the machine to themselves.
 test-all: ## make test and the parts below, one after the other (root)
 	@times=; for part in test test-seeds test-load test-browser test-fuzz simulate test-documents test-mediawiki test-cluster test-package; do \
 		start=$$(date +%s); \
@@ -192,7 +192,7 @@ test-browser: rust ## the page at / in Chromium
 	$(CARGO) test --locked --test browser
 
 test-fuzz: ## fuzz each target for FUZZ_SECONDS
-	@# It begins the same way each time: chance should not fail an innocent change.
+	@# A fixed seed: chance should not fail an innocent change.
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 		FUZZ_SEED=1 fuzz/run.sh $$target $(FUZZ_SECONDS) > target/fuzz-$$target.log 2>&1 \
@@ -218,7 +218,7 @@ test-documents: rust target/release/poolcounterd target/release/poolcounter ## t
 test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
 	$(call need,python3,apt install python3)
 	tests/package/run
-# --- end of what takes long ----------------------------------------------------
+# --- end of slow tests and measurements ----------------------------------------
 
 # --- Instruction counts ------------------------------------------------------
 .PHONY: bench-instructions

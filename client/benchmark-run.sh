@@ -1,8 +1,7 @@
 #!/bin/bash
-# How long `poolcounter run k -- true` takes, and `flock file true`, and `true` alone:
-# in turns, the median of ROUNDS (500) each, in microseconds; and how much longer than
-# flock in the same round, which other work on the machine disturbs less. Starts a daemon
-# of its own.
+# Times `poolcounter run k -- true`, `flock file true` and `true` alone, in turn: prints the
+# median of ROUNDS (500) each, in microseconds, and the difference from flock in the same
+# round, which is less sensitive to other load. Starts its own daemon.
 #     client/benchmark-run.sh target/release/poolcounter target/release/poolcounterd
 set -eu
 command=$(realpath "$1")

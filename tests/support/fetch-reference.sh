@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fetches Debian's C daemon, the reference for ours, and unpacks it below
-# target/reference, together with the library that it needs if the machine lacks it.
+# Fetches Debian's C daemon, the reference to compare with, and unpacks it below
+# target/reference, with the library that it needs if the machine lacks it.
 # Installs nothing. Prints the path of the binary.
 set -eu
 top=$(cd "$(dirname "$0")/../.." && pwd)

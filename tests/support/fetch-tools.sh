@@ -1,12 +1,11 @@
 #!/bin/sh
 # Gets what some tests need besides Rust: strace injects faults below the daemon, ip
 # and ss show sockets and make network namespaces, tmux is a terminal that a test
-# drives, Debian's C daemon is the reference, Prometheus scrapes ours and both Debians'
-# promtool check metrics and rules. With the argument `browser` it gets Chromium, which
-# shows the page at /, instead.
-# As root, installs what is missing. Names what it can't get in one line, with the
-# command that gets it. The tests that need it then report that they were skipped, and
-# fail if CI is set.
+# drives, Debian's C daemon is the reference, Prometheus scrapes the daemon and both
+# Debians' promtool check metrics and rules. With the argument `browser` it gets Chromium
+# instead, which shows the page at /.
+# As root, installs what is missing. Lists what it can't get in one line, with the
+# command that gets it. The tests that need it are then skipped, and fail if CI is set.
 set -eu
 here=$(dirname "$0")
 
@@ -25,11 +24,11 @@ if [ $# -gt 0 ] && [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null; then
         set --
     fi
 fi
-[ $# -eq 0 ] || echo "Some tests need what is missing: sudo apt-get install $*" >&2
+[ $# -eq 0 ] || echo "Some tests need missing programs: sudo apt-get install $*" >&2
 [ "$wanted" != browser ] || exit 0
 
-# Both Debians' promtool: each knows other mistakes. In Debian 12 it is part of prometheus,
-# which is one static program and runs on 13, too.
+# Both Debians' promtool: each finds different mistakes. In Debian 12 it is part of
+# prometheus, which is one static program and also runs on 13.
 prometheus=$(cd "$here/../.." && pwd)/target/prometheus
 for wanted in "bookworm prometheus" "trixie promtool"; do
     suite=${wanted% *}
@@ -43,4 +42,4 @@ done
 log=$here/../../target/fetch-reference.log
 mkdir -p "$(dirname "$log")"
 "$here/fetch-reference.sh" > "$log" 2>&1 ||
-    echo "What compares with Debian's daemon will be skipped, see target/fetch-reference.log: sudo apt-get update" >&2
+    echo "Comparisons with Debian's daemon will be skipped, see target/fetch-reference.log: sudo apt-get update" >&2

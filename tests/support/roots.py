@@ -40,7 +40,7 @@ def in_network_of(pid, action):
 
 
 def recipe_of(suite, packages, fetch_debians_own=False, hooks=()):
-    """What a root is made of. A root of another recipe is of no use."""
+    """What a root is made of. A root with another recipe is made again."""
     return f"{suite} {packages} {fetch_debians_own} {' '.join(hooks)}\n"
 
 
@@ -49,7 +49,7 @@ def recipe_file(directory):
 
 
 def has_root(directory, recipe):
-    """Whether it was made, and of that."""
+    """Whether the root was made by this recipe."""
     file = recipe_file(directory)
     return file.exists() and file.read_text() == recipe and directory.exists()
 
@@ -79,23 +79,23 @@ def make_root(directory, suite, packages, fetch_debians_own=False, hooks=(), log
     # With the security archive, which has bookworm's current cargo.
     main, security = archives()
     sources = [f"deb {main} {suite} main", f"deb {security} {suite}-security main"]
-    # In namespaces of its own: if it is killed, its processes end, and it leaves no
-    # mounted /proc or /sys below the directory, which may be removed next.
-    # Without waiting for the disk after each of the files, which takes most of the time. The
-    # root itself does not keep that option.
+    # Does not wait for the disk after each file, which takes most of the time. The hook removes
+    # the option from the root itself.
     fast = ["--dpkgopt=force-unsafe-io", "--customize-hook=rm $1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"]
+    # In its own namespaces: if it is killed, its processes end, and it leaves no
+    # mounted /proc or /sys below the directory, which may be removed next.
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc",
                "mmdebstrap", "--quiet", "--variant=minbase", *include, *hooks, *fast, suite, directory, *sources]
     log = log or directory.with_name(directory.name + ".log")
     with log.open("w") as output:
         done = subprocess.run(command, stdout=output, stderr=output)
-    expect(done.returncode == 0, f"mmdebstrap made no {directory.name}: {log}")
+    expect(done.returncode == 0, f"mmdebstrap failed to make {directory.name}: {log}")
     recipe.write_text(wanted)
 
 
 def archives():
-    """This machine's sources of Debian: the main archive and the security one. Others,
-    whose packages are not Debian's, may be configured before them."""
+    """This machine's main and security archives of Debian. Archives with other packages
+    may be configured before them."""
     command = ["apt-get", "indextargets", "--format", "$(LABEL)|$(REPO_URI)", "Origin: Debian", "Created-By: Packages"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     found = dict(line.split("|", 1) for line in reversed(lines))
@@ -105,7 +105,7 @@ def archives():
 
 
 def install_tools(tools):
-    """Installs the packages of missing programs; `tools` has the package of each."""
+    """Installs the packages of missing programs; `tools` maps programs to packages."""
     missing = sorted(package for tool, package in tools.items() if not shutil.which(tool))
     if missing:
         print(f"installing {' '.join(missing)}", flush=True)
@@ -116,7 +116,7 @@ def install_tools(tools):
 
 
 def skip(why):
-    """Says that tests can't run here; returns the exit status. If CI is set, that is a
+    """Prints why tests can't run here; returns the exit status. If CI is set, that is a
     failure, except for the reasons in `SKIPS_ALLOWED`, separated by semicolons."""
     print(f"SKIPPED: {why}", flush=True)
     allowed = [reason.strip() for reason in os.environ.get("SKIPS_ALLOWED", "").split(";")]
@@ -124,8 +124,8 @@ def skip(why):
 
 
 def expect_space(needs):
-    """`needs` has the megabytes that go into each directory, which need not exist yet.
-    What goes to the same file system is added up."""
+    """`needs` maps directories, which need not exist yet, to megabytes. Directories on one
+    file system are added up."""
     devices = {}
     for directory in needs:
         existing = next(path for path in [directory, *directory.parents] if path.exists())
@@ -175,7 +175,7 @@ class Client:
         return self.receive()
 
     def ended(self):
-        """Whether the connection is closed from the other side."""
+        """Whether the other side has closed the connection."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:

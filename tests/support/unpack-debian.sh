@@ -2,8 +2,8 @@
 # Usage: tests/support/unpack-debian.sh DIRECTORY PACKAGE [SUITE]
 # Downloads a package from Debian's archive into DIRECTORY/download and unpacks it
 # below DIRECTORY. Installs nothing, so it does not need root, except for `apt-get
-# update` if apt has no list of packages yet. With SUITE, such as trixie, the package is
-# that suite's, whichever this machine has: its list is kept below DIRECTORY meanwhile.
+# update` if apt has no list of packages yet. With SUITE, such as trixie, the package comes
+# from that suite, not this machine's: its list is kept below DIRECTORY meanwhile.
 set -eu
 dir=$1
 package=$2
@@ -18,7 +18,7 @@ if [ -n "$suite" ]; then
     lists=$dir/lists
     mkdir -p "$lists"
     trap 'rm -rf "$lists"' EXIT
-    # From where this machine gets Debian's packages.
+    # The archive from which this machine gets Debian's packages.
     # shellcheck disable=SC2016  # apt replaces it, not the shell.
     archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
         'Origin: Debian' 'Label: Debian' | head -n 1)
