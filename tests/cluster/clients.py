@@ -14,17 +14,17 @@ from network import PORT
 from roots import PATIENCE_S, eventually, expect
 
 TIMEOUT_S = 5
-# MediaWiki's client no longer listens after 1.5 times the timeout.
+# MediaWiki's client stops reading after 1.5 times the timeout.
 ANSWER_S = 1.5 * TIMEOUT_S
 CONNECT_S = 0.1
 ATTEMPTS = 2
 CLIENTS = 40
-# After an address that refuses, a client without another one pauses.
+# A client that every server refuses pauses this long.
 PAUSE_S = 0.02
 
 
 def order(servers, key):
-    """As docs/client.md and client/src/server_name.rs say."""
+    """As in docs/client.md and client/src/server_name.rs."""
     return sorted(servers, key=lambda server: hashlib.md5((server + key).encode()).digest())
 
 
@@ -40,7 +40,7 @@ class Load:
 
 @dataclasses.dataclass(eq=False)
 class Call:
-    """Times are of one monotonic clock. `outcome` is None as long as it goes on."""
+    """Times are of one monotonic clock. `outcome` is None until the call ends."""
 
     key: str
     began: float = None
@@ -63,7 +63,7 @@ class Call:
 
 
 class Gate:
-    """While it is closed, nobody is between its two ends."""
+    """While it is closed, no thread is inside."""
 
     def __init__(self):
         self._changed = threading.Condition()
@@ -83,7 +83,7 @@ class Gate:
     def closed(self):
         with self._changed:
             self._is_open = False
-            expect(self._changed.wait_for(lambda: not self._inside, PATIENCE_S), "clients connect for ever")
+            expect(self._changed.wait_for(lambda: not self._inside, PATIENCE_S), "clients never finish connecting")
         try:
             yield
         finally:
@@ -94,7 +94,7 @@ class Gate:
 
 class Crowd:
     """`with Crowd(hosts, lists, load) as crowd:`. The clients are spread over the hosts;
-    `lists` has the servers that those of each host know, and may be changed at any time."""
+    `lists` has the servers for the clients of each host, and may be changed at any time."""
 
     def __init__(self, hosts, lists, load, connect_s=CONNECT_S):
         self.lists, self.load = lists, load
@@ -102,7 +102,7 @@ class Crowd:
         self.connecting = Gate()
         self.calls = []
         self._hosts = hosts
-        self._going = set()
+        self._running = set()
         self._changed = threading.Condition()
         self._is_over = False
         self._broken = []
@@ -118,22 +118,22 @@ class Crowd:
         self._is_over = True
         for thread in self._threads:
             thread.join(PATIENCE_S)
-        expect(not self._broken, f"a client has an error of its own: {self._broken}")
+        expect(not self._broken, f"a client raised an error: {self._broken}")
         expect(not any(thread.is_alive() for thread in self._threads), "a client never ends")
 
     def wait_for_calls(self, count=2 * CLIENTS):
-        """Until that many more have ended."""
+        """Waits until that many more calls have ended."""
         wanted = len(self.calls) + count
         with self._changed:
             done = self._changed.wait_for(lambda: len(self.calls) >= wanted or self._broken, PATIENCE_S)
         expect(done and not self._broken, f"the clients are stuck: {self._broken}")
 
     def open_connections(self, daemon):
-        """The clients' ends of the connections that are in use there. The daemon must be
-        stopped and the gate closed: then nothing begins, and what ends is over soon."""
+        """The client ends of the connections in use there. The daemon must be stopped and
+        the gate closed: then no call begins, and calls that are ending end soon."""
         def agreed():
             with self._changed:
-                ends = {call.end for call in self._going if call.server == daemon.address}
+                ends = {call.end for call in self._running if call.server == daemon.address}
                 is_read = not any(host.has_unread_answers() for host in self._hosts)
                 return is_read and ends == daemon.connections() and ends
         return eventually("kernel and clients agree on the open connections", agreed)
@@ -150,7 +150,7 @@ class Crowd:
             call.outcome = self._make(call, order(self.lists[place], call.key))
             call.ended = time.monotonic()
             with self._changed:
-                self._going.discard(call)
+                self._running.discard(call)
                 self.calls.append(call)
                 self._changed.notify_all()
             if call.outcome == "refused":
@@ -175,7 +175,7 @@ class Crowd:
                 call.connected = time.monotonic()
                 call.server, call.moved, call.end = server, number > 0, connection.getsockname()
                 with self._changed:
-                    self._going.add(call)
+                    self._running.add(call)
                 return connection
         return None
 
@@ -191,9 +191,9 @@ class Crowd:
         send(connection, "RELEASE")
         if not has_answer(connection):
             return "failed"
-        # Until here the kernel has the answer, from here on the call is not open any more.
+        # Until here the kernel has the answer; from here on the call is no longer open.
         with self._changed:
-            self._going.discard(call)
+            self._running.discard(call)
             return "done" if receive(connection) == "RELEASED" else "failed"
 
 
@@ -203,7 +203,7 @@ def send(connection, line):
 
 
 def has_answer(connection):
-    """Waits for it, and leaves it with the kernel."""
+    """Waits for an answer, and leaves it with the kernel."""
     try:
         return connection.recv(1, socket.MSG_PEEK) != b""
     except OSError:
@@ -220,7 +220,7 @@ def receive(connection):
 
 
 def overlaps(calls):
-    """When each hold that began while another one held its key ceased to overlap."""
+    """Yields the end of each overlap of two holds of one key."""
     holds = collections.defaultdict(list)
     for call in calls:
         if call.locked:

@@ -1,4 +1,4 @@
-"""Clients that know one address, and haproxy on their hosts, which finds a server."""
+"""Clients with one address, and haproxy on their hosts, which chooses a server."""
 
 import contextlib
 
@@ -66,7 +66,7 @@ def haproxy_by_role(cluster):
 def haproxy_by_key(cluster):
     with scene(cluster, BY_KEY, SHORT_HOLDS) as it:
         it.crowd.wait_for_calls(500)
-        it.now_it_has_ended()
+        it.mark_end()
         expect_all_work(it)
     row = row_of("haproxy, hash of the key", it)
     row.demand(not row.failed and not row.refused and not row.overlaps, "0 failed, 0 refused, 0 overlaps")
@@ -81,29 +81,29 @@ def haproxy_by_key(cluster):
 
 
 def expect_all_work(it):
-    """The hash must spread the keys, or it shows nothing."""
+    """The hash must spread the keys, or the row proves nothing."""
     idle = [daemon.address for daemon in it.daemons if not daemon.count("total_acquired")]
     expect(not idle, f"these servers had nothing to do: {idle}")
 
 
 def haproxy_mistakes(cluster):
-    """Shown, not demanded."""
+    """Reported, not checked."""
     roundrobin = [("balance hash var(txn.key)", "balance roundrobin"), ("    hash-type consistent\n", "")]
     no_variable = [("balance hash var(txn.key)", "balance hash req.payload(0,0),word(2,' ')")]
     for title, changes in [("`balance roundrobin`", roundrobin), ("hash of the key without a variable", no_variable)]:
         with scene(cluster, BY_KEY, SHORT_HOLDS, changes) as it:
             it.crowd.wait_for_calls(500)
-            it.now_it_has_ended()
+            it.mark_end()
         yield row_of(f"haproxy, {title}", it)
     impatient = [("timeout client 1h", "timeout client 300ms"), ("timeout server 1h", "timeout server 300ms")]
     with scene(cluster, BY_ROLE, LONG_HOLDS, impatient) as it:
         it.crowd.wait_for_calls()
-        it.now_it_has_ended()
+        it.mark_end()
     yield row_of("haproxy, `timeout client` and `server` of 0.3 s, holds of 0.6 to 1 s", it)
 
 
 def haproxy_vanished_client(cluster):
-    """Its lock is free soon, although the daemon sees haproxy only."""
+    """Its lock is free soon, although the daemon sees only haproxy."""
     near, far = cluster.hosts_with_haproxy()
     daemon = cluster.daemons[0]
     with contextlib.ExitStack() as stack:
@@ -113,7 +113,7 @@ def haproxy_vanished_client(cluster):
         client = stack.enter_context(far.client(near.address))
         expect(client.ask(f"ACQ4ME k 1 9 {TIMEOUT_S}") == "LOCKED", "the client got no lock")
         with cluster.network.cut(far):
-            free_s = daemon.waits_for_no_holders()
+            free_s = daemon.seconds_until_free()
     expect(free_s <= VANISHED_S, f"the lock of a client that vanished behind haproxy was free after {free_s:.1f} s")
     yield Remark("haproxy on another host than the client, which vanishes", [f"its lock is free after {free_s:.1f} s"])
 

@@ -1,4 +1,4 @@
-"""Clients that know one address, which keepalived gives to one of two hosts."""
+"""Clients with one address, which keepalived gives to one of two hosts."""
 
 import contextlib
 import signal
@@ -13,8 +13,8 @@ from rows import LONG_HOLDS, Scene, drain
 ADDRESS = "192.0.2.100"
 CONFIGURATION = "/etc/keepalived/keepalived.conf"
 CHECK = "--check /run/poolcounter/control.sock"
-# How long newcomers may be refused after the drain, and after a kill. The address moves when
-# two checks have failed, and bookworm's keepalived has no interval below a second.
+# How long new clients may be refused after the drain, and after a kill. The address moves
+# when two checks have failed, and bookworm's keepalived has no interval below a second.
 MOVES_AFTER_DRAIN_S = {"trixie": 1, "bookworm": 3}
 MOVES_AFTER_KILL_S = {"trixie": 2, "bookworm": 3}
 
@@ -50,7 +50,7 @@ def running(cluster, host, changes):
     try:
         yield
     finally:
-        # It takes the address away, and ends its children.
+        # keepalived then removes the address and ends its children.
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)
 
@@ -72,14 +72,14 @@ def keepalived_hot_restarts(cluster):
         for _ in range(5):
             it.daemon.hot_restart()
             it.crowd.wait_for_calls()
-        it.now_it_has_ended()
+        it.mark_end()
     row = row_of("keepalived: hot restart of the active one, five times", it)
     row.demand(not row.failed and not row.refused and not row.overlaps, "0 failed, 0 refused, 0 overlaps")
     yield row
 
 
 def keepalived_drain(cluster):
-    """The one that has drained returns, and does not get the address back."""
+    """The drained daemon returns, and does not get the address back."""
     with scene(cluster, LONG_HOLDS) as it:
         drain(it)
         wait_until_it_moves(it)
@@ -96,7 +96,7 @@ def keepalived_drain(cluster):
 def keepalived_kill(cluster):
     with scene(cluster) as it:
         it.daemon.kill()
-        it.now_it_has_ended()
+        it.mark_end()
         wait_until_it_moves(it)
         it.crowd.wait_for_calls()
     row = row_of("keepalived: kill -9 of the active one", it)
@@ -106,28 +106,28 @@ def keepalived_kill(cluster):
 
 def demand_refused_until(row, seconds):
     last_s = max((call.began - row.ended for call in row.refused), default=0)
-    row.notes.append(f"the last who is refused comes {last_s:.1f} s after its end")
-    row.demand(last_s <= seconds, f"that nobody is refused who comes {seconds} s after its end;"
+    row.notes.append(f"the last refused client comes {last_s:.1f} s after its end")
+    row.demand(last_s <= seconds, f"no client refused later than {seconds} s after its end;"
                f" the last came {last_s:.1f} s after it")
 
 
 def keepalived_asks_the_port(cluster):
-    """Shown, not demanded: the address moves amid the drain."""
+    """Reported, not checked: the address moves during the drain."""
     with scene(cluster, LONG_HOLDS, [(CHECK, f"--check 127.0.0.1:{PORT}")]) as it:
         it.daemon.drain()
         wait_until_it_moves(it)
-        it.now_it_has_ended()
-        it.note(f"the drain {'goes on' if it.daemon.process.poll() is None else 'was over'} when the address has moved")
+        it.mark_end()
+        it.note(f"the drain {'continues' if it.daemon.process.poll() is None else 'was over'} when the address has moved")
         it.crowd.wait_for_calls()
     yield row_of(f"keepalived, `--check 127.0.0.1:{PORT}`: drain of the active one", it)
 
 
 def keepalived_with_a_weight(cluster):
-    """Shown, not demanded: with `nopreempt` the address stays where no daemon is."""
+    """Reported, not checked: with `nopreempt` the address stays where no daemon is."""
     pause_s = 2 * MOVES_AFTER_KILL_S[cluster.release]
     with scene(cluster, changes=[("    rise 2\n", "    rise 2\n    weight -50\n")]) as it:
         it.daemon.kill()
-        it.now_it_has_ended()
+        it.mark_end()
         time.sleep(pause_s)
         it.note(f"the address {'stays' if has_address(it.daemon) else 'has moved'}")
     yield row_of(f"keepalived, `weight -50`: kill -9 of the active one, for {pause_s} s", it)

@@ -1,6 +1,6 @@
 """Hosts joined by a bridge, and the daemons on them. Each host is a network namespace
 that a process of this test keeps: whatever ends the test, the kernel removes the
-namespace, its end of the cable and the bridge. Outside of them nothing is named.
+namespace, its end of the cable and the bridge. Nothing is created outside of them.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ mount --make-rprivate / && mount -t tmpfs tmpfs "$0" && cd "$0" && mkdir changes
 mount -t overlay overlay -o "lowerdir=$1,upperdir=changes,workdir=work" root &&
 mount -t proc proc root/proc && mkdir -p root/run/poolcounter &&
 """ + FIRST_PROCESS
-# The kernel ends what this process started, when it ends for any reason.
-END_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+# When this process ends, for any reason, the kernel ends what it started.
+END_WITH_THIS = ["setpriv", "--pdeathsig", "KILL"]
 
 
 class Host:
@@ -35,7 +35,7 @@ class Host:
         program = ["unshare", "--net", "sh", "-c", FIRST_PROCESS]
         if directory:
             program = ["unshare", "--net", "--mount", "sh", "-c", FIRST_PROCESS_IN_ROOT, directory, root]
-        self._first = subprocess.Popen([*END_WITH_US, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self._first = subprocess.Popen([*END_WITH_THIS, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         expect(self._first.stdout.readline() == b"up\n", f"the host {name} did not start")
         self.pid = self._first.pid
 
@@ -46,7 +46,7 @@ class Host:
 
     def start(self, command, log):
         inside = ["chroot", self.directory / "root"] if self.directory else []
-        enter = [*END_WITH_US, "nsenter", "-t", str(self.pid), "-n", *(["-m"] if self.directory else []), *inside]
+        enter = [*END_WITH_THIS, "nsenter", "-t", str(self.pid), "-n", *(["-m"] if self.directory else []), *inside]
         return subprocess.Popen([*enter, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def ip(self, words):
@@ -60,7 +60,7 @@ class Host:
         return Client(self.call(lambda: socket.create_connection((address, PORT), PATIENCE_S)))
 
     def connections(self):
-        """Those that no end has closed: both ends, and how many bytes are not read yet."""
+        """Yields the established ones: both ends, and how many bytes are unread."""
         for line in Path(f"/proc/{self.pid}/net/tcp").read_text().splitlines()[1:]:
             _, here, there, state, queues = line.split()[:5]
             if state == ESTABLISHED:
@@ -75,7 +75,7 @@ class Host:
 
 
 class Network:
-    """`with Network() as network:`. The bridge is in a namespace, too."""
+    """`with Network() as network:`. The bridge is also in a namespace."""
 
     def __enter__(self):
         self._stack = contextlib.ExitStack()
@@ -102,7 +102,7 @@ class Network:
 
     @contextlib.contextmanager
     def cut(self, host):
-        """Its cable is pulled out of the bridge: it hears nobody, and nobody hears it."""
+        """Pulls its cable out of the bridge: no packet reaches or leaves it."""
         self._switch.ip(f"link set {host.name} down")
         try:
             yield
@@ -111,7 +111,7 @@ class Network:
 
     @contextlib.contextmanager
     def apart(self, *hosts):
-        """These do not hear each other; all others do."""
+        """These do not reach each other; all others do."""
         self._isolate(hosts, "on")
         try:
             yield
@@ -152,7 +152,7 @@ class Daemon:
         expect(status == 0, f"the hot restart was refused: {self.log.name}")
 
     def drain(self):
-        """Begins to drain; the clients' newcomers are refused from now on."""
+        """Begins to drain: new clients are refused from now on."""
         self.signal(signal.SIGQUIT)
 
     def wait_until_drained(self):
@@ -175,18 +175,17 @@ class Daemon:
             self.process.wait()
 
     def count(self, name):
-        """A number of its statistics. Asked on its own host, whatever is cut."""
+        """One of its counters. Asked on its own host, whatever is cut."""
         with self.host.client(self.address) as client:
             return int(client.ask(f"STATS {name}").partition(": ")[2])
 
-    def waits_for_no_holders(self):
+    def seconds_until_free(self):
         begin = time.monotonic()
         eventually("its locks are free", lambda: self.count("processing_workers") == 0)
         return time.monotonic() - begin
 
     def connections(self):
-        """The clients' ends of the connections that the kernel has for it: those whose
-        client has not closed its end."""
+        """The client ends of the connections that no client has closed."""
         return {there for here, there, _ in self.host.connections() if here == (self.address, PORT)}
 
 

@@ -1,5 +1,5 @@
-"""What clients that know one address see, and the files that docs/ has for them. These are
-run as they are: only addresses are replaced, where nothing else is said.
+"""What clients with one address see, and the files that docs/ has for them. These are run
+as they are, except for addresses and the changes that a row names.
 """
 
 import dataclasses
@@ -9,13 +9,13 @@ from roots import expect
 from rows import Row
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs/scaling"
-# Clients with one address wait longer for it than those that know another one.
+# Clients with one address wait longer for it than clients with several.
 CONNECT_S = 1.0
 
 
 @dataclasses.dataclass
 class OneAddressRow(Row):
-    """What clients with one address saw. It is refused, or broken: they can't move."""
+    """The result for clients with one address: refused calls count apart."""
 
     columns = ["one address", "calls", "failed", "refused", "refused for (s)", "overlapping holds",
                "until (s after its end)"]
@@ -30,7 +30,7 @@ class OneAddressRow(Row):
 
     @property
     def refused_s(self):
-        """From the first one who is refused to the last one."""
+        """From the first refused call to the last one."""
         times = [call.began for call in self.refused]
         return max(times) - min(times) if times else 0
 
@@ -40,7 +40,7 @@ class OneAddressRow(Row):
 
 
 def file_with(name, addresses, changes=()):
-    """The document's text. Each address and each change is one that it has."""
+    """The document's text with the changes; it must contain each replaced text."""
     text = (DOCUMENTS / name).read_text(encoding="utf-8")
     for old, new in [*addresses.items(), *changes]:
         expect(old in text, f"{name} has no {old}")

@@ -11,9 +11,9 @@ from roots import expect
 KEEPALIVE_S, DEFAULT_KEEPALIVE_S = 2, 60
 ROLLOUT_S = 3
 PAUSE_S = 1
-# Holds that last, on few keys: a drain takes a while, and many wait.
+# Long holds on few keys: a drain takes a while, and many clients wait.
 LONG_HOLDS = Load(keys=30, shortest_s=0.6, longest_s=1.0)
-# Short ones on few keys: where two servers have the same keys, it shows.
+# Short holds on few keys: if two servers have the same keys, holds overlap.
 SHORT_HOLDS = Load(keys=90, shortest_s=0.01, longest_s=0.04)
 FEWEST_OVERLAPS = 50
 ANSWERED = {"done", "timeout", "queue_full"}
@@ -21,7 +21,7 @@ ANSWERED = {"done", "timeout", "queue_full"}
 
 @dataclasses.dataclass
 class Row:
-    """What came of one row."""
+    """The result of one row."""
 
     title: str
     calls: list
@@ -32,7 +32,7 @@ class Row:
 
     @property
     def failed(self):
-        """Those that got no answer that the protocol has."""
+        """Calls without an answer of the protocol."""
         return [call for call in self.calls if call.outcome not in ANSWERED]
 
     @property
@@ -61,7 +61,7 @@ class Row:
                 self.overlaps, self.until]
 
     def demand(self, condition, what):
-        expect(condition, f"demanded is {what}\n       | {' | '.join(map(str, self.cells()))} |")
+        expect(condition, f"expected {what}\n       | {' | '.join(map(str, self.cells()))} |")
 
     def demand_none_failed(self):
         self.demand(not self.failed, "0 failed")
@@ -72,7 +72,7 @@ class Row:
 
 @dataclasses.dataclass
 class Remark:
-    """What has no place in a table."""
+    """A result that is in no table."""
 
     title: str
     notes: list
@@ -80,7 +80,7 @@ class Remark:
 
 
 class Scene:
-    """Daemons that have just started, and a crowd that already works."""
+    """Daemons that have just started, and a crowd at work."""
 
     def __init__(self, cluster, crowd, daemons):
         self.cluster, self.crowd, self.daemons = cluster, crowd, daemons
@@ -88,7 +88,7 @@ class Scene:
         self.ended = None
         self.notes = []
 
-    def now_it_has_ended(self):
+    def mark_end(self):
         self.ended = time.monotonic()
 
     def note(self, text):
@@ -119,7 +119,7 @@ def hot_restarts(cluster):
         for _ in range(5):
             it.daemon.hot_restart()
             it.crowd.wait_for_calls()
-        it.now_it_has_ended()
+        it.mark_end()
     row = row_of("hot restart, five times", it)
     row.demand_none_failed()
     row.demand(not row.moved and not row.overlaps, "0 moved, 0 overlaps")
@@ -130,7 +130,7 @@ def drain(it):
     begin = time.monotonic()
     it.daemon.drain()
     it.daemon.wait_until_drained()
-    it.now_it_has_ended()
+    it.mark_end()
     it.note(f"the drain took {it.ended - begin:.1f} s")
 
 
@@ -150,7 +150,7 @@ def drained_and_returned(cluster):
         drain(it)
         time.sleep(PAUSE_S)
         it.daemon.start()
-        it.now_it_has_ended()
+        it.mark_end()
         time.sleep(longest_s + 1)
     row = row_of("drain, and return after 1 s", it)
     row.demand_none_failed()
@@ -170,7 +170,7 @@ def killed_and_started(cluster):
         lost = kill(it)
         time.sleep(PAUSE_S)
         it.daemon.start()
-        it.now_it_has_ended()
+        it.mark_end()
         it.crowd.wait_for_calls(6 * CLIENTS)
     yield judge_killed(row_of("kill -9, and start after 1 s", it), lost)
 
@@ -181,15 +181,15 @@ def kill(it):
     with it.crowd.connecting.closed(), it.daemon.stopped():
         lost = it.crowd.open_connections(it.daemon)
         it.daemon.kill()
-    it.now_it_has_ended()
+    it.mark_end()
     return lost
 
 
 def judge_killed(row, lost):
     failed = {call.end for call in row.failed}
     row.demand(failed == lost,
-               f"that just the {len(lost)} calls fail that were open there; others failed: {failed - lost},"
-               f" these did not: {lost - failed}")
+               f"exactly the {len(lost)} calls that were open there to fail; others failed:"
+               f" {failed - lost}, these did not: {lost - failed}")
     row.notes.append(f"{len(lost)} calls were open there")
     return row
 
@@ -198,12 +198,12 @@ def added(cluster):
     with scene(cluster, SHORT_HOLDS, started=2, listed=2) as it:
         roll_out(it, it.daemons)
         it.daemon.start()
-        it.now_it_has_ended()
+        it.mark_end()
         it.crowd.wait_for_calls(6 * CLIENTS)
     right = row_of("added: in all lists over 3 s, then started", it)
     with scene(cluster, SHORT_HOLDS, listed=2) as it:
         roll_out(it, it.daemons)
-        it.now_it_has_ended()
+        it.mark_end()
         it.crowd.wait_for_calls(6 * CLIENTS)
     yield from judge_orders(right, row_of("added: started, then in all lists over 3 s", it))
 
@@ -212,11 +212,11 @@ def removed(cluster):
     with scene(cluster, SHORT_HOLDS) as it:
         drain(it)
         roll_out(it, it.daemons[1:])
-        it.now_it_has_ended()
+        it.mark_end()
     right = row_of("removed: drained, then from all lists over 3 s", it)
     with scene(cluster, SHORT_HOLDS) as it:
         roll_out(it, it.daemons[1:])
-        it.now_it_has_ended()
+        it.mark_end()
         it.daemon.drain()
         it.daemon.wait_until_drained()
         it.crowd.wait_for_calls(6 * CLIENTS)
@@ -224,7 +224,7 @@ def removed(cluster):
 
 
 def roll_out(it, daemons):
-    """One half of the clients knows it three seconds before the other half."""
+    """Half of the clients get the new list three seconds before the others."""
     wanted = [daemon.address for daemon in daemons]
     it.crowd.lists[0] = wanted
     time.sleep(ROLLOUT_S)
@@ -245,14 +245,14 @@ def judge_orders(right, wrong):
 def cut(cluster):
     with scene(cluster, options=["--keepalive", str(KEEPALIVE_S)]) as it:
         with cluster.network.cut(it.daemon.host):
-            free_s = it.daemon.waits_for_no_holders()
-        it.now_it_has_ended()
+            free_s = it.daemon.seconds_until_free()
+        it.mark_end()
         it.note(f"its locks were free {free_s:.1f} s after the cut")
         it.crowd.wait_for_calls(6 * CLIENTS)
     row = row_of(f"link cut until its locks are free, `--keepalive {KEEPALIVE_S}`", it)
     row.demand(free_s <= 4 * KEEPALIVE_S,
-               f"that its locks are free after {4 * KEEPALIVE_S} s; they were after {free_s:.1f} s")
-    yield tell_who_waits(row, it)
+               f"its locks to be free after {4 * KEEPALIVE_S} s; they were after {free_s:.1f} s")
+    yield note_long_waits(row, it)
 
 
 def cut_for_half(cluster):
@@ -260,9 +260,9 @@ def cut_for_half(cluster):
         with scene(cluster, options=["--keepalive", str(keepalive_s)]) as it:
             with cluster.network.apart(it.daemon.host, cluster.clients[0]):
                 time.sleep(2)
-            it.now_it_has_ended()
+            it.mark_end()
             it.crowd.wait_for_calls(6 * CLIENTS)
-        yield tell_who_waits(row_of(f"link cut for half of the clients for 2 s, `--keepalive {keepalive_s}`", it), it)
+        yield note_long_waits(row_of(f"link cut for half of the clients for 2 s, `--keepalive {keepalive_s}`", it), it)
 
 
 def stopped(cluster):
@@ -270,12 +270,12 @@ def stopped(cluster):
         with scene(cluster, options=options) as it:
             with it.daemon.stopped():
                 time.sleep(3)
-            it.now_it_has_ended()
+            it.mark_end()
             it.crowd.wait_for_calls(6 * CLIENTS)
-        yield tell_who_waits(row_of(title, it), it)
+        yield note_long_waits(row_of(title, it), it)
 
 
-def tell_who_waits(row, it):
+def note_long_waits(row, it):
     waits = [call for call in row.calls if call.connected and call.waited_s() > 1]
     longest = max((call.waited_s() for call in waits), default=0)
     there = sum(call.server == it.daemon.address for call in waits)

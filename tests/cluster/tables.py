@@ -13,7 +13,7 @@ NEW_PAGE = "# Evidence\n\n<!-- cluster table -->\n<!-- end -->\n"
 
 
 def text_of(rows):
-    """A table for each kind of row, and below them what stands in no column."""
+    """A table for each kind of row, and below them the notes."""
     lines = []
     with_columns = [row for row in rows if row.columns]
     for columns, of_them in itertools.groupby(with_columns, lambda row: row.columns):

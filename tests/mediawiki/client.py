@@ -1,6 +1,6 @@
-"""What MediaWiki's client does, seen by a server whose answers are written down. Each
-function is one fact of docs/protocol.md ("MediaWiki's client"). The daemons' side of
-these conversations is in tests/reference/transcripts/mediawiki.txt.
+"""What MediaWiki's client does, seen by a server with scripted answers. Each function is
+one fact of docs/protocol.md ("MediaWiki's client"). The daemons' side of these
+conversations is in tests/reference/transcripts/mediawiki.txt.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def ask(wiki, answers, *steps, servers=None, messages=False, connect=None, **poo
 
 
 def converse(wiki, answers, *steps, servers=None, messages=False, connect=None, **pool):
-    """The same; returns the server, which knows the times, too."""
+    """The same; returns the server, which also has the times."""
     with Scripted(wiki, {**GRANTS, **answers}) as server:
         wiki.configure({"Test": {**POOL, **pool}, "Nowait": {**POOL, "timeout": 0}}, servers or [server.address],
                        messages=messages, connect=connect)
@@ -40,20 +40,20 @@ def converse(wiki, answers, *steps, servers=None, messages=False, connect=None, 
 
 
 def run_poolcounter(wiki, key, servers, options=""):
-    """Has our command take the lock that `ask` takes in the pool `Test`."""
+    """Has `poolcounter run` take the lock that `ask` takes in the pool `Test`."""
     wiki.run(f"{POOLCOUNTER} -s {','.join(servers)} run -q 100 -t 300 {options} {shlex.quote(key)} -- true")
 
 
 def expect_about(measure, expected_s, what, more_s=0.3):
-    """Not less, but for the clock's grain. A busy machine makes it more, so it is measured
-    until it is not that much more. Prints the figures and the bound."""
+    """Fails if a measurement is less, except for the clock's resolution. A busy machine makes
+    it more, so it is repeated until one is within the bound. Prints figures and bound."""
     seconds = []
     while not seconds or len(seconds) < 6 and min(seconds) >= expected_s + more_s:
         seconds.append(measure())
         expect(seconds[-1] > expected_s - 0.01, f"{what}: {seconds[-1]:.2f} s instead of {expected_s} s")
     print(f"         {what}: {', '.join(f'{each:.2f} s' for each in seconds)};"
-          f" {expected_s:.2f} s wanted, less than {expected_s + more_s:.2f} s allowed", flush=True)
-    expect(min(seconds) < expected_s + more_s, f"{what}: {min(seconds):.2f} s at least instead of {expected_s} s")
+          f" {expected_s:.2f} s expected, less than {expected_s + more_s:.2f} s allowed", flush=True)
+    expect(min(seconds) < expected_s + more_s, f"{what}: at least {min(seconds):.2f} s instead of {expected_s} s")
 
 
 def expect_seen(seen, expected):
@@ -71,7 +71,7 @@ def logged(wiki):
 
 
 def a_release_closes_the_connection(wiki):
-    """Nothing persists: each lock that is given back costs a connection."""
+    """No connection is reused: each released lock costs one."""
     expect_seen(ask(wiki, {}, {"key": "a"}, {"key": "b"}), """
         1> ACQ4ME a 1 100 300
         1< LOCKED
@@ -150,7 +150,7 @@ def a_nowait_key_needs_timeout_0(wiki):
 
 
 def a_nowait_key_with_timeout_0_is_asked_for(wiki):
-    """But its answer is not waited for."""
+    """But the client does not wait for the answer."""
     nested = {"key": "a", "inside": [{"key": "nowait:b", "type": "Nowait"}]}
     seen = ask(wiki, {"ACQ4ME": ["LOCKED", 0.2, "LOCKED"]}, nested)
     expect([event for event in seen if "> " in event] ==
@@ -159,9 +159,9 @@ def a_nowait_key_with_timeout_0_is_asked_for(wiki):
 
 
 def the_answer_for_a_nowait_key_is_taken_for_the_next_one(wiki):
-    """Because it comes when nobody reads any more. Here the next is that of RELEASE, which
-    itself is not answered: "RELEASED" ends the lock, and with LOCKED, what a daemon says,
-    the client goes on as if it held the lock."""
+    """Because it comes when the client no longer reads. Here it is taken for the answer to
+    RELEASE, which the server leaves out: RELEASED ends the lock; after LOCKED, which a real
+    daemon sends, the client continues as if it held the lock."""
     refused = "Pool key 'c' (Test): Usage error: You may only aquire a single non-nowait lock."
     for answer, is_over in [("RELEASED", True), ("LOCKED", False)]:
         nested = {"key": "a", "inside": [{"key": "nowait:b", "type": "Nowait", "pauseMs": 1000}]}
@@ -181,7 +181,7 @@ def with_timeout_0_an_answer_that_is_there_is_seen(wiki):
 
 
 def a_late_answer_is_taken_for_the_next_one(wiki):
-    """After 1.5 times the timeout the client no longer listens, but keeps the connection."""
+    """After 1.5 times the timeout the client stops reading, but keeps the connection."""
     expect_seen(ask(wiki, {"ACQ4ME": [2.5, "LOCKED", None]}, *[{"key": key} for key in "abc"], timeout=1), """
         1> ACQ4ME a 1 100 1
         works
@@ -202,17 +202,17 @@ def a_late_answer_is_taken_for_the_next_one(wiki):
     expect(words[2:4] == ["Sending pool counter command: ACQ4ME b 1 100 1", "Got pool counter response: LOCKED"], words)
 
 
-def it_listens_for_one_and_a_half_timeouts(wiki):
+def it_waits_for_one_and_a_half_timeouts(wiki):
     for timeout in [1, 4]:
-        def listens_s():
+        def waits_s():
             return converse(wiki, {"ACQ4ME": [None]}, {"key": "a"}, timeout=timeout).seconds_until("works")
 
-        expect_about(listens_s, 1.5 * timeout, f"it listened, with timeout {timeout}, for")
+        expect_about(waits_s, 1.5 * timeout, f"it waited, with timeout {timeout}, for")
 
 
 def a_silent_daemon_costs_a_reader_one_and_a_half_timeouts(wiki):
-    """And then the page is rendered. With `fastStale` too, although that asks with timeout
-    0, and although there is a stale copy."""
+    """Then it renders the page, even with `fastStale`, which asks with timeout 0, and even
+    with a stale copy."""
     for settings in [{}, {"fastStale": True}]:
         for old_copy in [False, True]:
             def takes_s():
@@ -222,14 +222,14 @@ def a_silent_daemon_costs_a_reader_one_and_a_half_timeouts(wiki):
 
 
 def a_page_may_take_the_timeout_and_the_render(wiki):
-    """Somebody gets the lock at the end of the timeout, because who had it has ended."""
+    """A client gets the lock at the end of the timeout, because its holder has ended."""
     answers = {"ACQ4ANY": [2, "LOCKED"]}
     expect_about(lambda: seconds_of_visit(wiki, PAGE, answers, 2, timeout=2), 2, "the page took", more_s=2)
     expect_about(lambda: seconds_of_visit(wiki, PAGE, answers, 2, timeout=2, burn_s=1), 2 + 1, "the page took", more_s=2)
 
 
 def a_thumbnail_may_take_the_timeout_twice(wiki):
-    """Once to be told that it is done, and once to get the lock for oneself."""
+    """Once until DONE, and once for its own lock."""
     def takes_s():
         return seconds_of_visit(wiki, wiki.new_thumbnail(), {"ACQ4ANY": [2, "DONE"], "ACQ4ME": [2, "LOCKED"]}, 3, timeout=2)
 
@@ -238,12 +238,12 @@ def a_thumbnail_may_take_the_timeout_twice(wiki):
 
 def a_thumbnail_that_waited_too_long_is_an_error(wiki):
     for answers in [{"ACQ4ANY": ["TIMEOUT"]}, {"ACQ4ANY": ["DONE"], "ACQ4ME": ["TIMEOUT"]}]:
-        visit(wiki, wiki.new_thumbnail(), answers, status=500, says="Timeout waiting for the lock")
+        visit(wiki, wiki.new_thumbnail(), answers, status=500, text="Timeout waiting for the lock")
 
 
 def only_thumb_php_asks_for_a_thumbnail(wiki):
     """A page with an image that has no thumbnail yet: it is made while the page is
-    rendered, and nobody is asked for it."""
+    rendered, without a request to the daemon."""
     wiki.run(f"echo '[[File:Big.png|{wiki.new_width()}px]]' | {SCRIPT} edit Illustrated"
              " && rm -rf /var/lib/mediawiki/images/thumb")
     before = wiki.thumbnails()
@@ -253,7 +253,7 @@ def only_thumb_php_asks_for_a_thumbnail(wiki):
 
 
 def timeout_0_leaves_no_time_for_the_answer(wiki):
-    """The client reads at once: what comes later is not seen, and the lock is held in vain."""
+    """The client reads at once and misses a later answer, so the lock is held for nothing."""
     expect_seen(ask(wiki, {"ACQ4ME": [0.2, "LOCKED"]}, {"key": "a"}, timeout=0), """
         1> ACQ4ME a 1 100 0
         works
@@ -292,8 +292,8 @@ def an_error_makes_it_work_unprotected(wiki):
     expect_logged(wiki, "Pool key 'a' (Test): ⧼poolcounter-remote-error⧽")
 
 
-def of_an_error_the_text_is_logged(wiki):
-    """Not the code, and only with a text for MediaWiki's own message."""
+def the_text_of_an_error_is_logged(wiki):
+    """Not its code, and only if MediaWiki's own message has a text."""
     ask(wiki, {"ACQ4ME": ["ERROR CODE some text"]}, {"key": "a"}, messages=True)
     expect_logged(wiki, "Pool key 'a' (Test): lock daemon 127.0.0.3 answers: some text\n")
     ask(wiki, {"ACQ4ME": ["ERROR CODE"]}, {"key": "a"}, messages=True)
@@ -301,7 +301,7 @@ def of_an_error_the_text_is_logged(wiki):
 
 
 def a_daemon_that_is_down_is_logged(wiki):
-    """By a message that has no text, unless one is given."""
+    """By a message that has no text, unless one is configured."""
     down = {"servers": ["127.0.0.8"]}
     expect_seen(ask(wiki, {}, {"key": "a"}, **down), "works\nresult: 'done by ourselves'\nthe request ends")
     expect_logged(wiki, "Pool key 'a' (Test): ⧼poolcounter-connection-error⧽\n")
@@ -310,7 +310,7 @@ def a_daemon_that_is_down_is_logged(wiki):
 
 
 def a_connection_that_ends_is_logged(wiki):
-    """As one that is silent: a daemon that stops, or that does not admit the address."""
+    """Like a silent one: a daemon that stops, or that does not admit the address."""
     expect_seen(ask(wiki, {"ACQ4ME": [END]}, {"key": "a"}), """
         1> ACQ4ME a 1 100 300
         1 closed
@@ -321,14 +321,14 @@ def a_connection_that_ends_is_logged(wiki):
 
 
 def a_daemon_that_does_not_admit_it_is_logged(wiki):
-    """By the same message; the daemon's own log says why."""
+    """By the same message; the daemon's own log has the reason."""
     with Daemon(wiki, "ours", ["--allow", "10.1.2.0/24"]) as daemon:
         for messages, words in [(False, "⧼poolcounter-read-error⧽"), (True, f"no answer from lock daemon {daemon.address}")]:
             seen = ask(wiki, {}, {"key": "a"}, servers=[daemon.address], messages=messages)
             expect(seen == ["works", "result: 'done by ourselves'", "the request ends"], seen)
-            said = logged(wiki)
-            expect(said == ["Sending pool counter command: ACQ4ME a 1 100 300", f"Pool key 'a' (Test): {words}"], said)
-        eventually("the daemon says why", lambda: "127.0.0.1 is not in --allow: closed its connection" in daemon.log())
+            lines = logged(wiki)
+            expect(lines == ["Sending pool counter command: ACQ4ME a 1 100 300", f"Pool key 'a' (Test): {words}"], lines)
+        eventually("the daemon logs why", lambda: "127.0.0.1 is not in --allow: closed its connection" in daemon.log())
 
 
 def at_level_info_commands_and_answers_are_not_logged(wiki):
@@ -342,7 +342,7 @@ def a_fractional_timeout_is_sent_as_it_is(wiki):
 
 
 def slots_replace_the_key(wiki):
-    """By the number that `poolcounter run --hash-slots` sends, too."""
+    """By the same number that `poolcounter run --hash-slots` sends."""
     keys = [("a", 7), ("my_wiki:pcache:idhash:2-0!canonical:revid:2", 10), ("two words", 100), ("two%20words", 100),
             ("Größe", 1000), ("x:y", 65_536), ("x", 100_000), ("", 50), ("a", 1)]
     lines = []
@@ -415,7 +415,7 @@ def with_slots_servers_are_sorted_by_the_slot(wiki):
 
 
 def the_example_in_php_gives_each_result(wiki):
-    """As docs/protocol.md has it."""
+    """The example in docs/protocol.md."""
     example, = re.findall(r"```php\n(.*?)```", PROTOCOL.read_text(encoding="utf-8"), re.S)
     wiki.write("/srv/site/Example.php", f"<?php\n{example}")
     results = {"LOCKED": "a new report", END: "a new report", "DONE": "the report of another server",
@@ -429,7 +429,7 @@ def the_example_in_php_gives_each_result(wiki):
 
 
 def keys_by_server(wiki, names, action):
-    """The keys that each server is asked for meanwhile, in order."""
+    """The keys that each server is asked for during the action, in order."""
     with contextlib.ExitStack() as stack:
         servers = {name: stack.enter_context(Scripted(wiki, GRANTS, name.partition(":")[0])) for name in names}
         action()
@@ -439,8 +439,8 @@ def keys_by_server(wiki, names, action):
 
 @contextlib.contextmanager
 def silent_host(wiki, address="127.0.0.7", port=7531):
-    """It answers no connection: a listener's backlog is full, and the kernel drops what
-    comes then, as a network does that loses packets."""
+    """It answers no connect: a listener's backlog is full, and the kernel drops what comes
+    then, like a network that loses packets."""
     def fill():
         kept = [socket.socket()]
         kept[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -478,7 +478,7 @@ def a_refused_connection_costs_no_time(wiki):
 
 
 def connect_s(wiki, address, settings):
-    """How long it takes not to connect."""
+    """How long a failed connect takes."""
     steps = [{"key": "a", "type": "Unlimited"}, {"key": "b"}]
     server = converse(wiki, {}, *steps, servers=[address], connect=settings)
     expect(server.seen() == [*["works", "result: 'done by ourselves'"] * 2, "the request ends"], server.seen())
@@ -494,15 +494,15 @@ def an_unknown_class_is_an_error_for_the_reader(wiki):
     visit(wiki, PAGE, {}, status=500, **{"class": "PoolCounterClient"})
 
 
-def without_an_old_copy_it_is_logged_why(wiki):
+def without_an_old_copy_the_reason_is_logged(wiki):
     for answer, words in [("QUEUE_FULL", "Pool queue is full"), ("TIMEOUT", "Timeout waiting for the lock")]:
         lines = visit(wiki, PAGE, {"ACQ4ANY": [answer]})
         key = lines[0].split()[2]
         expect_logged(wiki, f"Pool key '{key}' (ArticleView): {words}\n")
 
 
-def an_old_copy_is_served_without_a_word_in_the_log(wiki):
-    """But for what is logged at the level `debug`: each command and each answer."""
+def an_old_copy_is_served_without_logging(wiki):
+    """Except at the level `debug`: each command and each answer."""
     for answer in ["QUEUE_FULL", "TIMEOUT"]:
         lines = visit(wiki, PAGE, {"ACQ4ANY": [answer]}, old_copy=True)
         expect(len(lines) == 1, lines)
@@ -525,7 +525,7 @@ def a_link_to_purge_renders_nothing(wiki):
         expect(len(wiki.renders()) == before + renders, f"{len(wiki.renders()) - before} renders instead of {renders}")
 
 
-def a_page_that_is_not_there_after_done_is_asked_for_again(wiki):
+def a_page_missing_after_done_is_asked_for_again(wiki):
     lines = visit(wiki, PAGE, {"ACQ4ANY": ["DONE"]})
     key = lines[0].split()[2]
     expect(lines == [f"1> ACQ4ANY {key} 1 100 300", f"1> ACQ4ME {key} 1 100 300", "1> RELEASE"], lines)
@@ -546,22 +546,22 @@ def a_thumbnail_is_asked_for_again_after_done(wiki):
 
 
 def a_thumbnail_that_failed_four_times_is_refused(wiki):
-    """Nobody is asked then, and once it is stored neither."""
+    """The daemon is not asked then, nor once the thumbnail is stored."""
     path = wiki.new_thumbnail()
     failing = {"answers": {"ACQ4ANY": ["QUEUE_FULL"]}, "status": 500, "failure_epoch": "1"}
     for number in range(4):
         lines = visit(wiki, path, empty_caches=number == 0, **failing)
         expect(len(lines) == 1, lines)
-    says = "There have been too many recent failed attempts (4 or more) to render this thumbnail"
-    expect(not visit(wiki, path, empty_caches=False, says=says, **failing), "the server was asked")
+    text = "There have been too many recent failed attempts (4 or more) to render this thumbnail"
+    expect(not visit(wiki, path, empty_caches=False, text=text, **failing), "the server was asked")
     expect(visit(wiki, path, {}, failure_epoch="2"), "the server was not asked after a change of the epoch")
     expect(not visit(wiki, path, {}), "the server was asked for a thumbnail that is stored")
 
 
-def visit(wiki, path, answers, old_copy=False, empty_caches=True, status=200, says="", log_level="debug",
+def visit(wiki, path, answers, old_copy=False, empty_caches=True, status=200, text="", log_level="debug",
           failure_epoch=None, burn_s=0, seconds=None, **pool):
-    """What a server gets when a reader comes there, who must get this status and text.
-    How long that takes is added to the list `seconds`."""
+    """The lines that a server gets when a reader requests the path, who must get this status
+    and text. The reader's time is appended to the list `seconds`."""
     if empty_caches:
         wiki.configure(burn_s=0)
         wiki.serve(1)
@@ -577,19 +577,19 @@ def visit(wiki, path, answers, old_copy=False, empty_caches=True, status=200, sa
         reader = wiki.get(path)
         if seconds is not None:
             seconds.append(reader.seconds)
-        expect(reader.status == status and says.encode() in reader.body, reader.received)
+        expect(reader.status == status and text.encode() in reader.body, reader.received)
         return [event for event in server.seen() if "> " in event]
 
 
 def seconds_of_visit(wiki, path, answers, lines, **settings):
-    """How long it takes; the client must send so many lines."""
+    """How long a visit takes; the client must send this many lines."""
     seconds = []
     sent = visit(wiki, path, answers, seconds=seconds, **settings)
     expect(len(sent) == lines, sent)
     return seconds[0]
 
 
-# These ask our daemon or our command, too.
+# These also use our daemon or our command.
 ASK_OURS = [
     a_daemon_that_does_not_admit_it_is_logged, slots_replace_the_key, with_slots_servers_are_sorted_by_the_slot,
     servers_are_sorted_by_md5, ipv6_servers_are_reached,
@@ -599,15 +599,15 @@ FACTS = [
     without_an_old_copy_fast_stale_asks_again, a_second_lock_is_refused_by_the_client, a_nowait_key_needs_timeout_0,
     a_nowait_key_with_timeout_0_is_asked_for, the_answer_for_a_nowait_key_is_taken_for_the_next_one,
     with_timeout_0_an_answer_that_is_there_is_seen, a_late_answer_is_taken_for_the_next_one,
-    it_listens_for_one_and_a_half_timeouts, a_silent_daemon_costs_a_reader_one_and_a_half_timeouts,
+    it_waits_for_one_and_a_half_timeouts, a_silent_daemon_costs_a_reader_one_and_a_half_timeouts,
     a_page_may_take_the_timeout_and_the_render, a_silent_host_costs_the_time_to_connect, a_refused_connection_costs_no_time,
     timeout_0_leaves_no_time_for_the_answer, the_first_word_of_an_answer_counts, lock_held_is_taken_for_locked,
-    an_error_makes_it_work_unprotected, a_connection_that_ends_is_logged, of_an_error_the_text_is_logged,
+    an_error_makes_it_work_unprotected, a_connection_that_ends_is_logged, the_text_of_an_error_is_logged,
     a_daemon_that_is_down_is_logged, a_daemon_that_does_not_admit_it_is_logged,
     at_level_info_commands_and_answers_are_not_logged, a_fractional_timeout_is_sent_as_it_is, slots_replace_the_key,
     with_slots_servers_are_sorted_by_the_slot, a_newline_in_a_key_makes_two_commands, servers_are_sorted_by_md5,
-    the_old_name_of_the_class_works, an_unknown_class_is_an_error_for_the_reader, without_an_old_copy_it_is_logged_why,
-    an_old_copy_is_served_without_a_word_in_the_log, a_page_that_is_not_there_after_done_is_asked_for_again, key_of_a_page,
+    the_old_name_of_the_class_works, an_unknown_class_is_an_error_for_the_reader, without_an_old_copy_the_reason_is_logged,
+    an_old_copy_is_served_without_logging, a_page_missing_after_done_is_asked_for_again, key_of_a_page,
     a_link_to_purge_renders_nothing, a_thumbnail_is_asked_for_again_after_done, a_thumbnail_may_take_the_timeout_twice,
     a_thumbnail_that_waited_too_long_is_an_error, a_thumbnail_that_failed_four_times_is_refused,
     only_thumb_php_asks_for_a_thumbnail, ipv6_servers_are_reached, the_example_in_php_gives_each_result,

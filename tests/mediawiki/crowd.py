@@ -1,4 +1,4 @@
-"""Readers of a page, all at once. They are of one process and one thread, so that they
+"""Readers of a page, all at once. They share one process and one thread, so that they
 take little from the server that they measure.
 """
 
@@ -10,7 +10,7 @@ from roots import Failure
 
 
 class Reader:
-    """One request and what came of it."""
+    """One request and its result."""
 
     def __init__(self, socket):
         self.socket = socket
@@ -42,7 +42,7 @@ class Reader:
 
 
 class Crowd:
-    """`with Crowd(host, path, count) as crowd: ...` requests and goes on in the
+    """`with Crowd(host, path, count) as crowd: ...` requests and continues in the
     background; the exit waits for all answers."""
 
     def __init__(self, host, path, count, address="127.0.0.1", port=80, seconds=300.0):

@@ -64,7 +64,7 @@ class Daemon:
         return self._process.wait(PATIENCE_S)
 
     def __exit__(self, *_):
-        # By name: Debian's, told SIGUSR1, leaves a child of another process id.
+        # By name: at SIGUSR1 Debian's leaves a child with another process id.
         self.wiki.run(f"pkill -KILL -f '^{' '.join(self._command)}$'", check=False)
         self._process.wait(PATIENCE_S)
 
@@ -79,7 +79,7 @@ class Daemon:
         return {name: int(stats[name]) for name in COUNTERS}
 
     def gained(self):
-        """The time that somebody has gained by waiting, such as "2m 36.916046s"."""
+        """The time that clients have gained by waiting, such as "2m 36.916046s"."""
         return self._stats()["gained time"]
 
     def _stats(self):
@@ -87,8 +87,8 @@ class Daemon:
             return client.stats_full()
 
     def hot_restart(self):
-        """Tells ours SIGUSR1 and waits until it says that it has continued, after a pause of
-        so long. Fails at once if it does not."""
+        """Sends SIGUSR1 to ours and waits until it logs that it has continued; returns its
+        pause. Fails at once if it is refused or the daemon ends."""
         read = len(self.log())
 
         def continued():

@@ -3,8 +3,8 @@
 60 readers of an expired page, first without the daemon, then with it, then with hot
 restarts while they wait.
 
-Builds the daemon first. Leaves nothing but what it names: that build, and the root,
-compressed, in a cache.
+Builds the daemon first. Leaves only that build and the compressed root, in a cache, and
+prints where they are.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from wiki import PEAK_MB, ROOT_MB, ROOT_PACKAGES, SUITE, Wiki
 BUILD = REPOSITORY / "target"
 BINARIES = BUILD / "release"
 BUILD_MB = 160
-# Not as a part of the make that has started this.
+# Independent of the make that has started this.
 MAKE = ["env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "--no-print-directory", "-C", str(REPOSITORY)]
 PROGRAM = "target/release/poolcounterd"
 TOOLS = {"mmdebstrap": "mmdebstrap", "zstd": "zstd", "ip": "iproute2", "unshare": "util-linux"}
@@ -65,7 +65,7 @@ def build():
 
 
 def remove_leftovers():
-    """Of demos that were killed."""
+    """Removes the directories of killed demos."""
     for left in Path("/").glob(f"{DIRECTORIES[1:]}*"):
         if not Path("/proc", left.name.rpartition("-")[2]).exists():
             shutil.rmtree(left, ignore_errors=True)
@@ -74,8 +74,8 @@ def remove_leftovers():
 # --- the root
 
 def cached_root():
-    """Where it is kept: its name tells what it is made of, so that one of another recipe
-    is not taken for it."""
+    """Where the root is kept: its name has a hash of the recipe, so that a root made by
+    another recipe is not used."""
     recipe = recipe_of(SUITE, ROOT_PACKAGES) + platform.machine()
     return CACHE / f"mediawiki-{SUITE}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}.tar.zst"
 
@@ -116,7 +116,7 @@ def provide_root(directory, cached, log):
 
 
 def unpack(cached, root):
-    """Returns whether it could; the cached root may be damaged."""
+    """Returns whether it succeeds; the cached root may be damaged."""
     try:
         with Progress("unpacking MediaWiki", root, ROOT_MB):
             run(["tar", "-C", root.parent, "--zstd", "-xf", cached])
@@ -136,8 +136,8 @@ def run(command):
 
 # --- the readers
 
-class Beside:
-    """Something that runs beside the readers. What goes wrong there is raised here."""
+class Background:
+    """An action that runs while the readers wait. Its errors are raised here."""
 
     def __init__(self, action):
         self._why_it_failed = None
@@ -161,7 +161,7 @@ class Beside:
 
 
 class Act:
-    """Readers come, and everybody watches."""
+    """One act of the demo: readers come, and bars show them."""
 
     def __init__(self, wiki, title, scale_s):
         self.wiki = wiki
@@ -170,8 +170,8 @@ class Act:
         self.scale_s = scale_s
 
     def play(self, servers=(), meanwhile=lambda bars: None):
-        """`meanwhile` is called with the bars, to say something, when the readers have
-        come; the page is not rendered before it has ended."""
+        """`meanwhile` is called with the bars when the readers have come, and may show
+        something; no render ends before it returns."""
         with Progress("an expired page, and 60 idle web server processes"):
             self.stage.prepare(servers=servers)
         with contextlib.ExitStack() as held:
@@ -183,9 +183,9 @@ class Act:
                     with held:
                         meanwhile(bars)
 
-                beside = Beside(act)
-                bars.watch(beside.check)
-                beside.finish()
+                background = Background(act)
+                bars.watch(background.check)
+                background.finish()
         self.outcome = self.stage.outcome(crowd)
         return self
 
@@ -199,9 +199,9 @@ class Act:
 def hot_restarts(stage, daemon, bars):
     stage.wait_for_waiters(daemon, rounds.READERS - 1)
     for number in range(1, rounds.HOT_RESTARTS + 1):
-        rounds.expect_amid(daemon, rounds.READERS - 1)
-        bars.say(f"hot restart {number}: {daemon.hot_restart()}")
-    rounds.expect_amid(daemon, rounds.READERS - 1)
+        rounds.expect_one_renders(daemon, rounds.READERS - 1)
+        bars.show(f"hot restart {number}: {daemon.hot_restart()}")
+    rounds.expect_one_renders(daemon, rounds.READERS - 1)
 
 
 def show(root, log):
@@ -245,7 +245,7 @@ def main():
     except (Failure, OSError, subprocess.SubprocessError) as e:
         failed = True
         for line in f"\nmake demo: {e}".splitlines():
-            # A path stays whole, to be copied.
+            # Paths are not broken, so that they can be copied.
             print(textwrap.fill(line, 80, break_long_words=False, break_on_hyphens=False), file=sys.stderr)
         if directory.exists() and log_path.exists():
             print(f"The log: {log_path}", file=sys.stderr)
@@ -263,7 +263,7 @@ def main():
 
 
 def remove(directory):
-    """The last processes of a host end now, and one may still write."""
+    """Retries: the last processes of a host are ending, and one may still write."""
     for _ in range(100):
         shutil.rmtree(directory, ignore_errors=True)
         if not directory.exists():

@@ -66,7 +66,7 @@ def record(path, wanted):
     figures = json.loads(path.read_text(encoding="utf-8"))
     there = [(row["round"], row["daemon"]) for row in figures["rounds"]]
     expect(sorted(there) == sorted(wanted), f"these rows are missing, or there are others: {set(there) ^ set(wanted)}")
-    expect({name for name, _ in wanted} == set(TITLES), "TITLES has not just the names of the rounds")
+    expect({name for name, _ in wanted} == set(TITLES), "TITLES does not have exactly the names of the rounds")
     text = PAGE.read_text(encoding="utf-8")
     expect(len(TABLE.findall(text)) == 1, f"{PAGE} has no place for the table")
     shown = picture(figures)
@@ -109,9 +109,9 @@ def picture(figures):
     shown = [(rows[round, daemon], words) for round, daemon, words in BARS]
     scale = PIXELS_FOR_BARS / max(row["slowest_s"] for row, _ in shown)
     height = TOP + ROW * len(shown) + 30
-    said = "; ".join(f"{words}: {in_words(row)}" for row, words in shown)
+    summary = "; ".join(f"{words}: {in_words(row)}" for row, words in shown)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-             f"<title>60 readers of an expired page. {said}</title>", f"<style>{STYLE}</style>",
+             f"<title>60 readers of an expired page. {summary}</title>", f"<style>{STYLE}</style>",
              '<text class="title" x="8" y="24">60 readers ask for an expired page at once. One second to render it.</text>',
              f'<text class="small" x="8" y="44">How long they wait: the median and, fainter, the slowest.'
              f' MediaWiki {figures["mediawiki"]}, {figures["cores"]} cores.</text>']

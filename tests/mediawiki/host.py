@@ -1,6 +1,5 @@
-"""A host of its own for processes: a root that they may change, a network, process ids.
-It ends with this process, for any reason. Its network has a loopback interface and no
-other.
+"""A host for processes, with its own writable root, network and process ids. It ends when
+this process ends, for any reason. Its network has only a loopback interface.
 """
 
 import contextlib
@@ -32,8 +31,8 @@ ENVIRONMENT = ["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_A
 
 
 def end_in_order():
-    """From now on a signal that ends this process lets it remove what it made. Another
-    one does not disturb that."""
+    """From now on a signal ends this process only after it has removed what it made. Further
+    signals do not disturb that."""
     for each in ENDINGS:
         signal.signal(each, _end)
 
@@ -49,7 +48,7 @@ def ignore_endings():
 
 
 class Host:
-    """`with Host(origin, log) as host:`. `origin` is a root, which stays as it is; `log`
+    """`with Host(origin, log) as host:`. `origin` is a root, which is not changed; `log`
     is a file to write to."""
 
     def __init__(self, origin, log):
@@ -86,19 +85,19 @@ class Host:
     def __exit__(self, *_):
         if self._first:
             if self.pid:
-                # The signal that ends this process may have ended that one, too.
+                # The signal that ends this process may also have ended that one.
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
             self._first.kill()
             self._first.wait()
-        # The kernel ends the last processes now; one may still write.
+        # The kernel is ending the last processes; one may still write.
         eventually("the root is removed", lambda: removed(self.directory))
 
     def _inside(self, command):
         return ["nsenter", "-t", str(self.pid), "-n", "-m", "-p", "chroot", self.directory / "root", *ENVIRONMENT, *command]
 
     def run(self, command, check=True, seconds=300):
-        """Runs a shell command inside as root and returns what it wrote."""
+        """Runs a shell command inside as root and returns its output."""
         self.log.write(f"+ {command}\n")
         self.log.flush()
         done = subprocess.run(self._inside(["/bin/sh", "-c", command]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -111,7 +110,7 @@ class Host:
 
     def start(self, command, **options):
         """Starts a program inside, in a process group of its own: Apache ends its whole
-        group. The result is the process that waits for it; `child_of` tells its own."""
+        group. Returns the process that waits for it; `child_of` returns the program's id."""
         settings = {"stdin": subprocess.DEVNULL, "stdout": self.log, "stderr": self.log, **options}
         return subprocess.Popen(self._inside(["setsid", *command]), **settings)
 

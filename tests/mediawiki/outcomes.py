@@ -18,11 +18,11 @@ class Recorded:
         self._rounds = recorded["rounds"]
 
     def of(self, name):
-        """Of a round. None if it is not recorded."""
+        """The outcome of a round. None if it is not recorded."""
         return self._rounds.get(name)
 
 
 def record(versions, outcomes):
-    """`outcomes` has what must be the same for each round."""
+    """`outcomes` maps each round to what must be the same."""
     text = json.dumps({"versions": versions, "rounds": outcomes}, indent=1, sort_keys=True)
     FILE.write_text(text + "\n", encoding="utf-8")

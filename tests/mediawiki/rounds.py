@@ -1,10 +1,10 @@
 """Rounds: readers come for a page that has to be rendered, all at once, and something
-happens meanwhile. Each round has a MediaWiki with empty caches and, but for an expired
-copy of the page, nothing to serve.
+happens meanwhile. Each round has a MediaWiki with empty caches, or with an expired copy of
+the page only.
 
 No render ends before all readers are where the round wants them, however long a busy
 machine needs for that, and no timeout runs out unless the round is about that. So
-answers, renders and counters do not depend on time, but for those of thumbnails.
+answers, renders and counters do not depend on time, except those of thumbnails.
 """
 
 import collections
@@ -22,7 +22,7 @@ from wiki import PAGE
 READERS = 60
 HALF = READERS // 2
 HOT_RESTARTS = 5
-NOBODY = "127.0.0.9"  # an address where no daemon listens
+UNUSED_ADDRESS = "127.0.0.9"  # an address where no daemon listens
 # Longer than everything that a round waits for while the page is rendered: only the
 # rounds about timeouts have any.
 LONG_TIMEOUT_S = 300
@@ -37,13 +37,13 @@ class Pace:
     burn_s: float  # processor time of a render
     slow_burn_s: float  # of one that is longer than `timeout_s`
     timeout_s: int  # a timeout that runs out
-    instead: dict  # of what docs/mediawiki.md recommends for a pool
-    connect: dict  # likewise, for connecting
+    instead: dict  # replaces settings that docs/mediawiki.md recommends for a pool
+    connect: dict  # replaces those for connecting
     is_measured: bool
 
 
-# MediaWiki waits one and a half timeouts for an answer of the daemon. A busy machine may
-# delay that of `PATIENT` by 30 s.
+# MediaWiki waits one and a half timeouts for an answer of the daemon, so with `PATIENT` a
+# busy machine may delay it by 30 s.
 MEASURED = Pace(burn_s=1.0, slow_burn_s=2.5, timeout_s=1, instead={}, connect={}, is_measured=True)
 PATIENT = Pace(burn_s=0.0, slow_burn_s=0.0, timeout_s=60, instead={"timeout": LONG_TIMEOUT_S},
                connect={"connect_timeout": PATIENCE_S}, is_measured=False)
@@ -51,7 +51,7 @@ PATIENT = Pace(burn_s=0.0, slow_burn_s=0.0, timeout_s=60, instead={"timeout": LO
 
 @dataclasses.dataclass
 class Outcome:
-    """What came of a round."""
+    """The result of a round."""
 
     answers: dict  # how many readers got what
     renders: int
@@ -77,11 +77,11 @@ class Stage:
 
     def prepare(self, old_copy=True, processes=READERS, servers=(), burn_s=None, recommended=False, **pool):
         """Configures MediaWiki, starts Apache with empty caches, and leaves an expired
-        copy of the page. `servers` are the daemons to ask. Where it is `recommended`,
-        docs/mediawiki.md has the settings, but for those that the pace replaces."""
+        copy of the page. `servers` are the daemons to ask. If `recommended`, the
+        settings are those of docs/mediawiki.md, except what the pace replaces."""
         settings = {**(self.pace.instead if recommended else POOL), **pool}
         self.wiki.configure({name: settings for name in ["ArticleView", "FileRender"]},
-                            [server.address for server in servers] or [NOBODY],
+                            [server.address for server in servers] or [UNUSED_ADDRESS],
                             self.pace.burn_s if burn_s is None else burn_s,
                             connect=self.pace.connect if recommended else None, recommended=recommended)
         self.wiki.serve(processes)
@@ -140,7 +140,7 @@ class Stage:
 
 
 def message_in(body):
-    """What an error page says to the reader."""
+    """The message of an error page."""
     text = body.decode(errors="replace")
     found = re.search(r'<div class="[^"]*(?:error|warning)[^"]*"[^>]*>(.*?)</div>', text, re.S) or \
         re.search(r"<body>(.*)</body>", text, re.S)
@@ -152,8 +152,8 @@ def final_counters(daemon):
     return daemon.counters()
 
 
-def expect_amid(daemon, waiting):
-    """One renders and the others wait."""
+def expect_one_renders(daemon, waiting):
+    """One reader renders and the others wait."""
     counters = daemon.counters()
     now = counters["processing_workers"], counters["waiting_workers"]
     expect(now == (1, waiting), f"{now[0]} hold a lock and {now[1]} wait, instead of 1 and {waiting}")
@@ -162,7 +162,7 @@ def expect_amid(daemon, waiting):
 # --- the rounds
 
 def no_daemon(stage):
-    """Nobody listens: MediaWiki logs it and renders."""
+    """No daemon listens: MediaWiki logs it and renders."""
     stage.prepare()
     with stage.crowd() as crowd:
         pass
@@ -185,7 +185,7 @@ def expect_gain(daemon, gains):
 
 
 def with_daemon_until(condition, stage, readers=READERS, gains=None, seconds=PATIENCE_S, **settings):
-    """No render ends before the condition, of the crowd and the daemon's counters, holds.
+    """No render ends before the condition on the crowd and the daemon's counters is true.
     `gains` tells whether `gained time` must rise or stay at 0."""
     with stage.daemon() as daemon:
         stage.prepare(servers=[daemon], **settings)
@@ -199,18 +199,18 @@ def with_daemon_until(condition, stage, readers=READERS, gains=None, seconds=PAT
 
 
 def waiting(count):
-    """That number of readers waits."""
+    """This many readers wait."""
     return lambda _, counters: counters["waiting_workers"] == count
 
 
 def answered(count):
-    """That number of readers has an answer."""
+    """This many readers have an answer."""
     return lambda crowd, _: crowd.answered() == count
 
 
 def queue_is_full(crowd, counters):
-    """One reader renders, nine wait, and the others have been told that the queue is full.
-    That the daemon has refused them is not enough: MediaWiki then looks for a copy once more."""
+    """One reader renders, nine wait, and the others have been answered. It is not enough that
+    the daemon has refused them: MediaWiki then looks for a copy once more."""
     return counters["waiting_workers"] == 9 and crowd.answered() == READERS - 10
 
 
@@ -220,7 +220,7 @@ def wait(stage):
 
 
 def fast_stale(stage):
-    """One renders, the others get the stale copy at once: by waiting nobody gains."""
+    """One renders, the others get the stale copy at once: no wait gains time."""
     return with_daemon_until(answered(READERS - 1), stage, gains=False, fastStale=True)
 
 
@@ -293,7 +293,7 @@ def thumbnails_without_daemon(stage):
 
 
 def thumbnails(stage):
-    """FileRender: who has waited makes the thumbnail again, so `maxqueue` is the limit."""
+    """FileRender: each waiter makes the thumbnail again, so `maxqueue` is the limit."""
     return thumbnails_with(stage, maxqueue=10)
 
 
@@ -314,8 +314,8 @@ def thumbnails_with(stage, **settings):
 
 def in_two_halves(stage, daemon, between, **settings):
     """Half of the readers come before something happens to the daemon, half after it;
-    no render ends before all are there. `between` returns whom newcomers ask, and how
-    many wait there in the end."""
+    no render ends before all are there. `between` returns the daemon that new readers
+    ask, and how many wait there in the end."""
     stage.prepare(servers=daemon.each(), **settings)
     with contextlib.ExitStack() as crowds:
         with stage.wiki.held():
@@ -324,17 +324,17 @@ def in_two_halves(stage, daemon, between, **settings):
             asked, waiting = between()
             second = crowds.enter_context(stage.crowd(HALF))
             stage.wait_for_waiters(asked, waiting)
-            expect_amid(asked, waiting)
+            expect_one_renders(asked, waiting)
     return first, second
 
 
 def hot_restarts(stage):
-    """SIGUSR1, five times: nothing is forgotten."""
+    """SIGUSR1, five times: nothing is lost."""
     def restart():
-        expect_amid(daemon, HALF - 1)
+        expect_one_renders(daemon, HALF - 1)
         for _ in range(HOT_RESTARTS):
             daemon.hot_restart()
-            expect_amid(daemon, HALF - 1)
+            expect_one_renders(daemon, HALF - 1)
         return daemon, READERS - 1
 
     with stage.daemon() as daemon:
@@ -344,7 +344,7 @@ def hot_restarts(stage):
 
 
 def forked_restart(stage):
-    """SIGUSR1: a new process serves newcomers and knows no lock of the old one."""
+    """SIGUSR1: a new process serves new clients and has no lock of the old one."""
     def fork():
         daemon.signal(signal.SIGUSR1)
         stage.until("a new process serves", lambda: daemon.counters()["processing_workers"] == 0)
@@ -357,7 +357,7 @@ def forked_restart(stage):
 
 def stopped(stage):
     """All connections end, and each reader that waited renders the page. When the daemon
-    starts again matters to newcomers only; Debian's can't, for a minute."""
+    starts again matters only to new clients; Debian's can't for a minute."""
     with stage.daemon() as daemon:
         stage.prepare(servers=[daemon])
         with contextlib.ExitStack() as crowds:
@@ -371,13 +371,13 @@ def stopped(stage):
 
 
 def drain(stage):
-    """The daemon that has the key is drained: it serves those that wait, newcomers go
-    to the other one, and it ends by itself."""
+    """The daemon that has the key is drained: it serves its waiters, new clients go to
+    the other one, and it ends by itself."""
     with stage.daemon() as first, stage.daemon() as second:
         def drain_the_holder():
             holders = [first, second] if first.counters()["processing_workers"] else [second, first]
             drained.extend(holders)
-            expect_amid(drained[0], HALF - 1)
+            expect_one_renders(drained[0], HALF - 1)
             drained[0].signal(signal.SIGUSR2)
             eventually("it drains", lambda: "draining: no new clients" in drained[0].log())
             return drained[1], HALF - 1
@@ -403,7 +403,7 @@ class Both:
         return sum((collections.Counter(daemon.counters()) for daemon in self.daemons), collections.Counter())
 
 
-# What each round must come to: renders and how many readers got what.
+# The expected result of each round: renders, and how many readers got what.
 BUSY = "200: Sorry, the servers are overloaded at the moment. Too many users are trying to view this page." \
     " Please wait a while before you try to access this page again. "
 BUSY_THUMBNAIL = "500: Error generating thumbnail Sorry, the servers are overloaded at the moment. Too many users are" \
@@ -448,20 +448,20 @@ WITH_BOTH = [
     recommended_thumbnails,
 ]
 NOT_IN_THE_GATE = [
-    # It needs a minute, as `timeout_with_old_copy` does, and is the same to the daemon: what
-    # differs is what MediaWiki makes of the daemon's answer.
+    # It needs a minute, as `timeout_with_old_copy` does, and is the same for the daemon:
+    # MediaWiki only treats the daemon's answer differently.
     timeout_without_old_copy,
     # MediaWiki forgets after some seconds that there was no thumbnail. A reader that has
     # waited longer gets the new one and asks for no second lock: renders and counters
     # depend on time. With the render held for 0, 5 and 8 seconds, 7, 4 and 1 were made.
     thumbnails, recommended_thumbnails,
 ]
-# What ours does better, and nothing else: it is replaced while readers wait.
+# Where our daemon does better, in nothing else: it is replaced while readers wait.
 BETTER = [
-    (forked_restart, "Debian's", "told SIGUSR1"),
-    (hot_restarts, "ours", "told SIGUSR1 five times"),
+    (forked_restart, "Debian's", "after SIGUSR1"),
+    (hot_restarts, "ours", "after five SIGUSR1"),
     (drain, "ours", "drained, with a second one"),
 ]
-# Rounds of ours that must come to the same, counters too, as another one of Debian's:
-# as if nothing had happened to the daemon.
+# Rounds of our daemon that must have the same result and counters as another round of
+# Debian's: as if nothing had happened to the daemon.
 AS_IN = {"hot_restarts": "wait"}

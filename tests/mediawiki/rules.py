@@ -33,7 +33,7 @@ def flood_of_the_api(wiki):
                 eventually("every process is occupied",
                            lambda: daemon.counters()["waiting_workers"] == PROCESSES - 1)
                 readers = crowds.enter_context(Crowd(wiki, ARTICLE, READERS))
-                expect(not readers.wait(2) and not readers.answered(), "articles go on without a rule")
+                expect(not readers.wait(2) and not readers.answered(), "articles are served without a rule")
         before = f"without a rule {PROCESSES} processes parse or wait, 0 of {READERS} readers are answered"
         eventually("all locks are given back", lambda: not daemon.counters()["hashtable_entries"])
         wiki.run(f"/srv/bin/{RULE} --control-socket {CONTROL}")
@@ -42,11 +42,11 @@ def flood_of_the_api(wiki):
                 flood = crowds.enter_context(Crowd(wiki, API, FLOOD))
                 eventually("the others are refused", lambda: flood.answered() == FLOOD - 4)
                 readers = crowds.enter_context(Crowd(wiki, ARTICLE, READERS))
-                expect(readers.wait(60), "articles do not go on")
+                expect(readers.wait(60), "articles are not served")
                 expect({reader.status for reader in readers.readers} == {200}, "articles fail")
                 refused = [reader for reader in flood.readers if reader.seconds is not None]
-        said = {re.sub(rb'.*"code":"([^"]*)".*', rb"\1", reader.body) for reader in refused}
-        expect(said == {b"concurrency-limit"}, f"the API says {said}")
+        codes = {re.sub(rb'.*"code":"([^"]*)".*', rb"\1", reader.body) for reader in refused}
+        expect(codes == {b"concurrency-limit"}, f"the API answers {codes}")
         listed = wiki.run(f"{POOLCOUNTER} rules --control-socket {CONTROL}")
         return (f": {before};\n         with `{RULE}` {FLOOD - 4} of {FLOOD} requests are refused, the slowest of"
                 f" {READERS} readers is answered after {readers.slowest():.2f} s\n{listed}")

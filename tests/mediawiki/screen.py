@@ -1,5 +1,5 @@
-"""What a person sees of the demo: progress, and readers as bars. On a terminal it
-changes in place; elsewhere a line is written now and then.
+"""The demo's output: progress, and readers as bars. On a terminal it changes in place;
+elsewhere it prints a line now and then.
 """
 
 import os
@@ -12,7 +12,7 @@ import time
 
 TERMINAL = sys.stdout.isatty()
 TURN_S = 0.1
-# Elsewhere than on a terminal.
+# Without a terminal.
 QUIET_TURN_S = 5.0
 ROWS = 5
 EIGHTHS, SQUARE = " ▁▂▃▄▅▆▇█", "■"
@@ -30,8 +30,7 @@ NO_WRAP, WRAP = "\033[?7l", "\033[?7h"
 
 
 def put(text):
-    """Writes. When nobody can see it any more, everything ends as if the terminal had
-    hung up."""
+    """Writes. If the output is closed, the demo ends as if the terminal had hung up."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -41,8 +40,8 @@ def put(text):
 
 
 class Progress:
-    """`with Progress("unpacking", path, 670):` says what goes on, and how much of the
-    megabytes are in `path` so far."""
+    """`with Progress("unpacking", path, 670):` shows what is happening, and how many of
+    the megabytes are in `path` so far."""
 
     def __init__(self, words, path=None, megabytes=None):
         self.words = words
@@ -84,19 +83,19 @@ def size_mb(path):
 
 
 class Bars:
-    """A bar for each reader: its height is how long it waits, its colour what it got."""
+    """A bar for each reader: the height shows how long it waits, the colour what it got."""
 
     def __init__(self, title, crowd, stage, scale_s):
         self.title = title
         self.crowd = crowd
         self.stage = stage
-        self.scale_s = scale_s  # of a full bar, unless someone waits longer
-        self._said = []
+        self.scale_s = scale_s  # of a full bar, unless a reader waits longer
+        self._messages = []
         self._drawn = 0
 
-    def say(self, text):
-        """Shown below the bars."""
-        self._said.append(text)
+    def show(self, text):
+        """Shows it below the bars."""
+        self._messages.append(text)
 
     def watch(self, check):
         """Returns when all readers have been answered, or raises what `check` does."""
@@ -108,7 +107,7 @@ class Bars:
             elapsed_s = self.crowd.slowest() if ended else self.crowd.elapsed()
             if TERMINAL:
                 self._draw(elapsed_s)
-            elif ended or self._said or elapsed_s >= next_line_s:
+            elif ended or self._messages or elapsed_s >= next_line_s:
                 self._write_line(elapsed_s)
                 next_line_s = elapsed_s + QUIET_TURN_S
             if ended:
@@ -116,14 +115,14 @@ class Bars:
 
     def _draw(self, elapsed_s):
         states = self._states()
-        lines = [*self._bars(states, elapsed_s), self._legend(states, elapsed_s), *self._said[-1:]]
+        lines = [*self._bars(states, elapsed_s), self._legend(states, elapsed_s), *self._messages[-1:]]
         back = f"\033[{self._drawn}A" if self._drawn else ""
         put(NO_WRAP + back + "".join(f"\r\033[K{line}\n" for line in lines) + WRAP)
         self._drawn = len(lines)
 
     def _write_line(self, elapsed_s):
-        said, self._said = self._said, []
-        put("".join(f"{line}\n" for line in [*said, self._legend(self._states(), elapsed_s)]))
+        messages, self._messages = self._messages, []
+        put("".join(f"{line}\n" for line in [*messages, self._legend(self._states(), elapsed_s)]))
 
     def _states(self):
         return [self._state(reader) for reader in self.crowd.readers]

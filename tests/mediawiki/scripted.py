@@ -1,8 +1,8 @@
-"""A lock server whose answers are written down beforehand. It keeps what it sees, in
-order: lines, answers, ends of connections.
+"""A lock server with scripted answers. It records, in order, lines, answers and ends of
+connections.
 
-It has one thread, and looks at connections of locks before those of marks: a client
-that closes the first and then sends a mark is seen to do so in that order.
+It has one thread, and reads connections of locks before those of marks, so that a client
+that closes the first and then sends a mark is recorded in that order.
 """
 
 import contextlib
@@ -25,9 +25,8 @@ class Connection:
 
 class Scripted:
     """`with Scripted(host, {"ACQ4ME": ["LOCKED"]}) as server:`. `answers` has, for the
-    first word of a line, the answers in turn; the last one is repeated. A number is
-    seconds by which the next one is late, None is no answer, and END ends the
-    connection."""
+    first word of a line, the answers in turn; the last one is repeated. A number delays
+    the next one by that many seconds, None is no answer, and END ends the connection."""
 
     def __init__(self, host, answers, address="127.0.0.3", port=7531):
         self.address = address
@@ -111,7 +110,7 @@ class Scripted:
         self._late = [each for each in self._late if each[0] > now]
         for _, connection, answer in due:
             self._note(f"{connection.number}< {answer}")
-            with contextlib.suppress(OSError):  # The client closes it just now.
+            with contextlib.suppress(OSError):  # The client may be closing it.
                 connection.socket.sendall(answer.encode() + b"\n")
 
     def _note(self, event):

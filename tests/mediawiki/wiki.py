@@ -1,5 +1,5 @@
 """MediaWiki on a host of its own: Debian's packages, installed by MediaWiki's own
-installer, served by Apache with mod_php, with a page that is dear to render.
+installer, served by Apache with mod_php, with a page that is expensive to render.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from host import Host
 from roots import PATIENCE_S, eventually, expect
 
 SITE = Path(__file__).resolve().parent / "site"
-# What it recommends is what the rounds `recommended` use.
+# The rounds `recommended` use the settings that it recommends.
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/mediawiki.md"
 RECOMMENDED = re.compile(r"In `LocalSettings.php`, on every web server:\n\n```php\n(.*?)```", re.S)
 SUITE = "trixie"
 ROOT_PACKAGES = "apache2,imagemagick,libapache2-mod-php,mediawiki,php-apcu,php-sqlite3,poolcounter"
-# How large the root is; and while mmdebstrap makes it, which has the packages there, too.
+# The size of the root, and while mmdebstrap makes it, with the packages' files.
 ROOT_MB, PEAK_MB = 670, 1000
 ADDRESS, PORT = "127.0.0.1", 80
 PAGE = "/mediawiki/index.php?title=Dear"
@@ -68,15 +68,15 @@ class Wiki(Host):
         self.run("touch /srv/renders /srv/thumbnails && chown -R www-data: /srv /var/lib/mediawiki/images")
 
     def version(self, package):
-        """Of a package of Debian, without what Debian adds."""
+        """The version of a Debian package, without what Debian adds."""
         return re.sub(r"^\d+:|[+-].*", "", self.run(f"dpkg-query -f '${{Version}}' -W {package}"))
 
     def configure(self, pools=None, servers=(), burn_s=1.0, messages=False, connect=None, log_level="debug",
                   failure_epoch=None, recommended=False):
         """What `Settings.php` reads for each request. `connect` are settings of connecting
-        to a server. Where it is `recommended`, docs/mediawiki.md has what these don't set.
-        After a change of `failure_epoch` no thumbnail is refused for having failed; without
-        it, none ever is."""
+        to a server. If `recommended`, docs/mediawiki.md sets the rest. After a change of
+        `failure_epoch` no thumbnail is refused for earlier failures; without it, none ever
+        is."""
         connect = {"timeout": PATIENCE_S} if connect is None else connect
         settings = {"pools": pools or {}, "client": {"servers": list(servers), **connect}, "burnSeconds": burn_s,
                     "messages": messages, "logLevel": log_level, "failureEpoch": failure_epoch,
@@ -117,7 +117,7 @@ class Wiki(Host):
         return [int(line[2]) for line in lines if line[0] == what]
 
     def thumbnails(self):
-        """How many were made so far."""
+        """How many thumbnails were made so far."""
         return len(self.read("/srv/thumbnails").splitlines())
 
     def new_thumbnail(self):
@@ -125,13 +125,13 @@ class Wiki(Host):
         return f"/mediawiki/thumb.php?f=Big.png&w={self.new_width()}"
 
     def new_width(self):
-        """Of a thumbnail that nobody has made yet."""
+        """The width of a thumbnail that nobody has made yet."""
         return next(self._widths)
 
     @contextlib.contextmanager
     def held(self):
         """Inside the block, a render of a page does not end, and that of a thumbnail does
-        not begin: whatever a round does there, it does while somebody renders."""
+        not begin, so the round does everything there during a render."""
         self.write("/srv/hold", "")
         try:
             yield

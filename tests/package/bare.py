@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 USER = "newcomer"
 CLONE = f"/home/{USER}/poolcounterd"
 
-# What an ordinary user can not do. All other tests must run.
+# What an ordinary user cannot do. All other tests must run.
 SKIPS_ALLOWED = {
     "network namespaces need root",
     "only root can become another user",
@@ -95,18 +95,18 @@ class Bare:
             start = os.fstat(self.world.log.fileno()).st_size
             done = subprocess.run(nspawn, env=environment, stdin=subprocess.DEVNULL, stdout=self.world.log,
                                   stderr=subprocess.PIPE, timeout=BUILD_PATIENCE_S)
-        said = self.world.log_path.read_bytes()[start:].decode(errors="replace")
+        output = self.world.log_path.read_bytes()[start:].decode(errors="replace")
         # Written by systemd-nspawn itself, not by the command.
         self.world.log.write(done.stderr.decode(errors="replace"))
         self.world.log.flush()
         if check:
-            expect(done.returncode == 0, f"`{command}` ended with status {done.returncode}: {said[-1500:]}")
-        return said
+            expect(done.returncode == 0, f"`{command}` ended with status {done.returncode}: {output[-1500:]}")
+        return output
 
 
 # Starts `make run` and waits until it serves, then runs the commands in the file
-# `asked` and those that `make run` printed, and ends it. The developer has one folder
-# for what cargo builds, which the Makefile does not use.
+# `asked` and those that `make run` printed, and ends it. The user has set a build folder
+# for cargo, which the Makefile must ignore.
 MAKE_RUN = f"PATIENCE_S={PATIENCE_S}" + r"""
     set -m
     CARGO_TARGET_DIR=$HOME/elsewhere make run ARGS="$ARGS" > run.log 2>&1 &
@@ -129,8 +129,8 @@ MAKE_RUN = f"PATIENCE_S={PATIENCE_S}" + r"""
 
 def a_user_runs_it(world):
     """As README says, as a user: what to install, `make run` and its nc lines; and one
-    crate of tests, with the oldest compiler that is promised. Without optimization: the
-    question is whether it builds."""
+    crate of tests, with the oldest supported compiler. Without optimization: the question
+    is whether it builds."""
     bare = Bare(world, "trixie", 13)
     world.note(bare.run("cargo --version").split()[1])
     runs(bare, "-p 7532", 7532, **QUICK)
@@ -138,20 +138,20 @@ def a_user_runs_it(world):
     leaves_nothing(bare)
 
 
-# As an ordinary user, it fetches Debian's daemon, and compares ours with it: the
-# shortest way to a daemon that this compiler made and that really answers.
+# As an ordinary user, it fetches Debian's daemon and compares ours with it: the shortest
+# test that a daemon made by this compiler really answers.
 CRATE = "reference"
 
 
 def one_crate(world, bare):
-    """In the profile of `make run`, whose dependencies need not be compiled again."""
-    said = bare.run(f"make reference && cargo test --locked --release --test {CRATE}", CI="1", **QUICK)
-    world.note(f"{passed(said)} tests")
+    """In the profile of `make run`, so that dependencies are not compiled again."""
+    output = bare.run(f"make reference && cargo test --locked --release --test {CRATE}", CI="1", **QUICK)
+    world.note(f"{passed(output)} tests")
 
 
 def a_user_runs_and_tests(world):
-    """As README says, as a user: `make run`, and its nc lines give what README
-    shows; `make test`, with no skip but those that need root; nothing left behind."""
+    """As README says, as a user: `make run`, and its nc lines give what README shows;
+    `make test`, which skips only what needs root; nothing left behind."""
     bare = Bare(world, "trixie", 13)
     world.note(bare.run("cargo --version").split()[1])
     runs(bare, "", 7531)
@@ -170,10 +170,10 @@ def runs(bare, arguments, port, **variables):
     asked = Path(str(bare.root) + CLONE) / "asked"
     asked.write_text("".join(command.replace("7531", str(port)) + "\n" for command, _ in shown))
     os.chmod(asked, 0o666)
-    said = bare.run(MAKE_RUN, ARGS=arguments, **variables)
-    answers = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", said, re.M))
+    output = bare.run(MAKE_RUN, ARGS=arguments, **variables)
+    answers = dict(re.findall(r"^== (.*)\n((?:(?!== ).*\n)*)", output, re.M))
     printed = [command for command in answers if str(port) in command]
-    expect(len(printed) >= 3, f"make run printed no nc lines: {said}")
+    expect(len(printed) >= 3, f"make run printed no nc lines: {output}")
     for command, answer in answers.items():
         expected = r"uptime: 0 days" if "STATS" in command else r"LOCKED\nRELEASED\n$"
         expect(re.match(expected, answer), f"{command} answered {answer!r}")
@@ -187,15 +187,15 @@ def shape(text):
 
 
 def tests(world, bare):
-    said = bare.run("make test", CI="1", SKIPS_ALLOWED=";".join(SKIPS_ALLOWED | SKIPS_POSSIBLE))
-    skipped = set(re.findall(r"^SKIPPED: (.*)$", said, re.M))
+    output = bare.run("make test", CI="1", SKIPS_ALLOWED=";".join(SKIPS_ALLOWED | SKIPS_POSSIBLE))
+    skipped = set(re.findall(r"^SKIPPED: (.*)$", output, re.M))
     expect(skipped - SKIPS_POSSIBLE == SKIPS_ALLOWED, f"skipped: {sorted(skipped)}")
-    expect(passed(said) > 100, f"only {passed(said)} tests ran")
-    world.note(f"{passed(said)} tests")
+    expect(passed(output) > 100, f"only {passed(output)} tests ran")
+    world.note(f"{passed(output)} tests")
 
 
-def passed(said):
-    return sum(int(count) for count in re.findall(r"^test result: ok. (\d+) passed", said, re.M))
+def passed(output):
+    return sum(int(count) for count in re.findall(r"^test result: ok. (\d+) passed", output, re.M))
 
 
 def leaves_nothing(bare):
@@ -217,5 +217,5 @@ def names_what_is_missing(bare):
         ("make deb", "apt-get build-dep"),
         ("PATH=/nowhere /usr/bin/make run", "README.md says what to install"),
     ]:
-        said = bare.run(f"{command} && echo done", check=False)
-        expect(words in said and not said.endswith("done\n"), f"`{command}` says {said[-500:]}")
+        output = bare.run(f"{command} && echo done", check=False)
+        expect(words in output and not output.endswith("done\n"), f"`{command}` printed {output[-500:]}")

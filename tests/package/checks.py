@@ -82,8 +82,8 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# Unoptimized, for binaries that are only built and started. Tests unwind: with the same
-# in binaries, both share their dependencies.
+# Unoptimized, for binaries that are only built and started. Tests unwind: if binaries do,
+# too, both share their dependencies.
 QUICK = {
     "CARGO_PROFILE_RELEASE_LTO": "off",
     "CARGO_PROFILE_RELEASE_OPT_LEVEL": "0",
@@ -94,7 +94,7 @@ QUICK = {
 
 def builds_offline(world, suite):
     """Without a network, and with the suite's own cargo: in the unpacked source
-    tarball, `make dist` makes an identical one, and plain dpkg-buildpackage builds the
+    tarball, `make dist` makes an identical tarball, and plain dpkg-buildpackage builds the
     package. Returns the package."""
     root = world.roots / f"{suite}-build"
     make_root(root, suite, BUILD_PACKAGES[suite])
@@ -108,7 +108,7 @@ def builds_offline(world, suite):
                 " && dpkg-buildpackage -us -uc -b && ls -l /build"],
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"})
     again = build / world.source_tree.name / "target/dist" / world.source_tarball().name
-    expect(unpacked_sha256(again) == unpacked_sha256(world.source_tarball()), "make dist in the unpacked tarball made another one")
+    expect(unpacked_sha256(again) == unpacked_sha256(world.source_tarball()), "make dist in the unpacked tarball made a different one")
     package = world.directory / f"built-on-{suite}.deb"
     next(build.glob("poolcounter_*.deb")).rename(package)
     shutil.rmtree(build)
@@ -193,11 +193,10 @@ def static_binary_and_image(world):
         expect(f"{tree.name}/{name}\n" in listing, f"the tarball lacks {name}")
     links_lead_somewhere(tree / "share/doc/poolcounterd")
     for name in ["poolcounterd", "poolcounter"]:
-        # In an empty root: it needs no library. There is no /dev/null, either, that could stand in for a
-        # closed standard input.
+        # In an empty root: it needs no library. Nor is there a /dev/null to replace a closed standard input.
         done = subprocess.run(["chroot", tree, f"/bin/{name}", "--version"], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, text=True, check=True)
-        expect(done.stdout.startswith(f"{name} "), f"{name} --version says {done.stdout!r}")
+        expect(done.stdout.startswith(f"{name} "), f"{name} --version printed {done.stdout!r}")
     unit = (tree / "lib/systemd/system/poolcounter.service").read_text()
     expect("ExecStart=/usr/local/bin/poolcounterd" in unit, "the unit starts another binary")
 
@@ -225,8 +224,8 @@ def static_binary_and_image(world):
 
 
 def examples_of_containers(world):
-    """kubernetes.yaml is what Kubernetes' own schemas allow, compose.yaml what that of
-    compose-spec does, and nothing is misspelt."""
+    """kubernetes.yaml is valid by Kubernetes' own schemas, compose.yaml by that of
+    compose-spec, and nothing is misspelt."""
     examples = REPOSITORY / "docs/container"
     validate = python_program(world, "kubernetes-validate", "kubernetes-validate==1.37.0")
     for version in ["1.30", "1.33", "1.36"]:
@@ -237,7 +236,7 @@ def examples_of_containers(world):
 
 
 def python_program(world, name, package):
-    """In an environment of its own, which stays for the next time."""
+    """Installs it into its own environment, which stays for the next time."""
     program = world.directory / f"python-{package}" / "bin" / name
     if not program.exists():
         environment = program.parents[1]

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""In network, process and mount namespaces of its own: has podman serve the image of
-docs/container/Dockerfile, and stop it twice while a client holds a lock.
+"""In its own network, process and mount namespaces: podman serves the image of
+docs/container/Dockerfile, and stops it twice while a client holds a lock.
 
     tests/package/container.py IMAGES    where buildah has left the image `poolcounterd`
 """
@@ -31,29 +31,29 @@ def main(images):
     prepare()
     podman = ["podman", "--storage-driver", "vfs", "--root", images / "root", "--runroot", images / "run"]
 
-    def said(*words):
+    def output_of(*words):
         return subprocess.run([*podman, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
 
-    said("run", "-d", "--replace", "--name", "served", "localhost/poolcounterd", "-l", ADDRESS[0])
-    eventually(lambda: "listening on" in said("logs", "served"), "it listens")
+    output_of("run", "-d", "--replace", "--name", "served", "localhost/poolcounterd", "-l", ADDRESS[0])
+    eventually(lambda: "listening on" in output_of("logs", "served"), "it listens")
     holder = socket.create_connection(ADDRESS)
-    expect(asked(holder, "ACQ4ME key 1 9 0") == "LOCKED", "the client has no lock")
+    expect(ask(holder, "ACQ4ME key 1 9 0") == "LOCKED", "the client has no lock")
 
     first = subprocess.Popen([*podman, "stop", "-t", "60", "served"])
-    eventually(lambda: "draining" in said("logs", "served"), "a stop drains")
+    eventually(lambda: "draining" in output_of("logs", "served"), "a stop drains")
     second = subprocess.Popen([*podman, "stop", "-t", "60", "served"])
     # A second signal that toggled would let new clients in.
     for _ in range(20):
-        expect(is_refused(), "a new client is served amid the stop")
-        expect(asked(holder, "STATS processing_workers") == "processing_workers: 1", "the holder has lost its lock")
+        expect(is_refused(), "a new client is served during the stop")
+        expect(ask(holder, "STATS processing_workers") == "processing_workers: 1", "the holder has lost its lock")
         time.sleep(0.1)
     expect(first.poll() is None and second.poll() is None, "a stop did not wait for the holder")
-    expect(asked(holder, "RELEASE") == "RELEASED", "the holder can't release its lock")
+    expect(ask(holder, "RELEASE") == "RELEASED", "the holder can't release its lock")
     holder.close()
     expect(first.wait(PATIENCE_S) == second.wait(PATIENCE_S) == 0, "a stop failed")
-    status = said("inspect", "--format", "{{.State.ExitCode}}", "served").strip()
-    expect(status == "75", f"the container ended with status {status}: {said('logs', 'served')}")
-    said("rm", "served")
+    status = output_of("inspect", "--format", "{{.State.ExitCode}}", "served").strip()
+    expect(status == "75", f"the container ended with status {status}: {output_of('logs', 'served')}")
+    output_of("rm", "served")
 
 
 def prepare():
@@ -65,7 +65,7 @@ def prepare():
     os.environ["CONTAINERS_CONF"] = str(settings)
 
 
-def asked(client, line):
+def ask(client, line):
     client.sendall(line.encode() + b"\n")
     client.settimeout(PATIENCE_S)
     return client.makefile().readline().strip()

@@ -13,22 +13,22 @@ EXAMPLES = "/usr/share/doc/poolcounter/examples"
 WARNING = "anyone who can connect can take every lock"
 
 
-def says_who_can_connect(world, machine):
-    """The first install says that the daemon listens on every address, and how to
+def warns_who_can_connect(world, machine):
+    """The first install warns that the daemon listens on every address, and prints how to
     narrow that; an upgrade does not, nor an install with a chosen address."""
-    said = machine.run(f"{INSTALL} {OURS}")
-    expect(WARNING in said, "the first install does not say who can connect")
+    output = machine.run(f"{INSTALL} {OURS}")
+    expect(WARNING in output, "the first install does not warn")
     expect_served(machine, "127.0.0.2")
     machine.add_address("10.1.2.3")
-    advice = re.search(r"put (ARGS=\S+ \S+) into (\S+) and run: (.*)", said)
-    expect(advice, f"no advice in: {said}")
+    advice = re.search(r"put (ARGS=\S+ \S+) into (\S+) and run: (.*)", output)
+    expect(advice, f"no advice in: {output}")
     machine.run(f"echo '{advice[1]}' > {advice[2]} && {advice[3]}")
     expect_served(machine, "10.1.2.3")
     expect(machine.refuses("127.0.0.2"), "the advice does not narrow it")
-    expect(WARNING not in machine.run(f"{INSTALL} {OURS_NEXT}"), "said again at an upgrade")
+    expect(WARNING not in machine.run(f"{INSTALL} {OURS_NEXT}"), "an upgrade warns again")
     machine.run("apt-get purge -y poolcounter")
     expect(machine.run(f"cat {advice[2]}") == advice[1], "purge took the administrator's file")
-    expect(WARNING not in machine.run(f"{INSTALL} {OURS}"), "said though an address was chosen")
+    expect(WARNING not in machine.run(f"{INSTALL} {OURS}"), "it warns though an address was chosen")
     machine.run("apt-get purge -y poolcounter")
     machine.write(advice[2], 'ARGS="--log debug"\n')
     expect(WARNING in machine.run(f"{INSTALL} {OURS}"), "--log was taken for an address")
@@ -50,7 +50,7 @@ def example_of_arguments(world, machine):
         machine.write(copy[1], line + "\n")
         machine.run("systemctl reload poolcounter")
         expect_served(machine, "10.1.2.3")
-        expect(machine.refuses("127.0.0.2"), f"not heeded: {line}")
+        expect(machine.refuses("127.0.0.2"), f"ignored: {line}")
 
 
 def check_for_monitoring(world, machine):
@@ -62,7 +62,7 @@ def check_for_monitoring(world, machine):
     machine.run(f"cd {EXAMPLES} && test -s alerts.yml && test -s alerts.test.yml && test -s dashboard.json")
     text = machine.run(f"cat {EXAMPLES}/icinga2.conf")
     command = re.search(r"command\[check_poolcounter\]=(.*)", text)[1]
-    expect(machine.status(command) == 0, "not well while it serves")
+    expect(machine.status(command) == 0, "not OK while it serves")
     machine.run("systemctl stop poolcounter")
     expect(machine.status(command) == 2, "not critical when stopped")
 
@@ -135,13 +135,13 @@ def back_to_debian(world, machine):
 
 
 def back_to_debian_in_use(world, machine):
-    """Debian's daemon can't bind a port that old connections keep: neither those
-    of clients who are connected when it replaces ours, nor those that ours closed
-    shortly before, keep it down. Returns for how many seconds the service was down."""
+    """Debian's daemon can't bind a port that old connections keep. Neither those open when
+    it replaces ours, nor those that ours closed shortly before, keep it down. Returns for
+    how many seconds the service was down."""
     settings = "/etc/default/poolcounter"
     machine.write(settings, 'ARGS="-l 127.0.0.1 --max-connections 22"\n')
     install_ours(machine)
-    # Debian's knows no other option.
+    # Debian's has no other option.
     machine.write(settings, 'ARGS="-l 127.0.0.1"\n')
     clients = [machine.connect() for _ in range(20)]
     expect(clients[0].ask("ACQ4ME key 1 5 60") == "LOCKED", "no lock")
@@ -153,16 +153,16 @@ def back_to_debian_in_use(world, machine):
     with Watcher(machine) as watcher:
         install_debians_own(machine)
     expect(version(machine).startswith("1."), f"it is {version(machine)}")
-    expect(all(client.ended() for client in clients), "somebody is connected to nobody")
+    expect(all(client.ended() for client in clients), "a client is still connected")
     expect_running(machine)
     expect_served(machine)
-    expect(machine.show("NRestarts") == "0", f"it took {machine.show('NRestarts')} attempts more")
+    expect(machine.show("NRestarts") == "0", f"it took {machine.show('NRestarts')} more attempts")
     world.note(f"down for {watcher.longest_gap_s:.1f} s")
     return watcher.longest_gap_s
 
 
 ON_EVERY_SUITE = [
-    says_who_can_connect,
+    warns_who_can_connect,
     example_of_arguments,
     wrong_arguments,
     check_for_monitoring,

@@ -1,4 +1,4 @@
-"""How systemd treats a drained daemon: without the socket unit, with it active, and
+"""What systemd does with a drained daemon: without the socket unit, with it active, and
 with it stopped first; and how a stop drains."""
 
 import time
@@ -27,8 +27,8 @@ def expect_drained(machine):
     machine.run("sleep 2")
     expect(machine.show("ActiveState") == "inactive", "Restart= started the drained service")
     expect(machine.show("ExecMainStatus") == "75", f"it ended with {machine.show('ExecMainStatus')}")
-    expect(machine.show("Result") == "success", f"systemd calls it {machine.show('Result')}")
-    expect(machine.refuses(), "drained, and somebody answers")
+    expect(machine.show("Result") == "success", f"its Result is {machine.show('Result')}")
+    expect(machine.refuses(), "drained, but the port is open")
 
 
 def drain(world, machine):
@@ -46,12 +46,12 @@ def drains(machine):
     with machine.connect() as client:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         begin_to_drain(machine)
-        expect(machine.refuses(), "draining, and a newcomer is served")
+        expect(machine.refuses(), "draining, but a new client is served")
         toggle_drain(machine)
         wait_for_log(machine, "no longer draining")
         expect_served(machine)
         begin_to_drain(machine, 2)
-        expect(machine.refuses(), "draining, and a newcomer is served")
+        expect(machine.refuses(), "draining, but a new client is served")
         expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
     expect_drained(machine)
 
@@ -63,24 +63,24 @@ def activate_by_socket(machine):
 
 
 def drain_with_socket_active(world, machine):
-    """systemd holds the socket: newcomers wait for the next service."""
+    """systemd holds the socket: new clients wait for the next service."""
     activate_by_socket(machine)
     before = machine.daemon()
-    with machine.connect() as client, machine.connect() as newcomer_before:
+    with machine.connect() as client, machine.connect() as old_client:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
-        expect(newcomer_before.ask("STATS UPTIME").startswith("uptime: "), "not served")
+        expect(old_client.ask("STATS UPTIME").startswith("uptime: "), "not served")
         begin_to_drain(machine)
         wait_for_log(machine, "still holds it: newcomers wait there until this daemon ends")
-        with machine.connect() as newcomer:
-            newcomer.send("ACQ4ME mine 1 5 5")
-            # It keeps draining and says why.
+        with machine.connect() as new_client:
+            new_client.send("ACQ4ME mine 1 5 5")
+            # It keeps draining and logs why.
             toggle_drain(machine)
             wait_for_log(machine, "still draining: ")
             expect(machine.daemon() == before, "another service")
             expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
             client.socket.shutdown(2)
-            newcomer_before.socket.shutdown(2)
-            expect(newcomer.receive() == "LOCKED", "the newcomer was not served")
+            old_client.socket.shutdown(2)
+            expect(new_client.receive() == "LOCKED", "the new client was not served")
             expect(machine.daemon() != before, "no new service")
     expect_served(machine)
     expect(machine.show("ActiveState", "poolcounter.socket") == "active", "the socket unit has failed")
@@ -95,15 +95,15 @@ def drain_with_socket_active(world, machine):
 
 
 def drain_with_socket_stopped(world, machine):
-    """With the socket unit stopped first, newcomers are refused, and it stays down."""
+    """With the socket unit stopped first, new clients are refused, and it stays down."""
     activate_by_socket(machine)
     with machine.connect() as client:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         machine.run("systemctl stop poolcounter.socket")
         expect_served(machine)
         begin_to_drain(machine)
-        wait_for_log(machine, "newcomers are refused")
-        expect(machine.refuses(), "draining, and a newcomer gets in")
+        wait_for_log(machine, "new connections are refused")
+        expect(machine.refuses(), "draining, but a new client is served")
         expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
     expect_drained(machine)
     machine.run("systemctl start poolcounter.socket")
@@ -111,7 +111,7 @@ def drain_with_socket_stopped(world, machine):
 
 
 def stops_drain(world, machine):
-    """With the example drop-in, stop, restart and poweroff wait for who holds a lock."""
+    """With the example drop-in, stop, restart and poweroff wait for the holder of a lock."""
     install_ours(machine)
     machine.run("install -D -m 644 /usr/share/doc/poolcounter/examples/drain-on-stop.conf"
                 " /etc/systemd/system/poolcounter.service.d/drain-on-stop.conf")
@@ -124,20 +124,20 @@ def stops_drain(world, machine):
     eventually("another daemon has started", lambda: machine.show("MainPID") not in ("0", str(before)))
     eventually("it listens", lambda: not machine.refuses())
     expect_served(machine)
-    # A stop goes on with a drain, and ends with it.
+    # A stop during a drain continues it, and ends with it.
     with machine.connect() as client:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         begin_to_drain(machine, 3)
         machine.run("systemctl --no-block stop poolcounter")
         machine.run("sleep 3")
-        expect(machine.refuses(), "draining, and a newcomer is served")
+        expect(machine.refuses(), "draining, but a new client is served")
         expect(client.ask("RELEASE") == "RELEASED", "the client was cut off")
     expect_drained(machine)
     machine.run("systemctl start poolcounter")
     with machine.connect() as client:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         machine.run("systemctl --no-block poweroff", check=False)
-        eventually("newcomers are refused", machine.refuses)
+        eventually("new clients are refused", machine.refuses)
         time.sleep(3)
         expect(client.ask("RELEASE") == "RELEASED", "the client was cut off")
     machine.reboot()
@@ -145,13 +145,13 @@ def stops_drain(world, machine):
 
 
 def holds_through(machine, command, count):
-    """Who holds a lock for three seconds more keeps it; new connections are refused meanwhile."""
+    """A client keeps its lock for three more seconds; new connections are refused meanwhile."""
     with machine.connect() as client:
         expect(client.ask("ACQ4ME mine 1 5 5") == "LOCKED", "no lock")
         machine.run(f"systemctl --no-block {command} poolcounter")
         wait_for_log(machine, "draining: no new clients", count)
         machine.run("sleep 3")
-        expect(machine.refuses(), "draining, and a newcomer is served")
+        expect(machine.refuses(), "draining, but a new client is served")
         expect(client.ask("RELEASE") == "RELEASED", "the client was cut off")
 
 

@@ -1,6 +1,5 @@
-"""The gate's scenario: one machine goes through the life of the package in one boot.
-What it does are parts of the other scenarios, which do more, each on a machine of its
-own."""
+"""The gate's scenario: one machine goes through the life of the package in one boot. Its
+steps are parts of the other scenarios, which do more, each on its own machine."""
 
 from drain import drains
 from roots import expect
@@ -24,7 +23,7 @@ def journey(world, machine):
     machine.run("systemctl start poolcounter")
     becomes_next(world, machine)
     expect_sandbox(machine)
-    # What the administrator wrote stays.
+    # A purge keeps what the administrator wrote.
     machine.run("rm -r /etc/default/poolcounter /etc/systemd/system/poolcounter.service.d")
     purge(machine, before)
 

@@ -116,7 +116,7 @@ class Machine:
             self._nspawn = subprocess.Popen(self._in_its_cgroup(command), env=environment, stdin=subprocess.DEVNULL,
                                             stdout=self.log, stderr=self.log)
             self._await_boot(notify)
-        assert self.leader > 1  # nsenter would take 0 for this very system
+        assert self.leader > 1  # nsenter would take 0 for this system itself
         self._ip("link", "set", "lo", "up")
         self.run("systemctl is-system-running --wait", check=False)
 
@@ -159,7 +159,7 @@ class Machine:
         remove_cgroup(self.cgroup)
 
     def reboot(self):
-        # The command may end itself too.
+        # The machine may end before the command does.
         self.run("systemctl --no-block poweroff", check=False)
         self._nspawn.wait(PATIENCE_S)
         self.leader = None
@@ -175,7 +175,7 @@ class Machine:
 
     def run(self, command, check=True):
         """Runs a shell command inside as root, without a terminal and with empty
-        standard input; returns what it wrote to standard output."""
+        standard input; returns its output."""
         self.log.write(f"+ {command}\n")
         self.log.flush()
         done = subprocess.run(
@@ -301,14 +301,14 @@ class Load:
 
     def _cycle(self, client):
         answer = client.ask(f"ACQ4ME load 1 {2 * len(self._clients)} {PATIENCE_S}")
-        expect(answer == "LOCKED", f"asked for the lock, heard {answer!r}")
+        expect(answer == "LOCKED", f"ACQ4ME was answered by {answer!r}")
         # The lock under test is what makes this safe.
         self._holders += 1
         expect(self._holders == 1, "two hold the lock")
         self.cycles += 1
         self._holders -= 1
         answer = client.ask("RELEASE")
-        expect(answer == "RELEASED", f"gave the lock back, heard {answer!r}")
+        expect(answer == "RELEASED", f"RELEASE was answered by {answer!r}")
 
     def __enter__(self):
         for thread in self._threads:

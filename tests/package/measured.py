@@ -1,5 +1,5 @@
-"""What measures time: each runs alone, because on a busy machine its figure would say
-nothing. The machine is one of its own, as in scenarios.py."""
+"""Scenarios that measure time. Each runs alone, because the figure of a busy machine means
+nothing, and on its own machine, as in scenarios.py."""
 
 from defaults import back_to_debian_in_use
 from roots import expect

@@ -77,10 +77,10 @@ def fresh_install(world, machine):
     # Type=notify and active: systemd has seen READY.
     expect(machine.show("Type") == "notify", "systemd does not wait for READY")
     status = machine.show("StatusText")
-    expect(re.search(r"\d+ connections.* locks", status), f"the status says {status!r}")
+    expect(re.search(r"\d+ connections.* locks", status), f"the status is {status!r}")
     with machine.connect() as client:
         stats = client.stats_full()
-    expect(len(stats) == 21 and stats["uptime"].startswith("0 days"), f"STATS FULL said {stats}")
+    expect(len(stats) == 21 and stats["uptime"].startswith("0 days"), f"STATS FULL has {stats}")
     expect_served(machine)
     expect_served(machine, "127.0.0.2")  # -l 0.0.0.0
     expect_sandbox(machine)
@@ -94,29 +94,29 @@ def unit_is_clean(world, machine):
     """systemd-analyze reports nothing; exposure at most 1.2."""
     install_ours(machine)
     units = "poolcounter.service poolcounter.socket"
-    said = machine.run(f"systemd-analyze verify {units}")
-    expect(said == "", f"systemd-analyze verify: {said}")
+    output = machine.run(f"systemd-analyze verify {units}")
+    expect(output == "", f"systemd-analyze verify: {output}")
     exposure(machine, at_most=1.2)
     examples = "/usr/share/doc/poolcounter/examples"
     for example, at_most in [("allow-list.conf", 1.2), ("socket-activated.conf", 0.5)]:
         drop_in = "/etc/systemd/system/poolcounter.service.d"
         machine.run(f"rm -rf {drop_in} && install -D -m 644 {examples}/{example} {drop_in}/{example}")
-        said = machine.run(f"systemd-analyze verify {units}")
-        expect(said == "", f"systemd-analyze verify with {example}: {said}")
+        output = machine.run(f"systemd-analyze verify {units}")
+        expect(output == "", f"systemd-analyze verify with {example}: {output}")
         exposure(machine, at_most)
-    said = machine.run("man --warnings poolcounterd 2>&1 >/dev/null")
-    expect(said == "", f"the man page: {said}")
+    output = machine.run("man --warnings poolcounterd 2>&1 >/dev/null")
+    expect(output == "", f"the man page: {output}")
 
 
 def exposure(machine, at_most):
-    said = machine.run("systemd-analyze security --offline=true --no-pager poolcounter.service | tail -n 1")
-    found = re.search(r"poolcounter.service: ([0-9.]+)", said)
-    expect(found and float(found[1]) <= at_most, f"more exposed than {at_most}: {said}")
+    output = machine.run("systemd-analyze security --offline=true --no-pager poolcounter.service | tail -n 1")
+    found = re.search(r"poolcounter.service: ([0-9.]+)", output)
+    expect(found and float(found[1]) <= at_most, f"more exposed than {at_most}: {output}")
 
 
 def upgrade_from_debian(world, machine):
-    """Debian's own, configured and in use, becomes ours: no question, all kept, after
-    a reboot too."""
+    """Debian's own, configured and in use, becomes ours: no question, all kept, also after
+    a reboot."""
     becomes_ours(world, machine)
     machine.reboot()
     expect_running(machine)
@@ -140,11 +140,11 @@ def becomes_ours(world, machine):
         client.close()
     expect_running(machine)
     expect_served(machine)
-    expect(machine.refuses("127.0.0.2"), "ARGS=-l 127.0.0.1 is not heeded")
+    expect(machine.refuses("127.0.0.2"), "ARGS=-l 127.0.0.1 is ignored")
     expect(machine.run("cat /etc/default/poolcounter") == arguments.strip(), "/etc/default/poolcounter has changed")
-    expect(machine.show("Nice") == "5", "the drop-in is not heeded")
+    expect(machine.show("Nice") == "5", "the drop-in is ignored")
     expect_sandbox(machine)
-    if "/bin/false" in user_before:  # bookworm's, static: the same user goes on
+    if "/bin/false" in user_before:  # bookworm's, static: the user stays the same
         uid = machine.run(f"stat -c %u /proc/{machine.daemon()}")
         expect(uid == user_before.split(":")[2], f"it runs as {uid}, not as {user_before}")
     return watcher.longest_gap_s
@@ -175,12 +175,12 @@ def crashes_and_hangs(world, machine):
     # The watchdog of the unit as it is: with a shorter time, systemd would kill a healthy
     # daemon that a busy machine does not run for a second.
     before = machine.daemon()
-    # It notifies the watchdog, or it would be killed here.
+    # It notifies the watchdog, otherwise it is killed here.
     expect_stays(machine, before, seconds=WATCHDOG_S + 5)
     machine.run(f"kill -STOP {before}")
-    eventually("the watchdog has it started again",
+    eventually("the watchdog has restarted it",
                lambda: machine.show("MainPID") not in ("0", str(before)) and machine.show("ActiveState") == "active")
-    expect("atchdog timeout" in machine.run("journalctl --no-pager -u poolcounter"), "the watchdog did not bark")
+    expect("atchdog timeout" in machine.run("journalctl --no-pager -u poolcounter"), "the log has no watchdog timeout")
     expect_served(machine)
 
 
@@ -200,7 +200,7 @@ def stop_and_start(world, machine):
         expect(client.ask(f"ACQ4ME key 1 5 {PATIENCE_S}") == "LOCKED", "no lock")
         machine.run("systemctl stop poolcounter")
         expect(machine.show("Result") == "success", "stopped, and systemd calls it a failure")
-        expect(machine.refuses(), "stopped, and somebody answers")
+        expect(machine.refuses(), "stopped, but the port is open")
         expect(client.ended(), "stopped, and the connection lives")
     machine.run("systemctl start poolcounter")
     expect_served(machine)
@@ -255,10 +255,10 @@ def reloads(machine):
     with HeldLock(machine):
         machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1"\n')
         machine.run("systemctl reload poolcounter")
-        expect(machine.refuses("127.0.0.2"), "the new ARGS are not heeded")
+        expect(machine.refuses("127.0.0.2"), "the new ARGS are ignored")
     with HeldLock(machine):
         machine.run("kill -USR1 $(systemctl show -P MainPID poolcounter)")
-        eventually("it has gone on a third time", lambda: machine.run(
+        eventually("it has continued a third time", lambda: machine.run(
             "journalctl --no-pager -u poolcounter | grep -c 'continued after' || true") == "3")
     reloads_of_rules(machine)
     impossible_reloads(machine)
@@ -273,7 +273,7 @@ def reloads_of_rules(machine):
     machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1 --rules /etc/poolcounter/rules"\n')
     with HeldLock(machine):
         machine.run("systemctl reload poolcounter")
-        expect(asked(machine, "bot:1") == "QUEUE_FULL", "the rules are not heeded")
+        expect(asked(machine, "bot:1") == "QUEUE_FULL", "the rules are ignored")
         machine.write("/etc/poolcounter/rules", "bots bot:* nonsense\n")
         expect(machine.status("systemctl reload poolcounter") != 0, "reloaded with wrong rules")
         expect(asked(machine, "bot:1") == "QUEUE_FULL", "the old rules are lost")
@@ -289,7 +289,7 @@ def impossible_reloads(machine):
         machine.run("mv /root/kept /usr/bin/poolcounterd && systemctl reload poolcounter")
     with HeldLock(machine):
         machine.write("/etc/default/poolcounter", 'ARGS="-l nowhere"\n')
-        expect(machine.status("systemctl reload poolcounter") != 0, "reloaded with an address that is none")
+        expect(machine.status("systemctl reload poolcounter") != 0, "reloaded with an invalid address")
         machine.write("/etc/default/poolcounter", 'ARGS="-l 127.0.0.1"\n')
         machine.run("systemctl reload poolcounter")
 
@@ -305,7 +305,7 @@ def operators(world, machine):
     machine.run("echo 'ARGS=\"--control-group locks\"' > /etc/default/poolcounter")
     machine.run("systemctl daemon-reload && systemctl restart poolcounter")
     with HeldLock(machine):
-        expect(machine.status(f"runuser -u one -- {ask}") == 0, "who is in the group may not reload")
+        expect(machine.status(f"runuser -u one -- {ask}") == 0, "a member of the group may not reload")
         expect(machine.status(f"runuser -u other -- {ask}") != 0, "anybody may reload")
 
 
@@ -322,8 +322,8 @@ def purge(machine, files_before):
     machine.run("apt-get purge -y poolcounter")
     left = {path for path in files_of(machine) - files_before if path != "/var/lib/private"}
     expect(not left, f"left behind: {sorted(left)}")
-    expect(machine.status("systemctl cat poolcounter.service") != 0, "systemd still knows the service")
-    expect(machine.refuses(), "somebody still answers")
+    expect(machine.status("systemctl cat poolcounter.service") != 0, "systemd still has the service")
+    expect(machine.refuses(), "the port is still open")
 
 
 def purge_and_back(world, machine):
@@ -341,7 +341,7 @@ def purge_and_back(world, machine):
     expect_served(machine)
     # Removed, not purged, and back.
     machine.run("apt-get remove -y poolcounter")
-    expect(machine.refuses(), "removed, and somebody answers")
+    expect(machine.refuses(), "removed, but the port is open")
     install_ours(machine)
     expect_running(machine)
     expect_served(machine)
@@ -373,25 +373,25 @@ def becomes_next(world, machine):
     expect(watcher.refused == watcher.failed == 0, f"{watcher.refused} connects refused, {watcher.failed} failed")
     world.note(f"{load.cycles} locks, {watcher.served} connects, longest wait {1000 * watcher.longest_gap_s:.0f} ms")
     expect_running(machine)
-    expect(machine.refuses("127.0.0.2"), "ARGS=-l 127.0.0.1 is not heeded")
+    expect(machine.refuses("127.0.0.2"), "ARGS=-l 127.0.0.1 is ignored")
 
 
 def upgrade_refused(world, machine):
     """A new version that can't take over the old one's state: apt succeeds and
-    says so, and the old daemon keeps serving with all it holds."""
+    prints that, and the old daemon keeps serving with all its locks."""
     install_ours(machine)
     machine.run(f"dpkg-deb -R {OURS_NEXT} /root/broken && cp /bin/false /root/broken/usr/bin/poolcounterd"
                 " && dpkg-deb -b /root/broken /root/broken.deb")
     with HeldLock(machine), Load(machine):
-        said = machine.run(f"{INSTALL} /root/broken.deb")
-    expect("the old daemon keeps serving" in said, "apt did not say that the old daemon keeps serving")
+        output = machine.run(f"{INSTALL} /root/broken.deb")
+    expect("the old daemon keeps serving" in output, "apt did not print that the old daemon keeps serving")
 
 
 def socket_activation(world, machine):
     """systemd listens: no connect is refused, regardless of the service's state."""
     install_ours(machine)
     machine.run("systemctl stop poolcounter.service && systemctl enable --now poolcounter.socket")
-    expect(machine.show("ActiveState") == "inactive", "the service runs before anybody came")
+    expect(machine.show("ActiveState") == "inactive", "the service runs before any client came")
     expect_served(machine)
     expect(machine.show("ActiveState") == "active", "the service was not started")
     with Watcher(machine) as watcher:
@@ -406,13 +406,13 @@ def socket_activation(world, machine):
     expect(machine.status("systemctl is-active poolcounter.socket") == 0, "the upgrade stopped the socket")
     expect_served(machine)
 
-    # With the example, the daemon has no network but the socket it was given.
+    # With the example, the daemon has no network except the socket it was given.
     machine.run("install -D -m 644 /usr/share/doc/poolcounter/examples/socket-activated.conf"
                 " /etc/systemd/system/poolcounter.service.d/socket-activated.conf")
     machine.run("systemctl daemon-reload && systemctl restart poolcounter.service")
     expect_served(machine)
     expect(machine.run(f"readlink /proc/{machine.daemon()}/ns/net") != machine.run("readlink /proc/1/ns/net"),
-           "the daemon is in the network")
+           "the daemon shares the machine's network")
     machine.reboot()
     expect_served(machine)
     machine.run("apt-get purge -y poolcounter")
@@ -430,15 +430,15 @@ def allow_list(world, machine):
     machine.run("systemctl daemon-reload && systemctl restart poolcounter")
     expect_served(machine)
     try:
-        # The filter drops what is sent: nothing ever answers.
+        # The filter drops the packets: the connect times out.
         machine.connect("192.0.2.1", seconds=1).close()
     except TimeoutError:
         return
-    expect(False, "192.0.2.1 is not on the list, and was let in")
+    expect(False, "192.0.2.1 is not on the list, but can connect")
 
 
 def instances(world, machine):
-    """The example unit: a second daemon beside the first one, reloaded by itself."""
+    """The example unit: a second daemon next to the first one, reloaded separately."""
     install_ours(machine)
     machine.run("cp '/usr/share/doc/poolcounter/examples/poolcounter@.service' /etc/systemd/system/ && systemctl daemon-reload")
     expect(machine.status("systemctl start poolcounter@b") != 0, "started without a file of settings")
@@ -449,7 +449,7 @@ def instances(world, machine):
         machine.run("systemctl reload poolcounter@b && systemctl reload poolcounter")
     uptime = "/usr/bin/poolcounterd --check 127.0.0.1:7532 && /usr/bin/poolcounterd --check /run/poolcounter-b/control.sock"
     machine.run(uptime)
-    expect((machine.daemon(), machine.run("systemctl show -P MainPID poolcounter@b")) == (first, second), "not reloaded, but restarted")
+    expect((machine.daemon(), machine.run("systemctl show -P MainPID poolcounter@b")) == (first, second), "restarted instead of reloaded")
     machine.run("systemctl stop poolcounter@b")
     expect_running(machine)
 

@@ -1,6 +1,6 @@
 <?php
-// Uses MediaWiki's PoolCounter through the class that extensions use, and tells the
-// server of the test about each step, so that both are in one order.
+// Uses MediaWiki's PoolCounter through the class that extensions use, and reports each
+// step to the test's server, which records it in order with the lines it receives.
 
 use MediaWiki\PoolCounter\PoolCounterWorkViaCallback;
 
@@ -14,7 +14,7 @@ class Ask extends Maintenance {
 		$this->mark( 'the request ends' );
 	}
 
-	/** Takes a lock, and the locks `inside` it, and says what came of it. */
+	/** Takes a lock, and the locks `inside` it, and reports the result. */
 	private function take( array $step ) {
 		$callbacks = [
 			'doWork' => function () use ( $step ) {

@@ -1,7 +1,7 @@
 <?php
-// A tag that is dear to render: <burn/> uses up processor time and counts its renders
-// in a file, a line as a render begins ("began 1 PID") and one as it ends ("ended 1").
-// It does not end as long as there is /srv/hold.
+// A tag that is expensive to render: <burn/> uses up processor time and counts its renders
+// in a file, a line as a render begins ("began 1 PID") and one as it ends ("ended 1 PID").
+// It does not end while /srv/hold exists.
 
 $wgHooks['ParserFirstCallInit'][] = static function ( $parser ) {
 	$parser->setHook( 'burn', 'burn' );

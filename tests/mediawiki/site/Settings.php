@@ -15,7 +15,7 @@ $wgUseImageMagick = true;
 $wgImageMagickConvertCommand = '/srv/site/counted-convert';
 $round = json_decode( file_get_contents( '/srv/round.json' ), true );
 $burnSeconds = $round['burnSeconds'];
-// Otherwise a thumbnail that could not be made four times is refused without a try.
+// Otherwise a thumbnail that has failed four times is refused without a try.
 $wgAttemptFailureEpoch = $round['failureEpoch'] ?? uniqid( '', true );
 if ( $round['recommended'] ) {
 	require __DIR__ . '/Recommended.php';
