@@ -127,7 +127,7 @@ fn an_inherited_socket_is_closed_and_still_works_for_its_next_owner() {
     let mut client = Client::connect(address);
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
     drain(&server);
-    server.log.wait_for("still holds it: newcomers wait there until this daemon ends");
+    server.log.wait_for("still holds it: new clients wait there until this daemon ends");
     // The backlog is as deep as before.
     assert_eq!(backlog(address), backlog_granted(4096));
     let mut new_client = Client::connect(address);

@@ -240,7 +240,7 @@ pub(crate) fn report_closed(name: &str, v6_only: bool) {
     match is_held_elsewhere(name, v6_only) {
         Ok(true) => warn!(
             "{name} is closed here, but another process, such as systemd, still holds it: \
-             newcomers wait there until this daemon ends; under systemd they then start a new one; \
+             new clients wait there until this daemon ends; under systemd they then start a new one; \
              to refuse them, run `systemctl stop poolcounter.socket`"
         ),
         Ok(false) => info!("no longer listening on {name}; new connections are refused"),
