@@ -29,8 +29,8 @@ them separated by spaces or commas.";
 
 const CHECK_AFTER_HELP: &str = "\
 Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also: a server does not answer), 3 UNKNOWN
-(a server does not tell a figure that has thresholds). The worst server counts, and
-its line is the first; the performance data of all stands behind that line.";
+(a server lacks a figure that has thresholds). The worst server counts: its line
+comes first, followed by the performance data of all servers.";
 
 // The help shows `[v6]` as it is written here.
 #[allow(rustdoc::broken_intra_doc_links)]
@@ -65,7 +65,7 @@ enum Action {
     Keys(Rows),
     /// Show the holders and waiters of a key.
     Key {
-        /// The key; \\xNN stands for a byte.
+        /// The key; \xNN stands for a byte.
         #[arg(value_name = "KEY")]
         key: OsString,
         /// As JSON.
@@ -74,7 +74,7 @@ enum Action {
     },
     /// Print the servers of a key, in the order in which clients try them.
     Which {
-        /// The key as the client has it, with spaces; \\xNN stands for a byte.
+        /// The key as the client has it, with spaces; \xNN stands for a byte.
         #[arg(value_name = "KEY")]
         key: OsString,
         /// The key is TYPE:REST and locks one of N slots, as MediaWiki's `slots`.
@@ -96,7 +96,7 @@ enum Action {
     /// Check the servers, as a plugin of Nagios and Icinga.
     #[command(after_help = CHECK_AFTER_HELP)]
     Check(check::Limits),
-    /// Let the daemon of this host take no new clients, and exit when the last has left.
+    /// Have the daemon of this host refuse new clients, and exit when the last client has left.
     #[command(after_help = control::DRAIN_AFTER_HELP)]
     Drain(control::DrainOptions),
     /// Let it take new clients again.

@@ -86,7 +86,7 @@
 // | `transport` | `Stream`: reads and writes over TCP or Unix sockets; keepalive; whether the other side has closed |
 // | `operate` | what operators and the daemon's `--check` and `--reload` ask: `StatsConnection`, `NoAnswer`, the places of a daemon by its port, a restart over the control socket |
 // | `cli` | subcommands, the list of servers, the hint for a wrong command line |
-// | `cli/run` | `run`: options, the request, what happens without a server or when it does not admit us; the notice of who holds the lock |
+// | `cli/run` | `run`: options, the request, what happens without a server or when it does not admit this host; the notice of who holds the lock |
 // | `cli/run/child` | the command as a child: start, signals passed on (and blocked, unsafe), descendants, the thread that writes to standard error |
 // | `cli/stats` | `stats`, `keys`, `key`, `clients`, `slow`: asks, prints text or JSON for each server; the exit status of a failure |
 // | `cli/parsed_report` | `ParsedReport`, `Table`: answers as values and tables; merges tables of servers, sorts, aligns; as JSON; times as numbers |

@@ -141,7 +141,7 @@ fn not_admitted(e: io::Error) -> io::Error {
         return e;
     }
     let why = "closed the connection; its --allow, --max-connections or \
-        --max-connections-per-ip may not admit us";
+        --max-connections-per-ip may not admit this host";
     io::Error::new(e.kind(), why)
 }
 

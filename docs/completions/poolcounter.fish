@@ -36,7 +36,7 @@ complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "clients" -d
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "top" -d 'Watch servers as htop does: hot keys, queues, oldest holders, clients, rates'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "drain" -d 'Have the daemon of this host refuse new clients, and exit when the last client has left'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "undrain" -d 'Let it take new clients again'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "free" -d 'Close the connections that hold a key, one connection, or all of a host'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "rules" -d 'List the rules of the daemon of this host, and what they do'
@@ -44,8 +44,8 @@ complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "rule" -d 'C
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "restart" -d 'Hot restart of the daemon of this host; with ARGUMENTS as its new command line'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "control" -d 'Send any order to the control socket; HELP lists them'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s n -l workers -d 'How many may hold the key at once' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s q -l queue -d 'How many may hold the key or wait for it. [default: any number]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s n -l workers -d 'How many clients may hold the key at once' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s q -l queue -d 'How many clients may hold the key or wait for it. [default: any number]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l timeout -d 'How long to wait for the lock, rounded up to whole seconds; 0 is not at all. [default: for ever]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given: the time is over, or the queue is full' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server answers' -r -f -a "run\t'Run the command without a lock'
@@ -53,11 +53,11 @@ fail\t'Don\'t run it'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Print a warning; the command continues'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock free, before they are killed' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long one of two tries to connect to a server may take' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long each of the two attempts to connect to a server may take' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if it releases the lock during the wait, exit with 0 and do not run the command'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own: rather no run than two'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own, even if that one is down'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during a wait'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
@@ -122,7 +122,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "slow" -d 'List the last holds and waits that took long (the daemon\'s --slow)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "top" -d 'Watch servers as htop does: hot keys, queues, oldest holders, clients, rates'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "drain" -d 'Let the daemon of this host take no new clients, and exit when the last has left'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "drain" -d 'Have the daemon of this host refuse new clients, and exit when the last client has left'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "undrain" -d 'Let it take new clients again'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "free" -d 'Close the connections that hold a key, one connection, or all of a host'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "rules" -d 'List the rules of the daemon of this host, and what they do'

@@ -230,8 +230,7 @@ fn write_top(text: &mut MetricsText, view: &ReportView, top: &Counted, rows: usi
         return;
     }
     let name = "poolcounter_hot_key_sampled_one_in";
-    let help =
-        "One request in so many was followed, at times of the last full minute; 1 if all were.";
+    let help = "At some time of the last full minute, one request in this many was recorded; 1 if all were.";
     text.single(name, GAUGE, help, top.sampled_one_in);
     let name = "poolcounter_hot_key_requests";
     let help = "Requests in the last full minute, of the keys that had most; of sampled ones, an estimate.";

@@ -129,7 +129,7 @@ fn restarts_are_marked_and_the_pointer_reads_the_plots() {
     daemon.server.wait_for_exit();
     let _next = Daemon::of(Server::start_with(&["--http", &http]));
     browser.wait_for(&format!("{} === 6 && {} === 6", marks("hot"), marks("cold")));
-    assert_eq!(browser.text(labels), "hot restart, seen at T UTC,started anew at T UTC");
+    assert_eq!(browser.text(labels), "hot restart, seen at T UTC,cold start at T UTC");
     let look = |name: &str| {
         format!("getComputedStyle(document.querySelector('svg .{name}')).strokeDasharray")
     };
@@ -398,7 +398,7 @@ fn keyboard_and_screen_reader_reach_everything() {
     );
     assert_eq!(named("image").len(), 6);
     assert!(named("image").iter().all(|name| name.contains("in the last five minutes: now")));
-    assert_eq!(named("combobox"), ["Of what", "Of which time", "Ranked by"]);
+    assert_eq!(named("combobox"), ["Keys or addresses", "Period", "Ranked by"]);
     assert_eq!(named("button"), ["Resume"]);
     assert_eq!(named("status").len(), 1);
 }

@@ -116,7 +116,7 @@ fn a_closed_connection_means_no_server_unless_the_uptime_is_longer() {
         let output = asked.join().expect("it ends");
         let expected = if is_run { (Some(0), "ran\n") } else { (Some(75), "") };
         assert_eq!((output.code, output.stdout.as_str()), expected, "{later:?}: {}", output.stderr);
-        assert_eq!(output.stderr.contains("may not admit us"), !is_run, "{}", output.stderr);
+        assert_eq!(output.stderr.contains("may not admit this host"), !is_run, "{}", output.stderr);
     }
 }
 
@@ -147,7 +147,7 @@ fn a_lock_lost_immediately_is_reported() {
     let mut run = poolcounter(&fleeting, &["run", "k", "--", "sh", "-c", "read line; exit 4"]);
     let mut run = run.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start it");
     let line = stderr_line(&mut run);
-    assert!(line.contains("the lock; the command goes on"), "{line}");
+    assert!(line.contains("the lock; the command continues"), "{line}");
     drop(run.stdin.take());
     assert_eq!(wait_for_exit(&mut run).code(), Some(4));
     let output = ask(&fleeting, &["run", "--on-lost", "kill", "k", "--", "sleep", "60"]);

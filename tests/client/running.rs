@@ -130,7 +130,7 @@ fn a_server_that_refuses_the_client_does_not_count_as_missing() {
         let _first = std::net::TcpStream::connect(server.address()).expect("connected");
         let output = run(&server, &["--no-server", "run", "k", "--", "echo", "ran"]);
         assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{limit:?}");
-        assert!(output.stderr.contains("may not admit us"), "{limit:?}: {}", output.stderr);
+        assert!(output.stderr.contains("may not admit this host"), "{limit:?}: {}", output.stderr);
     }
 }
 
@@ -296,7 +296,7 @@ fn a_lost_lock_is_reported_and_the_command_continues() {
         let (mut child, _) = lasting(&server, &["k"]);
         drop(server);
         let line = stderr_line(&mut child);
-        assert!(line.contains("the lock; the command goes on"), "{line}");
+        assert!(line.contains("the lock; the command continues"), "{line}");
         assert_eq!(end(child).code(), Some(0));
     }
 }

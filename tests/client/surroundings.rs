@@ -161,7 +161,7 @@ fn a_script_is_stopped_even_if_it_runs_a_setuid_program() {
     // The program ends now too.
     drop(child.stdin.take());
     let text = complaint(&mut child);
-    assert!(text.contains("but for processes that we may not signal"), "{text}");
+    assert!(text.contains("except processes that it may not signal"), "{text}");
     assert_eq!(first_line(&mut child), "");
 }
 

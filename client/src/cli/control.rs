@@ -319,7 +319,7 @@ pub(super) enum RuleAction {
         /// A letter a to z, then letters, digits, _ or -.
         #[arg(value_name = "NAME")]
         name: String,
-        /// Which keys; * stands for anything, \\xNN for a byte.
+        /// Which keys; * stands for anything, \xNN for a byte.
         #[arg(value_name = "PATTERN")]
         pattern: String,
         /// workers=N maxqueue=N timeout=N total=N max-hold=N stuck-after=N|never deny

@@ -33,13 +33,13 @@ const SERVER_VARIABLE: &str = "POOLCOUNTER_SERVER";
 /// Below the options of `run`.
 pub(super) const AFTER_HELP: &str = "\
 Exit status: the command's own (128+N if signal N ended it); or
-  0   --any: another one did the work, the command was not run
+  0   --any: another client did the work, the command was not run
   1   the time is over or the queue is full (-E sets another)
   64  the command line is not valid
   69  the command can't be executed
   74  the lock was lost, and --on-lost kill stopped the command
   75  no server answers (--no-server run runs the command without a lock), or the
-      one that is there does not admit us
+      one that is there does not admit this host
   76  the server's answer is not understood";
 
 /// What happens when no server answers.
@@ -59,12 +59,12 @@ pub(super) struct RunOptions {
     #[arg(long)]
     any: bool,
 
-    /// How many may hold the key at once.
+    /// How many clients may hold the key at once.
     #[arg(short = 'n', long, value_name = "WORKERS", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
     workers: u32,
 
-    /// How many may hold the key or wait for it. [default: any number]
+    /// How many clients may hold the key or wait for it. [default: any number]
     #[arg(short, long, value_name = "QUEUE", value_parser = clap::value_parser!(u32).range(1..))]
     queue: Option<u32>,
 
@@ -93,11 +93,11 @@ pub(super) struct RunOptions {
           default_value = "10", allow_negative_numbers = true)]
     kill_after: Duration,
 
-    /// Never ask another server than the key's own: rather no run than two.
+    /// Never ask another server than the key's own, even if that one is down.
     #[arg(long)]
     no_fallback: bool,
 
-    /// How long one of two tries to connect to a server may take.
+    /// How long each of the two attempts to connect to a server may take.
     #[arg(long, value_name = "SECONDS", value_parser = parse_some_seconds,
           default_value = "0.1", allow_negative_numbers = true)]
     connect_timeout: Duration,
@@ -266,7 +266,7 @@ impl NoLock {
     fn not_admitted(server: &ServerName) -> NoLock {
         let why = format!(
             "{server} closed the connection without an answer; its --allow or \
-             --max-connections may not admit us, or it was restarted"
+             --max-connections may not admit this host, or it was restarted"
         );
         NoLock { why, is_down: false, status: status::NO_SERVER }
     }

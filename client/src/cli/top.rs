@@ -23,15 +23,16 @@ use std::time::Duration;
 
 /// Below the options of `top`.
 pub(super) const AFTER_HELP: &str = "\
-Keys: g groups of the daemon's rules and the keys in them, k keys that exist now, h hot keys of the last minute, o oldest holders, c clients,
-s slow holds and waits; < and > choose the column to sort by, r reverses; arrows, Page Up
-and Page Down scroll; q quits. Several servers are one list; n shows each alone, then all
-again. Without a terminal, prints one screen and ends.
+Keys: g groups of the daemon's rules and their keys, k keys that exist now, h hot keys of
+the last minute, o oldest holders, c clients, s slow holds and waits; < and > choose the
+column to sort by, r reverses; arrows, Page Up and Page Down scroll; q quits. Several
+servers are one list; n shows each alone, then all again. Without a terminal, prints one
+screen and exits.
 
-A server lists the 200 keys with the most waiters, of equally many those that are held
-for longest; 200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` says that there
-are more, which are not sorted either. Columns that have no room are left out, but not
-the one to sort by.";
+A server lists the 200 keys with the most waiters and, among equals, the longest holds;
+200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` means that there are more,
+which are not sorted either. Columns that do not fit are left out, except the one to
+sort by.";
 
 /// How soon a key, a new size or new data is noticed at the latest.
 const TICK: Duration = Duration::from_millis(100);

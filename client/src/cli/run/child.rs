@@ -131,7 +131,7 @@ impl<'a> Job<'a> {
         self.with.connection = None;
         self.was_lost = true;
         let what_follows = match self.with.on_lost {
-            OnLost::Warn => "the command goes on",
+            OnLost::Warn => "the command continues",
             OnLost::Kill => self.stop_the_command(),
         };
         self.with.stderr.print(&format!(
@@ -145,8 +145,8 @@ impl<'a> Job<'a> {
         self.killed_at = Instant::now().checked_add(self.with.kill_after);
         match signalled {
             Signalled::All => "stopping the command",
-            Signalled::Some => "stopping the command, but for processes that we may not signal",
-            Signalled::NotTheCommand => "we may not signal it, so we can't stop the command",
+            Signalled::Some => "stopping the command, except processes that it may not signal",
+            Signalled::NotTheCommand => "not allowed to signal the command, so it continues",
         }
     }
 
