@@ -7,6 +7,7 @@ mod interface;
 mod links;
 mod map;
 mod names;
+mod pages;
 mod purity;
 mod references;
 mod source;
