@@ -65,7 +65,7 @@
 //! | `reports/metrics`, `legacy_metrics` | the families of `/metrics`; `/prometheus`, under the names of older exporters |
 //! | `reports/metrics_text` | Prometheus's text format |
 //! | `reports/scan` | the walk over all keys and connections, in steps: a row for each key and address, the top ones, oldest holds, gauges by group |
-//! | `reports/report_view` | `ReportView`: all that a report may look at; times, durations, keys and addresses as text; `ServerFigures` |
+//! | `reports/report_view` | `ReportView`: all that a report may look at; times, durations, modes, keys, names and addresses as text; `ServerFigures` |
 //!
 //! # Server, below `src/server`
 //!

@@ -1,9 +1,8 @@
 //! `STATS JSON` and `/stats.json`: everything, for machines. `docs/stats.schema.json`
 //! derives from these types, comments included. The server writes them.
 
-use super::lists::{name_of, word};
 use super::metrics_text::seconds;
-use super::report_view::{ProcessFigures, ReportView, iso_8601};
+use super::report_view::{ProcessFigures, ReportView, iso_8601, mode_word};
 use super::scan::{Address, Scan};
 use crate::engine::Time;
 use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};
@@ -338,7 +337,7 @@ fn measurements(view: &ReportView, of_holds: bool) -> Vec<Measurement> {
     let measures = view.engine.measures.locks.iter();
     let measures = measures.filter(|(_, outcome, _)| outcome.is_of_hold() == of_holds);
     let measurement = |(mode, outcome, histogram): (Mode, LockOutcome, &Histogram)| Measurement {
-        kind: word(mode),
+        kind: mode_word(mode),
         outcome: outcome.word(),
         values: values(histogram, &LOCK_TIMES, 1e9),
     };
@@ -394,7 +393,7 @@ fn old_hold(view: &ReportView, hold: &super::scan::OldHold) -> OldHoldJson {
         key: view.key(&hold.key),
         group: view.group(hold.group),
         held_s: seconds(view.age_ns(hold.since)),
-        kind: word(hold.mode),
+        kind: mode_word(hold.mode),
         waiters: hold.waiters,
         client: hold.client.serial,
         address: view.peer(hold.client),
@@ -423,7 +422,7 @@ fn top(view: &ReportView, subject: Subject, counted: &Counted) -> Top {
 fn top_rows(view: &ReportView, subject: Subject, ranking: &[Ranked], per_unit: f64) -> Vec<TopRow> {
     let number = |count: u64| count as f64 / per_unit;
     let row = |ranked: &Ranked| TopRow {
-        name: name_of(view, subject, &ranked.name),
+        name: view.name(subject, &ranked.name),
         count: number(ranked.count),
         error: number(ranked.error),
         requests: ranked.columns.requests,
@@ -442,7 +441,7 @@ fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
     SlowJson {
         time: view.wall(slow.at),
         what: if slow.outcome.is_of_hold() { "hold" } else { "wait" },
-        kind: word(if slow.for_anyone { Mode::ForAnyone } else { Mode::ForMe }),
+        kind: mode_word(if slow.for_anyone { Mode::ForAnyone } else { Mode::ForMe }),
         outcome: slow.outcome.word(),
         took_s: seconds(slow.took_ns),
         client: slow.client.serial,

@@ -2,7 +2,7 @@
 //! lines with a name and a value, then a line with the names of columns, then the rows.
 //! Spaces separate columns; the one of unbounded length is the last.
 
-use super::report_view::{ROWS_MAX, ReportView, ShortDuration, brief_or_dash};
+use super::report_view::{ROWS_MAX, ReportView, ShortDuration, brief_or_dash, mode_word};
 use super::scan::Scan;
 use crate::engine::observe::heavy_hitters::Ranked;
 use crate::engine::observe::windows::Counted;
@@ -112,7 +112,7 @@ pub(super) fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, Stri
 }
 
 fn described(view: &ReportView, lock: LockView) -> String {
-    let mode = word(lock.mode());
+    let mode = mode_word(lock.mode());
     let (since, age) = (view.wall(lock.since()), ShortDuration(view.age_ns(lock.since())));
     let is_endless = |deadline: &Time| deadline.ns_since(lock.since()) >= UNLIMITED_NS;
     let left = match lock.deadline() {
@@ -121,14 +121,6 @@ fn described(view: &ReportView, lock: LockView) -> String {
     };
     let client = format!("#{}", lock.client().serial);
     format!("{mode:6} {since} {age:11} {left:11} {client:7} {}", view.peer(lock.client()))
-}
-
-/// As columns and labels spell it.
-pub(super) fn word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::ForMe => "me",
-        Mode::ForAnyone => "anyone",
-    }
 }
 
 /// `STATS CLIENTS`.
@@ -195,16 +187,8 @@ fn list_top(
             columns.timed_out,
             ShortDuration(columns.waited_ns),
             ShortDuration(columns.held_ns),
-            name_of(view, subject, &ranked.name),
+            view.name(subject, &ranked.name),
         );
-    }
-}
-
-/// The name of a row of `STATS TOP`.
-pub(super) fn name_of(view: &ReportView, subject: Subject, name: &[u8]) -> String {
-    match subject {
-        Subject::Keys => view.key(name),
-        Subject::Clients => view.address(&String::from_utf8_lossy(name)),
     }
 }
 
@@ -227,7 +211,7 @@ pub(super) fn slow(view: &ReportView, rows: u32) -> String {
             text,
             "{} {what} {:6} {:12} {:11} {:7} {} {}",
             view.wall(slow.at),
-            word(mode),
+            mode_word(mode),
             slow.outcome.word(),
             ShortDuration(slow.took_ns),
             format!("#{}", slow.client.serial),

@@ -1,9 +1,8 @@
 //! `/metrics`: everything for Prometheus, under the kind of names that it advises today.
 //! <https://prometheus.io/docs/practices/naming/>
 
-use super::lists::word;
 use super::metrics_text::{COUNTER, GAUGE, HISTOGRAM, MetricsText, seconds, type_of};
-use super::report_view::ReportView;
+use super::report_view::{ReportView, mode_word};
 use super::scan::{GroupGauges, Scan};
 use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use crate::engine::counts::statistics::{Counter, Counters, Times};
@@ -70,7 +69,7 @@ fn write_measures(text: &mut MetricsText, view: &ReportView) {
         text.metric(name, HISTOGRAM, &format!("{what}, by what was asked and how they ended."));
         for (mode, outcome, histogram) in measures.locks.iter() {
             if outcome.is_of_hold() == of_holds {
-                let labels = [("kind", word(mode)), ("outcome", outcome.word())];
+                let labels = [("kind", mode_word(mode)), ("outcome", outcome.word())];
                 text.histogram(name, &labels, (histogram, &LOCK_TIMES), NS_PER_S);
             }
         }

@@ -1,7 +1,7 @@
 //! What reports look at, and how times and keys are shown.
 
 use crate::engine::{ClientId, Engine, Time};
-use crate::protocol::key_text_cut;
+use crate::protocol::{Mode, Subject, key_text_cut};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
@@ -81,6 +81,14 @@ impl Display for ShortDuration {
     }
 }
 
+/// A mode as columns and labels spell it.
+pub(super) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::ForMe => "me",
+        Mode::ForAnyone => "anyone",
+    }
+}
+
 /// As [`ShortDuration`], or a dash.
 pub(super) fn brief_or_dash(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| ShortDuration(ns).to_string())
@@ -113,6 +121,14 @@ impl ReportView<'_> {
     /// The name of a group.
     pub(super) fn group(&self, number: usize) -> String {
         self.engine.rules().groups().get(number).map_or_else(String::new, |g| g.name.clone())
+    }
+
+    /// The name of a row of `STATS TOP`.
+    pub(super) fn name(&self, subject: Subject, name: &[u8]) -> String {
+        match subject {
+            Subject::Keys => self.key(name),
+            Subject::Clients => self.address(&String::from_utf8_lossy(name)),
+        }
     }
 
     /// An address in a list.

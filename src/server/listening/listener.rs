@@ -232,6 +232,12 @@ impl Listener {
         self.wanted.as_ref().map_or(Purpose::Clients, Wanted::purpose)
     }
 
+    /// Whether an IPv6 socket leaves IPv4 to other sockets.
+    pub(super) fn is_v6_only(&self) -> bool {
+        // IPv4 and Unix sockets have no such option.
+        sockopt::ipv6_v6only(&self.socket).unwrap_or(false)
+    }
+
     pub(crate) fn is_inherited(&self) -> bool {
         self.wanted.is_none()
     }

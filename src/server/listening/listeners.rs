@@ -350,7 +350,7 @@ impl Listeners {
             }
             let name = listener.name.clone();
             if listener.is_inherited() {
-                let v6_only = opening::is_v6_only(&listener);
+                let v6_only = listener.is_v6_only();
                 listener.restore_backlog(&self.settings);
                 drop(listener);
                 opening::report_closed(&name, v6_only);

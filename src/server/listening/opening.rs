@@ -262,9 +262,3 @@ fn is_held_elsewhere(name: &str, v6_only: bool) -> io::Result<bool> {
         Err(e) => Err(e),
     }
 }
-
-/// Whether an IPv6 socket leaves IPv4 to others.
-pub(crate) fn is_v6_only(listener: &Listener) -> bool {
-    // IPv4 and Unix sockets have no such option.
-    sockopt::ipv6_v6only(&listener.socket).unwrap_or(false)
-}
