@@ -46,7 +46,7 @@
 //! | `engine/rules` | `Rules`: those in force, which match a key, their numbers instead of the client's, exhausted totals |
 //! | `engine/rules/rule` | a rule and a file of rules as text; the error of each wrong line |
 //! | `engine/rules/pattern`, `groups` | matches keys (`*`); counts by group |
-//! | `engine/counts/statistics` | `Counters`, sums of time with the names of their lines, and how each `Event` changes them |
+//! | `engine/counts/statistics` | `Counters`, each declared with its sentence; sums of time with the names of their lines; how each `Event` changes them |
 //! | `engine/counts/measures`, `histogram` | waits and holds by outcome, replies, turns, restarts; buckets and their bounds |
 //! | `engine/observe/observer`, `sampler` | `Sample`s for `STATS TOP`, the slow log; which requests are followed |
 //! | `engine/observe/heavy_hitters`, `windows` | the bounded table of the most frequent names; those of a minute and an hour |
@@ -75,15 +75,15 @@
 //! | `server/start`, `options`, `advice` | a cold start; the command line and its limits; what to do about a failed start |
 //! | `clients/connections` | `Clients`: ready, unread, owed, scheduled to close; flushes; walks addresses |
 //! | `clients/connection` | one `Connection`: its line, its stage, its address; what a hot restart carries of it (`ConnectionState`) |
-//! | `clients/input` | one buffer for what all clients sent this turn: whose bytes begin where |
+//! | `clients/input` | one buffer for what all clients sent this turn, and which client's bytes start where |
 //! | `clients/dispatch` | lines → engine → answers, a share of a turn for each client; debug lines of both; adds addresses to samples; ended and lost connections |
 //! | `clients/stream` | a socket and its unsent output, of clients and operators |
 //! | `clients/admission` | `--allow`, `--max-connections`, and the count of connections of each address |
 //! | `listening/addresses` | `Wanted`: which addresses the options ask for, and their errors; `Purpose`; which cover or contradict each other |
-//! | `listening/opening` | binds what is missing, all or none; which sockets are in the way; takes sockets over from systemd or standard input |
+//! | `listening/opening` | binds what is missing, all or none; changes mode and group of what exists; takes sockets over from systemd or standard input |
 //! | `listening/listener` | one `Listener`: checks and adopts a socket, accepts, whose turn it is (`Earlier`), begins to close, its backlog |
-//! | `listening/listeners` | `Listeners`: opens and adopts those that are wanted; who accepts next; registers and deregisters; reserved descriptors, pauses, retries; drain |
-//! | `listening/unix_socket` | a socket's file: binds, mode and group, removes a stale one, whether somebody listens on it |
+//! | `listening/listeners` | `Listeners`: opens and adopts those that are wanted; who accepts next; registers and deregisters; reserved descriptors, pauses, retries; drain, and its log |
+//! | `listening/unix_socket` | a socket's file: binds, sets mode and group, removes a stale one, whether a process listens on it |
 //! | `operator/control_socket` | operators' connections: input, answers in order, the oldest gives way; its log |
 //! | `operator/control_socket/requests` | `Request`: parses a line of an operator |
 //! | `operator/orders` | `Operators`: signals and requests become `Order`s; who waits for the end of a drain; whether SIGHUP is a hangup |
@@ -95,8 +95,8 @@
 //! | `reporting/http/head`, `pages` | parses the head of a request; paths, responses, the key of `/key?` |
 //! | `restart/old_image` | `Restart`: forks the trial, what its child does until exec, the verdict, the handover of all descriptors |
 //! | `restart/launcher` | the path of the new binary, the two files that it gets (snapshot, answer), its arguments and environment, exec |
-//! | `restart/new_image` | continues from a snapshot, waits for descriptors and memory to do so; what it does in a trial; answers the operator |
-//! | `restart/snapshot` | `ServerState`, the snapshot's format; refuses descriptors, connections and unread input that contradict each other |
+//! | `restart/new_image` | adopts what a snapshot names, and waits for descriptors and memory to do so; what it does in a trial; answers the operator |
+//! | `restart/snapshot` | `ServerState`, the snapshot's format and header; refuses descriptors, connections and unread input that contradict each other |
 //! | `telling/logging`, `stderr` | filter, format, rate limits, counts of dropped lines; writes to standard error without blocking |
 //! | `telling/systemd` | notifications to systemd over its socket |
 //! | `kernel/sys` | all `unsafe` code of the daemon: signals, fork, exec, mapped files, inherited descriptors, raising their limit |

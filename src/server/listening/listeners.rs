@@ -3,7 +3,7 @@
 use crate::engine::Time;
 use crate::engine::counts::statistics::Counters;
 use crate::server::kernel::slots::{Source, watch};
-use crate::server::kernel::socket::{PASSED_MAX, Socket};
+use crate::server::kernel::socket::{PASSED_MAX, Socket, UNIX_PREFIX};
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
 use crate::server::kernel::world::fd::AsRawFd;
 use crate::server::kernel::world::io::Errno;
@@ -15,13 +15,15 @@ use crate::server::listening::listener::{
     Accepted, Listener, ListenerStage, ListenerState, SocketSettings,
 };
 use crate::server::listening::opening::{self, abandon, open_missing};
+use crate::server::listening::unix_socket;
 use crate::server::operator::control_socket;
 use crate::server::options::Options;
 use crate::server::reporting::http;
 use crate::server::telling::logging::limited;
-use log::{debug, error, info};
+use log::{debug, error, info, warn};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::net::SocketAddr;
 
 /// Connections accepted in a turn before clients are served again.
 const ACCEPTS_PER_TURN: usize = 64;
@@ -353,7 +355,7 @@ impl Listeners {
                 let v6_only = listener.is_v6_only();
                 listener.restore_backlog(&self.settings);
                 drop(listener);
-                opening::report_closed(&name, v6_only);
+                report_closed(&name, v6_only);
                 self.drain.lost.push(name);
             } else if listener.can_be_found() {
                 listener.remove_file();
@@ -566,5 +568,34 @@ impl Listeners {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         // If even poll fails, pausing is safe.
         poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0)
+    }
+}
+
+/// Logs what happens to new connections now that the daemon's copy of a socket is closed.
+/// `v6_only`: whether the socket leaves IPv4 to others.
+fn report_closed(name: &str, v6_only: bool) {
+    match is_held_elsewhere(name, v6_only) {
+        Ok(true) => warn!(
+            "{name} is closed here, but another process, such as systemd, still holds it: \
+             new clients wait there until this daemon ends; under systemd they then start a new one; \
+             to refuse them, run `systemctl stop poolcounter.socket`"
+        ),
+        Ok(false) => info!("no longer listening on {name}; new connections are refused"),
+        Err(e) => warn!("{name} is closed here; whether another process holds it is unknown: {e}"),
+    }
+}
+
+/// Whether a process listens on the socket of that name. Does not connect, because
+/// the connection would become the next service's first client.
+fn is_held_elsewhere(name: &str, v6_only: bool) -> io::Result<bool> {
+    if let Some(path) = name.strip_prefix(UNIX_PREFIX) {
+        return unix_socket::is_listened_on(path);
+    }
+    let address: SocketAddr =
+        name.parse().map_err(|_| io::Error::other("it has neither an address nor a path"))?;
+    match opening::bind_tcp(address, v6_only, false) {
+        Ok(_) => Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(true),
+        Err(e) => Err(e),
     }
 }

@@ -1,7 +1,6 @@
 //! Opens listeners for a cold start, a reload and UNDRAIN: all or none. Takes over listeners
 //! that another process bound, passed on, and may still hold: systemd's, or standard input.
 
-use crate::server::kernel::socket::UNIX_PREFIX;
 use crate::server::kernel::sys;
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::io::{Errno, fcntl_dupfd_cloexec};
@@ -12,7 +11,7 @@ use crate::server::kernel::world::{fs, sd_notify, stdio};
 use crate::server::listening::addresses::{ListenError, Wanted, overlap};
 use crate::server::listening::listener::{Listener, SocketSettings};
 use crate::server::listening::unix_socket;
-use log::{error, info, warn};
+use log::error;
 use std::io;
 use std::net::SocketAddr;
 
@@ -232,33 +231,4 @@ fn from_service_manager(settings: &SocketSettings) -> Result<Vec<Listener>, List
             .map_err(|e| ListenError::Inherited(format!("descriptor {fd} of LISTEN_FDS"), e))
     };
     sd_notify::listen_fds().map_err(failed)?.map(inherit).collect()
-}
-
-/// Logs what happens to new connections now that the daemon's copy of a socket is closed.
-/// `v6_only`: whether the socket leaves IPv4 to others.
-pub(crate) fn report_closed(name: &str, v6_only: bool) {
-    match is_held_elsewhere(name, v6_only) {
-        Ok(true) => warn!(
-            "{name} is closed here, but another process, such as systemd, still holds it: \
-             new clients wait there until this daemon ends; under systemd they then start a new one; \
-             to refuse them, run `systemctl stop poolcounter.socket`"
-        ),
-        Ok(false) => info!("no longer listening on {name}; new connections are refused"),
-        Err(e) => warn!("{name} is closed here; whether another process holds it is unknown: {e}"),
-    }
-}
-
-/// Whether a process listens on the socket of that name. Does not connect, because
-/// the connection would become the next service's first client.
-fn is_held_elsewhere(name: &str, v6_only: bool) -> io::Result<bool> {
-    if let Some(path) = name.strip_prefix(UNIX_PREFIX) {
-        return unix_socket::is_listened_on(path);
-    }
-    let address: SocketAddr =
-        name.parse().map_err(|_| io::Error::other("it has neither an address nor a path"))?;
-    match bind_tcp(address, v6_only, false) {
-        Ok(_) => Ok(false),
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(true),
-        Err(e) => Err(e),
-    }
 }
