@@ -145,7 +145,7 @@ fn an_unstoppable_command_is_not_reported_as_stopped() {
     let Some(mut child) = with_a_setuid_program(&server, script) else { return };
     drop(server);
     let line = stderr_line(&mut child);
-    assert!(line.contains("can't stop the command"), "{line}");
+    assert!(line.contains("not allowed to signal the command"), "{line}");
     drop(child.stdin.take());
     assert_eq!(wait_for_exit(&mut child).code(), Some(3));
     assert_eq!(complaint(&mut child), "");
