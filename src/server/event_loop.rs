@@ -133,7 +133,8 @@ impl Server {
         let now = self.handle_input();
         self.make_reports(now);
         self.finish_turn(now);
-        self.service_manager.notify(self.clients.len(), &self.engine, now);
+        let is_draining = self.listeners.is_draining();
+        self.service_manager.notify(self.clients.len(), &self.engine, is_draining, now);
         logging::retry(now);
         self.obey_operators(now)
     }

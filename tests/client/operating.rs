@@ -46,7 +46,9 @@ fn orders_reach_the_daemon() {
     assert_eq!(client.ask("RELEASE"), "RELEASED");
     server.signal(Signal::TERM);
     server.wait_for_exit();
-    assert_eq!(order(&path, &["drain"]).code, Some(75), "no daemon is there");
+    let nowhere = order(&path, &["undrain"]);
+    assert_eq!(nowhere.code, Some(75));
+    assert!(nowhere.stderr.contains("no daemon runs there"), "{}", nowhere.stderr);
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &TurnStart) -> Result<(), Viol
     check_backlogs(play.server.as_ref().expect("it runs"))?;
     check_foreign_files()?;
     check_files(play.server.as_ref().expect("it runs"))?;
-    service_manager::check_status(play)?;
+    service_manager::check_status(play, before)?;
     check_idleness(play)
 }
 

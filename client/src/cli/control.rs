@@ -67,7 +67,13 @@ pub(super) fn print_answer(answer: &str, options: &OrderOptions) -> bool {
 
 /// Prints why there is no answer.
 pub(super) fn print_failure(why: &io::Error, options: &OrderOptions) -> ExitCode {
-    print_error(&format!("{}: {why}", options.socket.display()));
+    let hint = match why.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            "; no daemon runs there (one that has drained has exited)"
+        }
+        _ => "",
+    };
+    print_error(&format!("{}: {why}{hint}", options.socket.display()));
     ExitCode::from(status::NO_SERVER)
 }
 

@@ -50,14 +50,21 @@ impl ServiceManager {
 
     /// Sends the message that is due at `now`, if any: the daemon is ready, alive, and has
     /// this to do.
-    pub(crate) fn notify(&mut self, connections: usize, engine: &Engine, now: Time) {
+    pub(crate) fn notify(
+        &mut self,
+        connections: usize,
+        engine: &Engine,
+        is_draining: bool,
+        now: Time,
+    ) {
         let Some(channel) = self.channel.as_mut().filter(|_| now >= self.next_message) else {
             return;
         };
         self.next_message = now.plus_ns(self.interval_ns);
         let counters = &engine.counters;
+        let state = if is_draining { "draining: " } else { "" };
         let message = format!(
-            "READY=1\nWATCHDOG=1\nSTATUS={connections} connections, {} locks held, {} waiting, {} keys\n",
+            "READY=1\nWATCHDOG=1\nSTATUS={state}{connections} connections, {} locks held, {} waiting, {} keys\n",
             counters.processing_workers, counters.waiting_workers, counters.hashtable_entries,
         );
         if let Err(e) = channel.send(&message) {

@@ -24,6 +24,8 @@ pub(crate) struct TurnStart {
     pub(crate) listeners: usize,
     /// How many descriptors were reserved.
     pub(crate) reserved_descriptors: usize,
+    /// `None` if no image runs.
+    pub(crate) is_draining: Option<bool>,
     waiting: BTreeMap<u32, PendingInput>,
 }
 
@@ -59,10 +61,11 @@ impl TurnStart {
                 });
             }
         }
+        let is_draining = server.map(|server| server.listeners.is_draining());
         let began = Time::from_ns(kernel(|k| k.now_ns));
         let reserved_descriptors =
             play.server.as_ref().map_or(0, |server| reserved_descriptors(&server.options));
-        TurnStart { began, clients, listeners, reserved_descriptors, waiting }
+        TurnStart { began, clients, listeners, reserved_descriptors, is_draining, waiting }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the service manager is sent, and what the daemon leaves when it ends.
 
+use crate::server::simulation::clients::shares::TurnStart;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::Violation;
@@ -27,9 +28,9 @@ pub(crate) fn check_ready() -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: The service manager is sent how many locks, waits and keys there are, on the socket that
-/// it has now: `systemctl status` shows that.
-pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
+/// Rule: The service manager is sent how many locks, waits and keys there are, and whether the
+/// daemon drains, on the socket that it has now: `systemctl status` shows that.
+pub(crate) fn check_status(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let counters = play.oracle.model.counters();
     let (held, waiting, keys) =
         (counters.processing_workers, counters.waiting_workers, counters.hashtable_entries);
@@ -39,6 +40,10 @@ pub(crate) fn check_status(play: &Play) -> Result<(), Violation> {
         // Orders come later in a turn than the message.
         if message.contains("STATUS=") && !message.ends_with(&should) && !play.oracle.has_freed {
             return Err(format!("the service manager gets {message:?}, not {should:?}"));
+        }
+        let is_shown = message.contains("STATUS=draining: ");
+        if message.contains("STATUS=") && before.is_draining.is_some_and(|it| it != is_shown) {
+            return Err(format!("the service manager gets {message:?}; draining: {}", !is_shown));
         }
     }
     Ok(())
