@@ -41,7 +41,7 @@ fn each_is_tested_and_explained() {
     let (rules, manual) = (file("monitoring/alerts.yml"), file("docs/monitoring.md"));
     let base = "https://runbook.example/";
     assert!(
-        manual.contains(&format!("sed 's|{base}|")),
+        manual.contains(&format!("runbook_url:/s|{base}|")),
         "docs/monitoring.md lacks how to replace {base}"
     );
     let headings = runbook.lines().filter_map(|line| line.strip_prefix("## "));
