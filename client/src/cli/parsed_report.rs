@@ -295,6 +295,11 @@ impl Table {
         self.rows = rows;
     }
 
+    /// Sorts by one column: large numbers and long times first, then names.
+    pub(super) fn sort_by_column(&mut self, column: usize) {
+        self.rows.sort_by(|a, b| compare(&a[column], &b[column]));
+    }
+
     /// The sum of these columns, or the text of the first, which is behind all numbers.
     fn rank<'a>(&self, row: &'a [String], columns: &[&str]) -> (f64, &'a str) {
         let cells = || columns.iter().filter_map(|column| self.cell(row, column));
@@ -343,7 +348,7 @@ pub(super) fn aligned(cells: &[String], shown: &[usize], widths: &[usize]) -> St
 }
 
 /// Large numbers and long times first, then names by the alphabet.
-pub(super) fn compare(a: &str, b: &str) -> Ordering {
+fn compare(a: &str, b: &str) -> Ordering {
     match (seconds(a), seconds(b)) {
         (Some(a), Some(b)) => b.total_cmp(&a),
         (Some(_), None) => Ordering::Less,

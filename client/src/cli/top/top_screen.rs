@@ -3,7 +3,7 @@
 
 use crate::cli::output::is_control;
 use crate::cli::parsed_report::{
-    CLIENTS_ORDER, KEYS_ORDER, ListOrder, ParsedReport, SLOW_ORDER, Table, aligned, compare,
+    CLIENTS_ORDER, KEYS_ORDER, ListOrder, ParsedReport, SLOW_ORDER, Table, aligned,
 };
 use std::borrow::Cow;
 
@@ -86,7 +86,7 @@ fn list(table: &Table, chosen: &Choices, width: usize) -> Vec<(Style, String)> {
     let mut listed = table.clone();
     let column = chosen.column.filter(|&column| column < table.columns.len());
     if let Some(column) = column {
-        listed.rows.sort_by(|a, b| compare(&a[column], &b[column]));
+        listed.sort_by_column(column);
         listed.columns[column] += if chosen.is_reversed { "^" } else { "v" };
     }
     if chosen.is_reversed {
