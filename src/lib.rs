@@ -86,7 +86,7 @@
 //! | `listening/unix_socket` | a socket's file: binds, sets mode and group, removes a stale one, whether a process listens on it |
 //! | `operator/control_socket` | operators' connections: input, answers in order, the oldest gives way; its log |
 //! | `operator/control_socket/requests` | `Request`: parses a line of an operator |
-//! | `operator/orders` | `Operators`: signals and requests become `Order`s; who waits for the end of a drain; whether SIGHUP is a hangup |
+//! | `operator/orders` | `Operators`: events of signals and operators' connections become `Order`s; who waits for the end of a drain; whether SIGHUP is a hangup |
 //! | `operator/execute_orders` | what each order does: drain, `FREE`, `RULE`, `LOG`, `STATS`; begins and finishes a hot restart |
 //! | `operator/rule_book` | `RuleBook`: the file of rules (read here) with what `RULE` changed, and until when; keys of `--check-rules` |
 //! | `operator/run_time_settings` | what `LOG` and `RULE` set, and what of it a hot restart ends |
@@ -96,10 +96,10 @@
 //! | `restart/old_image` | `Restart`: forks the trial, what its child does until exec, the verdict, the handover of all descriptors |
 //! | `restart/launcher` | the path of the new binary, the two files that it gets (snapshot, answer), its arguments and environment, exec |
 //! | `restart/new_image` | adopts what a snapshot names, and waits for descriptors and memory to do so; what it does in a trial; answers the operator |
-//! | `restart/snapshot` | `ServerState`, the snapshot's format and header; refuses descriptors, connections and unread input that contradict each other |
-//! | `telling/logging`, `stderr` | filter, format, rate limits, counts of dropped lines; writes to standard error without blocking |
+//! | `restart/snapshot` | `ServerState`, the snapshot's format and header: writes and reads connections and pools; refuses descriptors, connections and unread input that contradict each other |
+//! | `telling/logging`, `stderr` | filter, format, rate limits, counts of dropped lines; writes to standard error without blocking, tries again later |
 //! | `telling/systemd` | notifications to systemd over its socket |
-//! | `kernel/sys` | all `unsafe` code of the daemon: signals, fork, exec, mapped files, inherited descriptors, raising their limit |
+//! | `kernel/sys` | all `unsafe` code of the daemon: signals, fork, exec with its arguments, mapped files, inherited descriptors, raising their limit |
 //! | `kernel/world`, `clock` | safe calls, which the simulation replaces; the only clock |
 //! | `kernel/socket` | `Socket`: receive and peek, without passed descriptors; options, keepalive; addresses as text |
 //! | `kernel/slots` | `Slots`: connections by slot and serial; epoll's tokens, and `watch`, which registers a descriptor |

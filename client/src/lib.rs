@@ -84,7 +84,7 @@
 // | `request` | `LockRequest` → a line, or the `Refusal`; how a key is sent |
 // | `server_name` | `ServerName`, read from text with its port; the order of servers for a key |
 // | `transport` | `Stream`: reads and writes over TCP or Unix sockets; keepalive; whether the other side has closed |
-// | `operate` | what operators and the daemon's `--check` and `--reload` ask: `StatsConnection`, `NoAnswer`, the places of a daemon by its port, a restart over the control socket |
+// | `operate` | what operators and the daemon's `--check` and `--reload` ask: `StatsConnection`, `NoAnswer`, the addresses to ask for a port, a restart over the control socket, and whether its file is another one by now |
 // | `cli` | subcommands, the list of servers, the hint for a wrong command line |
 // | `cli/run` | `run`: options, the request, what happens without a server or when it does not admit this host; the notice of who holds the lock |
 // | `cli/run/child` | the command as a child: start, signals passed on (and blocked, unsafe), descendants, the thread that writes to standard error |
@@ -95,7 +95,7 @@
 // | `cli/top` | `top`: keys pressed, when to draw, the session |
 // | `cli/top/top_screen` | all lines of the screen: head, rates, tabs, lists of groups, keys and holders; which columns fit |
 // | `cli/top/watched_server` | asks one server again and again in a thread; nobody listens; parses lists and JSON |
-// | `cli/top/terminal` | raw mode, stop and continue, restores; whether the terminal takes output now |
+// | `cli/top/terminal` | raw mode; signals that stop, continue or end `top`; restores; whether the terminal takes output now |
 // | `cli/which`, `every_server` | the servers of a key, `--hash-slots`; asks several servers at once |
 // | `cli/output`, `status` | prints text, JSON and errors, escapes controls; the numbers of exit statuses |
 
