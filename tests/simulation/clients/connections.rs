@@ -153,6 +153,8 @@ impl Connections {
             counters.rejected_connections_per_ip += 1;
         } else if self.freed_new_clients > 0 {
             self.freed_new_clients -= 1;
+            // It counts against the limits until it is closed.
+            self.open.insert(peer, ip);
             counters.accepted_connections += 1;
             counters.freed_connections += 1;
         } else {
