@@ -1,7 +1,7 @@
 //! Judges the log: whole lines, the clients that they name, and how much was omitted.
 
 use super::clients::oracle::Oracle;
-use super::kernel::{KernelEvent, kernel};
+use super::kernel::kernel;
 use super::rules::Violation;
 use crate::server::telling::logging;
 use std::collections::BTreeMap;
@@ -66,8 +66,7 @@ impl LogHistory {
         self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
     }
 
-    /// Rule: The log agrees with what happened in each turn. In a drain it has the number of
-    /// remaining clients every ten seconds.
+    /// Rule: The log agrees with what happened in each turn.
     ///
     /// # Errors
     /// It does not.
@@ -95,20 +94,6 @@ impl LogHistory {
                 .and_then(|()| self.check_drain_line(&line, clients))
                 .map_err(|why| format!("{line:?}: {why}"))?;
         }
-        // The next image logs it at once.
-        let is_excused = kernel(|k| {
-            !k.calls.failures.is_empty() || k.calls.seen.contains(&KernelEvent::Executed)
-        }) || logging::next_deadline().is_some();
-        let stays = draining.is_some_and(|clients| clients > 0) && !is_excused;
-        if stays
-            && self
-                .drain_line_ns
-                .is_some_and(|drain_line_ns| now_ns >= drain_line_ns + 10_000_000_000)
-        {
-            return Err(
-                "for ten seconds the log has not shown how many clients are left".to_owned()
-            );
-        }
         if has_restarted {
             self.logged_ns.clear();
         }
@@ -118,6 +103,24 @@ impl LogHistory {
         self.taken_away.end_turn(oracle.taken_away.len() - taken_away);
         if !logging::filter().contains("debug") {
             self.last_client = None;
+        }
+        Ok(())
+    }
+
+    /// Rule: In a drain the log has the number of remaining clients every ten seconds, until the
+    /// daemon ends. A line that can't be written is excused.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn check_drain_interval(&self, clients: usize) -> Result<(), Violation> {
+        let now_ns = kernel(|k| k.now_ns);
+        let is_due = self.drain_line_ns.is_some_and(|last_ns| now_ns >= last_ns + 10_000_000_000);
+        let is_excused =
+            kernel(|k| !k.calls.failures.is_empty()) || logging::next_deadline().is_some();
+        if is_due && clients > 0 && !is_excused {
+            return Err(
+                "for ten seconds the log has not shown how many clients are left".to_owned()
+            );
         }
         Ok(())
     }

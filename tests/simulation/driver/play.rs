@@ -390,7 +390,11 @@ impl Play {
         rules::check_turn(self, &before)?;
         match end {
             Some(end) => self.end(end),
-            None => self.orders.check_still_running(self.server.as_ref().expect("it runs")),
+            None => {
+                let server = self.server.as_ref().expect("it runs");
+                self.log.check_drain_interval(server.clients.len())?;
+                self.orders.check_still_running(server)
+            }
         }
     }
 
