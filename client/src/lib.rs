@@ -89,12 +89,13 @@
 // | `cli/run` | `run`: options, the request, what happens without a server or when it does not admit this host; the notice of who holds the lock |
 // | `cli/run/child` | the command as a child: start, signals passed on (and blocked, unsafe), descendants, the thread that writes to standard error |
 // | `cli/stats` | `stats`, `keys`, `key`, `clients`, `slow`: asks, prints text or JSON for each server; the exit status of a failure |
-// | `cli/parsed_report` | `ParsedReport`, `Table`: answers as values and tables; merges tables of servers, sorts, aligns; as JSON; times as numbers |
+// | `cli/parsed_report` | `ParsedReport`, `Table`: the text of answers as values and tables; merges tables of servers, sorts and aligns them; turns them into JSON; times as numbers |
 // | `cli/check` | `check`: figures, thresholds, verdicts, the plugin's line |
 // | `cli/control` | `drain` and its wait, line by line, until the process has ended; `free`, `rule`, `control` |
 // | `cli/top` | `top`: keys pressed, when to draw, the session |
-// | `cli/top/top_screen` | all lines of the screen: head, rates, tabs, lists of groups, keys and holders; which columns fit |
-// | `cli/top/watched_server` | asks one server again and again in a thread; nobody listens; parses lists and JSON |
+// | `cli/top/top_lists` | `TopList`: the key and title of each list, its question, its order; its rows, also of groups and oldest holds from JSON |
+// | `cli/top/top_screen` | all lines of the screen: head, rates, tabs, the list; which columns fit; `ScreenData` of each server |
+// | `cli/top/watched_server` | asks one server again and again in a thread; whether nobody listens |
 // | `cli/top/terminal` | raw mode; signals that stop, continue or end `top`; restores; whether the terminal takes output now |
 // | `cli/which`, `every_server` | the servers of a key, `--hash-slots`; asks several servers at once |
 // | `cli/output`, `status` | prints text, JSON and errors, escapes controls; the numbers of exit statuses |

@@ -1,13 +1,13 @@
 //! `poolcounter top`: asks servers again and again and shows them on a terminal.
 
 mod terminal;
+mod top_lists;
 mod top_screen;
 mod watched_server;
 
 use self::terminal::Terminal;
-use self::top_screen::Style;
-use self::top_screen::{Choices, rows_beyond, rows_that_fit, screen};
-use self::top_screen::{TopList, View};
+use self::top_lists::TopList;
+use self::top_screen::{Choices, Style, View, rows_beyond, rows_that_fit, screen};
 use self::watched_server::{WatchedServer, poll_server};
 use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error, stdout_is_terminal, wants_colour};

@@ -1,10 +1,9 @@
 //! What `top` shows: lines for a screen of a given size; above its list the figures of one
 //! server, or a line for each of several; and the servers' data. Pure.
 
+use super::top_lists::TopList;
 use crate::cli::output::is_control;
-use crate::cli::parsed_report::{
-    CLIENTS_ORDER, KEYS_ORDER, ListOrder, ParsedReport, SLOW_ORDER, Table, aligned,
-};
+use crate::cli::parsed_report::{ParsedReport, Table, aligned};
 use std::borrow::Cow;
 
 /// What the user has chosen.
@@ -244,74 +243,6 @@ fn rate(data: &ScreenData, name: &str) -> String {
         Some((data.full.as_ref()?.number(name)? - before.number(name)?) / seconds)
     };
     rate().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
-}
-
-/// The lists of `top`, with the key that chooses each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TopList {
-    Groups,
-    Keys,
-    Hot,
-    Holders,
-    Clients,
-    Slow,
-}
-
-impl TopList {
-    pub(super) const ALL: [TopList; 6] = [
-        TopList::Groups,
-        TopList::Keys,
-        TopList::Hot,
-        TopList::Holders,
-        TopList::Clients,
-        TopList::Slow,
-    ];
-
-    pub(super) fn key(self) -> char {
-        match self {
-            TopList::Groups => 'g',
-            TopList::Keys => 'k',
-            TopList::Hot => 'h',
-            TopList::Holders => 'o',
-            TopList::Clients => 'c',
-            TopList::Slow => 's',
-        }
-    }
-
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            TopList::Groups => "groups",
-            TopList::Keys => "keys now",
-            TopList::Hot => "hot keys",
-            TopList::Holders => "oldest holders",
-            TopList::Clients => "clients",
-            TopList::Slow => "slow",
-        }
-    }
-
-    /// What to ask, after `STATS `. No list has more than 200 rows.
-    pub(super) fn question(self) -> &'static str {
-        match self {
-            TopList::Keys => "KEYS 200",
-            TopList::Hot => "TOP minute keys",
-            // `KEYS` has the keys with the most waiters, but not their holders.
-            TopList::Holders | TopList::Groups => "JSON",
-            TopList::Clients => "CLIENTS 200",
-            TopList::Slow => "SLOW 200",
-        }
-    }
-
-    /// How a server sorts it. Groups stay as they are, each with its keys behind it.
-    fn order(self) -> ListOrder {
-        match self {
-            TopList::Groups => &[],
-            TopList::Keys => KEYS_ORDER,
-            TopList::Hot => &[&["count"]],
-            TopList::Holders => &[&["held"]],
-            TopList::Clients => CLIENTS_ORDER,
-            TopList::Slow => SLOW_ORDER,
-        }
-    }
 }
 
 /// A server's data.

@@ -1,7 +1,8 @@
 //! A server that `top` asks again and again, in a thread of its own, so that a silent one
 //! delays neither the user's keys nor the other servers.
 
-use super::top_screen::{ScreenData, TopList, Trouble};
+use super::top_lists::TopList;
+use super::top_screen::{ScreenData, Trouble};
 use crate::ServerName;
 use crate::cli::parsed_report::ParsedReport;
 use crate::operate::{NoAnswer, StatsConnection};
@@ -45,20 +46,11 @@ fn fill(
     data.before = before.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
     data.full = Some(full);
     match connection.query(list.question()) {
-        Ok(text) => data.list = Some(read_list(list, &text)?),
+        Ok(text) => data.list = Some(list.read(&text)?),
         Err(NoAnswer::Unknown) => data.has_lists = false,
         Err(e) => return Err(e),
     }
     Ok(())
-}
-
-fn read_list(list: TopList, text: &str) -> Result<ParsedReport, NoAnswer> {
-    let read_json = || serde_json::from_str(text).map_err(|e| NoAnswer::Refused(e.to_string()));
-    match list {
-        TopList::Groups => Ok(ParsedReport::of_groups(&read_json()?)),
-        TopList::Holders => Ok(ParsedReport::of_oldest_holds(&read_json()?)),
-        _ => Ok(ParsedReport::read(text)),
-    }
 }
 
 /// A server's last data, and its thread.

@@ -1,0 +1,155 @@
+//! The lists of `top`: their keys and titles, what each asks a server, how it is sorted, and
+//! how the answer becomes rows.
+
+use crate::cli::parsed_report::{
+    CLIENTS_ORDER, KEYS_ORDER, ListOrder, ParsedReport, SLOW_ORDER, Table,
+};
+use crate::operate::NoAnswer;
+use serde_json::Value;
+
+/// The lists of `top`, with the key that chooses each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TopList {
+    Groups,
+    Keys,
+    Hot,
+    Holders,
+    Clients,
+    Slow,
+}
+
+impl TopList {
+    pub(super) const ALL: [TopList; 6] = [
+        TopList::Groups,
+        TopList::Keys,
+        TopList::Hot,
+        TopList::Holders,
+        TopList::Clients,
+        TopList::Slow,
+    ];
+
+    pub(super) fn key(self) -> char {
+        match self {
+            TopList::Groups => 'g',
+            TopList::Keys => 'k',
+            TopList::Hot => 'h',
+            TopList::Holders => 'o',
+            TopList::Clients => 'c',
+            TopList::Slow => 's',
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            TopList::Groups => "groups",
+            TopList::Keys => "keys now",
+            TopList::Hot => "hot keys",
+            TopList::Holders => "oldest holders",
+            TopList::Clients => "clients",
+            TopList::Slow => "slow",
+        }
+    }
+
+    /// What to ask, after `STATS `. No list has more than 200 rows.
+    pub(super) fn question(self) -> &'static str {
+        match self {
+            TopList::Keys => "KEYS 200",
+            TopList::Hot => "TOP minute keys",
+            // `KEYS` has the keys with the most waiters, but not their holders.
+            TopList::Holders | TopList::Groups => "JSON",
+            TopList::Clients => "CLIENTS 200",
+            TopList::Slow => "SLOW 200",
+        }
+    }
+
+    /// How a server sorts it. Groups stay as they are, each with its keys behind it.
+    pub(super) fn order(self) -> ListOrder {
+        match self {
+            TopList::Groups => &[],
+            TopList::Keys => KEYS_ORDER,
+            TopList::Hot => &[&["count"]],
+            TopList::Holders => &[&["held"]],
+            TopList::Clients => CLIENTS_ORDER,
+            TopList::Slow => SLOW_ORDER,
+        }
+    }
+    /// Reads the answer.
+    ///
+    /// # Errors
+    /// It is not JSON where it should be.
+    pub(super) fn read(self, answer: &str) -> Result<ParsedReport, NoAnswer> {
+        let json = || serde_json::from_str(answer).map_err(|e| NoAnswer::Refused(e.to_string()));
+        match self {
+            TopList::Groups => Ok(groups(&json()?)),
+            TopList::Holders => Ok(oldest_holds(&json()?)),
+            _ => Ok(ParsedReport::read(answer)),
+        }
+    }
+}
+
+/// The groups of `STATS JSON`, each with its keys behind it, in a table like other lists.
+fn groups(report: &Value) -> ParsedReport {
+    let columns = [
+        "requests",
+        "acquired",
+        "refused",
+        "timed_out",
+        "holders",
+        "waiters",
+        "oldest_hold",
+        "stuck",
+        "name",
+    ];
+    let list = |name: &str| report[name].as_array().into_iter().flatten();
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let age = |value: &Value| value.as_f64().map_or("-".to_owned(), |s| format!("{s:.3}s"));
+    let mut rows = Vec::new();
+    for group in list("groups") {
+        let count = |name: &str| number(&group[name]).to_string();
+        let refused = number(&group["queue_full"]) + number(&group["denied"]);
+        let name = group["group"].as_str().unwrap_or_default();
+        rows.push(vec![
+            count("requests"),
+            count("acquired"),
+            refused.to_string(),
+            count("timeouts"),
+            count("holders"),
+            count("waiters"),
+            age(&group["oldest_hold_s"]),
+            count("stuck_keys"),
+            name.to_owned(),
+        ]);
+        for key in list("keys").filter(|key| key["group"] == name) {
+            let none = || "-".to_owned();
+            let waiters = number(&key["for_me"]) + number(&key["for_anyone"]);
+            let held = age(&key["oldest_hold_s"]);
+            let text = format!("{name}  {}", key["key"].as_str().unwrap_or_default());
+            let counts = [number(&key["holders"]).to_string(), waiters.to_string()];
+            let [holders, waiters] = counts;
+            rows.push(vec![none(), none(), none(), none(), holders, waiters, held, none(), text]);
+        }
+    }
+    let values = vec![("groups".to_owned(), list("groups").count().to_string())];
+    let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
+    ParsedReport { values, tables: vec![table] }
+}
+
+/// The oldest holds of `STATS JSON`, in a table like other lists.
+fn oldest_holds(report: &Value) -> ParsedReport {
+    let columns = ["held", "mode", "waiters", "client", "address", "key"];
+    let row = |hold: &Value| {
+        let text = |name: &str| match &hold[name] {
+            Value::String(text) => text.clone(),
+            Value::Null => "-".to_owned(),
+            other => other.to_string(),
+        };
+        let held = hold["held_s"].as_f64().map_or("-".to_owned(), |s| format!("{s:.3}s"));
+        let client = format!("#{}", text("client"));
+        vec![held, text("kind"), text("waiters"), client, text("address"), text("key")]
+    };
+    let rows: Vec<_> = report["oldest_holds"].as_array().into_iter().flatten().map(row).collect();
+    let keys = &report["counters"]["hashtable_entries"];
+    let values = vec![("keys".to_owned(), format!("{} of {keys}", rows.len()))];
+    let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
+    ParsedReport { values, tables: vec![table] }
+}
