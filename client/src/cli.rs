@@ -106,8 +106,12 @@ enum Action {
     /// List the rules of the daemon of this host, and what they do.
     Rules(control::OrderOptions),
     /// Change its rules while it runs.
-    #[command(subcommand)]
-    Rule(control::RuleAction),
+    Rule {
+        #[command(flatten)]
+        options: control::OrderOptions,
+        #[command(subcommand)]
+        action: control::RuleAction,
+    },
     /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
     Restart {
         #[command(flatten)]
@@ -145,8 +149,9 @@ impl Arguments {
             Action::Undrain(options) => Some(options),
             Action::Free(options) => Some(&options.order),
             Action::Rules(options) => Some(options),
-            Action::Rule(action) => Some(action.options()),
-            Action::Restart { options, .. } | Action::Control { options, .. } => Some(options),
+            Action::Rule { options, .. }
+            | Action::Restart { options, .. }
+            | Action::Control { options, .. } => Some(options),
             _ => None,
         }
     }
@@ -235,7 +240,7 @@ fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Undrain(options) => control::order("UNDRAIN", &options),
         Action::Free(options) => control::free(&options),
         Action::Rules(options) => control::order("RULES", &options),
-        Action::Rule(action) => control::rule(&action),
+        Action::Rule { options, action } => control::rule(&action, &options),
         Action::Restart { options, arguments } => {
             control::order(&operate::restart_with(&arguments), &options)
         }

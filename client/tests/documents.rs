@@ -72,19 +72,19 @@ fn item_of(option: &Arg) -> String {
     format!(".It {}", names.join(" , "))
 }
 
+fn shown(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|option| !option.is_positional() && !option.is_hide_set())
+}
+
 /// Each subcommand and its own options, after those of all subcommands.
 fn options(command: &mut Command) -> Vec<(String, Vec<Arg>)> {
     command.build();
-    let shown = |command: &Command, is_global: bool| -> Vec<Arg> {
-        let named = command.get_arguments().filter(|option| !option.is_positional());
-        let own = named.filter(|option| is_global || !option.is_global_set());
-        let own = own.filter(|option| is_global || option.get_id() != "help");
-        let own = own.filter(|option| !option.is_hide_set());
-        own.cloned().collect()
-    };
+    let all: Vec<Arg> = shown(command).cloned().collect();
+    let is_own = |option: &&Arg| all.iter().all(|other| other.get_id() != option.get_id());
+    let own = |command: &Command| shown(command).filter(is_own).cloned().collect();
     let subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
-    let subcommands = subcommands.map(|sub| (sub.get_name().to_owned(), shown(sub, false)));
-    [("Options of all".to_owned(), shown(command, true))].into_iter().chain(subcommands).collect()
+    let subcommands = subcommands.map(|sub| (sub.get_name().to_owned(), own(sub)));
+    [("Options of all".to_owned(), all.clone())].into_iter().chain(subcommands).collect()
 }
 
 #[test]

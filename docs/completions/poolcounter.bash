@@ -595,17 +595,13 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__rule)
-            opts="-s -h --server --help"
+            opts="-h --control-socket --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --server)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -s)
+                --control-socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -105,7 +105,8 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -s h -l he
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l control-socket -d 'The control socket of the daemon' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l control-socket -d 'The control socket of the daemon' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l json -d 'Print the answer as JSON'

@@ -24,17 +24,18 @@ pub(super) struct OrderOptions {
     #[arg(
         long = "control-socket",
         value_name = "PATH",
-        default_value = operate::DEFAULT_PATH
+        default_value = operate::DEFAULT_PATH,
+        global = true
     )]
     pub(super) socket: PathBuf,
 
     /// Print the answer as JSON.
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
 
     /// Refused, since an order goes to the daemon of this host.
     // Takes the place of the option of all other subcommands, and is not in the help.
-    #[arg(short = 's', long = "server", value_name = "SERVER", hide = true)]
+    #[arg(short = 's', long = "server", value_name = "SERVER", hide = true, global = true)]
     pub(super) server: Vec<String>,
 }
 
@@ -316,8 +317,6 @@ pub(super) fn free(options: &FreeOptions) -> ExitCode {
 pub(super) enum RuleAction {
     /// Replace the rule of this name, or put it in front of all others.
     Set {
-        #[command(flatten)]
-        order: OrderOptions,
         /// For a while, such as 90s, 30m, 12h or 7d; then the rule of the file returns.
         /// [default: until another order]
         #[arg(long = "for", value_name = "TIME")]
@@ -334,16 +333,12 @@ pub(super) enum RuleAction {
     },
     /// Disable the rule of this name, also if it is in the file.
     Off {
-        #[command(flatten)]
-        order: OrderOptions,
         /// The rule.
         #[arg(value_name = "NAME")]
         name: String,
     },
     /// Return to the rule of this name in the file, or to none.
     Reset {
-        #[command(flatten)]
-        order: OrderOptions,
         /// The rule.
         #[arg(value_name = "NAME")]
         name: String,
@@ -351,14 +346,6 @@ pub(super) enum RuleAction {
 }
 
 impl RuleAction {
-    pub(super) fn options(&self) -> &OrderOptions {
-        match self {
-            RuleAction::Set { order, .. }
-            | RuleAction::Off { order, .. }
-            | RuleAction::Reset { order, .. } => order,
-        }
-    }
-
     /// The order, in words.
     fn words(&self) -> Vec<&str> {
         match self {
@@ -374,12 +361,12 @@ impl RuleAction {
 }
 
 /// Sends the order and prints the answer.
-pub(super) fn rule(action: &RuleAction) -> ExitCode {
+pub(super) fn rule(action: &RuleAction, options: &OrderOptions) -> ExitCode {
     let words = action.words();
     let is_odd = |word: &&&str| word.is_empty() || word.contains(char::is_whitespace);
     if let Some(odd) = words.iter().find(is_odd) {
         print_error(&format!("{odd:?} is not one word; write a space as \\x20"));
         return ExitCode::from(status::USAGE);
     }
-    order(&format!("RULE {}", words.join(" ")), action.options())
+    order(&format!("RULE {}", words.join(" ")), options)
 }
