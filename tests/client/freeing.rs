@@ -98,7 +98,7 @@ fn many_connections_are_closed_only_if_the_bound_allows_it() {
     let daemon = Daemon::start();
     let mut holders: Vec<Client> = (0..21).map(|_| daemon.holder(&["k"])).collect();
     let refused = daemon.free(&["--key", "k"]);
-    let why = "ERROR 21 connections, more than 20: nothing is closed; the bound 21 closes them\n";
+    let why = "ERROR 21 connections, more than 20: nothing is closed; a MAX of 21 would do\n";
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), why));
     holders[0].settle();
     let freed = daemon.free(&["--key", "k", "--max", "21"]);

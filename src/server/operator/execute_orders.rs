@@ -233,7 +233,7 @@ impl Server {
         let count = clients.len();
         if count > free.connections_max && !free.is_dry_run {
             return Err(format!(
-                "{count} connections, more than {}: nothing is closed; the bound {count} closes them",
+                "{count} connections, more than {}: nothing is closed; a MAX of {count} would do",
                 free.connections_max,
             ));
         }
