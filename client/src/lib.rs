@@ -84,7 +84,8 @@
 // | `request` | `LockRequest` → a line, or the `Refusal`; how a key is sent |
 // | `server_name` | `ServerName`, read from text with its port; the order of servers for a key |
 // | `transport` | `Stream`: reads and writes over TCP or Unix sockets; keepalive; whether the other side has closed |
-// | `operate` | what operators and the daemon's `--check` and `--reload` ask: `StatsConnection`, `NoAnswer`, the addresses to ask for a port, a restart over the control socket, and whether its file is another one by now |
+// | `operate/stats_connection` | `StatsConnection`: asks any server `STATS`; `NoAnswer`; for the daemon's `--check`: its uptime, the addresses to ask for a port |
+// | `operate/send_order` | sends an order to the control socket of this host and reads the answer, again after a hot restart, unless the socket's file is another one by now; the words of a restart, for the daemon's `--reload` |
 // | `cli` | subcommands, the list of servers, the hint for a wrong command line |
 // | `cli/run` | `run`: options, the request, what happens without a server or when it does not admit this host; the notice of who holds the lock |
 // | `cli/run/child` | the command as a child: start, signals passed on (and blocked, unsafe), descendants, the thread that writes to standard error |

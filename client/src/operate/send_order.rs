@@ -1,0 +1,78 @@
+//! Sends orders to the daemon of this host, over its control socket.
+
+use crate::transport::is_closed;
+use std::fs::metadata;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where the package puts the socket.
+pub const DEFAULT_PATH: &str = "/run/poolcounter/control.sock";
+
+/// Longer than the longest trial of a new binary.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The order for a hot restart, with the daemon's new arguments, if any.
+pub fn restart_with(arguments: &[String]) -> String {
+    match arguments {
+        [] => "RESTART".to_owned(),
+        _ => format!("RESTART {}", serde_json::json!(arguments)),
+    }
+}
+
+/// Sends an order, a single line, to the daemon at `path` and returns its whole answer.
+///
+/// A hot restart closes the connection but keeps the process, so the order is sent again.
+/// It is not sent to a daemon that was started in the meantime.
+///
+/// # Errors
+/// Why the daemon is unreachable, or that it ended or was silent for too long.
+pub fn send_order(path: &Path, line: &str) -> io::Result<String> {
+    let file = file_at(path);
+    let answer = exchange(line, UnixStream::connect(path)?);
+    if !answer.as_ref().is_err_and(is_closed) {
+        return answer;
+    }
+    let again = UnixStream::connect(path).ok();
+    let answer = match again.filter(|_| file.is_some() && file_at(path) == file) {
+        Some(stream) => exchange(line, stream),
+        None => answer,
+    };
+    answer.map_err(|e| match is_closed(&e) {
+        true => io::Error::new(ErrorKind::UnexpectedEof, "the daemon ended without an answer"),
+        false => e,
+    })
+}
+
+/// Identifies the socket's file: a hot restart keeps it, a new process creates another.
+fn file_at(path: &Path) -> Option<impl PartialEq + use<>> {
+    let meta = metadata(path).ok()?;
+    // The inode number of a deleted file may be reused.
+    Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
+}
+
+fn exchange(line: &str, mut stream: UnixStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(ORDER_TIMEOUT))?;
+    // The daemon may close the connection before it reads the order, to make room for
+    // another operator. The reason that it has sent can still be read.
+    let sent = stream.write_all(format!("{line}\n").as_bytes());
+    // The daemon answers the order, then closes.
+    let sent = sent.and_then(|()| stream.shutdown(Shutdown::Write));
+    let mut answer = String::new();
+    let read = stream.read_to_string(&mut answer);
+    match sent.and(read) {
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {
+            let why = format!("no answer within {} seconds", ORDER_TIMEOUT.as_secs());
+            Err(io::Error::new(ErrorKind::TimedOut, why))
+        }
+        Err(e) if answer.is_empty() || !is_closed(&e) => Err(e),
+        Ok(_) if answer.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(_) if !answer.ends_with('\n') => {
+            Err(io::Error::new(ErrorKind::UnexpectedEof, "the daemon's answer was cut"))
+        }
+        _ => Ok(answer),
+    }
+}
