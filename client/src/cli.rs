@@ -27,11 +27,6 @@ Several servers: a key belongs to one of them, chosen just as MediaWiki's client
 does; the next one is asked only when connecting fails. POOLCOUNTER_SERVERS has
 them separated by spaces or commas.";
 
-const CHECK_AFTER_HELP: &str = "\
-Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also: a server does not answer), 3 UNKNOWN
-(a server lacks a figure that has thresholds). The worst server counts: its line
-comes first, followed by the performance data of all servers.";
-
 // The help shows `[v6]` as it is written here.
 #[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Debug, Parser)]
@@ -94,7 +89,7 @@ enum Action {
         interval: u64,
     },
     /// Check the servers, as a plugin of Nagios and Icinga.
-    #[command(after_help = CHECK_AFTER_HELP)]
+    #[command(after_help = check::AFTER_HELP)]
     Check(check::Limits),
     /// Have the daemon of this host refuse new clients, and exit when the last client has left.
     #[command(after_help = control::DRAIN_AFTER_HELP)]

@@ -10,6 +10,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 use std::{fmt, thread};
 
+/// Below the options of `check`.
+pub(super) const AFTER_HELP: &str = "\
+Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also: a server does not answer), 3 UNKNOWN
+(a server lacks a figure that has thresholds). The worst server counts: its line
+comes first, followed by the performance data of all servers.";
+
 /// Options with thresholds.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Limits {

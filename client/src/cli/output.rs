@@ -2,7 +2,7 @@
 //! servers, such as keys, does not control the terminal.
 
 use serde_json::Value;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 /// Prints a line to standard error, in one write: several processes may share the log.
 pub(super) fn print_error(line: &str) {
@@ -61,18 +61,6 @@ pub(super) fn is_control(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
         || matches!(c, '\u{2066}'..='\u{2069}');
     turns || matches!(c, '\u{2028}' | '\u{2029}') || c.is_control() && c != '\t'
-}
-
-/// Whether standard output is a terminal that can move its cursor.
-pub(super) fn stdout_is_terminal() -> bool {
-    let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
-    io::stdout().is_terminal() && !is_dumb
-}
-
-/// Whether colours are wanted: on a terminal, unless `NO_COLOR` is set.
-pub(super) fn wants_colour() -> bool {
-    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    io::stdout().is_terminal() && !is_refused
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ mod top_lists;
 mod top_screen;
 mod watched_server;
 
-use self::terminal::Terminal;
+use self::terminal::{Terminal, stdout_is_terminal, wants_colour};
 use self::top_lists::TopList;
 use self::top_screen::{Choices, Style, View, rows_beyond, rows_that_fit, screen};
 use self::watched_server::{WatchedServer, poll_server};
 use super::every_server::{ask_each, distinct};
-use super::output::{print, print_error, stdout_is_terminal, wants_colour};
+use super::output::{print, print_error};
 use crate::ServerName;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
 use crossterm::style::{Attribute, Color, Print, SetAttribute, SetForegroundColor};

@@ -15,7 +15,7 @@ use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGTTOU};
 use signal_hook::low_level::{emulate_default_handler, pipe, raise};
 use signal_hook::{SigId, flag};
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +27,18 @@ const DRAWN_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often a `top` in the background checks whether the terminal is still there.
 const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Whether standard output is a terminal that can move its cursor.
+pub(super) fn stdout_is_terminal() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
+    io::stdout().is_terminal() && !is_dumb
+}
+
+/// Whether colours are wanted: on a terminal, unless `NO_COLOR` is set.
+pub(super) fn wants_colour() -> bool {
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stdout().is_terminal() && !is_refused
+}
 
 /// Who has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +52,7 @@ enum Owner {
 /// The terminal; given back when dropped.
 pub(super) struct Terminal {
     owner: Arc<Mutex<Owner>>,
-    is_taken_anew: Arc<AtomicBool>,
+    is_retaken: Arc<AtomicBool>,
 }
 
 impl Terminal {
@@ -48,12 +60,12 @@ impl Terminal {
     /// gives it back; a terminal that hangs up ends this process.
     pub(super) fn take() -> io::Result<Terminal> {
         let owner = Arc::new(Mutex::new(Owner::Shell));
-        let is_taken_anew = Arc::new(AtomicBool::new(false));
+        let is_retaken = Arc::new(AtomicBool::new(false));
         let (woken, waking) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
         let mut keeper = Keeper {
             owner: Arc::clone(&owner),
-            is_taken_anew: Arc::clone(&is_taken_anew),
+            is_retaken: Arc::clone(&is_retaken),
             woken,
             ending: Arc::default(),
             is_to_stop: Arc::default(),
@@ -61,7 +73,7 @@ impl Terminal {
         };
         keeper.catch_signals(&waking)?;
         thread::spawn(move || keeper.keep());
-        Ok(Terminal { owner, is_taken_anew })
+        Ok(Terminal { owner, is_retaken })
     }
 
     /// Draws, if `top` has the terminal now.
@@ -71,7 +83,7 @@ impl Terminal {
             return Ok(());
         }
         // Not in `Keeper::take`: that thread must not write to a terminal that takes no output.
-        if self.is_taken_anew.swap(false, Ordering::SeqCst) {
+        if self.is_retaken.swap(false, Ordering::SeqCst) {
             queue!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
         }
         draw()
@@ -79,7 +91,7 @@ impl Terminal {
 
     /// Whether it was taken since the last drawing.
     pub(super) fn is_to_be_drawn(&self) -> bool {
-        self.is_taken_anew.load(Ordering::SeqCst)
+        self.is_retaken.load(Ordering::SeqCst)
     }
 }
 
@@ -100,7 +112,7 @@ fn locked(owner: &Mutex<Owner>) -> MutexGuard<'_, Owner> {
 /// The state of the thread.
 struct Keeper {
     owner: Arc<Mutex<Owner>>,
-    is_taken_anew: Arc<AtomicBool>,
+    is_retaken: Arc<AtomicBool>,
     /// Readable when a signal has arrived.
     woken: UnixStream,
     /// The signal that ends this process, or 0.
@@ -159,7 +171,7 @@ impl Keeper {
                 std::process::exit(1);
             }
             *owner = Owner::Top;
-            self.is_taken_anew.store(true, Ordering::SeqCst);
+            self.is_retaken.store(true, Ordering::SeqCst);
         }
         true
     }
