@@ -282,17 +282,11 @@ fn take_over(
     if let Some((_, e)) = restored.lost.first() {
         return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
     }
-    for number in others(&restored.server) {
+    for number in restored.server.kept_descriptors() {
         adopt(number, false)
             .map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
     }
     Ok(restored)
-}
-
-/// The descriptors that are not connections.
-fn others(state: &ServerState) -> impl Iterator<Item = RawFd> {
-    let listeners = state.listening.listeners.iter().map(|listener| listener.fd);
-    listeners.chain([state.epoll_fd])
 }
 
 fn read_standard_input(options: &Options, rules_file: &RulesFile) -> Result<Restored, String> {

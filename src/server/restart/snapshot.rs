@@ -274,10 +274,13 @@ fn check_connection(connection: &ConnectionState) -> Result<(), SnapshotError> {
 impl ServerState {
     /// Every descriptor that is handed over, except those of the connections.
     fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.kept_descriptors().chain(self.requester_fd).chain(self.launcher.trial_fds)
+    }
+
+    /// Those that the new image serves with: of the listeners and of epoll.
+    pub(crate) fn kept_descriptors(&self) -> impl Iterator<Item = RawFd> {
         let listeners = self.listening.listeners.iter().map(|listener| listener.fd);
-        let single =
-            self.requester_fd.into_iter().chain([self.epoll_fd]).chain(self.launcher.trial_fds);
-        listeners.chain(single)
+        listeners.chain([self.epoll_fd])
     }
 }
 
