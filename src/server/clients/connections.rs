@@ -160,7 +160,7 @@ impl Clients {
                 if connection.lines.unhandled().is_empty() {
                     input.receive(client, &connection.stream);
                 } else {
-                    input.record_kept(client);
+                    input.record_unhandled(client);
                 }
             }
         }

@@ -52,14 +52,14 @@ impl Dispatch<'_> {
                 self.clients.record_received(client, bytes.len());
                 self.handle_lines(client, bytes);
             }
-            Received::Kept => {
+            Received::Unhandled => {
                 let Some(connection) = self.clients.open_mut(client) else {
                     return;
                 };
-                let kept = connection.lines.take_unhandled();
+                let unhandled = connection.lines.take_unhandled();
                 // More may follow in the socket.
                 self.clients.record_received(client, SHARE_BYTES);
-                self.handle_lines(client, &kept);
+                self.handle_lines(client, &unhandled);
             }
             Received::Failed(Errno::AGAIN) => self.clients.record_drained(client),
             Received::Failed(e) => {

@@ -27,7 +27,7 @@ pub(crate) struct Input {
 #[derive(Clone, Copy)]
 enum InputEnd {
     At(usize),
-    Kept,
+    Unhandled,
     Failed(Errno),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Received<'a> {
     /// Received bytes; none at the end of its input.
     Bytes(&'a [u8]),
     /// Input left from an earlier turn: its connection keeps it.
-    Kept,
+    Unhandled,
     /// recv(2) failed.
     Failed(Errno),
 }
@@ -66,8 +66,8 @@ impl Input {
     }
 
     /// Notes that `client` has input left from an earlier turn, which comes first.
-    pub(crate) fn record_kept(&mut self, client: ClientId) {
-        self.received.push((client, InputEnd::Kept));
+    pub(crate) fn record_unhandled(&mut self, client: ClientId) {
+        self.received.push((client, InputEnd::Unhandled));
     }
 
     /// The input to handle, in the order received.
@@ -78,7 +78,7 @@ impl Input {
                 let start = std::mem::replace(&mut start, end);
                 (client, Received::Bytes(&self.buffer[start..end]))
             }
-            InputEnd::Kept => (client, Received::Kept),
+            InputEnd::Unhandled => (client, Received::Unhandled),
             InputEnd::Failed(e) => (client, Received::Failed(e)),
         })
     }
