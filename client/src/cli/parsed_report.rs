@@ -57,16 +57,17 @@ impl ParsedReport {
         table.rows.truncate(rows_max);
         let names = reports.first().into_iter().flat_map(|(_, report)| &report.values);
         let values = names.filter_map(|(name, _)| {
-            let told = || reports.iter().filter_map(|(_, report)| report.value(name));
-            let sum = match told().map(counts).collect::<Option<Vec<_>>>() {
+            let answers = || reports.iter().filter_map(|(_, report)| report.value(name));
+            let sum = match answers().map(counts).collect::<Option<Vec<_>>>() {
                 Some(counts) => {
                     let listed = counts.iter().map(|(listed, _)| listed).sum::<u64>();
                     let all = counts.iter().map(|(_, all)| all).sum::<u64>();
                     format!("{} of {all}", listed.min(rows_max as u64))
                 }
-                None => {
-                    told().map(|value| value.parse::<u64>().ok()).sum::<Option<u64>>()?.to_string()
-                }
+                None => answers()
+                    .map(|value| value.parse::<u64>().ok())
+                    .sum::<Option<u64>>()?
+                    .to_string(),
             };
             Some((name.clone(), sum))
         });

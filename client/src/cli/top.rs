@@ -56,13 +56,13 @@ pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
 }
 
 fn print_once(servers: &[ServerName], chosen: &Choices) -> ExitCode {
-    let told = ask_each(servers, |server| poll_server(server, chosen.list, &mut None));
-    let lines = screen(&View::of(told.iter().collect()), chosen, usize::MAX, usize::MAX);
+    let answers = ask_each(servers, |server| poll_server(server, chosen.list, &mut None));
+    let lines = screen(&View::of(answers.iter().collect()), chosen, usize::MAX, usize::MAX);
     // Without the help of the last line.
     let lines: Vec<&str> =
         lines[..lines.len() - 1].iter().map(|(_, line)| line.trim_end()).collect();
     let is_printed = print(&lines.join("\n"));
-    let is_well = is_printed && told.iter().all(|data| data.trouble.is_none());
+    let is_well = is_printed && answers.iter().all(|data| data.trouble.is_none());
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
