@@ -44,9 +44,13 @@ fn check_pauses(play: &mut Play) -> Result<(), Violation> {
 }
 
 /// Rule: Two seconds after a crowd has left, the places of its connections and keys are returned,
-/// unless the last place is still in use.
+/// unless the last place is still in use. Those that are freed later in a turn that returns memory
+/// are another crowd.
 fn check_returned(play: &mut Play) -> Result<(), Violation> {
-    let now_ns = kernel(|k| k.now_ns);
+    let (returns, now_ns) = kernel(|k| (k.calls.returns_memory, k.now_ns));
+    if returns {
+        play.spare_since_ns = None;
+    }
     if !has_spare(play.server.as_ref().expect("it runs")) {
         play.spare_since_ns = None;
         return Ok(());
