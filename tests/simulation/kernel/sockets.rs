@@ -323,8 +323,6 @@ impl Kernel {
         if is_over {
             return Err(Errno::NOTCONN);
         }
-        // An HTTP client that has its answer makes room for others.
-        self.left_alone.clear();
         Ok(())
     }
 
