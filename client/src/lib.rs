@@ -88,7 +88,10 @@
 // | `operate/send_order` | sends an order to the control socket of this host and reads the answer, again after a hot restart, unless the socket's file is another one by now; the words of a restart, for the daemon's `--reload` |
 // | `cli` | subcommands, the list of servers, the hint for a wrong command line |
 // | `cli/run` | `run`: options, the request, what happens without a server or when it does not admit this host; the notice of who holds the lock |
-// | `cli/run/child` | the command as a child: start, signals passed on (and blocked, unsafe), descendants, the thread that writes to standard error |
+// | `cli/run/job` | `Job`: the command while a lock is held: start, passes signals on, a lost connection, its end |
+// | `cli/run/signals` | `Signals`: blocks and reads them; starts the command without them; ends by one; all `unsafe` code |
+// | `cli/run/descendants` | `Descendants`: all processes that the command has started, by /proc; terminates and kills them |
+// | `cli/run/stderr_thread` | prints to standard error in a thread that may block |
 // | `cli/stats` | `stats`, `keys`, `key`, `clients`, `slow`: asks, prints text or JSON for each server; the exit status of a failure |
 // | `cli/parsed_report` | `ParsedReport`, `Table`: the text of answers as values and tables; merges tables of servers, sorts and aligns them; turns them into JSON; times as numbers |
 // | `cli/check` | `check`: figures, thresholds, verdicts, the plugin's line |

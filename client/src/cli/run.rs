@@ -1,13 +1,15 @@
 //! `poolcounter run`: runs a command while it holds a lock. Prints the holder during a wait.
 
-mod child;
+mod descendants;
+mod job;
+mod signals;
+mod stderr_thread;
 
-use self::child::StderrThread;
-use self::child::{Job, JobEnd, OnLost, Surroundings};
-use self::child::{Signals, end_as_first_process, with_signals_blocked};
+use self::job::{Job, JobEnd, OnLost, Surroundings};
+use self::signals::{Signals, end_as_first_process, with_signals_blocked};
+use self::stderr_thread::StderrThread;
 use super::output::print_error;
-use super::parsed_report::ParsedReport;
-use super::parsed_report::seconds;
+use super::parsed_report::{ParsedReport, seconds};
 use super::status;
 use super::which::key_in_slots;
 use crate::operate::{NoAnswer, StatsConnection};

@@ -1,0 +1,180 @@
+//! Signals of `run` and of the command. The one module of this crate with `unsafe`: the standard
+//! library has no signal masks.
+
+use rustix::process::Pid;
+use std::io::{self, Read};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+/// The signals of this process, blocked, and read from a descriptor. Those that stop a
+/// job are not among them: a terminal stops this process together with the command.
+#[derive(Debug)]
+pub(super) struct Signals {
+    descriptor: std::fs::File,
+    /// The mask that was before, for the command.
+    before: libc::sigset_t,
+    /// What SIGCHLD did before, for the command.
+    on_child: libc::sighandler_t,
+}
+
+/// A signal that this process got.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    pub(super) number: i32,
+    /// By another process's kill(2) or the like, or by the kernel to this process alone
+    /// ([`is_for_this_process`]).
+    pub(super) was_sent_here: bool,
+}
+
+#[allow(unsafe_code)]
+impl Signals {
+    /// Blocks the signals. From now on none that is sent ends this process; a fault of its
+    /// own still does.
+    pub(super) fn block() -> io::Result<Signals> {
+        // SAFETY: the sets are initialized by sigfillset and sigprocmask before they are
+        // read; the descriptor is new and has no other owner.
+        unsafe {
+            // Some parents leave it ignored, which would hide how the command ends.
+            let on_child = libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigfillset(all.as_mut_ptr());
+            for stops_a_job in [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+                libc::sigdelset(all.as_mut_ptr(), stops_a_job);
+            }
+            let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            let number = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if number < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let descriptor = std::fs::File::from_raw_fd(number);
+            Ok(Signals { descriptor, before: before.assume_init(), on_child })
+        }
+    }
+
+    /// The next signal that has arrived, if any.
+    pub(super) fn next(&self) -> Option<Arrived> {
+        let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
+        let read = (&self.descriptor).read(&mut bytes).ok()?;
+        if read < bytes.len() {
+            return None;
+        }
+        // SAFETY: the kernel has filled it; every bit pattern is valid, and the read
+        // needs no alignment.
+        let info: libc::signalfd_siginfo =
+            unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+        let is_own = info.ssi_pid == std::process::id();
+        let number = info.ssi_signo as i32;
+        let was_sent_here = !is_own && (info.ssi_code <= 0 || is_for_this_process(number));
+        Some(Arrived { number, was_sent_here })
+    }
+
+    /// Starts the command: in the same process group, with the signal mask of before, and
+    /// killed when this process dies.
+    pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let (mask, on_child) = (self.before, self.on_child);
+        let parent = std::process::id();
+        // SAFETY: between fork and exec only async-signal-safe functions are called:
+        // prctl, getppid, _exit, signal, sigprocmask.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // The parent died before that, so no process can read an error.
+                if libc::getppid() as u32 != parent {
+                    libc::_exit(0);
+                }
+                libc::signal(libc::SIGCHLD, on_child);
+                libc::sigprocmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
+                Ok(())
+            });
+        }
+        command.spawn()
+    }
+
+    /// Ends this process by a signal that has ended the command, so that a shell sees
+    /// what it would see without `poolcounter run`. Returns if the signal does not end it.
+    pub(super) fn die_by(&self, signal: i32) {
+        use rustix::process::{Resource, Rlimit, setrlimit};
+        // The core of interest is the command's.
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+        // SAFETY: the set is initialized by sigemptyset; kill(2) takes any numbers.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), signal);
+            libc::sigprocmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+            // It arrives before this returns.
+            libc::kill(libc::getpid(), signal);
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Whether the kernel sends this signal to this process alone. A terminal's signals go to the
+/// whole process group, and so to the command too; others report a failed write or a child.
+fn is_for_this_process(signal: i32) -> bool {
+    match signal {
+        // Only the leader of a session gets the signal of its lost terminal.
+        libc::SIGHUP | libc::SIGCONT => {
+            rustix::process::getsid(None) == Ok(rustix::process::getpid())
+        }
+        // Timers outlive an exec, as in `perl -e 'alarm 60; exec @ARGV'`.
+        libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF => true,
+        _ => false,
+    }
+}
+
+/// Sends a signal, if that is allowed, to a child that is not reaped yet.
+#[allow(unsafe_code)]
+pub(super) fn send(child: Pid, signal: i32) {
+    // SAFETY: kill(2) takes any numbers.
+    unsafe { libc::kill(child.as_raw_nonzero().get(), signal) };
+}
+
+/// Lets this process be ended by signals if it is the first of a container: for that one
+/// the kernel has no default actions.
+#[allow(unsafe_code)]
+pub(super) fn end_as_first_process() {
+    extern "C" fn leave(signal: i32) {
+        // SAFETY: ends the process; a handler may call it.
+        unsafe { libc::_exit(128 + signal) }
+    }
+    if std::process::id() != 1 {
+        return;
+    }
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: the handler calls nothing but _exit. What was ignored stays so.
+        unsafe {
+            let handler: extern "C" fn(i32) = leave;
+            if libc::signal(signal, handler as libc::sighandler_t) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
+    }
+}
+
+/// Does something, such as to start a thread, with all signals blocked.
+#[allow(unsafe_code)]
+pub(super) fn with_signals_blocked<T>(act: impl FnOnce() -> T) -> T {
+    // SAFETY: the sets are initialized by sigfillset and pthread_sigmask before they are
+    // read.
+    unsafe {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        let result = act();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+        result
+    }
+}
