@@ -8,6 +8,7 @@ mod parsed_report;
 mod run;
 mod stats;
 mod status;
+mod table;
 mod top;
 mod which;
 
@@ -224,9 +225,9 @@ fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
             }
         },
         Action::Stats { json } => stats::stats(&servers, json),
-        Action::Keys(rows) => list(("KEYS", parsed_report::KEYS_ORDER), rows),
-        Action::Clients(rows) => list(("CLIENTS", parsed_report::CLIENTS_ORDER), rows),
-        Action::Slow(rows) => list(("SLOW", parsed_report::SLOW_ORDER), rows),
+        Action::Keys(rows) => list(("KEYS", table::KEYS_ORDER), rows),
+        Action::Clients(rows) => list(("CLIENTS", table::CLIENTS_ORDER), rows),
+        Action::Slow(rows) => list(("SLOW", table::SLOW_ORDER), rows),
         Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
         Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
         Action::Top { interval } => top::top(&servers, Duration::from_secs(interval)),

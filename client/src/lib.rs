@@ -93,7 +93,8 @@
 // | `cli/run/descendants` | `Descendants`: all processes that the command has started, by /proc; terminates and kills them |
 // | `cli/run/stderr_thread` | prints to standard error in a thread that may block |
 // | `cli/stats` | `stats`, `keys`, `key`, `clients`, `slow`: asks, prints text or JSON for each server; the exit status of a failure |
-// | `cli/parsed_report` | `ParsedReport`, `Table`: the text of answers as values and tables; merges tables of servers, sorts and aligns them; turns them into JSON; times as numbers |
+// | `cli/parsed_report` | `ParsedReport`: the text of an answer as values and tables; merges the lists of servers; all of it as JSON |
+// | `cli/table` | `Table`: rows and cells by column; merges, sorts, aligns; `ListOrder` of each list; cells as JSON, times as numbers |
 // | `cli/check` | `check`: figures, thresholds, verdicts, the plugin's line |
 // | `cli/control` | `drain` and its wait, line by line, until the process has ended; `free`, `rule`, `control` |
 // | `cli/top` | `top`: keys pressed, when to draw, the session |

@@ -2,8 +2,9 @@
 
 use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error, print_json};
-use super::parsed_report::{ListOrder, ParsedReport};
+use super::parsed_report::ParsedReport;
 use super::status;
+use super::table::ListOrder;
 use crate::ServerName;
 use crate::operate::{NoAnswer, StatsConnection};
 use crate::protocol::{key_from_text, key_text};

@@ -1,9 +1,8 @@
 //! The lists of `top`: their keys and titles, what each asks a server, how it is sorted, and
 //! how the answer becomes rows.
 
-use crate::cli::parsed_report::{
-    CLIENTS_ORDER, KEYS_ORDER, ListOrder, ParsedReport, SLOW_ORDER, Table,
-};
+use crate::cli::parsed_report::ParsedReport;
+use crate::cli::table::{CLIENTS_ORDER, KEYS_ORDER, ListOrder, SLOW_ORDER, Table};
 use crate::operate::NoAnswer;
 use serde_json::Value;
 

@@ -3,7 +3,8 @@
 
 use super::top_lists::TopList;
 use crate::cli::output::is_control;
-use crate::cli::parsed_report::{ParsedReport, Table, aligned};
+use crate::cli::parsed_report::ParsedReport;
+use crate::cli::table::{Table, aligned};
 use std::borrow::Cow;
 
 /// What the user has chosen.
