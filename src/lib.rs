@@ -62,10 +62,10 @@
 //! | `reports` | which report answers which `STATS`, and what the scan must collect for it; the text of `STATS FULL` |
 //! | `reports/lists` | `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES`, `--check-rules` as text: columns, words in cells, the limit on rows |
 //! | `reports/json` | `STATS JSON`: a struct for each object, filled from all counters, times, histograms, rows and figures |
-//! | `reports/metrics`, `legacy_metrics` | the families of `/metrics`; `/prometheus`, under the names of older exporters |
+//! | `reports/metrics` | the metrics of `/metrics`, and of `/prometheus`, under the names of older exporters |
 //! | `reports/metrics_text` | Prometheus's text format |
 //! | `reports/scan` | the walk over all keys and connections, in steps: a row for each key and address, the top ones, oldest holds, gauges by group |
-//! | `reports/report_view` | `ReportView`: all that a report may look at; times, durations, modes, keys, names and addresses as text; `ServerFigures` |
+//! | `reports/report_view` | `ReportView`: all that a report may look at; times, durations, modes, keys, names and addresses as text; nanoseconds as seconds; `ServerFigures` |
 //!
 //! # Server, below `src/server`
 //!

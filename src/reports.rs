@@ -13,7 +13,6 @@ macro_rules! line {
 }
 
 pub mod json;
-pub mod legacy_metrics;
 pub mod lists;
 pub mod metrics;
 mod metrics_text;

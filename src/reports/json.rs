@@ -1,8 +1,7 @@
 //! `STATS JSON` and `/stats.json`: everything, for machines. `docs/stats.schema.json`
 //! derives from these types, comments included. The server writes them.
 
-use super::metrics_text::seconds;
-use super::report_view::{ProcessFigures, ReportView, iso_8601, mode_word};
+use super::report_view::{ProcessFigures, ReportView, iso_8601, mode_word, seconds};
 use super::scan::{Address, Scan};
 use crate::engine::Time;
 use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};

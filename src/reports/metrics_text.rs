@@ -2,7 +2,6 @@
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use crate::engine::counts::histogram::{Histogram, Scale};
-use crate::engine::counts::statistics::CounterKind;
 use std::fmt::{Display, Write as _};
 
 /// The text so far.
@@ -13,10 +12,6 @@ pub(super) struct MetricsText(String);
 pub(super) const COUNTER: &str = "counter";
 pub(super) const GAUGE: &str = "gauge";
 pub(super) const HISTOGRAM: &str = "histogram";
-
-pub(super) fn type_of(kind: CounterKind) -> &'static str {
-    if kind == CounterKind::Total { COUNTER } else { GAUGE }
-}
 
 impl MetricsText {
     pub(super) fn into_text(self) -> String {
@@ -74,9 +69,4 @@ impl MetricsText {
 
 fn escaped(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Nanoseconds as seconds.
-pub(super) fn seconds(ns: impl Into<u128>) -> f64 {
-    ns.into() as f64 / 1e9
 }

@@ -173,6 +173,11 @@ pub struct ProcessFigures {
     pub descriptors_max: u64,
 }
 
+/// Nanoseconds as seconds.
+pub(super) fn seconds(ns: impl Into<u128>) -> f64 {
+    ns.into() as f64 / 1e9
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

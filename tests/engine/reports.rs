@@ -7,9 +7,7 @@ use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
 use poolcounterd::reports::json::{self, Tops};
 use poolcounterd::reports::scan::Scan;
-use poolcounterd::reports::{
-    Peers, ReportView, StatsAnswer, legacy_metrics, metrics, report, stats,
-};
+use poolcounterd::reports::{Peers, ReportView, StatsAnswer, metrics, report, stats};
 use poolcounterd::reports::{ProcessFigures, ServerFigures};
 use std::hash::RandomState;
 
@@ -162,7 +160,7 @@ fn reports_are_as_recorded() {
     let json = serde_json::to_string(&json::report(&view, &scan, &tops)).expect("JSON");
     text += &format!("== JSON\n{json}\n");
     let metrics = metrics::metrics(&view, &scan, Some((&top, 9)));
-    for (page, metrics) in [("metrics", metrics), ("prometheus", legacy_metrics::metrics(&view))] {
+    for (page, metrics) in [("metrics", metrics), ("prometheus", metrics::legacy(&view))] {
         text += &format!("== /{page}\n");
         let is_left_out = |line: &str| {
             line.starts_with("# HELP") || line.contains("_bucket{") && !line.contains("done")
@@ -217,7 +215,7 @@ fn private_reports_hide_clients() {
     scan.add_connection("10.0.0.7", 1, 0);
     texts.push(serde_json::to_string(&json::report(&view, &scan, &tops)).expect("JSON"));
     texts.push(metrics::metrics(&view, &scan, Some((&top, 9))));
-    texts.push(legacy_metrics::metrics(&view));
+    texts.push(metrics::legacy(&view));
     for text in &texts {
         for secret in ["10.0.0.", "2001:", "x5c"] {
             assert!(!text.contains(secret), "{secret} in {text}");

@@ -9,7 +9,7 @@ use crate::protocol::{Query, Span, Subject};
 use crate::reports::json::{self, Tops};
 use crate::reports::lists::RuleSource;
 use crate::reports::scan::{PLACES_PER_TURN, Scan, ScanParts};
-use crate::reports::{self, ReportView, ServerFigures, legacy_metrics, metrics, wants_of};
+use crate::reports::{self, ReportView, ServerFigures, metrics, wants_of};
 use crate::server::clients::connections::Clients;
 use crate::server::kernel::world::CONNECTIONS_PER_TURN;
 use crate::server::kernel::{clock, process_usage};
@@ -310,7 +310,7 @@ impl Maker<'_> {
                 let top = top.as_ref().map(|top| (top, rows));
                 metrics::metrics(&self.view(engine, is_private), scan, top)
             }
-            ReportRequest::Exporter => legacy_metrics::metrics(&self.view(engine, is_private)),
+            ReportRequest::Exporter => metrics::legacy(&self.view(engine, is_private)),
         };
         text.into_bytes()
     }
