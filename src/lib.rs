@@ -82,7 +82,8 @@
 //! | `listening/addresses` | `Wanted`: which addresses the options ask for, and their errors; `Purpose`; which cover or contradict each other |
 //! | `listening/opening` | binds what is missing, all or none; changes mode and group of what exists; takes sockets over from systemd or standard input |
 //! | `listening/listener` | one `Listener`: checks and adopts a socket, accepts, whose turn it is (`Earlier`), begins to close, its backlog |
-//! | `listening/listeners` | `Listeners`: opens and adopts those that are wanted; who accepts next; registers and deregisters; reserved descriptors, pauses, retries; drain, and its log |
+//! | `listening/listeners` | `Listeners`: opens and adopts those that are wanted, closes others; registers and deregisters; drain, and its log |
+//! | `listening/accepting` | which listener accepts next, how many in a turn; reserved descriptors; pauses after failures, retries |
 //! | `listening/unix_socket` | a socket's file: binds, sets mode and group, removes a stale one, whether a process listens on it |
 //! | `operator/control_socket` | operators' connections: input, answers in order, the oldest gives way; its log |
 //! | `operator/control_socket/requests` | `Request`: parses a line of an operator |

@@ -3,6 +3,7 @@
 //!
 //! Called by the event loop and by hot restarts; independent of what connections carry.
 
+pub(crate) mod accepting;
 pub(crate) mod addresses;
 pub(crate) mod listener;
 pub(crate) mod listeners;
