@@ -94,7 +94,8 @@
 //! | `reporting/report_queue` | `Reporting`: requests for reports in queues, a few made each turn, given up at a restart |
 //! | `reporting/http` | `Http`: its connections, deadlines and stages; who gives way to a new one |
 //! | `reporting/http/head`, `pages` | parses the head of a request; paths, responses, the key of `/key?` |
-//! | `restart/old_image` | `Restart`: forks the trial, what its child does until exec, the verdict, the handover of all descriptors |
+//! | `restart/old_image` | `Restart`: its two phases; collects what is handed over, with all descriptors |
+//! | `restart/trial` | `Trial`: forks a child that executes the new binary and asks it; its time limit, answer (`TrialAnswer`) and verdict |
 //! | `restart/launcher` | the path of the new binary, the two files that it gets (snapshot, answer), its arguments and environment, exec |
 //! | `restart/new_image` | adopts what a snapshot names, and waits for descriptors and memory to do so; what it does in a trial; answers the operator |
 //! | `restart/snapshot` | `ServerState`, the snapshot's format and header: writes and reads connections and pools; refuses descriptors, connections and unread input that contradict each other |

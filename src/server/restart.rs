@@ -2,7 +2,7 @@
 //!
 //! | image | files |
 //! |---|---|
-//! | old | [`old_image`] (two phases: asks the new binary in a trial, hands over), [`launcher`] (executes it) |
+//! | old | [`old_image`] (two phases: tries the new binary, hands over), [`trial`] (asks it in a child), [`launcher`] (executes it) |
 //! | new | [`new_image`] (answers in the trial; continues, why no step can fail) |
 //! | both | [`snapshot`] (what is handed over) |
 //!
@@ -12,3 +12,4 @@ pub(crate) mod launcher;
 pub(crate) mod new_image;
 pub(crate) mod old_image;
 pub mod snapshot;
+pub(crate) mod trial;
