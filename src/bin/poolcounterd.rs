@@ -75,11 +75,13 @@ fn serve(options: Options) -> ExitCode {
 fn reload(options: &Options) -> ExitCode {
     let path = options.control.as_deref().unwrap_or(operate::DEFAULT_PATH);
     let path = &absolute(path);
-    let ours: Vec<String> =
+    let mut ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let rules = options.rules.as_deref().map(absolute);
-    let arguments = server::arguments_after_reload(&ours, path, rules.as_deref());
-    let line = operate::restart_with(&arguments);
+    if let Some(rules) = &options.rules {
+        // The last one counts.
+        ours.push(format!("--rules={}", absolute(rules)));
+    }
+    let line = operate::restart_with(&server::arguments_after_reload(&ours, path));
     match operate::send_order(Path::new(path), &line) {
         Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
         Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),

@@ -251,22 +251,19 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 
 /// The daemon's new command line after `--reload`: `ours`, this program's, without
 /// `--reload` itself. Empty if only the control socket is left: then the daemon keeps its
-/// own. `control` is the absolute path of that socket, which stays the daemon's; `rules` is
-/// that of the rules file.
-pub fn arguments_after_reload(ours: &[String], control: &str, rules: Option<&str>) -> Vec<String> {
+/// own. `control` is the absolute path of that socket, which stays the daemon's.
+pub fn arguments_after_reload(ours: &[String], control: &str) -> Vec<String> {
     let mut rest = Vec::new();
     let mut words = ours.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--reload" => {}
-            // Their values may be relative to this program's working directory.
-            "--control" | "--rules" => drop(words.next()),
-            word if word.starts_with("--control=") || word.starts_with("--rules=") => {}
+            // Its value may be relative to this program's working directory.
+            "--control" => drop(words.next()),
+            word if word.starts_with("--control=") => {}
             word => rest.push(word.to_owned()),
         }
     }
-    let rules = rules.map(|rules| ["--rules".to_owned(), rules.to_owned()]);
-    rest.extend(rules.into_iter().flatten());
     if !rest.is_empty() {
         rest.extend(["--control".to_owned(), control.to_owned()]);
     }
@@ -279,7 +276,7 @@ mod tests {
 
     fn after_reload(ours: &str) -> Vec<String> {
         let ours: Vec<String> = ours.split_whitespace().map(str::to_owned).collect();
-        arguments_after_reload(&ours, "/run/c", None)
+        arguments_after_reload(&ours, "/run/c")
     }
 
     #[test]
@@ -296,16 +293,5 @@ mod tests {
             after_reload("--reload --control /run/c -l :: -p 1"),
             ["-l", "::", "-p", "1", "--control", "/run/c"]
         );
-    }
-
-    #[test]
-    fn a_reload_names_the_rules_file_once() {
-        for ours in ["--reload --rules r -p 1", "--rules=/etc/x --reload -p 1 --rules=r"] {
-            let ours: Vec<String> = ours.split_whitespace().map(str::to_owned).collect();
-            assert_eq!(
-                arguments_after_reload(&ours, "/run/c", Some("/etc/r")),
-                ["-p", "1", "--rules", "/etc/r", "--control", "/run/c"]
-            );
-        }
     }
 }
