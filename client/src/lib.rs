@@ -101,7 +101,7 @@
 // | `cli/top/top_lists` | `TopList`: the key and title of each list, its question, its order; its rows, also of groups and oldest holds from JSON |
 // | `cli/top/top_screen` | all lines of the screen: head, rates, tabs, the list; which columns fit; `ScreenData` of each server |
 // | `cli/top/watched_server` | asks one server again and again in a thread; whether nobody listens |
-// | `cli/top/terminal` | whether there is one, and in colour; raw mode; signals that stop, continue or end `top`; restores; whether the terminal takes output now |
+// | `cli/top/terminal` | whether standard output is a terminal and takes colours; raw mode; signals that stop, continue or end `top`; restores; whether the terminal takes output now |
 // | `cli/which`, `every_server` | the servers of a key, `--hash-slots`; asks several servers at once |
 // | `cli/output`, `status` | prints text, JSON and errors, escapes controls; the numbers of exit statuses |
 

@@ -1,6 +1,6 @@
 //! What operators ask of a daemon: statistics, of any server; orders, of the one on this host.
-//! The command and the daemon's `--check` and `--reload` call it. It knows the protocol and the
-//! transport, but prints nothing.
+//! The command and the daemon's `--check` and `--reload` call it. Uses the protocol and the
+//! transport; prints nothing.
 
 mod send_order;
 mod stats_connection;

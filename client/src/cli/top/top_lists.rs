@@ -72,6 +72,7 @@ impl TopList {
             TopList::Slow => SLOW_ORDER,
         }
     }
+
     /// Reads the answer.
     ///
     /// # Errors
