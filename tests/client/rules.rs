@@ -53,7 +53,9 @@ fn rules_are_listed_set_disabled_and_reset() {
     let expected =
         ["set flood x:* total=1 deny", "file pages *:page:* workers=2", "off bots bot:* deny"];
     assert_eq!(listed(&daemon), expected);
-    assert_eq!(daemon.ask(&["rule", "reset", "bots"]).stdout.trim_end(), "OK rule bots bot:* deny");
+    let control = daemon.place.path("c").display().to_string();
+    let reset = ask("", &["rule", "--control-socket", &control, "reset", "bots"]);
+    assert_eq!(reset.stdout.trim_end(), "OK rule bots bot:* deny");
     assert_eq!(daemon.ask(&["rule", "reset", "flood"]).stdout.trim_end(), "OK rule flood is gone");
     assert_eq!(listed(&daemon), ["file pages *:page:* workers=2", "file bots bot:* deny"]);
 }
