@@ -293,6 +293,31 @@ fn a_new_http_client_is_served_as_soon_as_there_is_room() {
     check_started_by(Start::UnixSocket, arguments, steps);
 }
 
+/// After accept(2) had failed for HTTP, it was called again as soon as a connection could be
+/// evicted.
+///
+/// Fails if `Listeners::record_room_for_http` ends all pauses.
+#[test]
+fn room_for_http_does_not_end_the_pause_after_a_failure() {
+    let what = Say::Http("GET /stats.json?x=1 HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n");
+    let connect = |place| Step::Connect { place, to: HTTP, room: (5000, 3000) };
+    let turn = |choices, arrives, fails| Step::Turn { choices, arrives, fails };
+    let usual = Choices::USUAL;
+    let ask = |place| [connect(place), Step::Say { place, what, cut: 0 }];
+    let mut steps: Vec<Step> =
+        (50..68).filter(|&place| place != 58).flat_map(ask).chain([connect(68)]).collect();
+    steps.extend([Step::ArriveAll, turn(usual, true, false), turn(usual, false, true), TURN]);
+    steps.extend([turn(usual, false, true), connect(56), connect(71), TURN, connect(72)]);
+    steps.extend([turn(usual, true, false), connect(58)]);
+    steps.push(turn(Choices::Drawn(&[0, 0, 11, 2]), true, true));
+    steps.extend([turn(usual, true, false), connect(58), Step::Advance { ms: 1000 }]);
+    let accept_fails = &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11, 16];
+    steps.push(turn(Choices::Drawn(accept_fails), false, true));
+    let arguments = "-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531 \
+        --http 0.0.0.0:9531 --private --http-keys 9 --slow 0";
+    check_started_by(Start::Socket, arguments, steps);
+}
+
 /// A drain or a reload kept accepting new clients in one turn, and answered no other client.
 ///
 /// Fails if `Server::drain` or `Server::resume` sets `accept_budget.left` to `usize::MAX` before it

@@ -132,8 +132,8 @@ pub(crate) struct Kernel {
     pub(crate) watchdog_notified_ns: u64,
     pub(crate) ever_failed: Vec<CallKind>,
     pub(crate) last_failure_ns: u64,
-    /// Listeners, except those for HTTP, that the daemon should leave alone until then:
-    /// accept(2) failed there for an unknown reason.
+    /// Listeners that the daemon should leave alone until then: accept(2) failed there for an
+    /// unknown reason.
     left_alone: BTreeMap<FileId, u64>,
     /// What the file of rules contains; `None` if there is no such file.
     pub(crate) rules_text: Option<&'static str>,

@@ -153,8 +153,7 @@ pub(crate) fn check_accept_limit() -> Result<(), Violation> {
 }
 
 /// Rule: After accept(2) has failed for an unknown reason, the daemon does not call it again for a
-/// second, unless a connection ends or an operator gives an order. Not checked for HTTP: the daemon
-/// also tries again as soon as it may evict a connection.
+/// second, unless a connection ends or an operator gives an order.
 fn check_accept_pause() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted_too_soon) {
         0 => Ok(()),

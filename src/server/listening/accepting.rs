@@ -53,8 +53,8 @@ impl Listeners {
 
     /// Notes that there is room for an HTTP connection again.
     pub(crate) fn record_room_for_http(&mut self) {
-        let http = self.all.iter_mut().filter(|l| l.purpose_of_next() == Purpose::Http);
-        http.for_each(|listener| listener.paused_until = None);
+        let waiting = self.all.iter_mut().filter(|listener| listener.awaits_room);
+        waiting.for_each(|listener| listener.paused_until = None);
     }
 
     /// Whether the next turn should come at once.
@@ -112,6 +112,7 @@ impl Listeners {
             }
             if purpose == Purpose::Http && !has_room_for_http {
                 self.give_up_for_now();
+                self.all[self.accept_budget.current].awaits_room = true;
                 continue;
             }
             self.accept_budget.left -= 1;
@@ -156,8 +157,9 @@ impl Listeners {
     }
 
     fn pause(&mut self) {
-        let until = clock::now().plus_ns(RETRY_MS * 1_000_000);
-        self.all[self.accept_budget.current].paused_until = Some(until);
+        let listener = &mut self.all[self.accept_budget.current];
+        listener.paused_until = Some(clock::now().plus_ns(RETRY_MS * 1_000_000));
+        listener.awaits_room = false;
     }
 
     /// Pauses accepting; new connections stay in the queue. Clients are still served, and

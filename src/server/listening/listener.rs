@@ -51,6 +51,8 @@ pub(crate) struct Listener {
     /// Descriptors are scarce: accepting is paused until then, or until a connection
     /// closes.
     pub(crate) paused_until: Option<Time>,
+    /// The pause is for lack of room for HTTP, and ends with it; accepting has not failed.
+    pub(crate) awaits_room: bool,
     /// The number in its token.
     pub(crate) number: usize,
 }
@@ -197,6 +199,7 @@ impl Listener {
             may_have_more: true,
             earlier: Earlier::default(),
             paused_until: None,
+            awaits_room: false,
             number: 0,
         }
     }

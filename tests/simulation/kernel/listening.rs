@@ -4,7 +4,6 @@ use super::sockets::{
     ConnectionEnd, LocalAddress, RemotePeer, SimulatedSocket, SocketFamily, SocketRole,
 };
 use super::{CallKind, File, FileId, Kernel, KernelEvent};
-use crate::server::simulation::reports::http::HTTP_PORT;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -248,10 +247,7 @@ impl Kernel {
             self.calls.lingers = lingers;
             if [Errno::INVAL, Errno::FAULT].contains(&errno) {
                 let listener = self.descriptor(fd)?.file;
-                let address = self.socket(fd)?.tcp_address();
-                if address.is_none_or(|address| address.port() != HTTP_PORT) {
-                    self.left_alone.insert(listener, self.now_ns + ACCEPT_RETRY_NS);
-                }
+                self.left_alone.insert(listener, self.now_ns + ACCEPT_RETRY_NS);
                 self.note(KernelEvent::AcceptFailed);
             }
         }
