@@ -74,26 +74,28 @@ fn serve(options: Options) -> ExitCode {
 
 fn reload(options: &Options) -> ExitCode {
     let path = options.control.as_deref().unwrap_or(operate::DEFAULT_PATH);
-    let path = &absolute(path);
-    let mut ours: Vec<String> =
+    let ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(rules) = &options.rules {
-        // The last one counts.
-        ours.push(format!("--rules={}", absolute(rules)));
-    }
-    let line = operate::restart_with(&server::arguments_after_reload(&ours, path));
-    match operate::send_order(Path::new(path), &line) {
+    let paths = absolute(path)
+        .and_then(|control| Ok((control, options.rules.as_deref().map(absolute).transpose()?)));
+    let (control, rules) = match paths {
+        Ok(paths) => paths,
+        Err(why) => return fail(&format!("Not reloaded: {why}")),
+    };
+    let arguments = server::arguments_after_reload(&ours, &control, rules.as_deref());
+    match operate::send_order(Path::new(&control), &operate::restart_with(&arguments)) {
         Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
         Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
-        Err(e) => fail(&format!("Not reloaded: {path}: {e}")),
+        Err(e) => fail(&format!("Not reloaded: {control}: {e}")),
     }
 }
 
-/// The daemon may be in another directory. The path stays as it is if there is no working
-/// directory any more.
-fn absolute(path: &str) -> String {
-    let absolute = std::path::absolute(path).ok();
-    absolute.as_deref().and_then(Path::to_str).unwrap_or(path).to_owned()
+/// The daemon may be in another directory. Fails for a relative path if the working
+/// directory was deleted.
+fn absolute(path: &str) -> Result<String, String> {
+    let absolute =
+        std::path::absolute(path).map_err(|e| format!("{path}: no working directory: {e}"))?;
+    Ok(absolute.to_str().unwrap_or(path).to_owned())
 }
 
 /// Whether an old image started this process for [`read_snapshot`]. Must work before

@@ -251,22 +251,26 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 
 /// The daemon's new command line after `--reload`: `ours`, this program's, without
 /// `--reload` itself. Empty if only the control socket is left: then the daemon keeps its
-/// own. `control` is the absolute path of that socket, which stays the daemon's.
-pub fn arguments_after_reload(ours: &[String], control: &str) -> Vec<String> {
+/// own. `control` and `rules` replace the paths in `ours`, which may be relative to this
+/// program's working directory; both are absolute, and `control` stays the daemon's.
+pub fn arguments_after_reload(ours: &[String], control: &str, rules: Option<&str>) -> Vec<String> {
+    let end = ours.iter().position(|word| word == "--").unwrap_or(ours.len());
+    let (options, ignored) = ours.split_at(end);
     let mut rest = Vec::new();
-    let mut words = ours.iter();
+    let mut words = options.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--reload" => {}
-            // Its value may be relative to this program's working directory.
-            "--control" => drop(words.next()),
-            word if word.starts_with("--control=") => {}
+            "--control" | "--rules" => drop(words.next()),
+            word if word.starts_with("--control=") || word.starts_with("--rules=") => {}
             word => rest.push(word.to_owned()),
         }
     }
-    if !rest.is_empty() {
-        rest.extend(["--control".to_owned(), control.to_owned()]);
+    rest.extend(rules.map(|rules| format!("--rules={rules}")));
+    if !rest.is_empty() || !ignored.is_empty() {
+        rest.push(format!("--control={control}"));
     }
+    rest.extend_from_slice(ignored);
     rest
 }
 
@@ -274,24 +278,44 @@ pub fn arguments_after_reload(ours: &[String], control: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn after_reload(ours: &str) -> Vec<String> {
+    fn after_reload(ours: &str, rules: Option<&str>) -> String {
         let ours: Vec<String> = ours.split_whitespace().map(str::to_owned).collect();
-        arguments_after_reload(&ours, "/run/c")
+        arguments_after_reload(&ours, "/run/c", rules).join(" ")
     }
 
     #[test]
     fn a_reload_without_options_keeps_the_old_ones() {
         for ours in ["--reload", "--reload --control /run/c", "--control=/run/c --reload"] {
-            assert_eq!(after_reload(ours), [""; 0], "{ours}");
+            assert_eq!(after_reload(ours, None), "", "{ours}");
         }
     }
 
     #[test]
     fn a_reload_with_options_makes_them_the_new_ones_and_keeps_the_control_socket() {
-        assert_eq!(after_reload("--reload -l ::"), ["-l", "::", "--control", "/run/c"]);
+        assert_eq!(after_reload("--reload -l ::", None), "-l :: --control=/run/c");
         assert_eq!(
-            after_reload("--reload --control /run/c -l :: -p 1"),
-            ["-l", "::", "-p", "1", "--control", "/run/c"]
+            after_reload("--reload --control /run/c -l :: -p 1", None),
+            "-l :: -p 1 --control=/run/c"
         );
+    }
+
+    #[test]
+    fn a_reload_names_the_rules_file_once() {
+        for ours in ["--reload --rules r -p 1", "--rules=q -p 1 --reload --rules=r"] {
+            assert_eq!(
+                after_reload(ours, Some("/etc/r")),
+                "-p 1 --rules=/etc/r --control=/run/c",
+                "{ours}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_reload_keeps_words_that_are_not_options_behind_the_options() {
+        assert_eq!(
+            after_reload("--reload -p 1 --rules r -- --reload --rules x", Some("/etc/r")),
+            "-p 1 --rules=/etc/r --control=/run/c -- --reload --rules x"
+        );
+        assert_eq!(after_reload("--reload --", None), "--control=/run/c --");
     }
 }
