@@ -101,7 +101,7 @@ enum Action {
     Free(control::FreeOptions),
     /// List the rules of the daemon of this host, and what they do.
     Rules(control::OrderOptions),
-    /// Change its rules while it runs.
+    /// Change the rules of the daemon of this host while it runs.
     Rule {
         #[command(flatten)]
         options: control::OrderOptions,

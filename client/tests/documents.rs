@@ -23,7 +23,11 @@ fn shown_command() -> Command {
         let options = options.filter(|option| !option.is_hide_set()).cloned();
         let name: &str = subcommand.get_name().to_owned().leak();
         let about = subcommand.get_about().cloned().unwrap_or_default();
-        Command::new(name).about(about).args(options.map(|option| option.global(false)))
+        let options = options.map(|option| option.global(false));
+        Command::new(name)
+            .about(about)
+            .args(options)
+            .subcommands(subcommand.get_subcommands().cloned())
     });
     let options = all.get_arguments().cloned().map(|option| option.global(false));
     let version = env!("CARGO_PKG_VERSION");

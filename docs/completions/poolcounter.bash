@@ -118,6 +118,39 @@ _poolcounter() {
             poolcounter__subcmd__help,which)
                 cmd="poolcounter__subcmd__help__subcmd__which"
                 ;;
+            poolcounter__subcmd__help__subcmd__rule,off)
+                cmd="poolcounter__subcmd__help__subcmd__rule__subcmd__off"
+                ;;
+            poolcounter__subcmd__help__subcmd__rule,reset)
+                cmd="poolcounter__subcmd__help__subcmd__rule__subcmd__reset"
+                ;;
+            poolcounter__subcmd__help__subcmd__rule,set)
+                cmd="poolcounter__subcmd__help__subcmd__rule__subcmd__set"
+                ;;
+            poolcounter__subcmd__rule,help)
+                cmd="poolcounter__subcmd__rule__subcmd__help"
+                ;;
+            poolcounter__subcmd__rule,off)
+                cmd="poolcounter__subcmd__rule__subcmd__off"
+                ;;
+            poolcounter__subcmd__rule,reset)
+                cmd="poolcounter__subcmd__rule__subcmd__reset"
+                ;;
+            poolcounter__subcmd__rule,set)
+                cmd="poolcounter__subcmd__rule__subcmd__set"
+                ;;
+            poolcounter__subcmd__rule__subcmd__help,help)
+                cmd="poolcounter__subcmd__rule__subcmd__help__subcmd__help"
+                ;;
+            poolcounter__subcmd__rule__subcmd__help,off)
+                cmd="poolcounter__subcmd__rule__subcmd__help__subcmd__off"
+                ;;
+            poolcounter__subcmd__rule__subcmd__help,reset)
+                cmd="poolcounter__subcmd__rule__subcmd__help__subcmd__reset"
+                ;;
+            poolcounter__subcmd__rule__subcmd__help,set)
+                cmd="poolcounter__subcmd__rule__subcmd__help__subcmd__set"
+                ;;
             *)
                 ;;
         esac
@@ -421,8 +454,50 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__help__subcmd__rule)
-            opts=""
+            opts="set off reset"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__help__subcmd__rule__subcmd__off)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__help__subcmd__rule__subcmd__reset)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__help__subcmd__rule__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -595,13 +670,129 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__rule)
-            opts="-h --control-socket --json --help"
+            opts="-h --control-socket --json --help set off reset help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --control-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule__subcmd__help)
+            opts="set off reset help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule__subcmd__help__subcmd__off)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule__subcmd__help__subcmd__reset)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule__subcmd__off)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule__subcmd__reset)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        poolcounter__subcmd__rule__subcmd__set)
+            opts="-h --for --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --for)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
