@@ -1,4 +1,4 @@
-//! A blocking connection's bytes, over TCP or a Unix socket.
+//! A blocking connection over TCP or a Unix socket: its bytes, timeouts and keepalive.
 
 use crate::server_name::{Endpoint, ServerName};
 use rustix::io::Errno;

@@ -1,4 +1,5 @@
-//! How rules change decisions.
+//! How rules change decisions: verdicts, holders of a total, overdue holds; applies changed
+//! rules pool by pool.
 //!
 //! A key's [`Matches`] are looked up when its pool is made and when the rules change. A
 //! change reaches the pools in steps of bounded size ([`Engine::apply_rules`]); requests

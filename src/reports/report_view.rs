@@ -1,4 +1,4 @@
-//! What reports look at, and how times and keys are shown.
+//! What reports look at, and how times, durations, modes, keys and addresses become text.
 
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::{Mode, Subject, key_text_cut};

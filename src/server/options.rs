@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: options, their limits, and the new ones of `--reload`.
 
 use crate::engine::rules::rule::Rule;
 use crate::server::telling::logging::check_filter;

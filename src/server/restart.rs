@@ -1,4 +1,4 @@
-//! Hot restart.
+//! Hot restart: the old image hands everything to a new one.
 //!
 //! | image | files |
 //! |---|---|

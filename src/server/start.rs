@@ -1,4 +1,4 @@
-//! A cold start, or the continuation of an old image.
+//! Assembles the daemon: a cold start, or the continuation of an old image.
 
 use crate::server::advice::StartError;
 use crate::server::clients::connections::Clients;

@@ -1,4 +1,4 @@
-//! Checks of servers, as a plugin of Nagios and Icinga: `check`. The health of a server is a
+//! `check`: checks servers, as a plugin of Nagios and Icinga. The health of a server is a
 //! level, a line, and figures with their thresholds.
 
 use super::every_server::{ask_each, distinct};

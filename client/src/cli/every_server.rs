@@ -1,4 +1,4 @@
-//! Several servers, asked at the same time.
+//! Asks several servers at the same time.
 
 use crate::ServerName;
 use std::thread;

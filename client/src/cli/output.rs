@@ -1,4 +1,4 @@
-//! Standard output and standard error. A closed stream is no reason to panic, and text from
+//! Prints text, JSON and errors to standard output and standard error. A closed stream is no reason to panic, and text from
 //! servers, such as keys, does not control the terminal.
 
 use serde_json::Value;

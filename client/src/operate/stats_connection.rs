@@ -1,4 +1,4 @@
-//! Asks a server for statistics, on the port of its clients.
+//! Asks a server for statistics, or its uptime, on the port of its clients.
 
 use crate::server_name::ServerName;
 use crate::transport::{Stream, is_closed};

@@ -1,4 +1,4 @@
-//! Patterns of keys.
+//! Patterns of keys: which keys match (`*` stands for anything).
 
 use crate::protocol::{key_from_text, key_text};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What the process uses, as the kernel counts it.
+//! CPU time, memory and descriptors of the process, as the kernel counts them.
 
 use crate::reports::ProcessFigures;
 use crate::server::kernel::clock;

@@ -1,4 +1,5 @@
-//! The only unsafe code: calls for which the dependencies have no safe wrapper.
+//! The only unsafe code: signals, fork, exec, mapped files, inherited descriptors, for which the
+//! dependencies have no safe wrapper.
 #![allow(unsafe_code)]
 
 use mio::Poll;

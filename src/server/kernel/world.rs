@@ -1,6 +1,6 @@
-//! What the server asks of the kernel goes through here, so that the tests can put a
-//! simulated kernel in its place (tests/simulation, which has the same names). Here
-//! everything is real, and costs nothing.
+//! The system calls that the server makes, under one roof. The tests put a simulated kernel in
+//! its place (tests/simulation, which has the same names). Here everything is real, and costs
+//! nothing.
 
 pub(crate) use crate::engine::Engine;
 pub(crate) use ::{mio, sd_notify};

@@ -1,4 +1,5 @@
-//! Accepts connections: in fair batches, and not while descriptors are scarce.
+//! Accepts connections: which listener is next, how many in a turn, and when to pause because
+//! descriptors are scarce.
 
 use crate::engine::Time;
 use crate::engine::counts::statistics::Counters;

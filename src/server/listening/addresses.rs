@@ -1,4 +1,4 @@
-//! The listeners that the options ask for.
+//! Which listeners the options ask for, and which of them cover or contradict each other.
 
 use crate::server::kernel::world::io::Errno;
 use crate::server::listening::unix_socket::is_same;

@@ -1,4 +1,4 @@
-//! One listening socket: the daemon's own, or an inherited one.
+//! One listening socket, the daemon's own or an inherited one: adopts, accepts, closes.
 
 use crate::engine::Time;
 use crate::server::kernel::socket::{Socket, is_unix, set_options, socket_name};

@@ -1,4 +1,4 @@
-//! All listeners: opens, closes and drains them.
+//! All listeners: opens, registers, closes and drains them.
 
 use crate::engine::Time;
 use crate::server::kernel::clock;

@@ -1,4 +1,4 @@
-//! Unix sockets that this daemon binds to a path.
+//! Unix sockets that this daemon binds to a path: their files, mode and group.
 
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};

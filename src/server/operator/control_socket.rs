@@ -1,4 +1,4 @@
-//! The control socket: how an operator, or `--reload`, talks to the daemon.
+//! The control socket: connections of operators and of `--reload`, their lines and answers.
 //!
 //! A Unix socket that only root and the daemon's own user may open. Each line is one
 //! request ([`Request`]) and gets a line in answer, `OK …` or `ERROR …`; `HELP` gets

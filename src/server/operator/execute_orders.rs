@@ -1,4 +1,4 @@
-//! What the orders of operators do.
+//! Executes the orders of operators: drain, `FREE`, `RULE`, `LOG`, `STATS`, a hot restart.
 
 use crate::engine::{ClientId, Time};
 use crate::protocol::Query;

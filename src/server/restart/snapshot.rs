@@ -1,4 +1,4 @@
-//! Everything that a hot restart hands from the old image of the daemon to the new one.
+//! The snapshot: writes, reads and checks everything that the old image hands to the new one.
 //!
 //! A stream of MessagePack maps with named fields: a header with the version, the
 //! server, one record for each connection, one for each pool. A reader ignores unknown

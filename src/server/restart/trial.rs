@@ -1,4 +1,4 @@
-//! The old image's side of a trial.
+//! The trial: the old image asks the new binary, in a forked child, whether it can take over.
 //!
 //! A forked child writes its copy of the daemon's state into a file in memory. It then
 //! executes the new binary as the second phase does: with the same environment, and with

@@ -1,4 +1,4 @@
-//! Signals of `run` and of the command. The one module of this crate with `unsafe`: the standard
+//! Signals of `run` and of the command: blocks them, reads them, ends by one. The one module of this crate with `unsafe`: the standard
 //! library has no signal masks.
 
 use rustix::process::Pid;

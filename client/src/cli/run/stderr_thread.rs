@@ -1,4 +1,4 @@
-//! Standard error of `run`, which never blocks it.
+//! Writes `run`'s lines to standard error in a thread, so that a full pipe never blocks it.
 
 use super::signals::with_signals_blocked;
 use crate::cli::output::print_error;

@@ -1,4 +1,4 @@
-//! What operators ask for: a line of bytes each, since keys are bytes.
+//! Parses what operators ask for: a line of bytes each, since keys are bytes.
 
 use crate::engine::rules::rule::{Rule, check_name};
 use crate::protocol::{Command, Query, key_from_text};
