@@ -3,6 +3,7 @@
 mod dependencies;
 mod documents;
 mod gate;
+mod index;
 mod interface;
 mod links;
 mod map;
