@@ -397,27 +397,30 @@ impl Oracle {
         clients.filter_map(|client| self.peers.get(client).copied()).collect()
     }
 
-    /// Rule: `FREE` disconnects exactly the clients that it names, the holders of a key or one
-    /// connection, and nothing else does.
+    /// Rule: `FREE` disconnects exactly the clients that it names: the holders of a key, one
+    /// connection, or all of a host. Nothing else does.
     pub(crate) fn check_freed(&mut self, orders: Vec<FreeTarget>) -> Result<(), Violation> {
-        let mut freed = self.freed.drain(..).peekable();
+        let mut freed = std::mem::take(&mut self.freed).into_iter().peekable();
         for order in orders {
             let is_exact = |freed: &Freed| match &order {
                 FreeTarget::Key(key) => freed.holders.get(key) == Some(&freed.clients),
                 FreeTarget::Connection(serial) => {
                     freed.clients.iter().map(|client| client.serial).eq([*serial])
                 }
-                FreeTarget::Host(_) => false,
+                FreeTarget::Host(host) => freed.clients.iter().all(|&it| self.may_be_of(it, host)),
             };
-            if freed.next_if(is_exact).is_some() {
-                continue;
-            }
-            let holds = |lock: &crate::server::simulation::model::Lock| match &order {
-                FreeTarget::Key(key) => lock.state == State::Held && lock.key == *key,
-                FreeTarget::Connection(serial) => lock.client.serial == *serial,
-                FreeTarget::Host(_) => false,
+            let was_freed = freed.next_if(is_exact).is_some();
+            let is_left = match &order {
+                FreeTarget::Host(host) => self.has_client_of(host),
+                FreeTarget::Key(key) if !was_freed => {
+                    self.model.locks.iter().any(|it| it.state == State::Held && it.key == *key)
+                }
+                FreeTarget::Connection(serial) if !was_freed => {
+                    self.model.locks.iter().any(|it| it.client.serial == *serial)
+                }
+                _ => false,
             };
-            if self.model.locks.iter().any(holds) {
+            if is_left {
                 return Err(format!("{order:?} is not freed"));
             }
         }
@@ -427,6 +430,17 @@ impl Oracle {
             }
             None => Ok(()),
         }
+    }
+
+    /// The address of a client that was freed in the turn in which it was accepted is unknown.
+    fn may_be_of(&self, client: ClientId, host: &str) -> bool {
+        !self.peers.contains_key(&client) || self.moments.addresses.host(client.serial) == host
+    }
+
+    fn has_client_of(&self, host: &str) -> bool {
+        let is_connected = |peer| self.conversations.get(peer).is_some_and(|it| !it.has_gone);
+        let mut clients = self.peers.iter().filter(|(_, peer)| is_connected(peer));
+        clients.any(|(client, _)| self.moments.addresses.host(client.serial) == host)
     }
 
     /// The peers that have left, and how many bytes each has not read.

@@ -462,6 +462,7 @@ fn order_of_signal(number: i32) -> Option<OperatorOrder> {
 
 fn order_of_line(line: &str) -> Option<OperatorOrder> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let host = |host: &str| FreeTarget::Host(host.to_owned());
     match (word, rest) {
         ("DRAIN", "") => Some(OperatorOrder::Drain),
         ("UNDRAIN", "") => Some(OperatorOrder::Undrain),
@@ -469,6 +470,8 @@ fn order_of_line(line: &str) -> Option<OperatorOrder> {
         ("RESTART", list) => Some(OperatorOrder::Restart(Some(serde_json::from_str(list).ok()?))),
         ("LOG", "info" | "poolcounterd=debug") => Some(OperatorOrder::Log(rest.to_owned())),
         ("FREE", "KEY k1 99") => Some(OperatorOrder::Free(FreeTarget::Key(b"k1".to_vec()))),
+        ("FREE", "HOST 10.9.0.1 99") => Some(OperatorOrder::Free(host("10.9.0.1"))),
+        ("FREE", "HOST unix 99") => Some(OperatorOrder::Free(host("unix"))),
         ("FREE", "#3") => Some(OperatorOrder::Free(FreeTarget::Connection(3))),
         ("RULE", "SET other k1 deny" | "SET bots k2 deny deny") => None,
         ("RULE", line) => expected_rules::parse(line).map(OperatorOrder::Rule),
