@@ -6,6 +6,7 @@ use crate::engine::{ClientId, Time};
 use crate::protocol::lines::{Line, Lines};
 use crate::protocol::{Command, Query, Reply};
 use crate::server::operator::control_socket::FreeTarget;
+use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::model::{Model, State, TakenAway};
 use crate::server::simulation::reports::moments::{
     Moments, Question, ReportKind, parse_report, report_prefix,
@@ -437,8 +438,12 @@ impl Oracle {
         !self.peers.contains_key(&client) || self.moments.addresses.host(client.serial) == host
     }
 
+    /// The daemon may not learn the address of a client that has left.
     fn has_client_of(&self, host: &str) -> bool {
-        let is_connected = |peer| self.conversations.get(peer).is_some_and(|it| !it.has_gone);
+        let is_connected = |&peer: &u32| {
+            self.conversations.get(&peer).is_some_and(|it| !it.has_gone)
+                && kernel(|k| k.is_open(peer) && !k.has_closed(peer))
+        };
         let mut clients = self.peers.iter().filter(|(_, peer)| is_connected(peer));
         clients.any(|(client, _)| self.moments.addresses.host(client.serial) == host)
     }
