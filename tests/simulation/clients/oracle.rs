@@ -391,6 +391,11 @@ impl Oracle {
         clients.filter(|client| !self.peers.contains_key(client)).count()
     }
 
+    /// How many clients each `FREE` of this turn disconnected.
+    pub(crate) fn freed_counts(&self) -> Vec<usize> {
+        self.freed.iter().map(|freed| freed.clients.len()).collect()
+    }
+
     /// The peers that `FREE` or `--max-hold` disconnected in this turn.
     pub(crate) fn freed_peers(&mut self) -> Vec<u32> {
         let expired = std::mem::take(&mut self.expired_clients);

@@ -40,7 +40,8 @@ impl Play {
     pub(super) fn exec(&mut self) -> Result<(), Violation> {
         let mut seen = self.follow_calls()?;
         let clients = self.server.as_ref().expect("it ran").clients.len();
-        self.operators.note_clients(&seen, clients);
+        let freed = self.oracle.freed_counts();
+        self.operators.note_clients(&seen, clients, &freed);
         let arguments = kernel(|k| k.arguments.clone());
         let is_operator = |peer| !self.connections.was_client(peer);
         self.orders.check_exec(&seen, is_operator, &self.arguments, &arguments)?;

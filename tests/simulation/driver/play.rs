@@ -380,12 +380,13 @@ impl Play {
                 || self.operators.any_report_unsent(is_making)
         };
         self.orders.check_turn(&seen, is_operator, operators_wait, server)?;
+        let freed = self.oracle.freed_counts();
         self.oracle.check_freed(std::mem::take(&mut self.orders.freed))?;
         let figures = &mut self.oracle.moments.figures;
         figures.note_refused(self.orders.restarts_refused);
         figures.note_draining(server.listeners.is_draining());
         self.operators.check_failed(&seen, is_operator)?;
-        self.operators.note_clients(&seen, server.clients.len());
+        self.operators.note_clients(&seen, server.clients.len(), &freed);
         self.http_clients.check_new_clients(&seen, &server.options)?;
         rules::check_turn(self, &before)?;
         match end {

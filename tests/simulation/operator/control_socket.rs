@@ -134,11 +134,16 @@ impl OperatorSessions {
         }
     }
 
-    /// The number of clients after a turn.
-    pub(crate) fn note_clients(&mut self, seen: &[KernelEvent], clients: usize) {
+    /// The number of clients after a turn, and before each `FREE` in it, which disconnected `freed`.
+    pub(crate) fn note_clients(&mut self, seen: &[KernelEvent], clients: usize, freed: &[usize]) {
         let is_line = |one: &KernelEvent| matches!(one, KernelEvent::Input(_, bytes) if bytes.contains(&b'\n'));
         if seen.iter().any(is_line) {
             self.clients.insert(clients);
+            let before = freed.iter().rev().scan(clients, |count, freed| {
+                *count += freed;
+                Some(*count)
+            });
+            self.clients.extend(before);
         }
     }
 
