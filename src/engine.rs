@@ -1,4 +1,5 @@
-//! All decisions about locks: pools, wait queues, timeouts, statistics.
+//! All decisions about locks: acquire, release, disconnect, expire; hands a lock to the next
+//! waiter; the outbox of replies; records each event.
 //!
 //! Pure: no I/O, no clock, no randomness except a hash seed. The caller passes the
 //! time in, and the same calls with the same times give the same answers;

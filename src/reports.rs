@@ -1,5 +1,5 @@
-//! What operators see, as text: pure functions of read-only views of the engine, and of
-//! the server's figures ([`ServerFigures`]).
+//! Which report answers which `STATS`, and what the scan must collect for it; the text of
+//! `STATS FULL`.
 //!
 //! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
 //! The others are [`report`]s: the server gives them a [`ReportView`], and some a [`Scan`],

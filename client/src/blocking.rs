@@ -1,5 +1,5 @@
-//! The blocking client: chooses the server, connects, asks, and returns guards that give the
-//! lock back. Its errors.
+//! The blocking client: its choice of a server, timeouts, locks that are given back when
+//! dropped, waits and cancels on one connection; its errors.
 
 use crate::conversation::{Answer, Conversation, UnexpectedAnswer};
 use crate::request::{LockRequest, Refusal};

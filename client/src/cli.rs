@@ -1,4 +1,5 @@
-//! The command `poolcounter`: its subcommands and their exit statuses.
+//! The command `poolcounter`: subcommands, the list of servers, the hint for a wrong command
+//! line.
 
 mod check;
 mod control;

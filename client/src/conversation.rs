@@ -1,4 +1,5 @@
-//! The client without I/O: bytes to send and bytes received, for any runtime.
+//! The client without I/O, for any runtime: bytes to send and bytes received, and which answer
+//! belongs to which command.
 
 use crate::protocol::Reply;
 use crate::protocol::lines::{Line, Lines};

@@ -1,4 +1,5 @@
-//! Bytes → lines → commands, and replies in both directions. No state, no I/O.
+//! Bytes → lines → commands, and replies in both directions: what a line asks, and the numbers
+//! of an ACQ. No state, no I/O.
 //!
 //! `docs/protocol.md` says what a line means; this module only recognises it. The
 //! engine decides whether a request is *allowed*: it also refuses a missing key and a

@@ -1,4 +1,4 @@
-//! A client's request, a key and its limits, and why it is refused.
+//! A client's request: a key and its limits → a line, or why it is refused; how a key is sent.
 
 use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::protocol::{Mode, UNLIMITED};

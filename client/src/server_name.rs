@@ -1,4 +1,4 @@
-//! How servers are named, and which of them guards a key.
+//! Names of servers, read from text with a port, and the order of servers for a key.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! A blocking connection over TCP or a Unix socket: its bytes, timeouts and keepalive.
+//! A blocking connection over TCP or a Unix socket: reads and writes, keepalive, whether the
+//! other side has closed.
 
 use crate::server_name::{Endpoint, ServerName};
 use rustix::io::Errno;

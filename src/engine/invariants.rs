@@ -1,4 +1,5 @@
-//! What is true after every call: counts, stacks, the order of queues, timers. For tests, simulation and fuzzing.
+//! What is true after every call: counts, stacks, the order of queues, timers, rules. For
+//! tests, simulation and fuzzing.
 
 use crate::engine::Engine;
 use crate::engine::lock::{Lock, LockId, Phase};

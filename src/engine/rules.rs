@@ -1,4 +1,5 @@
-//! Operators' rules: numbers that the daemon uses instead of the clients'.
+//! Operators' rules in force: which match a key, their numbers instead of the client's,
+//! exhausted totals.
 //!
 //! `enforcement` applies them to pools and requests.
 

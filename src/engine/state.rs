@@ -1,4 +1,5 @@
-//! Converts the engine to plain data and back: the state that survives a hot restart.
+//! The engine as plain data for a hot restart: what is written, gauges too, how it resumes, and
+//! what it refuses because no engine can have written it.
 //!
 //! [`Engine::state`] and [`Engine::pool_states`] return it, one pool at a time and
 //! with borrowed keys, so that a snapshot of any size is streamed, not copied.

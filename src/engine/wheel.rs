@@ -1,4 +1,5 @@
-//! The timer wheel: finds the timer that expires next. Each operation is O(1).
+//! The timer wheel, with its levels and slots: finds the timer that expires next. Each
+//! operation is O(1).
 //!
 //! Eight levels of 64 slots (G. Varghese, A. Lauck, "Hashed and Hierarchical
 //! Timing Wheels", 1987). A tick is 2^20 ns, about a millisecond. Read the tick

@@ -1,5 +1,6 @@
-//! `STATS JSON` and `/stats.json`: everything, for machines. `docs/stats.schema.json`
-//! derives from these types, comments included. The server writes them.
+//! `STATS JSON` and `/stats.json`, for machines: a struct for each object, filled from all
+//! counters, times, histograms, rows and figures. `docs/stats.schema.json` derives from these
+//! types, comments included. The server writes them.
 
 use super::report_view::{ProcessFigures, ReportView, iso_8601, mode_word, seconds};
 use super::scan::{Address, Scan};

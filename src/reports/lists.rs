@@ -1,6 +1,7 @@
-//! Lists as text: those of `STATS KEYS`, `KEY`, `CLIENTS`, `TOP` and `SLOW`, and `RULES`. Some
-//! lines with a name and a value, then a line with the names of columns, then the rows.
-//! Spaces separate columns; the one of unbounded length is the last.
+//! Lists as text, `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES` and `--check-rules`:
+//! columns, words in cells, the limit on rows. Some lines with a name and a value, then a line
+//! with the names of columns, then the rows. Spaces separate columns; the one of unbounded
+//! length is the last.
 
 use super::report_view::{ROWS_MAX, ReportView, ShortDuration, brief_or_dash, mode_word};
 use super::scan::Scan;

@@ -1,5 +1,5 @@
-//! What Prometheus scrapes: `/metrics` has everything, under the kind of names that it advises
-//! today; `/prometheus` has the names of older exporters.
+//! What Prometheus scrapes: the metrics of `/metrics`, and of `/prometheus` under the names of
+//! older exporters. The names of `/metrics` follow
 //! <https://prometheus.io/docs/practices/naming/>
 
 use super::metrics_text::{COUNTER, GAUGE, HISTOGRAM, MetricsText};

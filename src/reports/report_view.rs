@@ -1,4 +1,5 @@
-//! What reports look at, and how times, durations, modes, keys and addresses become text.
+//! `ReportView`, all that a report may look at; times, durations, modes, keys, names and
+//! addresses as text; nanoseconds as seconds.
 
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::{Mode, Subject, key_text_cut};

@@ -1,6 +1,6 @@
-//! A walk over all keys and all connections, in steps, so that a million of them do not
-//! hold up the loop: several turns see a part each. The report shows each part as it was
-//! when it was seen.
+//! A walk over all keys and connections, in steps: a row for each key and address, the top
+//! ones, the oldest holds, gauges by group. Several turns see a part each, so that a million of
+//! them do not hold up the loop. The report shows each part as it was when it was seen.
 
 use super::report_view::{KEY_BYTES_MAX, ROWS_MAX};
 use crate::engine::rules::{RULES_MAX, Rules};

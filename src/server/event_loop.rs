@@ -1,4 +1,5 @@
-//! The daemon's parts, and one turn of the loop around them. Decides nothing about locks.
+//! The daemon's parts, and the steps of one turn of the loop around them. Decides nothing about
+//! locks.
 
 use crate::engine::Time;
 use crate::server::clients::connections::Clients;

@@ -1,4 +1,4 @@
-//! The command line: options, their limits, and the new ones of `--reload`.
+//! The command line: options, their limits and errors, and the arguments of a reload.
 
 use crate::engine::rules::rule::Rule;
 use crate::server::telling::logging::check_filter;

@@ -1,4 +1,4 @@
-//! Assembles the daemon: a cold start, or the continuation of an old image.
+//! A cold start: assembles the daemon from its options, or continues an old image.
 
 use crate::server::advice::StartError;
 use crate::server::clients::connections::Clients;

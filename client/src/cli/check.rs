@@ -1,5 +1,5 @@
-//! `check`: checks servers, as a plugin of Nagios and Icinga. The health of a server is a
-//! level, a line, and figures with their thresholds.
+//! `check`, a plugin of Nagios and Icinga: figures, thresholds, verdicts, the plugin's line.
+//! The health of a server is a level, a line, and figures with their thresholds.
 
 use super::every_server::{ask_each, distinct};
 use super::output::print;

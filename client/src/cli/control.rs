@@ -1,5 +1,5 @@
-//! Orders to the control socket of this host's daemon: `drain` and `--wait` for its end,
-//! `undrain`, `free`, `rules` and `rule`, `restart`, `control`.
+//! Orders to the daemon of this host: `drain` and its wait, line by line, until the process has
+//! ended; `undrain`, `free`, `rules`, `rule`, `restart`, `control`.
 
 use super::output::{print, print_error, print_json};
 use super::stats::key_from_user;

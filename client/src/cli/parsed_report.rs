@@ -1,4 +1,4 @@
-//! Servers' answers, parsed: names with values, and tables.
+//! The text of an answer as values and tables; merges the lists of servers; all of it as JSON.
 
 use super::table::{ListOrder, Table, json_of, seconds};
 use serde_json::{Map, Value, json};

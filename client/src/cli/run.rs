@@ -1,4 +1,5 @@
-//! `poolcounter run`: runs a command while it holds a lock. Prints the holder during a wait.
+//! `run`, a command under a lock: options, the request, what happens without a server or when
+//! it does not admit this host; the notice of who holds the lock.
 
 mod descendants;
 mod job;

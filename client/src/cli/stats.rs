@@ -1,4 +1,5 @@
-//! `stats`, `keys`, `key`, `clients` and `slow`: what servers answer, as text or JSON.
+//! `stats`, `keys`, `key`, `clients`, `slow`: asks, prints text or JSON for each server; the
+//! exit status of a failure.
 
 use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error, print_json};

@@ -1,4 +1,5 @@
-//! Exit statuses. As flock(1): those of sysexits.h, and 1 for a lock that is not given.
+//! The numbers of exit statuses. As flock(1): those of sysexits.h, and 1 for a lock that is not
+//! given.
 
 /// The wait timed out, or the queue is full (`-E` sets another).
 pub(super) const CONFLICT: u8 = 1;

@@ -1,4 +1,5 @@
-//! Tables: rows under the names of their columns, the order of lists, and what the cells mean.
+//! Tables, rows and cells by column: merges, sorts by the order of each list, aligns; cells as
+//! JSON, times as numbers.
 
 use serde_json::{Map, Value};
 use std::cmp::Ordering;

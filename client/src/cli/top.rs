@@ -1,4 +1,4 @@
-//! `poolcounter top`: asks servers again and again and shows them on a terminal.
+//! `top`: asks servers again and again; keys pressed, when to draw, the session.
 
 mod terminal;
 mod top_lists;

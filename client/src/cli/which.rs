@@ -1,5 +1,6 @@
-//! `which`: the servers of a key, in the order in which clients try them. `--hash-slots`: many
-//! keys share a limited number of locks, as MediaWiki's `slots`.
+//! `which`: the servers of a key, in the order in which clients try them, also with
+//! `--hash-slots`. `--hash-slots`: many keys share a limited number of locks, as MediaWiki's
+//! `slots`.
 
 use super::output::{print, print_error};
 use super::status;

@@ -1,4 +1,5 @@
-//! Asks a server for statistics, or its uptime, on the port of its clients.
+//! Asks any server `STATS`; for the daemon's `--check`: its uptime, the addresses to ask for a
+//! port.
 
 use crate::server_name::ServerName;
 use crate::transport::{Stream, is_closed};

@@ -1,4 +1,5 @@
-//! Bytes → lines: assembles commands from the pieces in which TCP delivers them.
+//! Bytes → lines: assembles them from the pieces in which TCP delivers them; keeps the end of a
+//! line that is unfinished or not answered yet.
 
 use memchr::{memchr, memrchr};
 

@@ -1,4 +1,4 @@
-//! What `STATS` can be asked for.
+//! The words behind `STATS`: what it can be asked for.
 
 use super::key_text::key_from_text;
 use super::numbers::{next_number, saturating_u32};

@@ -1,4 +1,5 @@
-//! Histograms: how often a value fell between two bounds, and the sum of all values.
+//! Histograms: buckets with their bounds, how often a value fell into each, and the sum of all
+//! values.
 
 use serde::{Deserialize, Serialize};
 

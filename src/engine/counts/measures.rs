@@ -1,6 +1,6 @@
-//! Statistics that have more than one number: how long waits and holds took, by kind
-//! and outcome, and how often each command got each answer. Declared once, like
-//! [`crate::engine::counts::statistics`], and kept through a hot restart.
+//! Statistics of more than one number: waits and holds by kind and outcome, replies by command,
+//! turns, restarts. Declared once, like [`crate::engine::counts::statistics`], and kept through
+//! a hot restart.
 
 use crate::engine::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use crate::protocol::{Mode, Reply};

@@ -1,6 +1,6 @@
-//! Statistics: each counter and each sum of time is declared once, with its name,
-//! its kind and its meaning. `STATS`, the state that survives a hot restart, and any
-//! other list derive from the declarations. [`Event`] lists what changes them.
+//! Counters, each declared with its name, kind and sentence; sums of time with the names of
+//! their lines; how each event changes them. `STATS`, the state that survives a hot restart,
+//! and any other list derive from the declarations. [`Event`] lists what changes them.
 
 use crate::engine::counts::measures::{CommandKind, LockOutcome, Measures};
 use crate::protocol::{Mode, Reply};

@@ -1,8 +1,8 @@
-//! The most frequent names of a stream, in bounded memory: when too many have a place,
-//! the least frequent ones lose theirs. A name that gets a place may have had one before,
-//! so its count begins with the largest count that was lost: no count is too low, and each
-//! has a bound on how much it is too high (J. Misra, D. Gries, "Finding Repeated
-//! Elements", 1982; here many names lose their place at a time).
+//! The most frequent names of a stream, in a table of bounded size: when too many have a place,
+//! the least frequent ones lose theirs. A name that gets a place may have had one before, so
+//! its count begins with the largest count that was lost: no count is too low, and each has a
+//! bound on how much it is too high (J. Misra, D. Gries, "Finding Repeated Elements", 1982;
+//! here many names lose their place at a time).
 
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! What is observed of single keys and clients, besides the statistics: which keys were
-//! requested most, and which holds and waits took long. Nothing here decides anything.
+//! What is observed of single keys and clients: samples for `STATS TOP`, and the slow log of
+//! long holds and waits. Nothing here decides anything.
 
 use crate::engine::counts::measures::LockOutcome;
 use crate::engine::lock::{ClientId, Lock};

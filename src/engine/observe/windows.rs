@@ -1,4 +1,4 @@
-//! What was most frequent in a minute and in an hour. Each minute is counted on its own, and
+//! The most frequent names of a minute and of an hour. Each minute is counted on its own, and
 //! added to its hour when it ends, or when the hour is shown.
 
 use crate::engine::observe::heavy_hitters::{By, Columns, HeavyHitters, HeavyHittersState, Ranked};

@@ -1,4 +1,5 @@
-//! Rules as operators write them, `NAME PATTERN SETTING…`, and files with a rule on each line.
+//! Rules as operators write them, `NAME PATTERN SETTING…`, a file with a rule on each line, and
+//! the error of each wrong line.
 
 use crate::engine::rules::pattern::Pattern;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! Which clients are admitted: `--max-connections`, `--allow` and
-//! `--max-connections-per-ip`. Other connections are closed once accepted, counted
-//! separately, and logged at a limited rate.
+//! Which clients are admitted: `--allow`, `--max-connections`, `--max-connections-per-ip`, and
+//! the count of connections of each address. Other connections are closed once accepted,
+//! counted separately, and logged at a limited rate.
 
 use crate::engine::counts::statistics::Counters;
 use crate::server::clients::connection::Connection;

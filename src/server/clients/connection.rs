@@ -1,4 +1,5 @@
-//! One client's connection: its stream, its unfinished line, its stage of life.
+//! One client's connection: its stream, its unfinished line, its stage, its address; what a hot
+//! restart carries of it.
 
 use crate::engine::ClientId;
 use crate::protocol::lines::Lines;

@@ -1,5 +1,5 @@
-//! The clients' connections: which are ready to read, are owed output, or have
-//! gone; their addresses, for reports. Handles sockets, not the protocol.
+//! All clients' connections: ready, unread, owed output, scheduled to close; flushes them;
+//! walks their addresses for reports. Handles sockets, not the protocol.
 
 use crate::engine::counts::statistics::Counters;
 use crate::engine::{ClientId, SpareCapacity};

@@ -1,4 +1,5 @@
-//! Handles lines: parses each, lets the engine decide, answers the clients concerned.
+//! Handles lines: parses each, lets the engine decide, answers, a share of a turn for each
+//! client; debug lines of both; adds addresses to samples; ended and lost connections.
 
 use crate::engine::counts::measures::CommandKind;
 use crate::engine::{ClientId, Time};

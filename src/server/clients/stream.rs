@@ -1,4 +1,4 @@
-//! A socket and its pending output: what a client and a control connection share.
+//! A socket and its unsent output, of clients and operators.
 
 use crate::server::kernel::socket::Socket;
 use crate::server::kernel::world::fd::OwnedFd;

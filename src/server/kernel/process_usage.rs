@@ -1,4 +1,4 @@
-//! CPU time, memory and descriptors of the process, as the kernel counts them.
+//! CPU time, memory, descriptors and their limit, as the kernel counts them for the process.
 
 use crate::reports::ProcessFigures;
 use crate::server::kernel::clock;

@@ -1,6 +1,6 @@
-//! Connections by slot, and the tokens by which epoll names their slots and other sources of
-//! events. Slots are used again, serial numbers are not: what was meant for a closed connection
-//! never reaches its successor.
+//! Connections by slot and serial number; epoll's tokens, and `watch`, which registers a
+//! descriptor. Slots are used again, serial numbers are not: what was meant for a closed
+//! connection never reaches its successor.
 
 use crate::engine::{ClientId, SpareCapacity};
 use crate::server::kernel::socket::Socket;

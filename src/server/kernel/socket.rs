@@ -1,4 +1,5 @@
-//! A connection's socket, options of sockets, and their addresses as numbers and as text.
+//! A connection's socket: receives and peeks, without passed descriptors; options, keepalive;
+//! addresses as text.
 
 use crate::protocol::key_text;
 use crate::server::kernel::sys::refuse_passed;

@@ -1,5 +1,5 @@
-//! The only unsafe code: signals, fork, exec, mapped files, inherited descriptors, for which the
-//! dependencies have no safe wrapper.
+//! All `unsafe` code of the daemon: signals, fork, exec with its arguments, mapped files,
+//! inherited descriptors, raising their limit.
 #![allow(unsafe_code)]
 
 use mio::Poll;

@@ -1,6 +1,5 @@
-//! The system calls that the server makes, under one roof. The tests put a simulated kernel in
-//! its place (tests/simulation, which has the same names). Here everything is real, and costs
-//! nothing.
+//! The safe system calls of the server, which the simulation replaces: tests/simulation has the
+//! same names. Here everything is real, and costs nothing.
 
 pub(crate) use crate::engine::Engine;
 pub(crate) use ::{mio, sd_notify};

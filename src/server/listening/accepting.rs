@@ -1,5 +1,5 @@
-//! Accepts connections: which listener is next, how many in a turn, and when to pause because
-//! descriptors are scarce.
+//! Which listener accepts next, and how many connections in a turn; reserved descriptors;
+//! pauses after failures, and retries.
 
 use crate::engine::Time;
 use crate::engine::counts::statistics::Counters;

@@ -1,4 +1,5 @@
-//! Which listeners the options ask for, and which of them cover or contradict each other.
+//! Which addresses the options ask for, for which purpose, and their errors; which of them
+//! cover or contradict each other.
 
 use crate::server::kernel::world::io::Errno;
 use crate::server::listening::unix_socket::is_same;

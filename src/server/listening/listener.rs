@@ -1,4 +1,5 @@
-//! One listening socket, the daemon's own or an inherited one: adopts, accepts, closes.
+//! One listening socket: checks and adopts it, accepts, whose turn it is, begins to close, its
+//! backlog.
 
 use crate::engine::Time;
 use crate::server::kernel::socket::{Socket, is_unix, set_options, socket_name};

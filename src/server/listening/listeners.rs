@@ -1,4 +1,5 @@
-//! All listeners: opens, registers, closes and drains them.
+//! All listeners: opens and adopts those that are wanted, closes others; registers and
+//! deregisters them; drain, and its log.
 
 use crate::engine::Time;
 use crate::server::kernel::clock;

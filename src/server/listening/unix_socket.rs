@@ -1,4 +1,5 @@
-//! Unix sockets that this daemon binds to a path: their files, mode and group.
+//! The file of a Unix socket of this daemon: binds it, sets mode and group, removes a stale
+//! one, finds whether a process listens on it.
 
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};

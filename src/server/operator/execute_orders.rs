@@ -1,4 +1,5 @@
-//! Executes the orders of operators: drain, `FREE`, `RULE`, `LOG`, `STATS`, a hot restart.
+//! What each order does: drain, `FREE`, `RULE`, `LOG`, `STATS`; begins and finishes a hot
+//! restart.
 
 use crate::engine::{ClientId, Time};
 use crate::protocol::Query;

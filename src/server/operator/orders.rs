@@ -1,5 +1,5 @@
-//! Operators' orders, by signal or on the control socket; the two meanings of SIGHUP: the
-//! terminal hung up, or an operator wants a hot restart.
+//! Turns events of signals and of operators' connections into orders; who waits for the end of
+//! a drain; whether SIGHUP is a hangup or asks for a hot restart.
 
 use crate::engine::Time;
 use crate::server::kernel::slots::{Source, watch};

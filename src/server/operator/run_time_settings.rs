@@ -1,4 +1,4 @@
-//! What operators can change at run time: the log filter (`LOG`) and the rules (`RULE`).
+//! What `LOG` and `RULE` set at run time, and what of it a hot restart ends.
 
 use crate::server::operator::rule_book::{RuleBook, RulesFile};
 use crate::server::options::Options;

@@ -1,7 +1,7 @@
-//! Makes the reports of `STATS` and HTTP, which take time. Requests wait in queues, and
-//! each turn of the loop does a few steps, so that neither many keys nor many requests
-//! hold it up. Requests that come during a scan wait for the next one, which serves
-//! all of them. Operators and HTTP have a queue of their own, which comes first.
+//! Makes the reports of `STATS` and HTTP, which take time: requests in queues, a few steps each
+//! turn, given up at a restart. Neither many keys nor many requests hold up the loop. Requests
+//! that come during a scan wait for the next one, which serves all of them. Operators and HTTP
+//! have a queue of their own, which comes first.
 #![allow(clippy::disallowed_methods)]
 
 use crate::engine::{ClientId, Engine, Time};

@@ -1,5 +1,5 @@
-//! Starts a new binary: keeps its path and the two files that it is handed, and executes
-//! it, in a trial and in the restart itself.
+//! Starts a new binary, in a trial and in the restart itself: its path, the two files that it
+//! gets (snapshot, answer), its arguments and environment, exec.
 
 use crate::server::kernel::sys;
 use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

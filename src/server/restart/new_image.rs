@@ -1,5 +1,5 @@
-//! The new image's side of a hot restart: continues from a snapshot, and in the trial
-//! answers whether it could.
+//! The new image's side of a hot restart: adopts what a snapshot names, waits for descriptors
+//! and memory to do so, answers in the trial, answers the operator.
 //!
 //! Nothing here may fail, because all locks would be lost. What the new image does from
 //! its first line on, in order, and why it can't fail. (The trial also had more stack and

@@ -1,5 +1,5 @@
-//! The old image's side of a hot restart: collects everything and hands it to a new binary in
-//! the same process.
+//! The old image's side of a hot restart, in two phases: collects what is handed over, with all
+//! descriptors.
 //!
 //! There are two phases. First, while the loop keeps serving, a forked child writes its
 //! copy of the state as a trial snapshot and executes the new binary, which answers whether

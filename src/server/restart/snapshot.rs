@@ -1,4 +1,5 @@
-//! The snapshot: writes, reads and checks everything that the old image hands to the new one.
+//! The snapshot of a hot restart: its format and header, writes and reads connections and
+//! pools, refuses descriptors, connections and unread input that contradict each other.
 //!
 //! A stream of MessagePack maps with named fields: a header with the version, the
 //! server, one record for each connection, one for each pool. A reader ignores unknown

@@ -1,4 +1,5 @@
-//! The trial: the old image asks the new binary, in a forked child, whether it can take over.
+//! The trial: forks a child that executes the new binary and asks it; its time limit, answer
+//! and verdict.
 //!
 //! A forked child writes its copy of the daemon's state into a file in memory. It then
 //! executes the new binary as the second phase does: with the same environment, and with

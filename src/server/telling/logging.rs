@@ -1,5 +1,5 @@
-//! Log lines: which are logged, in which format, how often ([`limited`]). [`stderr`] writes them
-//! without ever blocking.
+//! Log lines: filter, format, rate limits ([`limited`]), counts of dropped lines. [`stderr`]
+//! writes them without ever blocking.
 
 use crate::engine::Time;
 use crate::server::kernel::clock;

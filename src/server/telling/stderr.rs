@@ -1,5 +1,5 @@
-//! Writes to standard error without ever blocking: lines that it does not accept are
-//! dropped and counted.
+//! Writes to standard error without ever blocking: lines that it does not accept are tried
+//! again later, or dropped and counted.
 //!
 //! Never changes the flags of the inherited descriptor: other processes share them,
 //! and the change would outlive this process.

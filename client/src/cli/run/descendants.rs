@@ -1,4 +1,4 @@
-//! All processes that the command has started, as /proc lists them: terminates and kills them.
+//! All processes that the command has started, by /proc: terminates and kills them.
 
 use rustix::io::Errno;
 use rustix::process::{

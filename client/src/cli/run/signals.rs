@@ -1,5 +1,5 @@
-//! Signals of `run` and of the command: blocks them, reads them, ends by one. The one module of this crate with `unsafe`: the standard
-//! library has no signal masks.
+//! Signals of `run`: blocks and reads them, starts the command without them, ends by one; all
+//! `unsafe` code of this crate. The standard library has no signal masks.
 
 use rustix::process::Pid;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Writes `run`'s lines to standard error in a thread, so that a full pipe never blocks it.
+//! Prints to standard error in a thread that may block, so that `run` never does.
 
 use super::signals::with_signals_blocked;
 use crate::cli::output::print_error;

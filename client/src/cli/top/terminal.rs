@@ -1,5 +1,5 @@
-//! The terminal of `top`, as it was whenever `top` does not have it: when it has ended, is
-//! stopped, or is in the background.
+//! The terminal of `top`: whether standard output is one, takes colours, takes output now; raw
+//! mode; signals that stop, continue or end `top`; restores it.
 //!
 //! A separate thread does that. The one that draws and reads keys may be stuck: in a
 //! terminal that takes no output (Ctrl-S), or in crossterm, which reads until a key is

@@ -1,5 +1,5 @@
-//! The lists of `top`: their keys and titles, what each asks a server, how it is sorted, and
-//! how the answer becomes rows.
+//! The lists of `top`: the key and title of each, its question, its order; its rows, also of
+//! groups and oldest holds from JSON.
 
 use crate::cli::parsed_report::ParsedReport;
 use crate::cli::table::{CLIENTS_ORDER, KEYS_ORDER, ListOrder, SLOW_ORDER, Table};

@@ -1,5 +1,5 @@
-//! What `top` shows: lines for a screen of a given size; above its list the figures of one
-//! server, or a line for each of several; and the servers' data. Pure.
+//! All lines of the screen of `top`: head, rates, tabs, the list, which columns fit; the data
+//! of each server. Pure.
 
 use super::top_lists::TopList;
 use crate::cli::output::is_control;

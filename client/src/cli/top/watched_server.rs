@@ -1,5 +1,4 @@
-//! A server that `top` asks again and again, in a thread of its own, so that a silent one
-//! delays neither the user's keys nor the other servers.
+//! Asks one server again and again in a thread; whether nobody listens.
 
 use super::top_lists::TopList;
 use super::top_screen::{ScreenData, Trouble};

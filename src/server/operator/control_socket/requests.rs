@@ -1,4 +1,4 @@
-//! Parses what operators ask for: a line of bytes each, since keys are bytes.
+//! Parses a line of an operator, in bytes, since keys are bytes.
 
 use crate::engine::rules::rule::{Rule, check_name};
 use crate::protocol::{Command, Query, key_from_text};

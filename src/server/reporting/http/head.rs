@@ -1,4 +1,4 @@
-//! The head of an HTTP request: bytes → what is requested, or why it is refused. Pure.
+//! Parses the head of an HTTP request: what is requested, or why it is refused. Pure.
 
 /// A longer head is refused.
 pub(crate) const HEAD_BYTES_MAX: usize = 8 * 1024;

@@ -1,4 +1,4 @@
-//! What is served under which path, and what an answer looks like.
+//! What is served under which path, what a response looks like, and the key of `/key?`.
 
 use crate::protocol::{Query, key_from_text};
 use crate::server::reporting::report_queue::ReportRequest;
