@@ -73,7 +73,7 @@
 
 // | file | what it is for | its largest items |
 // |---|---|---|
-// | `blocking` | The blocking client: its choice of a server, timeouts, locks that are given back when dropped, waits and cancels on one connection; its errors | `Client`, `Connected`, `Outcome`, `NestedLock`, `Session`, `Link`, `Shared`, `Canceller` |
+// | `blocking` | The blocking client: its choice of a server, timeouts, locks that are given back when dropped, waits and cancels on one connection; its errors | `Client`, `Connected`, `Outcome`, `NestedLock`, `Session`, `Link`, `Shared`, `Error` |
 // | `cli` | The command `poolcounter`: subcommands, the list of servers, the hint for a wrong command line | `Arguments`, `Action`, `Rows`, `main`, `wrong_usage`, `subcommand`, `hint_at_hyphens`, `servers` |
 // | `cli/check` | `check`, a plugin of Nagios and Icinga: figures, thresholds, verdicts, the plugin's line | `Limits`, `answered`, `oldest_hold_s`, `Severity`, `Thresholds`, `Figure`, `status`, `level` |
 // | `cli/control` | Orders to the daemon of this host: `drain` and its wait, line by line, until the process has ended; `undrain`, `free`, `rules`, `rule`, `restart`, `control` | `OrderOptions`, `DrainOptions`, `DrainEnd`, `DrainWait`, `DrainEvent`, `FreeOptions`, `Target`, `RuleAction` |
@@ -81,7 +81,7 @@
 // | `cli/output` | Prints text, JSON and errors, and escapes controls | `print_error`, `print_json`, `report_output_error`, `escape_controls`, `is_control` |
 // | `cli/parsed_report` | The text of an answer as values and tables; merges the lists of servers; all of it as JSON | `TIMES`, `ParsedReport`, `named_value`, `value`, `listed`, `full_as_json` |
 // | `cli/run` | `run`, a command under a lock: options, the request, what happens without a server or when it does not admit this host; the notice of who holds the lock | `NoServer`, `RunOptions`, `RunEnd`, `under_lock`, `is_still_there`, `NoLock`, `WaitNotice`, `in_words` |
-// | `cli/run/descendants` | All processes that the command has started, by /proc: terminates and kills them | `Descendants`, `Signalled`, `send_all`, `ProcessStat`, `processes`, `process`, `terminate`, `signalable` |
+// | `cli/run/descendants` | All processes that the command has started, by /proc: terminates and kills them | `Descendants`, `Signalled`, `send_all`, `ProcessStat`, `processes`, `process`, `terminate`, `running` |
 // | `cli/run/job` | The command as a job while a lock is held: start and environment, passes signals on, a lost connection, its end | `OnLost`, `JobEnd`, `Surroundings`, `Job`, `wait_for_events`, `lose`, `stop_the_command`, `pass_on` |
 // | `cli/run/signals` | Signals of `run`: blocks and reads them, starts the command without them, ends by one; all `unsafe` code of this crate | `Signals`, `Arrived`, `is_for_this_process`, `end_as_first_process`, `with_signals_blocked`, `block`, `spawn`, `die_by` |
 // | `cli/run/stderr_thread` | Prints to standard error in a thread that may block, so that `run` never does | `PATIENCE`, `StderrThread`, `Thread` |

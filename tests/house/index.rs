@@ -3,6 +3,7 @@
 
 use crate::source::{SOURCES, is_brace, is_punct, source_files, tokens_of, top, without_tests};
 use proc_macro2::{TokenStream, TokenTree};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -19,7 +20,6 @@ struct IndexedFile {
     items: Vec<Item>,
 }
 
-#[derive(Debug, PartialEq)]
 struct Item {
     name: String,
     is_type: bool,
@@ -80,12 +80,11 @@ fn keep_unique_names(crates: &mut [Vec<IndexedFile>]) {
     }
     for file in crates.iter_mut().flatten() {
         file.items.retain(|item| files_by_name[&item.name] == 1);
-        let mut sizes: Vec<(bool, usize)> = file.items.iter().map(size).collect();
-        sizes.sort_unstable_by(|one, other| other.cmp(one));
-        if let Some(least) = sizes.get(ITEMS_MAX - 1) {
-            file.items.retain(|item| size(item) >= *least);
-        }
-        file.items.truncate(ITEMS_MAX);
+        let mut largest: Vec<usize> = (0..file.items.len()).collect();
+        largest.sort_by_key(|&at| Reverse(size(&file.items[at])));
+        largest.truncate(ITEMS_MAX);
+        let mut places = 0..;
+        file.items.retain(|_| places.next().is_some_and(|at| largest.contains(&at)));
     }
 }
 
