@@ -1,5 +1,6 @@
-//! Prints text, JSON and errors, and escapes controls. A closed stream is no reason to panic,
-//! and text from servers, such as keys, does not control the terminal.
+//! Prints text and JSON to standard output, errors to standard error, with controls escaped. A
+//! closed stream is no reason to panic, and text from servers, such as keys, does not control
+//! the terminal.
 
 use serde_json::Value;
 use std::io::{self, Write};
