@@ -1,14 +1,10 @@
 //! The index in each `lib.rs` matches the sources: each file with the first sentence of its
-//! page and its largest items. `UPDATE=1 cargo test --test house index` writes it again.
+//! page and its names. `UPDATE=1 cargo test --test house index` writes it again.
 
-use crate::source::{SOURCES, is_brace, is_punct, source_files, tokens_of, top, without_tests};
+use crate::source::{SOURCES, source_files, tokens_of, top, without_tests};
 use proc_macro2::{TokenStream, TokenTree};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
-
-/// How many items of a file the index names. Names that two files have are left out.
-const ITEMS_MAX: usize = 8;
 
 /// The last line in front of the rows, behind the marker of a comment.
 const HEAD: &str = " |---|---|---|\n";
@@ -17,20 +13,14 @@ struct IndexedFile {
     /// Without `.rs`, so that a page precedes its folder.
     path: String,
     sentence: String,
-    items: Vec<Item>,
-}
-
-struct Item {
-    name: String,
-    is_type: bool,
-    lines: usize,
+    names: Vec<String>,
 }
 
 #[test]
 fn the_index_is_what_the_sources_say() {
-    let mut crates = SOURCES.map(files_of);
-    keep_unique_names(&mut crates);
-    for (source, files) in SOURCES.iter().zip(&crates) {
+    for source in SOURCES {
+        let mut files = files_of(source);
+        keep_unique_names(&mut files);
         assert!(files.len() > 30, "{source}: {}", files.len());
         let path = top().join(source).join("lib.rs");
         let text = fs::read_to_string(&path).expect("the source can be read");
@@ -49,7 +39,7 @@ fn the_index_is_what_the_sources_say() {
 }
 
 fn row(comment: &str, file: &IndexedFile) -> String {
-    let names: Vec<String> = file.items.iter().map(|item| format!("`{}`", item.name)).collect();
+    let names: Vec<String> = file.names.iter().map(|name| format!("`{name}`")).collect();
     format!("{comment} | `{}` | {} | {} |\n", file.path, file.sentence, names.join(", "))
 }
 
@@ -64,33 +54,23 @@ fn files_of(source: &str) -> Vec<IndexedFile> {
         let path = path.to_str().expect("text").to_owned();
         if is_indexed(&path) {
             let text = fs::read_to_string(&file).expect("the source can be read");
-            let items = items_in(without_tests(tokens_of(&text)));
-            files.push(IndexedFile { path, sentence: first_sentence(&text), items });
+            let names = names_in(without_tests(tokens_of(&text)));
+            files.push(IndexedFile { path, sentence: first_sentence(&text), names });
         }
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files
 }
 
-/// Of each file, keeps the largest items that no other file has.
-fn keep_unique_names(crates: &mut [Vec<IndexedFile>]) {
+/// Leaves out the names that several files of the crate have.
+fn keep_unique_names(files: &mut [IndexedFile]) {
     let mut files_by_name = BTreeMap::<String, usize>::new();
-    for item in crates.iter().flatten().flat_map(|file| &file.items) {
-        *files_by_name.entry(item.name.clone()).or_default() += 1;
+    for name in files.iter().flat_map(|file| &file.names) {
+        *files_by_name.entry(name.clone()).or_default() += 1;
     }
-    for file in crates.iter_mut().flatten() {
-        file.items.retain(|item| files_by_name[&item.name] == 1);
-        let mut largest: Vec<usize> = (0..file.items.len()).collect();
-        largest.sort_by_key(|&at| Reverse(size(&file.items[at])));
-        largest.truncate(ITEMS_MAX);
-        let mut places = 0..;
-        file.items.retain(|_| places.next().is_some_and(|at| largest.contains(&at)));
+    for file in files {
+        file.names.retain(|name| files_by_name[name] == 1);
     }
-}
-
-/// Types are larger than functions and constants: they are what the file is about.
-fn size(item: &Item) -> (bool, usize) {
-    (item.is_type, item.lines)
 }
 
 /// The first sentence of a file's page, without its full stop.
@@ -104,55 +84,43 @@ fn first_sentence(text: &str) -> String {
     sentence.replace("[`", "`").replace("`]", "`")
 }
 
-/// The items that `tokens` declare, each name once; the outer ones first.
-fn items_in(tokens: TokenStream) -> Vec<Item> {
-    let mut items: Vec<Item> = Vec::new();
-    collect_items(tokens, &mut items);
-    let mut merged: Vec<Item> = Vec::new();
-    for item in items {
-        match merged.iter_mut().find(|known| known.name == item.name) {
-            Some(known) => known.lines += item.lines,
-            None => merged.push(item),
-        }
-    }
-    merged
+/// The names of the types, functions and constants that `tokens` declare, each once.
+fn names_in(tokens: TokenStream) -> Vec<String> {
+    let mut names = Vec::new();
+    collect_names(tokens, &mut names);
+    names
 }
 
-fn collect_items(tokens: TokenStream, items: &mut Vec<Item>) {
-    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-    for (at, pair) in tokens.windows(2).enumerate() {
-        // `*const T` and `'static str` declare nothing.
-        let follows_punct =
-            at > 0 && matches!(&tokens[at - 1], TokenTree::Punct(p) if p.as_char() != ';');
-        if let ([TokenTree::Ident(kind), TokenTree::Ident(name)], false) = (pair, follows_punct) {
-            let (kind, first) = (kind.to_string(), name.span().start().line);
-            let is_type = ["struct", "enum", "trait"].contains(&kind.as_str());
-            let is_item = is_type || ["fn", "const", "static"].contains(&kind.as_str());
-            let name = name.to_string();
-            if is_item && !["fn", "unsafe", "mut", "_"].contains(&name.as_str()) {
-                let end = tokens[at..].iter().find(|token| is_brace(token) || is_punct(token, ';'));
-                let last = end.map_or(first, |end| end.span().end().line);
-                items.push(Item { name, is_type, lines: last - first + 1 });
-            }
-        }
-    }
+fn collect_names(tokens: TokenStream, names: &mut Vec<String>) {
+    const KINDS: [&str; 6] = ["struct", "enum", "trait", "fn", "const", "static"];
+    let mut is_after_kind = false;
+    let mut may_begin = true;
     for token in tokens {
+        if let TokenTree::Ident(word) = &token {
+            let word = word.to_string();
+            let is_kind = KINDS.contains(&word.as_str());
+            let is_name = is_after_kind && !is_kind && !["unsafe", "mut", "_"].contains(&&*word);
+            if is_name && !names.contains(&word) {
+                names.push(word);
+            }
+            is_after_kind = is_kind && may_begin;
+        } else {
+            is_after_kind = false;
+        }
+        // `*const T` and `'static str` declare nothing.
+        may_begin = !matches!(&token, TokenTree::Punct(punct) if punct.as_char() != ';');
         if let TokenTree::Group(group) = token {
-            collect_items(group.stream(), items);
+            collect_names(group.stream(), names);
         }
     }
 }
 
 #[test]
-fn items_are_found() {
+fn declared_names_are_found() {
     let source = "pub(crate) struct A {\n    b: *const u8,\n}\nimpl A {\n    pub const fn c() {}\n}\n\
-                  const D: &'static str = \"\";\nfn f<const N: usize>() {\n}\nconst _: () = ();\n";
-    let found: Vec<(String, bool, usize)> = items_in(tokens_of(source))
-        .into_iter()
-        .map(|item| (item.name, item.is_type, item.lines))
-        .collect();
-    let expected = [("A", true, 3), ("D", false, 1), ("f", false, 2), ("c", false, 1)];
-    assert_eq!(found, expected.map(|(name, is_type, lines)| (name.to_owned(), is_type, lines)));
+                  const D: &'static str = \"\";\nfn f<const N: usize>() {\n    const E: u8 = 0;\n}\n\
+                  impl C {\n    fn c() {}\n}\nconst _: () = ();\n";
+    assert_eq!(names_in(tokens_of(source)), ["A", "c", "D", "f", "E"]);
 }
 
 #[test]
