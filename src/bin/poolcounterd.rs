@@ -73,29 +73,38 @@ fn serve(options: Options) -> ExitCode {
 }
 
 fn reload(options: &Options) -> ExitCode {
-    let path = options.control.as_deref().unwrap_or(operate::DEFAULT_PATH);
-    let ours: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let paths = absolute(path)
-        .and_then(|control| Ok((control, options.rules.as_deref().map(absolute).transpose()?)));
-    let (control, rules) = match paths {
-        Ok(paths) => paths,
-        Err(why) => return fail(&format!("Not reloaded: {why}")),
-    };
-    let arguments = server::arguments_after_reload(&ours, &control, rules.as_deref());
-    match operate::send_order(Path::new(&control), &operate::restart_with(&arguments)) {
-        Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
-        Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
-        Err(e) => fail(&format!("Not reloaded: {control}: {e}")),
+    match order_of_reload(options) {
+        Ok((control, order)) => match operate::send_order(Path::new(&control), &order) {
+            Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
+            Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
+            Err(e) => fail(&format!("Not reloaded: {control}: {e}")),
+        },
+        Err(why) => fail(&format!("Not reloaded: {why}")),
     }
 }
 
+/// The path of the control socket, and what to send to it.
+fn order_of_reload(options: &Options) -> Result<(String, String), String> {
+    let ours: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let control = absolute(options.control.as_deref().unwrap_or(operate::DEFAULT_PATH))?;
+    let mut paths = Vec::new();
+    for (option, path) in [("--rules", &options.rules), ("--listen-unix", &options.listen_unix)] {
+        if let Some(path) = path {
+            paths.push((option, absolute(path)?));
+        }
+    }
+    let arguments = server::arguments_after_reload(&ours, &control, &paths);
+    Ok((control, operate::restart_with(&arguments)))
+}
+
 /// The daemon may be in another directory. Fails for a relative path if the working
-/// directory was deleted.
+/// directory was deleted, or its name is not text.
 fn absolute(path: &str) -> Result<String, String> {
     let absolute =
         std::path::absolute(path).map_err(|e| format!("{path}: no working directory: {e}"))?;
-    Ok(absolute.to_str().unwrap_or(path).to_owned())
+    let text = absolute.to_str().ok_or_else(|| format!("{}: not UTF-8", absolute.display()))?;
+    Ok(text.to_owned())
 }
 
 /// Whether an old image started this process for [`read_snapshot`]. Must work before

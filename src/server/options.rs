@@ -250,27 +250,40 @@ fn parse_mode(text: &str) -> Result<u32, String> {
 }
 
 /// The daemon's new command line after `--reload`: `ours`, this program's, without
-/// `--reload` itself. Empty if only the control socket is left: then the daemon keeps its
-/// own. `control` and `rules` replace the paths in `ours`, which may be relative to this
-/// program's working directory; both are absolute, and `control` stays the daemon's.
-pub fn arguments_after_reload(ours: &[String], control: &str, rules: Option<&str>) -> Vec<String> {
-    let end = ours.iter().position(|word| word == "--").unwrap_or(ours.len());
-    let (options, ignored) = ours.split_at(end);
+/// `--reload`. Empty if no option but `--control` is left: then the daemon keeps its own.
+/// Paths in `ours` may be relative to this program's working directory; `paths` has the
+/// absolute ones of the other options, and `control`, which stays the daemon's.
+pub fn arguments_after_reload(
+    ours: &[String],
+    control: &str,
+    paths: &[(&str, String)],
+) -> Vec<String> {
     let mut rest = Vec::new();
-    let mut words = options.iter();
+    let mut ignored = Vec::new();
+    let mut words = ours.iter();
     while let Some(word) = words.next() {
-        match word.as_str() {
+        let (option, has_value) = match word.split_once('=') {
+            Some((option, _)) => (option, true),
+            None => (word.as_str(), false),
+        };
+        match option {
             "--reload" => {}
-            "--control" | "--rules" => drop(words.next()),
-            word if word.starts_with("--control=") || word.starts_with("--rules=") => {}
-            word => rest.push(word.to_owned()),
+            "--control" | "--rules" | "--listen-unix" if has_value => {}
+            "--control" | "--rules" | "--listen-unix" => drop(words.next()),
+            "--" => ignored.extend([word].into_iter().chain(words.by_ref()).cloned()),
+            // Its value may begin with a hyphen.
+            "-l" | "--listen" if !has_value => {
+                rest.extend([word].into_iter().chain(words.next()).cloned());
+            }
+            _ => rest.push(word.clone()),
         }
     }
-    rest.extend(rules.map(|rules| format!("--rules={rules}")));
-    if !rest.is_empty() || !ignored.is_empty() {
-        rest.push(format!("--control={control}"));
+    rest.extend(paths.iter().map(|(option, path)| format!("{option}={path}")));
+    if !rest.iter().any(|word| word.starts_with('-')) {
+        return Vec::new();
     }
-    rest.extend_from_slice(ignored);
+    rest.push(format!("--control={control}"));
+    rest.extend(ignored);
     rest
 }
 
@@ -278,44 +291,54 @@ pub fn arguments_after_reload(ours: &[String], control: &str, rules: Option<&str
 mod tests {
     use super::*;
 
-    fn after_reload(ours: &str, rules: Option<&str>) -> String {
+    fn after_reload(ours: &str, paths: &[(&str, &str)]) -> String {
         let ours: Vec<String> = ours.split_whitespace().map(str::to_owned).collect();
-        arguments_after_reload(&ours, "/run/c", rules).join(" ")
+        let paths: Vec<(&str, String)> =
+            paths.iter().map(|(option, path)| (*option, (*path).to_owned())).collect();
+        arguments_after_reload(&ours, "/run/c", &paths).join(" ")
     }
 
     #[test]
     fn a_reload_without_options_keeps_the_old_ones() {
-        for ours in ["--reload", "--reload --control /run/c", "--control=/run/c --reload"] {
-            assert_eq!(after_reload(ours, None), "", "{ours}");
+        for ours in [
+            "--reload",
+            "--reload --control /run/c",
+            "--control=c --reload",
+            "--reload word",
+            "--reload -- --rules r",
+        ] {
+            assert_eq!(after_reload(ours, &[]), "", "{ours}");
         }
     }
 
     #[test]
     fn a_reload_with_options_makes_them_the_new_ones_and_keeps_the_control_socket() {
-        assert_eq!(after_reload("--reload -l ::", None), "-l :: --control=/run/c");
-        assert_eq!(
-            after_reload("--reload --control /run/c -l :: -p 1", None),
-            "-l :: -p 1 --control=/run/c"
-        );
+        for (ours, expected) in [
+            ("--reload -l ::", "-l :: --control=/run/c"),
+            ("--reload --control c -l :: -p 1", "-l :: -p 1 --control=/run/c"),
+            ("--reload -l --reload -p 1", "-l --reload -p 1 --control=/run/c"),
+        ] {
+            assert_eq!(after_reload(ours, &[]), expected, "{ours}");
+        }
     }
 
     #[test]
-    fn a_reload_names_the_rules_file_once() {
-        for ours in ["--reload --rules r -p 1", "--rules=q -p 1 --reload --rules=r"] {
-            assert_eq!(
-                after_reload(ours, Some("/etc/r")),
-                "-p 1 --rules=/etc/r --control=/run/c",
-                "{ours}"
-            );
+    fn a_reload_names_each_path_once() {
+        let paths = [("--rules", "/etc/r"), ("--listen-unix", "/run/p")];
+        for ours in [
+            "--reload --rules r -p 1 --listen-unix p",
+            "--rules=q --listen-unix=p -p 1 --reload --rules=r",
+        ] {
+            let expected = "-p 1 --rules=/etc/r --listen-unix=/run/p --control=/run/c";
+            assert_eq!(after_reload(ours, &paths), expected, "{ours}");
         }
     }
 
     #[test]
     fn a_reload_keeps_words_that_are_not_options_behind_the_options() {
         assert_eq!(
-            after_reload("--reload -p 1 --rules r -- --reload --rules x", Some("/etc/r")),
+            after_reload("--reload -p 1 --rules r -- --reload --rules x", &[("--rules", "/etc/r")]),
             "-p 1 --rules=/etc/r --control=/run/c -- --reload --rules x"
         );
-        assert_eq!(after_reload("--reload --", None), "--control=/run/c --");
     }
 }
