@@ -23,11 +23,10 @@ fn shown_command() -> Command {
         let options = options.filter(|option| !option.is_hide_set()).cloned();
         let name: &str = subcommand.get_name().to_owned().leak();
         let about = subcommand.get_about().cloned().unwrap_or_default();
-        let options = options.map(|option| option.global(false));
-        Command::new(name)
-            .about(about)
-            .args(options)
-            .subcommands(subcommand.get_subcommands().cloned())
+        let options: Vec<Arg> = options.map(|option| option.global(false)).collect();
+        // Such as `rule set`: the options may stand behind it too.
+        let inner = subcommand.get_subcommands().cloned().map(|inner| inner.args(&options));
+        Command::new(name).about(about).args(&options).subcommands(inner.collect::<Vec<_>>())
     });
     let options = all.get_arguments().cloned().map(|option| option.global(false));
     let version = env!("CARGO_PKG_VERSION");

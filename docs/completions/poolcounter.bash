@@ -758,12 +758,16 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__rule__subcmd__off)
-            opts="-h --help"
+            opts="-h --control-socket --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --control-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -772,12 +776,16 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__rule__subcmd__reset)
-            opts="-h --help"
+            opts="-h --control-socket --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --control-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -786,13 +794,17 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__rule__subcmd__set)
-            opts="-h --for --help"
+            opts="-h --for --control-socket --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --control-socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

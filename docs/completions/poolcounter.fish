@@ -113,8 +113,14 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "reset" -d 'Return to the rule of this name in the file, or to none'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l for -d 'For a while, such as 90s, 30m, 12h or 7d; then the rule of the file returns. [default: until another order]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "off" -d 'Disable the rule of this name, also if it is in the file'
