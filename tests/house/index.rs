@@ -26,7 +26,8 @@ fn the_index_is_what_the_sources_say() {
         let text = fs::read_to_string(&path).expect("the source can be read");
         let (before, rows) = text.rsplit_once(HEAD).expect("an index");
         let comment = before.rsplit('\n').next().expect("a split has a part");
-        let after = rows.split_inclusive('\n').skip_while(|line| line.starts_with("//"));
+        let is_row = |line: &&str| line.starts_with(&format!("{comment} |"));
+        let after = rows.split_inclusive('\n').skip_while(is_row);
         let index: String = files.iter().map(|file| row(comment, file)).collect();
         let written = format!("{before}{HEAD}{index}{}", after.collect::<String>());
         if std::env::var_os("UPDATE").is_some() {
@@ -47,7 +48,7 @@ fn row(comment: &str, file: &IndexedFile) -> String {
 fn files_of(source: &str) -> Vec<IndexedFile> {
     let folder = top().join(source);
     let is_indexed =
-        |path: &str| path != "lib" && !path.starts_with("bin/") && !path.ends_with("tests");
+        |path: &str| path != "lib" && !path.starts_with("bin/") && !path.ends_with("/tests");
     let mut files: Vec<IndexedFile> = Vec::new();
     for file in source_files(&folder) {
         let path = file.strip_prefix(&folder).expect("a file of the folder").with_extension("");
