@@ -1,5 +1,5 @@
-//! All decisions about locks: acquire, release, disconnect, expire; hands a lock to the next
-//! waiter; the outbox of replies; records each event.
+//! All decisions about locks: acquire, release, disconnect, expire; who gets a lock next; the
+//! outbox of replies; which event is recorded.
 //!
 //! Pure: no I/O, no clock, no randomness except a hash seed. The caller passes the
 //! time in, and the same calls with the same times give the same answers;

@@ -1,4 +1,4 @@
-//! Names of servers, read from text with a port, and the order of servers for a key.
+//! Names of servers, read from text (host, port, Unix socket); the order of servers for a key.
 
 use std::fmt;
 use std::path::PathBuf;

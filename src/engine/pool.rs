@@ -1,5 +1,5 @@
 //! Pools, each with the queues of holders and waiters of one key; the map from keys to pools,
-//! with the hash; which ids exist.
+//! with the hash; which numbers of pools are in use.
 
 use crate::engine::lock::{LockQueue, Locks, Phase};
 use crate::engine::rules::{Matches, QueueLen};

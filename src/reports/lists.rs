@@ -1,4 +1,4 @@
-//! Lists as text, `STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES` and `--check-rules`:
+//! Lists as text (`STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES`, `--check-rules`):
 //! columns, words in cells, the limit on rows. Some lines with a name and a value, then a line
 //! with the names of columns, then the rows. Spaces separate columns; the one of unbounded
 //! length is the last.

@@ -1,4 +1,4 @@
-//! A cold start: assembles the daemon from its options, or continues an old image.
+//! Starts the daemon: assembles it from its options, or continues an old image.
 
 use crate::server::advice::StartError;
 use crate::server::clients::connections::Clients;

@@ -1,5 +1,5 @@
-//! `stats`, `keys`, `key`, `clients`, `slow`: asks, prints text or JSON for each server; the
-//! exit status of a failure.
+//! `stats`, `keys`, `key`, `clients`, `slow`: asks; prints text, with the lists of several
+//! servers as one, or JSON for each server; the exit status of a failure.
 
 use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error, print_json};

@@ -1,6 +1,5 @@
 //! `which`: the servers of a key, in the order in which clients try them, also with
-//! `--hash-slots`. `--hash-slots`: many keys share a limited number of locks, as MediaWiki's
-//! `slots`.
+//! `--hash-slots`. With it, many keys share a limited number of locks, as MediaWiki's `slots`.
 
 use super::output::{print, print_error};
 use super::status;

@@ -1,5 +1,5 @@
-//! Asks any server `STATS`; for the daemon's `--check`: its uptime, the addresses to ask for a
-//! port.
+//! Asks any server `STATS`; for the daemon's `--check` also its uptime, and which addresses to
+//! ask if only a port is known.
 
 use crate::server_name::ServerName;
 use crate::transport::{Stream, is_closed};

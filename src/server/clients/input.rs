@@ -1,4 +1,4 @@
-//! What all clients sent in a turn, in one buffer, and which client's bytes start where.
+//! What all clients sent in a turn, in one buffer, and where each client's bytes start.
 //!
 //! The loop first receives from several clients, then handles their input: the kernel's
 //! code and the daemon's evict each other from the processor's caches less often, and

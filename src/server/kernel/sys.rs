@@ -1,5 +1,5 @@
-//! All `unsafe` code of the daemon: signals, fork, exec with its arguments, mapped files,
-//! inherited descriptors, raising their limit.
+//! All `unsafe` code of the daemon: signals, fork, exec with its arguments, mapped files, peer
+//! credentials, descriptors that are inherited, passed or refused, and their limit.
 #![allow(unsafe_code)]
 
 use mio::Poll;

@@ -1,5 +1,5 @@
-//! One listening socket: checks and adopts it, accepts, whose turn it is, begins to close, its
-//! backlog.
+//! One listening socket: checks it, adopts it, accepts from it, begins to close it; whose turn
+//! it is; its backlog.
 
 use crate::engine::Time;
 use crate::server::kernel::socket::{Socket, is_unix, set_options, socket_name};

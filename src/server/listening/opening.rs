@@ -1,6 +1,6 @@
 //! Binds what is missing, for a cold start, a reload and UNDRAIN, all or none; changes mode and
 //! group of what exists; takes sockets over from systemd or standard input. Another process has
-//! bound these, passed them on, and may still hold them.
+//! bound the last, passed them on, and may still hold them.
 
 use crate::server::kernel::sys;
 use crate::server::kernel::world::fd::OwnedFd;

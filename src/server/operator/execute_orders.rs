@@ -1,5 +1,5 @@
-//! What each order does: drain, `FREE`, `RULE`, `LOG`, `STATS`; begins and finishes a hot
-//! restart.
+//! What each order does: `DRAIN`, `UNDRAIN`, `FREE`, `RULE`, `LOG`, `STATS`; begins and
+//! finishes a hot restart.
 
 use crate::engine::{ClientId, Time};
 use crate::protocol::Query;

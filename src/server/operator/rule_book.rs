@@ -1,5 +1,5 @@
-//! Which rules are in force: the file of rules, read here, with what `RULE` changed, and until
-//! when; checks keys for `--check-rules`.
+//! Which rules are in force: those of the file, read here, and of `--max-hold`, with what
+//! `RULE` changed, and until when; checks keys for `--check-rules`.
 
 use crate::engine::Time;
 use crate::engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};

@@ -1,4 +1,4 @@
-//! All processes that the command has started, by /proc: terminates and kills them.
+//! All processes that the command has started, found in /proc: terminates and kills them.
 
 use rustix::io::Errno;
 use rustix::process::{

@@ -1,5 +1,5 @@
-//! The command as a job while a lock is held: starts it, passes signals on, a lost connection,
-//! its end.
+//! The command as a job while a lock is held: starts it, passes signals on, notices a lost
+//! connection, waits for its end.
 
 use super::descendants::{Descendants, Signalled};
 use super::signals::{Arrived, Signals, send};

@@ -1,7 +1,7 @@
-//! The terminal of `top`: whether standard output is one, takes colours, takes output now; raw
-//! mode; signals that stop, continue or end `top`; restores it.
+//! The terminal of `top`: whether standard output is one, has colours, and takes output now;
+//! sets raw mode, and restores the terminal when `top` ends, is stopped or goes to the background.
 //!
-//! A separate thread does that. The one that draws and reads keys may be stuck: in a
+//! A separate thread restores it. The one that draws and reads keys may be stuck: in a
 //! terminal that takes no output (Ctrl-S), or in crossterm, which reads until a key is
 //! complete, and for ever from a terminal that has hung up.
 
