@@ -269,16 +269,28 @@ fn a_setting_ends_when_a_reload_brings_another_option_for_it() {
     assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info");
 }
 
-/// A relative path is relative to the operator's directory, for the daemon too.
+/// A relative path is relative to the operator's directory, for the daemon too. A word that is
+/// not an option replaces none.
 #[test]
-fn the_control_socket_stays_in_place_when_reloaded_by_a_relative_path() {
+fn a_reload_by_relative_paths_serves_and_keeps_what_they_name() {
     let daemon = Daemon::start();
-    let options = ["--reload", "--control", "control.sock", "-l", "127.0.0.1", "-p", "0"];
-    for options in [&options[..], &["--reload", "--control=control.sock", "-p", "0"]] {
-        let mut command = daemon_command(options);
-        let done = finish(command.current_dir(daemon.place.directory()));
-        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
+    let operators = daemon.place.path("operators");
+    fs::create_dir(&operators).expect("a directory");
+    fs::write(operators.join("rules"), "bots bot:* deny\n").expect("a file of rules");
+    let reload = ["--reload", "--control", "../control.sock"];
+    let options = ["-p", "0", "--rules", "rules", "--listen-unix", "pool.sock"];
+    for options in [[&reload, &options[..]].concat(), [&reload, &["word"][..]].concat()] {
+        let done = finish(daemon_command(&options).current_dir(&operators));
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{options:?}");
+        UnixStream::connect(operators.join("pool.sock")).expect("the socket for clients");
+        let rules = daemon.operator().list(b"RULES");
+        assert!(rules.iter().any(|line| line.ends_with("bots bot:* deny")), "{rules:?}");
     }
+    let done = finish(
+        daemon_command(&["--reload", "--control=../control.sock", "-p", "0"])
+            .current_dir(&operators),
+    );
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
     assert!(daemon.operator().ask("UNDRAIN").starts_with("OK "));
 }
 
