@@ -1,5 +1,5 @@
-//! All decisions about locks: acquire, release, disconnect, expire; who gets a lock next; the
-//! outbox of replies; which event is recorded.
+//! All decisions about locks: acquire, release, disconnect, expire; which waiter gets a lock
+//! next; the outbox of replies; records every event.
 //!
 //! Pure: no I/O, no clock, no randomness except a hash seed. The caller passes the
 //! time in, and the same calls with the same times give the same answers;

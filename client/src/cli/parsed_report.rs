@@ -1,4 +1,5 @@
-//! The text of an answer as values and tables; merges the lists of servers; all of it as JSON.
+//! Parses the text of an answer into values and tables; merges the lists of several servers;
+//! converts all of it to JSON.
 
 use super::table::{ListOrder, Table, json_of, seconds};
 use serde_json::{Map, Value, json};

@@ -1,5 +1,5 @@
 //! `run`, a command under a lock: options, the request, the command's environment, what happens
-//! without a server or when it does not admit this host; the notice of who holds the lock.
+//! without a server or when it does not admit this host; the notice that names the holder.
 
 mod descendants;
 mod job;

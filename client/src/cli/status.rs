@@ -1,4 +1,4 @@
-//! The numbers of exit statuses. As flock(1): those of sysexits.h, and 1 for a lock that is not
+//! Exit statuses as numbers. As flock(1): those of sysexits.h, and 1 for a lock that is not
 //! given.
 
 /// The wait timed out, or the queue is full (`-E` sets another).

@@ -1,4 +1,4 @@
-//! `top`: asks servers again and again; keys pressed, when to draw, the session.
+//! `top`: the session, the keys pressed, when to ask the servers again and when to draw.
 
 mod terminal;
 mod top_lists;

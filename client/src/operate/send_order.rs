@@ -1,6 +1,6 @@
 //! Sends an order to the control socket of this host and reads the answer; asks once more after
-//! a hot restart, unless the socket's file is another one by then; the words of a restart, for
-//! the daemon's `--reload`.
+//! a hot restart, unless the socket's file has been replaced; the words of a restart, for the
+//! daemon's `--reload`.
 
 use crate::transport::is_closed;
 use std::fs::metadata;

@@ -1,5 +1,5 @@
-//! The control socket: operators' connections, their input, answers in order; which one gives
-//! way if there are too many; its log.
+//! The control socket: operators' connections, their input, answers in order; which connection
+//! it closes if there are too many; its log.
 //!
 //! A Unix socket that only root and the daemon's own user may open. Each line is one
 //! request ([`Request`]) and gets a line in answer, `OK …` or `ERROR …`; `HELP` gets

@@ -1,5 +1,5 @@
-//! Turns events of signals and of operators' connections into orders; who waits for the end of
-//! a drain; whether SIGHUP is a hangup or asks for a hot restart.
+//! Turns events of signals and of operators' connections into orders; operators that wait for
+//! the end of a drain; whether SIGHUP is a hangup or asks for a hot restart.
 
 use crate::engine::Time;
 use crate::server::kernel::slots::{Source, watch};

@@ -1,6 +1,7 @@
-//! HTTP for monitoring and for people, read-only: connections, deadlines and stages; which one
-//! gives way to a new one. A slow, silent or hostile client can't harm others: connections are
-//! few, each has little time, and what a client may send and leave unread is bounded.
+//! HTTP for monitoring and for people, read-only: connections, deadlines and stages; which
+//! connection it closes for a new client. A slow, silent or hostile client can't harm others:
+//! connections are few, each has little time, and what a client may send and leave unread is
+//! bounded.
 
 pub(crate) mod head;
 mod pages;

@@ -1,5 +1,5 @@
 //! Signals of `run`: blocks and reads them, starts the command without them, ends by one; all
-//! `unsafe` code of this crate. The standard library has no signal masks.
+//! `unsafe` code of this crate. The standard library offers no signal masks.
 
 use rustix::process::Pid;
 use std::io::{self, Read};

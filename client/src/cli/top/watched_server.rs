@@ -1,4 +1,4 @@
-//! Asks one server again and again in a thread; whether nobody listens.
+//! Polls one server in a thread; notices when nothing listens there.
 
 use super::top_lists::TopList;
 use super::top_screen::{ScreenData, Trouble};
