@@ -169,11 +169,11 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 MEDIAWIKI_FLAGS ?=
 CLUSTER_FLAGS ?=
 
-.PHONY: test-all test-seeds test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
+.PHONY: test-all test-seeds test-suite test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
 
 # One after the other: measurements need the machine to themselves.
 test-all: ## make test and the parts below, one after the other (root)
-	@times=; for part in test test-seeds test-load test-browser test-fuzz simulate test-documents test-mediawiki test-cluster test-package; do \
+	@times=; for part in test test-seeds test-suite test-load test-browser test-fuzz simulate test-documents test-mediawiki test-cluster test-package; do \
 		start=$$(date +%s); \
 		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
 		times="$$times$$part $$(($$(date +%s) - start)) s\n"; \
@@ -182,6 +182,10 @@ test-all: ## make test and the parts below, one after the other (root)
 test-seeds: rust tools ## more seeds of what make test tries with a few
 	WRAPPER_SCRIPTS=200 $(CARGO) test --locked --test restart wrappers
 	RELOADS_SEEDS=40 PASSED_SEEDS=150 $(CARGO) test --locked --test daemon -- reloads passed
+
+test-suite: rust target/release/poolcounterd ## the C daemon's own tests, from Debian's sources, with ours (root)
+	$(call need,python3,apt install python3)
+	tests/reference/suite
 
 test-load: rust tools ## crowds, floods, memory, pauses: prints figures and their bounds
 	$(CARGO) test --locked --release --test load -- --test-threads=1 --nocapture
