@@ -23,7 +23,7 @@ mod simulation;
 
 pub use advice::StartError;
 pub use event_loop::{Ended, Server};
-pub use listening::addresses::{ListenError, Purpose, Wanted};
+pub use listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
 pub use operator::control_socket::{Request as ControlRequest, parse as parse_control_request};
 pub use operator::rule_book::{RuleOrder, check_rules};
 pub use options::{Options, PORT, arguments_after_reload};

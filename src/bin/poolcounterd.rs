@@ -4,7 +4,7 @@
 use clap::Parser;
 use poolcounter::operate::{places, uptime};
 use poolcounter::{ServerName, operate};
-use poolcounterd::server::{self, Ended, Options, Server};
+use poolcounterd::server::{self, Ended, Obstacle, Options, Server};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,13 +12,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+/// EX_UNAVAILABLE of sysexits.h: an address can't be had now. The unit tries again.
+const NO_ADDRESS: u8 = 69;
+
+/// EX_OSERR of sysexits.h: the system refused something. The unit tries again.
+const SYSTEM_REFUSED: u8 = 71;
+
 /// EX_TEMPFAIL of sysexits.h. The unit counts it as success and does not start
 /// the service again (docs/operations.md).
 const DRAINED: u8 = 75;
-
-/// EX_CONFIG of sysexits.h: other options are needed. The unit does not start the
-/// service again.
-const WRONG_OPTIONS: u8 = 78;
 
 /// How long a healthy daemon may take to answer, at worst.
 const ANSWER_S: u64 = 5;
@@ -31,7 +33,7 @@ fn main() -> ExitCode {
             print(text.lines().next().unwrap_or_default());
             return ExitCode::FAILURE;
         }
-        Err(e) if e.use_stderr() => return refuse(e.to_string().trim_end()),
+        Err(e) if e.use_stderr() => return fail(e.to_string().trim_end()),
         Err(e) => {
             // Fails if standard output is closed.
             let _ = e.print();
@@ -45,7 +47,7 @@ fn main() -> ExitCode {
     } else if let [path, keys @ ..] = &options.check_rules[..] {
         match server::check_rules(path, keys) {
             Ok(text) => print(text.trim_end()),
-            Err(why) => refuse(&why),
+            Err(why) => fail(&why),
         }
     } else if options.reload {
         reload(&options)
@@ -62,12 +64,17 @@ fn serve(options: Options) -> ExitCode {
             Ended::Drained => ExitCode::from(DRAINED),
         },
         Err(e) => {
-            let say = if e.needs_other_options() { refuse } else { fail };
-            let code = say(&e.to_string());
+            server::print_error(&e.to_string());
             if let Some(advice) = e.advice() {
-                fail(&advice);
+                server::print_error(&advice);
             }
-            code
+            match e.obstacle() {
+                // As in the C daemon, whose own tests demand it (`test_invalid_listen`). The
+                // unit does not start the service again.
+                Obstacle::Options => ExitCode::FAILURE,
+                Obstacle::Address => ExitCode::from(NO_ADDRESS),
+                Obstacle::System => ExitCode::from(SYSTEM_REFUSED),
+            }
         }
     }
 }
@@ -169,13 +176,8 @@ fn print(line: &str) -> ExitCode {
     }
 }
 
-/// For an invalid command line.
-fn refuse(message: &str) -> ExitCode {
-    fail(message);
-    ExitCode::from(WRONG_OPTIONS)
-}
-
-/// Does not panic if standard error is closed.
+/// For an invalid command line, and for a question or an order that failed. Does not panic
+/// if standard error is closed.
 fn fail(message: &str) -> ExitCode {
     server::print_error(message);
     ExitCode::FAILURE

@@ -1,7 +1,7 @@
 //! Why the daemon could not start, and what to do about it. The advice is for people
 //! at a terminal; nothing depends on it.
 
-use crate::server::listening::addresses::ListenError;
+use crate::server::listening::addresses::{ListenError, Obstacle};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -42,12 +42,12 @@ impl fmt::Display for StartError {
 }
 
 impl StartError {
-    /// Whether only other options help: trying again does not.
-    pub fn needs_other_options(&self) -> bool {
+    /// What prevents the start.
+    pub fn obstacle(&self) -> Obstacle {
         match self {
-            StartError::Listen(e) => e.needs_other_options(),
-            StartError::Rules(_) => true,
-            StartError::System(_) => false,
+            StartError::Listen(e) => e.obstacle(),
+            StartError::Rules(_) => Obstacle::Options,
+            StartError::System(_) => Obstacle::System,
         }
     }
 

@@ -136,7 +136,7 @@ pub struct Options {
     pub check: Option<Option<String>>,
 
     /// Do not serve, but check this file of rules, and print what applies to each of the
-    /// keys that follow it. Exit with 78 if the file is invalid.
+    /// keys that follow it. Exit with 1 if the file is invalid.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub check_rules: Vec<String>,
 

@@ -2,6 +2,7 @@
 //! all wanted listeners or changes nothing.
 
 use crate::support::restart::Place;
+use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{
     Client, DAEMON, PATIENCE, Server, daemon_command, eventually, finish, launched,
 };
@@ -135,7 +136,7 @@ fn clients_and_operators_need_separate_paths() {
         let paths = ["--listen-unix", &one, "--control", second];
         let tcp = ["-l", "127.0.0.1", "-p", "0"];
         let cold = finish(&mut daemon_command(&[&tcp[..], &paths].concat()));
-        assert_eq!(cold.code, Some(78), "{second}");
+        assert_eq!(cold.code, Some(WRONG_OPTIONS), "{second}");
         let answer = daemon.reload(&[&tcp[..], &paths].concat());
         assert!(answer.starts_with("ERROR refused: "), "{second}: {answer:?}");
         assert!(!Path::new(&one).exists(), "{second}");
@@ -190,7 +191,7 @@ fn a_socket_in_use_is_not_replaced_even_if_its_owner_does_not_accept() {
     let answer = daemon.reload(&["-l", "127.0.0.1", "-p", &port, "--listen-unix", &path]);
     assert!(answer.starts_with("ERROR refused: Couldn't listen on"), "{answer:?}");
     let cold = ["-l", "127.0.0.1", "-p", "0", "--listen-unix", &path];
-    assert_eq!(finish(&mut daemon_command(&cold)).code, Some(1));
+    assert_eq!(finish(&mut daemon_command(&cold)).code, Some(NO_ADDRESS));
     daemon.server.connect().settle();
     assert!(Path::new(&path).exists());
 }

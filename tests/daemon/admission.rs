@@ -1,6 +1,7 @@
 //! Which clients are admitted: `--allow`, `--max-connections`,
 //! `--max-connections-per-ip`, `--listen-unix`.
 
+use crate::support::status::NO_ADDRESS;
 use crate::support::{PATIENCE, Server, daemon_command, finish, leave_stale_socket};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::io::{Read, Write};
@@ -108,6 +109,6 @@ fn refuses_to_start_at(path: &std::path::Path) {
     let path = path.to_str().expect("path");
     let arguments = ["-l", "127.0.0.1", "-p", "0", "--listen-unix", path];
     let finished = finish(&mut daemon_command(&arguments));
-    assert_eq!(finished.code, Some(1));
+    assert_eq!(finished.code, Some(NO_ADDRESS));
     assert!(finished.stderr.contains(path), "{}", finished.stderr);
 }

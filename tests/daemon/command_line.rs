@@ -7,12 +7,10 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{Client, Finished, Server, daemon_command, finish};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 use rustix::process::Signal;
-
-/// The exit status when only other options help, and a retry doesn't.
-const WRONG_OPTIONS: i32 = 78;
 
 fn run(arguments: &[&str]) -> Finished {
     finish(&mut daemon_command(arguments))
@@ -105,7 +103,7 @@ fn an_impossible_socket_path_is_explained() {
             let path = folder.join(name);
             let path = path.to_str().expect("a path");
             let refused = run(&["-l", "127.0.0.1", "-p", "0", option, path]);
-            assert_eq!(refused.code, Some(1), "{option} {path}");
+            assert_eq!(refused.code, Some(NO_ADDRESS), "{option} {path}");
             for part in [path, why] {
                 assert!(refused.stderr.contains(part), "{option}: {}", refused.stderr);
             }
@@ -126,7 +124,7 @@ fn a_port_in_use_is_explained() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let refused = run(&["-l", "127.0.0.1", "-p", &port]);
-    assert_eq!(refused.code, Some(1));
+    assert_eq!(refused.code, Some(NO_ADDRESS));
     assert!(refused.stderr.contains("Address already in use"), "{}", refused.stderr);
     let shows_by_whom = format!("ss -ltnp 'sport = :{port}'");
     assert!(refused.stderr.contains(&shows_by_whom), "{}", refused.stderr);
@@ -136,7 +134,7 @@ fn a_port_in_use_is_explained() {
 fn an_address_of_another_host_is_explained() {
     // 192.0.2.0/24 is for documentation (RFC 5737): no machine has it.
     let refused = run(&["-l", "192.0.2.1", "-p", "0"]);
-    assert_eq!(refused.code, Some(1));
+    assert_eq!(refused.code, Some(NO_ADDRESS));
     assert!(refused.stderr.contains("Cannot assign requested address"), "{}", refused.stderr);
 }
 
@@ -198,7 +196,7 @@ fn an_unknown_option_is_refused_by_name() {
 
 /// systemd retries after other errors, such as an address that is missing at boot.
 #[test]
-fn options_that_contradict_each_other_are_wrong_options() {
+fn what_no_retry_mends_is_a_wrong_option() {
     let path = std::env::temp_dir().join(format!("pool-wrong-{}", std::process::id()));
     let path = path.to_str().expect("a path");
     let long = format!("/tmp/{}", "x".repeat(120));
@@ -208,6 +206,16 @@ fn options_that_contradict_each_other_are_wrong_options() {
         &["-l", "127.0.0.1", "--http", "[::]:7531"],
         &["-l", "192.0.2.1", "--listen-unix", path, "--control", path],
         &["-l", "127.0.0.1", "-p", "0", "--control", &long],
+        &["-l", "127.0.0.1", "-p", "0", "--listen-unix", &long],
+        // A missing address beside it does not make a retry useful.
+        &["-l", "192.0.2.1", "-p", "0", "--control", &long],
+        // A link-local address without its interface.
+        &["-l", "fe80::1", "-p", "0"],
+        &["-l", "127.0.0.1", "-p", "0", "--http", "[fe80::1]:0"],
+        &["-l", "127.0.0.1", "-p", "0", "--rules", "/nonexistent/rules"],
+        &["-l", "127.0.0.1", "-p", "0", "--rules", "/"],
+        &["--check-rules", "/nonexistent/rules"],
+        &["--reload", "--no-such-option"],
     ] {
         let refused = run(arguments);
         assert_eq!(refused.code, Some(WRONG_OPTIONS), "{arguments:?}: {}", refused.stderr);

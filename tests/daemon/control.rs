@@ -1,6 +1,7 @@
 //! The control socket and `--reload` (docs/operations.md).
 
 use crate::support::restart::{self, CONTINUED, Place, Surroundings, wait_until};
+use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{
     Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
 };
@@ -240,7 +241,7 @@ fn a_file_that_is_not_a_socket_is_left_alone() {
     fs::write(place.path("precious"), "data").expect("write");
     let path = place.path("precious").display().to_string();
     let finished = finish(&mut daemon_command(&["-l", "127.0.0.1", "-p", "0", "--control", &path]));
-    assert_eq!(finished.code, Some(1));
+    assert_eq!(finished.code, Some(NO_ADDRESS));
     assert_eq!(fs::read_to_string(&path).expect("still there"), "data");
 }
 
@@ -396,7 +397,7 @@ fn an_option_unknown_to_the_new_binary_is_refused() {
     assert!(answer.contains("--no-such-option"), "{answer:?}");
     // The client side of --reload rejects it on its own.
     let refused = daemon.reload(&["--no-such-option"]);
-    assert_eq!(refused.code, Some(78));
+    assert_eq!(refused.code, Some(WRONG_OPTIONS));
     daemon.expect_no_restart();
 }
 

@@ -1,6 +1,7 @@
 //! Drain (docs/operations.md): no new clients, and exit when the last one has left.
 
 use crate::support::restart::{Place, restart};
+use crate::support::status::DRAINED;
 use crate::support::{
     Client, DAEMON, PATIENCE, Server, backlog, backlog_granted, daemon_command, launched,
 };
@@ -12,7 +13,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 /// The exit status of a daemon that was drained.
-const DRAINED: i32 = 75;
 
 #[track_caller]
 fn expect_refused(address: SocketAddr) {

@@ -3,6 +3,7 @@
 //! all others fail, at any moment.
 
 use crate::support::restart::{Place, can_inject};
+use crate::support::status::{NO_ADDRESS, SYSTEM_REFUSED};
 use crate::support::{DAEMON, Server, finish, launched};
 use std::path::Path;
 use std::process::Command;
@@ -37,23 +38,27 @@ fn waiting_for_events() {
     }
 }
 
-/// Failures of calls that serving needs: status 1, and the reason.
+/// Failures of calls that serving needs: a status after which systemd tries again, and the
+/// reason.
 #[test]
 fn starting() {
     if !can_inject() {
         return;
     }
     let place = Place::new();
-    for (name, error) in [
-        ("?epoll_create,?epoll_create1", "EMFILE"),
-        ("epoll_ctl", "ENOMEM"),
-        ("?signalfd,?signalfd4", "EMFILE"),
-        ("socket", "ENFILE"),
-        ("bind", "EACCES"),
-        ("listen", "EADDRINUSE"),
+    for (name, error, status) in [
+        ("?epoll_create,?epoll_create1", "EMFILE", SYSTEM_REFUSED),
+        ("epoll_ctl", "ENOMEM", SYSTEM_REFUSED),
+        ("?signalfd,?signalfd4", "EMFILE", SYSTEM_REFUSED),
+        ("socket", "ENFILE", SYSTEM_REFUSED),
+        ("socket", "ENOBUFS", SYSTEM_REFUSED),
+        ("bind", "ENOMEM", SYSTEM_REFUSED),
+        ("bind", "EACCES", NO_ADDRESS),
+        ("bind", "EADDRNOTAVAIL", NO_ADDRESS),
+        ("listen", "EADDRINUSE", NO_ADDRESS),
     ] {
         let finished = finish(&mut failing(name, error, "1..3", &place.path("trace")));
-        assert_eq!(finished.code, Some(1), "{name} → {error}: {}", finished.stderr);
+        assert_eq!(finished.code, Some(status), "{name} → {error}: {}", finished.stderr);
         assert!(finished.stderr.contains("os error"), "{name} → {error}: {}", finished.stderr);
     }
 }

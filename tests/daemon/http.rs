@@ -2,6 +2,7 @@
 
 use crate::support::http::Daemon;
 use crate::support::restart::Place;
+use crate::support::status::NO_ADDRESS;
 use crate::support::{PATIENCE, daemon_command, eventually, finish};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -156,7 +157,7 @@ fn an_address_that_is_taken_is_an_error() {
     let http = daemon.http.to_string();
     let mut second = daemon_command(&["-l", "127.0.0.1", "-p", "0", "--http", &http]);
     let ended = finish(&mut second);
-    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.code, Some(NO_ADDRESS));
     assert!(
         ended.stderr.contains(&format!("Couldn't bind to {http} for HTTP")),
         "{}",

@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use crate::support::restart::restart;
+use crate::support::status::WRONG_OPTIONS;
 use crate::support::{
     Client, PATIENCE, Server, backlog, backlog_granted, daemon_command, finish, in_shell, skip,
 };
@@ -107,7 +108,7 @@ fn another_kind_of_socket_as_standard_input_is_an_error() {
     ];
     for (kind, socket) in sockets {
         let refused = finish(daemon_command(&["-l", "127.0.0.1", "-p", "0"]).stdin(socket));
-        assert_eq!(refused.code, Some(1), "{kind}");
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{kind}");
         assert!(!refused.stderr.is_empty(), "{kind}: no reason");
     }
 }
@@ -176,7 +177,7 @@ fn a_socket_of_systemd_that_does_not_listen_is_an_error() {
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut command = in_shell(AS_SYSTEMD, &[]);
     let refused = finish(command.stdin(OwnedFd::from(udp)).env("LISTEN_FDS", "1"));
-    assert_eq!(refused.code, Some(1));
+    assert_eq!(refused.code, Some(WRONG_OPTIONS));
     assert!(!refused.stderr.is_empty(), "no reason");
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use crate::support::status::NO_ADDRESS;
 use crate::support::{Server, daemon_command, finish};
 use rustix::process::Signal;
 
@@ -102,5 +103,5 @@ fn an_empty_rust_log_is_ignored() {
 fn rust_log_silences_too() {
     let mut command = daemon_command(&["-l", "192.0.2.1", "-p", "0"]);
     let quiet = finish(command.env("RUST_LOG", "off"));
-    assert_eq!(quiet.code, Some(1));
+    assert_eq!(quiet.code, Some(NO_ADDRESS));
 }

@@ -6,7 +6,8 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use crate::support::{DAEMON, Server, launched, skip};
+use crate::support::status::SYSTEM_REFUSED;
+use crate::support::{DAEMON, Server, finish, launched, skip};
 use rustix::process::Signal;
 
 #[test]
@@ -60,6 +61,17 @@ fn an_inherited_ignored_sigterm_is_handled() {
     let mut server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_exit().code(), Some(0));
+}
+
+/// After the exec nothing is left that can fail; if it does all the same, systemd starts the
+/// daemon again. Here it gets the number of a descriptor that is closed.
+#[test]
+fn a_hot_restart_that_can_t_be_resumed_ends_with_a_status_that_is_retried() {
+    let line = r#"export POOLCOUNTERD_HANDOFF=$$:999; exec "$@""#;
+    let launcher = ["sh", "-c", line, "sh"];
+    let ended = finish(&mut launched(&launcher, DAEMON, &["-l", "127.0.0.1", "-p", "0"]));
+    assert_eq!(ended.code, Some(SYSTEM_REFUSED), "{}", ended.stderr);
+    assert!(ended.stderr.contains("Can't start: "), "{}", ended.stderr);
 }
 
 /// As when a container is entered from outside: the daemon can't see the session leader's

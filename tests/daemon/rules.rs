@@ -2,13 +2,11 @@
 
 use crate::control::Daemon;
 use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
+use crate::support::status::WRONG_OPTIONS;
 use crate::support::{Client, Finished, daemon_command, eventually, finish};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
-
-/// The exit status when only other options help, and a retry doesn't.
-const WRONG_OPTIONS: i32 = 78;
 
 const FILE_BYTES_MAX: usize = 64 << 10;
 

@@ -2,6 +2,7 @@
 //! service manager's socket.
 
 use crate::support::notified::{Daemon, Notified, temporary};
+use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::terminal::terminal;
 use crate::support::{Client, DAEMON, Log, PATIENCE, eventually, launched, skip, wait_for_exit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -233,7 +234,9 @@ fn a_broken_pipe_does_not_end_it() {
 /// is available.
 #[test]
 fn a_start_that_fails_is_not_blocked_by_a_full_pipe() {
-    for (arguments, status) in [(&["-l", "192.0.2.1"][..], 1), (&["--no-such-option"], 78)] {
+    for (arguments, status) in
+        [(&["-l", "192.0.2.1"][..], NO_ADDRESS), (&["--no-such-option"], WRONG_OPTIONS)]
+    {
         let stuck = Stuck::pipe();
         let mut command = launched(&[], DAEMON, arguments);
         let mut child = command.stderr(stuck.writer).spawn().expect("start");

@@ -101,16 +101,17 @@ def wrong_arguments(world, machine):
     until it appears."""
     settings = "/etc/default/poolcounter"
     install_ours(machine)
-    for wrong in ("--nonsense", "-l nowhere", "--http 127.0.0.1:7531"):
+    for wrong in ("--nonsense", "-l nowhere", "--http 127.0.0.1:7531", "--rules /nonexistent/rules"):
         machine.write(settings, f'ARGS="{wrong}"\n')
         expect(machine.status("systemctl restart poolcounter") != 0, f"it starts with {wrong}")
         machine.run("sleep 2")
         expect(machine.show("ActiveState") == "failed", f"with {wrong} it is {machine.show('ActiveState')}")
-        expect(machine.show("ExecMainStatus") == "78", f"it ended with {machine.show('ExecMainStatus')}")
+        expect(machine.show("ExecMainStatus") == "1", f"it ended with {machine.show('ExecMainStatus')}")
         expect(machine.show("NRestarts") == "0", f"it was started again with {wrong}")
     machine.write(settings, 'ARGS="-l 192.0.2.7"\n')
     machine.run("systemctl --no-block restart poolcounter")
     eventually("it is tried again", lambda: int(machine.show("NRestarts")) > 5)
+    eventually("it ends with 69", lambda: machine.show("ExecMainStatus") == "69")
     machine.add_address("192.0.2.7")
     eventually("it listens", lambda: not machine.refuses("192.0.2.7"))
     expect_served(machine, "192.0.2.7")

@@ -51,6 +51,18 @@ pub(crate) const COUNTERS: [&str; 12] = [
     "processed_count",
 ];
 
+/// Exit statuses of our daemon (poolcounterd(1)).
+pub(crate) mod status {
+    /// No retry helps: other options, another address or file of rules are needed.
+    pub(crate) const WRONG_OPTIONS: i32 = 1;
+    /// An address can't be had now.
+    pub(crate) const NO_ADDRESS: i32 = 69;
+    /// The system refused something.
+    pub(crate) const SYSTEM_REFUSED: i32 = 71;
+    /// The last client of a drain has left.
+    pub(crate) const DRAINED: i32 = 75;
+}
+
 /// Our daemon's binary.
 pub(crate) const DAEMON: &str = env!("CARGO_BIN_EXE_poolcounterd");
 

@@ -9,6 +9,17 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+/// What prevents a start, the most lasting last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Obstacle {
+    /// An address or path that can't be had now. It may become free, or appear.
+    Address,
+    /// The system refuses a resource, such as memory or descriptors.
+    System,
+    /// The options, or what they name: no retry helps.
+    Options,
+}
+
 /// Why the daemon can't listen.
 #[derive(Debug)]
 pub enum ListenError {
@@ -54,15 +65,27 @@ impl fmt::Display for ListenError {
 }
 
 impl ListenError {
-    /// Whether only other options help: trying again does not.
-    pub(crate) fn needs_other_options(&self) -> bool {
+    /// What prevents the start.
+    pub(crate) fn obstacle(&self) -> Obstacle {
         match self {
-            ListenError::InvalidAddress(_) | ListenError::Contradiction(_) => true,
-            ListenError::Unix(_, e) | ListenError::Control(_, e) => {
-                Errno::from_io_error(e) == Some(Errno::NAMETOOLONG)
+            ListenError::InvalidAddress(_) | ListenError::Contradiction(_) => Obstacle::Options,
+            ListenError::Several(errors) => {
+                errors.iter().map(ListenError::obstacle).max().unwrap_or(Obstacle::System)
             }
-            ListenError::Several(errors) => errors.iter().any(ListenError::needs_other_options),
-            ListenError::Bind(..) | ListenError::Http(..) | ListenError::Inherited(..) => false,
+            ListenError::Inherited(_, e) if e.raw_os_error().is_none() => Obstacle::Options,
+            ListenError::Inherited(..) => Obstacle::System,
+            ListenError::Bind(_, e)
+            | ListenError::Http(_, e)
+            | ListenError::Unix(_, e)
+            | ListenError::Control(_, e) => match Errno::from_io_error(e) {
+                // A path that no socket can have; an address that no machine can bind, such as
+                // a link-local one without its interface.
+                Some(Errno::NAMETOOLONG | Errno::INVAL) => Obstacle::Options,
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::PERM) => {
+                    Obstacle::System
+                }
+                _ => Obstacle::Address,
+            },
         }
     }
 }
