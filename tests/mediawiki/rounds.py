@@ -26,7 +26,7 @@ UNUSED_ADDRESS = "127.0.0.9"  # an address where no daemon listens
 # Longer than everything that a round waits for while the page is rendered: only the
 # rounds about timeouts have any.
 LONG_TIMEOUT_S = 300
-POOL = {"class": "MediaWiki\\PoolCounter\\PoolCounterClient", "timeout": LONG_TIMEOUT_S, "workers": 1, "maxqueue": 100}
+POOL = {"class": "PoolCounter_Client", "timeout": LONG_TIMEOUT_S, "workers": 1, "maxqueue": 100}
 MAIN_PAGE = "/mediawiki/index.php?title=Main_Page"
 
 

@@ -14,7 +14,7 @@ FLOOD = 60
 READERS = 20
 CONTROL = "/srv/control.sock"
 # Work that only the API asks for, one lock for each user or address; far too many may wait.
-POOL = {"class": "MediaWiki\\PoolCounter\\PoolCounterClient", "timeout": 60, "workers": 1, "maxqueue": 1000}
+POOL = {"class": "PoolCounter_Client", "timeout": 60, "workers": 1, "maxqueue": 1000}
 API = "/mediawiki/api.php?action=parse&format=json&contentmodel=wikitext&text=%3Cburn/%3E"
 ARTICLE = "/mediawiki/index.php?title=Main_Page"
 # The client's address is the last part of the key.
