@@ -4,7 +4,7 @@ with it stopped first; and how a stop drains."""
 import time
 
 from roots import eventually, expect
-from scenarios import expect_served, install_ours
+from scenarios import INSTALL, OURS, OURS_NEXT, expect_served, install_ours
 
 
 def toggle_drain(machine):
@@ -54,6 +54,27 @@ def drains(machine):
         expect(machine.refuses(), "draining, but a new client is served")
         expect(client.ask("RELEASE") == "RELEASED", "the client was forgotten")
     expect_drained(machine)
+
+
+def upgrade_after_drain(world, machine):
+    """An upgrade starts a drained service that is enabled, as Debian's packages do, and so
+    does a reboot; `systemctl disable` keeps it down through both."""
+    install_ours(machine)
+    toggle_drain(machine)
+    expect_drained(machine)
+    machine.run(f"{INSTALL} {OURS_NEXT}")
+    expect_served(machine)
+    machine.run("systemctl disable poolcounter")
+    toggle_drain(machine)
+    expect_drained(machine)
+    machine.run(f"{INSTALL} {OURS}")
+    expect_drained(machine)
+    machine.reboot()
+    expect(machine.show("ActiveState") == "inactive", "the reboot started a disabled service")
+    expect(machine.refuses(), "disabled, but the port is open")
+    machine.run("systemctl enable poolcounter")
+    machine.reboot()
+    expect_served(machine)
 
 
 def activate_by_socket(machine):
@@ -155,4 +176,4 @@ def holds_through(machine, command, count):
         expect(client.ask("RELEASE") == "RELEASED", "the client was cut off")
 
 
-ON_EVERY_SUITE = [drain, drain_with_socket_active, drain_with_socket_stopped, stops_drain]
+ON_EVERY_SUITE = [drain, upgrade_after_drain, drain_with_socket_active, drain_with_socket_stopped, stops_drain]
