@@ -28,7 +28,7 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	@echo
 	@echo "  In another terminal (nc is in Debian's netcat-openbsd):"
 	@echo "    echo 'STATS FULL' | nc -N localhost $(RUN_PORT)"
-	@printf '%s\n' "    printf 'ACQ4ME article:1 1 10 5\nRELEASE\n' | nc -N localhost $(RUN_PORT)"
+	@printf '%s\n' "    printf 'ACQ4ME job:report 1 10 5\nRELEASE\n' | nc -N localhost $(RUN_PORT)"
 	@echo
 	target/release/poolcounterd $(ARGS)
 

@@ -223,8 +223,8 @@ impl<G> Outcome<G> {
 /// use poolcounter::{Client, LockRequest, Outcome};
 ///
 /// # let client = Client::new([serve().parse().unwrap()]);
-/// let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("host:7"))? else { return Ok(()) };
-/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("page:1"))? {
+/// let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("job:host:7"))? else { return Ok(()) };
+/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("job:report"))? {
 ///     inner.release()?;
 /// }
 /// outer.release()?;
@@ -235,8 +235,8 @@ impl<G> Outcome<G> {
 /// ```compile_fail
 /// # use poolcounter::{Client, LockRequest, Outcome};
 /// # fn f(client: &Client) -> Result<(), poolcounter::Error> {
-/// # let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("host:7"))? else { return Ok(()) };
-/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("page:1"))? {
+/// # let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("job:host:7"))? else { return Ok(()) };
+/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("job:report"))? {
 ///     outer.release()?;
 ///     inner.release()?;
 /// }

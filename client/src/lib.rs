@@ -40,7 +40,7 @@
 //!
 //! # let client = Client::new([serve().parse()?]);
 //! # fn render() -> std::io::Result<()> { Ok(()) }
-//! let request = LockRequest::new("article:1").any().workers(2).max_queue(100);
+//! let request = LockRequest::new("job:report").any().workers(2).max_queue(100);
 //! if let Outcome::Locked(lock) = client.lock(&request)? {
 //!     render()?;
 //!     lock.release()?;

@@ -103,7 +103,7 @@ fn parse_endpoint(name: &str, default_port: u16) -> Option<Endpoint> {
 /// ```
 /// let servers: Vec<poolcounter::ServerName> =
 ///     ["10.1.2.3", "10.1.2.4"].iter().map(|name| name.parse().unwrap()).collect();
-/// assert_eq!(poolcounter::order(&servers, b"article:1")[0].as_str(), "10.1.2.4");
+/// assert_eq!(poolcounter::order(&servers, b"job:report")[0].as_str(), "10.1.2.4");
 /// ```
 #[cfg(feature = "client")]
 pub fn order<'a>(servers: &'a [ServerName], key: &[u8]) -> Vec<&'a ServerName> {

@@ -194,23 +194,26 @@ fn a_file_of_characters_that_need_escapes_survives_a_hot_restart() {
 fn check_rules_prints_what_applies_to_each_key() {
     let (_place, path) = place_with(
         "# name     pattern                 settings\n\
-         articles   *:pcache:*\n\
-         search     *:CirrusSearch-Search*  workers=180 maxqueue=200 # a remark\n\
+         articles   *cache:*\n\
+         search     CirrusSearch-Search:*   workers=180 maxqueue=200 # a remark\n\
          \n\
          coffee     caf\\xc3\\xa9*\n\
-         bots       enwiki:bot:*            deny\n\
+         bots       enwiki:ApiParse:a:*     deny\n\
          enwiki     enwiki:*                workers=7 total=400 stuck-after=never",
     );
     let valid = finish(&mut daemon_command(&["--check-rules", &path]));
     assert_eq!((valid.code, valid.stderr.as_str()), (Some(0), ""));
     assert!(valid.stdout.contains("5 rules"), "{}", valid.stdout);
     let keys = [
-        ("enwiki:pcache:1", "group articles", "workers=7 (enwiki) total=400 (enwiki)"),
-        ("enwiki:CirrusSearch-Search:x", "group search", "workers=180 (search) maxqueue=200"),
-        ("dewiki:CirrusSearch-Search", "group search", "workers=180 (search) maxqueue=200"),
-        ("enwiki:bot:9", "group bots", "deny (bots)"),
+        (
+            "enwiki:rcache:1234567:canonical",
+            "group articles",
+            "workers=7 (enwiki) total=400 (enwiki)",
+        ),
+        ("CirrusSearch-Search:_elasticsearch", "group search", "workers=180 (search) maxqueue=200"),
+        ("enwiki:ApiParse:a:198.51.100.7", "group bots", "deny (bots)"),
         ("caf\\xc3\\xa9", "group coffee", ""),
-        ("dewiki:page", "group other", ""),
+        ("my_wiki:ApiParse:a:198.51.100.7", "group other", ""),
     ];
     let mut arguments = vec!["--check-rules", &path];
     arguments.extend(keys.map(|(key, ..)| key));
@@ -222,8 +225,8 @@ fn check_rules_prints_what_applies_to_each_key() {
         let line = line.unwrap_or_else(|| panic!("no {key} in {}", explained.stdout));
         assert!(line.contains(group) && line.contains(settings), "{line}");
     }
-    let dewiki = explained.stdout.lines().find(|line| line.starts_with("dewiki:Cirrus"));
-    assert!(!dewiki.expect("a line").contains("enwiki"), "{}", explained.stdout);
+    let search = explained.stdout.lines().find(|line| line.starts_with("CirrusSearch-Search:"));
+    assert!(!search.expect("a line").contains("enwiki"), "{}", explained.stdout);
     let no_key = finish(&mut daemon_command(&["--check-rules", &path, "k\\x"]));
     assert_ne!(no_key.code, Some(0));
     assert!(no_key.stderr.contains("k\\x"), "{}", no_key.stderr);
@@ -390,31 +393,31 @@ fn a_cold_start_forgets_orders() {
 
 #[test]
 fn orders_change_answers_to_clients_and_are_logged_with_their_sender() {
-    let daemon = daemon_with("bots bot:* deny\nwiki wiki:*\n");
+    let daemon = daemon_with("bots bot:* deny\npage page:*\n");
     let (uid, pid) = (rustix::process::getuid().as_raw(), std::process::id());
-    for (order, rules, [bot, wiki]) in [
-        ("RULE OFF bots", "wiki wiki:*; bots bot:* deny", ["LOCKED", "LOCKED"]),
-        ("RULE RESET bots", "bots bot:* deny; wiki wiki:*", ["QUEUE_FULL", "LOCKED"]),
+    for (order, rules, [bot, page]) in [
+        ("RULE OFF bots", "page page:*; bots bot:* deny", ["LOCKED", "LOCKED"]),
+        ("RULE RESET bots", "bots bot:* deny; page page:*", ["QUEUE_FULL", "LOCKED"]),
         // It replaces the rule in place.
-        ("RULE SET wiki wiki:1 deny", "bots bot:* deny; wiki wiki:1 deny", ["QUEUE_FULL"; 2]),
+        ("RULE SET page page:1 deny", "bots bot:* deny; page page:1 deny", ["QUEUE_FULL"; 2]),
         // A new rule goes in front.
         (
-            "RULE SET api wiki:* timeout=9",
-            "api wiki:* timeout=9; bots bot:* deny; wiki wiki:1 deny",
+            "RULE SET api page:* timeout=9",
+            "api page:* timeout=9; bots bot:* deny; page page:1 deny",
             ["QUEUE_FULL"; 2],
         ),
         (
-            "RULE RESET wiki",
-            "api wiki:* timeout=9; bots bot:* deny; wiki wiki:*",
+            "RULE RESET page",
+            "api page:* timeout=9; bots bot:* deny; page page:*",
             ["QUEUE_FULL", "LOCKED"],
         ),
-        ("RULE RESET api", "bots bot:* deny; wiki wiki:*", ["QUEUE_FULL", "LOCKED"]),
-        ("RULE SET bots bot:*", "bots bot:*; wiki wiki:*", ["LOCKED", "LOCKED"]),
+        ("RULE RESET api", "bots bot:* deny; page page:*", ["QUEUE_FULL", "LOCKED"]),
+        ("RULE SET bots bot:*", "bots bot:*; page page:*", ["LOCKED", "LOCKED"]),
     ] {
         daemon.order(order);
         daemon.server.log.wait_for(&format!("uid {uid}, pid {pid} asks: {order}"));
         assert_eq!(daemon.rules().join("; "), rules, "{order}");
-        assert_eq!([daemon.asked("bot:1"), daemon.asked("wiki:1")], [bot, wiki], "{order}");
+        assert_eq!([daemon.asked("bot:1"), daemon.asked("page:1")], [bot, page], "{order}");
     }
     for bad in [
         "RULE SET other * deny",
@@ -429,7 +432,7 @@ fn orders_change_answers_to_clients_and_are_logged_with_their_sender() {
         let answer = daemon.operator().ask(bad);
         assert!(answer.starts_with("ERROR "), "{bad}: {answer}");
     }
-    assert_eq!(daemon.rules(), ["bots bot:*", "wiki wiki:*"]);
+    assert_eq!(daemon.rules(), ["bots bot:*", "page page:*"]);
 }
 
 /// A script that sends requests all day must not hide an operator's orders.

@@ -5,6 +5,7 @@ mod documents;
 mod gate;
 mod index;
 mod interface;
+mod keys;
 mod links;
 mod map;
 mod names;

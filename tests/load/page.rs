@@ -13,7 +13,7 @@ fn a_page_load_and_a_scrape_cost_little() {
     let daemon = Daemon::start(&[]);
     let mut clients: Vec<Client> = (0..50).map(|_| daemon.server.connect()).collect();
     for (n, client) in clients.iter_mut().enumerate() {
-        client.send(&format!("ACQ4ME enwiki:pcache:idhash:{}-0!canonical 1 9 60", n / 2));
+        client.send(&format!("ACQ4ME enwiki:pcache:idhash:{}-0!canonical:revid:7 1 9 60", n / 2));
     }
     daemon.server.settle();
     let before = daemon.server.cpu_time();

@@ -58,10 +58,15 @@ fn acquire(engine: &mut Engine, slot: u32, key: &[u8], now: Time) {
 fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
     let mut engine = Engine::new(RandomState::new(), at_us(0));
     for n in 0..LIVE_KEYS {
-        acquire(&mut engine, n, format!("enwiki:pcache:idhash:{n}").as_bytes(), at_us(n.into()));
+        acquire(
+            &mut engine,
+            n,
+            format!("enwiki:pcache:idhash:{n}-0!canonical:revid:7").as_bytes(),
+            at_us(n.into()),
+        );
     }
     for n in 0..LIVE_KEYS / 10 {
-        let key = format!("enwiki:pcache:idhash:{}", n * 7 % LIVE_KEYS);
+        let key = format!("enwiki:pcache:idhash:{}-0!canonical:revid:7", n * 7 % LIVE_KEYS);
         acquire(&mut engine, LIVE_KEYS + n, key.as_bytes(), at_us(2_000_000));
     }
     let now = at_us(200_000_000);
@@ -76,7 +81,9 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
     }
     let figures = ServerFigures::default();
     let mut texts = Vec::new();
-    for query in [Query::Keys(200), Query::Key(b"enwiki:pcache:idhash:7".to_vec())] {
+    for query in
+        [Query::Keys(200), Query::Key(b"enwiki:pcache:idhash:7-0!canonical:revid:7".to_vec())]
+    {
         let peers = &NoPeers;
         let view = ReportView {
             engine: &engine,

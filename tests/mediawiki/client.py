@@ -425,7 +425,7 @@ def the_example_in_php_gives_each_result(wiki):
             wiki.configure({"Report": POOL}, [server.address])
             printed = wiki.run(f"FILE=/srv/site/Example.php {SCRIPT} /srv/site/Include.php")
             expect(printed == result, f"after {answer} it prints {printed!r}")
-            expect("ACQ4ANY my_wiki:report:7 1 100 300" in server.seen()[0], server.seen())
+            expect("ACQ4ANY job:report:7 1 100 300" in server.seen()[0], server.seen())
 
 
 def keys_by_server(wiki, names, action):

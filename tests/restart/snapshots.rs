@@ -88,7 +88,7 @@ fn version_1_holds_the_recorded_facts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/restart/snapshots/v1.msgpack");
     let snapshot = Snapshot::read(&fs::read(path).expect("the snapshot")).expect("readable");
     let find = |key: &[u8]| snapshot.pools.iter().find(|pool| *pool.key == *key);
-    let plain = find(b"enwiki:article:1").expect("the key");
+    let plain = find(b"ArticleView:1234").expect("the key");
     let [holder] = plain.holders[..] else { panic!("{plain:?}") };
     let [first, second] = plain.waiters_for_me[..] else { panic!("{plain:?}") };
     let [anyone] = plain.waiters_for_anyone[..] else { panic!("{plain:?}") };
@@ -146,11 +146,11 @@ fn record() {
     let server =
         place.start(&["--control", &control, "--listen-unix", &unix, "--max-hold", "limited=9"]);
     let mut clients: Vec<Client> = (0..9).map(|_| server.connect()).collect();
-    clients[0].exchange("ACQ4ME enwiki:article:1 1 10 0", "LOCKED");
+    clients[0].exchange("ACQ4ME ArticleView:1234 1 10 0", "LOCKED");
     for (n, line) in [
-        (1, "ACQ4ME enwiki:article:1 1 10 3600"),
-        (2, "ACQ4ME enwiki:article:1 1 10 7200"),
-        (3, "ACQ4ANY enwiki:article:1 1 10 10"),
+        (1, "ACQ4ME ArticleView:1234 1 10 3600"),
+        (2, "ACQ4ME ArticleView:1234 1 10 7200"),
+        (3, "ACQ4ANY ArticleView:1234 1 10 10"),
     ] {
         clients[n].send(line);
         server.settle();

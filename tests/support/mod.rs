@@ -13,6 +13,7 @@ pub(crate) mod command;
 pub(crate) mod crowd;
 pub(crate) mod hosts;
 pub(crate) mod http;
+pub(crate) mod keys;
 pub(crate) mod notified;
 pub(crate) mod random;
 pub(crate) mod restart;

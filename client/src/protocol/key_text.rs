@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn odd_bytes_are_escaped() {
         for (key, text) in [
-            (&b"enwiki:pcache:idhash:1-0!canonical"[..], "enwiki:pcache:idhash:1-0!canonical"),
+            (&b"enwiki:rcache:1234567:userlang=fr"[..], "enwiki:rcache:1234567:userlang=fr"),
             (b"a\tb\0\xff", "a\\tb\\0\\xff"),
             ("\u{e4}".as_bytes(), "\\xc3\\xa4"),
             (b"back\\slash", "back\\x5cslash"),

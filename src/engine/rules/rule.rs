@@ -278,8 +278,8 @@ mod tests {
     #[test]
     fn a_rule_is_printed_as_it_is_written() {
         for text in [
-            "articles *:pcache:*",
-            "search *:CirrusSearch-Search* workers=180 maxqueue=200",
+            "articles *cache:*",
+            "search CirrusSearch-Search:* workers=180 maxqueue=200",
             "a9_-z caf\\xc3\\xa9* timeout=3 total=400 max-hold=120 stuck-after=60",
             "bots enwiki:ApiParse:a:198.51.100.7 stuck-after=never deny",
         ] {
@@ -327,10 +327,10 @@ mod tests {
 
     #[test]
     fn a_file_has_one_rule_per_line() {
-        let text = b"# all\n\n  articles\t*:pcache:*  # pages\nbots * deny";
+        let text = b"# all\n\n  articles\t*cache:*  # pages\nbots * deny";
         let rules: Vec<String> =
             parse_file(text).unwrap().iter().map(ToString::to_string).collect();
-        assert_eq!(rules, ["articles *:pcache:*", "bots * deny"]);
+        assert_eq!(rules, ["articles *cache:*", "bots * deny"]);
         assert_eq!(parse_file(b""), Ok(Vec::new()));
     }
 
