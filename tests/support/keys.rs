@@ -24,9 +24,3 @@ pub(crate) fn real_keys() -> Vec<RealKey> {
         .map(|line| fields(line).unwrap_or_else(|| panic!("not pool, key, source: {line}")))
         .collect()
 }
-
-/// The first key of a pool.
-pub(crate) fn key_of(pool: &str) -> &'static str {
-    let keys = real_keys();
-    keys.iter().find(|key| key.pool == pool).unwrap_or_else(|| panic!("no key of {pool}")).key
-}
