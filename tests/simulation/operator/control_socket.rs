@@ -39,8 +39,11 @@ struct OperatorSession {
     has_ended: bool,
     /// It did not wait for its answers, or a hot restart has closed its connection.
     is_gone: bool,
-    /// How many reports were not sent after the last turn, and for how many turns.
-    unsent: usize,
+    /// How many requests for reports the daemon has received.
+    reports: usize,
+    /// How many of these reports had been sent after the last turn, and for how many turns it has
+    /// waited for the next one.
+    sent: usize,
     waited: usize,
 }
 
@@ -130,6 +133,7 @@ impl OperatorSessions {
             // Without an argument it is STATS FULL.
             let line = if line == b"STATS\n" { b"STATS FULL" } else { line.trim_ascii_end() };
             let report = parse_report(line);
+            operator.reports += usize::from(report.is_some());
             operator.questions.extend(report.map(|it| moments.question_of_operator(it)));
         }
     }
@@ -168,9 +172,11 @@ impl OperatorSessions {
         for (&peer, operator) in &mut self.all {
             let is_served = is_connected(peer) && is_operator(peer);
             let unsent = if is_served { operator.unsent(peer) } else { 0 };
-            let waits = unsent > 0 && unsent >= operator.unsent;
+            // Not how many are unsent: the next request may arrive in the turn of an answer.
+            let sent = operator.reports.saturating_sub(unsent);
+            let waits = unsent > 0 && sent <= operator.sent;
             operator.waited = if waits { operator.waited + 1 } else { 0 };
-            operator.unsent = unsent;
+            operator.sent = sent;
             if operator.waited > report_turns_max {
                 return Err(format!("operator {peer} waits for {} turns", operator.waited));
             }
