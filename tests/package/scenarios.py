@@ -428,8 +428,9 @@ def allow_list(world, machine):
     expect_served(machine, "192.0.2.1")
     machine.run("install -D -m 644 /usr/share/doc/poolcounter/examples/allow-list.conf"
                 " /etc/systemd/system/poolcounter.service.d/allow-list.conf")
+    apply = machine.run("grep -o 'systemctl set-property .*' /usr/share/doc/poolcounter/examples/allow-list.conf")
     with HeldLock(machine):
-        machine.run("systemctl daemon-reload")
+        machine.run(f"systemctl daemon-reload && {apply}")
     expect_served(machine)
     try:
         # The filter drops the packets: the connect times out.
