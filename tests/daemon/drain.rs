@@ -12,8 +12,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// The exit status of a daemon that was drained.
-
 #[track_caller]
 fn expect_refused(address: SocketAddr) {
     let error = TcpStream::connect_timeout(&address, PATIENCE).expect_err("is refused");
