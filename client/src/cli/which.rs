@@ -43,7 +43,7 @@ mod tests {
         for (key, slots, expected) in [
             ("Thumb:Cat.jpg", 10, "Thumb:0"),
             ("Thumb:a", 10, "Thumb:1"),
-            ("ArticleView:x:1", 10, "ArticleView:0"),
+            ("job:Example.jpg", 8, "job:5"),
             ("ArticleView:a", 65_536, "ArticleView:34551"),
         ] {
             let found = key_in_slots(key.as_bytes(), slots).expect("a key");
