@@ -14,9 +14,13 @@ use crate::engine::{ClientId, Time};
 use crate::protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 use std::fmt::Write as _;
 
-/// How many holders, and how many waiters of each kind, `STATS KEY` lists. With the longest
-/// key, the answer must not exceed what a client may leave unread.
+/// How many holders, and how many waiters of each kind, `STATS KEY` lists: as many IPv6
+/// addresses as [`LOCKS_BYTES_MAX`] has room for.
 const LOCKS_MAX: usize = 120;
+
+/// How long the list of holders, and that of waiters of each kind, is. With the longest key, the
+/// answer must not exceed what a client may leave unread, whatever names the clients have.
+const LOCKS_BYTES_MAX: usize = 15 << 10;
 
 /// How many rows each of the two lists of `STATS TOP` has.
 const TOP_ROWS: usize = 20;
@@ -81,10 +85,17 @@ pub(super) fn key(view: &ReportView, key: &[u8]) -> String {
 fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
     for phase in Phase::QUEUED {
         let what = if phase.waits() { "waiter" } else { "holder" };
+        let end = text.len() + LOCKS_BYTES_MAX;
+        let mut listed = 0;
         for lock in pool.locks(phase).take(LOCKS_MAX) {
-            line!(text, "{what} {}", described(view, lock));
+            let row = format!("{what} {}", described(view, lock));
+            if text.len() + row.len() >= end {
+                break;
+            }
+            line!(text, "{row}");
+            listed += 1;
         }
-        let hidden = pool.count(phase).saturating_sub(LOCKS_MAX);
+        let hidden = pool.count(phase).saturating_sub(listed);
         if hidden > 0 {
             line!(text, "{what} and {hidden} more");
         }

@@ -8,6 +8,7 @@ pub(crate) mod memory_release;
 pub(crate) mod process_usage;
 pub(crate) mod slots;
 pub(crate) mod socket;
+pub(crate) mod socket_name;
 #[cfg(not(test))]
 pub(crate) mod sys;
 #[cfg(not(test))]

@@ -12,6 +12,7 @@ mod http;
 mod listeners;
 mod logs;
 mod max_hold;
+mod names;
 mod passed;
 mod process;
 mod reloads;

@@ -19,6 +19,20 @@ pub(crate) const START: Time = Time::from_ns(1_000_000_000);
 /// 2026-11-21T18:00:00Z.
 const WALL_NS: u64 = 1_795_284_000_000_000_000;
 
+/// Clients with the longest names that they can have.
+struct LongNames;
+
+impl Peers for LongNames {
+    fn peer(&self, _: ClientId) -> Option<String> {
+        Some(long_name())
+    }
+}
+
+/// A path of bytes that are not text, cut as the daemon cuts it.
+fn long_name() -> String {
+    format!("unix:abc{}\\...", "\\xff".repeat(30))
+}
+
 struct Addresses;
 
 impl Peers for Addresses {
@@ -46,12 +60,16 @@ pub(crate) fn new_engine() -> Engine {
 
 /// As the server does: passes the addresses of sampled clients, and logs what is slow.
 fn note_observed(engine: &mut Engine, now: Time) {
+    note_observed_of(engine, now, &Addresses);
+}
+
+fn note_observed_of(engine: &mut Engine, now: Time, peers: &dyn Peers) {
     while let Some(sample) = engine.observer.take_sample() {
         let address = format!("10.0.0.{}", sample.client.slot);
         engine.observer.count_sample(&sample, address.as_bytes(), now);
     }
     while let Some(slow) = engine.observer.take_slow() {
-        let peer = Addresses.peer(slow.client).expect("a peer");
+        let peer = peers.peer(slow.client).expect("a peer");
         engine.observer.log_slow(slow, peer);
     }
 }
@@ -259,7 +277,7 @@ fn crowded() -> (Engine, Scan) {
     for n in 0..slot {
         engine.disconnect(client(n), now);
     }
-    note_observed(&mut engine, now);
+    note_observed_of(&mut engine, now, &LongNames);
     let mut scan = Scan::new(START);
     scan.count_turn();
     scan.step(&engine, 100_000);
@@ -301,7 +319,7 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
         let now = START.plus_seconds(seconds);
         let tops = tops(&mut engine, now);
         let tops_of_keys = tops.keys[0].clone();
-        let view = view(&engine, now, false);
+        let view = ReportView { peers: &LongNames, ..view(&engine, now, false) };
         let key = engine.pools().max_by_key(|pool| pool.count(Phase::Holding));
         let key = key.expect("a key").key();
         for query in [
@@ -332,10 +350,16 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
         engine.acquire(ClientId { slot: n, serial: u32::MAX - n }, &request, START);
     }
     let now = START.plus_seconds(9_999_000);
-    let view = view(&engine, now, false);
-    let text = report(&Query::Key(key), &view, &Scan::default(), None);
-    assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
-    assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
+    for (peers, holders) in [(&Addresses as &dyn Peers, 120), (&LongNames, 70)] {
+        let view = ReportView { peers, ..view(&engine, now, false) };
+        let text = report(&Query::Key(key.clone()), &view, &Scan::default(), None);
+        assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
+        // Counted in the header, and listed or among the rest.
+        let listed = text.matches("\nholder ").count() - 1;
+        assert!(listed >= holders, "{listed}");
+        assert!(text.contains(&format!("\nholder and {} more\n", 300 - listed)), "{text}");
+        assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
+    }
 }
 
 #[test]

@@ -91,11 +91,13 @@ fn read(file: &Path) -> String {
 /// Names that ask the kernel for something, except those of plain data.
 fn ways_to_the_kernel(paths: &[NamePath]) -> Vec<String> {
     const MODULES: [&str; 6] = ["fs", "net", "env", "process", "thread", "os"];
-    const DATA: [&str; 7] = [
+    const DATA: [&str; 9] = [
         "IpAddr",
         "Ipv4Addr",
         "Ipv6Addr",
         "SocketAddr",
+        "SocketAddrV4",
+        "SocketAddrV6",
         "ExitStatus",
         "ExitStatusExt",
         "OsStringExt",
@@ -106,6 +108,7 @@ fn ways_to_the_kernel(paths: &[NamePath]) -> Vec<String> {
         // A keyword may precede a path that begins with colons.
         let first = names.iter().position(|name| *name == "std").unwrap_or(0);
         match names[first..] {
+            ["libc", "AF_INET" | "AF_INET6" | "AF_UNIX"] => false,
             ["mio" | "rustix" | "libc", ..] => true,
             ["io", "stdin" | "stdout" | "stderr", ..]
             | ["std", "io", "stdin" | "stdout" | "stderr", ..] => true,

@@ -2,8 +2,9 @@
 //! credentials, descriptors that are inherited, passed or refused, and their limit.
 #![allow(unsafe_code)]
 
+use crate::server::kernel::socket_name::SocketName;
 use mio::Poll;
-use rustix::io::DupFlags;
+use rustix::io::{DupFlags, Errno};
 use rustix::process::{Pid, Resource, getrlimit, setrlimit};
 use std::ffi::{CString, NulError, OsString};
 use std::io;
@@ -111,6 +112,55 @@ pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
     }
     let pid = Some(credentials.pid).filter(|&pid| pid != 0);
     Ok(Peer { uid: credentials.uid, pid })
+}
+
+/// The socket's own name. An error for a family that has none that is known.
+pub(crate) fn own_name(socket: impl AsFd) -> Result<SocketName, Errno> {
+    let mut name = NameBytes::default();
+    // SAFETY: both pointers are to one value, and `len` is the size of its bytes.
+    let result = unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        libc::getsockname(fd, (&raw mut name.bytes).cast(), &raw mut name.len)
+    };
+    name.read(result)
+}
+
+/// The name of the socket at the other end.
+pub(crate) fn peer_name(socket: impl AsFd) -> Result<SocketName, Errno> {
+    let mut name = NameBytes::default();
+    // SAFETY: both pointers are to one value, and `len` is the size of its bytes.
+    let result = unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        libc::getpeername(fd, (&raw mut name.bytes).cast(), &raw mut name.len)
+    };
+    name.read(result)
+}
+
+/// A socket's name as the kernel writes it. rustix and std don't expect a length that exceeds
+/// the type of the name's family, which a path of 108 bytes has.
+struct NameBytes {
+    bytes: [u8; NAME_BYTES_MAX],
+    len: libc::socklen_t,
+}
+
+/// Room for the longest name of any family.
+const NAME_BYTES_MAX: usize = size_of::<libc::sockaddr_storage>();
+
+impl Default for NameBytes {
+    fn default() -> Self {
+        NameBytes { bytes: [0; NAME_BYTES_MAX], len: NAME_BYTES_MAX as libc::socklen_t }
+    }
+}
+
+impl NameBytes {
+    fn read(&self, result: libc::c_int) -> Result<SocketName, Errno> {
+        if result == -1 {
+            return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+        }
+        // A longer name is cut by the kernel, which reports the length that it has.
+        let len = NAME_BYTES_MAX.min(self.len as usize);
+        SocketName::parse(&self.bytes[..len]).ok_or(Errno::AFNOSUPPORT)
+    }
 }
 
 /// How many connections wait to be accepted from a TCP socket that listens (tcp(7),

@@ -2,12 +2,12 @@
 //! it is; its backlog.
 
 use crate::engine::Time;
-use crate::server::kernel::socket::{Socket, is_unix, set_options, socket_name};
+use crate::server::kernel::socket::{Socket, is_unix, set_options};
 use crate::server::kernel::sys::{self, inherited_descriptor};
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::server::kernel::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use crate::server::kernel::world::net::{
-    Shutdown, SocketFlags, SocketType, accept_with, getsockname, listen, shutdown, sockopt,
+    Shutdown, SocketFlags, SocketType, accept_with, listen, shutdown, sockopt,
 };
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::unix_socket::{self, SocketFile};
@@ -170,7 +170,7 @@ impl Listener {
         wanted: Option<Wanted>,
         file: Option<SocketFile>,
     ) -> io::Result<Self> {
-        let name = socket_name(&getsockname(&socket)?);
+        let name = sys::own_name(&socket)?.to_string();
         Ok(Self::with(socket, name, wanted, file, ListenerStage::Open))
     }
 

@@ -2,9 +2,10 @@
 //! deregisters them; drain, and its log.
 
 use crate::engine::Time;
+use crate::protocol::key_from_text;
 use crate::server::kernel::clock;
 use crate::server::kernel::slots::{Source, watch};
-use crate::server::kernel::socket::UNIX_PREFIX;
+use crate::server::kernel::socket_name::UNIX_PREFIX;
 use crate::server::kernel::world::fd::AsRawFd;
 use crate::server::kernel::world::mio::Registry;
 use crate::server::kernel::world::mio::unix::SourceFd;
@@ -400,8 +401,9 @@ fn report_closed(name: &str, v6_only: bool) {
 /// Whether a process listens on the socket of that name. Does not connect, because
 /// the connection would become the next service's first client.
 fn is_held_elsewhere(name: &str, v6_only: bool) -> io::Result<bool> {
-    if let Some(path) = name.strip_prefix(UNIX_PREFIX) {
-        return unix_socket::is_listened_on(path);
+    let unix = name.strip_prefix(UNIX_PREFIX);
+    if let Some(unix) = unix.and_then(|text| key_from_text(text.as_bytes())) {
+        return unix_socket::is_listened_on(&unix);
     }
     let address: SocketAddr =
         name.parse().map_err(|_| io::Error::other("it has neither an address nor a path"))?;

@@ -4,7 +4,7 @@
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use crate::server::kernel::world::fs::{Permissions, metadata, symlink_metadata};
-use crate::server::kernel::world::fs::{read_to_string, remove_file, set_permissions};
+use crate::server::kernel::world::fs::{read, read_to_string, remove_file, set_permissions};
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, connect, socket_with,
@@ -108,14 +108,18 @@ fn remove_stale(path: &str, address: &SocketAddrUnix) -> io::Result<()> {
     remove_file(path)
 }
 
-/// Whether a process listens at `path`, according to the kernel's list (proc_net(5)).
-pub(crate) fn is_listened_on(path: &str) -> io::Result<bool> {
-    const ACCEPTS_CONNECTIONS: &str = "00010000";
-    let list = read_to_string("/proc/self/net/unix")?;
+/// Whether a process listens at `name`, a path or `@` and an abstract name, according to the
+/// kernel's list (proc_net(5)). Names in it are bytes: any process may choose any.
+pub(crate) fn is_listened_on(name: &[u8]) -> io::Result<bool> {
+    const ACCEPTS_CONNECTIONS: &[u8] = b"00010000";
+    let list = read("/proc/self/net/unix")?;
+    // The kernel writes a NUL so.
+    let name: Vec<u8> = name.iter().map(|&byte| if byte == 0 { b'@' } else { byte }).collect();
     // Num RefCount Protocol Flags Type St Inode Path; a path may contain spaces.
-    Ok(list.lines().any(|line| {
-        line.split_whitespace().nth(3) == Some(ACCEPTS_CONNECTIONS)
-            && line.strip_suffix(path).is_some_and(|before| before.ends_with(' '))
+    Ok(list.split(|&byte| byte == b'\n').any(|line| {
+        let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+        words.nth(3) == Some(ACCEPTS_CONNECTIONS)
+            && line.strip_suffix(&name[..]).is_some_and(|before| before.ends_with(b" "))
     }))
 }
 

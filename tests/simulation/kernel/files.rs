@@ -204,18 +204,18 @@ impl Kernel {
         }
     }
 
-    /// /proc/self/net/unix.
-    pub(crate) fn unix_sockets(&self) -> String {
+    /// /proc/self/net/unix. Another process has chosen a name that is not text.
+    pub(crate) fn unix_sockets(&self) -> Vec<u8> {
         let listening = self.files.iter().filter_map(|(_, file)| match file {
             File::Socket(SimulatedSocket {
                 family: SocketFamily::Unix,
                 role: SocketRole::Listening(_),
                 local: Some(LocalAddress::Path(path)),
                 ..
-            }) => Some(format!("0: 2 0 00010000 1 1 7 {path}\n")),
+            }) => Some(format!("0: 2 0 00010000 1 1 7 {path}\n").into_bytes()),
             _ => None,
         });
-        listening.collect()
+        listening.chain([b"0: 2 0 00000000 1 3 8 @\xff \n".to_vec()]).flatten().collect()
     }
 
     /// Files that the daemon's own sockets have made, and that still exist.

@@ -143,12 +143,14 @@ pub(crate) mod fs {
         match text(&path) {
             "/etc/group" => Ok("root:x:0:\noperators:x:7:\n".to_owned()),
             "/proc/self/status" => Ok("VmSize:\t 2000 kB\nVmRSS:\t 1000 kB\n".to_owned()),
-            "/proc/self/net/unix" => Ok(kernel(|k| k.unix_sockets())),
             _ => Err(Errno::NOENT.into()),
         }
     }
 
     pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        if text(&path) == "/proc/self/net/unix" {
+            return Ok(kernel(|k| k.unix_sockets()));
+        }
         assert_eq!(text(&path), RULES);
         kernel(|k| {
             k.rules_reads += 1;

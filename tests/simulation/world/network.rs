@@ -9,8 +9,7 @@ pub(crate) mod net {
     use crate::server::simulation::kernel::{CallKind, File};
     use rustix::io::Errno;
     pub(crate) use rustix::net::{
-        AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags,
-        SocketType,
+        AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
     };
     use std::io::IoSliceMut;
     use std::mem::MaybeUninit;
@@ -166,31 +165,6 @@ pub(crate) mod net {
         kernel(|k| match how {
             Shutdown::Write => k.shut_writing(fd),
             _ => k.shut_both(fd),
-        })
-    }
-
-    fn any(address: LocalAddress) -> SocketAddrAny {
-        match address {
-            LocalAddress::Tcp(address) => address.into(),
-            LocalAddress::Path(path) => SocketAddrUnix::new(path.as_str()).expect("a path").into(),
-        }
-    }
-
-    pub(crate) fn getsockname(fd: impl AsFd) -> Result<SocketAddrAny, Errno> {
-        let fd = number(fd);
-        let local = kernel(|k| k.socket(fd).map(|socket| socket.local.clone()))?;
-        local.map(any).ok_or(Errno::INVAL)
-    }
-
-    /// As rustix: `None` for a Unix socket without a name.
-    pub(crate) fn getpeername(fd: impl AsFd) -> Result<Option<SocketAddrAny>, Errno> {
-        let fd = number(fd);
-        kernel(|k| match &k.socket(fd)?.role {
-            SocketRole::Stream(stream) if stream.has_peer() => match stream.peer_path() {
-                Some(path) => Ok(Some(SocketAddrUnix::new(path)?.into())),
-                None => Ok(stream.peer_address.map(Into::into)),
-            },
-            _ => Err(Errno::NOTCONN),
         })
     }
 

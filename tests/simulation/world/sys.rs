@@ -3,8 +3,11 @@
 use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
 use super::rehearsal;
+use crate::server::kernel::socket_name::SocketName;
 use crate::server::simulation::kernel::processes::{ChildExited, Executed};
-use crate::server::simulation::kernel::sockets::{SimulatedSocket, SocketFamily, SocketRole};
+use crate::server::simulation::kernel::sockets::{
+    LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
+};
 use crate::server::simulation::kernel::{File, KernelEvent, kernel};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -42,6 +45,36 @@ pub(crate) fn peer_credentials<Socket>(_socket: Socket) -> io::Result<Peer> {
         14 => Ok(Peer { uid: 0, pid: None }),
         _ => Ok(Peer { uid: 0, pid: Some(1) }),
     }
+}
+
+/// As the kernel writes it, byte for byte.
+pub(crate) fn own_name(socket: impl AsFd) -> Result<SocketName, Errno> {
+    let fd = socket.as_fd().as_raw_fd();
+    let local = kernel(|k| k.socket(fd).map(|socket| socket.local.clone()))?;
+    match local.ok_or(Errno::INVAL)? {
+        LocalAddress::Tcp(address) => Ok(SocketName::Tcp(address)),
+        LocalAddress::Path(path) => read_name(&[path.as_bytes(), b"\0"].concat()),
+    }
+}
+
+/// The same of the other end. Clients of Unix sockets have names of every kind.
+pub(crate) fn peer_name(socket: impl AsFd) -> Result<SocketName, Errno> {
+    let fd = socket.as_fd().as_raw_fd();
+    kernel(|k| match &k.socket(fd)?.role {
+        SocketRole::Stream(stream) if stream.has_peer() => match stream.peer_address {
+            Some(mut address) => {
+                address.set_ip(address.ip().to_canonical());
+                Ok(SocketName::Tcp(address))
+            }
+            None => read_name(&stream.unix_name()),
+        },
+        _ => Err(Errno::NOTCONN),
+    })
+}
+
+fn read_name(unix: &[u8]) -> Result<SocketName, Errno> {
+    let family = (libc::AF_UNIX as u16).to_ne_bytes();
+    SocketName::parse(&[&family[..], unix].concat()).ok_or(Errno::AFNOSUPPORT)
 }
 
 pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
