@@ -9,6 +9,7 @@ pub(crate) mod process_usage;
 pub(crate) mod slots;
 pub(crate) mod socket;
 pub(crate) mod socket_name;
+pub(crate) mod supervisor;
 #[cfg(not(test))]
 pub(crate) mod sys;
 #[cfg(not(test))]

@@ -9,6 +9,7 @@ mod dead_peers;
 mod drain;
 mod faults_from_below;
 mod http;
+mod inherited;
 mod listeners;
 mod logs;
 mod max_hold;

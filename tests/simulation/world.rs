@@ -335,4 +335,4 @@ pub(crate) mod event {
 
 pub(crate) use files::{fs, io, stdio};
 pub(crate) use network::net;
-pub(crate) use processes::{env, process, sd_notify, thread, time};
+pub(crate) use processes::{env, process, thread, time};

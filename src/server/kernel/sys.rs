@@ -367,15 +367,20 @@ pub(crate) fn next_signal(fd: &OwnedFd) -> Option<Signal> {
     }
 }
 
-/// Takes over a descriptor that the old image of this process left open. To be
-/// called once for each.
+/// Takes over a descriptor that the old image of this process, or the parent process, left open,
+/// and makes it close-on-exec. To be called once for each.
 ///
 /// # Errors
-/// EBADF if it did not. The number may be in use again, but what the daemon opens itself
+/// EBADF if nobody did. The number may be in use by now, but what the daemon opens itself
 /// is close-on-exec, and what survived an exec is not.
 pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     check_inherited(fd)?;
-    passed_descriptor(fd)
+    // SAFETY: fcntl(F_SETFD) sets a flag and accepts any number.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and the caller guarantees that it has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// As [`inherited_descriptor`], but the next hot restart also keeps it.
@@ -392,17 +397,6 @@ fn check_inherited(fd: RawFd) -> io::Result<()> {
         flags if flags & libc::FD_CLOEXEC != 0 => Err(io::Error::from_raw_os_error(libc::EBADF)),
         _ => Ok(()),
     }
-}
-
-/// Takes over a descriptor that the service manager passed, and makes it close-on-exec.
-/// To be called once for each, before anything else could own its number.
-pub(crate) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: fcntl(F_SETFD) sets a flag and accepts any number.
-    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it is open, and the caller guarantees that it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// The epoll instance of `poll`.

@@ -2,10 +2,10 @@
 //! same names. Here everything is real, and costs nothing.
 
 pub(crate) use crate::engine::Engine;
-pub(crate) use ::{mio, sd_notify};
+pub(crate) use ::mio;
 pub(crate) use rustix::{event, io, net, stdio, time};
 pub(crate) use std::os::fd;
-pub(crate) use std::{env, thread};
+pub(crate) use std::thread;
 
 /// How many connections a report looks at in a turn of the loop: each may cost a system
 /// call. In the simulated world a few make several turns.
@@ -29,6 +29,21 @@ pub(crate) mod fs {
     pub(crate) fn is_same_file(one: &std::os::fd::OwnedFd, other: &std::os::fd::OwnedFd) -> bool {
         let identity = |fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
         identity(one).is_some() && identity(one) == identity(other)
+    }
+}
+
+/// What the parent process passes.
+pub(crate) mod env {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    pub(crate) use std::env::{args_os, current_exe, var, var_os, vars_os};
+
+    /// The path that was executed, as the parent process spelled it: relative to the working
+    /// directory of that moment, or empty if the kernel does not report it.
+    pub(crate) fn executed_path() -> &'static Path {
+        Path::new(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()))
     }
 }
 

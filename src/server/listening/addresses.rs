@@ -72,8 +72,11 @@ impl ListenError {
             ListenError::Several(errors) => {
                 errors.iter().map(ListenError::obstacle).max().unwrap_or(Obstacle::System)
             }
-            ListenError::Inherited(_, e) if e.raw_os_error().is_none() => Obstacle::Options,
-            ListenError::Inherited(..) => Obstacle::System,
+            // Another parent process, or another unit, is needed.
+            ListenError::Inherited(_, e) => match Errno::from_io_error(e) {
+                None | Some(Errno::BADF | Errno::NOTSOCK) => Obstacle::Options,
+                Some(_) => Obstacle::System,
+            },
             ListenError::Bind(_, e)
             | ListenError::Http(_, e)
             | ListenError::Unix(_, e)

@@ -7,7 +7,8 @@ use crate::server::kernel::sys::{self, inherited_descriptor};
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::server::kernel::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use crate::server::kernel::world::net::{
-    Shutdown, SocketFlags, SocketType, accept_with, listen, shutdown, sockopt,
+    AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, shutdown,
+    sockopt,
 };
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::unix_socket::{self, SocketFile};
@@ -16,6 +17,22 @@ use log::{error, warn};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
+
+/// Whether clients can be accepted from a socket that another process bound.
+fn is_servable(socket: &OwnedFd) -> io::Result<bool> {
+    /// Of Multipath TCP, which is TCP to an application; libc lacks it for some C libraries.
+    const IPPROTO_MPTCP: u32 = 262;
+    let is_listening =
+        sockopt::socket_type(socket)? == SocketType::STREAM && sockopt::socket_acceptconn(socket)?;
+    let domain = sockopt::socket_domain(socket)?;
+    if domain != AddressFamily::INET && domain != AddressFamily::INET6 {
+        return Ok(is_listening && domain == AddressFamily::UNIX);
+    }
+    // Not SCTP, which has stream sockets, too.
+    let protocol = sockopt::socket_protocol(socket)?.map(|protocol| protocol.as_raw().get());
+    let is_tcp = protocol == Some(ipproto::TCP.as_raw().get()) || protocol == Some(IPPROTO_MPTCP);
+    Ok(is_listening && is_tcp)
+}
 
 /// Settings that all listeners share.
 #[derive(Clone, Copy, Debug)]
@@ -152,10 +169,8 @@ impl Listener {
 
     /// Takes over a listening socket that another process bound.
     pub(crate) fn inherit(socket: OwnedFd, settings: &SocketSettings) -> io::Result<Self> {
-        if sockopt::socket_type(&socket)? != SocketType::STREAM
-            || !sockopt::socket_acceptconn(&socket)?
-        {
-            return Err(io::Error::other("not a listening stream socket"));
+        if !is_servable(&socket)? {
+            return Err(io::Error::other("not a listening stream socket of TCP or Unix"));
         }
         ioctl_fionbio(&socket, true)?;
         fcntl_setfd(&socket, FdFlags::CLOEXEC)?;

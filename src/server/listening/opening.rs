@@ -2,13 +2,14 @@
 //! group of what exists; takes sockets over from systemd or standard input. Another process has
 //! bound the last, passed them on, and may still hold them.
 
+use crate::server::kernel::supervisor;
 use crate::server::kernel::sys;
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::io::{Errno, fcntl_dupfd_cloexec};
 use crate::server::kernel::world::net::{
     AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt,
 };
-use crate::server::kernel::world::{fs, sd_notify, stdio};
+use crate::server::kernel::world::{fs, stdio};
 use crate::server::listening::addresses::{ListenError, Wanted, overlap};
 use crate::server::listening::listener::{Listener, SocketSettings};
 use crate::server::listening::unix_socket;
@@ -227,9 +228,9 @@ fn from_standard_input(settings: &SocketSettings) -> Result<Option<Listener>, Li
 fn from_service_manager(settings: &SocketSettings) -> Result<Vec<Listener>, ListenError> {
     let failed = |e| ListenError::Inherited("the sockets of LISTEN_FDS".to_owned(), e);
     let inherit = |fd| {
-        sys::passed_descriptor(fd)
+        sys::inherited_descriptor(fd)
             .and_then(|socket| Listener::inherit(socket, settings))
             .map_err(|e| ListenError::Inherited(format!("descriptor {fd} of LISTEN_FDS"), e))
     };
-    sd_notify::listen_fds().map_err(failed)?.map(inherit).collect()
+    supervisor::passed_descriptors().map_err(failed)?.map(inherit).collect()
 }

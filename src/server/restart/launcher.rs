@@ -7,14 +7,16 @@ use crate::server::kernel::world::fs::{
     self, File, MemfdFlags, MetadataExt, SealFlags, fcntl_add_seals, ftruncate, memfd_create,
 };
 use crate::server::kernel::world::io::{
-    DupFlags, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread,
+    DupFlags, Errno, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread,
 };
 use crate::server::kernel::world::stdio::stdin;
 use crate::server::kernel::world::{env, process};
 use crate::server::operator::orders;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
+use std::num::ParseIntError;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -73,7 +75,7 @@ impl Launcher {
         let [_, answer] = state.trial_fds;
         let answer = match sys::inherited_descriptor(answer) {
             Ok(answer) => answer,
-            Err(_) => memfd_create(ANSWER_NAME, MemfdFlags::CLOEXEC)?,
+            Err(_) => file_in_memory(ANSWER_NAME, MemfdFlags::CLOEXEC)?,
         };
         let files = TrialFiles { snapshot, answer };
         files.clear();
@@ -151,7 +153,7 @@ pub(crate) struct TrialFiles {
 impl TrialFiles {
     /// Opens them. To be called before anything else is opened.
     pub(crate) fn reserve() -> io::Result<Self> {
-        let create = |name| memfd_create(name, MemfdFlags::CLOEXEC);
+        let create = |name| file_in_memory(name, MemfdFlags::CLOEXEC);
         Ok(TrialFiles { snapshot: create(SNAPSHOT_NAME)?, answer: create(ANSWER_NAME)? })
     }
 
@@ -166,8 +168,8 @@ impl TrialFiles {
 
     /// Replaces them by new files: another process may still have the old ones open.
     pub(crate) fn renew(&mut self) -> io::Result<()> {
-        let snapshot = memfd_create(SNAPSHOT_NAME, MemfdFlags::CLOEXEC)?;
-        let answer = memfd_create(ANSWER_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let snapshot = file_in_memory(SNAPSHOT_NAME, MemfdFlags::CLOEXEC)?;
+        let answer = file_in_memory(ANSWER_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // A program that writes without end must not fill the memory.
         ftruncate(&answer, ANSWER_BYTES_MAX)?;
         fcntl_add_seals(&answer, SealFlags::GROW)?;
@@ -202,24 +204,27 @@ impl TrialFiles {
     }
 }
 
+/// A file in memory that can't be executed: with `vm.memfd_noexec=2` the kernel creates no other.
+/// Linux before 6.3 does not know the flag.
+fn file_in_memory(name: &str, flags: MemfdFlags) -> io::Result<OwnedFd> {
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => Ok(memfd_create(name, flags)?),
+        created => Ok(created?),
+    }
+}
+
 /// Where a snapshot is written. Buffered, because records are written in small pieces.
 pub(crate) type Out<'a> = BufWriter<&'a mut File>;
 
-/// The path by which the daemon was started. If `argv[0]` names no file (a parent may put
-/// anything there), the one that the kernel reports.
+/// The path that was executed, as an absolute one: AT_EXECFN, getauxval(3). Not `argv[0]`, where a
+/// parent may put anything, nor at once the file that the kernel reports, whose path ends in
+/// "(deleted)" once it is replaced.
 fn program_path() -> io::Result<PathBuf> {
-    let named = env::args_os().next().and_then(|name| find_program(Path::new(&name)));
-    named.map_or_else(env::current_exe, Ok)
-}
-
-/// As execvp(3) finds it.
-fn find_program(name: &Path) -> Option<PathBuf> {
-    let as_file = |path: PathBuf| fs::absolute(path).ok().filter(|path| fs::is_file(path));
-    if name.components().count() > 1 {
-        return as_file(name.to_owned());
-    }
-    let directories = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&directories).map(|dir| dir.join(name)).find_map(as_file)
+    // fexecve(3) leaves a descriptor's path, which is another file later.
+    let is_lasting = |path: &PathBuf| !path.starts_with("/dev/fd") && !path.starts_with("/proc");
+    let executed = fs::absolute(env::executed_path()).ok();
+    let executed = executed.filter(is_lasting).filter(|path| fs::is_file(path));
+    executed.map_or_else(env::current_exe, Ok)
 }
 
 /// Identifies the file at a path, to notice its replacement.
@@ -265,6 +270,8 @@ pub(crate) fn inherited_snapshot() -> io::Result<Option<OwnedFd>> {
     if pid != process::id().to_string() {
         return Ok(None);
     }
-    let fd = fd.parse().map_err(io::Error::other)?;
-    sys::inherited_descriptor(fd).map(Some)
+    let no_snapshot =
+        |why: &dyn Display| io::Error::other(format!("{HANDOFF_VARIABLE}={handoff}: {why}"));
+    let fd = fd.parse().map_err(|e: ParseIntError| no_snapshot(&e))?;
+    sys::inherited_descriptor(fd).map(Some).map_err(|e| no_snapshot(&e))
 }

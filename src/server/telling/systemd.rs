@@ -3,13 +3,14 @@
 
 use crate::engine::Time;
 use crate::server::kernel::clock;
+use crate::server::kernel::supervisor;
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
-use crate::server::kernel::world::{Engine, env, sd_notify};
+use crate::server::kernel::world::{Engine, env};
 use crate::server::telling::logging::limited;
 use log::warn;
 use std::ffi::OsString;
@@ -17,6 +18,9 @@ use std::os::unix::ffi::OsStringExt;
 
 /// How often to notify, without a watchdog that wants it more often.
 const INTERVAL_NS: u64 = 5_000_000_000;
+
+/// How often at most, whatever the watchdog wants.
+const INTERVAL_NS_MIN: u64 = 10_000_000;
 
 /// How long the daemon's exit may wait for systemd to read.
 const EXIT_WAIT_NS: i64 = 200_000_000;
@@ -35,10 +39,10 @@ pub(crate) struct ServiceManager {
 impl ServiceManager {
     pub(crate) fn find() -> Self {
         // Twice in the time that sd_watchdog_enabled(3) recommends, so one may be lost.
-        let watchdog_ns = sd_notify::watchdog_enabled().map(|it| it.as_nanos() as u64 / 4);
+        let watchdog_ns = supervisor::watchdog_ns().map(|ns| ns / 4);
         ServiceManager {
             channel: Channel::find(),
-            interval_ns: watchdog_ns.map_or(INTERVAL_NS, |ns| ns.min(INTERVAL_NS)),
+            interval_ns: watchdog_ns.unwrap_or(INTERVAL_NS).clamp(INTERVAL_NS_MIN, INTERVAL_NS),
             next_message: clock::now(),
         }
     }
@@ -99,6 +103,9 @@ struct Channel {
 impl Channel {
     fn find() -> Option<Self> {
         let name = env::var_os("NOTIFY_SOCKET").map(OsString::into_vec)?;
+        if name.is_empty() {
+            return None;
+        }
         let address = match name.split_first() {
             Some((b'/', _)) => SocketAddrUnix::new(name.as_slice()),
             Some((b'@', rest)) => SocketAddrUnix::new_abstract_name(rest),

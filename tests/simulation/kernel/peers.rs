@@ -265,7 +265,9 @@ impl Kernel {
                 return;
             }
             Start::Manager => {}
-            Start::Watchdog => drop(self.variables.insert("WATCHDOG_USEC".into(), "1".into())),
+            Start::Watchdog => {
+                drop(self.variables.insert("WATCHDOG_USEC".into(), "10000000".into()))
+            }
             Start::Socket => self.pass(SocketFamily::V4, tcp),
             Start::UnixSocket => {
                 let inode = self.add_path(ACTIVATED, PathEntry::socket());
@@ -275,6 +277,7 @@ impl Kernel {
         }
         if self.table().contains_key(&3) {
             self.variables.insert("LISTEN_FDS".to_owned(), "1".into());
+            self.variables.insert("LISTEN_PID".to_owned(), self.pid().to_string().into());
         }
         let name = if start == Start::Watchdog { NOTIFY_NAME } else { NOTIFY_PATH };
         self.variables.insert("NOTIFY_SOCKET".to_owned(), name.into());

@@ -9,7 +9,8 @@ pub(crate) mod net {
     use crate::server::simulation::kernel::{CallKind, File};
     use rustix::io::Errno;
     pub(crate) use rustix::net::{
-        AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+        AddressFamily, Protocol, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+        SocketType, ipproto,
     };
     use std::io::IoSliceMut;
     use std::mem::MaybeUninit;
@@ -201,6 +202,11 @@ pub(crate) mod net {
                     SocketFamily::Unix => AddressFamily::UNIX,
                 })
             })
+        }
+
+        pub(crate) fn socket_protocol(fd: impl AsFd) -> Result<Option<Protocol>, Errno> {
+            let is_unix = socket_domain(fd)? == AddressFamily::UNIX;
+            Ok((!is_unix).then_some(ipproto::TCP))
         }
 
         pub(crate) fn ipv6_v6only(fd: impl AsFd) -> Result<bool, Errno> {

@@ -69,8 +69,6 @@ pub(crate) mod env {
     use std::ffi::OsString;
     use std::path::PathBuf;
 
-    pub(crate) use std::env::split_paths;
-
     pub(crate) fn args_os() -> impl Iterator<Item = OsString> {
         kernel(|k| k.arguments.clone()).into_iter()
     }
@@ -88,27 +86,15 @@ pub(crate) mod env {
         var_os(name).and_then(|value| value.into_string().ok()).ok_or(())
     }
 
+    /// A shell has searched PATH for a name without a slash.
+    pub(crate) fn executed_path() -> PathBuf {
+        let name = PathBuf::from(kernel(|k| k.arguments[0].clone()));
+        if name.components().count() > 1 { name } else { PROGRAM.into() }
+    }
+
     /// The file that was executed, wherever it is now.
     pub(crate) fn current_exe() -> std::io::Result<PathBuf> {
         Ok(format!("{PROGRAM} (deleted)").into())
-    }
-}
-
-pub(crate) mod sd_notify {
-    use super::super::fd::RawFd;
-    use crate::server::simulation::kernel::kernel;
-    use std::io;
-    use std::time::Duration;
-
-    pub(crate) fn watchdog_enabled() -> Option<Duration> {
-        kernel(|k| k.variables.contains_key("WATCHDOG_USEC")).then(|| Duration::from_secs(10))
-    }
-
-    /// Only the first image gets sockets.
-    pub(crate) fn listen_fds() -> io::Result<std::ops::Range<RawFd>> {
-        let count = kernel(|k| k.variables.get("LISTEN_FDS").cloned());
-        let count = count.and_then(|count| count.to_str()?.parse().ok()).unwrap_or(0);
-        Ok(3..3 + count)
     }
 }
 

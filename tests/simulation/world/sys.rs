@@ -157,11 +157,6 @@ pub(crate) fn next_signal(_fd: &OwnedFd) -> Option<Signal> {
     Some(Signal { number, is_from_kernel: false })
 }
 
-pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
-    check_inherited(fd)?;
-    passed_descriptor(fd)
-}
-
 pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
     check_inherited(fd)?;
     Ok(OwnedFd::new(fd))
@@ -174,7 +169,8 @@ fn check_inherited(fd: RawFd) -> io::Result<()> {
     }
 }
 
-pub(crate) fn passed_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    check_inherited(fd)?;
     kernel(|k| {
         let descriptor = k.descriptor(fd)?;
         k.set_closes_on_exec(fd, true)?;

@@ -1,0 +1,230 @@
+//! What a parent process, a supervisor and the kernel pass to the daemon: environment, descriptors,
+//! the name that it is started by. Whatever they pass, the daemon serves or refuses with a reason,
+//! and none of it ends a daemon that runs. docs/operations.md has the table.
+
+use crate::support::notified::Notified;
+use crate::support::restart::{Place, restart};
+use crate::support::status::{SYSTEM_REFUSED, WRONG_OPTIONS};
+use crate::support::{Client, DAEMON, Server, daemon_command, finish, launched, skip};
+use rustix::net::{
+    AddressFamily, Protocol, SocketFlags, SocketType, bind, ipproto, listen, socket_with,
+};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+const SERVING: [&str; 4] = ["-l", "127.0.0.1", "-p", "0"];
+
+/// The daemon, started by a shell that sets variables to what `$$`, the daemon's process id, is in.
+fn by_shell(exports: &str) -> Command {
+    launched(&["sh", "-c", &format!("{exports}; exec \"$@\""), "sh"], DAEMON, &SERVING)
+}
+
+#[track_caller]
+fn assert_serves(command: &mut Command) -> Server {
+    let server = Server::spawn(command);
+    server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+    server
+}
+
+/// 0 made it spin: a message in each turn.
+#[test]
+fn an_odd_time_of_the_watchdog_does_not_make_it_spin() {
+    const TURNS: usize = 200;
+    for time in ["0", "-1", "+5", "soon", "", "18446744073709551615", "99999999999999999999"] {
+        let notified = Notified::at_path(&format!("watchdog-{time}"));
+        let daemon = notified.daemon(&[("WATCHDOG_USEC", time)]);
+        notified.expect("READY=1");
+        let mut client = Client::connect(daemon.address);
+        let mut messages = 0;
+        for _ in 0..TURNS {
+            client.exchange("RELEASE", "NOT_LOCKED");
+            while notified.has_more() {
+                notified.receive();
+                messages += 1;
+            }
+        }
+        // One every five seconds.
+        assert!(messages < TURNS / 2, "WATCHDOG_USEC={time}: {messages} messages in {TURNS} turns");
+        daemon.expect_to_end();
+    }
+}
+
+#[test]
+fn a_watchdog_of_another_process_is_ignored() {
+    for pid in ["1", "0", "-1", "x", ""] {
+        let server = assert_serves(
+            daemon_command(&SERVING).env("WATCHDOG_USEC", "0").env("WATCHDOG_PID", pid),
+        );
+        assert_eq!(server.log.count("WATCHDOG_USEC"), 0, "{pid}");
+    }
+    let server = assert_serves(daemon_command(&SERVING).env("WATCHDOG_USEC", "0"));
+    server.log.wait_for("ignored: WATCHDOG_USEC=\"0\"");
+}
+
+#[test]
+fn an_odd_name_of_the_service_manager_s_socket_is_ignored() {
+    let long = "x".repeat(200);
+    for name in ["", "vsock:2:1234", "relative", "/", "@", &format!("/{long}"), &format!("@{long}")]
+    {
+        assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", name));
+    }
+    assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", OsStr::from_bytes(b"/\xff\xfe")));
+}
+
+#[test]
+fn an_odd_number_of_passed_sockets_is_refused() {
+    // The last ones are numbers, but nothing was passed: descriptor 3 is the daemon's own by then.
+    for number in ["", "x", "-1", "+1", "1.5", "99999999999999", "2147483647", "1", "2", "400"] {
+        let exports = "export LISTEN_PID=$$";
+        let refused = finish(by_shell(exports).env("LISTEN_FDS", number));
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{number}: {}", refused.stderr);
+        assert!(refused.stderr.contains("LISTEN_FDS"), "{number}: {}", refused.stderr);
+    }
+    for (pid, number) in [("$$", "0"), ("1", "1"), ("x", "1"), ("-1", "1"), ("", "1")] {
+        assert_serves(by_shell(&format!("export LISTEN_PID={pid}")).env("LISTEN_FDS", number));
+    }
+    assert_serves(daemon_command(&SERVING).env("LISTEN_FDS", "1"));
+}
+
+#[test]
+fn an_odd_hand_over_is_refused() {
+    for descriptor in ["", "x", "-1", "0", "3", "999", "99999999999"] {
+        let refused =
+            finish(&mut by_shell(&format!("export POOLCOUNTERD_HANDOFF=$$:{descriptor}")));
+        assert_eq!(refused.code, Some(SYSTEM_REFUSED), "{descriptor}: {}", refused.stderr);
+        assert!(refused.stderr.contains("Can't start: "), "{descriptor}: {}", refused.stderr);
+    }
+    for handoff in ["", "x", "1:3", ":", "-1:-1"] {
+        assert_serves(daemon_command(&SERVING).env("POOLCOUNTERD_HANDOFF", handoff));
+    }
+}
+
+#[test]
+fn variables_that_are_not_text_are_ignored() {
+    let odd = OsStr::from_bytes(b"\xff\xfe=\x80");
+    let names = [
+        "RUST_LOG",
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "WATCHDOG_PID",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "JOURNAL_STREAM",
+        "POOLCOUNTERD_HANDOFF",
+        "PATH",
+        "HOME",
+    ];
+    for name in names {
+        let server = assert_serves(daemon_command(&SERVING).env(name, odd));
+        restart(&server);
+    }
+}
+
+/// Anything but a socket.
+#[test]
+fn standard_input_of_any_kind_is_left_alone() {
+    let place = Place::new();
+    let fifo = place.path("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("a FIFO");
+    let both_ways = OpenOptions::new().read(true).write(true).open(&fifo).expect("open");
+    let files = ["/dev/null", "/dev/zero", "/dev/full", "/etc/passwd", "/tmp", "/proc/self/status"];
+    let opened = files.map(|path| File::open(path).expect("open"));
+    for file in opened.into_iter().chain([both_ways]) {
+        let server = assert_serves(daemon_command(&SERVING).stdin(file));
+        restart(&server);
+    }
+    assert_serves(&mut by_shell("exec <&-"));
+}
+
+/// Stream sockets that listen, but are neither TCP nor Unix.
+#[test]
+fn sockets_of_other_protocols_are_refused() {
+    let mut tried = 0;
+    for protocol in [Some(ipproto::SCTP), Some(ipproto::TCP)] {
+        let listener = other_listener(protocol);
+        let Some(listener) = listener else { continue };
+        tried += 1;
+        let is_tcp = protocol == Some(ipproto::TCP);
+        if is_tcp {
+            assert_serves(daemon_command(&[]).stdin(listener));
+            continue;
+        }
+        let refused = finish(daemon_command(&SERVING).stdin(listener));
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{}", refused.stderr);
+        assert!(refused.stderr.contains("TCP or Unix"), "{}", refused.stderr);
+    }
+    assert!(tried > 0);
+}
+
+/// `None` if this kernel lacks the protocol.
+fn other_listener(protocol: Option<Protocol>) -> Option<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    let listener = socket_with(AddressFamily::INET, SocketType::STREAM, flags, protocol).ok()?;
+    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind");
+    listen(&listener, 20).expect("listen");
+    Some(listener)
+}
+
+/// What `argv[0]` says, and what PATH has under that name, does not matter.
+#[test]
+fn a_hot_restart_executes_the_file_that_was_executed() {
+    let trap = Place::new();
+    let script = trap.path("lock-daemon");
+    fs::write(&script, "#!/bin/sh\necho trapped > \"$0.ran\"\n").expect("write");
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("make it executable");
+    let path = format!("{}:/usr/bin:/bin", trap.directory().display());
+    for name in ["lock-daemon", "./lock-daemon", "", "-", "poolcounterd"] {
+        let mut command = launched(&[], DAEMON, &SERVING);
+        command.arg0(name).env("PATH", &path).current_dir(trap.directory());
+        let server = assert_serves(&mut command);
+        restart(&server);
+        restart(&server);
+        let executed = fs::read_link(format!("/proc/{}/exe", server.pid())).expect("a link");
+        assert_eq!(executed, std::path::Path::new(DAEMON), "{name:?}");
+    }
+    assert!(!trap.path("lock-daemon.ran").exists());
+}
+
+/// The kernel then creates no file in memory that could be executed.
+#[test]
+fn a_kernel_without_executable_memory_files_serves_and_restarts() {
+    let line = "echo 2 > /proc/sys/vm/memfd_noexec && exec \"$@\"";
+    let launcher = ["unshare", "-Urpf", "--mount-proc", "sh", "-c", line, "sh"];
+    if !launched(&launcher, "/bin/true", &[]).status().is_ok_and(|status| status.success()) {
+        return skip("this kernel, or container, has no vm.memfd_noexec of its own to set");
+    }
+    let place = Place::with_daemon();
+    let control = place.path("c").display().to_string();
+    let arguments = [&SERVING[..], &["--control", &control]].concat();
+    let server = Server::spawn(&mut launched(&launcher, DAEMON, &arguments));
+    let mut client = server.connect();
+    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    let reloaded = finish(&mut daemon_command(&["--reload", "--control", &control]));
+    assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
+    client.exchange("RELEASE", "RELEASED");
+}
+
+/// A listener that the parent process still holds is left open by a stop.
+#[test]
+fn a_listener_of_the_parent_outlives_the_daemon() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let theirs = OwnedFd::from(listener.try_clone().expect("a copy"));
+    let mut server = assert_serves(daemon_command(&[]).stdin(theirs));
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.wait_for_exit().code(), Some(0));
+    assert!(std::net::TcpStream::connect(address).is_ok());
+}
