@@ -2,6 +2,7 @@
 //! at a terminal; nothing depends on it.
 
 use crate::server::listening::addresses::{ListenError, Obstacle};
+use crate::server::operator::rule_book::RulesError;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -22,6 +23,15 @@ pub enum StartError {
 impl From<ListenError> for StartError {
     fn from(e: ListenError) -> Self {
         StartError::Listen(e)
+    }
+}
+
+impl From<RulesError> for StartError {
+    fn from(e: RulesError) -> Self {
+        match e {
+            RulesError::Invalid(why) => StartError::Rules(why),
+            RulesError::System(why) => StartError::System(io::Error::other(why)),
+        }
     }
 }
 

@@ -36,8 +36,9 @@ impl Server {
     }
 
     fn start_empty(options: Options) -> Result<Self, StartError> {
-        let rules = RulesFile::read(&options).and_then(|file| RuleBook::new(file, &options));
-        let settings = RunTimeSettings::new(&options, rules.map_err(StartError::Rules)?);
+        let file = RulesFile::read(&options)?;
+        let rules = RuleBook::new(file, &options).map_err(StartError::Rules)?;
+        let settings = RunTimeSettings::new(&options, rules);
         options.warn_of_ignored();
         // Comes first, to get low descriptor numbers.
         let restart = Restart::new(Launcher::new()?);

@@ -94,16 +94,24 @@ fn an_impossible_socket_path_is_explained() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-socket");
     fs::create_dir_all(&folder).expect("a folder");
     fs::write(folder.join("file"), "precious").expect("a file");
+    for (link, target) in [("dangling", "nowhere"), ("circle", "circle")] {
+        let _ = fs::remove_file(folder.join(link));
+        std::os::unix::fs::symlink(target, folder.join(link)).expect("a link");
+    }
     for option in ["--control", "--listen-unix"] {
-        for (name, why) in [
-            ("", "is a directory"),
-            ("file", "is not a socket"),
-            ("missing/file", "directory does not exist"),
+        for (name, why, status) in [
+            ("", "is a directory", WRONG_OPTIONS),
+            ("file", "is not a socket", WRONG_OPTIONS),
+            ("file/below", "Not a directory", WRONG_OPTIONS),
+            ("dangling", "is not a socket", WRONG_OPTIONS),
+            ("circle/below", "symbolic links", WRONG_OPTIONS),
+            // Something may make it.
+            ("missing/file", "directory does not exist", NO_ADDRESS),
         ] {
             let path = folder.join(name);
             let path = path.to_str().expect("a path");
             let refused = run(&["-l", "127.0.0.1", "-p", "0", option, path]);
-            assert_eq!(refused.code, Some(NO_ADDRESS), "{option} {path}");
+            assert_eq!(refused.code, Some(status), "{option} {path}");
             for part in [path, why] {
                 assert!(refused.stderr.contains(part), "{option}: {}", refused.stderr);
             }

@@ -1,7 +1,7 @@
 //! The control socket and `--reload` (docs/operations.md).
 
 use crate::support::restart::{self, CONTINUED, Place, Surroundings, wait_until};
-use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
+use crate::support::status::WRONG_OPTIONS;
 use crate::support::{
     Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
 };
@@ -241,7 +241,7 @@ fn a_file_that_is_not_a_socket_is_left_alone() {
     fs::write(place.path("precious"), "data").expect("write");
     let path = place.path("precious").display().to_string();
     let finished = finish(&mut daemon_command(&["-l", "127.0.0.1", "-p", "0", "--control", &path]));
-    assert_eq!(finished.code, Some(NO_ADDRESS));
+    assert_eq!(finished.code, Some(WRONG_OPTIONS));
     assert_eq!(fs::read_to_string(&path).expect("still there"), "data");
 }
 

@@ -53,7 +53,8 @@ fn starting() {
         ("socket", "ENFILE", SYSTEM_REFUSED),
         ("socket", "ENOBUFS", SYSTEM_REFUSED),
         ("bind", "ENOMEM", SYSTEM_REFUSED),
-        ("bind", "EACCES", NO_ADDRESS),
+        ("bind", "EACCES", SYSTEM_REFUSED),
+        ("bind", "ENOSPC", SYSTEM_REFUSED),
         ("bind", "EADDRNOTAVAIL", NO_ADDRESS),
         ("listen", "EADDRINUSE", NO_ADDRESS),
     ] {

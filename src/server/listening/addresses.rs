@@ -80,16 +80,30 @@ impl ListenError {
             ListenError::Bind(_, e)
             | ListenError::Http(_, e)
             | ListenError::Unix(_, e)
-            | ListenError::Control(_, e) => match Errno::from_io_error(e) {
-                // A path that no socket can have; an address that no machine can bind, such as
-                // a link-local one without its interface.
-                Some(Errno::NAMETOOLONG | Errno::INVAL) => Obstacle::Options,
-                Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::PERM) => {
-                    Obstacle::System
-                }
-                _ => Obstacle::Address,
-            },
+            | ListenError::Control(_, e) => obstacle_of(e),
         }
+    }
+}
+
+/// What prevents the start if an address or a path can't be opened.
+fn obstacle_of(error: &io::Error) -> Obstacle {
+    match Errno::from_io_error(error) {
+        // A path that no socket can have, or that leads to something else; an address that no
+        // machine can bind, such as a link-local one without its interface.
+        Some(Errno::NAMETOOLONG | Errno::EXIST | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => {
+            Obstacle::Options
+        }
+        // Without a number: another daemon answers at the path, or the group does not exist yet.
+        None => Obstacle::Address,
+        Some(
+            Errno::ADDRINUSE
+            | Errno::ADDRNOTAVAIL
+            | Errno::AFNOSUPPORT
+            | Errno::PROTONOSUPPORT
+            | Errno::NODEV
+            | Errno::NOENT,
+        ) => Obstacle::Address,
+        Some(_) => Obstacle::System,
     }
 }
 

@@ -27,7 +27,7 @@ pub struct SocketFile {
 ///
 /// # Errors
 /// The kernel's error, or that the group does not exist; `AddrInUse` if another daemon
-/// listens, or the file there is not a socket. No file is left behind then.
+/// listens, EEXIST if the file there is not a socket. No file is left behind then.
 pub(crate) fn bind(
     path: &str,
     mode: u32,
@@ -98,11 +98,12 @@ fn remove_stale(path: &str, address: &SocketAddrUnix) -> io::Result<()> {
     let Ok(meta) = symlink_metadata(path) else {
         return Ok(());
     };
+    if !meta.file_type().is_socket() {
+        return Err(Errno::EXIST.into());
+    }
     // Non-blocking: EAGAIN means an owner that does not accept. Only a refusal means
     // that there is none.
-    let is_stale =
-        meta.file_type().is_socket() && connect(&new_socket()?, address) == Err(Errno::CONNREFUSED);
-    if !is_stale {
+    if connect(&new_socket()?, address) != Err(Errno::CONNREFUSED) {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     remove_file(path)

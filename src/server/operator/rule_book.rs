@@ -7,8 +7,11 @@ use crate::engine::rules::{RULES_MAX, Rules};
 use crate::protocol::key_from_text;
 use crate::reports::lists::{RuleSource, explain};
 use crate::server::kernel::world::fs::{self, metadata, read};
+use crate::server::kernel::world::io::Errno;
 use crate::server::options::Options;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
 use std::path::Path;
 
 /// The text of the file of `--rules`, which is valid. None without the option.
@@ -20,18 +23,42 @@ impl RulesFile {
     ///
     /// # Errors
     /// Why it can't be used, with its name.
-    pub(crate) fn read(options: &Options) -> Result<Self, String> {
+    pub(crate) fn read(options: &Options) -> Result<Self, RulesError> {
         let Some(path) = &options.rules else {
             return Ok(RulesFile(None));
         };
-        let text = read_text(path).map_err(|why| format!("{path}: {why}"))?;
-        Ok(RulesFile(Some(text)))
+        let is_refused = |e: &io::Error| {
+            let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+            Errno::from_io_error(e).is_some_and(|errno| scarce.contains(&errno))
+        };
+        let error = |e: io::Error| {
+            let why = format!("{path}: {e}");
+            if is_refused(&e) { RulesError::System(why) } else { RulesError::Invalid(why) }
+        };
+        Ok(RulesFile(Some(read_text(path).map_err(error)?)))
     }
 
     fn rules(&self) -> Vec<Rule> {
         let text = self.0.as_deref().unwrap_or_default();
         // It was checked when it was read.
         parse_file(text.as_bytes()).unwrap_or_default()
+    }
+}
+
+/// Why there are no rules to begin with.
+#[derive(Debug)]
+pub(crate) enum RulesError {
+    /// The file is not valid, is none, or there are too many rules: another one is needed.
+    Invalid(String),
+    /// The system refuses what reading the file needs, such as a descriptor.
+    System(String),
+}
+
+impl fmt::Display for RulesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RulesError::Invalid(why) | RulesError::System(why) => f.write_str(why),
+        }
     }
 }
 
@@ -55,18 +82,19 @@ pub fn check_rules(path: &str, keys: &[String]) -> Result<String, String> {
     Ok(answer)
 }
 
-fn read_text(path: &str) -> Result<String, String> {
-    let known = metadata(path).map_err(|e| e.to_string())?;
+fn read_text(path: &str) -> io::Result<String> {
+    let known = metadata(path)?;
     // Opening a FIFO would wait for a writer.
     if !fs::is_file(Path::new(path)) {
-        return Err("not a regular file".to_owned());
+        return Err(io::Error::other("not a regular file"));
     }
     if known.len() > FILE_BYTES_MAX as u64 {
-        return Err(format!("{} bytes, more than {FILE_BYTES_MAX}", known.len()));
+        let why = format!("{} bytes, more than {FILE_BYTES_MAX}", known.len());
+        return Err(io::Error::other(why));
     }
-    let bytes = read(path).map_err(|e| e.to_string())?;
-    parse_file(&bytes)?;
-    String::from_utf8(bytes).map_err(|e| e.to_string())
+    let bytes = read(path)?;
+    parse_file(&bytes).map_err(io::Error::other)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 /// An order that changes the rules.

@@ -245,7 +245,7 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
     if !options.are_for_serving() {
         return Err("a daemon can only continue with options for serving".to_owned());
     }
-    let rules_file = RulesFile::read(options)?;
+    let rules_file = RulesFile::read(options).map_err(|e| e.to_string())?;
     let closed = |e: io::Error| format!("the snapshot was lost on its way here: {e}");
     let (process, restored) = match inherited_snapshot().map_err(closed)? {
         Some(snapshot) => (Some(process::id() as i32), take_over(snapshot, options, &rules_file)?),
