@@ -14,7 +14,7 @@ impl Daemon {
     fn start() -> Daemon {
         let place = Place::with_daemon();
         let [control, rules] = ["c", "rules"].map(|name| place.path(name).display().to_string());
-        std::fs::write(&rules, "pages *:page:* workers=2\nbots bot:* deny\n").expect("written");
+        std::fs::write(&rules, "pages *cache:* workers=2\nbots bot:* deny\n").expect("written");
         let server = place.start(&["--control", &control, "--rules", &rules]);
         Daemon { place, server }
     }
@@ -42,7 +42,7 @@ fn listed(daemon: &Daemon) -> Vec<String> {
 #[test]
 fn rules_are_listed_set_disabled_and_reset() {
     let daemon = Daemon::start();
-    assert_eq!(listed(&daemon), ["file pages *:page:* workers=2", "file bots bot:* deny"]);
+    assert_eq!(listed(&daemon), ["file pages *cache:* workers=2", "file bots bot:* deny"]);
     assert_eq!(daemon.answer("bot:1"), "QUEUE_FULL");
     let off = daemon.ask(&["rule", "off", "bots"]);
     assert_eq!((off.code, off.stdout.trim_end()), (Some(0), "OK rule bots is off"));
@@ -51,20 +51,20 @@ fn rules_are_listed_set_disabled_and_reset() {
     assert_eq!(set.stdout.trim_end(), "OK rule flood x:* total=1 deny, for 1800 s");
     assert_eq!(daemon.answer("x:1"), "QUEUE_FULL");
     let expected =
-        ["set flood x:* total=1 deny", "file pages *:page:* workers=2", "off bots bot:* deny"];
+        ["set flood x:* total=1 deny", "file pages *cache:* workers=2", "off bots bot:* deny"];
     assert_eq!(listed(&daemon), expected);
     let control = daemon.place.path("c").display().to_string();
     let reset = ask("", &["rule", "--control-socket", &control, "reset", "bots"]);
     assert_eq!(reset.stdout.trim_end(), "OK rule bots bot:* deny");
     assert_eq!(daemon.ask(&["rule", "reset", "flood"]).stdout.trim_end(), "OK rule flood is gone");
-    assert_eq!(listed(&daemon), ["file pages *:page:* workers=2", "file bots bot:* deny"]);
+    assert_eq!(listed(&daemon), ["file pages *cache:* workers=2", "file bots bot:* deny"]);
 }
 
 #[test]
 fn top_shows_groups_with_their_keys() {
     let daemon = Daemon::start();
     let mut holder = daemon.server.connect();
-    assert_eq!(holder.ask("ACQ4ME en:page:1 1 9 0"), "LOCKED");
+    assert_eq!(holder.ask("ACQ4ME enwiki:rcache:1234567:canonical 1 9 0"), "LOCKED");
     assert_eq!(daemon.answer("bot:1"), "QUEUE_FULL");
     let line = format!("{} -s {} top", binary().display(), daemon.server.address());
     let Some(terminal) = Terminal::start(160, 24, &line) else { return };
@@ -75,8 +75,9 @@ fn top_shows_groups_with_their_keys() {
         let pages = rows.iter().position(|row| row.last().is_some_and(|name| name == "pages"));
         let bots = rows.iter().find(|row| row.last().is_some_and(|name| name == "bots"));
         let key = pages.and_then(|n| rows.get(n + 1));
-        key.is_some_and(|row| row.ends_with(&["pages".into(), "en:page:1".into()]))
-            && bots.is_some_and(|row| row[..3] == ["1", "0", "1"])
+        key.is_some_and(|row| {
+            row.ends_with(&["pages".into(), "enwiki:rcache:1234567:canonical".into()])
+        }) && bots.is_some_and(|row| row[..3] == ["1", "0", "1"])
     });
 }
 

@@ -1,6 +1,6 @@
 //! Keys and patterns in documents, examples, help texts, tests and fuzz seeds are those of
-//! real clients: tests/support/keys.txt. Keys that claim nothing about others, such as `k`, and
-//! those of one's own jobs (`job:…`) are free.
+//! real clients: tests/support/keys.txt. Keys that claim nothing about others, such as `k` or
+//! `page:1`, and those of one's own jobs (`job:…`) are free.
 
 #[path = "../support/keys.rs"]
 mod support;
@@ -14,25 +14,46 @@ use support::real_keys;
 
 /// What operators read: each pattern in it matches a real key. The shells' completions have
 /// the help texts.
-const FOR_OPERATORS: [&str; 6] =
-    ["README.md", "SECURITY.md", "debian/README.Debian", "docs", "monitoring", "systemd"];
-
-/// What else names keys.
-const OTHERS: [&str; 5] = ["Makefile", "client", "fuzz/seeds", "src", "tests"];
-
-/// Parts of keys that only one client's keys have: a word with one of them claims to be such a
-/// key, or a pattern for it.
-const MARKS: [&str; 9] = [
-    "ApiParse:",
-    "CirrusSearch",
-    "DPL:",
-    "FileRender",
-    "TranslateFetch",
-    "cache:",
-    "contributions:",
-    "thumbor",
-    "wiki:",
+const FOR_OPERATORS: [&str; 9] = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "client/README.md",
+    "debian",
+    "docs",
+    "monitoring",
+    "systemd",
 ];
+
+/// What else names keys. Not `bench`, whose keys have a chosen length.
+const OTHERS: [&str; 5] = ["Makefile", "client", "fuzz", "src", "tests"];
+
+/// Words with a star that are no patterns of keys.
+const OTHER_STARS: [&str; 4] = ["*runbook_url:/s", "^ARGS.*[=", "abort-*", "poolcounter=1.*"];
+
+/// Names in keys that anybody may use.
+const FREE_NAMES: [&str; 3] = ["nowait", "test", "user_123"];
+
+/// The names that begin keys, and those behind a wiki's id: a word with one of them and a
+/// separator behind it claims to be such a key, or a pattern for it. In lower case.
+fn names_in_keys() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for key in real_keys() {
+        let mut parts = key.key.split([':', '-']);
+        let first = parts.next().unwrap_or_default();
+        let name = if is_wiki(first) { parts.next().unwrap_or_default() } else { first };
+        let is_name = name.len() > 3 && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+        if is_name && !FREE_NAMES.contains(&name) {
+            names.insert(name.to_lowercase());
+        }
+    }
+    names
+}
+
+fn is_wiki(id: &str) -> bool {
+    id.ends_with("wiki") || id.contains("wiki_") || id.contains("wiki?")
+}
 
 #[test]
 fn each_real_key_has_a_pool_and_a_source() {
@@ -51,8 +72,13 @@ fn each_pattern_for_operators_matches_a_real_key() {
     let mut unmatched = Vec::new();
     let mut found = 0;
     for file in FOR_OPERATORS.iter().flat_map(|path| files_in(&top().join(path))) {
-        let Ok(text) = fs::read_to_string(&file) else { continue };
-        let patterns: Vec<&str> = words_in(&text).filter(|word| is_pattern(word)).collect();
+        if file.extension().is_some_and(|it| it == "png") {
+            continue;
+        }
+        let text = text_of(&file);
+        let is_markdown = file.extension().is_some_and(|it| it == "md");
+        let code = if is_markdown { code_in(&text) } else { text };
+        let patterns: Vec<&str> = words_in(&code).filter(|word| is_pattern(word)).collect();
         found += patterns.len();
         let wrong = patterns.into_iter().filter(|pattern| !matches_a_real_key(pattern));
         unmatched.extend(wrong.map(|pattern| format!("{}: {pattern}", file.display())));
@@ -63,14 +89,15 @@ fn each_pattern_for_operators_matches_a_real_key() {
 
 #[test]
 fn each_word_that_claims_to_be_a_clients_key_is_one() {
-    let shapes: BTreeSet<String> = real_keys().iter().map(|key| shape_of(key.key)).collect();
+    let shapes = shapes();
+    let names = names_in_keys();
     let mut invented = Vec::new();
     let mut found = 0;
     for file in FOR_OPERATORS.iter().chain(&OTHERS).flat_map(|path| files_in(&top().join(path))) {
         // This file has invented ones.
         let is_exempt = file.ends_with("house/keys.rs") || file.ends_with("support/keys.txt");
-        let Ok(text) = fs::read_to_string(&file) else { continue };
-        for word in words_in(&text).filter(|word| !is_exempt && claims_to_be_real(word)) {
+        let text = text_of(&file);
+        for word in words_in(&text).filter(|word| !is_exempt && claims_to_be_real(word, &names)) {
             found += 1;
             let is_real = match word.contains('*') {
                 true => matches_a_real_key(word),
@@ -85,12 +112,34 @@ fn each_word_that_claims_to_be_a_clients_key_is_one() {
     assert_eq!(invented, [""; 0]);
 }
 
+/// Some seeds of the fuzzers are not text.
+fn text_of(file: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(file).expect("the file can be read")).into_owned()
+}
+
+/// What Markdown has in backticks, in blocks and in comments: its prose has stars, too.
+fn code_in(markdown: &str) -> String {
+    let mut code = String::new();
+    let mut is_fenced = false;
+    for line in markdown.lines() {
+        is_fenced ^= line.starts_with("```");
+        if is_fenced || line.starts_with("    ") || line.starts_with("<!--") {
+            code += line;
+        } else {
+            code.extend(line.split('`').skip(1).step_by(2).flat_map(|part| [part, " "]));
+        }
+        code.push('\n');
+    }
+    code
+}
+
 /// The words of a text, without the punctuation around them.
 fn words_in(text: &str) -> impl Iterator<Item = &str> {
     let is_between = |c: char| c.is_whitespace() || "\"'`|(),;<>".contains(c);
     let words = text.split(is_between);
     // In a program, `\t` and `\n` end a word, too.
     let words = words.flat_map(|word| word.split("\\n")).flat_map(|word| word.split("\\t"));
+    let words = words.map(|word| word.trim_start_matches("--max-hold="));
     words.map(|word| without_seconds(word.trim_end_matches(['.', ':'])))
 }
 
@@ -100,20 +149,15 @@ fn without_seconds(word: &str) -> &str {
     option.filter(|(_, seconds)| seconds.parse::<u32>().is_ok()).map_or(word, |(it, _)| it)
 }
 
-/// Whether it is a pattern rather than Markdown's emphasis, a file's name or arithmetic.
+/// Whether it is a pattern rather than an option, a file's name, arithmetic or a word of a shell.
 fn is_pattern(word: &str) -> bool {
-    let is_of_keys = |c: char| c.is_ascii_alphanumeric() || "*:_.-!?%~\\".contains(c);
-    let has_word = |text: &str| {
-        text.split(|c: char| !c.is_ascii_alphabetic()).any(|letters| letters.len() > 2)
-    };
+    let has_word = word.split(|c: char| !c.is_ascii_alphabetic()).any(|letters| letters.len() > 2);
     word.contains('*')
-        && !word.contains("**")
-        && word.contains([':', '-'])
-        && has_word(word)
-        && word.chars().all(is_of_keys)
-        && !word.starts_with(['-', '.'])
-        // In zsh's completions.
-        && !word.starts_with("*::")
+        && has_word
+        && !word.contains(['$', '{', '\\'])
+        && !word.starts_with(['-', '.', '/'])
+        && !["**", "*::", "*/", "/*", "*.", "*-"].iter().any(|other| word.contains(other))
+        && !OTHER_STARS.contains(&word)
 }
 
 fn matches_a_real_key(pattern: &str) -> bool {
@@ -122,9 +166,24 @@ fn matches_a_real_key(pattern: &str) -> bool {
     is_of_own_jobs || real_keys().iter().any(|key| pattern.matches(key.key.as_bytes()))
 }
 
-fn claims_to_be_real(word: &str) -> bool {
+fn claims_to_be_real(word: &str, names: &BTreeSet<String>) -> bool {
     let is_pool = real_keys().iter().any(|key| key.pool == word);
-    MARKS.iter().any(|mark| word.contains(mark)) && !is_pool && !word.contains(['/', '…', '$', '['])
+    let lower = word.to_lowercase();
+    let has_name = |name: &String| {
+        let places = lower.match_indices(name.as_str()).map(|(at, _)| (at, at + name.len()));
+        places.into_iter().any(|(start, end)| {
+            let begins = lower[..start].chars().next_back().is_none_or(|c| ":*".contains(c));
+            begins && lower[end..].starts_with([':', '-'])
+        })
+    };
+    let is_of_wiki = lower.split_once(':').is_some_and(|(id, _)| is_wiki(id));
+    let is_claim = is_of_wiki || names.iter().any(has_name);
+    is_claim && !is_pool && !lower.contains("::") && !word.contains(['/', '…', '$', '['])
+}
+
+/// Of all real keys. A word in a text has lost the colon at its end.
+fn shapes() -> BTreeSet<String> {
+    real_keys().iter().map(|key| shape_of(key.key.trim_end_matches(':'))).collect()
 }
 
 /// What all keys of one form have in common: any wiki's id is `W`, any options of a parser `O`,
@@ -176,19 +235,48 @@ fn files_in(path: &Path) -> Vec<PathBuf> {
 fn invented_keys_and_patterns_are_found() {
     assert!(is_pattern("*:CirrusSearch-Search*") && !matches_a_real_key("*:CirrusSearch-Search*"));
     assert!(matches_a_real_key("CirrusSearch-Search:*") && matches_a_real_key("job:dumps*"));
-    for word in ["**bold**", "*emphasis*", "n*64*4e-3", "target/x-*.deb", "-*", "*"] {
+    for word in ["**bold**", "n*64*4e-3", "target/x-*.deb", "-*", "*", "/tmp/abc*"] {
         assert!(!is_pattern(word), "{word}");
     }
-    let is_real = |word: &str| {
-        let shapes: BTreeSet<String> = real_keys().iter().map(|key| shape_of(key.key)).collect();
-        shapes.contains(&shape_of(word))
-    };
-    for real in ["dewiki:pcache:idhash:1-0!userlang=de:revid:9", "enwiki:rcache:1:canonical"] {
-        assert!(claims_to_be_real(real) && is_real(real), "{real}");
-    }
-    for invented in
-        ["enwiki:CirrusSearch-Search:x", "enwiki:page:1", "enwiki:pcache:1", "thumbor:ip:1"]
+    for line in
+        ["a `thumbs*` b", "    x page* deny", "<!-- rules: x page* -->", "`--max-hold=page*=6`"]
     {
-        assert!(claims_to_be_real(invented) && !is_real(invented), "{invented}");
+        let code = code_in(line);
+        let patterns: Vec<&str> = words_in(&code).filter(|word| is_pattern(word)).collect();
+        assert_eq!(patterns.len(), 1, "{line}");
+        assert!(!matches_a_real_key(patterns[0]), "{line}");
+    }
+    assert_eq!(code_in("*prose* and **more**").trim(), "");
+    let is_real = |word: &str| shapes().contains(&shape_of(word));
+    let names = names_in_keys();
+    for real in ["dewiki:pcache:idhash:1-0!userlang=de:revid:9", "enwiki:rcache:1:canonical"] {
+        assert!(claims_to_be_real(real, &names) && is_real(real), "{real}");
+    }
+    for invented in [
+        "enwiki:CirrusSearch-Search:x",
+        "enwiki:page:1",
+        "enwiki:pcache:1",
+        "Thumbor:ip:192.0.2.1",
+        "WikiLambdaFunctionCall:user:1",
+        "_tmh:thumb:x",
+        "ArticleView:Foo",
+        "x:SpecialContributions:ip:1",
+        "QueryBuildDocument:enwiki",
+    ] {
+        assert!(claims_to_be_real(invented, &names) && !is_real(invented), "{invented}");
+    }
+}
+
+/// The table of docs/runbook.md.
+#[test]
+fn each_pool_is_in_the_table_of_patterns() {
+    let runbook = text_of(&top().join("docs/runbook.md"));
+    let (_, table) = runbook.split_once("## Keys by pool").expect("the table");
+    let table = table.split("\n## ").next().unwrap_or_default().to_lowercase();
+    // What tests send, and what each installation names itself.
+    let others = ["python-poolcounter", "the C daemon's own tests"];
+    for key in real_keys().iter().filter(|key| !others.contains(&key.pool)) {
+        let pool = key.pool.to_lowercase();
+        assert!(table.contains(&pool), "{pool} is missing");
     }
 }
