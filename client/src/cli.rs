@@ -121,7 +121,7 @@ enum Action {
     Control {
         #[command(flatten)]
         options: control::OrderOptions,
-        /// The order, such as LOG debug.
+        /// The order, such as LOG debug, which logs six lines for each lock.
         #[arg(value_name = "WORDS", required = true)]
         words: Vec<String>,
     },

@@ -29,7 +29,7 @@ Signals:
 If standard input is a listening socket, or systemd passes sockets (LISTEN_FDS),
 the daemon serves those and ignores -l and -p.
 
-RUST_LOG=debug shows every command and answer.
+RUST_LOG=debug shows every command and answer: six lines for each lock.
 
 Talk to it:  echo 'STATS FULL' | nc -N localhost 7531";
 
