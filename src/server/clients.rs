@@ -8,4 +8,5 @@ pub(crate) mod connection;
 pub(crate) mod connections;
 pub(crate) mod dispatch;
 pub(crate) mod input;
+pub(crate) mod input_queues;
 pub(crate) mod stream;

@@ -13,7 +13,7 @@ use super::driver::play::{Play, was_reset};
 use super::kernel::kernel;
 use super::operator::service_manager::{self, check_ready};
 use super::reports::http::HTTP;
-use super::world::CONNECTIONS_PER_TURN;
+use super::world::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::Server;
@@ -30,7 +30,7 @@ use listening::{
 pub(crate) type Violation = String;
 
 /// New connections accepted in a turn.
-const ACCEPTS_PER_TURN: usize = 64;
+const ACCEPTS_PER_TURN: usize = SHARES_PER_TURN * 4 / 5;
 
 /// The largest answer to one line.
 pub(super) const ANSWER_BYTES_MAX: usize = 1000;
@@ -64,7 +64,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &TurnStart) -> Result<(), Viol
     check_foreign_files()?;
     check_files(play.server.as_ref().expect("it runs"))?;
     service_manager::check_status(play, before)?;
-    check_idleness(play)
+    check_idleness(play, before)
 }
 
 /// Rule: Each turn ends the waits that have run out before it, however much clients send: the
@@ -143,7 +143,7 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: A turn accepts at most 64 new connections, however many keep coming. So does a new image
+/// Rule: A turn accepts a bounded number of new connections, however many keep coming. So does a new image
 /// before its first turn.
 pub(crate) fn check_accept_limit() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted) {
@@ -213,7 +213,7 @@ fn check_foreign_files() -> Result<(), Violation> {
 }
 
 /// Rule: The loop does not spin: it sleeps if nothing is left to do.
-fn check_idleness(play: &mut Play) -> Result<(), Violation> {
+fn check_idleness(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {
     let is_busy = kernel(|k| {
         let calls = &k.calls;
         let events = calls.events + calls.accepted + calls.received.values().sum::<usize>();
@@ -223,9 +223,15 @@ fn check_idleness(play: &mut Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);
     let has_time_passed = std::mem::replace(&mut play.last_turn_ns, now_ns) != now_ns;
     let has_reports = play.server.as_ref().is_some_and(|s| s.reporting.has_work());
-    let is_excused = is_busy || has_time_passed || has_reports || shares::has_kept_input(play);
+    let clients = play.server.as_ref().map_or(0, |server| server.clients.len());
+    let is_excused = is_busy
+        || clients != before.clients
+        || has_time_passed
+        || has_reports
+        || shares::has_kept_input(play);
     play.idle_turns = if is_excused { 0 } else { play.idle_turns + 1 };
-    if play.idle_turns > IDLE_TURNS_MAX {
+    // Each turn has room for a few of them.
+    if play.idle_turns > IDLE_TURNS_MAX + clients.div_ceil(SHARES_PER_TURN) {
         return Err(format!("{} turns do nothing", play.idle_turns));
     }
     Ok(())

@@ -7,6 +7,7 @@ use crate::reports::Peers;
 use crate::server::clients::admission::Admission;
 use crate::server::clients::connection::{Connection, ConnectionStage, ConnectionState};
 use crate::server::clients::input::{Input, SHARE_BYTES};
+use crate::server::clients::input_queues::InputQueues;
 use crate::server::clients::stream::Flushed;
 use crate::server::kernel::slots::{Slots, Source};
 use crate::server::kernel::socket::Socket;
@@ -30,12 +31,8 @@ const READABLE: Interest = Interest::READABLE.add(Interest::PRIORITY);
 pub(crate) struct Clients {
     pub(crate) slots: Slots<Connection>,
     admission: Admission,
-    /// Clients to receive from in this turn, and how many have had their share.
-    ready: Vec<ClientId>,
-    ready_done: usize,
-    /// Clients that may have more to read or handle in the next turn; no event will
-    /// report them.
-    unread: Vec<ClientId>,
+    /// Clients to receive from.
+    queues: InputQueues,
     /// Clients to flush in this turn, and how many were flushed.
     owed: Vec<ClientId>,
     owed_done: usize,
@@ -58,9 +55,7 @@ impl Clients {
         Clients {
             slots: Slots::new(Source::Client, READABLE),
             admission: Admission::new(options),
-            ready: Vec::new(),
-            ready_done: 0,
-            unread: Vec::new(),
+            queues: InputQueues::default(),
             owed: Vec::new(),
             owed_done: 0,
             closing: Vec::new(),
@@ -120,10 +115,10 @@ impl Clients {
         connection.reads_to_end |=
             event.is_read_closed() || event.is_error() || event.is_priority();
         let has_output = !connection.stream.unsent().is_empty();
-        // An unread client gets its share of this turn anyway.
+        // An unread client is in a queue already.
         let is_ready = event.is_readable() || connection.reads_to_end;
         if is_ready && !std::mem::replace(&mut connection.is_unread, true) {
-            self.ready.push(client);
+            self.queues.push_fresh(client);
         }
         if event.is_writable() && has_output {
             self.record_owed(client);
@@ -132,39 +127,38 @@ impl Clients {
 
     /// Whether the next turn should start at once.
     pub(crate) fn has_work(&self) -> bool {
-        !self.unread.is_empty()
+        self.queues.has_work()
     }
 
-    /// Begins a turn: clients with more than a share in the last one are ready without
-    /// an event. To be called before the events are walked.
+    /// Begins a turn, with its budget of work.
     pub(crate) fn begin_turn(&mut self) {
-        self.ready.clear();
-        self.ready_done = 0;
-        std::mem::swap(&mut self.ready, &mut self.unread);
+        self.queues.begin_turn();
     }
 
-    /// Receives a share from each client that is ready, until `input` is full.
+    /// Receives a share from each client whose turn it is, until `input` is full.
     /// Returns false when nothing is left to receive in this turn.
     pub(crate) fn receive(&mut self, input: &mut Input) -> bool {
-        while let Some(&client) = self.ready.get(self.ready_done) {
-            if input.is_full() {
-                return true;
-            }
-            self.ready_done += 1;
-            if let Some(connection) = self.open_mut(client) {
-                if connection.lines.is_line_held() {
+        while !input.is_full() {
+            let Some(client) = self.queues.next() else { return false };
+            match self.open_mut(client) {
+                Some(connection) if connection.lines.is_line_held() => {
                     // Once the line is answered, it reads without an event.
                     connection.is_unread = false;
-                    continue;
+                    self.queues.settle(None);
                 }
-                if connection.lines.unhandled().is_empty() {
+                Some(connection) if connection.lines.unhandled().is_empty() => {
                     input.receive(client, &connection.stream);
-                } else {
-                    input.record_unhandled(client);
                 }
+                Some(_) => input.record_unhandled(client),
+                None => self.queues.settle(None),
             }
         }
-        false
+        true
+    }
+
+    /// Notes what handling the input of a client has cost.
+    pub(crate) fn settle(&mut self, work: usize) {
+        self.queues.settle(Some(work));
     }
 
     /// Marks `client` unread if more may follow the `received` bytes. A read shorter
@@ -194,7 +188,7 @@ impl Clients {
     pub(crate) fn record_unread(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
             if !std::mem::replace(&mut connection.is_unread, true) {
-                self.unread.push(client);
+                self.queues.push_rest(client);
             }
         }
     }
@@ -363,9 +357,9 @@ impl Clients {
     pub(crate) fn shrink(&mut self) {
         self.slots.shrink();
         self.admission.shrink();
-        for list in [&mut self.ready, &mut self.unread, &mut self.owed, &mut self.closing] {
-            list.shrink_to_fit();
-        }
+        self.queues.shrink();
+        self.owed.shrink_to_fit();
+        self.closing.shrink_to_fit();
     }
 
     /// The serial number of the newest client.
@@ -386,7 +380,9 @@ impl Clients {
     ) -> Self {
         let mut clients = Clients::new(options);
         for (client, connection) in &mut connections {
-            clients.unread.extend(connection.is_unread.then_some(*client));
+            if connection.is_unread {
+                clients.queues.push_rest(*client);
+            }
             clients.admission.count_opened(connection);
         }
         clients.slots.resume(connections, last_serial);

@@ -8,6 +8,7 @@ use crate::protocol::{Command, Query, Reply};
 use crate::reports::{StatsAnswer, stats};
 use crate::server::clients::connections::{Clients, Fate};
 use crate::server::clients::input::{Input, Received, SHARE_BYTES};
+use crate::server::clients::input_queues::{END_WORK, SHARE_WORK};
 use crate::server::kernel::world::Engine;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::Registry;
@@ -15,10 +16,6 @@ use crate::server::reporting::report_queue::{ReportRequest, Reporting, Requester
 use crate::server::telling::logging::limited;
 use log::debug;
 use std::borrow::Cow;
-
-/// How much work a client gets in a turn, as bytes received plus bytes answered:
-/// work grows with both. A share of short requests fits.
-const WORK_BYTES: usize = 2 * SHARE_BYTES;
 
 /// What a line with a one-line answer costs beyond its length.
 const ANSWER_BYTES: usize = 16;
@@ -41,55 +38,66 @@ impl Dispatch<'_> {
     /// Handles everything in `input` and clears it.
     pub(crate) fn handle(&mut self, input: &mut Input) {
         for (client, received) in input.iter() {
-            self.handle_received(client, received);
+            let work = self.handle_received(client, received);
+            self.clients.settle(work);
         }
         input.clear();
     }
 
-    fn handle_received(&mut self, client: ClientId, received: Received) {
+    /// Returns what it has cost.
+    fn handle_received(&mut self, client: ClientId, received: Received) -> usize {
         match received {
-            Received::Bytes([]) => self.handle_end_of_input(client),
+            Received::Bytes([]) => {
+                self.handle_end_of_input(client);
+                END_WORK
+            }
             Received::Bytes(bytes) => {
                 self.clients.record_received(client, bytes.len());
-                self.handle_lines(client, bytes);
+                self.handle_lines(client, bytes)
             }
             Received::Unhandled => {
                 let Some(connection) = self.clients.open_mut(client) else {
-                    return;
+                    return 0;
                 };
                 let unhandled = connection.lines.take_unhandled();
                 // More may follow in the socket.
                 self.clients.record_received(client, SHARE_BYTES);
-                self.handle_lines(client, &unhandled);
+                self.handle_lines(client, &unhandled)
             }
-            Received::Failed(Errno::AGAIN) => self.clients.record_drained(client),
+            Received::Failed(Errno::AGAIN) => {
+                self.clients.record_drained(client);
+                0
+            }
             Received::Failed(e) => {
                 debug!("#{} lost: {e}", client.serial);
                 self.handle_lost_connection(client);
+                END_WORK
             }
         }
     }
 
     /// Handles the lines of `input` up to the client's share of the turn. The rest
-    /// waits for the next turn.
-    fn handle_lines(&mut self, client: ClientId, input: &[u8]) {
-        self.handle_share(client, input);
+    /// waits for the next turn. Returns what it has cost.
+    fn handle_lines(&mut self, client: ClientId, input: &[u8]) -> usize {
+        let work = self.handle_share(client, input);
         // If many clients ask for much, their answers must not all be in memory at once.
         if self.clients.has_much_to_send(client) {
             self.flush(client);
             self.deliver_answers();
         }
+        work
     }
 
-    fn handle_share(&mut self, client: ClientId, mut input: &[u8]) {
-        let mut work_left = WORK_BYTES;
+    fn handle_share(&mut self, client: ClientId, mut input: &[u8]) -> usize {
+        let mut done = 0;
         loop {
-            if work_left == 0 && !input.is_empty() {
-                return self.put_back(client, input);
+            if done >= SHARE_WORK && !input.is_empty() {
+                self.put_back(client, input);
+                return done;
             }
             match self.handle_next_line(client, &mut input) {
-                Some(work) => work_left = work_left.saturating_sub(work),
-                None => return,
+                Some(work) => done += work,
+                None => return done,
             }
         }
     }

@@ -11,6 +11,10 @@ pub(crate) use std::thread;
 /// call. In the simulated world a few make several turns.
 pub(crate) const CONNECTIONS_PER_TURN: usize = 1_000;
 
+/// How many clients' full shares a turn of the loop handles, which takes some 10 ms. In the
+/// simulated world a few clients make several turns.
+pub(crate) const SHARES_PER_TURN: usize = 320;
+
 /// Files, by path and by descriptor.
 pub(crate) mod fs {
     pub(crate) use rustix::fs::*;

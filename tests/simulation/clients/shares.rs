@@ -7,6 +7,7 @@ use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::ANSWER_BYTES_MAX;
 use crate::server::simulation::rules::Violation;
 use crate::server::simulation::rules::listening::reserved_descriptors;
+use crate::server::simulation::world::SHARES_PER_TURN;
 use std::collections::BTreeMap;
 
 /// A client's share of what is received in a turn.
@@ -69,13 +70,18 @@ impl TurnStart {
     }
 }
 
-/// Rule: A client with unread input gets its share of each turn, no more and no less: 4,096 bytes
+/// Rule: A client with unread input gets its share of a turn, no more and no less: 4,096 bytes
 /// received, and 8,192 bytes of work, in which statistics count with their length. The last line
 /// may exceed it.
 ///
-/// Rule: A client whose end could be seen at the start of a turn, with nothing else to read, holds
-/// nothing at the end of it.
-pub(crate) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
+/// Rule: A turn does no more work than its budget, however many clients have input. Only the last
+/// line of each client may exceed it.
+///
+/// Rule: A client with unread input, or whose end can be seen, waits for its share no longer than
+/// all others need to use half of the budget of each turn: it loses its locks then if it has
+/// ended.
+pub(crate) fn check(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {
+    check_budget(play)?;
     let received = kernel(|k| k.calls.received.clone());
     for (peer, &bytes) in &received {
         let is_client = play.oracle.peers.values().any(|one| one == peer);
@@ -92,6 +98,43 @@ pub(crate) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
         return Ok(());
     }
     let kept = kept_by_peer(play);
+    let mut waits = std::mem::take(&mut play.waits_for_share);
+    waits.retain(|peer, _| before.waiting.contains_key(peer));
+    let result = check_waiting(play, before, &received, &kept, &mut waits);
+    play.waits_for_share = waits;
+    result
+}
+
+/// How long a client has waited for its share.
+#[derive(Debug, Default)]
+pub(crate) struct WaitForShare {
+    turns: usize,
+    /// How many clients there were meanwhile, at most.
+    clients_max: usize,
+}
+
+fn check_budget(play: &Play) -> Result<(), Violation> {
+    let conversations = play.oracle.conversations.values();
+    let work = conversations.map(|one| one.work.least);
+    let excess = |work: usize| work.saturating_sub(WORK_BYTES);
+    let (mut all, mut busy) = (0, 0);
+    for work in work.filter(|&work| work > 0) {
+        all += work - excess(work);
+        busy += 1;
+    }
+    if all > SHARES_PER_TURN * WORK_BYTES {
+        return Err(format!("{busy} clients get {all} bytes of work in one turn"));
+    }
+    Ok(())
+}
+
+fn check_waiting(
+    play: &Play,
+    before: &TurnStart,
+    received: &BTreeMap<u32, usize>,
+    kept: &BTreeMap<u32, usize>,
+    waits: &mut BTreeMap<u32, WaitForShare>,
+) -> Result<(), Violation> {
     for (&peer, waiting) in &before.waiting {
         let Some(conversation) = play.oracle.conversations.get(&peer) else { continue };
         if conversation.has_gone {
@@ -103,18 +146,24 @@ pub(crate) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
             0 => got >= waiting.share,
             before => kept.get(&peer).is_none_or(|&now| now < before),
         };
+        let has_ended = waiting.ends && waiting.kept + waiting.arrived == 0;
+        if !is_served || has_ended {
+            let wait = waits.entry(peer).or_default();
+            wait.turns += 1;
+            wait.clients_max = wait.clients_max.max(before.clients);
+            // Rounded up, and the turn in which it came.
+            let turns_max = 2 + 2 * wait.clients_max.div_ceil(SHARES_PER_TURN);
+            if wait.turns > turns_max {
+                let bytes = waiting.kept + waiting.arrived;
+                return Err(format!("client {peer} gets no share for its {bytes} bytes: {wait:?}"));
+            }
+            continue;
+        }
+        waits.remove(&peer);
         let has_more = kept.get(&peer).is_some_and(|&now| now > 0) && !waiting.is_parked;
-        if has_more && conversation.work.most < WORK_BYTES && !is_parked(play, peer) {
+        let is_whole = conversation.work.most >= WORK_BYTES;
+        if has_more && !is_whole && !is_parked(play, peer) {
             return Err(format!("only {:?} for client {peer}, which has more", conversation.work));
-        }
-        if !is_served {
-            return Err(format!(
-                "client {peer} gets no share for its {} bytes",
-                waiting.kept + waiting.arrived
-            ));
-        }
-        if waiting.ends && waiting.kept + waiting.arrived == 0 {
-            return Err(format!("client {peer} has ended, but still has its locks"));
         }
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::server::event_loop::EVENTS_PER_TURN;
 use crate::server::listening::addresses::Purpose;
 use crate::server::simulation::clients::connections::{ConnectionEvents, Connections};
 use crate::server::simulation::clients::oracle::{ClientConversation, Oracle};
-use crate::server::simulation::clients::shares::TurnStart;
+use crate::server::simulation::clients::shares::{TurnStart, WaitForShare};
 use crate::server::simulation::kernel::KernelEvent;
 use crate::server::simulation::kernel::draws::Choices;
 use crate::server::simulation::kernel::listening::{ConnectResult, RetryingPeer};
@@ -44,6 +44,8 @@ pub(crate) struct Play {
     pub(crate) asleep_until: Option<Option<u64>>,
     /// Consecutive turns in which nothing was done.
     pub(crate) idle_turns: usize,
+    /// Clients with input, by peer.
+    pub(crate) waits_for_share: BTreeMap<u32, WaitForShare>,
     pub(crate) last_turn_ns: u64,
     /// The highest number of places for connections so far.
     pub(crate) places_max: usize,
@@ -98,6 +100,7 @@ impl Play {
             last_peer: 0,
             asleep_until: None,
             idle_turns: 0,
+            waits_for_share: BTreeMap::new(),
             last_turn_ns: 0,
             places_max: 0,
             spare_since_ns: None,
