@@ -13,6 +13,7 @@ mod figures;
 mod fleet;
 mod load;
 mod outcome;
+mod pipelines;
 mod plot;
 mod plots;
 mod process;

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use crate::Result;
 use crate::fleet::{Conn, Fleet, Next, Script};
+use crate::pipelines::pipelines;
 use crate::process::{Cpu, program_place};
 use crate::server::{Control, Program, Server};
 use crate::tails::tails;
@@ -58,6 +59,7 @@ pub const METRICS: &[Metric] = &[
     metric("p99.9", "latency, 99.9 %", "µs"),
     metric("p99.9_slice", "latency, 99.9 %, median of the slices", "µs"),
     metric("sent", "requests sent a second", ""),
+    metric("other_median", "connect, lock, release by another client, median", "ms"),
     metric("max", "slowest", "ms"),
     metric("late_900", "not answered within 900 ms", ""),
     metric("early", "answered before their time", ""),
@@ -229,6 +231,12 @@ pub const SCENARIOS: &[Scenario] = &[
     stateful("keys-50000", "50 kept connections, others hold 50,000 keys", |p, c, s| {
         keys(p, c, s, 50_000)
     }),
+    stateful(
+        "pipelines",
+        "15,000 clients have sent 3,072 requests each, and another client connects, locks, releases",
+        |p, c, _| pipelines(p, c, 15_000),
+    )
+    .in_rounds(7),
     own(RESTART, "hot restart (SIGUSR1) with 10,000 held locks", |p, c, s| {
         restart(p, c, s, 10_000)
     }),

@@ -5,8 +5,10 @@
 
 mod command;
 mod crowds;
+mod long_turns;
 mod memory;
 mod page;
+mod pipelines;
 mod reports;
 mod restart_memory;
 mod restart_pauses;
