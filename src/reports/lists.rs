@@ -22,6 +22,9 @@ const LOCKS_MAX: usize = 120;
 /// answer must not exceed what a client may leave unread, whatever names the clients have.
 const LOCKS_BYTES_MAX: usize = 15 << 10;
 
+/// How long the list of what `FREE` frees is: the answer, with its other lines, has at most 64 KiB.
+const FREED_BYTES_MAX: usize = 63 << 10;
+
 /// How many rows each of the two lists of `STATS TOP` has.
 const TOP_ROWS: usize = 20;
 
@@ -109,14 +112,22 @@ pub(super) fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, Stri
     let (mut holds, mut waits) = (0, 0);
     let mut text = String::new();
     line!(text, "{LOCK_COLUMNS} key");
+    let (mut listed, mut rows_max) = (0, ROWS_MAX);
     for (lock, key) in locks {
         let what = if lock.is_held() { "holder" } else { "waiter" };
         *(if lock.is_held() { &mut holds } else { &mut waits }) += 1;
-        if holds + waits <= ROWS_MAX {
-            line!(text, "{what} {} {}", described(view, lock), view.key(key));
+        if listed == rows_max {
+            continue;
+        }
+        let row = format!("{what} {} {}", described(view, lock), view.key(key));
+        if text.len() + row.len() < FREED_BYTES_MAX {
+            line!(text, "{row}");
+            listed += 1;
+        } else {
+            rows_max = listed;
         }
     }
-    let hidden = (holds + waits).saturating_sub(ROWS_MAX);
+    let hidden = holds + waits - listed;
     if hidden > 0 {
         line!(text, "and {hidden} more");
     }

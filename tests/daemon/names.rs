@@ -285,6 +285,25 @@ fn a_crowd_of_the_longest_names_does_not_exceed_the_bound_of_an_answer() {
     drop(clients);
 }
 
+#[test]
+fn what_free_lists_does_not_exceed_the_bound_of_an_answer() {
+    let scene = Scene::start(&[]);
+    for key_len in [300, 1_000, 2_000] {
+        let key = format!("{KEY}:{}", "x".repeat(key_len));
+        let clients: Vec<UnixStream> = (0..250)
+            .map(|_| {
+                let mut client = connect_to(&scene.place.path("s"), new_socket());
+                assert_eq!(ask(&mut client, &format!("ACQ4ME {key} 999 999 0"), false), "LOCKED\n");
+                client
+            })
+            .collect();
+        let answer = ask(&mut scene.operator(), &format!("FREE --dry-run KEY {key} 999"), true);
+        assert!(answer.len() < ANSWER_BYTES_MAX, "{key_len}: {} bytes", answer.len());
+        let listed = answer.matches("\nholder ").count();
+        assert!(answer.contains(&format!("\nand {} more\n", clients.len() - listed)), "{answer}");
+    }
+}
+
 /// A path below the directory, of this many bytes in all.
 fn path_of(place: &Place, len: usize, filling: &str) -> PathBuf {
     let mut path = place.path("").display().to_string();
