@@ -3,7 +3,7 @@
 //! and none of it ends a daemon that runs. docs/operations.md has the table.
 
 use crate::support::notified::Notified;
-use crate::support::restart::{Place, restart};
+use crate::support::restart::{Place, refused_restart, restart};
 use crate::support::status::{SYSTEM_REFUSED, WRONG_OPTIONS};
 use crate::support::{Client, DAEMON, Server, daemon_command, finish, launched, skip};
 use rustix::net::{
@@ -196,6 +196,39 @@ fn a_hot_restart_executes_the_file_that_was_executed() {
         assert_eq!(executed, std::path::Path::new(DAEMON), "{name:?}");
     }
     assert!(!trap.path("lock-daemon.ran").exists());
+}
+
+/// A file whose name is what the kernel reports once the program is removed, and the program in
+/// another root directory.
+#[test]
+fn a_hot_restart_executes_no_other_file_than_the_one_that_was_executed() {
+    let place = Place::with_daemon();
+    let program = place.binary();
+    let trap = place.path(&format!("{} (deleted)", program.file_name().unwrap().display()));
+    fs::write(&trap, "#!/bin/sh\necho trapped > \"$0.ran\"\n").expect("write");
+    fs::set_permissions(&trap, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("make it executable");
+    let remove = "exec 9<\"$0\"; rm \"$0\"; exec /proc/self/fd/9 \"$@\"";
+    let server = assert_serves(Command::new("sh").args(["-c", remove]).arg(&program).args(SERVING));
+    let reason = refused_restart(&server);
+    assert!(reason.contains("the path of the program is not known"), "{reason}");
+    server.connect().exchange("ACQ4ME k 1 9 0", "LOCKED");
+    assert!(!trap.with_file_name(format!("{}.ran", trap.display())).exists());
+}
+
+/// An inherited timer or a descriptor with O_ASYNC sends them, over hot restarts too.
+#[test]
+fn signals_that_nobody_asked_for_end_nothing() {
+    let by_number = [14, 26, 27, 29, 30].into_iter().chain(34..=64);
+    let numbers: Vec<String> = by_number.map(|number| number.to_string()).collect();
+    let server = assert_serves(&mut daemon_command(&SERVING));
+    for _ in 0..2 {
+        let line = format!("for n in {}; do kill -$n {}; done", numbers.join(" "), server.pid());
+        let sent = Command::new("sh").args(["-c", &line]).status().expect("sh");
+        assert!(sent.success());
+        server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
+        restart(&server);
+    }
 }
 
 /// The kernel then creates no file in memory that could be executed.

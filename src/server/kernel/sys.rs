@@ -21,26 +21,37 @@ pub(crate) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 /// because an exec resets handlers but keeps the mask.
 pub(crate) const HANDLED: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
-/// Resets inherited dispositions and the mask (a parent may leave nearly every signal
-/// blocked or ignored), and returns a non-blocking signalfd(2) for the signals in
-/// [`HANDLED`].
+/// Signals that would end the daemon, or stop it, without anybody's order. What sends them outlives
+/// an exec: an inherited timer (setitimer(2), alarm(2)), a descriptor that a parent process has set
+/// to O_ASYNC. A reply to a disconnected client (SIGPIPE), and a limit on the log or a
+/// snapshot (`ulimit -f`, SIGXFSZ), are errors of the call only. With `stty tostop`, SIGTTOU stops
+/// a background process that writes to its terminal.
+const IGNORED: [i32; 8] = [
+    libc::SIGPIPE,
+    libc::SIGTTOU,
+    libc::SIGXFSZ,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+];
+
+/// Sets dispositions and the mask, whatever a parent process left, and returns a non-blocking
+/// signalfd(2) for the signals in [`HANDLED`].
 pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
-    let mut ignores_hangups = false;
+    // Keeps the effect of nohup(1). A blocked signal would be queued although it is
+    // ignored (signal(7)), so SIGHUP is not read from the descriptor either.
+    let ignores_hangups = is_ignored(SIGHUP);
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: no handler is installed, so no code runs in signal context.
-        // It fails for SIGKILL, SIGSTOP and libc's own signals, as it should.
-        let old = unsafe { libc::signal(signal, libc::SIG_DFL) };
-        ignores_hangups |= signal == SIGHUP && old == libc::SIG_IGN;
-    }
-    ignore_sigpipe();
-    // With `stty tostop`, writing to a terminal stops a background process.
-    ignore(libc::SIGTTOU);
-    // Makes a limit on the log or a snapshot (`ulimit -f`) an error of write(2) only.
-    ignore(libc::SIGXFSZ);
-    if ignores_hangups {
-        // Keeps the effect of nohup(1). A blocked signal would be queued although it is
-        // ignored (signal(7)), so SIGHUP is not read from the descriptor either.
-        ignore(SIGHUP);
+        let is_ignored = IGNORED.contains(&signal) || signal >= libc::SIGRTMIN();
+        if is_ignored {
+            ignore(signal);
+        } else if signal != SIGHUP || !ignores_hangups {
+            // SAFETY: no handler is installed, so no code runs in signal context.
+            // It fails for SIGKILL, SIGSTOP and libc's own signals, as it should.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
     }
     // SAFETY: the set is plain data, initialised by sigemptyset before use, and
     // outlives the calls that read it. signalfd's descriptor has no other owner.
@@ -72,9 +83,14 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-/// Makes a reply to a disconnected client an error of send(2) only.
-pub(crate) fn ignore_sigpipe() {
-    ignore(libc::SIGPIPE);
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a null pointer for the new action changes nothing; the old one is plain data, and is
+    // written before it is read if the call succeeds.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut old) == 0
+            && old.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 fn ignore(signal: i32) {

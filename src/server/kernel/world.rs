@@ -49,6 +49,14 @@ pub(crate) mod env {
     pub(crate) fn executed_path() -> &'static Path {
         Path::new(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()))
     }
+
+    /// Whether the file at `path` is the one that runs. Without /proc it is taken for it.
+    pub(crate) fn is_running_file(path: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
+        let running = identity(Path::new("/proc/self/exe"));
+        running.map_or(true, |running| identity(path).is_ok_and(|there| there == running))
+    }
 }
 
 /// This process, and others.

@@ -59,6 +59,17 @@ pub struct LauncherState {
 }
 
 impl Launcher {
+    /// The file that a hot restart executes.
+    ///
+    /// # Errors
+    /// It is not known.
+    pub(crate) fn binary(&self) -> io::Result<BinaryIdentity> {
+        if self.program.as_os_str().is_empty() {
+            return Err(io::Error::other(UNKNOWN_PROGRAM));
+        }
+        identity_of(&self.program)
+    }
+
     /// The launcher of a cold start.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Launcher { files: TrialFiles::reserve()?, program: program_path()? })
@@ -216,15 +227,23 @@ fn file_in_memory(name: &str, flags: MemfdFlags) -> io::Result<OwnedFd> {
 /// Where a snapshot is written. Buffered, because records are written in small pieces.
 pub(crate) type Out<'a> = BufWriter<&'a mut File>;
 
-/// The path that was executed, as an absolute one: AT_EXECFN, getauxval(3). Not `argv[0]`, where a
-/// parent may put anything, nor at once the file that the kernel reports, whose path ends in
-/// "(deleted)" once it is replaced.
+/// Why a hot restart is refused without a path.
+const UNKNOWN_PROGRAM: &str = "the path of the program is not known: \
+    when the daemon started, its file was removed, or in another root directory";
+
+/// Where the running file is, as an absolute path, or an empty path if that is not known. First
+/// AT_EXECFN, getauxval(3): not `argv[0]`, where a parent may put anything. Then what the kernel
+/// reports. Neither counts unless the running file is there: after a chroot(2) another one
+/// may be, and to the path of a file that was removed the kernel adds " (deleted)".
 fn program_path() -> io::Result<PathBuf> {
     // fexecve(3) leaves a descriptor's path, which is another file later.
     let is_lasting = |path: &PathBuf| !path.starts_with("/dev/fd") && !path.starts_with("/proc");
+    let is_program = |path: &PathBuf| fs::is_file(path) && env::is_running_file(path);
     let executed = fs::absolute(env::executed_path()).ok();
-    let executed = executed.filter(is_lasting).filter(|path| fs::is_file(path));
-    executed.map_or_else(env::current_exe, Ok)
+    if let Some(path) = executed.filter(is_lasting).filter(is_program) {
+        return Ok(path);
+    }
+    Ok(Some(env::current_exe()?).filter(is_program).unwrap_or_default())
 }
 
 /// Identifies the file at a path, to notice its replacement.

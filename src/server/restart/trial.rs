@@ -22,7 +22,7 @@ use crate::server::kernel::world::stdio;
 use crate::server::kernel::{clock, process_usage, sys};
 use crate::server::listening::addresses::Wanted;
 use crate::server::operator::rule_book::RulesFile;
-use crate::server::restart::launcher::{BinaryIdentity, Launcher, Out, identity_of};
+use crate::server::restart::launcher::{BinaryIdentity, Launcher, Out};
 use crate::server::restart::snapshot::Gist;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -96,7 +96,7 @@ impl Trial {
         write: impl FnOnce(&mut Out) -> io::Result<()>,
         kept: impl FnOnce() -> Vec<RawFd>,
     ) -> io::Result<Self> {
-        let binary = identity_of(&launcher.program)?;
+        let binary = launcher.binary()?;
         launcher.files.renew()?;
         let (launcher, files) = (&*launcher, &launcher.files);
         let parent = getpid();

@@ -67,7 +67,7 @@ pub(crate) mod process {
 pub(crate) mod env {
     use crate::server::simulation::kernel::{kernel, processes::PROGRAM};
     use std::ffi::OsString;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     pub(crate) fn args_os() -> impl Iterator<Item = OsString> {
         kernel(|k| k.arguments.clone()).into_iter()
@@ -90,6 +90,10 @@ pub(crate) mod env {
     pub(crate) fn executed_path() -> PathBuf {
         let name = PathBuf::from(kernel(|k| k.arguments[0].clone()));
         if name.components().count() > 1 { name } else { PROGRAM.into() }
+    }
+
+    pub(crate) fn is_running_file(path: &Path) -> bool {
+        path == Path::new(PROGRAM)
     }
 
     /// The file that was executed, wherever it is now.
