@@ -81,7 +81,7 @@ impl TurnStart {
 /// all others need to use half of the budget of each turn: it loses its locks then if it has
 /// ended.
 pub(crate) fn check(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {
-    check_budget(play)?;
+    check_budget(play, before)?;
     let received = kernel(|k| k.calls.received.clone());
     for (peer, &bytes) in &received {
         let is_client = play.oracle.peers.values().any(|one| one == peer);
@@ -95,6 +95,8 @@ pub(crate) fn check(play: &mut Play, before: &TurnStart) -> Result<(), Violation
         }
     }
     if kernel(|k| !k.calls.failures.is_empty() || k.calls.was_urgent) {
+        // Who was served in such a turn, and which events were lost, is not known.
+        play.waits_for_share.clear();
         return Ok(());
     }
     let kept = kept_by_peer(play);
@@ -113,9 +115,11 @@ pub(crate) struct WaitForShare {
     clients_max: usize,
 }
 
-fn check_budget(play: &Play) -> Result<(), Violation> {
-    let conversations = play.oracle.conversations.values();
-    let work = conversations.map(|one| one.work.least);
+/// A line that waits for a report counts in the turn of its answer, but had its share before.
+fn check_budget(play: &Play, before: &TurnStart) -> Result<(), Violation> {
+    let is_parked = |peer: &u32| before.waiting.get(peer).is_some_and(|input| input.is_parked);
+    let conversations = play.oracle.conversations.iter().filter(|(peer, _)| !is_parked(peer));
+    let work = conversations.map(|(_, one)| one.work.least);
     let excess = |work: usize| work.saturating_sub(WORK_BYTES);
     let (mut all, mut busy) = (0, 0);
     for work in work.filter(|&work| work > 0) {
