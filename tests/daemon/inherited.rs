@@ -235,7 +235,7 @@ fn signals_that_nobody_asked_for_end_nothing() {
 #[test]
 fn a_kernel_without_executable_memory_files_serves_and_restarts() {
     let line = "echo 2 > /proc/sys/vm/memfd_noexec && exec \"$@\"";
-    let launcher = ["unshare", "-Urpf", "--mount-proc", "sh", "-c", line, "sh"];
+    let launcher = ["unshare", "-Urpf", "--kill-child", "--mount-proc", "sh", "-c", line, "sh"];
     if !launched(&launcher, "/bin/true", &[]).status().is_ok_and(|status| status.success()) {
         return skip("this kernel, or container, has no vm.memfd_noexec of its own to set");
     }
