@@ -198,8 +198,7 @@ fn a_hot_restart_executes_the_file_that_was_executed() {
     assert!(!trap.path("lock-daemon.ran").exists());
 }
 
-/// A file whose name is what the kernel reports once the program is removed, and the program in
-/// another root directory.
+/// A file has the name that the kernel reports once the program is removed.
 #[test]
 fn a_hot_restart_executes_no_other_file_than_the_one_that_was_executed() {
     let place = Place::with_daemon();
