@@ -136,6 +136,8 @@ struct HttpSession {
     discarded: usize,
     /// How many turns it has waited for its answer.
     waited: usize,
+    /// Its request came in the last turn, perhaps after the reports of that turn.
+    has_just_asked: bool,
 }
 
 /// All clients of HTTP, by peer.
@@ -164,6 +166,7 @@ impl HttpClients {
             from_ns: None,
             discarded: 0,
             waited: 0,
+            has_just_asked: false,
         };
         self.all.insert(peer, session);
     }
@@ -324,7 +327,10 @@ impl HttpClients {
             let is_clear = request_of(&session.received) != HttpRequest::Ambiguous;
             let over_ns = session.until_ns.filter(|_| is_clear);
             if over_ns.is_some_and(|over_ns| until_ns.is_none_or(|until_ns| until_ns > over_ns)) {
-                return Err(format!("it sleeps past the deadline of HTTP client {peer}"));
+                return Err(format!(
+                    "it sleeps past the deadline of HTTP client {peer}: {}",
+                    session.describe()
+                ));
             }
         }
         Ok(())
@@ -452,6 +458,7 @@ impl HttpSession {
         let until_ns = *self.until_ns.get_or_insert(now_ns + ASK_NS);
         self.from_ns.get_or_insert(now_ns + ASK_NS);
         let is_asked = matches!(request_of(&self.received), HttpRequest::Whole(_));
+        let may_wait = std::mem::take(&mut self.has_just_asked) || may_wait;
         let (stage, for_ns) = match self.stage {
             HttpStage::Asking | HttpStage::Reading if is_shut => (HttpStage::Closing, CLOSE_NS),
             HttpStage::Asking if is_asked => (HttpStage::Reading, READ_NS),
@@ -464,6 +471,7 @@ impl HttpSession {
         };
         if stage != self.stage {
             self.from_ns = Some(now_ns + for_ns);
+            self.has_just_asked = stage == HttpStage::Reading;
         }
         (self.stage, self.until_ns) = (stage, Some(now_ns + for_ns));
         Ok(())
