@@ -82,6 +82,54 @@ fn no_reports_are_made_for_a_client_that_has_gone() {
     assert!(made < ASKED as u64 / 4, "{made} turns");
 }
 
+/// A client that leaves while its report waits behind those of a crowd: its locks pass on before
+/// even those of the crowd are made.
+#[test]
+fn a_client_that_leaves_before_its_report_loses_its_locks_first() {
+    const CROWD: usize = 60;
+    /// Returns the client if it can still read.
+    type Leave = fn(Client) -> Option<Client>;
+    let ways: [(&str, Leave); 3] = [
+        ("shuts its side", |mut client| {
+            client.shut_writing();
+            Some(client)
+        }),
+        ("closes", |_| None),
+        ("resets", |client| {
+            client.reset();
+            None
+        }),
+    ];
+    for (way, leave) in ways {
+        let server = Server::start();
+        let (mut holder, mut waiter) = (server.connect(), server.connect());
+        holder.exchange("ACQ4ME k 1 9 60", "LOCKED");
+        waiter.send("ACQ4ME k 1 9 60");
+        server.connect().wait_for_counter("waiting_workers", |n| n == 1);
+        let mut crowd: Vec<Client> = (0..CROWD).map(|_| server.connect()).collect();
+        crowd.iter_mut().for_each(Client::settle);
+        // So that all requests are there when it continues.
+        server.signal(Signal::STOP);
+        for client in crowd.iter_mut().chain([&mut holder]) {
+            client.send("STATS JSON");
+        }
+        let reader = leave(holder);
+        server.signal(Signal::CONT);
+        waiter.expect("LOCKED");
+        let last = lines(crowd.last_mut().expect("a client")).remove(0);
+        let last: serde_json::Value = serde_json::from_str(&last).expect("JSON");
+        assert_eq!(last["counters"]["waiting_workers"], 0, "{way}: {last}");
+        if let Some(mut reader) = reader {
+            assert!(lines(&mut reader)[0].starts_with('{'), "it gets its report");
+            reader.expect_end();
+        } else {
+            let mut next = server.connect();
+            asked(&mut next, "JSON");
+            assert_eq!(next.counter("failed_sends"), 0, "{way}: a report was made for nobody");
+        }
+    }
+}
+
 /// The kernel forgets the address of a connection that is reset (say, its host lost
 /// power), but an operator needs it.
 #[test]

@@ -357,3 +357,21 @@ fn operators_and_monitoring_do_not_wait_behind_a_crowd_that_asks_for_reports() {
     steps.extend([TURN; 394]);
     check("-l 10.0.0.1 --control /run/control.sock --http 10.0.0.1:9531", steps);
 }
+
+/// A client that had left kept its locks until the report that it had asked for was made, behind
+/// those of a crowd.
+///
+/// Fails if `Clients::receive` takes no look behind held lines.
+#[test]
+fn a_client_that_leaves_before_its_report_loses_its_locks_at_once() {
+    let json = |place| Step::Say { place, what: Say::Stats("JSON"), cut: 0 };
+    for end in [Step::End { place: 40 }, Step::Reset { place: 40 }, Step::Close { place: 40 }] {
+        let mut steps: Vec<Step> = (0..41).map(connect).collect();
+        steps.extend([TURN; 20]);
+        steps.extend([acquire(40, 1, 9), Step::ArriveAll, TURN]);
+        steps.extend((0..41).map(json));
+        steps.extend([Step::ArriveAll, end, Step::ArriveAll]);
+        steps.extend([TURN; 60]);
+        check("-l 10.0.0.1", steps);
+    }
+}

@@ -6,6 +6,7 @@ use crate::protocol::lines::Lines;
 use crate::server::clients::stream::Stream;
 use crate::server::kernel::socket::{Socket, peer_address, peer_name};
 use crate::server::kernel::world::fd::{AsRawFd, RawFd};
+use crate::server::kernel::world::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +17,7 @@ pub(crate) enum ConnectionStage {
     /// It is served.
     Open,
     /// Its input has ended and it holds no locks; answers to earlier requests are
-    /// still sent.
+    /// still sent. A held line, its last one, is still answered.
     Finishing,
     /// It will be closed at the end of the turn.
     Closing,
@@ -48,6 +49,16 @@ pub(crate) struct Connection {
 // With its serial number. (Tests have other streams.)
 #[cfg(not(test))]
 const _: () = assert!(size_of::<(u32, Connection)>() <= 72);
+
+/// What can be seen of the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndOfInput {
+    NotSeen,
+    /// The client has closed its side, and may still read answers.
+    Ended,
+    /// No answer reaches the client any more.
+    HungUp,
+}
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +132,32 @@ impl Connection {
     /// Whether it came by a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
         self.stream.is_unix()
+    }
+
+    /// What can be seen of its end while a line is held: nothing is received meanwhile.
+    pub(crate) fn end_behind_held_line(&self) -> EndOfInput {
+        if !self.reads_to_end {
+            return EndOfInput::NotSeen;
+        }
+        if self.stream.is_hung_up() {
+            return EndOfInput::HungUp;
+        }
+        match self.stream.peek(&mut [0]) {
+            Ok(0) if self.is_held_line_last() => EndOfInput::Ended,
+            Ok(_) | Err(Errno::AGAIN) => EndOfInput::NotSeen,
+            Err(_) => EndOfInput::HungUp,
+        }
+    }
+
+    /// Whether no line is known that follows the held one.
+    pub(crate) fn is_held_line_last(&self) -> bool {
+        let held = self.lines.unhandled();
+        self.lines.is_line_held() && held.iter().position(|&b| b == b'\n') == Some(held.len() - 1)
+    }
+
+    /// Whether answers to its lines are still to be made or sent.
+    pub(crate) fn owes_answers(&self) -> bool {
+        self.lines.is_line_held() || !self.stream.unsent().is_empty()
     }
 
     /// Asks for its address, unless that is known: it costs a system call, and the

@@ -5,7 +5,9 @@ use crate::engine::counts::statistics::Counters;
 use crate::engine::{ClientId, SpareCapacity};
 use crate::reports::Peers;
 use crate::server::clients::admission::Admission;
-use crate::server::clients::connection::{Connection, ConnectionStage, ConnectionState};
+use crate::server::clients::connection::{
+    Connection, ConnectionStage, ConnectionState, EndOfInput,
+};
 use crate::server::clients::input::{Input, SHARE_BYTES};
 use crate::server::clients::input_queues::InputQueues;
 use crate::server::clients::stream::Flushed;
@@ -93,7 +95,7 @@ impl Clients {
     }
 
     /// The connection of `client`, unless it is closing or the slot has a new owner.
-    fn get_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
+    pub(crate) fn get_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
         self.slots.get_mut(client).filter(|connection| connection.stage != ConnectionStage::Closing)
     }
 
@@ -140,20 +142,41 @@ impl Clients {
     pub(crate) fn receive(&mut self, input: &mut Input) -> bool {
         while !input.is_full() {
             let Some(client) = self.queues.next() else { return false };
-            match self.open_mut(client) {
+            match self.get_mut(client) {
                 Some(connection) if connection.lines.is_line_held() => {
-                    // Once the line is answered, it reads without an event.
-                    connection.is_unread = false;
-                    self.queues.settle(None);
+                    self.look_behind_held_line(client, input);
                 }
-                Some(connection) if connection.lines.unhandled().is_empty() => {
+                Some(connection) if !connection.lines.unhandled().is_empty() => {
+                    input.record_unhandled(client);
+                }
+                Some(connection) if connection.stage == ConnectionStage::Open => {
                     input.receive(client, &connection.stream);
                 }
-                Some(_) => input.record_unhandled(client),
-                None => self.queues.settle(None),
+                _ => self.queues.settle(None),
             }
         }
         true
+    }
+
+    /// Nothing is received from `client` until its held line is answered, unless it has left.
+    fn look_behind_held_line(&mut self, client: ClientId, input: &mut Input) {
+        let Some(connection) = self.get_mut(client) else { return };
+        // Once the line is answered, it reads without an event.
+        connection.is_unread = false;
+        let is_open = connection.stage == ConnectionStage::Open;
+        match connection.end_behind_held_line() {
+            EndOfInput::Ended if is_open => return input.record_end(client),
+            EndOfInput::Ended | EndOfInput::NotSeen => {}
+            EndOfInput::HungUp if is_open => self.record_output_failure(client),
+            EndOfInput::HungUp => drop(self.schedule_close(client)),
+        }
+        self.queues.settle(Some(0));
+    }
+
+    /// Whether `client` waits for a report.
+    pub(crate) fn awaits_report(&self, client: ClientId) -> bool {
+        let connection = self.slots.get(client);
+        connection.is_some_and(|it| it.lines.is_line_held() && it.stage != ConnectionStage::Closing)
     }
 
     /// Notes what handling the input of a client has cost.
@@ -166,7 +189,7 @@ impl Clients {
     /// (epoll(7)); but data and the end of input may have shared one event, and on a Unix
     /// socket a message with descriptors makes a read short (unix(7)).
     pub(crate) fn record_received(&mut self, client: ClientId, received: usize) {
-        let Some(connection) = self.open_mut(client) else {
+        let Some(connection) = self.get_mut(client) else {
             return;
         };
         connection.is_unread = false;
@@ -205,7 +228,7 @@ impl Clients {
     /// if that exceeds its bound and must be flushed at once.
     #[must_use]
     pub(crate) fn owe(&mut self, client: ClientId, bytes: Cow<'static, [u8]>) -> bool {
-        let Some(connection) = self.open_mut(client).filter(|connection| !connection.output_failed)
+        let Some(connection) = self.get_mut(client).filter(|connection| !connection.output_failed)
         else {
             return true;
         };
@@ -248,7 +271,9 @@ impl Clients {
         connection.is_owed = false;
         let finishing = connection.stage == ConnectionStage::Finishing;
         let failure = match connection.stream.flush() {
-            Flushed::All if finishing => return self.schedule_close(client),
+            Flushed::All if finishing && !connection.owes_answers() => {
+                return self.schedule_close(client);
+            }
             Flushed::All => return Fate::Stays,
             Flushed::Blocked if connection.stream.exceeds_bound() => {
                 let peer = connection.peer();
@@ -284,10 +309,12 @@ impl Clients {
         }
     }
 
-    /// Nothing is sent to `client` any more; the rest of its input is handled.
+    /// Nothing is sent to `client` any more, not even the report that it may wait for; the rest
+    /// of its input is handled.
     fn record_output_failure(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
             connection.output_failed = true;
+            connection.lines.finish_line();
             self.record_unread(client);
         }
     }
@@ -311,7 +338,7 @@ impl Clients {
     pub(crate) fn close_after_output(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
             connection.stage = ConnectionStage::Finishing;
-            if connection.stream.unsent().is_empty() {
+            if !connection.owes_answers() {
                 let _ = self.schedule_close(client);
             }
         }

@@ -56,7 +56,7 @@ impl Dispatch<'_> {
                 self.handle_lines(client, bytes)
             }
             Received::Unhandled => {
-                let Some(connection) = self.clients.open_mut(client) else {
+                let Some(connection) = self.clients.get_mut(client) else {
                     return 0;
                 };
                 let unhandled = connection.lines.take_unhandled();
@@ -112,7 +112,7 @@ impl Dispatch<'_> {
     /// Handles the next line of `input` and returns its cost; `None` if there is no
     /// complete line, or the client has gone.
     fn handle_next_line(&mut self, client: ClientId, input: &mut &[u8]) -> Option<usize> {
-        let connection = self.clients.open_mut(client)?;
+        let connection = self.clients.get_mut(client)?;
         let before = *input;
         let output_failed = connection.output_failed;
         let mut answer_bytes = ANSWER_BYTES;
@@ -159,7 +159,7 @@ impl Dispatch<'_> {
     /// answers come in the order of the lines. A hot restart hands them over, and the new
     /// image handles the line again.
     fn request_report(&mut self, client: ClientId, query: Query, taken: &[u8], rest: &[u8]) {
-        if let Some(connection) = self.clients.open_mut(client) {
+        if let Some(connection) = self.clients.get_mut(client) {
             connection.lines.hold_line(taken, rest);
             self.reporting.enqueue(Requester::Client(client), ReportRequest::Query(query));
         }
@@ -167,7 +167,7 @@ impl Dispatch<'_> {
 
     /// Passes a report on to the client that asked for it.
     pub(crate) fn deliver_report(&mut self, client: ClientId, text: Vec<u8>) {
-        let connection = self.clients.open_mut(client);
+        let connection = self.clients.get_mut(client);
         if connection.is_some_and(|connection| connection.lines.finish_line()) {
             self.clients.record_unread(client);
             self.owe_text(client, text);

@@ -65,6 +65,11 @@ impl Input {
         self.received.push((client, end));
     }
 
+    /// Notes that the input of `client` has ended.
+    pub(crate) fn record_end(&mut self, client: ClientId) {
+        self.received.push((client, InputEnd::At(self.used)));
+    }
+
     /// Notes that `client` has input left from an earlier turn, which comes first.
     pub(crate) fn record_unhandled(&mut self, client: ClientId) {
         self.received.push((client, InputEnd::Unhandled));

@@ -129,6 +129,11 @@ impl Stream {
         self.socket.peek(buffer)
     }
 
+    /// Whether the connection is lost, or both sides are shut: nothing more reaches the peer.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        self.socket.is_hung_up()
+    }
+
     /// Appends to the output, for the next flush.
     pub(crate) fn push(&mut self, bytes: Cow<'static, [u8]>) {
         if self.unsent().is_empty() {

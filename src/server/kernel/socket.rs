@@ -3,6 +3,7 @@
 
 use crate::server::kernel::socket_name::SocketName;
 use crate::server::kernel::sys::{self, refuse_passed};
+use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{
@@ -73,6 +74,13 @@ impl Socket {
                 result => return result.map(|(len, _)| len),
             }
         }
+    }
+
+    /// Whether the kernel reports that the connection is lost, or that both sides are shut.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::HUP | PollFlags::ERR)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     fn receive_without_passed(&self, buffer: &mut [u8]) -> Result<usize, Errno> {

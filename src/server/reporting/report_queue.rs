@@ -180,8 +180,8 @@ impl ReportQueue {
         loop {
             // Alternates between the kinds, so that neither waits for a crowd of the other.
             let scanned = self.under_way.as_mut().filter(|it| it.is_done());
-            let scanned = scanned.and_then(|it| Some((it.requests.pop_front()?, &it.scan)));
-            let direct = self.direct.pop_front().map(|request| (request, &nothing));
+            let scanned = scanned.and_then(|it| Some((maker.next(&mut it.requests)?, &it.scan)));
+            let direct = maker.next(&mut self.direct).map(|request| (request, &nothing));
             if scanned.is_none() && direct.is_none() {
                 break;
             }
@@ -281,6 +281,19 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
+    /// The next request, without those of clients that have left.
+    fn next(
+        &self,
+        requests: &mut VecDeque<(Requester, ReportRequest)>,
+    ) -> Option<(Requester, ReportRequest)> {
+        loop {
+            match requests.pop_front()? {
+                (Requester::Client(client), _) if !self.clients.awaits_report(client) => {}
+                next => return Some(next),
+            }
+        }
+    }
+
     fn report(
         &self,
         engine: &mut Engine,

@@ -42,6 +42,8 @@ struct PendingInput {
     ends: bool,
     /// It waits for a report.
     is_parked: bool,
+    /// Its last line waits for a report.
+    is_last_parked: bool,
 }
 
 impl TurnStart {
@@ -54,11 +56,14 @@ impl TurnStart {
             for (_, connection) in server.clients.iter() {
                 let kept = connection.lines.unhandled().len();
                 let is_parked = connection.lines.is_line_held();
+                let is_last_parked = connection.is_held_line_last();
                 kernel(|k| {
                     let peer = k.peer_behind(connection.stream.socket());
                     let (arrived, ends) = k.visible(peer);
                     let share = k.receivable(peer, RECEIVED_BYTES);
-                    waiting.insert(peer, PendingInput { kept, arrived, share, ends, is_parked });
+                    let input =
+                        PendingInput { kept, arrived, share, ends, is_parked, is_last_parked };
+                    waiting.insert(peer, input);
                 });
             }
         }
@@ -79,7 +84,7 @@ impl TurnStart {
 ///
 /// Rule: A client with unread input, or whose end can be seen, waits for its share no longer than
 /// all others need to use half of the budget of each turn: it loses its locks then if it has
-/// ended.
+/// ended, even if its last line waits for a report.
 pub(crate) fn check(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {
     check_budget(play, before)?;
     let received = kernel(|k| k.calls.received.clone());
@@ -150,7 +155,8 @@ fn check_waiting(
             0 => got >= waiting.share,
             before => kept.get(&peer).is_none_or(|&now| now < before),
         };
-        let has_ended = waiting.ends && waiting.kept + waiting.arrived == 0;
+        let has_nothing_left = waiting.kept == 0 || waiting.is_last_parked;
+        let has_ended = waiting.ends && waiting.arrived == 0 && has_nothing_left;
         if !is_served || has_ended {
             let wait = waits.entry(peer).or_default();
             wait.turns += 1;

@@ -191,7 +191,7 @@ impl ConnectionEnd {
         Ok(len)
     }
 
-    /// Copies what the next receive returns, if there is something.
+    /// Copies what the next receive returns, if there is something. It looks past an urgent byte.
     pub(super) fn peek(&self, buffer: &mut [u8]) -> usize {
         let len = self.receivable(buffer.len());
         buffer.iter_mut().zip(self.arrived.iter().take(len)).for_each(|(to, from)| *to = *from);
@@ -200,7 +200,8 @@ impl ConnectionEnd {
 
     /// How many bytes one receive would return, with room for `max`.
     pub(super) fn receivable(&self, max: usize) -> usize {
-        let len = max.min(self.arrived.len()).min(self.mark.unwrap_or(usize::MAX));
+        let mark = self.mark.filter(|&mark| mark > 0);
+        let len = max.min(self.arrived.len()).min(mark.unwrap_or(usize::MAX));
         match self.passed.front() {
             Some(&(start, end)) if start < len => len.min(end),
             _ => len,
