@@ -17,6 +17,7 @@ use super::world::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
 use crate::engine::ClientId;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::Server;
+use crate::server::clients::connection::{Connection, ConnectionStage};
 use crate::server::clients::input::SHARE_BYTES;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::operator::control_socket::CONNECTIONS_MAX;
@@ -109,7 +110,8 @@ fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: The engine's counters are the model's.
+/// Rule: The engine's counters are the model's. Each admitted client is still connected, or has
+/// ended and counts once, by how.
 fn check_counters(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let engine = &server.engine;
@@ -119,6 +121,15 @@ fn check_counters(play: &mut Play) -> Result<(), Violation> {
     let should = play.connections.counters(play.oracle.model.counters());
     if counters != should || engine.times() != play.oracle.model.times() {
         return Err(format!("counters are {counters:?}, not {should:?}"));
+    }
+    let is_open = |connection: &Connection| connection.stage == ConnectionStage::Open;
+    let open = server.clients.iter().filter(|(_, connection)| is_open(connection)).count() as u64;
+    let ended = counters.closed_connections
+        + counters.lost_connections
+        + counters.unread_connections
+        + counters.freed_connections;
+    if counters.accepted_connections != open + ended {
+        return Err(format!("{open} connections are open, but the counters are {counters:?}"));
     }
     Ok(())
 }

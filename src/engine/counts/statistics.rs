@@ -73,13 +73,13 @@ counters! {
     lock_mismatch: Total, "Requests answered with LOCK_HELD.";
     lock_while_waiting: Total, "Requests by clients that were still waiting for an earlier one.";
     release_mismatch: Total, "RELEASE commands of clients that held nothing.";
-    processed_count: Total, "Locks that ended: by RELEASE, by disconnect, or by --max-hold.";
+    processed_count: Total, "Locks that ended: by RELEASE, by disconnect, by --max-hold or by FREE.";
     rejected_connections: Total, "Connections closed at once because there were --max-connections already.";
     rejected_connections_per_ip: Total, "Connections closed at once because their address had --max-connections-per-ip already.";
     denied_connections: Total, "Connections closed at once because no --allow admits their address.";
     accepted_connections: Total, "Connections that were admitted.";
     closed_connections: Total, "Connections that their clients closed.";
-    lost_connections: Total, "Connections that broke.";
+    lost_connections: Total, "Connections that broke: reset, timed out, or lost by a failed call or a hot restart.";
     unread_connections: Total, "Connections closed because too many answers were left unread.";
     freed_connections: Total, "Connections that the daemon closed to free their locks: by FREE or --max-hold.";
     expired_locks: Total, "Locks that ended because they were held for longer than --max-hold.";

@@ -51,6 +51,15 @@ pub(crate) enum Fate {
     Gone,
 }
 
+/// Why a client can't be sent what it is owed.
+enum OutputFailure {
+    /// It has left too much unread.
+    Unread,
+    /// No event would tell when there is room.
+    NotWatched,
+    Send(Errno),
+}
+
 impl Clients {
     /// Starts without clients; `options` say which may connect.
     pub(crate) fn new(options: &Options) -> Self {
@@ -277,9 +286,8 @@ impl Clients {
             Flushed::All => return Fate::Stays,
             Flushed::Blocked if connection.stream.exceeds_bound() => {
                 let peer = connection.peer();
-                counters.unread_connections += 1;
                 limited!(warn, "{peer} does not read its answers and is disconnected");
-                None
+                OutputFailure::Unread
             }
             Flushed::Blocked => match self.watch_writable(client, registry) {
                 Ok(()) => return Fate::Stays,
@@ -289,24 +297,28 @@ impl Clients {
                         error,
                         "#{serial} can no longer be registered with epoll and is closed: {e}"
                     );
-                    None
+                    OutputFailure::NotWatched
                 }
             },
             Flushed::Failed(e) => {
                 debug!("#{} sending failed: {e}", client.serial);
-                Some(e)
+                OutputFailure::Send(e)
             }
         };
         counters.failed_sends += 1;
-        match failure {
+        let ended = match failure {
             // The next reads return what it sent before, then its end.
-            Some(Errno::PIPE | Errno::CONNRESET) if !finishing => {
+            OutputFailure::Send(Errno::PIPE | Errno::CONNRESET) if !finishing => {
                 self.record_output_failure(client);
-                Fate::Stays
+                return Fate::Stays;
             }
-            // It may still be connected, waiting for an answer that is lost.
-            _ => self.schedule_close(client),
-        }
+            OutputFailure::Unread => &mut counters.unread_connections,
+            OutputFailure::NotWatched | OutputFailure::Send(_) => &mut counters.lost_connections,
+        };
+        // The end of its input has counted already.
+        *ended += u64::from(!finishing);
+        // It may still be connected, waiting for an answer that is lost.
+        self.schedule_close(client)
     }
 
     /// Nothing is sent to `client` any more, not even the report that it may wait for; the rest

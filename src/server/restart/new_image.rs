@@ -106,6 +106,7 @@ impl Server {
     fn disconnect_lost(&mut self, lost: Vec<(ClientId, io::Error)>) {
         for (client, e) in lost {
             error!("#{} was lost in the hot restart: {e}", client.serial);
+            self.engine.counters.lost_connections += 1;
             self.engine.disconnect(client, clock::now());
         }
     }

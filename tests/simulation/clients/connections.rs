@@ -184,7 +184,11 @@ impl Connections {
             counters.freed_connections += u64::from(self.gone.insert(peer));
         }
         for &(peer, unread_bytes) in events.gone {
-            if !self.gone.insert(peer) || has_happened(KernelEvent::Lost(peer)) {
+            if !self.gone.insert(peer) {
+                continue;
+            }
+            if has_happened(KernelEvent::Lost(peer)) {
+                counters.lost_connections += 1;
                 continue;
             }
             let (has_ended, is_lost) = (
@@ -201,7 +205,9 @@ impl Connections {
             } else if may_be_closed && !has_failed {
                 counters.unread_connections += 1;
                 counters.failed_sends += 1;
-            } else if !has_failed {
+            } else if has_failed {
+                counters.lost_connections += 1;
+            } else {
                 return Err(format!("client {peer} is disconnected without a reason"));
             }
         }
