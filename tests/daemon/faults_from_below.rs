@@ -4,7 +4,7 @@
 
 use crate::support::restart::{Place, can_inject};
 use crate::support::status::{NO_ADDRESS, SYSTEM_REFUSED};
-use crate::support::{DAEMON, Server, finish, launched};
+use crate::support::{DAEMON, Server, eventually, finish, launched};
 use std::path::Path;
 use std::process::Command;
 
@@ -12,8 +12,9 @@ use std::process::Command;
 /// detaches itself, so that the daemon is a child of the test.
 fn failing(name: &str, error: &str, when: &str, trace: &Path) -> Command {
     let inject = format!("inject={name}:error={error}:when={when}");
+    let shown = format!("trace=?epoll_wait,?epoll_pwait,{name}");
     let trace = trace.to_str().expect("a path");
-    let strace = ["strace", "-D", "-f", "-qq", "-o", trace, "-e", &inject];
+    let strace = ["strace", "-D", "-f", "-qq", "-o", trace, "-e", &shown, "-e", &inject];
     launched(&strace, DAEMON, &["-l", "127.0.0.1", "-p", "0"])
 }
 
@@ -62,4 +63,39 @@ fn starting() {
         assert_eq!(finished.code, Some(status), "{name} → {error}: {}", finished.stderr);
         assert!(finished.stderr.contains("os error"), "{name} → {error}: {}", finished.stderr);
     }
+}
+
+/// The client stays in the queue, so that its event remains true: the daemon tries again after a
+/// while, and does not spin.
+#[test]
+fn accepting_for_good() {
+    if !can_inject() {
+        return;
+    }
+    for error in ["EPERM", "EACCES", "ECONNABORTED", "EPROTO", "EOPNOTSUPP", "EMFILE", "EBADF"] {
+        let place = Place::new();
+        let trace = place.path("trace");
+        let server = Server::spawn(&mut failing("accept4", error, "1+", &trace));
+        let _client = server.connect();
+        // From a failure on until the daemon waits with a timeout: until it tries again.
+        let sleeps = || {
+            let trace = std::fs::read_to_string(&trace).expect("strace's file");
+            let failed = trace.find("(INJECTED)")?;
+            let waits = trace[failed..].lines().find(|line| waits_some_time(line));
+            waits.map(|_| trace.matches("(INJECTED)").count())
+        };
+        let mut failures = None;
+        let slept = eventually(|| {
+            failures = sleeps();
+            failures.is_some()
+        });
+        assert!(slept && failures <= Some(500), "{error}: it spins: {failures:?}");
+    }
+}
+
+/// Whether a line of strace is a wait for events, at most 1024, that has a timeout.
+fn waits_some_time(line: &str) -> bool {
+    let timeout = line.split_once(", 1024, ").map(|(_, rest)| rest.split([',', ')']).next());
+    let timeout_ms = timeout.flatten().and_then(|timeout| timeout.parse::<i32>().ok());
+    timeout_ms.is_some_and(|timeout_ms| timeout_ms > 0)
 }

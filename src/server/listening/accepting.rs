@@ -124,14 +124,14 @@ impl Listeners {
                     self.all[self.accept_budget.current].record_accepted();
                     return Some(NewConnection { socket, purpose });
                 }
-                Accepted::Aborted => {}
+                Accepted::Aborted(e) => {
+                    if self.all[self.accept_budget.current].record_aborted() {
+                        self.record_failure(e, counters);
+                    }
+                }
                 Accepted::Nobody => self.record_empty(),
                 Accepted::OutOfDescriptors(e) => self.wait_for_descriptor(e, open, counters),
-                Accepted::Failed(e) => {
-                    counters.connect_errors += 1;
-                    limited!(error, "accepting a connection failed: {e}");
-                    self.give_up_for_now();
-                }
+                Accepted::Failed(e) => self.record_failure(e, counters),
             }
         }
         None
@@ -149,6 +149,12 @@ impl Listeners {
         if !self.all.iter().any(|l| l.may_have_more) {
             self.accept_budget.in_episode = false;
         }
+    }
+
+    fn record_failure(&mut self, errno: Errno, counters: &mut Counters) {
+        counters.connect_errors += 1;
+        limited!(error, "accepting a connection failed: {errno}");
+        self.give_up_for_now();
     }
 
     /// Pauses the current listener. One that fails while it closes counts as empty.

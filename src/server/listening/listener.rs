@@ -48,6 +48,9 @@ impl SocketSettings {
     }
 }
 
+/// Clients that leave early make no more errors of new connections in a row.
+const ABORTED_MAX: usize = 100;
+
 /// A listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
@@ -69,6 +72,8 @@ pub(crate) struct Listener {
     /// Descriptors are scarce: accepting is paused until then, or until a connection
     /// closes.
     pub(crate) paused_until: Option<Time>,
+    /// How many times in a row accept(2) has reported errors of new connections.
+    aborted: usize,
     /// The pause is for lack of room for HTTP, and ends with it; accepting has not failed.
     pub(crate) awaits_room: bool,
     /// The number in its token.
@@ -126,8 +131,8 @@ fn is_zero(number: &usize) -> bool {
 /// The result of accepting once.
 pub(crate) enum Accepted {
     Connection(Socket),
-    /// The client has left already; others may follow.
-    Aborted,
+    /// An error of the new connection; others may follow.
+    Aborted(Errno),
     /// The queue is empty.
     Nobody,
     /// No descriptor is free, or no memory for one.
@@ -151,7 +156,7 @@ impl Listener {
                 Accepted::OutOfDescriptors(e)
             }
             Err(
-                Errno::INTR
+                e @ (Errno::INTR
                 | Errno::CONNABORTED
                 | Errno::NETDOWN
                 | Errno::PROTO
@@ -160,9 +165,9 @@ impl Listener {
                 | Errno::NONET
                 | Errno::HOSTUNREACH
                 | Errno::OPNOTSUPP
-                | Errno::NETUNREACH
-                | Errno::PERM,
-            ) => Accepted::Aborted,
+                | Errno::NETUNREACH),
+            ) => Accepted::Aborted(e),
+            // EPERM too: a security module refuses before the connection is taken from the queue.
             Err(e) => Accepted::Failed(e),
         }
     }
@@ -215,6 +220,7 @@ impl Listener {
             may_have_more: true,
             earlier: Earlier::default(),
             paused_until: None,
+            aborted: 0,
             awaits_room: false,
             number: 0,
         }
@@ -309,10 +315,18 @@ impl Listener {
 
     /// Notes that it has accepted one from its queue.
     pub(crate) fn record_accepted(&mut self) {
+        self.aborted = 0;
         self.earlier.count = self.earlier.count.saturating_sub(1);
         if self.earlier.count == 0 {
             self.record_none_left();
         }
+    }
+
+    /// Notes an error of a new connection. Returns whether there were so many in a row that
+    /// accepting itself must be failing.
+    pub(crate) fn record_aborted(&mut self) -> bool {
+        self.aborted += 1;
+        self.aborted % ABORTED_MAX == 0
     }
 
     /// Notes that its queue is empty.
@@ -385,8 +399,12 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if self.is_unix && !self.is_inherited() {
             let _ = shutdown(&self.socket, Shutdown::Both);
-            while matches!(self.accept(self.purpose()), Accepted::Connection(_) | Accepted::Aborted)
-            {
+            loop {
+                match self.accept(self.purpose()) {
+                    Accepted::Connection(_) => {}
+                    Accepted::Aborted(_) if !self.record_aborted() => {}
+                    _ => break,
+                }
             }
         }
     }

@@ -267,7 +267,7 @@ impl Listeners {
         for listener in self.all.iter().filter(|listener| listener.is_unix) {
             for _ in 0..=self.settings.backlog {
                 match listener.accept(listener.purpose()) {
-                    Accepted::Connection(_) | Accepted::Aborted => {}
+                    Accepted::Connection(_) | Accepted::Aborted(_) => {}
                     _ => break,
                 }
             }

@@ -234,7 +234,16 @@ impl Kernel {
     /// An error of a connection takes that connection out of the queue.
     fn accept_failed(&mut self, fd: RawFd, errno: Errno) -> Result<RawFd, Errno> {
         let keeps_queue = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::INTR];
-        if !keeps_queue.contains(&errno) {
+        if errno == Errno::PERM {
+            let SocketRole::Listening(queue) = &self.socket(fd)?.role else {
+                return Err(Errno::INVAL);
+            };
+            // The daemon does not count what it meets while it discards a queue.
+            if queue.waiting.is_empty() || queue.is_shut {
+                return Err(Errno::AGAIN);
+            }
+            self.note_accept_failed(fd)?;
+        } else if !keeps_queue.contains(&errno) {
             let SocketRole::Listening(queue) = &mut self.socket(fd)?.role else {
                 return Err(Errno::INVAL);
             };
@@ -246,12 +255,17 @@ impl Kernel {
             self.release(lost);
             self.calls.lingers = lingers;
             if [Errno::INVAL, Errno::FAULT].contains(&errno) {
-                let listener = self.descriptor(fd)?.file;
-                self.left_alone.insert(listener, self.now_ns + ACCEPT_RETRY_NS);
-                self.note(KernelEvent::AcceptFailed);
+                self.note_accept_failed(fd)?;
             }
         }
         Err(errno)
+    }
+
+    fn note_accept_failed(&mut self, fd: RawFd) -> Result<(), Errno> {
+        let listener = self.descriptor(fd)?.file;
+        self.left_alone.insert(listener, self.now_ns + ACCEPT_RETRY_NS);
+        self.note(KernelEvent::AcceptFailed);
+        Ok(())
     }
 
     /// A peer that keeps trying connects, if there is room.
