@@ -14,9 +14,9 @@ mod top;
 mod which;
 
 use crate::{BadServerName, ServerName, operate};
-use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, Parser, Subcommand};
-use std::ffi::OsString;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -161,7 +161,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the command line.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(mut e) => {
             hint_at_hyphens(&mut e);
@@ -189,6 +189,31 @@ pub fn main() -> ExitCode {
         }
     };
     obey(arguments.subcommand, servers)
+}
+
+/// # Errors
+/// The command line is wrong, or asks for help.
+fn parse() -> Result<Arguments, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    if let Some(argument) = empty_argument(&command, &matches) {
+        let why = format!("{argument} is empty; is a variable not set?");
+        return Err(command.error(ErrorKind::InvalidValue, why));
+    }
+    Arguments::from_arg_matches(&matches)
+}
+
+/// Which argument is empty, except among the words of `run`'s command.
+fn empty_argument(command: &clap::Command, matches: &ArgMatches) -> Option<String> {
+    let is_empty = |argument: &&clap::Arg| {
+        let values = matches.try_get_raw(argument.get_id().as_str()).ok().flatten();
+        argument.get_id() != "command" && values.is_some_and(|mut all| all.any(OsStr::is_empty))
+    };
+    if let Some(argument) = command.get_arguments().find(is_empty) {
+        return Some(argument.to_string());
+    }
+    let (name, matches) = matches.subcommand()?;
+    empty_argument(command.find_subcommand(name)?, matches)
 }
 
 /// The status for a command line that is not valid; a plugin's is another one.

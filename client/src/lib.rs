@@ -74,7 +74,7 @@
 // | file | what it holds | names declared only there |
 // |---|---|---|
 // | `blocking` | The blocking client: its choice of a server, timeouts, locks that are given back when dropped, waits and cancels on one connection; its errors | `CONNECT_TIMEOUT`, `ATTEMPTS`, `KEEPALIVE`, `Client`, `connect_timeout`, `answer_timeout`, `keepalive`, `no_fallback`, `connect_to`, `Connected`, `server`, `canceller`, `is_lost`, `Outcome`, `Lock`, `NestedLock`, `Session`, `OUTERMOST`, `nested`, `SHORTEST_READ`, `Link`, `Shared`, `Canceller`, `cancel`, `close`, `must_be_open`, `is_cancelled`, `answer`, `Error` |
-// | `cli` | The command `poolcounter`: subcommands, the list of servers, the hint for a wrong command line | `LOCALHOST`, `Arguments`, `Action`, `Rows`, `command`, `main`, `wrong_usage`, `subcommand`, `hint_at_hyphens`, `obey`, `servers`, `parsed` |
+// | `cli` | The command `poolcounter`: subcommands, the list of servers, the hint for a wrong command line | `LOCALHOST`, `Arguments`, `Action`, `Rows`, `command`, `main`, `empty_argument`, `wrong_usage`, `subcommand`, `hint_at_hyphens`, `obey`, `servers`, `parsed` |
 // | `cli/check` | `check`, a plugin of Nagios and Icinga: figures, thresholds, verdicts, the plugin's line | `Limits`, `check`, `judge`, `answered`, `oldest_hold_s`, `Severity`, `status`, `Thresholds`, `Figure`, `level`, `performance`, `Verdict`, `critical`, `report`, `in_label` |
 // | `cli/control` | Orders to the daemon of this host: `drain` and its wait, line by line, until the process has ended; `undrain`, `free`, `rules`, `rule`, `restart`, `control` | `OrderOptions`, `is_obeyed`, `print_answer`, `DRAIN_AFTER_HELP`, `PAUSE`, `DrainOptions`, `DrainEnd`, `drain`, `drain_and_wait`, `DrainWait`, `DrainEvent`, `reconnect`, `pause`, `next_event`, `wait_for_process_end`, `process_of`, `wait_for_any`, `FreeOptions`, `Target`, `parse_client`, `free`, `RuleAction`, `rule` |
 // | `cli/every_server` | Asks several servers at the same time | `ask_each`, `distinct` |
@@ -96,7 +96,7 @@
 // | `cli/which` | `which`: the servers of a key, in the order in which clients try them, also with `--hash-slots` | `which`, `key_in_slots` |
 // | `conversation` | The client without I/O, for any runtime: bytes to send and bytes received, and which answer belongs to which command | `LOCKS_MAX`, `Conversation`, `SHOWN_BYTES_MAX`, `PendingCommand`, `Answer`, `UnexpectedAnswer`, `released`, `take_output`, `is_waiting`, `may_ask`, `unexpected`, `answer_to` |
 // | `operate` | What operators ask of a daemon: statistics, of any server; orders, of the one on this host |  |
-// | `operate/send_order` | Sends an order to the control socket of this host and reads the answer; asks once more after a hot restart, unless the socket's file has been replaced; the words of a restart, for the daemon's `--reload` | `DEFAULT_PATH`, `ORDER_TIMEOUT`, `restart_with`, `send_order`, `file_at` |
+// | `operate/send_order` | Sends an order to the control socket of this host and reads the answer; asks once more if the connection is lost, unless the socket's file has been replaced; the words of a restart, for the daemon's `--reload` | `DEFAULT_PATH`, `RESTART_TIMEOUT`, `restart_with`, `send_order`, `file_at` |
 // | `operate/stats_connection` | Asks any server `STATS`; for the daemon's `--check` also its uptime, and which addresses to ask if only a port is known | `STATS_TIMEOUT`, `ANSWER_BYTES_MAX`, `SHOWN_CHARS_MAX`, `WRONG_STAT`, `StatsConnection`, `NoAnswer`, `beginning`, `query`, `answer_within`, `cut_off`, `is_complete`, `uptime`, `places` |
 // | `protocol` | Bytes → lines → commands, and replies in both directions: what a line asks, and the numbers of an ACQ | `UNLIMITED`, `Mode`, `Acquire`, `Command`, `parse_acquire` |
 // | `protocol/key_text` | Keys as text, for people and machines: printable ASCII except the backslash stands for itself, every other byte is `\xNN` | `CUT`, `key_text`, `key_text_cut`, `key_from_text`, `digit` |
@@ -104,7 +104,7 @@
 // | `protocol/numbers` | Numbers as clients write them | `next_number`, `saturating_u32` |
 // | `protocol/query` | The words behind `STATS`: what it can be asked for | `ROWS`, `Query`, `Span`, `Subject`, `word`, `parse_known`, `parse_key`, `parse_rows`, `parse_top` |
 // | `protocol/reply` | What a server answers, except statistics | `Reply`, `as_bytes` |
-// | `request` | A client's request: a key and its limits → a line, or why it is refused; how a key is sent | `LockRequest`, `workers`, `max_queue`, `timeout`, `any`, `timeout_s`, `Refusal`, `key_on_the_wire` |
+// | `request` | A client's request: a key and its limits → a line, or why it is refused; how a key is sent | `LockRequest`, `workers`, `max_queue`, `any`, `timeout_s`, `Refusal`, `key_on_the_wire` |
 // | `server_name` | Names of servers, read from text (host, port, Unix socket); the order of servers for a key | `PORT`, `ServerName`, `Endpoint`, `BadServerName`, `as_str`, `on_port`, `endpoint`, `parse_endpoint` |
 // | `transport` | A blocking connection over TCP or a Unix socket: reads and writes, keepalive, whether the other side has closed | `PROBES`, `SECONDS_MAX`, `Stream`, `set_read_timeout`, `watch_the_host`, `shutdown`, `connect_unix`, `is_closed`, `flush` |
 

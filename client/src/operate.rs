@@ -5,7 +5,9 @@
 mod send_order;
 mod stats_connection;
 
-pub use self::send_order::{DEFAULT_PATH, restart_with, send_order};
+pub use self::send_order::{
+    ANSWER_TIMEOUT, DEFAULT_PATH, RESTART_TIMEOUT, restart_with, send_order,
+};
 #[cfg(feature = "cli")]
 pub(crate) use self::stats_connection::{NoAnswer, StatsConnection};
 pub use self::stats_connection::{places, uptime};

@@ -84,7 +84,7 @@ impl Stream {
 }
 
 /// A Unix socket connects at once, unless its backlog is full.
-fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
+pub(crate) fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let (address, began) = (SocketAddrUnix::new(path)?, Instant::now());

@@ -81,11 +81,14 @@ fn serve(options: Options) -> ExitCode {
 
 fn reload(options: &Options) -> ExitCode {
     match order_of_reload(options) {
-        Ok((control, order)) => match operate::send_order(Path::new(&control), &order) {
-            Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
-            Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
-            Err(e) => fail(&format!("Not reloaded: {control}: {e}")),
-        },
+        Ok((control, order)) => {
+            let timeout = operate::RESTART_TIMEOUT;
+            match operate::send_order(Path::new(&control), &order, timeout) {
+                Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
+                Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
+                Err(e) => fail(&format!("Not reloaded: {control}: {e}")),
+            }
+        }
         Err(why) => fail(&format!("Not reloaded: {why}")),
     }
 }
@@ -155,17 +158,12 @@ fn first_uptime(places: Vec<ServerName>) -> Result<String, String> {
 fn ask_in_turn(places: &[ServerName]) -> Result<String, String> {
     let mut first = None;
     for place in places {
-        match uptime(place).or_else(|e| retry_on_socket(place, e)) {
+        match uptime(place) {
             Ok(answer) => return Ok(answer),
             Err(e) => drop(first.get_or_insert(e)),
         }
     }
     Err(first.unwrap_or_default())
-}
-
-/// A hot restart closes the connections to a control socket; the new image answers.
-fn retry_on_socket(place: &ServerName, error: String) -> Result<String, String> {
-    if place.as_str().contains('/') { uptime(place) } else { Err(error) }
 }
 
 /// Does not panic if standard output is closed.

@@ -194,7 +194,7 @@ impl Server {
                 Source::Client(slot) => self.clients.record_event(slot, event),
                 Source::Listener(number) => self.listeners.record_ready(number),
                 Source::Http(number) => self.http.record_event(number),
-                source => self.operator.record_event(source, event),
+                source => self.operator.record_event(source),
             }
         }
     }
@@ -256,7 +256,7 @@ impl Server {
         let waits = |requester| match requester {
             Requester::Client(_) => true,
             Requester::Http(client) => self.http.waits(client),
-            Requester::Operator(client) => self.operator.control.awaits_report(client),
+            Requester::Operator(client) => self.operator.control.awaits_answer(client),
         };
         for (requester, text) in self.reporting.step(engine, clients, is_draining, now, waits) {
             match requester {

@@ -184,11 +184,9 @@ fn odd_keys_are_locked_or_refused() {
         assert_eq!(output.code, Some(9), "{key:?}: {}", output.stderr);
         is_harmless(&output);
     }
-    for (key, why) in [
-        ("", "the key is empty"),
-        ("a\nRELEASE", "the key has a line end"),
-        (&"x".repeat(5000), "the key is too long"),
-    ] {
+    for (key, why) in
+        [("a\nRELEASE", "the key has a line end"), (&"x".repeat(5000), "the key is too long")]
+    {
         let output = run(&server, &[key, "--", "true"]);
         assert_eq!(output.code, Some(64), "{key:?}");
         assert!(

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -286,24 +285,6 @@ fn check_fails_if_another_server_answers() {
     let failed = run(&["--check", &address]);
     assert_eq!(failed.code, Some(1), "{}", failed.stderr);
     other.join().expect("the other server");
-}
-
-/// A hot restart closes the connections to the control socket.
-#[test]
-fn check_retries_a_control_socket_that_a_hot_restart_closed() {
-    let path = std::env::temp_dir().join(format!("pool-check-{}.sock", std::process::id()));
-    let _ = fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).expect("bind");
-    let daemon = std::thread::spawn(move || {
-        drop(listener.accept().expect("a connection"));
-        let (mut stream, _) = listener.accept().expect("another connection");
-        stream.write_all(b"uptime: 0 days, 0h 0m 1s\n").expect("answer");
-        let _ = stream.read_to_end(&mut Vec::new());
-    });
-    let passed = run(&["--check", path.to_str().expect("a path")]);
-    assert_eq!(passed.code, Some(0), "{}", passed.stderr);
-    daemon.join().expect("the daemon");
-    fs::remove_file(&path).expect("remove");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::support::{
 use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
@@ -74,6 +74,10 @@ impl Operator {
 
     fn send(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).expect("send");
+    }
+
+    fn shut_writing(&mut self) {
+        self.stream.get_mut().shutdown(Shutdown::Write).expect("shutdown");
     }
 
     /// The next line; empty at the end of the connection.
@@ -176,20 +180,66 @@ fn a_crowd_of_requests_does_not_fill_the_log() {
     assert!((100..200).contains(&logged), "{logged} lines");
 }
 
-/// The operator reads no answer, but its requests are executed; half a line is not a request.
+/// The daemon hung for so long that the operator gave up, and perhaps took to other means.
 #[test]
-fn requests_of_an_operator_that_has_left_are_executed() {
+fn orders_of_an_operator_that_has_left_are_not_obeyed() {
+    let daemon = Daemon::start();
+    for orders in ["LOG warn\n", "STATS JSON\nLOG warn\n", "DRAINED\nLOG warn\nDRAIN\n"] {
+        daemon.server.signal(Signal::STOP);
+        let mut operator = daemon.operator();
+        operator.send(orders.as_bytes());
+        drop(operator);
+        daemon.server.signal(Signal::CONT);
+        // It is served after the one that has left.
+        assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info", "{orders:?}");
+    }
+    daemon.server.log.wait_for("has left; not obeyed: LOG warn");
+}
+
+/// The operator closes its side only.
+#[test]
+fn orders_that_come_with_the_end_of_input_are_obeyed() {
     let daemon = Daemon::start();
     daemon.server.signal(Signal::STOP);
     let mut operator = daemon.operator();
-    operator.send(&b"STATS JSON\n".repeat(1_000));
-    operator.send(b"LOG warn\nDRAIN");
-    drop(operator);
+    operator.send(b"LOG warn\nLOG\nUNDR");
+    operator.shut_writing();
     daemon.server.signal(Signal::CONT);
-    wait_until("its last order is executed", || {
-        (daemon.operator().ask("LOG") == "OK log filter: warn").then_some(())
-    });
-    daemon.expect_no_restart();
+    assert_eq!(operator.line(), "OK log filter: warn");
+    assert_eq!(operator.line(), "OK log filter: warn");
+    assert_eq!(operator.line(), "");
+}
+
+/// Over a hot restart too: the new image continues with the operators' connections.
+#[test]
+fn requests_behind_a_restart_are_answered_after_it() {
+    let daemon = Daemon::start();
+    let mut idle = daemon.operator();
+    assert_eq!(idle.ask("LOG"), "OK log filter: info");
+    idle.send(b"UNDR");
+    let mut operator = daemon.operator();
+    operator.send(b"RESTART\nLOG warn\nRESTART [\"--nonsense\"]\nLOG\n");
+    assert!(operator.line().starts_with("OK restarted"));
+    assert_eq!(operator.line(), "OK log filter: warn");
+    assert!(operator.line().starts_with("ERROR refused"));
+    assert_eq!(operator.line(), "OK log filter: warn");
+    idle.send(b"AIN\n");
+    assert!(idle.line().starts_with("OK listening"));
+}
+
+/// What a restart drops is in the log, even if no operator is there to read the answer.
+#[test]
+fn a_restart_by_a_signal_logs_the_settings_that_it_drops() {
+    let place = Place::with_daemon();
+    let rules = place.path("rules");
+    fs::write(&rules, "bots bot:* deny\n").expect("a file of rules");
+    let path = place.path("control.sock").display().to_string();
+    let server = place.start(&["--control", &path, "--rules", &rules.display().to_string()]);
+    let answer = Operator::connect(&path).ask("RULE SET slow slow:* deny");
+    assert!(answer.starts_with("OK "), "{answer}");
+    fs::write(&rules, "bots bot:* workers=1\n").expect("a file of rules");
+    server.signal(Signal::USR1);
+    server.log.wait_for("no longer set: RULE SET slow slow:* deny");
 }
 
 /// A list is answered completely before the next request.

@@ -122,7 +122,7 @@ fn version_1_holds_the_recorded_facts() {
         .collect();
     let clients = Purpose::Clients;
     assert_eq!(kinds, [(true, clients), (false, clients), (false, Purpose::Control)]);
-    assert!(snapshot.server.requester_fd.is_none() && !listening.draining);
+    assert!(snapshot.server.requester.is_none() && !listening.draining);
     assert!(snapshot.server.engine.started > Time::default());
     let counters = snapshot.server.engine.counters;
     assert_eq!((counters.release_mismatch, counters.full_queues), (1, 1));

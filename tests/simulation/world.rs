@@ -157,12 +157,6 @@ pub(crate) mod mio {
                     || self.1.contains(EventFlags::IN | EventFlags::RDHUP)
             }
 
-            pub(crate) fn is_write_closed(&self) -> bool {
-                self.1.contains(EventFlags::HUP)
-                    || self.1.contains(EventFlags::OUT | EventFlags::ERR)
-                    || self.1 == EventFlags::ERR
-            }
-
             pub(crate) fn is_priority(&self) -> bool {
                 self.1.contains(EventFlags::PRI)
             }
@@ -307,12 +301,17 @@ pub(crate) mod event {
     pub(crate) struct PollFd<'a> {
         fd: RawFd,
         flags: PollFlags,
+        revents: PollFlags,
         of: PhantomData<&'a ()>,
     }
 
     impl<'a> PollFd<'a> {
         pub(crate) fn new(fd: &'a impl AsFd, flags: PollFlags) -> Self {
-            PollFd { fd: number(fd), flags, of: PhantomData }
+            PollFd { fd: number(fd), flags, revents: PollFlags::empty(), of: PhantomData }
+        }
+
+        pub(crate) fn revents(&self) -> PollFlags {
+            self.revents
         }
     }
 
@@ -328,8 +327,11 @@ pub(crate) mod event {
             let mut ready = 0;
             for wanted in fds {
                 let file = k.descriptor(wanted.fd)?.file;
-                let flags = EventFlags::from_bits_retain(wanted.flags.bits().into());
-                ready += usize::from(k.readiness(file).intersects(flags));
+                let always = PollFlags::ERR | PollFlags::HUP;
+                let flags = (wanted.flags | always).bits().into();
+                let there = k.readiness(file) & EventFlags::from_bits_retain(flags);
+                wanted.revents = PollFlags::from_bits_retain(there.bits() as u16);
+                ready += usize::from(!there.is_empty());
             }
             Ok(ready)
         })

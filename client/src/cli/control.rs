@@ -6,6 +6,7 @@ use super::stats::key_from_user;
 use super::status;
 use crate::operate;
 use crate::protocol::key_text;
+use crate::transport::connect_unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -33,10 +34,22 @@ pub(super) struct OrderOptions {
     #[arg(long, global = true)]
     json: bool,
 
+    /// How long to wait for the answer; after that the daemon does not obey the order any more.
+    /// [default: 10, or 60 for a hot restart]
+    #[arg(long = "timeout", value_name = "SECONDS", global = true,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout_s: Option<u64>,
+
     /// Refused, since an order goes to the daemon of this host.
     // Takes the place of the option of all other subcommands, and is not in the help.
     #[arg(short = 's', long = "server", value_name = "SERVER", hide = true, global = true)]
     pub(super) server: Vec<String>,
+}
+
+impl OrderOptions {
+    fn timeout(&self, usual: Duration) -> Duration {
+        self.timeout_s.map_or(usual, Duration::from_secs)
+    }
 }
 
 /// Sends one order and prints the answer. Exits with 0 if it is obeyed, 1 if not or if the
@@ -46,7 +59,9 @@ pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
         print_error("an order is one line");
         return ExitCode::from(status::USAGE);
     }
-    match operate::send_order(&options.socket, line) {
+    let is_restart = line.split(' ').next() == Some("RESTART");
+    let usual = if is_restart { operate::RESTART_TIMEOUT } else { operate::ANSWER_TIMEOUT };
+    match operate::send_order(&options.socket, line, options.timeout(usual)) {
         Ok(answer) if print_answer(&answer, options) && is_obeyed(&answer) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(e) => print_failure(&e, options),
@@ -81,9 +96,6 @@ pub(super) fn print_failure(why: &io::Error, options: &OrderOptions) -> ExitCode
 pub(super) const DRAIN_AFTER_HELP: &str = "\
 Exit status of --wait: 0 the daemon has ended, 1 it still drains, 2 it takes new clients
 again.";
-
-/// How long a daemon may take to answer the order.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How soon to ask again if others take all the places.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -127,7 +139,8 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
 
 fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<DrainEnd> {
     let until = limit_s.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
-    let mut waiting = DrainWait::connect(options, Some(Instant::now() + ANSWER_TIMEOUT))?;
+    let answer_until = Instant::now() + options.timeout(operate::ANSWER_TIMEOUT);
+    let mut waiting = DrainWait::connect(options, Some(answer_until))?;
     waiting.send("DRAIN\nDRAINED\n");
     let mut is_obeyed = false;
     loop {
@@ -138,7 +151,6 @@ fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Dr
             DrainEvent::Line(line) => match line.as_str() {
                 "OK drained" => return waiting.wait_for_process_end(),
                 "ERROR not draining" => return Ok(DrainEnd::Undrained),
-                line if line.starts_with("ERROR a hot restart") => waiting.send("DRAINED\n"),
                 // Others also wait. The daemon closes this connection.
                 line if line.starts_with("ERROR too many") => waiting.pause()?,
                 line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
@@ -147,7 +159,11 @@ fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Dr
                     (is_obeyed, waiting.until) = (true, until);
                 }
             },
-            DrainEvent::Closed if waiting.reconnect() => waiting.send("DRAINED\n"),
+            // It may have closed before it read the order.
+            DrainEvent::Closed if waiting.reconnect() => match is_obeyed {
+                true => waiting.send("DRAINED\n"),
+                false => waiting.send("DRAIN\nDRAINED\n"),
+            },
             DrainEvent::Closed => return waiting.wait_for_process_end(),
         }
     }
@@ -177,7 +193,7 @@ enum DrainEvent {
 
 impl DrainWait<'_> {
     fn connect(options: &OrderOptions, until: Option<Instant>) -> io::Result<DrainWait<'_>> {
-        let stream = UnixStream::connect(&options.socket)?;
+        let stream = connect(options)?;
         let daemon = process_of(&stream);
         let end = daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok());
         Ok(DrainWait { options, until, stream, received: Vec::new(), daemon, end })
@@ -185,7 +201,7 @@ impl DrainWait<'_> {
 
     /// Connects to the same daemon again, if it is there.
     fn reconnect(&mut self) -> bool {
-        let Ok(stream) = UnixStream::connect(&self.options.socket) else { return false };
+        let Ok(stream) = connect(self.options) else { return false };
         let is_same = self.daemon.is_none() || process_of(&stream) == self.daemon;
         if is_same {
             self.stream = stream;
@@ -241,6 +257,11 @@ impl DrainWait<'_> {
         let has_ended = wait_for_any(&mut [PollFd::new(end, PollFlags::IN)], self.until)?;
         Ok(if has_ended { DrainEnd::Ended } else { DrainEnd::Drains })
     }
+}
+
+fn connect(options: &OrderOptions) -> io::Result<UnixStream> {
+    let timeout = options.timeout(operate::ANSWER_TIMEOUT);
+    connect_unix(&options.socket, timeout).map(UnixStream::from)
 }
 
 fn process_of(daemon: &UnixStream) -> Option<Pid> {

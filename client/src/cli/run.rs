@@ -136,7 +136,7 @@ impl RunOptions {
             self.key = Some(self.command.remove(0));
             self.command.remove(0);
         }
-        self.key.is_some().then_some(self)
+        self.key.as_ref().is_some_and(|key| !key.is_empty()).then_some(self)
     }
 }
 

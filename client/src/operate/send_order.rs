@@ -1,8 +1,8 @@
-//! Sends an order to the control socket of this host and reads the answer; asks once more after
-//! a hot restart, unless the socket's file has been replaced; the words of a restart, for the
-//! daemon's `--reload`.
+//! Sends an order to the control socket of this host and reads the answer; asks once more if
+//! the connection is lost, unless the socket's file has been replaced; the words of a restart,
+//! for the daemon's `--reload`.
 
-use crate::transport::is_closed;
+use crate::transport::{connect_unix, is_closed};
 use std::fs::metadata;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -14,8 +14,11 @@ use std::time::Duration;
 /// Where the package puts the socket.
 pub const DEFAULT_PATH: &str = "/run/poolcounter/control.sock";
 
-/// Longer than the longest trial of a new binary.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the daemon usually may take to answer an order.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// As [`ANSWER_TIMEOUT`], for a hot restart: longer than the longest trial of a new binary.
+pub const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The order for a hot restart, with the daemon's new arguments, if any.
 pub fn restart_with(arguments: &[String]) -> String {
@@ -25,22 +28,24 @@ pub fn restart_with(arguments: &[String]) -> String {
     }
 }
 
-/// Sends an order, a single line, to the daemon at `path` and returns its whole answer.
+/// Sends an order, a single line, to the daemon at `path` and returns its whole answer. Waits
+/// for `timeout`; after that the daemon does not obey the order any more.
 ///
-/// A hot restart closes the connection but keeps the process, so the order is sent again.
-/// It is not sent to a daemon that was started in the meantime.
+/// If the connection ends without an answer, the order is sent once more, but not to a daemon
+/// that was started in the meantime.
 ///
 /// # Errors
 /// Why the daemon is unreachable, or that it ended or was silent for too long.
-pub fn send_order(path: &Path, line: &str) -> io::Result<String> {
+pub fn send_order(path: &Path, line: &str, timeout: Duration) -> io::Result<String> {
     let file = file_at(path);
-    let answer = exchange(line, UnixStream::connect(path)?);
+    let connect = || connect_unix(path, timeout).map(UnixStream::from);
+    let answer = exchange(line, connect()?, timeout);
     if !answer.as_ref().is_err_and(is_closed) {
         return answer;
     }
-    let again = UnixStream::connect(path).ok();
+    let again = connect().ok();
     let answer = match again.filter(|_| file.is_some() && file_at(path) == file) {
-        Some(stream) => exchange(line, stream),
+        Some(stream) => exchange(line, stream, timeout),
         None => answer,
     };
     answer.map_err(|e| match is_closed(&e) {
@@ -56,8 +61,9 @@ fn file_at(path: &Path) -> Option<impl PartialEq + use<>> {
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
-fn exchange(line: &str, mut stream: UnixStream) -> io::Result<String> {
-    stream.set_read_timeout(Some(ORDER_TIMEOUT))?;
+fn exchange(line: &str, mut stream: UnixStream, timeout: Duration) -> io::Result<String> {
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     // The daemon may close the connection before it reads the order, to make room for
     // another operator. The reason that it has sent can still be read.
     let sent = stream.write_all(format!("{line}\n").as_bytes());
@@ -67,7 +73,10 @@ fn exchange(line: &str, mut stream: UnixStream) -> io::Result<String> {
     let read = stream.read_to_string(&mut answer);
     match sent.and(read) {
         Err(e) if e.kind() == ErrorKind::WouldBlock => {
-            let why = format!("no answer within {} seconds", ORDER_TIMEOUT.as_secs());
+            let why = format!(
+                "no answer within {} seconds; the daemon does not obey it any more",
+                timeout.as_secs()
+            );
             Err(io::Error::new(ErrorKind::TimedOut, why))
         }
         Err(e) if answer.is_empty() || !is_closed(&e) => Err(e),

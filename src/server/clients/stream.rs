@@ -1,6 +1,7 @@
 //! A socket and its unsent output, of clients and operators.
 
 use crate::server::kernel::socket::Socket;
+use crate::server::kernel::world::event::PollFlags;
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{SendFlags, send};
@@ -131,7 +132,12 @@ impl Stream {
 
     /// Whether the connection is lost, or both sides are shut: nothing more reaches the peer.
     pub(crate) fn is_hung_up(&self) -> bool {
-        self.socket.is_hung_up()
+        self.socket.has_state(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// Whether the peer has shut its writing side.
+    pub(crate) fn is_shut_there(&self) -> bool {
+        self.socket.has_state(PollFlags::RDHUP)
     }
 
     /// Appends to the output, for the next flush.

@@ -76,11 +76,11 @@ impl Socket {
         }
     }
 
-    /// Whether the kernel reports that the connection is lost, or that both sides are shut.
-    pub(crate) fn is_hung_up(&self) -> bool {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::HUP | PollFlags::ERR)];
+    /// Whether poll(2) reports any of `flags` now.
+    pub(crate) fn has_state(&self, flags: PollFlags) -> bool {
+        let mut fds = [PollFd::new(&self.fd, flags)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+        poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(flags)
     }
 
     fn receive_without_passed(&self, buffer: &mut [u8]) -> Result<usize, Errno> {

@@ -1,9 +1,9 @@
 //! The control socket: operators' connections, their input, answers in order; which connection
-//! it closes if there are too many; its log.
+//! it closes if there are too many; its log; what a hot restart carries over.
 //!
 //! A Unix socket that only root and the daemon's own user may open. Each line is one
 //! request ([`Request`]) and gets a line in answer, `OK …` or `ERROR …`; `HELP` gets
-//! several lines and a blank one.
+//! several lines and a blank one. The next line is read when the one before is answered.
 
 mod requests;
 
@@ -13,7 +13,7 @@ use crate::server::kernel::slots::Slots;
 use crate::server::kernel::slots::Source;
 use crate::server::kernel::socket::Socket;
 use crate::server::kernel::sys::{self, Peer};
-use crate::server::kernel::world::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{SendFlags, send};
@@ -23,6 +23,7 @@ pub(crate) use requests::help;
 use requests::printable;
 pub(crate) use requests::{Free, FreeTarget};
 pub use requests::{Request, parse};
+use serde::{Deserialize, Serialize};
 
 /// Operators are few: beyond this, the connection silent for longest counts as forgotten.
 pub(crate) const CONNECTIONS_MAX: usize = 16;
@@ -54,16 +55,34 @@ struct ControlConnection {
     input: Vec<u8>,
     /// How many requests it has made.
     requests: u32,
-    /// Requests that are not answered yet: one, and a hot restart.
-    unanswered: usize,
-    /// One of them is a report: the next request waits for it.
-    awaits_report: bool,
+    /// The request that is not answered yet.
+    unanswered: Option<Vec<u8>>,
     /// Its input has ended.
     has_ended: bool,
-    /// It takes no answers any more. What it has sent before is obeyed.
+    /// It takes no answers any more. What it has sent before is not obeyed.
     is_gone: bool,
     /// The number of its last use.
     last_use: u64,
+}
+
+/// What a hot restart carries over of an operator's connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ControlConnectionState {
+    /// Its slot.
+    pub slot: u32,
+    /// Its serial number.
+    pub serial: u32,
+    /// Its descriptor.
+    pub fd: RawFd,
+    /// The beginning of its next request.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub input: Vec<u8>,
+    /// The request that is not answered yet.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<Vec<u8>>,
+    /// How many requests it has made.
+    pub requests: u32,
 }
 
 impl ControlSocket {
@@ -78,16 +97,8 @@ impl ControlSocket {
             self.make_room();
         }
         self.uses += 1;
-        let open = |socket| ControlConnection {
-            stream: Stream::new(socket),
-            input: Vec::new(),
-            requests: 0,
-            unanswered: 0,
-            awaits_report: false,
-            has_ended: false,
-            is_gone: false,
-            last_use: self.uses,
-        };
+        let uses = self.uses;
+        let open = |socket| ControlConnection::new(socket, uses);
         if let Err(e) = self.connections.insert(socket, registry, open) {
             warn!("closing a control connection that could not be registered with epoll: {e}");
         }
@@ -97,7 +108,7 @@ impl ControlSocket {
     /// to read or to answer.
     fn make_room(&mut self) {
         let ranks = self.connections.iter_mut().map(|(client, it)| {
-            let waits = it.has_input() || it.unanswered > 0;
+            let waits = it.has_input() || it.unanswered.is_some();
             ((waits, it.last_use), client)
         });
         let longest = ranks.min_by_key(|(rank, _)| *rank).map(|(_, client)| client);
@@ -112,47 +123,34 @@ impl ControlSocket {
         // Fails if the operator has gone.
         let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
         // The look at a lost connection has consumed its error, and no event follows.
-        self.connections.retain(|it| !(it.is_gone && it.has_ended));
+        self.connections.retain(|it| !it.is_gone);
     }
 
-    /// The descriptor of `client`, while it is connected.
-    pub(crate) fn descriptor(&self, client: ControlClient) -> Option<BorrowedFd<'_>> {
-        self.connections.get(client).map(|connection| connection.stream.socket().as_fd())
+    /// Whether `client` is there and waits for an answer.
+    pub(crate) fn awaits_answer(&self, client: ControlClient) -> bool {
+        self.connections.get(client).is_some_and(|connection| connection.unanswered.is_some())
     }
 
-    /// Notes that the peer has closed the connection in `slot`.
-    pub(crate) fn record_gone(&mut self, slot: usize) {
-        if let Some((_, connection)) = self.connections.at(slot) {
-            connection.is_gone = true;
-            connection.awaits_report = false;
-        }
-    }
-
-    /// Whether `client` waits for a report.
-    pub(crate) fn awaits_report(&self, client: ControlClient) -> bool {
-        self.connections.get(client).is_some_and(|connection| connection.awaits_report)
-    }
-
-    /// Notes that `client` is answered by a report, and reads no more from it until then.
-    /// Returns false if it has gone.
-    pub(crate) fn await_report(&mut self, client: ControlClient) -> bool {
-        let connection = self.connections.get_mut(client).filter(|connection| !connection.is_gone);
-        connection.map(|connection| connection.awaits_report = true).is_some()
-    }
-
-    /// Reads the next request from the connection in `slot`: one in a turn, so that a crowd
-    /// of requests delays no client. Returns it, or why the line is invalid, with the client to
-    /// answer. A connection whose input has ended is closed once it has all its answers.
+    /// Reads the next request from the connection in `slot`, unless one is not answered yet: one
+    /// in a turn, so that a crowd of requests delays no client. Returns it, or why the line is
+    /// invalid, with the client to answer. A connection whose input has ended is closed once it
+    /// has all its answers; one whose peer has gone, at once.
     pub(crate) fn read(&mut self, slot: usize) -> Option<(ControlClient, Result<Request, String>)> {
         let (client, connection) = self.connections.at(slot)?;
-        if connection.awaits_report {
+        let is_free = connection.unanswered.is_none();
+        let line = if is_free { connection.read_line() } else { None };
+        if connection.stream.is_hung_up() {
+            connection.log_late(line);
+            self.connections.remove(client);
+            return None;
+        }
+        if !is_free {
             return None;
         }
         self.uses += 1;
         connection.last_use = self.uses;
-        let line = connection.read_line();
         let request = line.map(|line| {
-            connection.unanswered += 1;
+            connection.unanswered = Some(line.clone().unwrap_or_default());
             let line = line?;
             connection.log(&line);
             parse(&line)
@@ -163,10 +161,10 @@ impl ControlSocket {
         Some((client, request?))
     }
 
-    /// The client in `slot`, if its input has ended and it waits for an answer.
+    /// The client in `slot`, if it has shut its writing side and waits for an answer.
     pub(crate) fn ended(&mut self, slot: usize) -> Option<ControlClient> {
         let (client, connection) = self.connections.at(slot)?;
-        connection.has_ended.then_some(client)
+        (connection.unanswered.is_some() && connection.stream.is_shut_there()).then_some(client)
     }
 
     /// Sends `answer` to `client`, if it is still connected. Answers are short: if the
@@ -177,9 +175,6 @@ impl ControlSocket {
 
     /// Answers `client` with a report, or with why there is none.
     pub(crate) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
-        if let Some(connection) = self.connections.get_mut(client) {
-            connection.awaits_report = false;
-        }
         self.send(client, text);
     }
 
@@ -188,27 +183,101 @@ impl ControlSocket {
         let Some(connection) = self.connections.get_mut(client) else {
             return;
         };
-        connection.unanswered -= 1;
-        if !connection.is_gone {
-            connection.stream.push(answer.into());
-            let flushed = connection.stream.flush();
-            connection.is_gone = flushed != Flushed::All;
-            if flushed == Flushed::Blocked {
-                connection.has_ended = true;
-                limited!(warn, "an operator does not read the answers: closed its connection");
-            }
+        connection.unanswered = None;
+        connection.stream.push(answer.into());
+        let flushed = connection.stream.flush();
+        connection.is_gone = flushed != Flushed::All;
+        if flushed == Flushed::Blocked {
+            limited!(warn, "an operator does not read the answers: closed its connection");
         }
         self.close_if_done(client);
     }
 
     fn close_if_done(&mut self, client: ControlClient) {
-        if self.connections.get_mut(client).is_some_and(ControlConnection::is_done) {
+        if self.connections.get_mut(client).is_some_and(|it| it.is_done()) {
             self.connections.remove(client);
         }
     }
 }
 
+/// Over a hot restart.
+impl ControlSocket {
+    /// What the new image continues with: all connections.
+    pub(crate) fn states(&self) -> Vec<ControlConnectionState> {
+        let state =
+            |(client, connection): (ControlClient, &ControlConnection)| ControlConnectionState {
+                slot: client.slot,
+                serial: client.serial,
+                fd: connection.stream.socket().as_raw_fd(),
+                input: connection.input.clone(),
+                unanswered: connection.unanswered.clone(),
+                requests: connection.requests,
+            };
+        self.connections.iter().map(state).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The descriptors of all connections.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.connections.iter().map(|(_, connection)| connection.stream.socket().as_fd())
+    }
+
+    /// Continues with the old image's connections. The loop watches them already, but events
+    /// may have come before: each must be read.
+    pub(crate) fn resume(states: Vec<ControlConnectionState>) -> Self {
+        let mut control = ControlSocket::new();
+        let mut connections = Vec::new();
+        let last_serial = states.iter().map(|state| state.serial).max().unwrap_or_default();
+        for state in states {
+            let client = ControlClient { slot: state.slot, serial: state.serial };
+            match sys::inherited_descriptor(state.fd) {
+                Ok(socket) => {
+                    let socket = Socket::new(socket, /* is_unix */ true);
+                    let connection = ControlConnection {
+                        input: state.input,
+                        unanswered: state.unanswered,
+                        requests: state.requests,
+                        ..ControlConnection::new(socket, 0)
+                    };
+                    connections.push((client, connection));
+                }
+                Err(e) => warn!("a control connection was lost in the hot restart: {e}"),
+            }
+        }
+        control.connections.resume(connections, last_serial);
+        control
+    }
+
+    /// The connections, each with its request that is not answered yet.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = (ControlClient, Option<&[u8]>)> {
+        self.connections.iter().map(|(client, it)| (client, it.unanswered.as_deref()))
+    }
+}
+
 impl ControlConnection {
+    fn new(socket: Socket, last_use: u64) -> Self {
+        ControlConnection {
+            stream: Stream::new(socket),
+            input: Vec::new(),
+            requests: 0,
+            unanswered: None,
+            has_ended: false,
+            is_gone: false,
+            last_use,
+        }
+    }
+
+    /// Logs a request whose sender has gone: it is not obeyed.
+    fn log_late(&self, line: Option<Result<Vec<u8>, String>>) {
+        if let Some(Ok(line)) = line {
+            let (who, line) = (credentials_of(self.stream.socket()), printable(&line));
+            limited!(info, "control socket: {who} has left; not obeyed: {line}");
+        }
+    }
+
     /// The next line without its line feed, if it has come; or why it is refused.
     fn read_line(&mut self) -> Option<Result<Vec<u8>, String>> {
         let mut buffer = [0; 4096];
@@ -260,12 +329,8 @@ impl ControlConnection {
         }
     }
 
-    fn is_done(&mut self) -> bool {
-        if self.is_gone {
-            self.has_ended || !self.has_input()
-        } else {
-            self.has_ended && self.unanswered == 0
-        }
+    fn is_done(&self) -> bool {
+        self.is_gone || self.has_ended && self.unanswered.is_none()
     }
 }
 

@@ -37,8 +37,7 @@ impl Server {
                 Order::Ended(client) => self.operator.record_ended(client),
             }
         }
-        // Comes last: operators' unanswered requests are not handed over.
-        if self.restart.is_due(|| self.reporting.has_operators(), now) {
+        if self.restart.is_due(now) {
             self.finish_restart();
         }
         let has_drained = self.listeners.has_drained(self.clients.len(), now);
@@ -61,7 +60,8 @@ impl Server {
                 Ok(Some(format!("OK draining, connections left: {}", self.clients.len())))
             }
             Request::Drained if self.listeners.is_draining() => {
-                self.operator.wait_for_end(client).map(|()| None)
+                self.operator.wait_for_end(client);
+                Ok(None)
             }
             Request::Drained => Err("not draining".to_owned()),
             Request::Undrain => {
@@ -93,19 +93,16 @@ impl Server {
         match stats(&query, &self.engine, clock::now()) {
             StatsAnswer::Text(text) => self.operator.report(client, text),
             StatsAnswer::Unknown => return Err("no such statistic".to_owned()),
-            StatsAnswer::Report if self.operator.control.await_report(client) => {
+            StatsAnswer::Report => {
                 self.reporting.enqueue(Requester::Operator(client), ReportRequest::Query(query));
             }
-            StatsAnswer::Report => {}
         }
         Ok(None)
     }
 
     fn list_rules(&mut self, client: ControlClient) {
-        if self.operator.control.await_report(client) {
-            let sources = self.operator.settings.rules.sources();
-            self.reporting.enqueue(Requester::Operator(client), ReportRequest::Rules(sources));
-        }
+        let sources = self.operator.settings.rules.sources();
+        self.reporting.enqueue(Requester::Operator(client), ReportRequest::Rules(sources));
     }
 
     fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
@@ -149,7 +146,6 @@ impl Server {
 
     /// Returns only if the new binary can't take over.
     fn finish_restart(&mut self) {
-        self.operator.put_off(self.reporting.give_up_operators());
         let (restart, parts) = self.restart_with_parts();
         if let Some((why, requester)) = restart.finish(parts) {
             self.refuse_restart(&why, requester);

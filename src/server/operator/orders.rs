@@ -7,9 +7,10 @@ use crate::server::kernel::sys::{self, Signal};
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::fs::{Mode, OFlags, open};
 use crate::server::kernel::world::mio::Registry;
-use crate::server::kernel::world::mio::event::Event;
 use crate::server::kernel::world::{env, process};
-use crate::server::operator::control_socket::{ControlClient, ControlSocket, Request};
+use crate::server::operator::control_socket::{
+    ControlClient, ControlConnectionState, ControlSocket, Request, parse,
+};
 use crate::server::operator::run_time_settings::RunTimeSettings;
 use std::io;
 use std::sync::LazyLock;
@@ -23,6 +24,8 @@ pub(crate) struct Operators {
     waiting: Vec<ControlClient>,
     /// Sources that had an event in this turn, or may have more requests.
     ready: Vec<Source>,
+    /// Requests that the old image has not answered.
+    resumed: Vec<(ControlClient, Result<Request, String>)>,
 }
 
 /// An order to the daemon, obeyed between two turns of the loop.
@@ -52,7 +55,26 @@ impl Operators {
             settings,
             waiting: Vec::new(),
             ready: Vec::new(),
+            resumed: Vec::new(),
         }
+    }
+
+    /// Continues with the old image's connections; `requester` is the one in whose slot the
+    /// operator waits for this restart. Other requests that are not answered are served again.
+    pub(crate) fn resume(
+        signals: OwnedFd,
+        settings: RunTimeSettings,
+        connections: Vec<ControlConnectionState>,
+        requester: Option<ControlClient>,
+    ) -> Self {
+        let mut operators = Operators::new(signals, settings);
+        operators.control = ControlSocket::resume(connections);
+        for (client, unanswered) in operators.control.unanswered() {
+            operators.ready.push(Source::Operator(client.slot as usize));
+            let line = unanswered.filter(|_| Some(client) != requester);
+            operators.resumed.extend(line.map(|line| (client, parse(line))));
+        }
+        operators
     }
 
     /// Makes the loop watch the signals.
@@ -61,15 +83,7 @@ impl Operators {
     }
 
     /// Notes an event of `source`.
-    pub(crate) fn record_event(&mut self, source: Source, event: &Event) {
-        match source {
-            Source::Operator(number) if event.is_write_closed() => self.control.record_gone(number),
-            _ => {}
-        }
-        self.record_ready(source);
-    }
-
-    fn record_ready(&mut self, source: Source) {
+    pub(crate) fn record_event(&mut self, source: Source) {
         if !self.ready.contains(&source) {
             self.ready.push(source);
         }
@@ -85,6 +99,8 @@ impl Operators {
     pub(crate) fn take_orders(&mut self) -> Vec<Order> {
         let ready = std::mem::take(&mut self.ready);
         let mut orders = Vec::new();
+        let resumed = std::mem::take(&mut self.resumed).into_iter();
+        orders.extend(resumed.map(|(client, request)| Order::Asked(client, request)));
         if ready.contains(&Source::Signals) {
             orders.extend(
                 std::iter::from_fn(|| sys::next_signal(&self.signals)).filter_map(order_of),
@@ -96,7 +112,7 @@ impl Operators {
                     if let Some((client, request)) = self.control.read(number) {
                         orders.push(Order::Asked(client, request));
                         // More may follow.
-                        self.record_ready(source);
+                        self.record_event(source);
                     }
                     orders.extend(self.control.ended(number).map(Order::Ended));
                 }
@@ -114,17 +130,10 @@ impl Operators {
     }
 
     /// Answers `client` when the drain is over.
-    ///
-    /// # Errors
-    /// It waits already: repeated requests must not fill the memory.
-    pub(crate) fn wait_for_end(&mut self, client: ControlClient) -> Result<(), String> {
-        if self.waiting.contains(&client) {
-            return Err("this connection already waits for the end of the drain".to_owned());
-        }
+    pub(crate) fn wait_for_end(&mut self, client: ControlClient) {
         let control = &self.control;
-        self.waiting.retain(|waiting| control.descriptor(*waiting).is_some());
+        self.waiting.retain(|waiting| control.awaits_answer(*waiting));
         self.waiting.push(client);
-        Ok(())
     }
 
     /// Answers all operators that wait for the end of the drain.
@@ -132,16 +141,6 @@ impl Operators {
         for client in std::mem::take(&mut self.waiting) {
             self.answer(client, answer);
         }
-    }
-
-    /// Answers `asked`, and the operators that wait for the end of a drain, that a hot restart
-    /// comes first.
-    pub(crate) fn put_off(&mut self, asked: Vec<ControlClient>) {
-        const LATER: &str = "ERROR a hot restart came first; ask again";
-        for client in asked {
-            self.report(client, format!("{LATER}\n").into_bytes());
-        }
-        self.answer_waiting(LATER);
     }
 
     /// Ends the wait of `client`: it would keep its place until the end of the drain.
@@ -154,7 +153,7 @@ impl Operators {
 
     /// Input that arrived before makes no new event.
     fn resume_input(&mut self, client: ControlClient) {
-        self.record_ready(Source::Operator(client.slot as usize));
+        self.record_event(Source::Operator(client.slot as usize));
     }
 
     /// Answers a request for statistics with a text of whole lines, and reads the next

@@ -76,25 +76,6 @@ impl Reporting {
         self.first.has_work() || self.others.has_work()
     }
 
-    /// Whether an operator waits for a report. Clients ask the new image again after a
-    /// hot restart; operators can't.
-    pub(crate) fn has_operators(&self) -> bool {
-        self.first.requests().any(|(requester, _)| matches!(requester, Requester::Operator(_)))
-    }
-
-    /// Drops the requests of operators and returns the operators that made them.
-    pub(crate) fn give_up_operators(&mut self) -> Vec<ControlClient> {
-        let mut given_up = Vec::new();
-        self.first.retain(|requester| match requester {
-            Requester::Operator(client) => {
-                given_up.push(client);
-                false
-            }
-            Requester::Client(_) | Requester::Http(_) => true,
-        });
-        given_up
-    }
-
     /// Does the work of one turn; returns the answers that are ready. Drops the requests of
     /// operators and HTTP clients that no longer wait.
     pub(crate) fn step(
@@ -141,11 +122,6 @@ impl ReportQueue {
 
     fn has_work(&self) -> bool {
         !(self.direct.is_empty() && self.waiting.is_empty()) || self.under_way.is_some()
-    }
-
-    fn requests(&self) -> impl Iterator<Item = &(Requester, ReportRequest)> {
-        let under_way = self.under_way.iter().flat_map(|under_way| &under_way.requests);
-        self.direct.iter().chain(&self.waiting).chain(under_way)
     }
 
     /// Drops the requests of all requesters that do not stay.

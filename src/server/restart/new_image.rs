@@ -21,6 +21,7 @@
 //! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
 //! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
 //! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
+//! | continues with the operators' connections | assignments; one whose descriptor is missing is lost |
 //! | disconnects clients whose connections are lost | the engine does it in memory |
 //! | accepts connections, a turn's worth | a failure loses one new connection |
 //! | sends what it owes | as in every turn, an error ends one connection |
@@ -28,7 +29,7 @@
 //!
 //! A client that waits for a report asks again by itself: its line is the first of its
 //! unhandled input. That is at most a share and a line, as [`restore`] demands, because
-//! nothing is received from a client that waits.
+//! nothing is received from a client that waits. So do operators.
 
 use crate::engine::{ClientId, Time};
 use crate::server::advice::StartError;
@@ -41,11 +42,11 @@ use crate::server::kernel::world::fd::{OwnedFd, RawFd};
 use crate::server::kernel::world::fs::is_same_file;
 use crate::server::kernel::world::io::{Errno, fcntl_dupfd_cloexec};
 use crate::server::kernel::world::mio::Poll;
-use crate::server::kernel::world::net::{SendFlags, send};
 use crate::server::kernel::world::{Engine, process, stdio, thread};
 use crate::server::kernel::{clock, process_usage};
 use crate::server::listening::addresses;
 use crate::server::listening::listeners::Listeners;
+use crate::server::operator::control_socket::ControlClient;
 use crate::server::operator::orders::Operators;
 use crate::server::operator::rule_book::RulesFile;
 use crate::server::options::Options;
@@ -56,7 +57,7 @@ use crate::server::restart::old_image::Restart;
 use crate::server::restart::snapshot::{Gist, Reader, ServerState, SnapshotError};
 use crate::server::restart::trial::TrialAnswer;
 use crate::server::telling::logging;
-use log::{debug, error, info, warn};
+use log::{debug, error, info};
 use std::hash::RandomState;
 use std::hint::black_box;
 use std::io::{self, Read};
@@ -84,13 +85,14 @@ impl Server {
         let launcher = Launcher::resume(state.launcher, snapshot)?;
         let restart = Restart::new(launcher);
         let signals = retry_for_a_while("reading signals", sys::take_over_signals)?;
-        let operator = Operators::new(signals, state.settings);
+        let requester = state.requester;
+        let operator = Operators::resume(signals, state.settings, state.operators, requester);
         let poll = retry_for_a_while("an epoll instance", Poll::new)?;
         sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
         let mut listeners = Listeners::resume(state.listening, &options);
         retry_for_a_while("watching sockets", || {
             operator.watch(poll.registry())?;
-            listeners.watch(poll.registry(), clients.len())
+            listeners.watch(poll.registry(), clients.len() + operator.control.len())
         })?;
         let mut server =
             Self::assemble(options, poll, listeners, clients, engine, operator, restart);
@@ -98,7 +100,7 @@ impl Server {
         server.accept();
         server.finish_turn(clock::now());
         server.count_restart(clock::now().ns_since(state.taken));
-        answer_requester(state.requester_fd, VERSION, &ended_orders);
+        server.answer_requester(requester, &ended_orders);
         Ok(server)
     }
 
@@ -108,6 +110,22 @@ impl Server {
             error!("#{} was lost in the hot restart: {e}", client.serial);
             self.engine.counters.lost_connections += 1;
             self.engine.disconnect(client, clock::now());
+        }
+    }
+
+    /// Tells the operator who asked for the restart, and the log, what has `ended`: orders of
+    /// [`ServerState::settings`] that no longer apply.
+    fn answer_requester(&mut self, requester: Option<ControlClient>, ended: &[String]) {
+        let ended = if ended.is_empty() {
+            String::new()
+        } else {
+            format!("; no longer set: {}", ended.join(", "))
+        };
+        if !ended.is_empty() {
+            info!("hot restart{ended}");
+        }
+        if let Some(client) = requester {
+            self.operator.answer(client, &format!("OK restarted, poolcounterd {VERSION}{ended}"));
         }
     }
 
@@ -128,24 +146,6 @@ impl Server {
             self.listeners.names(),
         );
         self.listeners.log_http();
-    }
-}
-
-/// Answers the operator who asked the old image for the restart. `ended` are orders of
-/// [`ServerState::settings`] that no longer apply.
-fn answer_requester(requester: Option<RawFd>, version: &str, ended: &[String]) {
-    let Some(Ok(socket)) = requester.map(sys::inherited_descriptor) else {
-        return;
-    };
-    let socket = Socket::new(socket, true);
-    let ended = if ended.is_empty() {
-        String::new()
-    } else {
-        format!("; no longer set: {}", ended.join(", "))
-    };
-    let answer = format!("OK restarted, poolcounterd {version}{ended}\n");
-    if let Err(e) = send(&*socket, answer.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-        warn!("the operator that requested the hot restart has left: {e}");
     }
 }
 

@@ -75,12 +75,10 @@ impl Restart {
         }
     }
 
-    /// Whether the second phase may begin. It waits as long as `operators_wait` for
-    /// reports, but not longer than for a trial.
-    pub(crate) fn is_due(&self, operators_wait: impl FnOnce() -> bool, now: Time) -> bool {
-        self.under_way.as_ref().is_some_and(|under_way| {
-            under_way.trial.deadline <= now || under_way.is_tried && !operators_wait()
-        })
+    /// Whether the second phase may begin.
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        let due = |it: &RunningRestart| it.is_tried || it.trial.deadline <= now;
+        self.under_way.as_ref().is_some_and(due)
     }
 
     /// The first phase: asks the new binary, with new `arguments` or the same. Must not
@@ -134,7 +132,7 @@ impl Restart {
         let RunningRestart { requester, .. } = self.under_way.take()?;
         let why = match verdict {
             Ok(consent) => {
-                let requester = requester.and_then(|client| parts.control.descriptor(client));
+                let requester = requester.filter(|client| parts.control.awaits_answer(*client));
                 let rules_file = Some(&consent.answer.rules_file);
                 let handover = Handover { opened: &[], requester, rules_file };
                 self.execute(&consent, parts, handover)
@@ -173,13 +171,14 @@ impl Restart {
 
     /// Everything that the new image needs, except connections and pools.
     fn state_of(&self, parts: Parts, handover: Handover) -> ServerState {
-        let Parts { poll, listeners, clients, engine, settings, .. } = parts;
+        let Parts { poll, listeners, clients, engine, control, settings } = parts;
         ServerState {
             taken: clock::now(),
             last_serial: clients.last_serial(),
             listening: listeners.state(handover.opened),
             epoll_fd: poll.as_raw_fd(),
-            requester_fd: handover.requester.map(|fd| fd.as_raw_fd()),
+            operators: control.states(),
+            requester: handover.requester,
             launcher: self.launcher.state(),
             settings: settings.clone(),
             rules_file: handover.rules_file.cloned().unwrap_or_default(),
@@ -203,7 +202,7 @@ impl Restart {
 struct Handover<'a> {
     /// Listeners opened for the new image.
     opened: &'a [Listener],
-    requester: Option<BorrowedFd<'a>>,
+    requester: Option<ControlClient>,
     /// The rules that the new binary has read; `None` if it has yet to read them.
     rules_file: Option<&'a RulesFile>,
 }
@@ -216,8 +215,7 @@ fn write(out: &mut Out, state: &ServerState, parts: Parts) -> io::Result<()> {
 /// All descriptors that the state names, except the launcher's. Those of connections are
 /// never closed on exec.
 fn descriptors<'a>(parts: Parts<'a>, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
-    let Parts { poll, listeners, .. } = parts;
+    let Parts { poll, listeners, control, .. } = parts;
     let listeners = listeners.all.iter().chain(handover.opened).map(|l| l.socket.as_fd());
-    let single = handover.requester.into_iter().chain([sys::epoll_of(poll)]);
-    listeners.chain(single).collect()
+    listeners.chain(control.descriptors()).chain([sys::epoll_of(poll)]).collect()
 }

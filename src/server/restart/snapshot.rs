@@ -21,6 +21,7 @@ use crate::server::kernel::world::fd::RawFd;
 pub use crate::server::listening::listener::{ListenerStage, ListenerState};
 pub use crate::server::listening::listeners::ListenersState;
 pub use crate::server::listening::unix_socket::SocketFile;
+pub use crate::server::operator::control_socket::ControlConnectionState;
 use crate::server::operator::rule_book::RulesFile;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 pub use crate::server::restart::launcher::LauncherState;
@@ -57,8 +58,10 @@ pub struct ServerState {
     /// The epoll instance that watches every connection, edge-triggered, with its slot
     /// as token. Registering 10,000 again would take as long as all the rest.
     pub epoll_fd: RawFd,
-    /// The control connection waiting for the result of the restart.
-    pub requester_fd: Option<RawFd>,
+    /// The operators' connections.
+    pub operators: Vec<ControlConnectionState>,
+    /// The operator waiting for the result of the restart.
+    pub requester: Option<ClientId>,
     /// Starts the next binary.
     pub launcher: LauncherState,
     /// What operators have set at run time.
@@ -176,6 +179,7 @@ impl<'a> Reader<'a> {
             return Err(SnapshotError::TooNew(header.poolcounterd_snapshot));
         }
         let server: ServerState = next(&mut records)?;
+        check_operators(&server.operators)?;
         Ok(Reader { records, server, serials: Vec::new() })
     }
 
@@ -249,6 +253,18 @@ fn check_descriptors(fds: &mut [RawFd]) -> Result<(), SnapshotError> {
     Ok(())
 }
 
+fn check_operators(operators: &[ControlConnectionState]) -> Result<(), SnapshotError> {
+    let mut slots: Vec<u32> = operators.iter().map(|operator| operator.slot).collect();
+    slots.sort_unstable();
+    if slots.iter().any(|&slot| slot >= SLOTS_MAX) || slots.windows(2).any(|two| two[0] == two[1]) {
+        return Err(impossible("an operator's slot twice, or one that none could have"));
+    }
+    match operators.iter().any(|operator| operator.input.contains(&b'\n')) {
+        true => Err(impossible("the beginning of a request that is complete")),
+        false => Ok(()),
+    }
+}
+
 fn check_connection(connection: &ConnectionState) -> Result<(), SnapshotError> {
     if connection.slot >= SLOTS_MAX {
         return Err(impossible("a slot that no connection could have"));
@@ -275,13 +291,14 @@ fn check_connection(connection: &ConnectionState) -> Result<(), SnapshotError> {
 impl ServerState {
     /// Every descriptor that is handed over, except those of the connections.
     fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.kept_descriptors().chain(self.requester_fd).chain(self.launcher.trial_fds)
+        self.kept_descriptors().chain(self.launcher.trial_fds)
     }
 
-    /// Those that the new image serves with: of the listeners and of epoll.
+    /// Those that the new image serves with: of the listeners, of operators and of epoll.
     pub(crate) fn kept_descriptors(&self) -> impl Iterator<Item = RawFd> {
         let listeners = self.listening.listeners.iter().map(|listener| listener.fd);
-        listeners.chain([self.epoll_fd])
+        let operators = self.operators.iter().map(|operator| operator.fd);
+        listeners.chain(operators).chain([self.epoll_fd])
     }
 }
 

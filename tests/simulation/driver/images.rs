@@ -69,7 +69,6 @@ impl Play {
         self.operators.may_miss_answers |= kernel(|k| k.has_failed(CallKind::Send));
         kernel(|k| k.end_turn());
         seen.append(&mut result?);
-        self.operators.note_restart(&seen);
         self.check_connections()?;
         rules::check_http_clients(self)?;
         rules::check_lingering()?;

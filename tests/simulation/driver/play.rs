@@ -14,7 +14,7 @@ use crate::server::simulation::kernel::processes::{Asleep, Executed};
 use crate::server::simulation::kernel::sockets::{LocalAddress, PeerEnding, Segment};
 use crate::server::simulation::kernel::{CallKind, boot, kernel};
 use crate::server::simulation::log::LogHistory;
-use crate::server::simulation::operator::control_socket::{OperatorSessions, is_connected};
+use crate::server::simulation::operator::control_socket::OperatorSessions;
 use crate::server::simulation::operator::orders::Orders;
 use crate::server::simulation::reports::http::{HTTP, HttpClients};
 use crate::server::simulation::rules;
@@ -375,14 +375,7 @@ impl Play {
         let seen = self.follow_calls()?;
         let server = self.server.as_ref().expect("it runs");
         let is_operator = |peer| !self.connections.was_client(peer);
-        let is_making = server.reporting.has_work();
-        // Where paths have changed their purpose, a client may have become an operator.
-        let is_stray = |&peer: &u32| is_operator(peer) && is_connected(peer);
-        let operators_wait = || {
-            self.oracle.conversations.keys().any(is_stray)
-                || self.operators.any_report_unsent(is_making)
-        };
-        self.orders.check_turn(&seen, is_operator, operators_wait, server)?;
+        self.orders.check_turn(&seen, is_operator, server)?;
         let freed = self.oracle.freed_counts();
         self.oracle.check_freed(std::mem::take(&mut self.orders.freed))?;
         let figures = &mut self.oracle.moments.figures;

@@ -83,6 +83,8 @@ pub(crate) enum KernelEvent {
     Dropped(u32),
     /// Received from a Unix socket, perhaps the control socket.
     Input(u32, Vec<u8>),
+    /// When that was received, the peer had closed both sides.
+    WasLate(u32),
     /// A send to a Unix socket, successful or not.
     Output(u32),
     EndReceived(u32),

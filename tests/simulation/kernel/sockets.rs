@@ -114,9 +114,15 @@ impl Kernel {
         let (peer, is_unix, passed) = (stream.peer, stream.is_unix(), stream.passed.len());
         let received = stream.receive(buffer);
         let passed = passed - stream.passed.len();
+        let is_over = stream.is_over();
         match received {
             Ok(0) => self.note(KernelEvent::EndReceived(peer)),
-            Ok(len) if is_unix => self.note(KernelEvent::Input(peer, buffer[..len].to_vec())),
+            Ok(len) if is_unix => {
+                self.note(KernelEvent::Input(peer, buffer[..len].to_vec()));
+                if is_over {
+                    self.note(KernelEvent::WasLate(peer));
+                }
+            }
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(_) => {
                 self.note(KernelEvent::ReceiveFailed(peer));

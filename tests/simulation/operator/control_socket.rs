@@ -22,22 +22,19 @@ pub(crate) struct OperatorSessions {
 
 #[derive(Default)]
 struct OperatorSession {
-    asked: usize,
+    /// All its requests.
+    asked: Vec<String>,
     /// Received by the daemon, less than a line.
     unfinished: Vec<u8>,
-    /// How many requests the daemon has received.
-    received: usize,
     /// One of them was too long: nothing after it is read.
     is_refused: bool,
-    /// The reports among them that are still to come, in any order.
+    /// The reports among them that are still to come.
     questions: Vec<Question>,
     asked_for_restart: bool,
-    /// How many of its requests were for the end of a drain.
-    asked_for_end: usize,
     output: Vec<u8>,
     /// It sends no more requests.
     has_ended: bool,
-    /// It did not wait for its answers, or a hot restart has closed its connection.
+    /// It did not wait for its answers.
     is_gone: bool,
     /// How many requests for reports the daemon has received.
     reports: usize,
@@ -50,15 +47,14 @@ struct OperatorSession {
 impl OperatorSessions {
     pub(crate) fn note_asked(&mut self, peer: u32, line: &str) {
         let operator = self.all.entry(peer).or_default();
-        operator.asked += 1;
+        operator.asked.push(line.to_owned());
         operator.asked_for_restart |= line.starts_with("RESTART");
-        operator.asked_for_end += usize::from(line == "DRAINED");
     }
 
     /// It sends too much, which is refused once the daemon has all of it.
     pub(crate) fn note_oversized(&mut self, peer: u32) {
         let operator = self.all.entry(peer).or_default();
-        operator.asked += 2;
+        operator.asked.push("too long".to_owned());
         (operator.has_ended, operator.is_gone) = (true, true);
     }
 
@@ -81,17 +77,8 @@ impl OperatorSessions {
         }
     }
 
-    /// A hot restart closes all connections, once it has answered the operators that asked for it.
-    pub(crate) fn note_restart(&mut self, seen: &[KernelEvent]) {
-        for one in seen.iter().skip_while(|one| **one != KernelEvent::Executed) {
-            if let KernelEvent::Closed(peer) = one {
-                self.all.entry(*peer).and_modify(|operator| operator.is_gone = true);
-            }
-        }
-    }
-
     /// Rule: An operator that can't be sent an answer loses its place, even if more answers are
-    /// due, unless it has unread input.
+    /// due.
     pub(crate) fn check_failed(
         &self,
         seen: &[KernelEvent],
@@ -100,8 +87,7 @@ impl OperatorSessions {
         for one in seen {
             let KernelEvent::SendFailed(peer) = one else { continue };
             let has_place = kernel(|k| k.peers.get(peer).is_some_and(|it| it.socket.is_some()));
-            let has_input = kernel(|k| k.visible(*peer).0 > 0);
-            if self.all.contains_key(peer) && is_operator(*peer) && has_place && !has_input {
+            if self.all.contains_key(peer) && is_operator(*peer) && has_place {
                 return Err(format!("operator {peer} can't be answered, but keeps its place"));
             }
         }
@@ -117,7 +103,6 @@ impl OperatorSessions {
         let Some(operator) = self.all.get_mut(&peer) else { return };
         if operator.unfinished.len() + bytes.len() > REQUESTS_BYTES_MAX {
             operator.unfinished.clear();
-            operator.received += usize::from(!operator.is_refused);
             operator.is_refused = true;
         }
         if operator.is_refused {
@@ -129,7 +114,6 @@ impl OperatorSessions {
         }
         while let Some(end) = operator.unfinished.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = operator.unfinished.drain(..=end).collect();
-            operator.received += 1;
             // Without an argument it is STATS FULL.
             let line = if line == b"STATS\n" { b"STATS FULL" } else { line.trim_ascii_end() };
             let report = parse_report(line);
@@ -154,13 +138,6 @@ impl OperatorSessions {
     /// Whether any operator waits for a report.
     pub(crate) fn any_awaits_report(&self) -> bool {
         self.all.values().any(|operator| !operator.questions.is_empty())
-    }
-
-    /// Whether any operator waits for a report that the daemon has not sent. A report may still be
-    /// made for one that has left.
-    pub(crate) fn any_report_unsent(&self, is_making: bool) -> bool {
-        let mut all = self.all.iter();
-        all.any(|(&peer, one)| one.unsent(peer) > 0 && (is_making || is_connected(peer)))
     }
 
     /// Rule: After each turn, no operator waits for a report behind a crowd of clients.
@@ -197,11 +174,11 @@ impl OperatorSessions {
         operator.take_reports(moments).map_err(|why| format!("operator {peer}: {why}"))
     }
 
-    /// Rule: Each request that the daemon has received from an operator has one answer, even if a
-    /// hot restart follows at once or the operator has closed its writing side. An answer is a
-    /// line, except for HELP and reports, which end in a blank line. DRAINED is answered when the
-    /// daemon no longer drains. An operator that asks for a restart gets a confirmation; a hot
-    /// restart closes connections.
+    /// Rule: Each request of an operator has one answer, in the order of the requests, even if a hot
+    /// restart follows at once or the operator has closed its writing side. An answer is a line, except for HELP and reports,
+    /// which end in a blank line. DRAINED is answered when the daemon no longer drains, or when
+    /// the operator closes its writing side. An operator that asks for a restart gets a
+    /// confirmation.
     ///
     /// Rule: A seventeenth operator takes the place of another, which gets one error and may miss
     /// its other answers.
@@ -222,19 +199,22 @@ impl OperatorSessions {
                 return Err(format!("operator {peer} has left, but keeps its place"));
             }
             let was_reset = was_reset(*peer);
-            let answers = count_answers(&operator.whole_output(was_reset))?;
-            let may_miss_received = self.may_miss_answers || was_reset || operator.was_displaced();
             let was_displaced = operator.was_displaced();
-            let answers = answers - usize::from(was_displaced);
             let may_miss = operator.is_gone || was_displaced || was_reset;
-            let may_wait = drains && !operator.has_ended;
-            let to_come = if may_wait { operator.asked_for_end } else { 0 };
-            if answers + to_come < operator.asked && !may_miss || answers > operator.asked {
-                return Err(format!("operator {peer}: {answers} answers to {}", operator.asked));
+            let output = operator.whole_output(was_reset);
+            let answers = first_lines(&output)?;
+            let answers = &answers[..answers.len() - usize::from(was_displaced)];
+            let count = answers.len();
+            let asked = operator.asked.len();
+            let is_waiting = drains
+                && !operator.has_ended
+                && operator.asked.get(count).is_some_and(|line| line == "DRAINED");
+            if count < asked && !may_miss && !is_waiting || count > asked {
+                return Err(format!("operator {peer}: {count} answers to {asked}"));
             }
-            if answers + to_come < operator.received && !may_miss_received {
-                let received = operator.received;
-                return Err(format!("operator {peer}: {answers} answers to {received} received"));
+            let mut pairs = operator.asked.iter().zip(answers);
+            if let Some((line, answer)) = pairs.find(|(line, answer)| !is_answer_to(line, answer)) {
+                return Err(format!("operator {peer} reads {answer:?} in answer to {line:?}"));
             }
         }
         Ok(())
@@ -259,9 +239,7 @@ impl OperatorSession {
             ..OperatorSession::default()
         };
         while left.take_report().is_some() {}
-        let text = String::from_utf8_lossy(&left.output);
-        let given_up = text.lines().filter(|line| line.starts_with("ERROR a hot restart came"));
-        left.questions.len().saturating_sub(given_up.count())
+        left.questions.len()
     }
 
     /// Rule: An operator that drains gets the number of clients that are left.
@@ -325,19 +303,41 @@ fn start_of_line(text: &str, report_prefix: &str) -> Option<usize> {
     found.find(|&at| at == 0 || text[..at].ends_with('\n'))
 }
 
-fn count_answers(output: &str) -> Result<usize, Violation> {
-    let mut answers = 0;
+/// Whether this can be the first line of the answer to `request`.
+fn is_answer_to(request: &str, answer: &str) -> bool {
+    let start = match request.split(' ').next() {
+        Some("RESTART") => "OK restarted",
+        Some("DRAIN") => "OK draining",
+        Some("DRAINED") => "OK drained",
+        Some("UNDRAIN") => "OK listening",
+        Some("LOG") => "OK log filter",
+        Some("RULES" | "STATS") => "OK report",
+        Some("RULE") => "OK rule",
+        Some("FREE") if request.contains("--dry-run") => "OK would close",
+        Some("FREE") => "OK closed",
+        Some("HELP") => "RESTART",
+        _ => "ERROR",
+    };
+    answer.starts_with(start) || answer.starts_with("ERROR")
+}
+
+/// The first lines of all answers.
+fn first_lines(output: &str) -> Result<Vec<&str>, Violation> {
+    let mut answers = Vec::new();
     let mut is_help = false;
     for line in output.lines() {
         match line {
-            "" if is_help => (is_help, answers) = (false, answers + 1),
+            "" if is_help => is_help = false,
             _ if is_help => {}
-            _ if line.starts_with("RESTART ") => is_help = true,
-            // The locks follow.
-            _ if ["OK closed ", "OK would close "].iter().any(|it| line.starts_with(it)) => {
-                is_help = true;
+            _ if line.starts_with("OK ") || line.starts_with("ERROR ") => {
+                // The locks follow.
+                is_help = ["OK closed ", "OK would close "].iter().any(|it| line.starts_with(it));
+                answers.push(line);
             }
-            _ if line.starts_with("OK ") || line.starts_with("ERROR ") => answers += 1,
+            _ if line.starts_with("RESTART ") => {
+                is_help = true;
+                answers.push(line);
+            }
             _ => return Err(format!("an operator reads {line:?}")),
         }
     }

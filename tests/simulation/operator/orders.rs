@@ -104,7 +104,6 @@ impl Orders {
         &mut self,
         seen: &[KernelEvent],
         operators: impl Fn(u32) -> bool,
-        operators_wait: impl Fn() -> bool,
         server: &Server,
     ) -> Result<(), Violation> {
         let mut restarts = Vec::new();
@@ -119,7 +118,7 @@ impl Orders {
         if self.stops {
             return Ok(());
         }
-        let refused = self.check_trial(seen, restarts, operators_wait, server)?;
+        let refused = self.check_trial(seen, restarts, server)?;
         self.check_refused(refused, server)?;
         self.check_effects(server)
     }
@@ -195,7 +194,6 @@ impl Orders {
         &mut self,
         seen: &[KernelEvent],
         restarts: Vec<Option<Vec<String>>>,
-        operators_wait: impl Fn() -> bool,
         server: &Server,
     ) -> Result<RangeInclusive<u64>, Violation> {
         let asked = restarts.len() as u64;
@@ -207,7 +205,7 @@ impl Orders {
             if child == trial.pid {
                 trial.is_reported |=
                     child.is_some_and(|pid| seen.contains(&KernelEvent::TrialReported(pid)));
-                return trial.check_pending(operators_wait).map(|()| 0..=0);
+                return trial.check_pending().map(|()| 0..=0);
             }
             trial.check_refused(server)?;
             self.trial = None;
@@ -371,6 +369,8 @@ impl Orders {
     }
 
     /// The orders among what was seen, in their order.
+    ///
+    /// Rule: An order is not obeyed if its operator has closed the connection before it is read.
     fn parse_orders(
         &mut self,
         seen: &[KernelEvent],
@@ -378,7 +378,7 @@ impl Orders {
     ) -> Vec<OperatorOrder> {
         self.note_oversized(seen);
         let mut orders = Vec::new();
-        for one in seen {
+        for (n, one) in seen.iter().enumerate() {
             match one {
                 KernelEvent::Signal(number) => orders.extend(order_of_signal(*number)),
                 KernelEvent::Input(peer, bytes)
@@ -389,6 +389,9 @@ impl Orders {
                     if !bytes.contains(&b'\n') {
                         // Like most of a request that is too long.
                         continue;
+                    }
+                    if seen.get(n + 1) == Some(&KernelEvent::WasLate(*peer)) {
+                        lines.clear();
                     }
                     while let Some(end) = lines.iter().position(|&b| b == b'\n') {
                         let line: Vec<u8> = lines.drain(..=end).collect();
@@ -413,14 +416,11 @@ impl ExpectedTrial {
         seen_ns.unwrap_or(self.begun_ns + TRIAL_NS)
     }
 
-    /// Rule: A hot restart happens in the turn in which its trial has ended and operators have the
-    /// reports that they have asked for, or in the first one after 15 seconds. Clients ask the
-    /// next image again.
-    fn check_pending(&self, operators_wait: impl Fn() -> bool) -> Result<(), Violation> {
-        if self.is_reported && !operators_wait() {
-            return Err(
-                "a trial has ended and no operator waits, but there was no hot restart".to_owned()
-            );
+    /// Rule: A hot restart happens in the turn in which its trial has ended, or in the first one
+    /// after 15 seconds. Clients and operators that wait for reports get them from the next image.
+    fn check_pending(&self) -> Result<(), Violation> {
+        if self.is_reported {
+            return Err("a trial has ended, but there was no hot restart".to_owned());
         }
         if kernel(|k| k.now_ns) < self.deadline_ns() {
             return Ok(());

@@ -138,22 +138,34 @@ pub(crate) fn help() -> String {
     KINDS.iter().map(line).collect()
 }
 
-/// Parses one request: bytes, without the line feed. Spaces and a carriage return at its
-/// end are ignored.
+/// Parses one request: bytes, without the line feed. A carriage return at its end is ignored,
+/// and so are spaces behind a request that takes no arguments. An empty word elsewhere may be a
+/// variable that is not set: without it, the request would mean something else.
 ///
 /// # Errors
 /// Why it is invalid.
 pub fn parse(line: &[u8]) -> Result<Request, String> {
-    let mut line = line.strip_suffix(b"\r").unwrap_or(line);
-    while let Some(shorter) = line.strip_suffix(b" ") {
-        line = shorter;
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (word, rest) = match line.iter().position(|&b| b == b' ') {
+        Some(space) => (&line[..space], Some(&line[space + 1..])),
+        None => (line, None),
+    };
+    let kind = KINDS.iter().find(|kind| kind.word.as_bytes() == word).ok_or(NO_SUCH_REQUEST)?;
+    match rest {
+        None => (kind.parse)(b""),
+        Some(rest) if kind.arguments.is_empty() && rest.iter().all(|&b| b == b' ') => {
+            (kind.parse)(b"")
+        }
+        Some(rest) if has_empty_word(rest) => {
+            Err("an empty word; words are separated by one space".to_owned())
+        }
+        Some(rest) => (kind.parse)(rest),
     }
-    let space = line.iter().position(|&b| b == b' ');
-    let (word, rest) = line.split_at(space.unwrap_or(line.len()));
-    match KINDS.iter().find(|kind| kind.word.as_bytes() == word) {
-        Some(kind) => (kind.parse)(rest.strip_prefix(b" ").unwrap_or(rest)),
-        None => Err(NO_SUCH_REQUEST.to_owned()),
-    }
+}
+
+fn has_empty_word(words: &[u8]) -> bool {
+    // A JSON list may have any spaces.
+    !words.starts_with(b"[") && words.split(|&b| b == b' ').any(<[u8]>::is_empty)
 }
 
 const NO_SUCH_REQUEST: &str = "no such request; HELP lists them";
@@ -194,7 +206,7 @@ const FREED_MAX: usize = 20;
 fn parse_free(rest: &[u8]) -> Result<Request, String> {
     const EXPECTED: &str = "expected FREE [--dry-run] KEY key, FREE #client or FREE HOST address, \
                             and the most connections to close";
-    let mut words = rest.split(|&b| b == b' ').filter(|word| !word.is_empty()).peekable();
+    let mut words = rest.split(|&b| b == b' ').peekable();
     let is_dry_run = words.next_if_eq(&b"--dry-run".as_slice()).is_some();
     let target = match words.next().ok_or(EXPECTED)? {
         b"KEY" => parse_key(words.next().ok_or(EXPECTED)?).map(FreeTarget::Key)?,
@@ -245,7 +257,7 @@ fn parse_rule(rest: &[u8]) -> Result<Request, String> {
     const EXPECTED: &str =
         "expected RULE SET name [FOR 30m] pattern setting ..., RULE OFF name or RULE RESET name";
     let text = std::str::from_utf8(rest).map_err(|_| "not UTF-8; write such bytes as \\xNN")?;
-    let mut words = text.split(' ').filter(|word| !word.is_empty()).peekable();
+    let mut words = text.split(' ').peekable();
     let (verb, name) = (words.next().ok_or(EXPECTED)?, words.next().ok_or(EXPECTED)?);
     check_name(name).map_err(|why| printable(why.as_bytes()))?;
     let order = match verb {
@@ -307,7 +319,7 @@ mod tests {
         let set = |for_s| Ok(Request::Rule(RuleOrder::Set { rule: rule.clone(), for_s }));
         assert_eq!(parse(b"RULES"), Ok(Request::Rules));
         assert_eq!(parse(b"RULE SET a *:x* deny"), set(None));
-        assert_eq!(parse(b"RULE SET a FOR 30m *:x*  deny"), set(Some(1800)));
+        assert_eq!(parse(b"RULE SET a FOR 30m *:x* deny"), set(Some(1800)));
         assert_eq!(parse(b"RULE SET a FOR 2h *:x* deny"), set(Some(7200)));
         assert_eq!(parse(b"RULE OFF a"), Ok(Request::Rule(RuleOrder::Off("a".to_owned()))));
         assert_eq!(parse(b"RULE RESET a"), Ok(Request::Rule(RuleOrder::Reset("a".to_owned()))));
@@ -348,6 +360,36 @@ mod tests {
         ] {
             assert!(parse(format!("RULE {bad}").as_bytes()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn empty_words_are_refused_in_every_request() {
+        for words in [
+            "FREE KEY k",
+            "FREE KEY k 20",
+            "FREE --dry-run KEY k 20",
+            "FREE HOST 10.0.0.1 3",
+            "FREE #1 3",
+            "RULE SET a FOR 30m *:x* deny",
+            "RULE SET a *:x* deny",
+            "RULE OFF a",
+            "RULE RESET a",
+            "LOG debug",
+            "STATS",
+            "STATS KEY k",
+            "STATS KEYS 3",
+            "RESTART",
+            r#"RESTART ["-l"]"#,
+        ] {
+            assert!(parse(words.as_bytes()).is_ok(), "{words}");
+            let spaces = words.match_indices(' ').map(|(at, _)| at).chain([words.len()]);
+            for at in spaces {
+                let line = format!("{} {}", &words[..at], &words[at..]);
+                let refused = parse(line.as_bytes());
+                assert!(refused.is_err() || line.contains("] "), "{line:?}: {refused:?}");
+            }
+        }
+        assert!(parse(b" DRAIN").is_err());
     }
 
     #[test]
