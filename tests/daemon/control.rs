@@ -1,9 +1,9 @@
 //! The control socket and `--reload` (docs/operations.md).
 
 use crate::support::restart::{self, CONTINUED, Place, Surroundings, wait_until};
-use crate::support::status::WRONG_OPTIONS;
+use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{
-    Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
+    DAEMON, Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
 };
 use rustix::process::Signal;
 use std::fs;
@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
 
 /// A daemon with a control socket.
 pub(crate) struct Daemon {
@@ -283,6 +284,62 @@ fn a_stale_socket_file_is_replaced() {
     server.signal(Signal::TERM);
     assert_eq!(server.wait_for_exit().code(), Some(0));
     assert!(!place.path("control.sock").exists());
+}
+
+/// Both daemons find the socket file of a daemon that was killed, and replace it.
+#[test]
+fn of_daemons_started_at_once_with_one_path_one_runs() {
+    for (option, others) in [("--control", None), ("--listen-unix", Some("--control"))] {
+        for _ in 0..10 {
+            let place = Place::new();
+            let path = place.path("one.sock");
+            leave_stale_socket(&path);
+            let path = path.display().to_string();
+            let start = |n: usize| {
+                let other = place.path(&format!("{n}.sock")).display().to_string();
+                let mut options = vec!["-l", "127.0.0.1", "-p", "0", option, &path];
+                options.extend(others.iter().flat_map(|others| [others, other.as_str()]));
+                daemon_command(&options).stderr(Stdio::piped()).spawn().expect("a daemon")
+            };
+            let mut daemons: Vec<Child> = (0..4).map(start).collect();
+            let mut reasons = Vec::new();
+            wait_until("all but one have ended", || {
+                reasons.clear();
+                for daemon in &mut daemons {
+                    reasons.extend(daemon.try_wait().expect("a child"));
+                }
+                (reasons.len() == 3).then_some(())
+            });
+            assert!(reasons.iter().all(|status| status.code() == Some(NO_ADDRESS)), "{reasons:?}");
+            UnixStream::connect(&path).expect("the one that runs listens");
+            for mut daemon in daemons {
+                let _ = daemon.kill();
+                daemon.wait().expect("a child");
+            }
+        }
+    }
+}
+
+/// As above, when the first one is slow to listen.
+#[test]
+fn a_socket_that_does_not_listen_yet_is_not_taken_for_stale() {
+    if !restart::can_inject() {
+        return;
+    }
+    let place = Place::new();
+    let path = place.path("one.sock").display().to_string();
+    let options = ["-l", "127.0.0.1", "-p", "0", "--control", &path];
+    // Over TCP it listens first.
+    let delay = "inject=listen:delay_enter=500000:when=2";
+    let trace = place.path("trace").display().to_string();
+    let strace = ["strace", "-D", "-f", "-qq", "-o", &trace, "-e", "trace=listen", "-e", delay];
+    let mut slow = launched(&strace, DAEMON, &options).stderr(Stdio::piped()).spawn().expect("it");
+    wait_until("it has bound its socket", || fs::symlink_metadata(&path).ok().map(drop));
+    let late = finish(&mut daemon_command(&options));
+    assert_eq!(late.code, Some(NO_ADDRESS), "{}", late.stderr);
+    assert!(Operator::connect(&path).ask("LOG").starts_with("OK "));
+    slow.kill().expect("it runs");
+    slow.wait().expect("a child");
 }
 
 #[test]

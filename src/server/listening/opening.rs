@@ -28,6 +28,12 @@ pub(crate) fn open_missing(
     port: Option<u16>,
     settings: &SocketSettings,
 ) -> Result<Vec<Listener>, ListenError> {
+    let missing = wanted.iter().filter(|wanted| !exists(wanted, existing));
+    let paths = missing.filter_map(|wanted| match wanted {
+        Wanted::Unix { path, .. } => Some(path.as_str()),
+        Wanted::Tcp { .. } => None,
+    });
+    let _until_all_listen = unix_socket::lock_directories(paths);
     let mut errors = Vec::new();
     let opened = {
         let reuse = ReusePort { existing };

@@ -3,15 +3,19 @@
 
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use crate::server::kernel::world::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use crate::server::kernel::world::fs::{Permissions, metadata, symlink_metadata};
 use crate::server::kernel::world::fs::{read, read_to_string, remove_file, set_permissions};
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, connect, socket_with,
 };
+use crate::server::kernel::world::thread;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 /// Identifies a socket's file, to tell it from another one at the same path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +49,42 @@ pub(crate) fn bind(
     Ok((socket, file))
 }
 
+/// How long other daemons may take to bind and listen.
+const LOCK_ATTEMPTS: usize = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Locks the directories of `paths` (flock(2)): a socket that another daemon has bound, but that
+/// does not listen yet, looks as if its owner had been killed. The locks end with what is
+/// returned. A directory that can't be locked, or is for a second, is left unlocked: any user may
+/// lock it.
+pub(crate) fn lock_directories<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |path| open(directory_of(path), flags, Mode::empty()).ok();
+    let mut directories = BTreeMap::new();
+    for directory in paths.filter_map(open) {
+        // The same directory twice would wait for itself. All daemons lock in one order.
+        if let Ok(meta) = fstat(&directory) {
+            directories.entry((meta.st_dev, meta.st_ino)).or_insert(directory);
+        }
+    }
+    directories.into_values().filter(lock).collect()
+}
+
+fn lock(directory: &OwnedFd) -> bool {
+    for _ in 0..LOCK_ATTEMPTS {
+        match flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+            result => return result.is_ok(),
+        }
+    }
+    false
+}
+
+fn directory_of(path: &str) -> &Path {
+    let parent = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
 /// Sets mode and group of the socket at `path`: they decide which users may connect.
 pub(crate) fn set_access(path: &str, mode: u32, group: Option<&str>) -> io::Result<()> {
     let group = group.map(group_id).transpose()?;
@@ -73,12 +113,10 @@ pub(crate) fn remove(path: &str, file: SocketFile) {
 
 /// Whether two paths are the same, however they are spelt, even if there is no file.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    let directory_of = |path: &Path| {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        metadata(parent.unwrap_or(Path::new("."))).ok().map(|it| (it.dev(), it.ino()))
-    };
+    let identity = |path| metadata(directory_of(path)).ok().map(|it| (it.dev(), it.ino()));
+    let is_same_directory = || identity(one).is_some_and(|it| identity(other) == Some(it));
+    // Without `.` and repeated slashes.
     let (one, other) = (Path::new(one), Path::new(other));
-    let is_same_directory = || directory_of(one).is_some_and(|it| directory_of(other) == Some(it));
     one == other || one.file_name() == other.file_name() && is_same_directory()
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod fs {
     use crate::server::simulation::kernel::files::{MemoryFile, PathEntry, PathKind};
     use crate::server::simulation::kernel::{File as OpenFile, kernel};
     use crate::server::simulation::scripts::steps::RULES;
-    pub(crate) use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, SealFlags};
+    pub(crate) use rustix::fs::{FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
     use rustix::io::Errno;
     pub(crate) use std::fs::Permissions;
     use std::io::{self, Read, Write};
@@ -164,12 +164,21 @@ pub(crate) mod fs {
         Err(Errno::ACCESS.into())
     }
 
-    pub(crate) fn open(path: &str, _flags: OFlags, _mode: Mode) -> Result<OwnedFd, Errno> {
-        match path {
+    pub(crate) fn open(
+        path: impl AsRef<Path>,
+        _flags: OFlags,
+        _mode: Mode,
+    ) -> Result<OwnedFd, Errno> {
+        match text(&path) {
             "/dev/null" => Ok(OwnedFd::new(kernel(|k| k.open(OpenFile::Null))?)),
             "/proc/self/fd/2" => Err(Errno::ACCESS),
             _ => Err(Errno::NXIO),
         }
+    }
+
+    /// Directories can't be opened here.
+    pub(crate) fn flock(_fd: impl AsFd, _how: FlockOperation) -> Result<(), Errno> {
+        Ok(())
     }
 
     /// The fields that the daemon uses.
