@@ -10,11 +10,12 @@ pub(crate) fn check(data: &[u8]) {
     match &head {
         HttpHead::Partial => assert!(data.len() < 8 * 1024),
         HttpHead::Refused(status) => assert!([400, 405, 431].contains(status), "{status}"),
-        HttpHead::Get { path, query, is_head_only } => {
+        HttpHead::Get { path, query } => {
             let text = String::from_utf8_lossy(data);
             let first = text.trim_start_matches(['\r', '\n']).lines().next().unwrap_or_default();
-            let method = if *is_head_only { "HEAD " } else { "GET " };
-            let target = first.strip_prefix(method).expect("the method").trim_start_matches(' ');
+            let (method, target) = first.split_once(' ').expect("a method");
+            assert!(["GET", "HEAD", "OPTIONS"].contains(&method), "{first:?}");
+            let target = target.trim_start_matches(' ');
             let target = target.split(' ').next().unwrap_or_default();
             let target = target.split('#').next().unwrap_or_default();
             let (target, rest) = target.split_once('?').unwrap_or((target, ""));
@@ -36,6 +37,7 @@ fn is_path_of(path: &str, target: &str) -> bool {
             .is_some_and(|(scheme, host)| !format!("{scheme}{host}").contains('/'))
     };
     path == target
+        || path == "/" && target == "*"
         || target.strip_suffix(path).is_some_and(is_url_of_host)
         || path == "/" && is_url_of_host(target)
 }

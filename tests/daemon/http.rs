@@ -112,7 +112,22 @@ fn every_response_has_a_type_and_an_end() {
     }
     let post = daemon.ask("POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(post.status, 405);
-    assert!(post.has("allow: GET, HEAD"));
+    assert!(post.has("allow: GET, HEAD, OPTIONS"));
+}
+
+/// haproxy checks servers so: `option httpchk`, alone and with a method and a path.
+#[test]
+fn options_are_answered_as_head() {
+    let daemon = Daemon::start(&[]);
+    for (target, status) in
+        [("/", 200), ("*", 200), ("/-/ready", 200), ("/stats.json", 200), ("/nowhere", 404)]
+    {
+        for version in ["HTTP/1.0\r\n\r\n", "HTTP/1.1\r\nHost: a\r\n\r\n"] {
+            let answer = daemon.ask(&format!("OPTIONS {target} {version}"));
+            assert_eq!((answer.status, answer.body.as_str()), (status, ""), "{target}");
+            assert!(answer.has("content-length: 0") && answer.has("connection: close"), "{target}");
+        }
+    }
 }
 
 /// The port of `--http 127.0.0.1:0` survives reloads; other addresses are opened and

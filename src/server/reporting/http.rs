@@ -17,7 +17,7 @@ use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{Shutdown, shutdown};
 use crate::server::options::Options;
 use crate::server::reporting::report_queue::{HttpClient, ReportRequest};
-use head::{Head, parse};
+use head::{AnswerPart, Head, parse};
 use ipnet::IpNet;
 use log::debug;
 use pages::{Page, Response, find};
@@ -58,7 +58,6 @@ struct Exchange {
     /// When the stage must be over.
     deadline: Time,
     ip: Option<IpAddr>,
-    is_head_only: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +113,6 @@ impl Http {
             stage: ExchangeStage::Receiving,
             deadline: now.plus_seconds(REQUEST_S),
             ip,
-            is_head_only: false,
         };
         match self.exchanges.insert(socket, registry, open).map(|(client, _)| client.slot) {
             // Reads immediately: a connection whose request has arrived does not make room
@@ -255,8 +253,7 @@ impl Exchange {
             match parse(&self.head) {
                 Head::Partial => {}
                 Head::Refused(status) => return self.answer(Response::refused(status), now),
-                Head::Get { path, query, is_head_only } => {
-                    self.is_head_only = is_head_only;
+                Head::Get { path, query } => {
                     return self.open((&path, &query), is_draining, now);
                 }
             }
@@ -276,11 +273,8 @@ impl Exchange {
     }
 
     fn answer(&mut self, answer: Response, now: Time) -> Next {
-        // Even if the rest of the request is late or wrong: the client would take a body
-        // for the beginning of another answer.
-        self.is_head_only |= self.head.starts_with(b"HEAD ");
-        self.head = Vec::new();
-        self.stream.push(answer.into_bytes(self.is_head_only).into());
+        let part = AnswerPart::of(&std::mem::take(&mut self.head));
+        self.stream.push(answer.into_bytes(part).into());
         self.stage = ExchangeStage::Sending;
         self.deadline = now.plus_seconds(ANSWER_S);
         self.send(now)

@@ -16,11 +16,31 @@ pub enum Head {
         path: String,
         /// What follows the question mark, with its escapes.
         query: String,
-        /// Only the head of the answer is requested.
-        is_head_only: bool,
     },
     /// It is answered with this status.
     Refused(u16),
+}
+
+/// Which part of an answer a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerPart {
+    All,
+    /// HEAD.
+    Head,
+    /// OPTIONS, with which haproxy checks servers: as HEAD, but the length is that of no body.
+    Status,
+}
+
+impl AnswerPart {
+    /// What a request asks for, of which this has been received: even if the rest is late or
+    /// wrong. The client would take a body for the beginning of another answer.
+    pub(crate) fn of(received: &[u8]) -> Self {
+        match received.trim_ascii_start() {
+            [b'H', b'E', b'A', b'D', b' ', ..] => AnswerPart::Head,
+            [b'O', b'P', b'T', b'I', b'O', b'N', b'S', b' ', ..] => AnswerPart::Status,
+            _ => AnswerPart::All,
+        }
+    }
 }
 
 /// Reads the head of a request.
@@ -36,18 +56,20 @@ pub fn parse(bytes: &[u8]) -> Head {
     let (Some(method), Some(target)) = (request.method, request.path) else {
         return Head::Refused(400);
     };
-    let is_head_only = match method {
-        "GET" => false,
-        "HEAD" => true,
-        _ => return Head::Refused(405),
-    };
+    if !["GET", "HEAD", "OPTIONS"].contains(&method) {
+        return Head::Refused(405);
+    }
     let target = target.split('#').next().unwrap_or_default();
     let (target, query) = target.split_once('?').unwrap_or((target, ""));
-    Head::Get { path: path_of(target).to_owned(), query: query.to_owned(), is_head_only }
+    Head::Get { path: path_of(target).to_owned(), query: query.to_owned() }
 }
 
-/// The path in a target, which may have scheme and host before it (RFC 9112, section 3.2.2).
+/// The path in a target, which may have scheme and host before it (RFC 9112, section 3.2.2), or
+/// be `*`, which stands for the whole server.
 fn path_of(target: &str) -> &str {
+    if target == "*" {
+        return "/";
+    }
     match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => {
             rest.find('/').map_or("/", |start| &rest[start..])
@@ -60,23 +82,25 @@ fn path_of(target: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn get(path: &str, is_head_only: bool) -> Head {
+    fn get(path: &str) -> Head {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        Head::Get { path: path.to_owned(), query: query.to_owned(), is_head_only }
+        Head::Get { path: path.to_owned(), query: query.to_owned() }
     }
 
     #[test]
     fn requests_are_understood() {
         for (bytes, head) in [
-            (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], get("/", false)),
-            (b"GET /metrics?x=1 HTTP/1.0\r\n\r\nrest", get("/metrics?x=1", false)),
-            (b"GET /key?a?b%c3#c HTTP/1.0\r\n\r\n", get("/key?a?b%c3", false)),
-            (b"HEAD /-/ready HTTP/1.1\nHost: a\n\n", get("/-/ready", true)),
-            (b"GET http://a:1?x=1 HTTP/1.1\r\nHost: a:1\r\n\r\n", get("/?x=1", false)),
-            (b"GET http://a/-/ready?x HTTP/1.1\r\nHost: a\r\n\r\n", get("/-/ready?x", false)),
-            (b"GET /a://b HTTP/1.1\r\nHost: a\r\n\r\n", get("/a://b", false)),
+            (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], get("/")),
+            (b"GET /metrics?x=1 HTTP/1.0\r\n\r\nrest", get("/metrics?x=1")),
+            (b"GET /key?a?b%c3#c HTTP/1.0\r\n\r\n", get("/key?a?b%c3")),
+            (b"HEAD /-/ready HTTP/1.1\nHost: a\n\n", get("/-/ready")),
+            (b"GET http://a:1?x=1 HTTP/1.1\r\nHost: a:1\r\n\r\n", get("/?x=1")),
+            (b"GET http://a/-/ready?x HTTP/1.1\r\nHost: a\r\n\r\n", get("/-/ready?x")),
+            (b"GET /a://b HTTP/1.1\r\nHost: a\r\n\r\n", get("/a://b")),
             (b"", Head::Partial),
             (b"GET /metrics HTTP/1.1\r\nHost: a\r\n", Head::Partial),
+            (b"OPTIONS / HTTP/1.0\r\n\r\n", get("/")),
+            (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", get("/")),
             (b"POST / HTTP/1.1\r\n\r\n", Head::Refused(405)),
             (b"GET /\r\n\r\n", Head::Refused(400)),
             (b"ACQ4ME k 1 1 1\n", Head::Refused(400)),

@@ -1,6 +1,7 @@
 //! What is served under which path, what a response looks like, and the key of `/key?`.
 
 use crate::protocol::{Query, key_from_text};
+use crate::server::reporting::http::head::AnswerPart;
 use crate::server::reporting::report_queue::ReportRequest;
 use std::borrow::Cow;
 
@@ -48,7 +49,7 @@ impl Response {
     pub(super) fn refused(status: u16) -> Self {
         let text = match status {
             404 => "no such page\n",
-            405 => "only GET and HEAD are served\n",
+            405 => "only GET, HEAD and OPTIONS are served\n",
             408 => "the request took too long\n",
             431 => "the head of the request is too long\n",
             _ => "not a request\n",
@@ -67,20 +68,21 @@ impl Response {
     }
 
     /// The bytes to send.
-    pub(super) fn into_bytes(self, is_head_only: bool) -> Vec<u8> {
+    pub(super) fn into_bytes(self, part: AnswerPart) -> Vec<u8> {
         let Response { status, content_type, body } = self;
         let policy = if content_type == HTML { PAGE_POLICY } else { NOTHING };
-        let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+        let has_allow = status == 405 || part == AnswerPart::Status;
+        let allow = if has_allow { "Allow: GET, HEAD, OPTIONS\r\n" } else { "" };
         let mut bytes = format!(
             "HTTP/1.1 {status} {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{allow}\
              Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
              Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
              Content-Security-Policy: {policy}\r\n\r\n",
             reason(status),
-            body.len(),
+            if part == AnswerPart::Status { 0 } else { body.len() },
         )
         .into_bytes();
-        if !is_head_only {
+        if part == AnswerPart::All {
             bytes.extend_from_slice(&body);
         }
         bytes
