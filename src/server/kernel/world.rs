@@ -29,6 +29,30 @@ pub(crate) mod fs {
         path.is_file()
     }
 
+    /// Reads a regular file of at most `bytes_max` bytes. Never waits, as opening a FIFO may.
+    ///
+    /// # Errors
+    /// It can't be read, is something else, or is longer.
+    pub(crate) fn read_regular_file(path: &str, bytes_max: usize) -> std::io::Result<Vec<u8>> {
+        use std::io::{Error, Read};
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let not_regular = || Error::other("not a regular file");
+        let file = match open(path, flags, Mode::empty()) {
+            // A socket.
+            Err(rustix::io::Errno::NXIO) => return Err(not_regular()),
+            file => File::from(file?),
+        };
+        if !file.metadata()?.is_file() {
+            return Err(not_regular());
+        }
+        let mut bytes = Vec::new();
+        file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
+        match bytes.len() > bytes_max {
+            true => Err(Error::other(format!("more than {bytes_max} bytes"))),
+            false => Ok(bytes),
+        }
+    }
+
     /// Whether both are descriptors of one file.
     pub(crate) fn is_same_file(one: &std::os::fd::OwnedFd, other: &std::os::fd::OwnedFd) -> bool {
         let identity = |fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();

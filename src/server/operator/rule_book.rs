@@ -6,13 +6,12 @@ use crate::engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};
 use crate::engine::rules::{RULES_MAX, Rules};
 use crate::protocol::key_from_text;
 use crate::reports::lists::{RuleSource, explain};
-use crate::server::kernel::world::fs::{self, metadata, read};
+use crate::server::kernel::world::fs::read_regular_file;
 use crate::server::kernel::world::io::Errno;
 use crate::server::options::Options;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
-use std::path::Path;
 
 /// The text of the file of `--rules`, which is valid. None without the option.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,16 +82,7 @@ pub fn check_rules(path: &str, keys: &[String]) -> Result<String, String> {
 }
 
 fn read_text(path: &str) -> io::Result<String> {
-    let known = metadata(path)?;
-    // Opening a FIFO would wait for a writer.
-    if !fs::is_file(Path::new(path)) {
-        return Err(io::Error::other("not a regular file"));
-    }
-    if known.len() > FILE_BYTES_MAX as u64 {
-        let why = format!("{} bytes, more than {FILE_BYTES_MAX}", known.len());
-        return Err(io::Error::other(why));
-    }
-    let bytes = read(path)?;
+    let bytes = read_regular_file(path, FILE_BYTES_MAX)?;
     parse_file(&bytes).map_err(io::Error::other)?;
     String::from_utf8(bytes).map_err(io::Error::other)
 }

@@ -148,10 +148,13 @@ pub(crate) mod fs {
     }
 
     pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-        if text(&path) == "/proc/self/net/unix" {
-            return Ok(kernel(|k| k.unix_sockets()));
-        }
-        assert_eq!(text(&path), RULES);
+        assert_eq!(text(&path), "/proc/self/net/unix");
+        Ok(kernel(|k| k.unix_sockets()))
+    }
+
+    pub(crate) fn read_regular_file(path: &str, _bytes_max: usize) -> io::Result<Vec<u8>> {
+        assert_eq!(path, RULES);
+        metadata(path)?;
         kernel(|k| {
             k.rules_reads += 1;
             k.rules_read = k.rules_text;
