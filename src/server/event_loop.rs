@@ -41,7 +41,7 @@ pub struct Server {
     http: Http,
     input: Input,
     tidier: MemoryRelease,
-    service_manager: ServiceManager,
+    pub(super) service_manager: ServiceManager,
     /// When this turn began: the loop has stopped waiting for events.
     turn_began: Time,
     /// Events of this turn.

@@ -9,6 +9,7 @@ use crate::support::{Client, DAEMON, Server, daemon_command, finish, launched, s
 use rustix::net::{
     AddressFamily, Protocol, SocketFlags, SocketType, bind, ipproto, listen, socket_with,
 };
+use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::net::{SocketAddr, TcpListener};
@@ -259,4 +260,51 @@ fn a_listener_of_the_parent_outlives_the_daemon() {
     server.signal(rustix::process::Signal::TERM);
     assert_eq!(server.wait_for_exit().code(), Some(0));
     assert!(std::net::TcpStream::connect(address).is_ok());
+}
+
+/// systemd.service(5), `Type=notify-reload`: systemd waits for both messages, and for a time that
+/// is not before its signal. The daemon's own messages meanwhile do not say that it is ready.
+#[test]
+fn a_service_manager_is_told_of_a_restart_and_its_end() {
+    let place = Place::with_daemon();
+    let notified = Notified::at_path("reload");
+    let mut command = place.command(&["-l", "127.0.0.1", "-p", "0"]);
+    let server = Server::spawn(
+        // A message each 250 ms.
+        command.env("NOTIFY_SOCKET", &notified.name).env("WATCHDOG_USEC", "1000000"),
+    );
+    notified.expect("READY=1");
+    for is_refused in [false, true] {
+        // The new binary takes a while to answer.
+        let verdict = if is_refused { "exit 1" } else { "exec $REAL \"$@\"" };
+        place.install_script(&format!(
+            "echo yes > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; {verdict}"
+        ));
+        let before_us = monotonic_us();
+        server.signal(Signal::USR1);
+        let mut message = notified.receive();
+        while message.contains("READY=1") {
+            message = notified.receive();
+        }
+        let us = message.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("it begins");
+        assert!(us.trim_end().parse::<u64>().expect("a number") >= before_us, "{message}");
+        place.wait_for_file("asked");
+        for _ in 0..2 {
+            let message = notified.receive();
+            assert!(message.starts_with("WATCHDOG=1\n"), "{message}");
+        }
+        place.touch("go");
+        // In case the first one was lost.
+        notified.expect("RELOADING=1");
+        assert!(notified.receive().starts_with("READY=1\n"));
+        for name in ["asked", "go"] {
+            fs::remove_file(place.path(name)).expect("it was asked");
+        }
+    }
+    server.connect().settle();
+}
+
+fn monotonic_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }

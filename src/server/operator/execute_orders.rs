@@ -138,6 +138,7 @@ impl Server {
             info!("{why}");
             return self.answer(requester, &format!("ERROR {why}"));
         }
+        self.service_manager.begin_reload(clock::now());
         let (restart, parts) = self.restart_with_parts();
         if let Err(why) = restart.begin(arguments, requester, parts) {
             self.refuse_restart(&why, requester);
@@ -170,6 +171,7 @@ impl Server {
     fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
         self.engine.measures.restarts.refused += 1;
         error!("hot restart refused, continuing to serve: {why}");
+        self.service_manager.end_reload(clock::now());
         self.answer(requester, &format!("ERROR refused: {why}"));
     }
 

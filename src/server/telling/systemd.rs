@@ -34,6 +34,17 @@ pub(crate) struct ServiceManager {
     channel: Option<Channel>,
     interval_ns: u64,
     next_message: Time,
+    reload: Reload,
+}
+
+/// What the service manager knows of a hot restart. Units of `Type=notify-reload` wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reload {
+    None,
+    /// It must not be told that the daemon is ready.
+    UnderWay,
+    /// It must be told of the restart first: an earlier message may be lost.
+    Ended,
 }
 
 impl ServiceManager {
@@ -44,7 +55,23 @@ impl ServiceManager {
             channel: Channel::find(),
             interval_ns: watchdog_ns.unwrap_or(INTERVAL_NS).clamp(INTERVAL_NS_MIN, INTERVAL_NS),
             next_message: clock::now(),
+            reload: Reload::None,
         }
+    }
+
+    /// Notes that a hot restart begins.
+    pub(crate) fn begin_reload(&mut self, now: Time) {
+        self.reload = Reload::UnderWay;
+        if let Some(channel) = &mut self.channel {
+            // The end of the restart repeats it.
+            let _ = channel.send(&reloading(now));
+        }
+    }
+
+    /// Notes that a hot restart has ended, or was refused.
+    pub(crate) fn end_reload(&mut self, now: Time) {
+        self.reload = Reload::Ended;
+        self.next_message = now;
     }
 
     /// When [`ServiceManager::notify`] has something to send.
@@ -65,10 +92,17 @@ impl ServiceManager {
             return;
         };
         self.next_message = now.plus_ns(self.interval_ns);
+        if self.reload == Reload::Ended {
+            if let Err(e) = channel.send(&reloading(now)) {
+                return limited!(debug, "can't notify systemd of a restart now: {e}");
+            }
+            self.reload = Reload::None;
+        }
+        let ready = if self.reload == Reload::UnderWay { "" } else { "READY=1\n" };
         let counters = &engine.counters;
         let state = if is_draining { "draining: " } else { "" };
         let message = format!(
-            "READY=1\nWATCHDOG=1\nSTATUS={state}{connections} connections, {} locks held, {} waiting, {} keys\n",
+            "{ready}WATCHDOG=1\nSTATUS={state}{connections} connections, {} locks held, {} waiting, {} keys\n",
             counters.processing_workers, counters.waiting_workers, counters.hashtable_entries,
         );
         if let Err(e) = channel.send(&message) {
@@ -89,6 +123,10 @@ impl ServiceManager {
             let _ = channel.send(STOPPING);
         }
     }
+}
+
+fn reloading(now: Time) -> String {
+    format!("RELOADING=1\nMONOTONIC_USEC={}\n", now.as_ns() / 1_000)
 }
 
 /// The socket that `NOTIFY_SOCKET` names.
