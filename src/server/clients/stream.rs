@@ -15,6 +15,9 @@ pub(crate) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// let a slow reader cost twice what it may leave unread.
 const OUTPUT_STEP_BYTES: usize = 4096;
 
+/// What a peer that reads slowly gets room for.
+const ROOM_BYTES: usize = OUTPUT_BYTES_MAX + OUTPUT_STEP_BYTES;
+
 /// A connection's socket and its unsent output.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -38,6 +41,30 @@ impl Output {
         match self {
             Output::Static(bytes) => bytes,
             Output::Buffer(bytes) => bytes,
+        }
+    }
+
+    /// Keeps what the kernel has not taken. A peer that reads slowly gets room for all
+    /// that it may leave unread: if outputs grew step by step, side by side, they would
+    /// leave holes between them that no one can use. (Pages that are not written to
+    /// take no memory.) A larger buffer, of a report, is given back.
+    fn keep_from(&mut self, sent: usize) {
+        match self {
+            Output::Buffer(output) if output.capacity() == ROOM_BYTES => drop(output.drain(..sent)),
+            output => {
+                let mut kept = Vec::with_capacity(ROOM_BYTES);
+                kept.extend_from_slice(&output.bytes()[sent..]);
+                *output = kept.into();
+            }
+        }
+    }
+
+    /// How much memory it takes.
+    #[cfg(test)]
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Output::Static(_) => 0,
+            Output::Buffer(output) => size_of::<Vec<u8>>() + output.capacity(),
         }
     }
 
@@ -77,7 +104,8 @@ impl Stream {
 
     /// Continues a stream of the old image, with its unsent output.
     pub(crate) fn resume(socket: Socket, unsent: Vec<u8>) -> Self {
-        Stream { socket, output: unsent.into() }
+        let output = if unsent.is_empty() { Output::NONE } else { unsent.into() };
+        Stream { socket, output }
     }
 
     /// Whether it is a Unix socket.
@@ -97,10 +125,7 @@ impl Stream {
     /// How much memory the output takes.
     #[cfg(test)]
     pub(crate) fn output_bytes(&self) -> usize {
-        match &self.output {
-            Output::Static(_) => 0,
-            Output::Buffer(output) => output.capacity(),
-        }
+        self.output.memory_bytes()
     }
 
     /// Whether the pending output exceeds what a peer may leave unread.
@@ -172,24 +197,33 @@ impl Stream {
             }
         };
         match result {
-            Flushed::Blocked => self.keep_unsent(sent),
+            Flushed::Blocked => self.output.keep_from(sent),
             Flushed::All | Flushed::Failed(_) => self.output = Output::NONE,
         }
         result
     }
+}
 
-    /// Keeps what the kernel has not taken. A peer that reads slowly gets room for all
-    /// that it may leave unread: if outputs grew step by step, side by side, they would
-    /// leave holes between them that no one can use. (Pages that are not written to
-    /// take no memory.)
-    fn keep_unsent(&mut self, sent: usize) {
-        const ROOM_BYTES: usize = OUTPUT_BYTES_MAX + OUTPUT_STEP_BYTES;
-        match &mut self.output {
-            Output::Buffer(output) if output.capacity() >= ROOM_BYTES => drop(output.drain(..sent)),
-            output => {
-                let mut kept = Vec::with_capacity(ROOM_BYTES);
-                kept.extend_from_slice(&output.bytes()[sent..]);
-                *output = kept.into();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/operations.md, "Memory": a client may leave 64 KiB unread, and has room for the next
+    /// answer. The buffer of a report may have been larger.
+    #[test]
+    fn a_slow_reader_takes_no_more_memory_than_is_promised() {
+        for capacity in [100, ROOM_BYTES - 1, ROOM_BYTES, ROOM_BYTES + 1, 4 << 20] {
+            let mut report = Vec::with_capacity(capacity);
+            report.extend((0..100_u8).cycle().take(capacity.min(OUTPUT_BYTES_MAX + 100)));
+            for sent in [0, 1, 99, report.len() - 1] {
+                let mut output = Output::from(report.clone());
+                if let Output::Buffer(bytes) = &mut output {
+                    bytes.reserve_exact(capacity - bytes.len());
+                }
+                output.keep_from(sent);
+                assert_eq!(output.bytes(), &report[sent..], "{capacity} bytes, {sent} sent");
+                let promised = ROOM_BYTES.max(report.len() - sent);
+                assert!(output.memory_bytes() <= promised + size_of::<Vec<u8>>(), "{capacity}");
             }
         }
     }
