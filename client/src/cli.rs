@@ -11,6 +11,7 @@ mod stats;
 mod status;
 mod table;
 mod top;
+mod unsafe_calls;
 mod which;
 
 use crate::{BadServerName, ServerName, operate};

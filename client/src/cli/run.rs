@@ -3,16 +3,15 @@
 
 mod descendants;
 mod job;
-mod signals;
 mod stderr_thread;
 
 use self::job::{Job, JobEnd, OnLost, Surroundings};
-use self::signals::{Signals, end_as_first_process, with_signals_blocked};
 use self::stderr_thread::StderrThread;
 use super::output::print_error;
 use super::parsed_report::ParsedReport;
 use super::status;
 use super::table::seconds;
+use super::unsafe_calls::{Signals, end_as_first_process, with_signals_blocked};
 use super::which::key_in_slots;
 use crate::operate::{NoAnswer, StatsConnection};
 use crate::protocol::key_text;

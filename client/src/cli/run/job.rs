@@ -2,8 +2,8 @@
 //! connection, waits for its end.
 
 use super::descendants::{Descendants, Signalled};
-use super::signals::{Arrived, Signals, send};
 use super::stderr_thread::StderrThread;
+use crate::cli::unsafe_calls::{Arrived, Signals, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
 use std::os::fd::BorrowedFd;

@@ -1,7 +1,7 @@
 //! Prints to standard error in a thread that may block, so that `run` never does.
 
-use super::signals::with_signals_blocked;
 use crate::cli::output::print_error;
+use crate::cli::unsafe_calls::with_signals_blocked;
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
