@@ -1,12 +1,12 @@
 //! `drain`, `undrain`, `restart` and `control`, on the control socket.
 
-use crate::command::{ask, poolcounter, shell};
+use crate::command::{ask, binary, poolcounter, shell};
 use crate::support::restart::{CONTINUED, Place, restart, wait_until};
-use crate::support::{Client, Finished, Server, wait_for_exit};
+use crate::support::{Client, Finished, Server, skip, wait_for_exit};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 fn order(path: &str, arguments: &[&str]) -> Finished {
     ask("", &[arguments, &["--control-socket", path]].concat())
@@ -269,6 +269,30 @@ fn an_order_that_is_given_up_is_not_obeyed() {
         assert_eq!(log, "OK log filter: info\n", "{given_up:?}");
     }
     assert_eq!(server.log.count("draining: "), 0);
+}
+
+/// The kernel reports its process as 0 then: only the connection tells when it ends.
+#[test]
+fn waiting_for_a_drain_of_a_daemon_outside_of_this_pid_namespace() {
+    let (_place, path, mut server) = controlled();
+    let mut client = server.connect();
+    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    let drain = ["drain", "--wait", "--control-socket", &path];
+    let namespace = ["-Urpf", "--kill-child", "--mount-proc"];
+    if Command::new("unshare").args(namespace).arg("true").status().is_ok_and(|s| !s.success()) {
+        return skip("no user and pid namespaces");
+    }
+    let mut inside = Command::new("unshare");
+    inside.args(namespace).arg(binary()).args(drain).stdout(Stdio::piped());
+    let mut inside = inside.spawn().expect("unshare, of util-linux");
+    server.log.wait_for("asks: DRAINED");
+    client.exchange("RELEASE", "RELEASED");
+    drop(client);
+    assert_eq!(server.wait_for_exit().code(), Some(75));
+    assert_eq!(wait_for_exit(&mut inside).code(), Some(0));
+    let mut printed = String::new();
+    inside.stdout.take().expect("stdout").read_to_string(&mut printed).expect("text");
+    assert!(printed.ends_with("OK ended\n"), "{printed}");
 }
 
 /// A script's variable that is not set: without it, the order would mean something else.

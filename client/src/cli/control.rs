@@ -4,11 +4,11 @@
 use super::output::{print, print_error, print_json};
 use super::stats::key_from_user;
 use super::status;
+use super::unsafe_calls::process_of;
 use crate::operate;
 use crate::protocol::key_text;
 use crate::transport::connect_unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
 use std::io::{self, Read, Write};
@@ -262,10 +262,6 @@ impl DrainWait<'_> {
 fn connect(options: &OrderOptions) -> io::Result<UnixStream> {
     let timeout = options.timeout(operate::ANSWER_TIMEOUT);
     connect_unix(&options.socket, timeout).map(UnixStream::from)
-}
-
-fn process_of(daemon: &UnixStream) -> Option<Pid> {
-    socket_peercred(daemon).ok().map(|peer| peer.pid)
 }
 
 /// Waits until one of them is ready. False after the time limit.

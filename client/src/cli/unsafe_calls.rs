@@ -1,10 +1,12 @@
-//! Signals of `run`: blocks and reads them, starts the command without them, ends by one; all
-//! `unsafe` code of this crate. The standard library offers no signal masks.
+//! All `unsafe` code of this crate. Signals of `run`: blocks and reads them, starts the command
+//! without them, ends by one; the standard library offers no signal masks. Process ids that the
+//! kernel reports as 0 if the process is outside of this pid namespace, which rustix's `Pid`
+//! cannot be.
 
 use rustix::process::Pid;
 use std::io::{self, Read};
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -125,13 +127,40 @@ impl AsFd for Signals {
 fn is_for_this_process(signal: i32) -> bool {
     match signal {
         // Only the leader of a session gets the signal of its lost terminal.
-        libc::SIGHUP | libc::SIGCONT => {
-            rustix::process::getsid(None) == Ok(rustix::process::getpid())
-        }
+        libc::SIGHUP | libc::SIGCONT => is_session_leader(),
         // Timers outlive an exec, as in `perl -e 'alarm 60; exec @ARGV'`.
         libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF => true,
         _ => false,
     }
+}
+
+#[allow(unsafe_code)]
+fn is_session_leader() -> bool {
+    // SAFETY: both only return numbers.
+    unsafe { libc::getsid(0) == libc::getpid() }
+}
+
+/// Whether this process may set the modes of its terminal: it is in the foreground, or the
+/// terminal is another session's.
+#[allow(unsafe_code)]
+pub(super) fn may_set_modes(terminal: impl AsFd) -> bool {
+    // SAFETY: both only return numbers, whatever the descriptor is.
+    let (group, ours) = unsafe { (libc::tcgetpgrp(terminal.as_fd().as_raw_fd()), libc::getpgrp()) };
+    group == -1 || group == ours
+}
+
+/// The process at the other end of a Unix socket, when it connected or began to listen. `None` if
+/// it is outside of this pid namespace.
+#[allow(unsafe_code)]
+pub(super) fn process_of(socket: impl AsFd) -> Option<Pid> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both pointers are to local values, and `len` is the size of the first.
+    let result = unsafe {
+        let (fd, value) = (socket.as_fd().as_raw_fd(), (&raw mut peer).cast());
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, value, &raw mut len)
+    };
+    Pid::from_raw(peer.pid).filter(|_| result == 0)
 }
 
 /// Sends a signal, if that is allowed, to a child that is not reaped yet.

@@ -6,12 +6,11 @@
 //! complete, and for ever from a terminal that has hung up.
 
 use crate::cli::output::print_error;
+use crate::cli::unsafe_calls::may_set_modes;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::getpgrp;
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGTTOU};
 use signal_hook::low_level::{emulate_default_handler, pipe, raise};
 use signal_hook::{SigId, flag};
@@ -161,7 +160,7 @@ impl Keeper {
 
     /// Takes the terminal, unless this process is in the background.
     fn take(&self) -> bool {
-        if !in_foreground() {
+        if !may_set_modes(stdin()) {
             return false;
         }
         let mut owner = locked(&self.owner);
@@ -220,12 +219,6 @@ impl Keeper {
     }
 }
 
-/// Whether this process may set the terminal's modes. It always may set those of another
-/// session's terminal.
-fn in_foreground() -> bool {
-    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
-}
-
 /// Stops this process as a write from the background does: the kernel knows whether a shell
 /// is there to continue it. (SIGTSTP is handled here, and SIGSTOP would stop it for ever.)
 fn stop() {
@@ -235,7 +228,7 @@ fn stop() {
 /// Restores its modes, and unless it takes no output, its screen. In the background it
 /// belongs to another process, and setting its modes would stop this one.
 fn give_back() {
-    if !in_foreground() {
+    if !may_set_modes(stdin()) {
         return;
     }
     let mut bytes = Vec::new();
