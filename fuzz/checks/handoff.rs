@@ -2,10 +2,10 @@
 //! a consistent engine, never a panic. An accepted snapshot stays the same when it is
 //! written and read again.
 
+use crate::whole_snapshot::Snapshot;
 use poolcounterd::engine::counts::statistics::Counters;
 use poolcounterd::engine::state::{EngineState, PoolState};
 use poolcounterd::engine::{Engine, Time};
-use poolcounterd::server::snapshot::Snapshot;
 
 /// A high slot number makes the engine reserve memory for all slots below it. That is
 /// correct, but slow a thousand times a second.

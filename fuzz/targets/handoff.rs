@@ -3,5 +3,7 @@
 
 #[path = "../checks/handoff.rs"]
 mod handoff;
+#[path = "../../tests/support/snapshot.rs"]
+mod whole_snapshot;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| handoff::check(data));

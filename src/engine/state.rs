@@ -301,11 +301,6 @@ impl LockState {
 }
 
 impl PoolState<'_> {
-    /// The same state with an owned key.
-    pub fn into_owned(self) -> PoolState<'static> {
-        PoolState { key: Cow::Owned(self.key.into_owned()), ..self }
-    }
-
     /// The clients that hold the key or wait for it, once for each hold or wait.
     pub fn clients(&self) -> impl Iterator<Item = ClientId> {
         let waiters = self.waiters_for_me.iter().chain(&self.waiters_for_anyone);

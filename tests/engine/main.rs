@@ -12,6 +12,8 @@ mod snapshot_property;
 #[path = "../support/mod.rs"]
 mod support;
 mod top;
+#[path = "../support/snapshot.rs"]
+mod whole_snapshot;
 
 use simulation::script::Choices;
 use support::random::Random;

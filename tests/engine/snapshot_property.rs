@@ -6,6 +6,7 @@
 use crate::simulation::pair::{read, rules};
 use crate::simulation::script::{Choices, Script, Step};
 use crate::support::random::{Random, number_from_environment};
+use crate::whole_snapshot::{Snapshot, owned};
 use poolcounterd::engine::counts::histogram::{Histogram, LOCK_TIMES};
 use poolcounterd::engine::counts::measures::Replies;
 use poolcounterd::engine::counts::statistics::{Counters, Times};
@@ -14,7 +15,7 @@ use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Reply};
 use poolcounterd::server::snapshot::{
     ConnectionState, LauncherState, ListenerStage, ListenerState, ListenersState, ServerState,
-    Snapshot, SocketFile,
+    SocketFile,
 };
 use poolcounterd::server::{Purpose, Wanted};
 use std::fmt::Debug;
@@ -161,7 +162,7 @@ impl World {
                 unix: random.below(2) == 0,
             })
             .collect();
-        let pools: Vec<_> = engine.pool_states().map(PoolState::into_owned).collect();
+        let pools: Vec<_> = engine.pool_states().map(owned).collect();
         let server = ServerState {
             engine: engine.state(),
             taken: self.now,

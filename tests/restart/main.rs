@@ -5,4 +5,6 @@ mod promises;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/snapshot.rs"]
+mod whole_snapshot;
 mod wrappers;

@@ -7,8 +7,9 @@
 
 use crate::support::restart::{Place, refused_restart};
 use crate::support::{Client, DAEMON, PATIENCE, wait_for_exit};
+use crate::whole_snapshot::Snapshot;
 use poolcounterd::engine::Time;
-use poolcounterd::server::snapshot::{NEWEST, Snapshot};
+use poolcounterd::server::snapshot::NEWEST;
 use poolcounterd::server::{Purpose, Wanted};
 use std::fs::{self, File};
 use std::io::{Read, Write};

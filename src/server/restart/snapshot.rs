@@ -16,7 +16,6 @@ use crate::protocol::lines::LINE_BYTES_MAX;
 pub use crate::server::clients::connection::ConnectionState;
 use crate::server::clients::input::SHARE_BYTES;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
-use crate::server::kernel::world::Engine;
 use crate::server::kernel::world::fd::RawFd;
 pub use crate::server::listening::listener::{ListenerStage, ListenerState};
 pub use crate::server::listening::listeners::ListenersState;
@@ -29,7 +28,6 @@ use crate::server::telling::logging;
 use rmp_serde::decode::ReadRefReader;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::hash::RandomState;
 use std::io::{self, Write};
 
 /// The version written, and the newest one read.
@@ -299,53 +297,6 @@ impl ServerState {
         let listeners = self.listening.listeners.iter().map(|listener| listener.fd);
         let operators = self.operators.iter().map(|operator| operator.fd);
         listeners.chain(operators).chain([self.epoll_fd])
-    }
-}
-
-/// A complete snapshot, for tests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Everything except the connections and pools.
-    pub server: ServerState,
-    /// All clients.
-    pub connections: Vec<ConnectionState>,
-    /// The engine's pools.
-    pub pools: Vec<PoolState<'static>>,
-}
-
-impl Snapshot {
-    /// Reads a snapshot of any known version and checks all that can be checked
-    /// without its descriptors.
-    ///
-    /// # Errors
-    /// Why it is refused.
-    pub fn read(bytes: &[u8]) -> Result<Self, SnapshotError> {
-        let mut reader = Reader::new(bytes)?;
-        let connections = reader.connections().collect::<Result<_, _>>()?;
-        let pools = reader.pools().map(|pool| Ok(pool?.into_owned()));
-        let pools = pools.collect::<Result<_, SnapshotError>>()?;
-        Ok(Snapshot { server: reader.server, connections, pools })
-    }
-
-    /// The snapshot in the newest version.
-    ///
-    /// # Panics
-    /// If memory runs out.
-    pub fn write(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let pools = self.pools.iter().cloned();
-        write(&mut out, &self.server, self.connections.iter().cloned(), pools)
-            .expect("plain data, written to memory");
-        out
-    }
-
-    /// The engine of the snapshot, continued at `now`.
-    ///
-    /// # Errors
-    /// The engine's state is one that no engine can have written.
-    pub fn resume_engine(&self, now: Time) -> Result<Engine, SnapshotError> {
-        let pools = self.pools.iter().cloned().map(Ok);
-        Engine::resume(self.server.engine.clone(), pools, RandomState::new(), now)
     }
 }
 

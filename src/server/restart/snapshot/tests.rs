@@ -1,6 +1,10 @@
+#[path = "../../../../tests/support/snapshot.rs"]
+mod whole;
+
 use super::*;
 use crate::engine::state::LockState;
 use crate::server::telling::logging::LoggingState;
+use whole::Snapshot;
 
 fn sample() -> Snapshot {
     let client = |slot| ClientId { slot, serial: slot + 100 };
@@ -174,6 +178,16 @@ fn impossible_snapshots_are_refused() {
     let mut two_lines = sample();
     two_lines.connections[0].unfinished_line = b"a\nb".to_vec();
     assert!(refusal(&two_lines).contains("an unfinished line"));
+    let mut taken = sample();
+    taken.server.operators[0].fd = 10;
+    assert!(refusal(&taken).contains("a descriptor twice"));
+    let mut two_operators = sample();
+    let other = ControlConnectionState { fd: 99, ..two_operators.server.operators[0].clone() };
+    two_operators.server.operators.push(other);
+    assert!(refusal(&two_operators).contains("an operator's slot twice"));
+    let mut two_requests = sample();
+    two_requests.server.operators[0].input = b"LOG\nLO".to_vec();
+    assert!(refusal(&two_requests).contains("the beginning of a request that is complete"));
     let mut stranger = sample();
     stranger.connections[0].serial = 9;
     assert!(refusal(&stranger).contains("a lock without a connection"));
