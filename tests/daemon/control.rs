@@ -286,6 +286,16 @@ fn a_stale_socket_file_is_replaced() {
     assert!(!place.path("control.sock").exists());
 }
 
+/// A daemon that ends with the test.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Both daemons find the socket file of a daemon that was killed, and replace it.
 #[test]
 fn of_daemons_started_at_once_with_one_path_one_runs() {
@@ -299,23 +309,19 @@ fn of_daemons_started_at_once_with_one_path_one_runs() {
                 let other = place.path(&format!("{n}.sock")).display().to_string();
                 let mut options = vec!["-l", "127.0.0.1", "-p", "0", option, &path];
                 options.extend(others.iter().flat_map(|others| [others, other.as_str()]));
-                daemon_command(&options).stderr(Stdio::piped()).spawn().expect("a daemon")
+                Started(daemon_command(&options).stderr(Stdio::null()).spawn().expect("a daemon"))
             };
-            let mut daemons: Vec<Child> = (0..4).map(start).collect();
+            let mut daemons: Vec<Started> = (0..4).map(start).collect();
             let mut reasons = Vec::new();
             wait_until("all but one have ended", || {
                 reasons.clear();
                 for daemon in &mut daemons {
-                    reasons.extend(daemon.try_wait().expect("a child"));
+                    reasons.extend(daemon.0.try_wait().expect("a child"));
                 }
                 (reasons.len() == 3).then_some(())
             });
             assert!(reasons.iter().all(|status| status.code() == Some(NO_ADDRESS)), "{reasons:?}");
             UnixStream::connect(&path).expect("the one that runs listens");
-            for mut daemon in daemons {
-                let _ = daemon.kill();
-                daemon.wait().expect("a child");
-            }
         }
     }
 }
@@ -333,13 +339,12 @@ fn a_socket_that_does_not_listen_yet_is_not_taken_for_stale() {
     let delay = "inject=listen:delay_enter=500000:when=2";
     let trace = place.path("trace").display().to_string();
     let strace = ["strace", "-D", "-f", "-qq", "-o", &trace, "-e", "trace=listen", "-e", delay];
-    let mut slow = launched(&strace, DAEMON, &options).stderr(Stdio::piped()).spawn().expect("it");
+    let slow = launched(&strace, DAEMON, &options).stderr(Stdio::null()).spawn();
+    let _slow = Started(slow.expect("a daemon"));
     wait_until("it has bound its socket", || fs::symlink_metadata(&path).ok().map(drop));
     let late = finish(&mut daemon_command(&options));
     assert_eq!(late.code, Some(NO_ADDRESS), "{}", late.stderr);
     assert!(Operator::connect(&path).ask("LOG").starts_with("OK "));
-    slow.kill().expect("it runs");
-    slow.wait().expect("a child");
 }
 
 #[test]
