@@ -5,13 +5,14 @@
 use crate::support::notified::Notified;
 use crate::support::restart::{Place, refused_restart, restart};
 use crate::support::status::{SYSTEM_REFUSED, WRONG_OPTIONS};
-use crate::support::{Client, DAEMON, Server, daemon_command, finish, launched, skip};
+use crate::support::{Client, DAEMON, PATIENCE, Server, daemon_command, finish, launched, skip};
 use rustix::net::{
     AddressFamily, Protocol, SocketFlags, SocketType, bind, ipproto, listen, socket_with,
 };
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -307,4 +308,30 @@ fn a_service_manager_is_told_of_a_restart_and_its_end() {
 fn monotonic_us() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+}
+
+/// Connections inherit what another process has set: a close that waits for its peer would stop
+/// the daemon.
+#[test]
+fn options_of_a_passed_socket_that_make_connections_wait_are_reset() {
+    use rustix::net::sockopt::{set_socket_linger, set_tcp_cork};
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    set_socket_linger(&listener, Some(3 * PATIENCE)).expect("SO_LINGER");
+    set_tcp_cork(&listener, true).expect("TCP_CORK");
+    let server = Server::spawn(daemon_command(&[]).stdin(OwnedFd::from(listener)));
+    let mut client = server.connect();
+    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    // It leaves more unread than it may, and more than the kernel can send.
+    let unread = Client::connect_with_small_buffer(server.address());
+    let _ = unread.stream().write_all(&b"STATS FULL\n".repeat(20_000));
+    server.log.wait_for("does not read its answers and is disconnected");
+    client.exchange("RELEASE", "RELEASED");
+}
+
+#[test]
+fn numbers_that_are_not_utf_8_are_no_numbers() {
+    let mut command = by_shell("export LISTEN_PID=$$ LISTEN_FDS=\"$(printf '1\\377')\"");
+    let finished = finish(&mut command);
+    assert_eq!(finished.code, Some(WRONG_OPTIONS), "{}", finished.stderr);
+    assert!(finished.stderr.contains("is not a number of them"), "{}", finished.stderr);
 }

@@ -14,7 +14,7 @@ const FIRST_PASSED: RawFd = 3;
 /// How long the supervisor waits for a sign of life, in nanoseconds: sd_watchdog_enabled(3).
 /// `None` if it does not wait. A value that is no time is ignored with a warning.
 pub(crate) fn watchdog_ns() -> Option<u64> {
-    let text = env::var("WATCHDOG_USEC").ok().filter(|text| !text.is_empty())?;
+    let text = text_of("WATCHDOG_USEC").filter(|text| !text.is_empty())?;
     let is_for_us = env::var("WATCHDOG_PID").map_or(true, |pid| is_ours(&pid));
     let us: Option<u64> = digits(&text).filter(|&us| us > 0);
     if us.is_none() && is_for_us {
@@ -33,10 +33,15 @@ pub(crate) fn passed_descriptors() -> io::Result<Range<RawFd>> {
     if !env::var("LISTEN_PID").is_ok_and(|pid| is_ours(&pid)) {
         return Ok(none);
     }
-    let Ok(text) = env::var("LISTEN_FDS") else { return Ok(none) };
+    let Some(text) = text_of("LISTEN_FDS") else { return Ok(none) };
     let end = digits(&text).and_then(|count: RawFd| FIRST_PASSED.checked_add(count));
     let end = end.ok_or_else(|| io::Error::other(format!("{text:?} is not a number of them")))?;
     Ok(FIRST_PASSED..end)
+}
+
+/// Bytes that are not UTF-8 are no number either.
+fn text_of(variable: &str) -> Option<String> {
+    Some(env::var_os(variable)?.to_string_lossy().into_owned())
 }
 
 fn is_ours(pid: &str) -> bool {

@@ -209,6 +209,24 @@ pub(crate) fn refuse_passed(socket: impl AsFd) {
     }
 }
 
+/// Resets what another process may have set on a listening socket, and connections inherit: a
+/// close that waits for the peer (SO_LINGER), input that waits for more (SO_RCVLOWAT), answers
+/// that wait for more (TCP_CORK). What a kind of socket does not have is not reset.
+pub(crate) fn reset_waits(listener: impl AsFd) {
+    let fd = listener.as_fd().as_raw_fd();
+    let no_linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let (one, no): (libc::c_int, libc::c_int) = (1, 0);
+    // SAFETY: each pointer is to a local value, with its size.
+    unsafe {
+        let len = size_of_val(&no_linger) as libc::socklen_t;
+        let value = (&raw const no_linger).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, len);
+        let len = size_of_val(&one) as libc::socklen_t;
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, (&raw const one).cast(), len);
+        libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, (&raw const no).cast(), len);
+    }
+}
+
 /// Forks a child with a copy of this process's memory. It runs `work` and exits with
 /// the status that `work` returns. It keeps only the standard streams and the
 /// descriptors in `kept`.

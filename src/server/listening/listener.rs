@@ -179,6 +179,7 @@ impl Listener {
         }
         ioctl_fionbio(&socket, true)?;
         fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+        sys::reset_waits(&socket);
         let listener = Self::new(socket, None, None)?;
         listener.apply(settings)?;
         Ok(listener)

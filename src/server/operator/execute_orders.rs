@@ -84,7 +84,7 @@ impl Server {
             Ok(Some(answer)) => self.operator.answer(client, &answer),
             // The answer comes when the restart is done.
             Ok(None) => {}
-            Err(why) => self.operator.answer(client, &format!("ERROR {why}")),
+            Err(why) => self.operator.answer(client, &format!("ERROR {}", one_line(&why))),
         }
     }
 
@@ -170,6 +170,7 @@ impl Server {
 
     fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
         self.engine.measures.restarts.refused += 1;
+        let why = one_line(why);
         error!("hot restart refused, continuing to serve: {why}");
         self.service_manager.end_reload(clock::now());
         self.answer(requester, &format!("ERROR refused: {why}"));
@@ -204,7 +205,7 @@ impl Server {
                 info!("no longer draining: listening on {}", self.listeners.names());
                 self.operator.answer_waiting("ERROR not draining");
             }
-            Err(why) => error!("still draining: {why}"),
+            Err(why) => error!("still draining: {}", one_line(why)),
         }
         result
     }
@@ -255,6 +256,12 @@ impl Server {
         self.close_freed(now);
         self.finish_turn(now);
     }
+}
+
+/// A reason in one line: it may name a path or a group, whose name may have line ends and what
+/// controls a terminal.
+fn one_line(why: &str) -> String {
+    why.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Looks at every connection, unless a key is named.

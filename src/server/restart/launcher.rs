@@ -194,6 +194,10 @@ impl TrialFiles {
         write: impl FnOnce(&mut Out) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut file = File::from(self.snapshot.try_clone()?);
+        // Without memory for the buffer, creating it would end the process.
+        let mut memory = Vec::<u8>::new();
+        memory.try_reserve_exact(BUFFER_BYTES).map_err(|_| Errno::NOMEM)?;
+        drop(memory);
         let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
         write(&mut buffered)?;
         buffered.flush()
@@ -208,7 +212,12 @@ impl TrialFiles {
     }
 
     pub(crate) fn answer(&self) -> String {
-        let mut answer = vec![0; ANSWER_BYTES_MAX as usize];
+        let mut answer = Vec::new();
+        // Without memory for it, the restart is refused.
+        if answer.try_reserve_exact(ANSWER_BYTES_MAX as usize).is_err() {
+            return String::new();
+        }
+        answer.resize(ANSWER_BYTES_MAX as usize, 0);
         let len = pread(&self.answer, &mut answer, 0).unwrap_or(0);
         let answer = String::from_utf8_lossy(&answer[..len]);
         answer.trim_end_matches('\0').trim_end().to_owned()

@@ -92,6 +92,9 @@ pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
 /// The simulated kernel is too old for SO_PASSRIGHTS.
 pub(crate) fn refuse_passed<Socket>(_socket: Socket) {}
 
+/// The simulated service manager sets no such options.
+pub(crate) fn reset_waits<Socket>(_listener: Socket) {}
+
 /// Runs the child's work at once; the daemon sees later that it has ended.
 pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Result<Pid> {
     kernel(|k| k.fork(kept))?;
