@@ -2,7 +2,7 @@
 
 use crate::command::{ask, binary, poolcounter, shell};
 use crate::support::restart::{CONTINUED, Place, restart, wait_until};
-use crate::support::{Client, Finished, Server, skip, wait_for_exit};
+use crate::support::{Client, Finished, Server, daemon_command, finish, skip, wait_for_exit};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
@@ -293,6 +293,26 @@ fn waiting_for_a_drain_of_a_daemon_outside_of_this_pid_namespace() {
     let mut printed = String::new();
     inside.stdout.take().expect("stdout").read_to_string(&mut printed).expect("text");
     assert!(printed.ends_with("OK ended\n"), "{printed}");
+}
+
+/// The kernel has room for 108 bytes, without an end.
+#[test]
+fn the_longest_path_of_a_socket_is_served() {
+    let place = Place::with_daemon();
+    let directory = place.path("").display().to_string();
+    let path = format!("{directory}{}", "x".repeat(108 - directory.len()));
+    let server = place.start(&["--control", &path]);
+    for arguments in [&["control", "LOG"][..], &["restart"], &["undrain"], &["rules"]] {
+        let output = order(&path, arguments);
+        assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.stderr);
+    }
+    let stats = ask("", &["-s", &path, "stats"]);
+    assert_eq!(stats.code, Some(0), "{}", stats.stderr);
+    let reload = finish(&mut daemon_command(&["--reload", "--control", &path]));
+    assert_eq!(reload.code, Some(0), "{}", reload.stderr);
+    let drained = order(&path, &["drain", "--wait"]);
+    assert_eq!(drained.code, Some(0), "{}", drained.stderr);
+    drop(server);
 }
 
 /// A script's variable that is not set: without it, the order would mean something else.
