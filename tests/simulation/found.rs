@@ -375,3 +375,27 @@ fn a_client_that_leaves_before_its_report_loses_its_locks_at_once() {
         check("-l 10.0.0.1", steps);
     }
 }
+
+/// The look behind a held line had consumed the error of a lost connection: its unsent output
+/// stayed, and the connection was never closed.
+///
+/// Fails if `Clients::record_output_failure` keeps the output.
+#[test]
+fn a_connection_that_is_lost_while_a_line_is_held_is_closed() {
+    let room = (64, 1);
+    let junk = Say::Junk(b"\xff\x00\x80\n");
+    let mut steps = vec![Step::Connect { place: 1, to: TCP, room }];
+    steps.extend([Step::Say { place: 1, what: junk, cut: 0 }, Step::Arrive { place: 1 }]);
+    steps.extend([Step::Urgent { place: 1 }, TURN]);
+    steps.extend([Step::Say { place: 1, what: Say::Stats("CLIENTS"), cut: 0 }, Step::ArriveAll]);
+    steps.extend((0..30).map(|place| Step::Connect { place: 10 + place, to: TCP, room }));
+    steps.extend([TURN, TURN, TURN]);
+    for call in 0..12 {
+        // One call of this turn fails.
+        let numbers = [vec![0; call], vec![11, 1]].concat();
+        let choices = Choices::Drawn(numbers.leak());
+        let fails = Step::Turn { choices, arrives: false, fails: true };
+        let end = [Step::Urgent { place: 1 }, Step::ArriveAll, fails, TURN, TURN];
+        check("-l 10.0.0.1", [steps.clone(), end.to_vec()].concat());
+    }
+}

@@ -326,6 +326,7 @@ impl Clients {
     fn record_output_failure(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
             connection.output_failed = true;
+            connection.stream.discard_output();
             connection.lines.finish_line();
             self.record_unread(client);
         }

@@ -181,6 +181,11 @@ impl Stream {
         output.extend_from_slice(&bytes);
     }
 
+    /// Drops the output, which can't be delivered.
+    pub(crate) fn discard_output(&mut self) {
+        self.output = Output::NONE;
+    }
+
     /// Sends the output until the kernel accepts no more; usually in one call.
     pub(crate) fn flush(&mut self) -> Flushed {
         let mut sent = 0;

@@ -25,6 +25,8 @@ pub(crate) struct Connections {
     ended: Option<u64>,
     /// Peers that have connected where clients are served.
     for_clients: BTreeSet<u32>,
+    /// Where operators are or were served.
+    controls: BTreeSet<String>,
     /// Peers that have left.
     gone: BTreeSet<u32>,
     /// A client left for two reasons at once: either may be counted.
@@ -76,12 +78,15 @@ impl Connections {
         options: &Options,
     ) -> Result<(), Violation> {
         self.note_endings(events)?;
+        self.controls.extend(options.control.clone());
         for (n, one) in events.seen.iter().enumerate() {
             match one {
                 KernelEvent::Accepted { peer, to, ip, is_over } => {
                     let admitted = events.new_clients.contains(peer);
                     let is_meant = self.for_clients.contains(peer);
-                    if admitted || is_meant || is_for_clients(*peer, to, options, &events.seen[n..])
+                    if admitted
+                        || is_meant
+                        || self.is_for_clients(*peer, to, options, &events.seen[n..])
                     {
                         let new_client = AcceptedPeer { peer: *peer, ip: *ip, is_over: *is_over };
                         self.note_new_client(&new_client, admitted, events, options)?;
@@ -302,24 +307,36 @@ struct AcceptedPeer {
     is_over: bool,
 }
 
-/// Whether a peer that is not served was meant as a client. A surplus operator gets an error first;
-/// a peer that was in the queue when clients and operators swapped paths is still a client.
-fn is_for_clients(peer: u32, to: &LocalAddress, options: &Options, then: &[KernelEvent]) -> bool {
-    match to {
-        LocalAddress::Tcp(address) => address.port() != HTTP_PORT,
-        LocalAddress::Path(path) if options.control.as_ref() == Some(path) => {
-            let then = then.split(|one| *one == KernelEvent::Executed).next().unwrap_or_default();
-            let is_closed = then.contains(&KernelEvent::Closed(peer));
-            let is_answered = then.contains(&KernelEvent::Output(peer));
-            // An operator may have the number of one that had more input, and is read at once.
-            let is_other = [
-                KernelEvent::WatchFailed(peer),
-                KernelEvent::ReceiveFailed(peer),
-                KernelEvent::EndReceived(peer),
-            ];
-            is_closed && !is_answered && !is_other.iter().any(|it| then.contains(it))
+impl Connections {
+    /// Whether a peer that is not served was meant as a client. A surplus operator gets an error
+    /// first; a peer that was in the queue when clients and operators swapped paths is still what
+    /// it was.
+    fn is_for_clients(
+        &self,
+        peer: u32,
+        to: &LocalAddress,
+        options: &Options,
+        then: &[KernelEvent],
+    ) -> bool {
+        match to {
+            LocalAddress::Tcp(address) => address.port() != HTTP_PORT,
+            LocalAddress::Path(path) if options.control.as_ref() == Some(path) => {
+                let then =
+                    then.split(|one| *one == KernelEvent::Executed).next().unwrap_or_default();
+                let is_closed = then.contains(&KernelEvent::Closed(peer));
+                let is_answered = then.contains(&KernelEvent::Output(peer));
+                // An operator may have the number of one that had more input, and is read at once.
+                let is_other = [
+                    KernelEvent::WatchFailed(peer),
+                    KernelEvent::ReceiveFailed(peer),
+                    KernelEvent::EndReceived(peer),
+                ];
+                is_closed && !is_answered && !is_other.iter().any(|it| then.contains(it))
+            }
+            LocalAddress::Path(path) => {
+                options.listen_unix.as_ref() == Some(path) || !self.controls.contains(path)
+            }
         }
-        LocalAddress::Path(_) => true,
     }
 }
 
