@@ -23,8 +23,9 @@ pub(crate) struct Connections {
     in_episode: bool,
     /// How many there were when the last one had surely ended.
     ended: Option<u64>,
-    /// Peers that have connected where clients are served.
+    /// Peers that have connected where clients are served, and elsewhere.
     for_clients: BTreeSet<u32>,
+    for_others: BTreeSet<u32>,
     /// Where operators are or were served.
     controls: BTreeSet<String>,
     /// Peers that have left.
@@ -57,12 +58,13 @@ impl Connections {
         self.open.contains_key(&peer) || self.gone.contains(&peer)
     }
 
-    /// The peer connects where clients are served now.
+    /// The peer connects, where clients are served now or elsewhere.
     ///
     /// Rule: It is a client even if its queue becomes that of the control socket before it is
-    /// accepted.
-    pub(crate) fn note_client_connect(&mut self, peer: u32) {
-        self.for_clients.insert(peer);
+    /// accepted; and an operator, if it is the other way round.
+    pub(crate) fn note_connect(&mut self, peer: u32, is_for_clients: bool) {
+        let peers = if is_for_clients { &mut self.for_clients } else { &mut self.for_others };
+        peers.insert(peer);
     }
 
     /// Follows what has happened.
@@ -318,6 +320,9 @@ impl Connections {
         options: &Options,
         then: &[KernelEvent],
     ) -> bool {
+        if self.for_others.contains(&peer) && matches!(to, LocalAddress::Path(_)) {
+            return false;
+        }
         match to {
             LocalAddress::Tcp(address) => address.port() != HTTP_PORT,
             LocalAddress::Path(path) if options.control.as_ref() == Some(path) => {

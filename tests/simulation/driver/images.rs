@@ -61,6 +61,8 @@ impl Play {
             self.oracle.moments.requests.note_lost();
         }
         self.restarts += 1;
+        // The new image begins its queues anew.
+        self.waits_for_share.clear();
         self.oracle.moments.figures.note_restart();
         (self.asleep_until, self.spare_since_ns) = (None, None);
         self.http_clients.note_restart();

@@ -233,8 +233,9 @@ impl Play {
             }
             _ => SocketAddr::from(([10, net, 0, host], port)),
         };
-        if self.is_for_clients(&local) {
-            self.connections.note_client_connect(peer);
+        let is_for_clients = self.is_for_clients(&local);
+        if is_for_clients || !retries {
+            self.connections.note_connect(peer, is_for_clients);
         }
         let has_come = kernel(|k| match retries {
             true => {

@@ -188,7 +188,8 @@ impl OperatorSessions {
     pub(crate) fn check_quiescence(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
         let confirmed: usize = self.all.values().map(OperatorSession::restarts_confirmed).sum();
         let may_miss_it = |(peer, operator): &(&u32, &OperatorSession)| {
-            operator.asked_for_restart && operator.restarts_confirmed() == 0 && was_reset(**peer)
+            let has_lost_place = was_reset(**peer) || operator.was_displaced();
+            operator.asked_for_restart && operator.restarts_confirmed() == 0 && has_lost_place
         };
         let confirmed_max = confirmed + self.all.iter().filter(may_miss_it).count();
         if !(confirmed..=confirmed_max).contains(&restarts) && !self.may_miss_answers {
