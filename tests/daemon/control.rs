@@ -211,6 +211,23 @@ fn orders_that_come_with_the_end_of_input_are_obeyed() {
     assert_eq!(operator.line(), "");
 }
 
+/// The operator has given up: poolcounter said that the daemon would not obey.
+#[test]
+fn a_restart_whose_operator_has_left_is_refused() {
+    let daemon = Daemon::start();
+    daemon.place.install_script(
+        "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
+    );
+    let mut operator = daemon.operator();
+    operator.send(b"RESTART\n");
+    daemon.place.wait_for_file("asked");
+    drop(operator);
+    assert!(daemon.operator().ask("LOG").starts_with("OK "));
+    daemon.place.touch("go");
+    daemon.server.log.wait_for("continuing to serve: the operator that asked for it has left");
+    daemon.expect_no_restart();
+}
+
 /// Over a hot restart too: the new image continues with the operators' connections.
 #[test]
 fn requests_behind_a_restart_are_answered_after_it() {

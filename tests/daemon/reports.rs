@@ -89,8 +89,13 @@ fn a_client_that_leaves_before_its_report_loses_its_locks_first() {
     const CROWD: usize = 60;
     /// Returns the client if it can still read.
     type Leave = fn(Client) -> Option<Client>;
-    let ways: [(&str, Leave); 3] = [
+    let ways: [(&str, Leave); 4] = [
         ("shuts its side", |mut client| {
+            client.shut_writing();
+            Some(client)
+        }),
+        ("shuts its side within a line", |mut client| {
+            client.send_bytes(b"REL");
             client.shut_writing();
             Some(client)
         }),

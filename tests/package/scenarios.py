@@ -246,6 +246,8 @@ def reload(world, machine):
     """A reload applies new options and binaries, and loses nothing."""
     install_ours(machine)
     reloads(machine)
+    if int(machine.run("systemctl --version | sed -n '1s/systemd \\([0-9]*\\).*/\\1/p'")) >= 253:
+        reloads_by_signal(machine)
     expect_sandbox(machine)
 
 
@@ -264,6 +266,24 @@ def reloads(machine):
     impossible_reloads(machine)
     expect_running(machine)
     expect_served(machine)
+
+
+def reloads_by_signal(machine):
+    """`Type=notify-reload`: systemd sends SIGHUP, and waits until the daemon reports the end, also of a restart that
+    it refuses."""
+    drop_in = "/etc/systemd/system/poolcounter.service.d/reload.conf"
+    machine.run(f"mkdir -p {drop_in.rpartition('/')[0]}")
+    machine.write(drop_in, "[Service]\nType=notify-reload\nExecReload=\n")
+    machine.run("systemctl daemon-reload && systemctl restart poolcounter")
+    with HeldLock(machine):
+        for _ in range(2):
+            machine.run("timeout 20 systemctl reload poolcounter")
+            expect_running(machine)
+        machine.run("mv /usr/bin/poolcounterd /root/kept && cp /bin/false /usr/bin/poolcounterd")
+        machine.run("timeout 20 systemctl reload poolcounter")
+        expect_running(machine)
+        machine.run("mv /root/kept /usr/bin/poolcounterd")
+    machine.run(f"rm {drop_in} && systemctl daemon-reload && systemctl restart poolcounter")
 
 
 def reloads_of_rules(machine):

@@ -149,10 +149,10 @@ impl Connection {
         }
     }
 
-    /// Whether no line is known that follows the held one.
+    /// Whether no whole line is known that follows the held one.
     pub(crate) fn is_held_line_last(&self) -> bool {
         let held = self.lines.unhandled();
-        self.lines.is_line_held() && held.iter().position(|&b| b == b'\n') == Some(held.len() - 1)
+        self.lines.is_line_held() && held.iter().filter(|&&b| b == b'\n').count() == 1
     }
 
     /// Whether answers to its lines are still to be made or sent.

@@ -6,6 +6,7 @@ use crate::engine::{ClientId, Time};
 use crate::protocol::lines::Line;
 use crate::protocol::{Command, Query, Reply};
 use crate::reports::{StatsAnswer, stats};
+use crate::server::clients::connection::ConnectionStage;
 use crate::server::clients::connections::{Clients, Fate};
 use crate::server::clients::input::{Input, Received, SHARE_BYTES};
 use crate::server::clients::input_queues::{END_WORK, SHARE_WORK};
@@ -167,8 +168,12 @@ impl Dispatch<'_> {
 
     /// Passes a report on to the client that asked for it.
     pub(crate) fn deliver_report(&mut self, client: ClientId, text: Vec<u8>) {
-        let connection = self.clients.get_mut(client);
-        if connection.is_some_and(|connection| connection.lines.finish_line()) {
+        let Some(connection) = self.clients.get_mut(client) else { return };
+        if connection.lines.finish_line() {
+            if connection.stage == ConnectionStage::Finishing {
+                // The beginning of a line that has no end.
+                connection.lines.take_unhandled();
+            }
             self.clients.record_unread(client);
             self.owe_text(client, text);
         }

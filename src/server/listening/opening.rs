@@ -33,7 +33,8 @@ pub(crate) fn open_missing(
         Wanted::Unix { path, .. } => Some(path.as_str()),
         Wanted::Tcp { .. } => None,
     });
-    let _until_all_listen = unix_socket::lock_directories(paths);
+    // A daemon that serves does not wait.
+    let _until_all_listen = unix_socket::lock_directories(paths, existing.is_empty());
     let mut errors = Vec::new();
     let opened = {
         let reuse = ReusePort { existing };

@@ -55,9 +55,12 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Locks the directories of `paths` (flock(2)): a socket that another daemon has bound, but that
 /// does not listen yet, looks as if its owner had been killed. The locks end with what is
-/// returned. A directory that can't be locked, or is for a second, is left unlocked: any user may
-/// lock it.
-pub(crate) fn lock_directories<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<OwnedFd> {
+/// returned. A directory that can't be locked is left unlocked, because any user may lock it; if
+/// it `may_wait`, after a second.
+pub(crate) fn lock_directories<'a>(
+    paths: impl Iterator<Item = &'a str>,
+    may_wait: bool,
+) -> Vec<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |path| open(directory_of(path), flags, Mode::empty()).ok();
     let mut directories = BTreeMap::new();
@@ -67,12 +70,14 @@ pub(crate) fn lock_directories<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<
             directories.entry((meta.st_dev, meta.st_ino)).or_insert(directory);
         }
     }
-    directories.into_values().filter(lock).collect()
+    let attempts = if may_wait { LOCK_ATTEMPTS } else { 1 };
+    directories.into_values().filter(|directory| lock(directory, attempts)).collect()
 }
 
-fn lock(directory: &OwnedFd) -> bool {
-    for _ in 0..LOCK_ATTEMPTS {
+fn lock(directory: &OwnedFd, attempts: usize) -> bool {
+    for n in 0..attempts {
         match flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if n + 1 == attempts => {}
             Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
             result => return result.is_ok(),
         }

@@ -130,9 +130,10 @@ impl Restart {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
         let RunningRestart { requester, .. } = self.under_way.take()?;
+        let has_left = requester.is_some_and(|client| !parts.control.awaits_answer(client));
         let why = match verdict {
+            Ok(_) if has_left => "the operator that asked for it has left".to_owned(),
             Ok(consent) => {
-                let requester = requester.filter(|client| parts.control.awaits_answer(*client));
                 let rules_file = Some(&consent.answer.rules_file);
                 let handover = Handover { opened: &[], requester, rules_file };
                 self.execute(&consent, parts, handover)

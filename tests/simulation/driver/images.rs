@@ -63,6 +63,7 @@ impl Play {
         self.restarts += 1;
         // The new image begins its queues anew.
         self.waits_for_share.clear();
+        self.operators.note_restart();
         self.oracle.moments.figures.note_restart();
         (self.asleep_until, self.spare_since_ns) = (None, None);
         self.http_clients.note_restart();

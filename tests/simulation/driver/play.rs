@@ -376,6 +376,7 @@ impl Play {
         let seen = self.follow_calls()?;
         let server = self.server.as_ref().expect("it runs");
         let is_operator = |peer| !self.connections.was_client(peer);
+        self.orders.has_requester_left = self.operators.has_requester_left();
         self.orders.check_turn(&seen, is_operator, server)?;
         let freed = self.oracle.freed_counts();
         self.oracle.check_freed(std::mem::take(&mut self.orders.freed))?;

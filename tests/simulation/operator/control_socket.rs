@@ -16,6 +16,8 @@ pub(crate) struct OperatorSessions {
     /// No operator gets the answer to some restarts: a signal asked for them, the operator has
     /// left, or the send failed.
     pub(crate) may_miss_answers: bool,
+    /// One of them has left: its restart is refused, unless it has begun already.
+    has_requester_left: bool,
     /// How many clients there were after each turn in which an operator sent a line.
     clients: BTreeSet<usize>,
 }
@@ -68,6 +70,19 @@ impl OperatorSessions {
         let operator = self.all.entry(peer).or_default();
         (operator.has_ended, operator.is_gone) = (true, true);
         self.may_miss_answers |= operator.asked_for_restart;
+        self.has_requester_left |= operator.asked_for_restart;
+    }
+
+    /// The next image begins all reports anew.
+    pub(crate) fn note_restart(&mut self) {
+        self.all.values_mut().for_each(|operator| operator.waited = 0);
+    }
+
+    /// Whether an operator that asked for a restart may not be there any more: the restart is
+    /// refused then.
+    pub(crate) fn has_requester_left(&self) -> bool {
+        self.has_requester_left
+            || self.all.iter().any(|(&peer, it)| it.asked_for_restart && !is_connected(peer))
     }
 
     /// Another operator connects in its place: it leaves, if it is still connected.

@@ -45,6 +45,8 @@ pub(crate) struct Orders {
     /// What is to be freed in this turn.
     pub(crate) freed: Vec<FreeTarget>,
     trial: Option<ExpectedTrial>,
+    /// An operator that had asked for a restart has left, or lost its place.
+    pub(crate) has_requester_left: bool,
     /// How many hot restarts the daemon has counted as refused.
     pub(crate) restarts_refused: u64,
     /// Unfinished lines of operators.
@@ -207,7 +209,9 @@ impl Orders {
                     child.is_some_and(|pid| seen.contains(&KernelEvent::TrialReported(pid)));
                 return trial.check_pending().map(|()| 0..=0);
             }
-            trial.check_refused(server)?;
+            if !self.has_requester_left {
+                trial.check_refused(server)?;
+            }
             self.trial = None;
             if child.is_none() {
                 // Requests in the meantime were answered that a restart is under way.

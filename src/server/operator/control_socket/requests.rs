@@ -138,9 +138,9 @@ pub(crate) fn help() -> String {
     KINDS.iter().map(line).collect()
 }
 
-/// Parses one request: bytes, without the line feed. A carriage return at its end is ignored,
-/// and so are spaces behind a request that takes no arguments. An empty word elsewhere may be a
-/// variable that is not set: without it, the request would mean something else.
+/// Parses one request: bytes, without the line feed. A carriage return at its end is ignored. An
+/// empty word is refused: it may be a variable that is not set, and without it the request would
+/// mean something else.
 ///
 /// # Errors
 /// Why it is invalid.
@@ -153,20 +153,18 @@ pub fn parse(line: &[u8]) -> Result<Request, String> {
     let kind = KINDS.iter().find(|kind| kind.word.as_bytes() == word).ok_or(NO_SUCH_REQUEST)?;
     match rest {
         None => (kind.parse)(b""),
-        Some(rest) if kind.arguments.is_empty() && rest.iter().all(|&b| b == b' ') => {
-            (kind.parse)(b"")
-        }
-        Some(rest) if has_empty_word(rest) => {
-            Err("an empty word; words are separated by one space".to_owned())
-        }
+        Some(rest) if has_empty_word(rest) => Err(EMPTY_WORD.to_owned()),
         Some(rest) => (kind.parse)(rest),
     }
 }
 
 fn has_empty_word(words: &[u8]) -> bool {
-    // A JSON list may have any spaces.
-    !words.starts_with(b"[") && words.split(|&b| b == b' ').any(<[u8]>::is_empty)
+    // A JSON list may have any spaces inside.
+    let is_list = words.starts_with(b"[") && words.ends_with(b"]");
+    !is_list && words.split(|&b| b == b' ').any(<[u8]>::is_empty)
 }
+
+const EMPTY_WORD: &str = "an empty word; one space separates words";
 
 const NO_SUCH_REQUEST: &str = "no such request; HELP lists them";
 
@@ -181,7 +179,10 @@ fn parse_restart(rest: &[u8]) -> Result<Request, String> {
     }
     let list: Vec<String> =
         serde_json::from_slice(rest).map_err(|e| format!("not a JSON list of arguments: {e}"))?;
-    Ok(Request::Restart(Some(list.into_iter().map(Into::into).collect())))
+    match list.iter().any(String::is_empty) {
+        true => Err(EMPTY_WORD.to_owned()),
+        false => Ok(Request::Restart(Some(list.into_iter().map(Into::into).collect()))),
+    }
 }
 
 fn parse_log(rest: &[u8]) -> Result<Request, String> {
@@ -380,25 +381,31 @@ mod tests {
             "STATS KEYS 3",
             "RESTART",
             r#"RESTART ["-l"]"#,
+            "DRAIN",
+            "DRAINED",
+            "UNDRAIN",
+            "RULES",
+            "HELP",
         ] {
             assert!(parse(words.as_bytes()).is_ok(), "{words}");
             let spaces = words.match_indices(' ').map(|(at, _)| at).chain([words.len()]);
             for at in spaces {
                 let line = format!("{} {}", &words[..at], &words[at..]);
                 let refused = parse(line.as_bytes());
-                assert!(refused.is_err() || line.contains("] "), "{line:?}: {refused:?}");
+                assert!(refused.is_err(), "{line:?}: {refused:?}");
             }
         }
-        assert!(parse(b" DRAIN").is_err());
+        assert!(parse(b" DRAIN").is_err() && parse(br#"RESTART ["-l", ""]"#).is_err());
+        assert!(parse(br#"RESTART [ "-l",  "::" ]"#).is_ok());
     }
 
     #[test]
-    fn only_spaces_and_a_carriage_return_at_the_end_are_ignored() {
+    fn only_a_carriage_return_at_the_end_is_ignored() {
         for (end, request) in [
             (&b""[..], Some(Request::Drain)),
             (b"\r", Some(Request::Drain)),
-            (b"  ", Some(Request::Drain)),
-            (b" \r", Some(Request::Drain)),
+            (b"  ", None),
+            (b" \r", None),
             (b"\r\r", None),
             (b"\t", None),
             (b"\x0b", None),

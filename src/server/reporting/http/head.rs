@@ -59,17 +59,15 @@ pub fn parse(bytes: &[u8]) -> Head {
     if !["GET", "HEAD", "OPTIONS"].contains(&method) {
         return Head::Refused(405);
     }
+    // The whole server.
+    let target = if method == "OPTIONS" && target == "*" { "/" } else { target };
     let target = target.split('#').next().unwrap_or_default();
     let (target, query) = target.split_once('?').unwrap_or((target, ""));
     Head::Get { path: path_of(target).to_owned(), query: query.to_owned() }
 }
 
-/// The path in a target, which may have scheme and host before it (RFC 9112, section 3.2.2), or
-/// be `*`, which stands for the whole server.
+/// The path in a target, which may have scheme and host before it (RFC 9112, section 3.2.2).
 fn path_of(target: &str) -> &str {
-    if target == "*" {
-        return "/";
-    }
     match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => {
             rest.find('/').map_or("/", |start| &rest[start..])
