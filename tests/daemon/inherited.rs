@@ -3,7 +3,7 @@
 //! and none of it ends a daemon that runs. docs/operations.md has the table.
 
 use crate::support::notified::Notified;
-use crate::support::restart::{Place, refused_restart, restart};
+use crate::support::restart::{CONTINUED, Place, refused_restart, restart, wait_until};
 use crate::support::status::{SYSTEM_REFUSED, WRONG_OPTIONS};
 use crate::support::{Client, DAEMON, PATIENCE, Server, daemon_command, finish, launched, skip};
 use rustix::net::{
@@ -334,4 +334,37 @@ fn numbers_that_are_not_utf_8_are_no_numbers() {
     let finished = finish(&mut command);
     assert_eq!(finished.code, Some(WRONG_OPTIONS), "{}", finished.stderr);
     assert!(finished.stderr.contains("is not a number of them"), "{}", finished.stderr);
+}
+
+/// The trial of the first restart may have read the old file of rules: systemd must not take that
+/// restart for the one that it has asked for.
+#[test]
+fn a_signal_during_a_restart_is_followed_by_another_restart() {
+    let place = Place::with_daemon();
+    let rules = place.path("rules");
+    fs::write(&rules, "old old:* deny\n").expect("a file of rules");
+    let notified = Notified::at_path("twice");
+    let rules_path = rules.display().to_string();
+    let arguments = ["-l", "127.0.0.1", "-p", "0", "--rules", &rules_path];
+    let server = Server::spawn(place.command(&arguments).env("NOTIFY_SOCKET", &notified.name));
+    notified.expect("READY=1");
+    place.install_script(
+        "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
+    );
+    server.signal(Signal::USR1);
+    let child = place.wait_for_file("asked");
+    server.signal(Signal::STOP);
+    place.touch("go");
+    let stat = format!("/proc/{}/stat", child.trim());
+    wait_until("the new binary has read the old file", || {
+        fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(())
+    });
+    fs::write(&rules, "new new:* deny\n").expect("a file of rules");
+    server.signal(Signal::USR1);
+    server.signal(Signal::CONT);
+    notified.expect("READY=1");
+    let mut client = server.connect();
+    assert_eq!(client.ask("ACQ4ME new:1 1 1 0"), "QUEUE_FULL");
+    assert_eq!(client.ask("ACQ4ME old:1 1 1 0"), "LOCKED");
+    assert_eq!(server.log.count(CONTINUED), 2);
 }

@@ -171,6 +171,7 @@ impl World {
             epoll_fd: 8,
             operators: Vec::new(),
             requester: None,
+            restarts_again: false,
             launcher: LauncherState { trial_fds: [9, 10], program: random.bytes() },
             settings: Default::default(),
             rules_file: Default::default(),

@@ -12,7 +12,7 @@ use crate::server::operator::control_socket::{self, ControlClient, Free, FreeTar
 use crate::server::operator::orders::Order;
 use crate::server::operator::rule_book::RuleOrder;
 use crate::server::reporting::report_queue::{ReportRequest, Requester, locks_of};
-use crate::server::restart::old_image::{Parts, Restart};
+use crate::server::restart::old_image::{Parts, RefusedRestart, Restart};
 use crate::server::telling::logging;
 use log::{error, info};
 use std::collections::HashSet;
@@ -135,8 +135,12 @@ impl Server {
     ) {
         if self.restart.is_under_way() {
             let why = "a hot restart is already under way";
-            info!("{why}");
-            return self.answer(requester, &format!("ERROR {why}"));
+            if requester.is_some() {
+                info!("{why}");
+                return self.answer(requester, &format!("ERROR {why}"));
+            }
+            info!("{why}: another one follows");
+            return self.restart.repeat();
         }
         self.service_manager.begin_reload(clock::now());
         let (restart, parts) = self.restart_with_parts();
@@ -148,8 +152,11 @@ impl Server {
     /// Returns only if the new binary can't take over.
     fn finish_restart(&mut self) {
         let (restart, parts) = self.restart_with_parts();
-        if let Some((why, requester)) = restart.finish(parts) {
+        if let Some(RefusedRestart { why, requester, is_repeated }) = restart.finish(parts) {
             self.refuse_restart(&why, requester);
+            if is_repeated {
+                self.begin_restart(None, None);
+            }
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Operators {
     waiting: Vec<ControlClient>,
     /// Sources that had an event in this turn, or may have more requests.
     ready: Vec<Source>,
+    /// A signal to the old image has asked for another restart.
+    restarts_again: bool,
     /// Requests that the old image has not answered.
     resumed: Vec<(ControlClient, Result<Request, String>)>,
 }
@@ -55,8 +57,14 @@ impl Operators {
             settings,
             waiting: Vec::new(),
             ready: Vec::new(),
+            restarts_again: false,
             resumed: Vec::new(),
         }
+    }
+
+    /// Orders another hot restart.
+    pub(crate) fn restart_again(&mut self) {
+        self.restarts_again = true;
     }
 
     /// Continues with the old image's connections; `requester` is the one in whose slot the
@@ -91,7 +99,7 @@ impl Operators {
 
     /// When the next turn should start: at once, or when something happens.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        (!self.ready.is_empty()).then(Time::default)
+        (self.restarts_again || !self.ready.is_empty()).then(Time::default)
     }
 
     /// Returns this turn's orders. Signals come first: a hot restart must not lose an
@@ -99,13 +107,16 @@ impl Operators {
     pub(crate) fn take_orders(&mut self) -> Vec<Order> {
         let ready = std::mem::take(&mut self.ready);
         let mut orders = Vec::new();
-        let resumed = std::mem::take(&mut self.resumed).into_iter();
-        orders.extend(resumed.map(|(client, request)| Order::Asked(client, request)));
         if ready.contains(&Source::Signals) {
             orders.extend(
                 std::iter::from_fn(|| sys::next_signal(&self.signals)).filter_map(order_of),
             );
         }
+        if std::mem::take(&mut self.restarts_again) {
+            orders.push(Order::Restart);
+        }
+        let resumed = std::mem::take(&mut self.resumed).into_iter();
+        orders.extend(resumed.map(|(client, request)| Order::Asked(client, request)));
         for source in ready {
             match source {
                 Source::Operator(number) => {

@@ -99,7 +99,12 @@ impl Server {
         server.disconnect_lost(lost);
         server.accept();
         server.finish_turn(clock::now());
-        server.service_manager.end_reload(clock::now());
+        if state.restarts_again {
+            server.service_manager.begin_reload(clock::now());
+            server.operator.restart_again();
+        } else {
+            server.service_manager.end_reload(clock::now());
+        }
         server.count_restart(clock::now().ns_since(state.taken));
         server.answer_requester(requester, &ended_orders);
         Ok(server)

@@ -52,6 +52,17 @@ struct RunningRestart {
     requester: Option<ControlClient>,
     /// The new binary has given its answer.
     is_tried: bool,
+    /// Another one follows: a signal has asked for it since, perhaps because of a new file.
+    is_repeated: bool,
+}
+
+/// A hot restart that does not happen.
+pub(crate) struct RefusedRestart {
+    pub(crate) why: String,
+    /// The operator to answer.
+    pub(crate) requester: Option<ControlClient>,
+    /// Another one follows.
+    pub(crate) is_repeated: bool,
 }
 
 impl Restart {
@@ -61,6 +72,13 @@ impl Restart {
 
     pub(crate) fn is_under_way(&self) -> bool {
         self.under_way.is_some()
+    }
+
+    /// Notes that another restart follows the one that is under way.
+    pub(crate) fn repeat(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_repeated = true;
+        }
     }
 
     /// When the current trial times out.
@@ -97,7 +115,8 @@ impl Restart {
             .map_err(|e| format!("{program} can't be asked: {e}"))?;
         let pause_us = clock::now().ns_since(begin) / 1_000;
         info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
-        self.under_way = Some(RunningRestart { trial, requester, is_tried: false });
+        let (is_tried, is_repeated) = (false, false);
+        self.under_way = Some(RunningRestart { trial, requester, is_tried, is_repeated });
         Ok(())
     }
 
@@ -125,22 +144,22 @@ impl Restart {
     }
 
     /// The second phase, once the trial has ended. Returns only if the new binary can't
-    /// take over: why, and the operator to answer. `None` if that is decided later.
-    pub(crate) fn finish(&mut self, parts: Parts) -> Option<(String, Option<ControlClient>)> {
+    /// take over. `None` if that is decided later.
+    pub(crate) fn finish(&mut self, parts: Parts) -> Option<RefusedRestart> {
         let under_way = self.under_way.as_mut()?;
         let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
-        let RunningRestart { requester, .. } = self.under_way.take()?;
+        let RunningRestart { requester, is_repeated, .. } = self.under_way.take()?;
         let has_left = requester.is_some_and(|client| !parts.control.awaits_answer(client));
         let why = match verdict {
             Ok(_) if has_left => "the operator that asked for it has left".to_owned(),
             Ok(consent) => {
                 let rules_file = Some(&consent.answer.rules_file);
-                let handover = Handover { opened: &[], requester, rules_file };
+                let handover = Handover { opened: &[], requester, rules_file, is_repeated };
                 self.execute(&consent, parts, handover)
             }
             Err(why) => why,
         };
-        Some((why, requester))
+        Some(RefusedRestart { why, requester, is_repeated })
     }
 
     /// Opens the new image's missing listeners and hands over to it. Returns only on
@@ -180,6 +199,7 @@ impl Restart {
             epoll_fd: poll.as_raw_fd(),
             operators: control.states(),
             requester: handover.requester,
+            restarts_again: handover.is_repeated,
             launcher: self.launcher.state(),
             settings: settings.clone(),
             rules_file: handover.rules_file.cloned().unwrap_or_default(),
@@ -206,6 +226,8 @@ struct Handover<'a> {
     requester: Option<ControlClient>,
     /// The rules that the new binary has read; `None` if it has yet to read them.
     rules_file: Option<&'a RulesFile>,
+    /// Another restart follows.
+    is_repeated: bool,
 }
 
 /// Writes the daemon's whole state record by record, without copying it first.

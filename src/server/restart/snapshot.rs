@@ -60,6 +60,8 @@ pub struct ServerState {
     pub operators: Vec<ControlConnectionState>,
     /// The operator waiting for the result of the restart.
     pub requester: Option<ClientId>,
+    /// Another restart follows.
+    pub restarts_again: bool,
     /// Starts the next binary.
     pub launcher: LauncherState,
     /// What operators have set at run time.

@@ -45,6 +45,8 @@ pub(crate) struct Orders {
     /// What is to be freed in this turn.
     pub(crate) freed: Vec<FreeTarget>,
     trial: Option<ExpectedTrial>,
+    /// Whether a signal has asked for another restart meanwhile.
+    repetition: Repetition,
     /// An operator that had asked for a restart has left, or lost its place.
     pub(crate) has_requester_left: bool,
     /// How many hot restarts the daemon has counted as refused.
@@ -72,6 +74,16 @@ struct ExpectedTrial {
     rules_read: Option<&'static str>,
 }
 
+/// Whether another restart follows the one that is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Repetition {
+    #[default]
+    No,
+    /// The requests came in one turn: the second one begins if the first is refused at once.
+    Maybe,
+    Yes,
+}
+
 /// An order, by a signal or an operator.
 enum OperatorOrder {
     Stop,
@@ -82,6 +94,7 @@ enum OperatorOrder {
     Log(String),
     Free(FreeTarget),
     Restart(Option<Vec<String>>),
+    RestartBySignal,
 }
 
 impl Orders {
@@ -110,9 +123,26 @@ impl Orders {
     ) -> Result<(), Violation> {
         let mut restarts = Vec::new();
         self.rules.expire();
+        let begins = seen.iter().any(|one| matches!(one, KernelEvent::Forked(_)));
+        if self.trial.is_none() {
+            match std::mem::take(&mut self.repetition) {
+                Repetition::Yes => restarts.push(None),
+                Repetition::Maybe if begins => restarts.push(None),
+                Repetition::Maybe | Repetition::No => {}
+            }
+        }
         for order in self.parse_orders(seen, operators) {
             match order {
-                OperatorOrder::Restart(_) if self.stops => {}
+                OperatorOrder::Restart(_) | OperatorOrder::RestartBySignal if self.stops => {}
+                OperatorOrder::RestartBySignal if self.trial.is_some() => {
+                    self.repetition = Repetition::Yes;
+                }
+                OperatorOrder::RestartBySignal => {
+                    if !restarts.is_empty() {
+                        self.repetition = Repetition::Maybe;
+                    }
+                    restarts.push(None);
+                }
                 OperatorOrder::Restart(arguments) => restarts.push(arguments),
                 order => self.apply(order),
             }
@@ -184,10 +214,12 @@ impl Orders {
             OperatorOrder::Log(filter) => self.filter = Some(filter),
             OperatorOrder::Free(target) => self.freed.push(target),
             OperatorOrder::Restart(_) => {}
+            OperatorOrder::RestartBySignal => self.repetition = Repetition::Yes,
         }
     }
 
-    /// Rule: A hot restart begins when it is asked for, and not otherwise. Its trial ends in the
+    /// Rule: A hot restart begins when it is asked for, and not otherwise; if a signal asks for it
+    /// during another one, after that. Its trial ends in the
     /// turn in which the end of the child can be seen; if there is no new image by then, the hot
     /// restart was refused.
     ///
@@ -213,10 +245,20 @@ impl Orders {
                 trial.check_refused(server)?;
             }
             self.trial = None;
-            if child.is_none() {
-                // Requests in the meantime were answered that a restart is under way.
-                return Ok(1..=1);
-            }
+            // Requests in the meantime were answered that a restart is under way.
+            let repetition = std::mem::take(&mut self.repetition);
+            return match child {
+                None if repetition == Repetition::No => Ok(1..=1),
+                // The next one was refused at once.
+                None => Ok(1..=2),
+                Some(_) if repetition == Repetition::No => {
+                    Err("it tries a restart that nobody asked for".to_owned())
+                }
+                Some(_) => {
+                    self.trial = Some(ExpectedTrial::begun(child, vec![None], disturbed));
+                    Ok(1..=1)
+                }
+            };
         }
         let begins = seen.iter().any(|one| matches!(one, KernelEvent::Forked(_)));
         if restarts.is_empty() {
@@ -226,16 +268,9 @@ impl Orders {
                 Ok(0..=0)
             };
         }
-        let trial = ExpectedTrial {
-            pid: child,
-            requests: restarts,
-            begun_ns: kernel(|k| k.now_ns),
-            is_reported: false,
-            inode,
-            is_disturbed: disturbed || inode.is_none(),
-            rules_read: kernel(|k| k.rules_read),
-        };
+        let trial = ExpectedTrial::begun(child, restarts, disturbed);
         if child.is_none() {
+            self.repetition = Repetition::No;
             return trial.check_refused(server).map(|()| 1..=asked);
         }
         self.trial = Some(trial);
@@ -411,6 +446,19 @@ impl Orders {
 }
 
 impl ExpectedTrial {
+    fn begun(pid: Option<i32>, requests: Vec<Option<Vec<String>>>, is_disturbed: bool) -> Self {
+        let inode = kernel(|k| k.path(PROGRAM).ok().map(|there| there.inode));
+        ExpectedTrial {
+            pid,
+            requests,
+            begun_ns: kernel(|k| k.now_ns),
+            is_reported: false,
+            inode,
+            is_disturbed: is_disturbed || inode.is_none(),
+            rules_read: kernel(|k| k.rules_read),
+        }
+    }
+
     /// When the trial must be over.
     ///
     /// Rule: After 15 seconds its child is killed; the loop does not wait until the child is dead,
@@ -457,7 +505,7 @@ impl ExpectedTrial {
 fn order_of_signal(number: i32) -> Option<OperatorOrder> {
     match number {
         libc::SIGTERM | libc::SIGINT => Some(OperatorOrder::Stop),
-        libc::SIGUSR1 | libc::SIGHUP => Some(OperatorOrder::Restart(None)),
+        libc::SIGUSR1 | libc::SIGHUP => Some(OperatorOrder::RestartBySignal),
         libc::SIGUSR2 => Some(OperatorOrder::Toggle),
         libc::SIGQUIT => Some(OperatorOrder::Drain),
         _ => None,

@@ -75,6 +75,7 @@ fn sample() -> Snapshot {
             requests: 3,
         }],
         requester: Some(ClientId { slot: 2, serial: 9 }),
+        restarts_again: true,
         launcher: LauncherState { trial_fds: [7, 8], program: b"/usr/bin/\xff".to_vec() },
         settings: RunTimeSettings::default(),
         rules_file: RulesFile::default(),
