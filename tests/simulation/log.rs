@@ -88,7 +88,8 @@ impl LogHistory {
         while let Some(end) = self.unfinished.iter().position(|&b| b == b'\n') {
             let line: Vec<u8> = self.unfinished.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
-            let clients = draining.filter(|_| !self.is_old);
+            // An order to free clients may follow that to drain.
+            let clients = draining.filter(|_| !self.is_old && !oracle.has_freed);
             let checked = self.check_line(line.trim_end_matches('\n'), oracle);
             checked
                 .and_then(|()| self.check_drain_line(&line, clients))

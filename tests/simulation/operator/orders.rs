@@ -124,11 +124,13 @@ impl Orders {
         let mut restarts = Vec::new();
         self.rules.expire();
         let begins = seen.iter().any(|one| matches!(one, KernelEvent::Forked(_)));
+        let mut may_be_refused_at_once = false;
         if self.trial.is_none() {
             match std::mem::take(&mut self.repetition) {
                 Repetition::Yes => restarts.push(None),
                 Repetition::Maybe if begins => restarts.push(None),
-                Repetition::Maybe | Repetition::No => {}
+                Repetition::Maybe => may_be_refused_at_once = is_disturbed(),
+                Repetition::No => {}
             }
         }
         for order in self.parse_orders(seen, operators) {
@@ -151,6 +153,7 @@ impl Orders {
             return Ok(());
         }
         let refused = self.check_trial(seen, restarts, server)?;
+        let refused = *refused.start()..=refused.end() + u64::from(may_be_refused_at_once);
         self.check_refused(refused, server)?;
         self.check_effects(server)
     }
