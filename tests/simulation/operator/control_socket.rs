@@ -202,11 +202,12 @@ impl OperatorSessions {
     /// place once its input is read.
     pub(crate) fn check_quiescence(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
         let confirmed: usize = self.all.values().map(OperatorSession::restarts_confirmed).sum();
-        let may_miss_it = |(peer, operator): &(&u32, &OperatorSession)| {
-            let has_lost_place = was_reset(**peer) || operator.was_displaced();
-            operator.asked_for_restart && operator.restarts_confirmed() == 0 && has_lost_place
+        let may_miss = |(peer, operator): (&u32, &OperatorSession)| {
+            let asked = operator.asked.iter().filter(|line| line.starts_with("RESTART")).count();
+            let has_lost_place = was_reset(*peer) || operator.was_displaced();
+            if has_lost_place { asked.saturating_sub(operator.restarts_confirmed()) } else { 0 }
         };
-        let confirmed_max = confirmed + self.all.iter().filter(may_miss_it).count();
+        let confirmed_max = confirmed + self.all.iter().map(may_miss).sum::<usize>();
         if !(confirmed..=confirmed_max).contains(&restarts) && !self.may_miss_answers {
             return Err(format!("operators got {confirmed} confirmations of {restarts} restarts"));
         }
