@@ -353,7 +353,7 @@ fn a_socket_that_does_not_listen_yet_is_not_taken_for_stale() {
     let path = place.path("one.sock").display().to_string();
     let options = ["-l", "127.0.0.1", "-p", "0", "--control", &path];
     // Over TCP it listens first.
-    let delay = "inject=listen:delay_enter=500000:when=2";
+    let delay = "inject=listen:delay_enter=200000:when=2";
     let trace = place.path("trace").display().to_string();
     let strace = ["strace", "-D", "-f", "-qq", "-o", &trace, "-e", "trace=listen", "-e", delay];
     let slow = launched(&strace, DAEMON, &options).stderr(Stdio::null()).spawn();

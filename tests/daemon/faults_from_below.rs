@@ -81,8 +81,9 @@ fn accepting_for_good() {
         let sleeps = || {
             let trace = std::fs::read_to_string(&trace).expect("strace's file");
             let failed = trace.find("(INJECTED)")?;
-            let waits = trace[failed..].lines().find(|line| waits_some_time(line));
-            waits.map(|_| trace.matches("(INJECTED)").count())
+            let lines: Vec<&str> = trace[failed..].lines().collect();
+            let busy = lines.iter().position(|line| waits_some_time(line))?;
+            Some(lines[..busy].iter().filter(|line| line.ends_with("(INJECTED)")).count())
         };
         let mut failures = None;
         let slept = eventually(|| {
