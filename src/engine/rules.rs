@@ -4,12 +4,14 @@
 //! `enforcement` applies them to pools and requests.
 
 pub mod groups;
+mod matcher;
 pub mod pattern;
 pub mod rule;
 
 use crate::protocol::Acquire;
 use groups::Group;
-use pattern::ByteSet;
+use matcher::Matcher;
+pub use matcher::Matches;
 pub use rule::RULES_MAX;
 use rule::{Rule, RuleSettings, StuckAfter};
 use serde::{Deserialize, Serialize};
@@ -20,29 +22,6 @@ pub const STUCK_AFTER_S: u32 = 300;
 
 /// All pools have the matches of the current rules.
 pub(super) const APPLIED: usize = usize::MAX;
-
-/// Which of the rules in force match a key: bit n stands for rule n.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Matches(pub(super) u64);
-
-impl Matches {
-    pub(super) const NONE: Matches = Matches(0);
-
-    /// Whether no rule matches.
-    pub fn is_empty(self) -> bool {
-        self == Matches::NONE
-    }
-
-    /// The numbers of the rules.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..RULES_MAX).filter(move |n| self.0 >> n & 1 == 1)
-    }
-
-    pub(super) fn first_of(self, rules: u64) -> Option<usize> {
-        let both = self.0 & rules;
-        (both != 0).then(|| both.trailing_zeros() as usize)
-    }
-}
 
 /// A rule, and what it has done.
 #[derive(Clone, Debug)]
@@ -87,6 +66,7 @@ pub(super) struct Having {
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub(super) in_force: Vec<RuleInForce>,
+    matcher: Matcher,
     pub(super) having: Having,
     /// The rules that have a setting by which requests are decided.
     pub(super) deciding: u64,
@@ -143,6 +123,7 @@ impl Rules {
     pub fn new(in_force: Vec<Rule>, groups: &[String]) -> Self {
         let mut rules = Rules {
             in_force: Vec::new(),
+            matcher: Matcher::default(),
             having: Having::default(),
             deciding: 0,
             holding: 0,
@@ -172,6 +153,7 @@ impl Rules {
             holders: 0,
         };
         self.in_force = in_force.into_iter().map(renew).collect();
+        self.matcher = Matcher::new(self.in_force.iter().map(|rule| &rule.rule.pattern));
         self.groups = groups::renewed(std::mem::take(&mut self.groups), groups);
         let bits = |has: fn(&RuleInForce) -> bool| {
             let set = |bits, (n, rule)| bits | u64::from(has(rule)) << n;
@@ -245,15 +227,7 @@ impl Rules {
 
     /// Which rules match `key`.
     pub fn matching(&self, key: &[u8]) -> Matches {
-        // A few patterns are faster to try without a filter.
-        let bytes = if self.in_force.len() > 4 { ByteSet::of(key) } else { ByteSet::ALL };
-        let mut bits = 0;
-        for (n, rule) in self.in_force.iter().enumerate() {
-            if rule.rule.pattern.may_match(bytes) && rule.rule.pattern.matches(key) {
-                bits |= 1 << n;
-            }
-        }
-        Matches(bits)
+        self.matcher.matches(key)
     }
 
     /// The number of the group of keys that have these matches.

@@ -6,7 +6,8 @@
 mod support;
 
 use crate::source::top;
-use poolcounterd::engine::rules::pattern::Pattern;
+use poolcounterd::engine::rules::Rules;
+use poolcounterd::engine::rules::rule::Rule;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -161,9 +162,10 @@ fn is_pattern(word: &str) -> bool {
 }
 
 fn matches_a_real_key(pattern: &str) -> bool {
-    let pattern = Pattern::parse(pattern.as_bytes()).expect(pattern);
-    let is_of_own_jobs = pattern.to_string().starts_with("job:");
-    is_of_own_jobs || real_keys().iter().any(|key| pattern.matches(key.key.as_bytes()))
+    let rule = Rule::parse(&format!("rule {pattern}")).expect(pattern);
+    let rules = Rules::new(vec![rule], &[]);
+    let is_of_own_jobs = pattern.starts_with("job:");
+    is_of_own_jobs || real_keys().iter().any(|key| !rules.matching(key.key.as_bytes()).is_empty())
 }
 
 fn claims_to_be_real(word: &str, names: &BTreeSet<String>) -> bool {

@@ -5,10 +5,17 @@
 //! Prints one line for each number of keys: keys, nanoseconds per pair, milliseconds
 //! of the slowest insert; both times are medians of several engines. `--quick`: fewer
 //! and shorter runs. `--rules N`: with N rules, of which the last matches all keys.
+//!
+//! `--matching` prints instead how long 64 rules `*:pcacheN:*` take to be compared with a
+//! key of MediaWiki's and with the worst key, in microseconds.
+
+#[path = "../worst_keys.rs"]
+mod worst_keys;
 
 use std::hash::RandomState;
 use std::time::Instant;
 
+use poolcounterd::engine::rules::Rules;
 use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Reply};
@@ -20,6 +27,9 @@ const KEY_COUNTS: &[u32] = &[10, 100, 1000, 10_000, 100_000, 1_000_000];
 const BATCH: usize = 256;
 
 fn main() {
+    if std::env::args().any(|a| a == "--matching") {
+        return time_matching();
+    }
     let quick = std::env::args().any(|a| a == "--quick");
     let (growths, batches) = if quick { (3, 500) } else { (9, 4000) };
     let words: Vec<String> = std::env::args().collect();
@@ -34,6 +44,16 @@ fn main() {
             worst_ns.push(worst as f64);
         }
         println!("{keys} {:.1} {:.3}", median(pairs_ns), median(worst_ns) / 1e6);
+    }
+}
+
+fn time_matching() {
+    let rules = (0..64).map(|n| Rule::parse(&format!("r{n} *:pcache{n}:*")).expect("a rule"));
+    let rules = Rules::new(rules.collect(), &[]);
+    let worst = worst_keys::worst_of(&rules);
+    for (name, key) in [("ordinary", &key(7)[..]), ("worst", &worst)] {
+        let times = (0..10_000).map(|_| worst_keys::time(&rules, key).as_secs_f64() * 1e6);
+        println!("{name} key, {} bytes: {:.2} µs", key.len(), median(times.collect()));
     }
 }
 

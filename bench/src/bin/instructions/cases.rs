@@ -2,10 +2,13 @@
 //! measured on it. The work checks its own answers: a case that measures the wrong
 //! thing is worse than no case.
 
+use crate::worst_keys;
+
 use std::hash::RandomState;
 use std::hint::black_box;
 use std::ops::Range;
 
+use poolcounterd::engine::rules::Rules;
 use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::lines::{Line, Lines};
@@ -39,6 +42,8 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case { name: "lock-release-1-rule", operations: PAIRS, prepare: || pairs_by_rules(1) },
     Case { name: "lock-release-64-rules", operations: PAIRS, prepare: || pairs_by_rules(64) },
+    Case { name: "match-64-rules", operations: PAIRS, prepare: matching_ordinary_keys },
+    Case { name: "match-64-rules-worst-key", operations: 1, prepare: matching_the_worst_key },
     Case { name: "wait", operations: WAITERS, prepare: waiting },
     Case { name: "hand-on", operations: WAITERS, prepare: handing_on },
     Case { name: "wake-by-done", operations: WAITERS, prepare: waking },
@@ -73,6 +78,32 @@ fn pairs_by_rules(rules: usize) -> Work {
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
     engine.set_rules(rules, &names);
     pairs(engine, 1_000..1_000 + PAIRS, WARMED_UP, NS_BETWEEN)
+}
+
+/// Rules that wait for a piece each, as long as the key lasts.
+fn rules_of_caches() -> Rules {
+    let rules = (0..64).map(|n| Rule::parse(&format!("r{n} *:pcache{n}:*")).expect("a rule"));
+    Rules::new(rules.collect(), &[])
+}
+
+/// Which of the rules match a key of MediaWiki's.
+fn matching_ordinary_keys() -> Work {
+    let rules = rules_of_caches();
+    let keys: Vec<String> = (0..PAIRS).map(key).collect();
+    Box::new(move || {
+        for key in &keys {
+            assert!(black_box(rules.matching(key.as_bytes())).is_empty());
+        }
+    })
+}
+
+/// Which of the rules match the key that takes longest.
+fn matching_the_worst_key() -> Work {
+    let rules = rules_of_caches();
+    let key = worst_keys::worst_of(&rules);
+    Box::new(move || {
+        black_box(rules.matching(&key));
+    })
 }
 
 /// Uncontended locks at 1,000 a second: each is watched for `STATS TOP`.

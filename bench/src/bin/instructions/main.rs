@@ -12,6 +12,8 @@
 
 mod cases;
 mod whole_daemon;
+#[path = "../../worst_keys.rs"]
+mod worst_keys;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
