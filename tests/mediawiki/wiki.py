@@ -116,6 +116,12 @@ class Wiki(Host):
         lines = [line.split() for line in self.read("/srv/renders").splitlines()]
         return [int(line[2]) for line in lines if line[0] == what]
 
+    def renders_of_readers(self, what, before):
+        """The time of each render that began (or `ended`) after that many had, by the number
+        that the reader has in its request, `&reader=7`."""
+        lines = [line.split() for line in self.read("/srv/renders").splitlines()]
+        return {int(line[4]): float(line[3]) for line in lines if line[0] == what and int(line[1]) > before}
+
     def thumbnails(self):
         """How many thumbnails were made so far."""
         return len(self.read("/srv/thumbnails").splitlines())
@@ -137,6 +143,10 @@ class Wiki(Host):
             yield
         finally:
             (self.root / "srv/hold").unlink(missing_ok=True)
+
+    def end_renders_until(self, number):
+        """Inside `held`: lets those renders end that began until this one, counted from 1."""
+        self.write("/srv/hold", str(number))
 
     def expire(self):
         """Makes every copy of the page old, as an edit of a template does. MediaWiki
