@@ -8,7 +8,7 @@ use crate::server::kernel::world::mio::Poll;
 use crate::server::kernel::{clock, sys};
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::orders::{self, Operators};
-use crate::server::operator::rule_book::{RuleBook, RulesFile};
+use crate::server::operator::rule_book::{RuleBook, read_rules};
 use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::options::Options;
 use crate::server::restart::launcher::{Launcher, inherited_snapshot};
@@ -36,7 +36,7 @@ impl Server {
     }
 
     fn start_empty(options: Options) -> Result<Self, StartError> {
-        let file = RulesFile::read(&options)?;
+        let file = read_rules(&options)?;
         let rules = RuleBook::new(file, &options).map_err(StartError::Rules)?;
         let settings = RunTimeSettings::new(&options, rules);
         options.warn_of_ignored();

@@ -179,15 +179,19 @@ fn a_file_may_reach_the_limits_of_size_and_rules() {
     assert_eq!(daemon.asked("k"), "QUEUE_FULL");
 }
 
-/// JSON may double the length of each character in the answer.
+/// JSON doubles each backslash in the answer of the new binary.
 #[test]
-fn a_file_of_characters_that_need_escapes_survives_a_hot_restart() {
-    let line = format!("# {}\n", "\"\\\t".repeat(300));
-    let rules = format!("bots bot:* deny\n{}", line.repeat(FILE_BYTES_MAX / line.len() - 1));
-    let daemon = daemon_with(&rules);
+fn the_longest_rules_survive_a_hot_restart() {
+    let most = "4294967295";
+    let settings = format!(
+        "workers={most} maxqueue={most} timeout={most} total={most} max-hold={most} \
+         stuck-after={most} deny"
+    );
+    let rule = |n| format!("a{n:031} {} {settings}", "\\xff".repeat(64));
+    let rules: Vec<String> = (0..64).map(rule).collect();
+    let daemon = daemon_with(&rules.join("\n"));
     restart(&daemon.server);
-    assert_eq!(daemon.rules(), ["bots bot:* deny"]);
-    assert_eq!(daemon.asked("bot:1"), "QUEUE_FULL");
+    assert_eq!(daemon.rules(), rules);
 }
 
 #[test]
@@ -302,12 +306,16 @@ fn orders_survive_hot_restarts_until_the_file_changes() {
         assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}\n"));
         assert!(is_obeyed());
     }
+    // A comment is no rule.
+    daemon.edit("# a remark\nbots bot:*   deny\nfew few:* workers=1 # one\n");
+    assert!(!daemon.reload_rules().stdout.contains("no longer set"));
+    assert!(is_obeyed());
     // Its deadline is unchanged.
     let left = daemon.column("left", "night");
     let left: f64 = left.trim_end_matches('s').parse().expect(&left);
     assert!((7_000.0..7_200.0).contains(&left), "{left}");
 
-    daemon.edit("bots bot:* deny\nfew few:* workers=1\n# a remark\n");
+    daemon.edit("few few:* workers=1\nbots bot:* deny\n");
     let done = daemon.reload_rules();
     let (_, ended) = done.stdout.split_once("no longer set: ").expect(&done.stdout);
     for order in [
@@ -318,11 +326,11 @@ fn orders_survive_hot_restarts_until_the_file_changes() {
     ] {
         assert!(ended.contains(order), "{order}: {ended}");
     }
-    assert_eq!(daemon.rules(), ["bots bot:* deny", "few few:* workers=1"]);
+    assert_eq!(daemon.rules(), ["few few:* workers=1", "bots bot:* deny"]);
     let answers = ["api:1", "night:1", "few:1", "bot:1"].map(|key| daemon.asked(key));
     assert_eq!(answers, ["LOCKED", "LOCKED", "LOCKED", "QUEUE_FULL"]);
 
-    // Dropping `--rules` counts as a change of the file.
+    // Without `--rules` the file's rules are gone, which is a change.
     daemon.order("RULE SET api api:* deny");
     let done = daemon.reload(&["-l", "127.0.0.1", "-p", "0"]);
     assert!(done.stdout.ends_with("; no longer set: RULE SET api api:* deny\n"), "{}", done.stdout);

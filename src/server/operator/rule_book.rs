@@ -13,35 +13,27 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 
-/// The text of the file of `--rules`, which is valid. None without the option.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RulesFile(Option<String>);
+/// Reads the file of `--rules`. Without the option there are no rules, as with an empty file.
+///
+/// # Errors
+/// Why the file can't be used, with its name.
+pub(crate) fn read_rules(options: &Options) -> Result<Vec<Rule>, RulesError> {
+    let Some(path) = &options.rules else {
+        return Ok(Vec::new());
+    };
+    let is_refused = |e: &io::Error| {
+        let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        Errno::from_io_error(e).is_some_and(|errno| scarce.contains(&errno))
+    };
+    read_file(path).map_err(|e| {
+        let why = format!("{path}: {e}");
+        if is_refused(&e) { RulesError::System(why) } else { RulesError::Invalid(why) }
+    })
+}
 
-impl RulesFile {
-    /// Reads and checks the file.
-    ///
-    /// # Errors
-    /// Why it can't be used, with its name.
-    pub(crate) fn read(options: &Options) -> Result<Self, RulesError> {
-        let Some(path) = &options.rules else {
-            return Ok(RulesFile(None));
-        };
-        let is_refused = |e: &io::Error| {
-            let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-            Errno::from_io_error(e).is_some_and(|errno| scarce.contains(&errno))
-        };
-        let error = |e: io::Error| {
-            let why = format!("{path}: {e}");
-            if is_refused(&e) { RulesError::System(why) } else { RulesError::Invalid(why) }
-        };
-        Ok(RulesFile(Some(read_text(path).map_err(error)?)))
-    }
-
-    fn rules(&self) -> Vec<Rule> {
-        let text = self.0.as_deref().unwrap_or_default();
-        // It was checked when it was read.
-        parse_file(text.as_bytes()).unwrap_or_default()
-    }
+fn read_file(path: &str) -> io::Result<Vec<Rule>> {
+    let bytes = read_regular_file(path, FILE_BYTES_MAX)?;
+    parse_file(&bytes).map_err(io::Error::other)
 }
 
 /// Why there are no rules to begin with.
@@ -67,8 +59,7 @@ impl fmt::Display for RulesError {
 /// # Errors
 /// Why the file can't be used, or what is not a key.
 pub fn check_rules(path: &str, keys: &[String]) -> Result<String, String> {
-    let text = read_text(path).map_err(|why| format!("{path}: {why}"))?;
-    let rules = RulesFile(Some(text)).rules();
+    let rules = read_file(path).map_err(|why| format!("{path}: {why}"))?;
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
     let count = rules.len();
     let rules = Rules::new(rules, &names);
@@ -79,12 +70,6 @@ pub fn check_rules(path: &str, keys: &[String]) -> Result<String, String> {
         answer += &explain(&rules, &key);
     }
     Ok(answer)
-}
-
-fn read_text(path: &str) -> io::Result<String> {
-    let bytes = read_regular_file(path, FILE_BYTES_MAX)?;
-    parse_file(&bytes).map_err(io::Error::other)?;
-    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 /// An order that changes the rules.
@@ -121,7 +106,8 @@ struct RuleChange {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RuleBook {
-    file: RulesFile,
+    /// In the order of the file.
+    file: Vec<Rule>,
     max_hold: Vec<Rule>,
     /// The newest first.
     changes: Vec<RuleChange>,
@@ -132,7 +118,7 @@ impl RuleBook {
     ///
     /// # Errors
     /// There are too many.
-    pub(crate) fn new(file: RulesFile, options: &Options) -> Result<Self, String> {
+    pub(crate) fn new(file: Vec<Rule>, options: &Options) -> Result<Self, String> {
         let book = RuleBook { file, max_hold: options.max_hold.clone(), changes: Vec::new() };
         book.check()?;
         Ok(book)
@@ -156,11 +142,9 @@ impl RuleBook {
 
     /// In the order in which they apply.
     pub(crate) fn in_force(&self) -> Vec<Rule> {
-        let file = self.file.rules();
-        let is_in_file = |name: &str| file.iter().any(|rule| rule.name == name);
-        let new = self.changes.iter().filter(|change| !is_in_file(&change.name));
+        let new = self.changes.iter().filter(|change| self.in_file(&change.name).is_none());
         let new = new.filter(|change| !change.is_off).filter_map(|change| change.rule.clone());
-        let of_file = file.iter().filter_map(|rule| match self.change(&rule.name) {
+        let of_file = self.file.iter().filter_map(|rule| match self.change(&rule.name) {
             None => Some(rule.clone()),
             Some(change) if change.is_off => None,
             Some(change) => change.rule.clone(),
@@ -170,7 +154,11 @@ impl RuleBook {
 
     /// The names of the rules that are groups.
     pub(crate) fn groups(&self) -> Vec<String> {
-        self.file.rules().into_iter().map(|rule| rule.name).collect()
+        self.file.iter().map(|rule| rule.name.clone()).collect()
+    }
+
+    fn in_file(&self, name: &str) -> Option<&Rule> {
+        self.file.iter().find(|rule| rule.name == name)
     }
 
     fn change(&self, name: &str) -> Option<&RuleChange> {
@@ -224,12 +212,11 @@ impl RuleBook {
     fn reset(&mut self, name: &str) -> Result<String, String> {
         self.check_known(name)?;
         self.changes.retain(|change| change.name != name);
-        let of_file = self.file.rules().into_iter().find(|rule| rule.name == name);
-        Ok(of_file.map_or_else(|| format!("{name} is gone"), |rule| rule.to_string()))
+        Ok(self.in_file(name).map_or_else(|| format!("{name} is gone"), Rule::to_string))
     }
 
     fn check_known(&self, name: &str) -> Result<(), String> {
-        let is_known = self.change(name).is_some() || self.groups().iter().any(|g| g == name);
+        let is_known = self.change(name).is_some() || self.in_file(name).is_some();
         if is_known { Ok(()) } else { Err(format!("no rule has the name {name}")) }
     }
 
@@ -250,9 +237,9 @@ impl RuleBook {
         over.into_iter().map(|change| change.name).collect()
     }
 
-    /// Continues in a new image. If the file has changed, the changes by orders end; returns
-    /// them.
-    pub(crate) fn resume(&mut self, file: RulesFile, max_hold: Vec<Rule>) -> Vec<String> {
+    /// Continues in a new image. If the rules of the file have changed, the changes by orders
+    /// end; returns them.
+    pub(crate) fn resume(&mut self, file: Vec<Rule>, max_hold: Vec<Rule>) -> Vec<String> {
         let mut ended = Vec::new();
         if file != self.file {
             ended.extend(std::mem::take(&mut self.changes).iter().map(RuleChange::as_order));
@@ -269,10 +256,8 @@ impl RuleBook {
             let until = change.and_then(|change| change.until);
             RuleSource { rule, is_set, is_off: false, until }
         };
-        let file = self.file.rules();
         let off = self.changes.iter().filter(|change| change.is_off).filter_map(|change| {
-            let of_file = || file.iter().find(|rule| rule.name == change.name).cloned();
-            let rule = change.rule.clone().or_else(of_file)?;
+            let rule = change.rule.as_ref().or_else(|| self.in_file(&change.name))?.clone();
             Some(RuleSource { rule, is_set: true, is_off: true, until: None })
         });
         self.in_force().into_iter().map(of_rule).chain(off).collect()
@@ -295,7 +280,7 @@ mod tests {
     const NOW: Time = Time::from_ns(1_000);
 
     fn book(file: &str) -> RuleBook {
-        RuleBook { file: RulesFile(Some(file.to_owned())), ..RuleBook::default() }
+        RuleBook { file: parse_file(file.as_bytes()).unwrap(), ..RuleBook::default() }
     }
 
     fn set(text: &str) -> RuleOrder {
@@ -325,6 +310,23 @@ mod tests {
         }
         assert!(book.obey(RuleOrder::Off("x".into()), NOW).is_err());
         assert_eq!(book.groups(), ["a", "b"]);
+    }
+
+    #[test]
+    fn orders_end_only_if_the_rules_of_the_file_change() {
+        for (file, stay) in [
+            ("a a*\nb b* deny\n", true),
+            ("# both\n\n  a\ta*   # one\nb b*  deny", true),
+            ("b b* deny\na a*\n", false),
+            ("a a*\nb b* deny total=1\n", false),
+            ("a a*\n", false),
+            ("", false),
+        ] {
+            let mut book = book("a a*\nb b* deny\n");
+            book.obey(RuleOrder::Off("b".into()), NOW).unwrap();
+            let ended = book.resume(parse_file(file.as_bytes()).unwrap(), Vec::new());
+            assert_eq!(ended.is_empty(), stay, "{file}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What `LOG` and `RULE` set at run time, and what of it a hot restart ends.
 
-use crate::server::operator::rule_book::{RuleBook, RulesFile};
+use crate::engine::rules::rule::Rule;
+use crate::server::operator::rule_book::RuleBook;
 use crate::server::options::Options;
 use crate::server::telling::logging;
 use serde::{Deserialize, Serialize};
@@ -31,9 +32,9 @@ impl RunTimeSettings {
         Ok(())
     }
 
-    /// Continues in a new image with these options and this file of rules. Returns the
-    /// orders that end, because their option or the file has changed.
-    pub(crate) fn resume(&mut self, options: &Options, rules: RulesFile) -> Vec<String> {
+    /// Continues in a new image with these options and these rules of the file. Returns
+    /// the orders that end, because their option or these rules have changed.
+    pub(crate) fn resume(&mut self, options: &Options, file: Vec<Rule>) -> Vec<String> {
         let mut ended = Vec::new();
         if self.log_option != options.log {
             let filter =
@@ -41,7 +42,7 @@ impl RunTimeSettings {
             ended.extend(filter.map(|filter| format!("LOG {filter}")));
             self.log_option = options.log.clone();
         }
-        ended.extend(self.rules.resume(rules, options.max_hold.clone()));
+        ended.extend(self.rules.resume(file, options.max_hold.clone()));
         ended
     }
 

@@ -28,8 +28,8 @@ const HANDOFF_VARIABLE: &str = "POOLCOUNTERD_HANDOFF";
 /// an epoll instance, and some spare ones.
 const DESCRIPTORS_NEEDED: usize = 4;
 
-/// An answer is a line with an address for each listener, and with the rules: 64 KiB, in
-/// which JSON may escape each character. More can't be an answer.
+/// An answer is a line with an address for each listener, and with at most 64 rules of some
+/// 400 characters, which JSON may escape. More can't be an answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 18;
 
 const SNAPSHOT_NAME: &str = "poolcounterd-snapshot";

@@ -31,6 +31,7 @@
 //! unhandled input. That is at most a share and a line, as [`restore`] demands, because
 //! nothing is received from a client that waits. So do operators.
 
+use crate::engine::rules::rule::Rule;
 use crate::engine::{ClientId, Time};
 use crate::server::advice::StartError;
 use crate::server::clients::connection::Connection;
@@ -48,7 +49,7 @@ use crate::server::listening::addresses;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::control_socket::ControlClient;
 use crate::server::operator::orders::Operators;
-use crate::server::operator::rule_book::RulesFile;
+use crate::server::operator::rule_book::read_rules;
 use crate::server::options::Options;
 use crate::server::reporting::http::Http;
 use crate::server::reporting::report_queue::Reporting;
@@ -178,7 +179,7 @@ pub(crate) fn adopt(fd: RawFd, is_unix: bool) -> io::Result<Socket> {
 pub(crate) fn restore(
     bytes: &[u8],
     options: &Options,
-    rules_file: Option<RulesFile>,
+    rules_file: Option<Vec<Rule>>,
     mut adopt: impl FnMut(RawFd, bool) -> io::Result<Socket>,
 ) -> Result<Restored, SnapshotError> {
     let mut reader = Reader::new(bytes)?;
@@ -252,7 +253,7 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
     if !options.are_for_serving() {
         return Err("a daemon can only continue with options for serving".to_owned());
     }
-    let rules_file = RulesFile::read(options).map_err(|e| e.to_string())?;
+    let rules_file = read_rules(options).map_err(|e| e.to_string())?;
     let closed = |e: io::Error| format!("the snapshot was lost on its way here: {e}");
     let (process, restored) = match inherited_snapshot().map_err(closed)? {
         Some(snapshot) => (Some(process::id() as i32), take_over(snapshot, options, &rules_file)?),
@@ -275,7 +276,7 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
 fn take_over(
     snapshot: OwnedFd,
     options: &Options,
-    rules_file: &RulesFile,
+    rules_file: &[Rule],
 ) -> Result<Restored, String> {
     let adopt = |number, _| {
         let stand_in = inherited_descriptor(number)?;
@@ -286,7 +287,7 @@ fn take_over(
     };
     let bytes = sys::MappedFile::new(&snapshot).map_err(|e| e.to_string())?;
     let restored =
-        restore(&bytes, options, Some(rules_file.clone()), adopt).map_err(|e| e.to_string())?;
+        restore(&bytes, options, Some(rules_file.to_vec()), adopt).map_err(|e| e.to_string())?;
     if let Some((_, e)) = restored.lost.first() {
         return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
     }
@@ -297,7 +298,7 @@ fn take_over(
     Ok(restored)
 }
 
-fn read_standard_input(options: &Options, rules_file: &RulesFile) -> Result<Restored, String> {
+fn read_standard_input(options: &Options, rules_file: &[Rule]) -> Result<Restored, String> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes).map_err(|e| e.to_string())?;
     if bytes.is_empty() {
@@ -308,7 +309,7 @@ fn read_standard_input(options: &Options, rules_file: &RulesFile) -> Result<Rest
     // Stands in for each connection. As a Unix socket it would be shut down.
     let stand_in =
         |_, _| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
-    restore(&bytes, options, Some(rules_file.clone()), stand_in).map_err(|e| e.to_string())
+    restore(&bytes, options, Some(rules_file.to_vec()), stand_in).map_err(|e| e.to_string())
 }
 
 /// Builds what the new image builds besides the restored state, and touches a margin of

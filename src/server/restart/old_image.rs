@@ -9,6 +9,7 @@
 //! does, and why no step can fail.
 
 use crate::engine::Time;
+use crate::engine::rules::rule::Rule;
 use crate::server::clients::connections::Clients;
 use crate::server::kernel::slots::{Source, watch};
 use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -18,7 +19,6 @@ use crate::server::kernel::{clock, sys};
 use crate::server::listening::listener::Listener;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::control_socket::{ControlClient, ControlSocket};
-use crate::server::operator::rule_book::RulesFile;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::restart::launcher::{Launcher, Out};
 use crate::server::restart::snapshot::{self, Gist, ServerState};
@@ -153,7 +153,7 @@ impl Restart {
         let why = match verdict {
             Ok(_) if has_left => "the operator that asked for it has left".to_owned(),
             Ok(consent) => {
-                let rules_file = Some(&consent.answer.rules_file);
+                let rules_file = Some(&consent.answer.rules_file[..]);
                 let handover = Handover { opened: &[], requester, rules_file, is_repeated };
                 self.execute(&consent, parts, handover)
             }
@@ -202,7 +202,7 @@ impl Restart {
             restarts_again: handover.is_repeated,
             launcher: self.launcher.state(),
             settings: settings.clone(),
-            rules_file: handover.rules_file.cloned().unwrap_or_default(),
+            rules_file: handover.rules_file.unwrap_or_default().to_vec(),
             logging: logging::state(),
             connections: clients.len(),
             pools: engine.counters.hashtable_entries as usize,
@@ -225,7 +225,7 @@ struct Handover<'a> {
     opened: &'a [Listener],
     requester: Option<ControlClient>,
     /// The rules that the new binary has read; `None` if it has yet to read them.
-    rules_file: Option<&'a RulesFile>,
+    rules_file: Option<&'a [Rule]>,
     /// Another restart follows.
     is_repeated: bool,
 }

@@ -10,6 +10,7 @@
 //! A snapshot is checked like hostile input, except for statistics: the trial refuses what
 //! no daemon can have written, and the old image continues to serve.
 
+use crate::engine::rules::rule::Rule;
 use crate::engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};
 use crate::engine::{ClientId, Time};
 use crate::protocol::lines::LINE_BYTES_MAX;
@@ -21,7 +22,6 @@ pub use crate::server::listening::listener::{ListenerStage, ListenerState};
 pub use crate::server::listening::listeners::ListenersState;
 pub use crate::server::listening::unix_socket::SocketFile;
 pub use crate::server::operator::control_socket::ControlConnectionState;
-use crate::server::operator::rule_book::RulesFile;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 pub use crate::server::restart::launcher::LauncherState;
 use crate::server::telling::logging;
@@ -67,7 +67,7 @@ pub struct ServerState {
     /// What operators have set at run time.
     pub settings: RunTimeSettings,
     /// What the new binary has read in its trial.
-    pub rules_file: RulesFile,
+    pub rules_file: Vec<Rule>,
     /// Lines not written yet.
     pub logging: logging::LoggingState,
     /// How many records of connections follow.

@@ -21,7 +21,6 @@ use crate::server::kernel::world::process::{
 use crate::server::kernel::world::stdio;
 use crate::server::kernel::{clock, process_usage, sys};
 use crate::server::listening::addresses::Wanted;
-use crate::server::operator::rule_book::RulesFile;
 use crate::server::restart::launcher::{BinaryIdentity, Launcher, Out};
 use crate::server::restart::snapshot::Gist;
 use serde::{Deserialize, Serialize};
@@ -57,7 +56,7 @@ pub(crate) struct TrialAnswer {
     /// The rules that it has read. The new image gets them from the snapshot: the file may be
     /// edited in between.
     #[serde(default)]
-    pub(crate) rules_file: RulesFile,
+    pub(crate) rules_file: Vec<Rule>,
     /// The rules of its `--max-hold`.
     #[serde(default)]
     pub(crate) max_hold: Vec<Rule>,

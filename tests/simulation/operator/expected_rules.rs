@@ -6,8 +6,9 @@ use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::Violation;
 
 /// What the file of rules may contain, and whether that is valid.
-pub(crate) const RULES_TEXTS: [(&str, bool); 6] = [
+pub(crate) const RULES_TEXTS: [(&str, bool); 7] = [
     ("articles k1\nbots k2 deny\n", true),
+    ("# the same\n\narticles k1\nbots\tk2  deny # at night\n", true),
     ("# more\narticles  k1 workers=1 maxqueue=3 # one\nshort k* timeout=1\n", true),
     ("all k* total=2 stuck-after=never\nheld *1 max-hold=2\n", true),
     ("", true),
@@ -34,8 +35,8 @@ struct Change {
 /// The rules by where they come from.
 #[derive(Default)]
 pub(super) struct ExpectedRules {
-    /// What the image has read, or its trial.
-    file: Option<&'static str>,
+    /// Those of the file that the image has read, or its trial.
+    file: Vec<String>,
     options: Vec<String>,
     /// The newest first.
     changes: Vec<Change>,
@@ -72,12 +73,13 @@ pub(super) fn parse(text: &str) -> Option<RuleLine> {
 impl ExpectedRules {
     /// An image has started with these options.
     ///
-    /// Rule: Operators' changes to rules stay until a hot restart brings a different file. The file
-    /// is the one that the trial has read.
+    /// Rule: Operators' changes to rules stay until a hot restart brings different rules in the file; a
+    /// missing option is an empty file, comments and spaces do not count. The file is the one that the
+    /// trial has read.
     pub(super) fn note_start(&mut self, options: &Options, is_restart: bool) {
         self.reads = kernel(|k| k.rules_reads);
         let text = if is_restart { self.next_file } else { kernel(|k| k.rules_text) };
-        let file = text.filter(|_| options.rules.is_some());
+        let file = text.filter(|_| options.rules.is_some()).map_or_else(Vec::new, rules_in);
         if file != self.file {
             self.changes.clear();
         }
@@ -93,15 +95,8 @@ impl ExpectedRules {
         }
     }
 
-    fn of_file(&self) -> Vec<String> {
-        let lines = self.file.unwrap_or_default().lines();
-        let lines = lines.map(|line| line.split('#').next().unwrap_or_default());
-        let rules = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-        rules.filter(|rule| !rule.is_empty()).collect()
-    }
-
     fn is_known(&self, name: &str) -> bool {
-        self.of_file().iter().any(|rule| name_of(rule) == name)
+        self.file.iter().any(|rule| name_of(rule) == name)
             || self.changes.iter().any(|change| change.name == name)
     }
 
@@ -132,11 +127,11 @@ impl ExpectedRules {
 
     /// In the order in which they apply.
     pub(super) fn in_force(&self) -> Vec<String> {
-        let file = self.of_file();
-        let is_in_file = |change: &&Change| file.iter().any(|rule| name_of(rule) == change.name);
+        let is_in_file =
+            |change: &&Change| self.file.iter().any(|rule| name_of(rule) == change.name);
         let new = self.changes.iter().filter(|change| !change.is_off && !is_in_file(change));
         let new = new.filter_map(|change| change.rule.clone());
-        let replaced = file.iter().filter_map(|rule| {
+        let replaced = self.file.iter().filter_map(|rule| {
             match self.changes.iter().find(|change| change.name == name_of(rule)) {
                 None => Some(rule.clone()),
                 Some(change) if change.is_off => None,
@@ -156,6 +151,13 @@ impl ExpectedRules {
     pub(super) fn next_end_ns(&self) -> Option<u64> {
         self.changes.iter().filter_map(|change| change.until_ns).min()
     }
+}
+
+/// Without comments, one space between words.
+fn rules_in(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let rules = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    rules.filter(|rule| !rule.is_empty()).collect()
 }
 
 fn name_of(rule: &str) -> &str {

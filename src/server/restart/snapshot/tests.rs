@@ -78,7 +78,7 @@ fn sample() -> Snapshot {
         restarts_again: true,
         launcher: LauncherState { trial_fds: [7, 8], program: b"/usr/bin/\xff".to_vec() },
         settings: RunTimeSettings::default(),
-        rules_file: RulesFile::default(),
+        rules_file: Vec::new(),
         logging: LoggingState::default(),
         connections: 2,
         pools: 1,
