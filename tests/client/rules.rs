@@ -85,7 +85,17 @@ fn top_shows_groups_with_their_keys() {
 fn an_invalid_rule_changes_nothing() {
     let daemon = Daemon::start();
     for (words, status, reason) in [
-        (&["rule", "set", "a", "two words"][..], 64, "is not one word"),
+        (&["rule", "set", "a", "two words"][..], 64, "is sent as %20"),
+        (
+            &["rule", "set", "flood", "total=3"],
+            1,
+            "rule flood has no pattern: total=3 is a setting",
+        ),
+        (&["rule", "set", "bots", "--for", "5m", "deny"], 1, "rule bots has no pattern"),
+        (&["rule", "set", "deny", "x:*"], 1, "the name is missing"),
+        (&["rule", "set", "flood", "x:*"], 1, "flood has no settings"),
+        (&["rule", "set", "flood", "\"x:*\"", "deny"], 1, "write \\x22"),
+        (&["rule", "set", "flood", "a\\x20b", "deny"], 1, "write %20"),
         (&["rule", "set", "a", "line\nfeed"], 64, "is not one word"),
         (&["rule", "set", "a", "x:*", "deny\rRULE"], 64, "is not one word"),
         (&["rule", "set", "a", "x:*", "workers=0"], 1, "workers=0"),

@@ -111,6 +111,12 @@ fn bad_files() -> Vec<(Vec<u8>, &'static str)> {
         ("a *\nb \\x4\n", "line 2"),
         ("a *\r\nb *\r\n", "line 1"),
         ("a *\n# \0\n", "line 2"),
+        ("a *\nb \"b*\" deny\n", "line 2"),
+        ("a *\nb 'a b*' deny\n", "line 2"),
+        ("a *\nb a\\x20b deny\n", "%20"),
+        ("a *\nb a\\x0ab deny\n", "line feed"),
+        ("a *\nb deny\n", "line 2: rule b has no pattern"),
+        ("a *\ndeny b*\n", "line 2: the name is missing"),
     ]
     .map(|(text, named)| (text.as_bytes().to_vec(), named))
     .to_vec();
@@ -443,6 +449,31 @@ fn orders_change_answers_to_clients_and_are_logged_with_their_sender() {
     assert_eq!(daemon.rules(), ["bots bot:*", "page page:*"]);
 }
 
+/// The answer says what is missing.
+#[test]
+fn an_order_that_can_have_no_effect_is_refused() {
+    let daemon = daemon_with("bots bot:* deny\npage page:*\n");
+    daemon.order("RULE SET bots bot:*");
+    for (bad, why) in [
+        ("flood x:*", "flood has no settings"),
+        ("flood FOR 5m x:*", "flood has no settings"),
+        ("flood total=3", "no pattern: total=3"),
+        ("flood total=3 workers=1", "no pattern: total=3"),
+        // The file has this rule, but with this pattern it would match no page.
+        ("page deny", "no pattern: deny"),
+        ("page FOR 5m max-hold=x", "no pattern: max-hold=x"),
+        ("deny x:*", "the name is missing"),
+        ("deny x:* total=1", "the name is missing"),
+        ("total=3 x:*", "the name is missing"),
+        ("flood a\\x20b deny", "%20"),
+        ("flood \"x:*\" deny", "\\x22"),
+    ] {
+        let answer = daemon.operator().ask(&format!("RULE SET {bad}"));
+        assert!(answer.starts_with("ERROR ") && answer.contains(why), "{bad}: {answer}");
+    }
+    assert_eq!(daemon.rules(), ["bots bot:*", "page page:*"]);
+}
+
 /// A script that sends requests all day must not hide an operator's orders.
 #[test]
 fn an_order_after_a_crowd_of_requests_is_logged() {
@@ -549,6 +580,22 @@ fn the_max_hold_option_comes_after_all_rules() {
     short.expect_end();
     long.exchange("RELEASE", "RELEASED");
     assert_eq!(daemon.rules(), ["long long:* max-hold=600", "- * max-hold=1"]);
+}
+
+#[test]
+fn a_max_hold_option_that_can_have_no_effect_is_refused() {
+    for (value, why) in [
+        ("=5", "empty pattern"),
+        ("a b=5", "%20"),
+        ("a\\x20b=5", "%20"),
+        ("'*cache:*=600'", "\\x27"),
+        ("\"*\"=600", "\\x22"),
+    ] {
+        let start = ["-l", "127.0.0.1", "-p", "0", "--max-hold", value];
+        let refused = finish(&mut daemon_command(&start));
+        assert_eq!(refused.code, Some(WRONG_OPTIONS), "{value}");
+        assert!(refused.stderr.contains(why), "{value}: {}", refused.stderr);
+    }
 }
 
 /// Holders above a new limit stay, but their locks aren't handed on.

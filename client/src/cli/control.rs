@@ -341,7 +341,7 @@ pub(super) enum RuleAction {
         /// A letter a to z, then letters, digits, _ or -.
         #[arg(value_name = "NAME")]
         name: String,
-        /// Which keys; * stands for anything, \xNN for a byte.
+        /// Which keys; * stands for anything, \xNN for a byte. Write a space as %20.
         #[arg(value_name = "PATTERN")]
         pattern: String,
         /// workers=N maxqueue=N timeout=N total=N max-hold=N stuck-after=N|never deny
@@ -382,7 +382,7 @@ pub(super) fn rule(action: &RuleAction, options: &OrderOptions) -> ExitCode {
     let words = action.words();
     let is_odd = |word: &&&str| word.is_empty() || word.contains(char::is_whitespace);
     if let Some(odd) = words.iter().find(is_odd) {
-        print_error(&format!("{odd:?} is not one word; write a space as \\x20"));
+        print_error(&format!("{odd:?} is not one word; a space in a key is sent as %20"));
         return ExitCode::from(status::USAGE);
     }
     order(&format!("RULE {}", words.join(" ")), options)

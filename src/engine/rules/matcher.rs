@@ -330,7 +330,7 @@ mod tests {
             let count = 1 + numbers.below(count_max);
             let patterns: Vec<Vec<u8>> = (0..count)
                 .map(|_| {
-                    let len = numbers.below(12);
+                    let len = 1 + numbers.below(12);
                     numbers.text(b"ab:**", len)
                 })
                 .collect();

@@ -69,6 +69,9 @@ impl Rule {
     }
 
     /// The rule with this name, pattern and settings. Does not check the name.
+    ///
+    /// # Errors
+    /// Why it is not a rule.
     pub(crate) fn of<'a>(
         name: &str,
         pattern: &str,
@@ -77,6 +80,10 @@ impl Rule {
         let pattern =
             Pattern::parse(pattern.as_bytes()).map_err(|why| format!("{pattern:.60}: {why}"))?;
         let mut rule = Rule { name: name.to_owned(), pattern, settings: RuleSettings::default() };
+        // As printed, in which form it is read again. Without a name the pattern can't be missing.
+        if rule.has_name() && is_setting(&rule.pattern.to_string()) {
+            return Err(format!("rule {name} has no pattern: {} is a setting", rule.pattern));
+        }
         for word in settings {
             rule.settings.add(word)?;
         }
@@ -90,8 +97,8 @@ impl Rule {
     /// Why it is invalid.
     pub fn parse_max_hold(text: &str) -> Result<Self, String> {
         let (pattern, seconds) = text.rsplit_once('=').ok_or("not PATTERN=SECONDS")?;
-        let max_hold_s = Some(number(seconds).map_err(|why| format!("SECONDS is {why}"))?);
         let pattern = Pattern::parse(pattern.as_bytes())?;
+        let max_hold_s = Some(number(seconds).map_err(|why| format!("SECONDS is {why}"))?);
         let settings = RuleSettings { max_hold_s, ..RuleSettings::default() };
         Ok(Rule { name: String::new(), pattern, settings })
     }
@@ -107,6 +114,9 @@ impl Rule {
 /// # Errors
 /// Why no rule can have it.
 pub fn check_name(name: &str) -> Result<(), String> {
+    if is_setting(name) {
+        return Err(format!("the name is missing: {name:?} is a setting"));
+    }
     let mut bytes = name.bytes();
     let begins_well = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
     let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
@@ -121,7 +131,22 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a word is written as a setting, be its value valid or not.
+fn is_setting(word: &str) -> bool {
+    const WITH_VALUE: [&str; 6] =
+        ["workers", "maxqueue", "timeout", "total", "max-hold", "stuck-after"];
+    match word.split_once('=') {
+        Some((name, _)) => WITH_VALUE.contains(&name),
+        None => word == "deny",
+    }
+}
+
 impl RuleSettings {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == RuleSettings::default()
+    }
+
     fn add(&mut self, word: &str) -> Result<(), String> {
         let (name, value) = word.split_once('=').map_or((word, None), |(n, v)| (n, Some(v)));
         let twice = || format!("{name} stands there twice");
@@ -286,9 +311,18 @@ mod tests {
             let rule = Rule::parse(text).unwrap();
             assert_eq!(rule.to_string(), text);
             assert_eq!(Rule::try_from(text.to_owned()), Ok(rule));
+            for setting in text.split(' ').skip(2) {
+                let error = Rule::parse(&format!("a {setting}")).unwrap_err();
+                assert!(error.contains("no pattern"), "{setting}: {error}");
+                let error = Rule::parse(&format!("{setting} *")).unwrap_err();
+                assert!(error.contains("the name is missing"), "{setting}: {error}");
+            }
         }
         let nameless = Rule::parse_max_hold("a=b*=7").unwrap();
         assert_eq!(nameless.to_string(), "- a=b* max-hold=7");
+        assert_eq!(Rule::try_from(nameless.to_string()), Ok(nameless));
+        // The key may be called so.
+        let nameless = Rule::parse_max_hold("deny=7").unwrap();
         assert_eq!(Rule::try_from(nameless.to_string()), Ok(nameless));
     }
 
@@ -302,6 +336,11 @@ mod tests {
             ("a123456789a123456789a123456789abc *", "not a name"),
             ("other *", "no rule matches"),
             ("a \\x4", "backslash"),
+            ("a \"x", "\\x22"),
+            ("a total=0", "no pattern: total=0 is a setting"),
+            ("a total=3 x*", "no pattern: total=3 is a setting"),
+            ("a \\x64eny workers=1", "no pattern: deny is a setting"),
+            ("total=3 x* deny", "name is missing"),
             ("a * workers", "needs a number"),
             ("a * workers=", "not a whole number"),
             ("a * workers=0", "not a whole number"),
@@ -319,10 +358,13 @@ mod tests {
             let error = Rule::parse(bad).unwrap_err();
             assert!(error.contains(why), "{bad}: {error}");
         }
-        for bad in ["k", "k=", "k=0", "k=-1", "k=1.5", "k=4294967296", "abc\\...=1"] {
+        for bad in ["k", "k=", "k=0", "k=-1", "k=1.5", "k=4294967296", "abc\\...=1", "=5", "'*=5'"]
+        {
             assert!(Rule::parse_max_hold(bad).is_err(), "{bad}");
         }
         assert!(Rule::parse_max_hold("k=4294967295").is_ok());
+        // Words of a value in quotes: the quote is what is wrong.
+        assert!(Rule::parse_max_hold("'a*=600'").unwrap_err().contains("\\x27"));
     }
 
     #[test]
@@ -340,6 +382,9 @@ mod tests {
         for (bad, why) in [
             ("a *\nb * deny=2\n", "line 2: \"deny=2\" is not a setting"),
             ("a *\n\na * deny\n", "line 3: a stands in line 1 already"),
+            ("a *\nb \"x y\" deny\n", "line 2: \"x: leave out the quotes"),
+            ("a *\nb deny\n", "line 2: rule b has no pattern"),
+            ("deny x*\n", "line 1: the name is missing"),
             ("a *\r\n", "line 1: the control character \\x0d"),
             ("a *\0\n", "line 1: the control character \\x00"),
             (&many(65), "line 65: more than 64 rules"),

@@ -172,7 +172,7 @@ impl RuleBook {
     pub(crate) fn obey(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
         let old = self.changes.clone();
         let done = match order {
-            RuleOrder::Set { rule, for_s } => Ok(self.set(rule, for_s, now)),
+            RuleOrder::Set { rule, for_s } => self.set(rule, for_s, now),
             RuleOrder::Off(name) => self.turn_off(&name),
             RuleOrder::Reset(name) => self.reset(&name),
         };
@@ -183,7 +183,13 @@ impl RuleBook {
         checked
     }
 
-    fn set(&mut self, rule: Rule, for_s: Option<u64>, now: Time) -> String {
+    fn set(&mut self, rule: Rule, for_s: Option<u64>, now: Time) -> Result<String, String> {
+        if rule.settings.is_empty() && self.in_file(&rule.name).is_none() {
+            return Err(format!(
+                "{} has no settings and would have no effect: only the file makes groups",
+                rule.name
+            ));
+        }
         let until = for_s.map(|seconds| now.plus_seconds(seconds));
         let answer = match for_s {
             Some(seconds) => format!("{rule}, for {seconds} s"),
@@ -194,7 +200,7 @@ impl RuleBook {
             Some(other) => *other = change,
             None => self.changes.insert(0, change),
         }
-        answer
+        Ok(answer)
     }
 
     fn turn_off(&mut self, name: &str) -> Result<String, String> {
@@ -296,13 +302,14 @@ mod tests {
         let mut book = book("a a*\nb b* deny\n");
         for (order, expected) in [
             (set("b b* total=2"), vec!["a a*", "b b* total=2"]),
-            (set("c c*"), vec!["c c*", "a a*", "b b* total=2"]),
-            (set("d d*"), vec!["d d*", "c c*", "a a*", "b b* total=2"]),
-            (set("c x*"), vec!["d d*", "c x*", "a a*", "b b* total=2"]),
-            (RuleOrder::Off("c".into()), vec!["d d*", "a a*", "b b* total=2"]),
-            (RuleOrder::Off("a".into()), vec!["d d*", "b b* total=2"]),
-            (RuleOrder::Reset("a".into()), vec!["d d*", "a a*", "b b* total=2"]),
-            (RuleOrder::Reset("b".into()), vec!["d d*", "a a*", "b b* deny"]),
+            (set("c c* deny"), vec!["c c* deny", "a a*", "b b* total=2"]),
+            (set("d d* deny"), vec!["d d* deny", "c c* deny", "a a*", "b b* total=2"]),
+            (set("c x* deny"), vec!["d d* deny", "c x* deny", "a a*", "b b* total=2"]),
+            (RuleOrder::Off("c".into()), vec!["d d* deny", "a a*", "b b* total=2"]),
+            (RuleOrder::Off("a".into()), vec!["d d* deny", "b b* total=2"]),
+            (RuleOrder::Reset("a".into()), vec!["d d* deny", "a a*", "b b* total=2"]),
+            (set("b b*"), vec!["d d* deny", "a a*", "b b*"]),
+            (RuleOrder::Reset("b".into()), vec!["d d* deny", "a a*", "b b* deny"]),
             (RuleOrder::Reset("d".into()), vec!["a a*", "b b* deny"]),
         ] {
             book.obey(order.clone(), NOW).unwrap();
@@ -310,6 +317,20 @@ mod tests {
         }
         assert!(book.obey(RuleOrder::Off("x".into()), NOW).is_err());
         assert_eq!(book.groups(), ["a", "b"]);
+    }
+
+    #[test]
+    fn an_order_without_settings_needs_the_file_to_have_its_name() {
+        let mut book = book("a a* deny\n");
+        book.obey(set("b b* deny"), NOW).unwrap();
+        // The name of another order does not help.
+        for nothing in ["b b*", "c *"] {
+            let refused = book.obey(set(nothing), NOW).unwrap_err();
+            assert!(refused.contains("has no settings"), "{refused}");
+        }
+        assert_eq!(in_force(&book), ["b b* deny", "a a* deny"]);
+        book.obey(set("a x*"), NOW).unwrap();
+        assert_eq!(in_force(&book), ["b b* deny", "a x*"]);
     }
 
     #[test]
@@ -345,19 +366,19 @@ mod tests {
     fn an_order_that_makes_too_many_rules_changes_nothing() {
         let full: String = (0..RULES_MAX).map(|n| format!("r{n} *\n")).collect();
         let mut book = book(&full);
-        assert!(book.obey(set("new *"), NOW).unwrap_err().contains("more than 64"));
+        assert!(book.obey(set("new * deny"), NOW).unwrap_err().contains("more than 64"));
         assert_eq!(in_force(&book).len(), RULES_MAX);
         // Rules that are off also count: names must not pile up.
         let mut other = RuleBook::default();
         for n in 0..RULES_MAX {
-            other.obey(set(&format!("x{n} *")), NOW).unwrap();
+            other.obey(set(&format!("x{n} * deny")), NOW).unwrap();
             other.obey(RuleOrder::Off(format!("x{n}")), NOW).unwrap();
         }
-        assert!(other.obey(set("new *"), NOW).unwrap_err().contains("set or off"));
+        assert!(other.obey(set("new * deny"), NOW).unwrap_err().contains("set or off"));
         other.obey(RuleOrder::Reset("x7".into()), NOW).unwrap();
-        other.obey(set("new *"), NOW).unwrap();
+        other.obey(set("new * deny"), NOW).unwrap();
         book.obey(RuleOrder::Off("r0".into()), NOW).unwrap();
-        book.obey(set("new *"), NOW).unwrap();
+        book.obey(set("new * deny"), NOW).unwrap();
         assert!(book.obey(RuleOrder::Reset("r0".into()), NOW).is_err());
         assert_eq!(in_force(&book).len(), RULES_MAX);
     }

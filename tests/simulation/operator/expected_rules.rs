@@ -95,13 +95,17 @@ impl ExpectedRules {
         }
     }
 
-    fn is_known(&self, name: &str) -> bool {
+    fn is_in_file(&self, name: &str) -> bool {
         self.file.iter().any(|rule| name_of(rule) == name)
-            || self.changes.iter().any(|change| change.name == name)
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.is_in_file(name) || self.changes.iter().any(|change| change.name == name)
     }
 
     /// Rule: `RULE SET` replaces the rule of a name, or puts it in front of all others; `RULE OFF`
-    /// disables it; `RULE RESET` returns to that of the file.
+    /// disables it; `RULE RESET` returns to that of the file. Without settings, only a rule of the
+    /// file can be replaced.
     pub(super) fn apply(&mut self, line: RuleLine) {
         let now_ns = kernel(|k| k.now_ns);
         let change = match line {
@@ -113,6 +117,9 @@ impl ExpectedRules {
                 let known = self.changes.iter().find(|change| change.name == name);
                 let rule = known.and_then(|change| change.rule.clone());
                 Change { name, rule, is_off: true, until_ns: None }
+            }
+            RuleLine::Set { name, rule, .. } if !has_settings(&rule) && !self.is_in_file(&name) => {
+                return;
             }
             RuleLine::Set { name, rule, for_s } => {
                 let until_ns = for_s.map(|seconds| now_ns + seconds * 1_000_000_000);
@@ -127,9 +134,8 @@ impl ExpectedRules {
 
     /// In the order in which they apply.
     pub(super) fn in_force(&self) -> Vec<String> {
-        let is_in_file =
-            |change: &&Change| self.file.iter().any(|rule| name_of(rule) == change.name);
-        let new = self.changes.iter().filter(|change| !change.is_off && !is_in_file(change));
+        let new = self.changes.iter();
+        let new = new.filter(|change| !change.is_off && !self.is_in_file(&change.name));
         let new = new.filter_map(|change| change.rule.clone());
         let replaced = self.file.iter().filter_map(|rule| {
             match self.changes.iter().find(|change| change.name == name_of(rule)) {
@@ -158,6 +164,11 @@ fn rules_in(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     let rules = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     rules.filter(|rule| !rule.is_empty()).collect()
+}
+
+/// More than a name and a pattern.
+fn has_settings(rule: &str) -> bool {
+    rule.split(' ').count() > 2
 }
 
 fn name_of(rule: &str) -> &str {

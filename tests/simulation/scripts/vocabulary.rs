@@ -37,6 +37,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "RULE SET flood FOR 1s k* total=1",
     "RULE SET bots FOR 3s k2 deny\r",
     "RULE SET short * workers=3 timeout=1",
+    "RULE SET articles k*",
     "RULE OFF articles",
     "RULE OFF held",
     "RULE RESET held",
