@@ -177,11 +177,27 @@ impl Options {
         !self.reload && self.check.is_none() && self.check_rules.is_empty()
     }
 
-    pub(super) fn warn_of_ignored(&self) {
+    pub(super) fn warn_of_likely_mistakes(&self) {
         for word in &self.ignored {
             warn!("ignored: {word:?} on the command line is not an option");
         }
+        for limit in self.max_hold.iter().filter(|limit| has_several(limit)) {
+            let pattern = &limit.pattern;
+            warn!("--max-hold: {pattern} is one pattern; give each limit an option of its own");
+        }
     }
+}
+
+/// Whether the value of `--max-hold` seems to be a list, such as `a=1,b=2`, whose pattern is
+/// `a=1,b`.
+fn has_several(limit: &Rule) -> bool {
+    let pattern = limit.pattern.to_string();
+    let is_limit = |part: &str| {
+        let seconds = part.rsplit_once('=').map(|(_, seconds)| seconds);
+        seconds.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
+    };
+    // What follows the last separator has lost its seconds.
+    pattern.rsplit([',', ';']).skip(1).any(is_limit)
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {
@@ -296,6 +312,21 @@ mod tests {
         let paths: Vec<(&str, String)> =
             paths.iter().map(|(option, path)| (*option, (*path).to_owned())).collect();
         arguments_after_reload(&ours, "/run/c", &paths).join(" ")
+    }
+
+    #[test]
+    fn a_list_of_limits_in_one_option_is_found() {
+        for (value, expected) in [
+            ("*=1,b=2", true),
+            ("a:*=600;b:*=60", true),
+            ("a=1,b=2,c=3", true),
+            ("a,b=2", false),
+            ("a=b,c=2", false),
+            ("*:userlang=5=2", false),
+            ("*=600", false),
+        ] {
+            assert_eq!(has_several(&Rule::parse_max_hold(value).unwrap()), expected, "{value}");
+        }
     }
 
     #[test]

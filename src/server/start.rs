@@ -39,7 +39,7 @@ impl Server {
         let file = read_rules(&options)?;
         let rules = RuleBook::new(file, &options).map_err(StartError::Rules)?;
         let settings = RunTimeSettings::new(&options, rules);
-        options.warn_of_ignored();
+        options.warn_of_likely_mistakes();
         // Comes first, to get low descriptor numbers.
         let restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();

@@ -598,6 +598,16 @@ fn a_max_hold_option_that_can_have_no_effect_is_refused() {
     }
 }
 
+#[test]
+fn several_limits_in_one_max_hold_option_are_warned_of() {
+    let (place, path) = place_with("");
+    let daemon =
+        Daemon::start_in(place, &["--rules", &path, "--max-hold", "*=1,b=2", "--max-hold", "c=3"]);
+    daemon.server.log.wait_for("--max-hold: *=1,b is one pattern");
+    restart(&daemon.server);
+    assert!(eventually(|| daemon.server.log.count("is one pattern") == 2));
+}
+
 /// Holders above a new limit stay, but their locks aren't handed on.
 #[test]
 fn a_lowered_limit_is_reached_as_holders_leave() {

@@ -81,7 +81,7 @@ impl Server {
             pause_us(began),
             pause_us(clock::now()),
         );
-        options.warn_of_ignored();
+        options.warn_of_likely_mistakes();
         sys::raise_descriptor_limit();
         let launcher = Launcher::resume(state.launcher, snapshot)?;
         let restart = Restart::new(launcher);
