@@ -16,6 +16,7 @@ mod invariants;
 mod lock;
 pub mod observe;
 mod pool;
+mod rule_change;
 pub mod rules;
 mod spare_capacity;
 pub mod state;
@@ -33,10 +34,11 @@ use counts::statistics::{Counters, Event, Times};
 use lock::{Lock, LockId, Locks, Phase, Stack};
 use observe::observer::Observer;
 use pool::Pools;
-use rules::{Matches, QueueLen, Rules, Verdict, verdict};
+use rules::matcher::Matches;
+use rules::{QueueLen, Rules, Verdict, verdict};
 use std::collections::VecDeque;
 use std::hash::RandomState;
-use wheel::{Wheel, tick_after};
+use wheel::Wheel;
 
 /// A lock that was held for longer than its key allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +65,6 @@ pub struct Engine {
     last_sequence: u64,
     /// Locks that were held for too long and are not reported yet.
     expired: Vec<ExpiredLock>,
-    /// New rules have started timers of holds that began before others.
-    has_late_timers: bool,
     /// The whole-number statistics. The caller also counts here what only it can
     /// see (`connect_errors`, `failed_sends`, `rejected_connections`).
     pub counters: Counters,
@@ -93,7 +93,6 @@ impl Engine {
             rules: Rules::new(Vec::new(), &[]),
             last_sequence: 0,
             expired: Vec::new(),
-            has_late_timers: false,
             counters: Counters::default(),
             times: Times::default(),
             measures: Measures::default(),
@@ -236,7 +235,9 @@ impl Engine {
         };
         let sequence = self.next_sequence();
         let kind = (phase, request.mode);
-        let lock = self.add_lock(Lock::new(client, pool, kind, now, sequence));
+        let mut lock = Lock::new(client, pool, kind, now, sequence);
+        lock.set_workers(request.workers);
+        let lock = self.add_lock(lock);
         if phase == Phase::Holding {
             self.begin_hold(lock);
             self.record(Event::Locked);
@@ -396,43 +397,18 @@ impl Engine {
 
     /// Ends the waits that time out by `now`, and disconnects the clients that have held a
     /// lock for too long: [`Engine::take_expired`] returns their locks, and the caller closes
-    /// their connections. Goes by the wheel's ticks, and within a tick by when the holds and
-    /// waits began.
+    /// their connections. Goes by the wheel's ticks, and within a tick by when the timers were
+    /// started: with the hold or the wait, or by a later change of rules.
     pub fn expire(&mut self, now: Time) {
-        let mut due = Vec::new();
-        while let Some((deadline, id)) = self.wheel.pop_expired(&mut self.locks, now) {
-            if self.has_late_timers {
-                due.push((tick_after(deadline), self.locks[id as usize].sequence, id));
-            } else {
-                self.expire_lock(id, now);
-            }
+        while let Some(id) = self.wheel.pop_expired(&mut self.locks, now) {
+            self.expire_lock(id, now);
         }
-        if self.has_late_timers {
-            self.expire_in_order(due, now);
-        }
-    }
-
-    /// For when timers were not started in the order of their locks: the wheel's order is wrong.
-    #[cold]
-    fn expire_in_order(&mut self, mut due: Vec<(u64, u64, LockId)>, now: Time) {
-        due.sort_unstable();
-        for (_, sequence, id) in due {
-            // When another lock expired, this one may have ended, or its wait become a hold.
-            match self.locks.get(id as usize) {
-                Some(lock) if lock.sequence == sequence => self.expire_lock(id, now),
-                _ => {}
-            }
-        }
-        self.has_late_timers = self.wheel.len() > 0;
     }
 
     #[inline(always)]
     fn expire_lock(&mut self, id: LockId, now: Time) {
         if self.locks[id as usize].phase == Phase::Holding {
-            if !self.has_rules_to_apply() || self.is_overdue_by_new_rules(id, now) {
-                self.expire_hold(id, now);
-            }
-            return;
+            return self.expire_hold(id, now);
         }
         let lock = self.remove_lock(id);
         let waited_ns = now.ns_since(lock.since);
@@ -481,6 +457,7 @@ impl Engine {
         let waiter = lock.clone();
         lock.phase = Phase::Holding;
         lock.since = now;
+        lock.shortened_by = 0;
         self.last_sequence += 1;
         lock.sequence = self.last_sequence;
         let pool = self.pools.get_mut(waiter.pool);

@@ -63,9 +63,9 @@ impl Engine {
     /// The pools have the matches of the current rules, and holders of a total are counted.
     fn check_rules(&self) {
         let mut holders = vec![0; self.rules.in_force.len()];
-        for (id, pool) in self.pools.iter().filter(|(id, _)| self.is_applied_to(*id)) {
+        for (_, pool) in self.pools.iter() {
             assert_eq!(pool.matches, self.rules.matching(pool.key()));
-            if let Some(rule) = self.total_of(id) {
+            if let Some((rule, _)) = self.rules.total(pool.matches) {
                 holders[rule] += pool.holders.len();
             }
         }
@@ -75,8 +75,6 @@ impl Engine {
 
     fn needs_timer(&self, lock: &Lock) -> bool {
         match lock.phase {
-            // New rules have not reached all pools yet.
-            Phase::Holding if self.has_rules_to_apply() => lock.timer.deadline().is_some(),
             Phase::Holding => self.rules.max_hold_s(self.pools.get(lock.pool).matches).is_some(),
             Phase::WaitingForMe | Phase::WaitingForAnyone => true,
         }

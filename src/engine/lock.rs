@@ -41,8 +41,11 @@ pub(super) struct Lock {
     pub(super) mode: Mode,
     /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
     pub(super) requests: u8,
-    /// A rule has shortened the wait.
-    pub(super) is_shortened: bool,
+    /// The number of the rule that has shortened the wait, plus 1; 0 without one.
+    pub(super) shortened_by: u8,
+    /// How many clients may hold the key beside this wait's client, by its own request; its
+    /// largest value also stands for more.
+    pub(super) workers: u16,
     /// When the hold or the wait began.
     pub(super) since: Time,
     /// Its number in the order in which holds and waits began.
@@ -75,7 +78,8 @@ impl Lock {
             phase,
             mode,
             requests: 0,
-            is_shortened: false,
+            shortened_by: 0,
+            workers: 0,
             since,
             sequence,
             timer,
@@ -84,13 +88,22 @@ impl Lock {
             below: 0,
         }
     }
+
+    /// Notes how many clients may hold the key by the request of this one.
+    pub(super) fn set_workers(&mut self, workers: u32) {
+        self.workers = u16::try_from(workers).unwrap_or(u16::MAX);
+    }
 }
 
 /// All locks of the daemon, of every pool and client.
 pub(super) type Locks = Slab<Lock>;
 
 impl Timers for Locks {
-    fn timer(&mut self, id: u32) -> &mut Timer {
+    fn timer(&self, id: u32) -> &Timer {
+        &self[id as usize].timer
+    }
+
+    fn timer_mut(&mut self, id: u32) -> &mut Timer {
         &mut self[id as usize].timer
     }
 }

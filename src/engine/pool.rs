@@ -2,7 +2,8 @@
 //! with the hash; which numbers of pools are in use.
 
 use crate::engine::lock::{LockQueue, Locks, Phase};
-use crate::engine::rules::{Matches, QueueLen};
+use crate::engine::rules::QueueLen;
+use crate::engine::rules::matcher::Matches;
 use crate::engine::spare_capacity::SpareCapacity;
 use hashbrown::HashTable;
 use slab::Slab;
@@ -43,7 +44,7 @@ impl StoredKey {
 pub(super) struct Pool {
     key: StoredKey,
     hash: u64,
-    /// As of the rules that [`crate::engine::rules`] has applied to the pool.
+    /// Always of the rules in force.
     pub(super) matches: Matches,
     pub(super) holders: LockQueue,
     pub(super) waiters_for_me: LockQueue,
@@ -190,10 +191,6 @@ impl Pools {
 
     pub(super) fn get(&self, id: u32) -> &Pool {
         &self.slots[id as usize]
-    }
-
-    pub(super) fn contains(&self, id: u32) -> bool {
-        self.slots.contains(id as usize)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pool)> {

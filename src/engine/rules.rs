@@ -4,24 +4,19 @@
 //! `enforcement` applies them to pools and requests.
 
 pub mod groups;
-mod matcher;
+pub mod matcher;
 pub mod pattern;
 pub mod rule;
 
 use crate::protocol::Acquire;
 use groups::Group;
-use matcher::Matcher;
-pub use matcher::Matches;
+use matcher::{Matcher, Matches};
 pub use rule::RULES_MAX;
 use rule::{Rule, RuleSettings, StuckAfter};
 use serde::{Deserialize, Serialize};
-use std::num::NonZeroU32;
 
 /// After how many seconds a lock that is still held counts as stuck, unless a rule says so.
 pub const STUCK_AFTER_S: u32 = 300;
-
-/// All pools have the matches of the current rules.
-pub(super) const APPLIED: usize = usize::MAX;
 
 /// A rule, and what it has done.
 #[derive(Clone, Debug)]
@@ -49,35 +44,15 @@ pub struct RulesState {
     pub groups: Vec<Group>,
 }
 
-/// The rules that have a setting: bit n stands for rule n.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Having {
-    pub(super) workers: u64,
-    pub(super) max_queue: u64,
-    pub(super) timeout: u64,
-    pub(super) total: u64,
-    pub(super) max_hold: u64,
-    pub(super) stuck_after: u64,
-    pub(super) deny: u64,
-    pub(super) group: u64,
-}
-
 /// The rules in force, in the order in which they apply, and the groups of keys.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub(super) in_force: Vec<RuleInForce>,
     matcher: Matcher,
-    pub(super) having: Having,
-    /// The rules that have a setting by which requests are decided.
-    pub(super) deciding: u64,
-    /// The rules that count or time holds; all, while new rules are applied.
-    pub(super) holding: u64,
     /// The first is `other`, for the keys that no rule with a group matches.
     pub(super) groups: Vec<Group>,
     is_active: bool,
-    /// The pools in the places before this one have the matches of the current rules, and
-    /// their holders are counted.
-    pub(super) applied: usize,
+    limits_holds: bool,
 }
 
 /// A request as rules limit it.
@@ -86,6 +61,8 @@ pub(super) struct Limited<'a> {
     pub(super) is_denied: bool,
     /// The rule that changes the answer.
     pub(super) changed_by: Option<usize>,
+    /// The rule that shortens the wait, if it comes to one.
+    pub(super) shortened_by: Option<usize>,
 }
 
 /// What is decided about a request.
@@ -118,61 +95,57 @@ pub(super) fn verdict(request: &Acquire, queue: QueueLen) -> Verdict {
     }
 }
 
+impl RuleInForce {
+    /// Whether a changed rule continues it. Rules without a name do not change.
+    fn continues_as(&self, rule: &Rule) -> bool {
+        if rule.has_name() { self.rule.name == rule.name } else { self.rule == *rule }
+    }
+}
+
 impl Rules {
     /// These rules, at most [`RULES_MAX`], and a group for each of these names.
     pub fn new(in_force: Vec<Rule>, groups: &[String]) -> Self {
-        let mut rules = Rules {
-            in_force: Vec::new(),
-            matcher: Matcher::default(),
-            having: Having::default(),
-            deciding: 0,
-            holding: 0,
-            groups: Vec::new(),
-            is_active: false,
-            applied: APPLIED,
+        let number_of = |name: &str| groups.iter().position(|group| *group == name);
+        let begin = |rule: Rule| RuleInForce {
+            changed: 0,
+            group: number_of(&rule.name).map_or(0, |n| n + 1),
+            holders: 0,
+            rule,
         };
-        rules.replace(in_force, groups);
-        rules
+        let in_force: Vec<RuleInForce> = in_force.into_iter().map(begin).collect();
+        let is_limit =
+            |settings: &RuleSettings| settings.total.is_some() || settings.max_hold_s.is_some();
+        Rules {
+            matcher: Matcher::new(in_force.iter().map(|rule| &rule.rule.pattern)),
+            groups: groups::named(groups),
+            is_active: !in_force.is_empty() || !groups.is_empty(),
+            limits_holds: in_force.iter().any(|rule| is_limit(&rule.rule.settings)),
+            in_force,
+        }
     }
 
     /// Keeps what was counted for rules and groups of the same name.
-    pub(super) fn replace(&mut self, in_force: Vec<Rule>, groups: &[String]) {
-        let old = std::mem::take(&mut self.in_force);
-        let changed = |rule: &Rule| {
-            let is_same = |old: &&RuleInForce| match rule.has_name() {
-                true => old.rule.name == rule.name,
-                false => old.rule == *rule,
-            };
-            old.iter().find(is_same).map_or(0, |old| old.changed)
-        };
-        let group = |rule: &Rule| groups.iter().position(|g| *g == rule.name).map_or(0, |n| n + 1);
-        let renew = |rule: Rule| RuleInForce {
-            changed: changed(&rule),
-            group: group(&rule),
-            rule,
-            holders: 0,
-        };
-        self.in_force = in_force.into_iter().map(renew).collect();
-        self.matcher = Matcher::new(self.in_force.iter().map(|rule| &rule.rule.pattern));
-        self.groups = groups::renewed(std::mem::take(&mut self.groups), groups);
-        let bits = |has: fn(&RuleInForce) -> bool| {
-            let set = |bits, (n, rule)| bits | u64::from(has(rule)) << n;
-            self.in_force.iter().enumerate().fold(0, set)
-        };
-        self.having = Having {
-            workers: bits(|r| r.rule.settings.workers.is_some()),
-            max_queue: bits(|r| r.rule.settings.max_queue.is_some()),
-            timeout: bits(|r| r.rule.settings.timeout_s.is_some()),
-            total: bits(|r| r.rule.settings.total.is_some()),
-            max_hold: bits(|r| r.rule.settings.max_hold_s.is_some()),
-            stuck_after: bits(|r| r.rule.settings.stuck_after.is_some()),
-            deny: bits(|r| r.rule.settings.denies),
-            group: bits(|r| r.group > 0),
-        };
-        let Having { workers, max_queue, timeout, total, max_hold, deny, .. } = self.having;
-        self.deciding = workers | max_queue | timeout | total | deny;
-        self.holding = total | max_hold;
-        self.is_active = !self.in_force.is_empty() || self.has_groups();
+    pub(super) fn continue_counts(&mut self, old: &Rules) {
+        for rule in &mut self.in_force {
+            let same = old.in_force.iter().find(|old| old.continues_as(&rule.rule));
+            rule.changed = same.map_or(0, |old| old.changed);
+        }
+        for group in &mut self.groups {
+            let same = old.groups.iter().find(|old| old.name == group.name);
+            group.counts = same.map_or_else(Default::default, |old| old.counts.clone());
+        }
+    }
+
+    /// The number of the rule that continues rule `n` of these.
+    pub(super) fn continuation(&self, n: usize, new: &Rules) -> Option<usize> {
+        let old = self.in_force.get(n)?;
+        new.in_force.iter().position(|rule| old.continues_as(&rule.rule))
+    }
+
+    /// Whether these are the rules in force, and these the groups.
+    pub(super) fn are(&self, in_force: &[Rule], groups: &[String]) -> bool {
+        self.in_force.iter().map(|r| &r.rule).eq(in_force)
+            && self.groups[1..].iter().map(|group| &group.name).eq(groups)
     }
 
     pub(super) fn state(&self) -> RulesState {
@@ -201,7 +174,12 @@ impl Rules {
     /// Whether any rule counts holders or limits how long they hold.
     #[inline(always)]
     pub(super) fn limit_holds(&self) -> bool {
-        self.holding != 0
+        self.limits_holds
+    }
+
+    /// Whether any rule limits how long locks may be held.
+    pub(super) fn have_max_hold(&self) -> bool {
+        self.in_force.iter().any(|rule| rule.rule.settings.max_hold_s.is_some())
     }
 
     /// Whether anything is limited or counted.
@@ -230,23 +208,52 @@ impl Rules {
         self.matcher.matches(key)
     }
 
+    /// The first of these rules that has a setting, and its value.
+    #[inline(always)]
+    fn first<T>(
+        &self,
+        matches: Matches,
+        setting: impl Fn(&RuleSettings) -> Option<T>,
+    ) -> Option<(usize, T)> {
+        matches.iter().find_map(|n| Some((n, setting(&self.in_force[n].rule.settings)?)))
+    }
+
     /// The number of the group of keys that have these matches.
     pub fn group_of(&self, matches: Matches) -> usize {
-        matches.first_of(self.having.group).map_or(0, |n| self.in_force[n].group)
+        matches.iter().map(|n| self.in_force[n].group).find(|&group| group > 0).unwrap_or(0)
     }
 
     /// How long a lock may be held, in seconds. `None` means no limit.
     pub fn max_hold_s(&self, matches: Matches) -> Option<u32> {
-        let rule = matches.first_of(self.having.max_hold)?;
-        self.in_force[rule].rule.settings.max_hold_s.map(Into::into)
+        self.max_hold(matches).map(|(_, seconds)| seconds)
+    }
+
+    /// The rule that limits how long a lock may be held, and its limit in seconds.
+    pub(super) fn max_hold(&self, matches: Matches) -> Option<(usize, u32)> {
+        self.first(matches, |settings| settings.max_hold_s.map(Into::into))
+    }
+
+    /// The rule that limits how many clients may hold each key, and its limit.
+    pub(super) fn workers(&self, matches: Matches) -> Option<(usize, u32)> {
+        self.first(matches, |settings| settings.workers.map(Into::into))
+    }
+
+    /// The rule that limits the holders of all keys together, and its limit.
+    pub(super) fn total(&self, matches: Matches) -> Option<(usize, u32)> {
+        self.first(matches, |settings| settings.total.map(Into::into))
+    }
+
+    /// The rule whose `total` allows no more holders.
+    pub(super) fn exhausted_total(&self, matches: Matches) -> Option<usize> {
+        let (rule, total) = self.total(matches)?;
+        (self.in_force[rule].holders >= total).then_some(rule)
     }
 
     /// From how many seconds on a lock that is held counts as stuck. `None` means never.
     pub fn stuck_after_s(&self, matches: Matches) -> Option<u32> {
-        let rule = matches.first_of(self.having.stuck_after);
-        match rule.and_then(|n| self.in_force[n].rule.settings.stuck_after) {
-            Some(StuckAfter::Seconds(seconds)) => Some(seconds.into()),
-            Some(StuckAfter::Never) => None,
+        match self.first(matches, |settings| settings.stuck_after) {
+            Some((_, StuckAfter::Seconds(seconds))) => Some(seconds.into()),
+            Some((_, StuckAfter::Never)) => None,
             None => Some(STUCK_AFTER_S),
         }
     }
@@ -276,9 +283,20 @@ impl Rules {
         request: &Acquire<'a>,
         queue: QueueLen,
     ) -> Limited<'a> {
-        let mut limited = self.with_numbers(matches, request);
-        let denies = matches.first_of(self.having.deny);
-        let refuses = denies.or_else(|| self.exhausted_total(matches, verdict(&limited, queue)));
+        let mut limited = *request;
+        let workers = self.workers(matches);
+        let max_queue = self.first(matches, |settings| settings.max_queue);
+        let timeout = self.first(matches, |settings| settings.timeout_s);
+        limited.workers = workers.map_or(request.workers, |(_, workers)| workers);
+        limited.max_queue = max_queue.map_or(request.max_queue, |(_, max_queue)| max_queue.into());
+        if let Some((_, timeout_s)) = timeout {
+            limited.timeout_s = limited.timeout_s.min(u32::from(timeout_s).into());
+        }
+        let denies = self.first(matches, |settings| settings.denies.then_some(()));
+        let denies = denies.map(|(rule, ())| rule);
+        let would_hold = verdict(&limited, queue) == Verdict::Granted;
+        let exhausted = || self.exhausted_total(matches).filter(|_| would_hold);
+        let refuses = denies.or_else(exhausted);
         if refuses.is_some() {
             // Makes any queue full.
             limited.max_queue = 0;
@@ -287,34 +305,35 @@ impl Rules {
         let changed_by = match (without, with) {
             _ if without == with => None,
             _ if refuses.is_some() => refuses,
-            (Verdict::Full, _) | (_, Verdict::Full) => matches.first_of(self.having.max_queue),
-            _ => matches.first_of(self.having.workers),
+            (Verdict::Full, _) | (_, Verdict::Full) => max_queue.map(|(rule, _)| rule),
+            _ => workers.map(|(rule, _)| rule),
         };
-        Limited { request: limited, is_denied: denies.is_some(), changed_by }
-    }
-
-    /// The request with the numbers of rules.
-    fn with_numbers<'a>(&self, matches: Matches, request: &Acquire<'a>) -> Acquire<'a> {
-        let Having { workers, max_queue, timeout, .. } = self.having;
-        let number = |having, of: fn(&RuleSettings) -> Option<NonZeroU32>| {
-            let rule = matches.first_of(having)?;
-            of(&self.in_force[rule].rule.settings).map(NonZeroU32::get)
-        };
-        let timeout_s = number(timeout, |settings| settings.timeout_s).map_or(u64::MAX, u64::from);
-        Acquire {
-            workers: number(workers, |settings| settings.workers).unwrap_or(request.workers),
-            max_queue: number(max_queue, |settings| settings.max_queue)
-                .unwrap_or(request.max_queue),
-            timeout_s: request.timeout_s.min(timeout_s),
-            ..*request
+        let is_shortened = limited.timeout_s < request.timeout_s;
+        Limited {
+            request: limited,
+            is_denied: denies.is_some(),
+            changed_by,
+            shortened_by: timeout.map(|(rule, _)| rule).filter(|_| is_shortened),
         }
     }
 
-    /// The rule whose `total` allows no more holders, if there would be one more.
-    fn exhausted_total(&self, matches: Matches, verdict: Verdict) -> Option<usize> {
-        let rule = matches.first_of(self.having.total).filter(|_| verdict == Verdict::Granted)?;
-        let RuleInForce { rule: of, holders, .. } = &self.in_force[rule];
-        of.settings.total.filter(|total| *holders >= total.get()).map(|_| rule)
+    /// Whether a rule limits how many clients hold a key that has these matches.
+    pub(super) fn limit_room(&self, matches: Matches) -> bool {
+        self.workers(matches).is_some() || self.total(matches).is_some()
+    }
+
+    /// So many more clients hold a key that has these matches.
+    pub(super) fn count_holders(&mut self, matches: Matches, holders: u32) {
+        if let Some((rule, _)) = self.total(matches) {
+            self.in_force[rule].holders += holders;
+        }
+    }
+
+    /// One client less holds such a key.
+    pub(super) fn uncount_holder(&mut self, matches: Matches) {
+        if let Some((rule, _)) = self.total(matches) {
+            self.in_force[rule].holders -= 1;
+        }
     }
 
     pub(super) fn record_changed(&mut self, rule: Option<usize>) {

@@ -23,6 +23,7 @@ use crate::protocol::Mode;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::RandomState;
 
@@ -82,7 +83,7 @@ pub struct LockState {
     /// When the hold or the wait began.
     #[serde(rename = "since_ns")]
     pub since: Time,
-    /// When the wait times out. `None` for a holder: its deadline follows from the rules.
+    /// When the wait times out or the hold exceeds its limit. `None` for a hold without one.
     #[serde(rename = "deadline_ns", default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// A holder that used `ACQ4ANY`. A waiter's command follows from its queue.
@@ -91,9 +92,17 @@ pub struct LockState {
     /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub requests: u8,
-    /// A rule has shortened the wait.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_shortened: bool,
+    /// How many clients may hold the key beside a waiter, by its own request; 65,535 also
+    /// stands for more. 0 for a holder.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub workers: u16,
+    /// The number of the rule that has shortened the wait, plus 1; 0 without one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shortened_by: u8,
+    /// The place of its timer among those of its tick, from 1, where a change of rules has
+    /// started some of them again; otherwise 0: they were started in the order of `sequence`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub timer_place: u32,
 }
 
 /// The kernel allows a process a million descriptors (fs.nr_open); a slot far
@@ -130,8 +139,13 @@ impl Engine {
 
     /// The pools, in no particular order.
     pub fn pool_states(&self) -> impl Iterator<Item = PoolState<'_>> {
-        self.pools().map(|pool| {
-            let queue = |phase| pool.locks(phase).map(|lock| LockState::of(&lock)).collect();
+        let places = self.timer_places();
+        self.pools().map(move |pool| {
+            let state = |lock: LockView| LockState {
+                timer_place: places.get(&lock.id()).copied().unwrap_or_default(),
+                ..LockState::of(&lock)
+            };
+            let queue = |phase| pool.locks(phase).map(state).collect();
             PoolState {
                 key: Cow::Borrowed(pool.key()),
                 holders: queue(Phase::Holding),
@@ -139,6 +153,25 @@ impl Engine {
                 waiters_for_anyone: queue(Phase::WaitingForAnyone),
             }
         })
+    }
+
+    /// The places of timers among those of their tick, where they were not started in the order
+    /// in which the holds and waits began. Only a change of rules does that, to holds.
+    fn timer_places(&self) -> HashMap<LockId, u32> {
+        let mut places = HashMap::new();
+        if !self.rules.have_max_hold() {
+            return places;
+        }
+        for mut timers in self.wheel.slots(&self.locks) {
+            let tick = |&id: &LockId| self.locks[id as usize].timer.deadline().map(tick_after);
+            timers.sort_by_key(tick);
+            for timers in timers.chunk_by(|one, other| tick(one) == tick(other)) {
+                if !timers.is_sorted_by_key(|&id| self.locks[id as usize].sequence) {
+                    places.extend(timers.iter().copied().zip(1..));
+                }
+            }
+        }
+        places
     }
 
     /// Makes an engine that continues at `now` from the state of another one: it
@@ -163,13 +196,13 @@ impl Engine {
             now,
             last_sequence: state.last_sequence,
             locks: Vec::new(),
-            deadlines: Vec::new(),
+            timers: Vec::new(),
         };
         for pool in pools {
             engine.resume_pool(pool?, &mut resumed)?;
         }
         engine.resume_stacks(resumed.locks)?;
-        engine.start_timers(resumed.deadlines);
+        engine.start_timers(resumed.timers);
         engine.started = state.started;
         engine.started_wall_ns = state.started_wall_ns;
         engine.times = state.times;
@@ -205,25 +238,40 @@ impl Engine {
                     Phase::Holding => self.counters.processing_workers += 1,
                     _ => self.counters.waiting_workers += 1,
                 }
-                if queue == Phase::Holding {
-                    self.count_holder(pool);
-                }
-                let deadline = lock.deadline.or_else(|| self.hold_deadline(id));
-                resumed.deadlines.extend(deadline.map(|deadline| (deadline, id)));
+                self.check_rules_of(&lock, id)?;
+                resumed.timers.extend(lock.deadline.map(|at| (at, lock.timer_place, id)));
             }
         }
+        let holders = self.pools.get(pool).holders.len();
+        self.rules.count_holders(matches, holders);
         Ok(())
     }
 
-    /// Starts the timers as if each had been started when its hold or wait began: in order
-    /// of ticks, and within a tick in order of sequence numbers. Overdue timers need this
-    /// order too: they share one slot of the wheel and expire in the order in which they
-    /// were started.
-    fn start_timers(&mut self, mut deadlines: Vec<(Time, LockId)>) {
-        deadlines.sort_by_cached_key(|&(deadline, id)| {
-            (tick_after(deadline), self.locks[id as usize].sequence)
+    /// Checks what the rules have made of a lock.
+    fn check_rules_of(&self, lock: &LockState, id: LockId) -> Result<(), BadState> {
+        if usize::from(lock.shortened_by) > self.rules.in_force.len() {
+            return Err(BadState("a wait that an unknown rule has shortened"));
+        }
+        if self.locks[id as usize].phase.waits() {
+            return Ok(());
+        }
+        match (lock.deadline, self.hold_deadline(id)) {
+            (None, None) => Ok(()),
+            // Later if it was exceeded when the rule came.
+            (Some(deadline), Some(earliest)) if deadline >= earliest => Ok(()),
+            (Some(_), Some(_)) => Err(BadState("a hold that ends too early")),
+            (Some(_), None) => Err(BadState("a held lock with a deadline")),
+            (None, Some(_)) => Err(BadState("a held lock without its deadline")),
+        }
+    }
+
+    /// Starts the timers in the order in which they were started before. Overdue timers need
+    /// this order too: they share one slot of the wheel.
+    fn start_timers(&mut self, mut timers: Vec<(Time, u32, LockId)>) {
+        timers.sort_by_cached_key(|&(deadline, place, id)| {
+            (tick_after(deadline), place, self.locks[id as usize].sequence)
         });
-        for (deadline, id) in deadlines {
+        for (deadline, _, id) in timers {
             self.wheel.start(&mut self.locks, id, deadline);
         }
     }
@@ -260,7 +308,8 @@ struct Resumed {
     last_sequence: u64,
     /// With their sequence numbers.
     locks: Vec<(u64, LockId)>,
-    deadlines: Vec<(Time, LockId)>,
+    /// With their deadlines, and their places among those of a tick.
+    timers: Vec<(Time, u32, LockId)>,
 }
 
 impl Resumed {
@@ -280,10 +329,12 @@ impl LockState {
             client: lock.client(),
             sequence: lock.sequence(),
             since: lock.since(),
-            deadline: lock.deadline().filter(|_| lock.phase().waits()),
+            deadline: lock.deadline(),
             for_anyone: lock.phase() == Phase::Holding && lock.mode() == Mode::ForAnyone,
             requests: lock.requests(),
-            is_shortened: lock.is_shortened(),
+            workers: if lock.phase().waits() { lock.workers() } else { 0 },
+            shortened_by: lock.shortened_by(),
+            timer_place: 0,
         }
     }
 
@@ -295,7 +346,8 @@ impl LockState {
         };
         let mut lock = Lock::new(self.client, pool, (phase, mode), self.since, self.sequence);
         lock.requests = self.requests;
-        lock.is_shortened = self.is_shortened;
+        lock.workers = self.workers;
+        lock.shortened_by = self.shortened_by;
         lock
     }
 }
@@ -308,8 +360,8 @@ impl PoolState<'_> {
     }
 }
 
-fn is_zero(requests: &u8) -> bool {
-    *requests == 0
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 fn check_pool(state: &PoolState) -> Result<(), BadState> {
@@ -337,11 +389,11 @@ fn check_lock(lock: &LockState, phase: Phase, now: Time) -> Result<(), BadState>
     if lock.since > now {
         return Err(BadState("a lock from the future"));
     }
-    match (lock.deadline, phase.waits()) {
-        (Some(deadline), true) => check_wait(lock.since, deadline),
-        (None, false) => Ok(()),
-        (Some(_), false) => Err(BadState("a held lock with a deadline")),
-        (None, true) => Err(BadState("a wait without a deadline")),
+    match lock.deadline {
+        _ if !phase.waits() => Ok(()),
+        _ if lock.workers == 0 => Err(BadState("a wait for none of the workers")),
+        Some(deadline) => check_wait(lock.since, deadline),
+        None => Err(BadState("a wait without a deadline")),
     }
 }
 

@@ -3,22 +3,22 @@
 
 use crate::engine::Engine;
 pub use crate::engine::lock::Phase;
-use crate::engine::lock::{ClientId, Lock, Stack};
+use crate::engine::lock::{ClientId, Lock, LockId, Stack};
 use crate::engine::pool::{Pool, Pools};
-use crate::engine::rules::Matches;
+use crate::engine::rules::matcher::Matches;
 use crate::engine::time::Time;
 use crate::protocol::Mode;
 
 impl Engine {
     /// All keys that clients hold or wait for, in no particular order.
     pub fn pools(&self) -> impl Iterator<Item = PoolView<'_>> {
-        self.pools.iter().map(|(id, pool)| PoolView { engine: self, id, pool })
+        self.pools.iter().map(|(_, pool)| PoolView { engine: self, pool })
     }
 
     /// The keys in the places `from` to `to`, of [`Engine::pool_places`], for a walk in
     /// steps: a key stays in its place while a client holds it.
     pub fn pools_in(&self, from: usize, to: usize) -> impl Iterator<Item = PoolView<'_>> {
-        self.pools.in_places(from, to).map(|(id, pool)| PoolView { engine: self, id, pool })
+        self.pools.in_places(from, to).map(|(_, pool)| PoolView { engine: self, pool })
     }
 
     /// How many places there are for keys, taken and free.
@@ -29,7 +29,7 @@ impl Engine {
     /// The pool of `key`, if a client holds it. O(1).
     pub fn pool(&self, key: &[u8]) -> Option<PoolView<'_>> {
         let id = self.pools.find(key, self.pools.hash_aside(key))?;
-        Some(PoolView { engine: self, id, pool: self.pools.get(id) })
+        Some(PoolView { engine: self, pool: self.pools.get(id) })
     }
 
     /// All clients that have locks, by slot.
@@ -48,7 +48,6 @@ impl Engine {
 #[derive(Clone, Copy, Debug)]
 pub struct PoolView<'a> {
     engine: &'a Engine,
-    id: u32,
     pool: &'a Pool,
 }
 
@@ -60,7 +59,7 @@ impl<'a> PoolView<'a> {
 
     /// Which rules match the key.
     pub fn matches(self) -> Matches {
-        self.engine.matches_of(self.id)
+        self.pool.matches
     }
 
     /// How many locks hold the key or wait for it, in one phase.
@@ -76,18 +75,23 @@ impl<'a> PoolView<'a> {
     /// The locks in one phase, oldest first.
     pub fn locks(self, phase: Phase) -> impl Iterator<Item = LockView<'a>> {
         let Engine { locks, pools, .. } = self.engine;
-        self.pool.queue(phase).iter(locks).map(|(_, lock)| LockView { lock, pools })
+        self.pool.queue(phase).iter(locks).map(|(id, lock)| LockView { id, lock, pools })
     }
 }
 
 /// One lock, held or waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct LockView<'a> {
+    id: LockId,
     lock: &'a Lock,
     pools: &'a Pools,
 }
 
 impl<'a> LockView<'a> {
+    pub(super) fn id(self) -> LockId {
+        self.id
+    }
+
     /// The client that it belongs to.
     pub fn client(self) -> ClientId {
         self.lock.client
@@ -128,9 +132,14 @@ impl<'a> LockView<'a> {
         self.lock.requests
     }
 
-    /// Whether a rule has shortened the wait.
-    pub(super) fn is_shortened(self) -> bool {
-        self.lock.is_shortened
+    /// The number of the rule that has shortened the wait, plus 1; 0 without one.
+    pub(super) fn shortened_by(self) -> u8 {
+        self.lock.shortened_by
+    }
+
+    /// How many clients may hold the key by the request of a waiter.
+    pub(super) fn workers(self) -> u16 {
+        self.lock.workers
     }
 
     /// Its number in the order in which all holds and waits of the engine began.
@@ -161,6 +170,6 @@ impl<'a> ClientView<'a> {
     /// Its locks, oldest first. If it waits, the wait is the last one.
     pub fn locks(self) -> impl ExactSizeIterator<Item = LockView<'a>> {
         let Engine { locks, pools, .. } = self.engine;
-        self.stack.oldest_first(locks).map(|id| LockView { lock: &locks[id as usize], pools })
+        self.stack.oldest_first(locks).map(|id| LockView { id, lock: &locks[id as usize], pools })
     }
 }

@@ -25,43 +25,41 @@ const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 8;
 const NONE: u32 = u32::MAX;
 
+/// The number of no slot: the timer is not started.
+const NO_SLOT: u16 = u16::MAX;
+
 /// What the wheel stores in each owner that may have a deadline.
 /// Packed, so that an owner's other fields fit in its cache line.
 #[derive(Clone, Copy, Debug)]
-#[repr(Rust, packed(4))]
+#[repr(Rust, packed(2))]
 pub(super) struct Timer {
     deadline: Time,
     next: u32,
     previous: u32,
-    level: u8,
-    slot: u8,
-    linked: bool,
+    /// Numbered through all levels.
+    slot: u16,
 }
 
 impl Default for Timer {
     fn default() -> Self {
-        Timer {
-            deadline: Time::default(),
-            next: NONE,
-            previous: NONE,
-            level: 0,
-            slot: 0,
-            linked: false,
-        }
+        Timer { deadline: Time::default(), next: NONE, previous: NONE, slot: NO_SLOT }
     }
 }
 
 impl Timer {
     /// `None` unless the timer is started.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.linked.then_some(self.deadline)
+        (self.slot != NO_SLOT).then_some(self.deadline)
     }
 }
 
 /// The owners of the timers, by number.
 pub(super) trait Timers {
     /// The timer of owner `id`.
-    fn timer(&mut self, id: u32) -> &mut Timer;
+    fn timer(&self, id: u32) -> &Timer;
+
+    /// The same, to change it.
+    fn timer_mut(&mut self, id: u32) -> &mut Timer;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,31 +99,25 @@ impl Wheel {
 
     /// Starts the timer of `id`, which must not be started.
     pub(super) fn start(&mut self, timers: &mut impl Timers, id: u32, deadline: Time) {
-        let timer = timers.timer(id);
-        debug_assert!(!timer.linked, "timer {id} is started already");
+        let timer = timers.timer_mut(id);
+        debug_assert!(timer.slot == NO_SLOT, "timer {id} is started already");
         timer.deadline = deadline;
-        timer.linked = true;
         self.len += 1;
         self.link(timers, id);
     }
 
     /// Stops the timer of `id`. Does nothing if the timer is not started.
     pub(super) fn stop(&mut self, timers: &mut impl Timers, id: u32) {
-        if timers.timer(id).linked {
+        if timers.timer(id).slot != NO_SLOT {
             self.unlink(timers, id);
-            timers.timer(id).linked = false;
+            timers.timer_mut(id).slot = NO_SLOT;
             self.len -= 1;
         }
     }
 
-    /// Stops and returns one timer whose deadline is at or before `now`, with its deadline.
-    /// In order of ticks, then in the order in which they were started; but timers that were
-    /// overdue when they were started follow those of the current tick.
-    pub(super) fn pop_expired(
-        &mut self,
-        timers: &mut impl Timers,
-        now: Time,
-    ) -> Option<(Time, u32)> {
+    /// Stops one timer whose deadline is at or before `now`, and returns its owner.
+    /// In order of ticks, then in the order in which they were started.
+    pub(super) fn pop_expired(&mut self, timers: &mut impl Timers, now: Time) -> Option<u32> {
         let now = tick_before(now);
         while let Some((level, slot, tick)) = self.first_slot() {
             if tick > now {
@@ -135,7 +127,7 @@ impl Wheel {
             if level == 0 {
                 let id = self.levels[0].slots[slot].first;
                 self.stop(timers, id);
-                return Some((timers.timer(id).deadline, id));
+                return Some(id);
             }
             self.move_down(timers, level, slot);
         }
@@ -149,6 +141,16 @@ impl Wheel {
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let (_, _, tick) = self.first_slot()?;
         Some(Time::from_ns(tick.saturating_mul(1 << TICK_BITS)))
+    }
+
+    /// The started timers by slot, in the order in which those of a tick expire. All timers of
+    /// a tick are in one slot.
+    pub(super) fn slots(&self, timers: &impl Timers) -> impl Iterator<Item = Vec<u32>> {
+        let slots = self.levels.iter().flat_map(|level| &level.slots);
+        slots.filter(|slot| slot.first != NONE).map(|slot| {
+            let next = |&id: &u32| Some(timers.timer(id).next).filter(|&id| id != NONE);
+            std::iter::successors(Some(slot.first), next).collect()
+        })
     }
 
     /// The level and number of the first slot with a timer, and the slot's first
@@ -188,26 +190,27 @@ impl Wheel {
         if previous == NONE {
             slot.first = id;
         } else {
-            timers.timer(previous).next = id;
+            timers.timer_mut(previous).next = id;
         }
-        let timer = timers.timer(id);
+        let timer = timers.timer_mut(id);
         (timer.previous, timer.next) = (previous, NONE);
-        (timer.level, timer.slot) = (level as u8, digit as u8);
+        timer.slot = (level << DIGIT_BITS) as u16 | digit as u16;
     }
 
     fn unlink(&mut self, timers: &mut impl Timers, id: u32) {
-        let Timer { previous, next, level, slot, .. } = *timers.timer(id);
-        let slots = &mut self.levels[usize::from(level)];
-        let ends = &mut slots.slots[usize::from(slot)];
+        let Timer { previous, next, slot, .. } = *timers.timer(id);
+        let slots = &mut self.levels[usize::from(slot) / SLOTS];
+        let slot = usize::from(slot) % SLOTS;
+        let ends = &mut slots.slots[slot];
         if previous == NONE {
             ends.first = next;
         } else {
-            timers.timer(previous).next = next;
+            timers.timer_mut(previous).next = next;
         }
         if next == NONE {
             ends.last = previous;
         } else {
-            timers.timer(next).previous = previous;
+            timers.timer_mut(next).previous = previous;
         }
         if ends.first == NONE {
             slots.occupied &= !(1 << slot);
@@ -231,7 +234,11 @@ mod tests {
     use super::*;
 
     impl Timers for Timer {
-        fn timer(&mut self, _: u32) -> &mut Timer {
+        fn timer(&self, _: u32) -> &Timer {
+            self
+        }
+
+        fn timer_mut(&mut self, _: u32) -> &mut Timer {
             self
         }
     }

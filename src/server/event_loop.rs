@@ -162,10 +162,8 @@ impl Server {
     }
 
     fn time_until_next_work(&self, now: Time) -> Option<Duration> {
-        let has_work = self.clients.has_work()
-            || self.listeners.has_work()
-            || self.reporting.has_work()
-            || self.engine.has_rules_to_apply();
+        let has_work =
+            self.clients.has_work() || self.listeners.has_work() || self.reporting.has_work();
         if has_work {
             return Some(Duration::ZERO);
         }
@@ -237,7 +235,7 @@ impl Server {
             dispatch.handle(&mut self.input);
             if !has_more {
                 // An expired rule must not end a hold.
-                self.update_rules(now);
+                self.end_expired_rules(now);
                 if self.dispatch(now).expire() {
                     self.close_freed(now);
                 }

@@ -43,8 +43,9 @@ impl Server {
         // Comes first, to get low descriptor numbers.
         let restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();
-        let mut engine = Engine::new(RandomState::new(), clock::now());
-        engine.set_rules(settings.rules.in_force(), &settings.rules.groups());
+        let now = clock::now();
+        let mut engine = Engine::new(RandomState::new(), now);
+        engine.set_rules(settings.rules.in_force(), &settings.rules.groups(), now, || {});
         let operator = Operators::new(sys::take_over_signals()?, settings);
         let mut listeners = Listeners::open(&options)?;
         let clients = Clients::new(&options);

@@ -115,18 +115,23 @@ fn run(seed: u64, tally: &mut Tally) {
 }
 
 /// `SIM_LOCKS=4 cargo test --test engine every_state` explores up to four locks
-/// with a hold limit too, which takes ten times as long.
+/// with rules too, which takes ten times as long.
 #[test]
 fn the_engine_is_right_in_every_state_of_a_small_scope() {
-    explore(0, 4, 10_000);
+    explore(&[0], 4, 10_000);
 }
 
 #[test]
 fn the_engine_is_right_in_every_state_of_a_small_scope_with_a_hold_limit() {
-    explore(1, 3, 4_000);
+    explore(&[1], 3, 4_000);
 }
 
-fn explore(rules: u8, locks_max: usize, states_min: usize) {
+#[test]
+fn the_engine_is_right_in_every_state_of_a_small_scope_while_rules_change() {
+    explore(&[10, 11], 3, 12_000);
+}
+
+fn explore(rules: &'static [u8], locks_max: usize, states_min: usize) {
     let locks_max = number_from_environment("SIM_LOCKS").map_or(locks_max, |locks| locks as usize);
     let Explored { states, transitions } = explore::explore(&Scope { rules, locks_max }, Random);
     println!("{states} states and {transitions} transitions, with up to {locks_max} locks");

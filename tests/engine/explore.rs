@@ -20,8 +20,8 @@ const OVERDUE_NS_MAX: i128 = 1_000_000_000;
 
 /// What is explored.
 pub(crate) struct Scope {
-    /// The number of the rules.
-    pub(crate) rules: u8,
+    /// The numbers of the rules that are in force at first, and of those that may follow.
+    pub(crate) rules: &'static [u8],
     /// The most locks in a state, held or waited for.
     pub(crate) locks_max: usize,
 }
@@ -48,7 +48,7 @@ type Place = (Shape, bool);
 /// # Panics
 /// When the engine and the model differ. The message has the path.
 pub(crate) fn explore<C: Choices>(scope: &Scope, choices: impl Fn(u64) -> C) -> Explored {
-    let start: Place = (Shape::default(), false);
+    let start: Place = (Shape { rules: scope.rules[0], locks: Vec::new() }, false);
     let mut known = HashMap::from([(start.clone(), 0)]);
     let mut found = vec![Found { place: start, from: 0, step: Step::Expire }];
     let mut explored = Explored { states: 0, transitions: 0 };
@@ -58,7 +58,7 @@ pub(crate) fn explore<C: Choices>(scope: &Scope, choices: impl Fn(u64) -> C) -> 
         let pair = reach(scope, &path, choices(number as u64));
         let here = found[number].place.clone();
         assert_eq!(Shape::of(&pair), here.0, "another state after {path:?}");
-        for step in steps(&here.0) {
+        for step in steps(scope, &here.0) {
             let after = (take(&pair, &path, step), here.1 || step == Step::Restart);
             explored.transitions += 1;
             if after.0.len() <= scope.locks_max && !known.contains_key(&after) {
@@ -74,8 +74,12 @@ pub(crate) fn explore<C: Choices>(scope: &Scope, choices: impl Fn(u64) -> C) -> 
 /// Everything that a model's future depends on. Two models with one key have the same
 /// shape if they differ only in the names of their clients, in absolute times and in
 /// their pasts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Shape(Vec<LockShape>);
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    /// The number of the rules in force.
+    rules: u8,
+    locks: Vec<LockShape>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LockShape {
@@ -86,14 +90,21 @@ struct LockShape {
     left_ns: Option<i128>,
     /// In the order in which waits and holds began.
     place: usize,
+    /// In the order in which timers were started.
+    timer_place: usize,
+    /// What the request of a waiter allows.
+    workers: Option<u64>,
+    /// The rule that has shortened the wait.
+    shortened: Option<String>,
 }
 
 impl Shape {
     fn of(pair: &Pair) -> Self {
         let (locks, now) = (&pair.model.locks, pair.now);
         let mut names = Vec::new();
-        let mut order: Vec<u64> = locks.iter().map(|lock| lock.nth).collect();
-        order.sort_unstable();
+        let place = |number: fn(&Lock) -> u64, of: &Lock| {
+            locks.iter().filter(|lock| number(lock) < number(of)).count()
+        };
         let mut shape_of = |lock: &Lock| {
             let name = names.iter().position(|&client| client == lock.client);
             let left_ns = lock.deadline_ns.map(|at_ns| at_ns as i128 - i128::from(now.as_ns()));
@@ -108,25 +119,35 @@ impl Shape {
                     State::Waiting(Mode::ForAnyone) => "waits for anyone",
                 },
                 left_ns,
-                place: order.partition_point(|&nth| nth < lock.nth),
+                place: place(|lock| lock.nth, lock),
+                timer_place: place(|lock| lock.started, lock),
+                workers: (lock.state != State::Held).then_some(lock.workers),
+                shortened: lock.shortened.clone(),
             }
         };
-        Shape(locks.iter().map(&mut shape_of).collect())
+        Shape { rules: pair.rules, locks: locks.iter().map(&mut shape_of).collect() }
     }
 
     /// The number of locks.
     fn len(&self) -> usize {
-        self.0.len()
+        self.locks.len()
     }
 
     /// How long ago the earliest deadline was; negative before it.
     fn overdue_ns(&self) -> i128 {
-        self.0.iter().filter_map(|lock| lock.left_ns).map(|left_ns| -left_ns).max().unwrap_or(-1)
+        self.locks
+            .iter()
+            .filter_map(|lock| lock.left_ns)
+            .map(|left_ns| -left_ns)
+            .max()
+            .unwrap_or(-1)
     }
 }
 
 /// All that can happen in the state `shape`.
-fn steps(shape: &Shape) -> impl Iterator<Item = Step> {
+fn steps(scope: &Scope, shape: &Shape) -> impl Iterator<Item = Step> {
+    let others = scope.rules.iter().filter(|&&rules| rules != shape.rules);
+    let changes: Vec<Step> = others.map(|&number| Step::SetRules { number }).collect();
     // Once everything that can be overdue is overdue, more time changes nothing.
     let may_advance = shape.overdue_ns() < OVERDUE_NS_MAX;
     let advance = may_advance.then_some(Step::Advance { by_ns: HALF_SECOND_NS });
@@ -148,7 +169,7 @@ fn steps(shape: &Shape) -> impl Iterator<Item = Step> {
         ]
     };
     let of_all = [Step::Expire, Step::Restart].into_iter().chain(advance);
-    (0..CLIENTS).flat_map(of_client).chain(of_all)
+    (0..CLIENTS).flat_map(of_client).chain(of_all).chain(changes)
 }
 
 fn path_to(found: &[Found], number: usize) -> Vec<Step> {
@@ -161,7 +182,7 @@ fn path_to(found: &[Found], number: usize) -> Vec<Step> {
 
 /// An engine and a model that have followed `path` after a random past.
 fn reach(scope: &Scope, path: &[Step], mut choices: impl Choices) -> Pair {
-    let mut pair = Pair::new(choices.below(1 << 60), scope.rules);
+    let mut pair = Pair::new(choices.below(1 << 60), scope.rules[0]);
     let mut past = Vec::new();
     for _ in 0..choices.below(16) {
         past.push(step_of_past(&mut choices));

@@ -4,7 +4,7 @@
 mod against_model;
 mod explore;
 mod fuzz_seeds;
-mod late_rules;
+mod new_rules;
 mod reports;
 mod shrink;
 mod simulation;

@@ -151,7 +151,7 @@ fn reports_are_as_recorded() {
     acquire(&mut engine, 8, Mode::ForAnyone, b"c", at_ms(44_000));
     let rules = ["c c max-hold=60 workers=1 stuck-after=5", "- D* max-hold=5"];
     let rules = rules.map(|rule| Rule::try_from(rule.to_owned()).expect("a rule"));
-    engine.set_rules(rules.into(), &["c".to_owned()]);
+    engine.set_rules(rules.into(), &["c".to_owned()], START, || {});
     acquire(&mut engine, 9, Mode::ForMe, b"c", at_ms(45_000));
     engine.measures.turns.count(2_000_000, 3);
     note_observed(&mut engine, at_ms(50_000));

@@ -117,9 +117,9 @@ fn run(seed: u64) -> Seen {
     seen
 }
 
-fn set_rules(engine: &mut Engine, number: u8) {
+fn set_rules(engine: &mut Engine, number: u8, now: Time) {
     let (rules, groups) = rules(number);
-    engine.set_rules(read(&rules), &groups);
+    engine.set_rules(read(&rules), &groups, now, || {});
 }
 
 /// The state outside the engine.
@@ -139,7 +139,7 @@ impl World {
 
     fn engine(&self) -> Engine {
         let mut engine = Engine::new(RandomState::new(), self.now);
-        set_rules(&mut engine, self.rules);
+        set_rules(&mut engine, self.rules, self.now);
         engine
     }
 
@@ -229,14 +229,14 @@ impl World {
         let client_in = |slot: u32| ClientId { slot, serial: self.serials[slot as usize] };
         match *step {
             Step::Acquire { slot, mode, key, workers, max_queue, timeout_s } => {
-                let key = if key == 0 { vec![] } else { vec![b'k', key] };
+                let key = if key == 0 { vec![] } else { vec![b'k', b'0' + key] };
                 let request = Acquire { mode, key: &key, workers, max_queue, timeout_s };
                 engine.acquire(client_in(slot), &request, self.now);
             }
             Step::Release { slot } => engine.release(client_in(slot), self.now),
             Step::Disconnect { slot } => engine.disconnect(client_in(slot), self.now),
             Step::Shrink => engine.shrink(),
-            Step::SetRules { number } => set_rules(engine, number),
+            Step::SetRules { number } => set_rules(engine, number, self.now),
             Step::Expire => engine.expire(self.now),
             _ => {}
         }

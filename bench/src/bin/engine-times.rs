@@ -70,7 +70,7 @@ fn grown(keys: u32, rules: u32) -> (Engine, u64) {
     let rules = others.chain((rules > 0).then(|| "all *".to_owned()));
     let rules: Vec<Rule> = rules.map(|rule| Rule::parse(&rule).expect("a rule")).collect();
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
-    engine.set_rules(rules, &names);
+    engine.set_rules(rules, &names, Time::from_ns(0), || {});
     let mut worst_ns = 0;
     for n in 0..keys {
         let name = key(n);

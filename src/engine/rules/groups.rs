@@ -67,13 +67,8 @@ impl GroupCounts {
     }
 }
 
-/// Groups with these names, after the group of all other keys. Each keeps its counts.
-pub(super) fn renewed(old: Vec<Group>, names: &[String]) -> Vec<Group> {
+/// Groups with these names, after the group of all other keys.
+pub(super) fn named(names: &[String]) -> Vec<Group> {
     let names = std::iter::once(OTHER).chain(names.iter().map(String::as_str));
-    let mut old = old;
-    let mut renew = |name| match old.iter().position(|group| group.name == name) {
-        Some(n) => old.swap_remove(n),
-        None => Group::new(name),
-    };
-    names.map(&mut renew).collect()
+    names.map(Group::new).collect()
 }

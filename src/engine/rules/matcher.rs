@@ -30,15 +30,11 @@ impl Matches {
         let bits = std::iter::successors(Some(self.0), without_lowest);
         bits.take_while(|&bits| bits != 0).map(|bits| bits.trailing_zeros() as usize)
     }
-
-    pub(in crate::engine) fn first_of(self, rules: u64) -> Option<usize> {
-        Matches(self.0 & rules).iter().next()
-    }
 }
 
 /// The patterns of all rules: bit n stands for rule n.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Matcher {
+pub(in crate::engine) struct Matcher {
     patterns: Vec<PatternParts>,
     /// The rules whose keys may begin and end with anything, and contain pieces.
     open_ended: u64,
@@ -107,7 +103,7 @@ impl<'a> Pieces<'a> {
 
 impl Matcher {
     /// For the patterns of at most [`RULES_MAX`] rules.
-    pub(super) fn new<'a>(patterns: impl Iterator<Item = &'a Pattern>) -> Self {
+    pub(in crate::engine) fn new<'a>(patterns: impl Iterator<Item = &'a Pattern>) -> Self {
         let mut pieces = Pieces::default();
         let patterns: Vec<_> =
             patterns.map(|pattern| PatternParts::of(pattern, &mut pieces)).collect();
@@ -138,7 +134,7 @@ impl Matcher {
     }
 
     /// The rules whose patterns match `key`.
-    pub(super) fn matches(&self, key: &[u8]) -> Matches {
+    pub(in crate::engine) fn matches(&self, key: &[u8]) -> Matches {
         let (mut found, mut searched) = (0, self.open_ended);
         let first_byte = key.first().copied().unwrap_or_default();
         let may_match = self.by_first_byte.get(usize::from(first_byte)).copied();

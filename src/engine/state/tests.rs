@@ -23,11 +23,17 @@ fn answers(engine: &mut Engine) -> Vec<(u32, Reply)> {
         .collect()
 }
 
-/// A limit counts from when the lock was given: the hold and the waits end in one tick, and
-/// the hold began first.
+fn set_max_holds(engine: &mut Engine, limits: &[&str]) {
+    let limits = limits.iter().map(|limit| Rule::parse_max_hold(limit).expect("a limit"));
+    engine.set_rules(limits.collect(), &[], at_ms(0), || {});
+}
+
+/// The hold and the waits end in one tick. The hold began first; its timer is started again
+/// only if its own limit changes, and is then the last one of its tick, also after a restart.
 #[test]
-fn setting_rules_again_changes_no_order() {
+fn a_timer_that_new_rules_start_again_is_the_last_of_its_tick() {
     let mut engine = Engine::new(RandomState::new(), START);
+    set_max_holds(&mut engine, &["a=1"]);
     for (slot, key, timeout_s) in [(0, b"a", 0), (1, b"b", 0), (2, b"a", 1), (3, b"b", 1)] {
         acquire(&mut engine, client(slot), key, timeout_s, at_ms(0));
     }
@@ -36,14 +42,16 @@ fn setting_rules_again_changes_no_order() {
         (&["a=1"][..], Reply::Locked),
         (&["x=5", "a=1"], Reply::Locked),
         (&["a=9"], Reply::Timeout),
-        (&["a=1"], Reply::Locked),
+        (&["a=1"], Reply::Timeout),
         (&[], Reply::Timeout),
     ] {
-        let limits = limits.iter().map(|limit| Rule::parse_max_hold(limit).expect("a limit"));
-        engine.set_rules(limits.collect(), &[]);
-        let mut engine = engine.clone();
-        engine.expire(at_ms(1_500));
-        assert_eq!(answers(&mut engine), [(2, answer), (3, Reply::Timeout)]);
+        set_max_holds(&mut engine, limits);
+        let pools: Vec<_> = engine.pool_states().map(Ok::<_, BadState>).collect();
+        let resumed = Engine::resume(engine.state(), pools, RandomState::new(), at_ms(1));
+        for mut engine in [engine.clone(), resumed.expect("a state")] {
+            engine.expire(at_ms(1_500));
+            assert_eq!(answers(&mut engine), [(2, answer), (3, Reply::Timeout)], "{limits:?}");
+        }
     }
 }
 
@@ -74,7 +82,9 @@ fn sample() -> (EngineState, Vec<PoolState<'static>>) {
         deadline: timeout_s.map(|seconds| at_ms(sequence).plus_seconds(seconds)),
         for_anyone: false,
         requests: 0,
-        is_shortened: false,
+        workers: u16::from(timeout_s.is_some()),
+        shortened_by: 0,
+        timer_place: 0,
     };
     let pools = vec![
         PoolState {
@@ -164,6 +174,19 @@ fn impossible_order_and_times_are_refused() {
     refused("a held lock with a deadline", |_, pools| {
         pools[0].holders[0].deadline = Some(at_ms(1_001));
     });
+    refused("a wait for none of the workers", |_, pools| pools[1].waiters_for_me[0].workers = 0);
+    refused("a wait that an unknown rule has shortened", |_, pools| {
+        pools[1].waiters_for_me[0].shortened_by = 1;
+    });
+    for (deadline, why) in [
+        (None, "a held lock without its deadline"),
+        (Some(at_ms(1_500)), "a hold that ends too early"),
+    ] {
+        refused(why, |state, pools| {
+            state.rules.rules.push(Rule::parse_max_hold("k=2").expect("a limit"));
+            pools[0].holders[0].deadline = deadline;
+        });
+    }
     for deadline in [at_ms(4), START, at_ms(1_005)] {
         refused("a wait that is not a whole number of seconds", |_, pools| {
             pools[1].waiters_for_me[0].deadline = Some(deadline);

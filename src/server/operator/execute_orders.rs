@@ -107,24 +107,25 @@ impl Server {
 
     fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
         let answer = self.operator.settings.rules.obey(order, now)?;
-        self.set_rules();
+        self.set_rules(now);
+        self.finish_turn(now);
         Ok(format!("OK rule {answer}"))
     }
 
-    /// Passes the rules in force on to the engine.
-    fn set_rules(&mut self) {
-        let rules = &self.operator.settings.rules;
-        self.engine.set_rules(rules.in_force(), &rules.groups());
+    /// Passes the rules in force on to the engine, whose answers are to be sent then.
+    fn set_rules(&mut self, now: Time) {
+        let Server { engine, operator, service_manager, .. } = self;
+        let rules = &operator.settings.rules;
+        let go_on = || service_manager.notify_watchdog(clock::now());
+        engine.set_rules(rules.in_force(), &rules.groups(), now, go_on);
     }
 
-    /// Ends the rules that have expired, and applies new rules to more keys.
-    pub(crate) fn update_rules(&mut self, now: Time) {
+    /// Ends the rules that have expired.
+    pub(crate) fn end_expired_rules(&mut self, now: Time) {
         let ended = self.operator.settings.rules.expire(now);
         if !ended.is_empty() {
             info!("the time of these rules is over: {}", ended.join(", "));
-            self.set_rules();
-        } else if self.engine.has_rules_to_apply() {
-            self.engine.apply_rules();
+            self.set_rules(now);
         }
     }
 

@@ -199,7 +199,7 @@ pub(crate) fn restore(
     let rules_file = rules_file.unwrap_or_else(|| std::mem::take(&mut reader.server.rules_file));
     let ended_orders = settings.resume(options, rules_file);
     settings.rules.check().map_err(SnapshotError::Rules)?;
-    engine.set_rules(settings.rules.in_force(), &settings.rules.groups());
+    engine.set_rules(settings.rules.in_force(), &settings.rules.groups(), now, || {});
     let clients = Clients::resume(connections, reader.server.last_serial, options);
     Ok(Restored { server: reader.server, clients, engine, lost, ended_orders })
 }

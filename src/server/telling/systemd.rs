@@ -110,6 +110,16 @@ impl ServiceManager {
         }
     }
 
+    /// Tells the watchdog, if that is due, in the middle of a long turn that the daemon is alive.
+    pub(crate) fn notify_watchdog(&mut self, now: Time) {
+        if let Some(channel) = self.channel.as_mut().filter(|_| now >= self.next_message) {
+            if let Err(e) = channel.send("WATCHDOG=1\n") {
+                limited!(debug, "can't notify systemd now: {e}");
+            }
+            self.next_message = now.plus_ns(INTERVAL_NS_MIN);
+        }
+    }
+
     /// Reports that the daemon stops. Returns false if it must be sent again.
     pub(crate) fn stopping(&mut self) -> bool {
         self.channel.as_mut().is_none_or(|channel| channel.send(STOPPING).is_ok())

@@ -24,8 +24,12 @@ pub(crate) struct Lock {
     pub(crate) deadline_ns: Option<u128>,
     /// How many waits and holds began before this one.
     pub(crate) nth: u64,
-    /// A rule has shortened the wait.
-    shortened: bool,
+    /// In which order the timers of the deadlines were started.
+    pub(crate) started: u64,
+    /// How many clients may hold the key by the client's own request.
+    pub(crate) workers: u64,
+    /// The rule that has shortened the wait, as long as it is in force.
+    pub(crate) shortened: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +128,7 @@ pub(crate) struct Model {
     rules: Vec<ModelRule>,
     groups: Vec<(String, ModelGroup)>,
     begun: u64,
+    timers: u64,
     /// Only if the caller takes them.
     ends: Option<Vec<End>>,
 }
@@ -132,7 +137,7 @@ impl Model {
     /// The rules in force, as operators write them, and the names of those that are groups.
     pub(crate) fn new(rules: &[String], groups: &[String]) -> Self {
         let mut model = Model::default();
-        model.set_rules(rules, groups);
+        model.set_rules(rules, groups, Time::default());
         model
     }
 
@@ -144,11 +149,13 @@ impl Model {
 
     fn note_end(&mut self, lock: &Lock, how: &'static str, now: Time) {
         let cause = match how {
-            "timeout" if lock.shortened => self.setting(&lock.key, "timeout"),
-            "expired" => self.setting(&lock.key, "max-hold"),
+            "timeout" => {
+                self.rules.iter().position(|rule| lock.shortened.as_ref() == Some(&rule.name))
+            }
+            "expired" => self.setting(&lock.key, "max-hold").map(|(rule, _)| rule),
             _ => None,
         };
-        if let Some((rule, _)) = cause {
+        if let Some(rule) = cause {
             self.rules[rule].changed += 1;
         }
         let counted: &[usize] = match how {
@@ -166,8 +173,15 @@ impl Model {
     }
 
     /// Replaces the rules and the groups. Those of the same name keep their counts. Locks already
-    /// held are also limited, from the time when they were given.
-    pub(crate) fn set_rules(&mut self, rules: &[String], groups: &[String]) {
+    /// held are also limited, from the time when they were given. Waiters get the free slots that
+    /// are enough for them.
+    pub(crate) fn set_rules(&mut self, rules: &[String], groups: &[String], now: Time) {
+        let is_same = self.rules.iter().map(|rule| &rule.text).eq(rules)
+            && self.groups.iter().skip(1).map(|(name, _)| name).eq(groups);
+        if is_same && !self.groups.is_empty() {
+            return;
+        }
+        let max_holds: Vec<_> = self.locks.iter().map(|lock| self.max_hold_s(&lock.key)).collect();
         let old = std::mem::take(&mut self.rules);
         for text in rules {
             let mut rule = ModelRule::read(text);
@@ -183,12 +197,67 @@ impl Model {
             let counts = counts.map_or(ModelGroup::default(), |(_, counts)| *counts);
             self.groups.push((name.to_owned(), counts));
         }
-        for n in 0..self.locks.len() {
-            if self.locks[n].state == State::Held {
-                let (key, since) = (self.locks[n].key.clone(), self.locks[n].since);
-                self.locks[n].deadline_ns = self.hold_deadline_ns(&key, since);
+        let is_in_force = |name: &String| self.rules.iter().any(|rule| rule.name == *name);
+        for lock in &mut self.locks {
+            lock.shortened = lock.shortened.take().filter(is_in_force);
+        }
+        self.restart_timers(&max_holds, now);
+        self.fill(now);
+    }
+
+    /// Holds whose limit has changed end by the new one, but not in the past. Their timers are
+    /// started again, the oldest hold first.
+    fn restart_timers(&mut self, max_holds: &[Option<u64>], now: Time) {
+        let mut oldest_first: Vec<usize> = (0..self.locks.len()).collect();
+        oldest_first.sort_by_key(|&n| self.locks[n].nth);
+        for n in oldest_first {
+            let lock = &self.locks[n];
+            if lock.state == State::Held && self.max_hold_s(&lock.key) != max_holds[n] {
+                let deadline_ns = self.hold_deadline_ns(&lock.key, lock.since);
+                let started = self.next_timer();
+                let lock = &mut self.locks[n];
+                lock.deadline_ns = deadline_ns.map(|at_ns| at_ns.max(now.as_ns().into()));
+                lock.started = started;
             }
         }
+    }
+
+    /// The key comes first whose wait is the oldest.
+    fn fill(&mut self, now: Time) {
+        let waiters = || self.locks.iter().filter(|lock| lock.waits());
+        let mut keys: Vec<(u64, Vec<u8>)> = waiters().map(|w| (w.nth, w.key.clone())).collect();
+        keys.sort();
+        for (_, key) in keys {
+            for mode in [Mode::ForMe, Mode::ForAnyone] {
+                while let Some(n) = self.first_that_fits(&key, mode) {
+                    self.give(n, now);
+                }
+            }
+        }
+        assert!(!(0..self.locks.len()).any(|n| self.locks[n].waits() && self.fits(n)));
+    }
+
+    /// The oldest waiter of this kind that may hold the key now.
+    fn first_that_fits(&self, key: &[u8], mode: Mode) -> Option<usize> {
+        let waits = |lock: &Lock| lock.key == key && lock.state == State::Waiting(mode);
+        (0..self.locks.len()).find(|&n| waits(&self.locks[n]) && self.fits(n))
+    }
+
+    fn holders(&self, key: &[u8]) -> u64 {
+        self.locks.iter().filter(|l| l.key == key && l.state == State::Held).count() as u64
+    }
+
+    /// Whether its own limits, or those of rules, allow this waiter to hold its key.
+    fn fits(&self, n: usize) -> bool {
+        let Lock { key, workers, .. } = &self.locks[n];
+        let workers = self.setting(key, "workers").map_or(*workers, |(_, workers)| workers);
+        let total = self.setting(key, "total");
+        self.holders(key) < workers
+            && total.is_none_or(|(rule, total)| self.holders_of_total(rule) < total)
+    }
+
+    fn max_hold_s(&self, key: &[u8]) -> Option<u64> {
+        self.setting(key, "max-hold").map(|(_, seconds)| seconds)
     }
 
     /// The first rule that matches `key` and has the setting, and its value.
@@ -233,9 +302,6 @@ impl Model {
     /// The numbers are those of docs/protocol.md.
     pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
         let mine = || self.locks.iter().filter(|lock| lock.client == client);
-        let of_key = || self.locks.iter().filter(|lock| lock.key == request.key);
-        let held = of_key().filter(|lock| lock.state == State::Held).count() as u64;
-        let count = of_key().count() as u64;
         // 1. four locks held or waited for already
         if mine().count() == 4 {
             self.totals.lock_mismatch += 1;
@@ -250,7 +316,18 @@ impl Model {
         if request.key.is_empty() || request.workers == 0 || request.max_queue == 0 {
             return self.answer(client, Reply::BadSyntax);
         }
-        // 4. rules
+        // 4. older requests, if a rule has limited them, and there is room now
+        if ["workers", "total"].iter().any(|limit| self.setting(request.key, limit).is_some()) {
+            for mode in [Mode::ForMe, Mode::ForAnyone] {
+                let first = |model: &Self| model.oldest_waiter(request.key, mode);
+                while let Some(n) = first(self).filter(|&n| self.fits(n)) {
+                    self.give(n, now);
+                }
+            }
+        }
+        // 5. rules
+        let held = self.holders(request.key);
+        let count = self.locks.iter().filter(|lock| lock.key == request.key).count() as u64;
         let of_client = (request.workers.into(), request.max_queue.into(), request.timeout_s);
         let value = |name, default| self.setting(request.key, name).map_or(default, |(_, n)| n);
         let (workers, max_queue) = (value("workers", of_client.0), value("maxqueue", of_client.1));
@@ -308,8 +385,9 @@ impl Model {
             _ => {
                 let deadline_ns = Some(ns_after(now, timeout_s));
                 self.add((client, request), State::Waiting(request.mode), now, deadline_ns);
-                let wait = self.locks.last_mut().expect("it was added");
-                wait.shortened = timeout_s < request.timeout_s;
+                let by = self.setting(request.key, "timeout").map(|(n, _)| &self.rules[n].name);
+                let by = by.filter(|_| timeout_s < request.timeout_s).cloned();
+                self.locks.last_mut().expect("it was added").shortened = by;
             }
         }
     }
@@ -368,8 +446,8 @@ impl Model {
         }
     }
 
-    /// Waits and holds that expire at the same time do so in the order in which they
-    /// began.
+    /// Waits and holds that expire at the same time do so in the order in which their timers
+    /// were started.
     pub(crate) fn expire(&mut self, now: Time) {
         while let Some(n) = self.first_to_run_out() {
             if self.locks[n].runs_out_ns() > Some(now.as_ns().into()) {
@@ -396,7 +474,7 @@ impl Model {
 
     fn first_to_run_out(&self) -> Option<usize> {
         let limited = (0..self.locks.len()).filter(|&n| self.locks[n].deadline_ns.is_some());
-        limited.min_by_key(|&n| (self.locks[n].runs_out_ns(), self.locks[n].nth))
+        limited.min_by_key(|&n| (self.locks[n].runs_out_ns(), self.locks[n].started))
     }
 
     /// When the next wait or hold expires.
@@ -466,9 +544,24 @@ impl Model {
         now: Time,
         deadline_ns: Option<u128>,
     ) {
-        let (key, mode, nth) = (request.key.to_vec(), request.mode, self.next_nth());
-        let shortened = false;
-        self.locks.push(Lock { client, key, mode, state, since: now, deadline_ns, nth, shortened });
+        let (nth, started) = (self.next_nth(), self.next_timer());
+        self.locks.push(Lock {
+            client,
+            key: request.key.to_vec(),
+            mode: request.mode,
+            state,
+            since: now,
+            deadline_ns,
+            nth,
+            started,
+            workers: u64::from(request.workers).min(u16::MAX.into()),
+            shortened: None,
+        });
+    }
+
+    fn next_timer(&mut self) -> u64 {
+        self.timers += 1;
+        self.timers
     }
 
     fn next_nth(&mut self) -> u64 {
@@ -478,7 +571,7 @@ impl Model {
 
     /// When a lock that is given now is taken away.
     fn hold_deadline_ns(&self, key: &[u8], now: Time) -> Option<u128> {
-        self.setting(key, "max-hold").map(|(_, seconds)| ns_after(now, seconds))
+        self.max_hold_s(key).map(|seconds| ns_after(now, seconds))
     }
 
     fn last_of(&self, client: ClientId) -> Option<usize> {
@@ -509,20 +602,23 @@ impl Model {
 
     /// Whether a waiter inherits the slot of a holder of `key` that has left.
     fn may_inherit(&self, key: &[u8]) -> bool {
-        let held = self.locks.iter().filter(|l| l.key == key && l.state == State::Held).count();
+        let held = self.holders(key);
         let is_over = |limit: u64, holders: u64| holders + 1 > limit;
         let workers = self.setting(key, "workers");
         let total = self.setting(key, "total");
         held == 0
-            || !(workers.is_some_and(|(_, limit)| is_over(limit, held as u64))
+            || !(workers.is_some_and(|(_, limit)| is_over(limit, held))
                 || total.is_some_and(|(rule, limit)| is_over(limit, self.holders_of_total(rule))))
     }
 
-    /// Gives the lock to the waiter that is `n`th in the list.
+    /// Gives the lock of a holder that has left to the waiter that is `n`th in the list.
     fn hand_on(&mut self, n: usize, now: Time) {
-        if !self.may_inherit(&self.locks[n].key) {
-            return;
+        if self.may_inherit(&self.locks[n].key) {
+            self.give(n, now);
         }
+    }
+
+    fn give(&mut self, n: usize, now: Time) {
         let waited_ns = ns_between(self.locks[n].since, now);
         match self.locks[n].state {
             State::Waiting(Mode::ForMe) => self.times.waiting_for_me_ns += waited_ns,
@@ -532,9 +628,10 @@ impl Model {
         self.totals.total_acquired += 1;
         self.note_end(&self.locks[n].clone(), "locked", now);
         let deadline_ns = self.hold_deadline_ns(&self.locks[n].key, now);
-        let nth = self.next_nth();
+        let (nth, started) = (self.next_nth(), self.next_timer());
         let lock = &mut self.locks[n];
-        (lock.state, lock.since, lock.deadline_ns, lock.nth) = (State::Held, now, deadline_ns, nth);
+        (lock.state, lock.since, lock.deadline_ns) = (State::Held, now, deadline_ns);
+        (lock.nth, lock.started, lock.shortened) = (nth, started, None);
         let client = lock.client;
         self.answer(client, Reply::Locked);
     }

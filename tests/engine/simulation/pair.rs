@@ -1,7 +1,7 @@
 //! The engine and the model side by side.
 
 use crate::simulation::model::{Model, TakenAway};
-use crate::simulation::script::{Script, Step};
+use crate::simulation::script::{RULE_SETS, Script, Step};
 use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::state::{BadState, EngineState, PoolState};
 use poolcounterd::engine::{ClientId, Engine, Time};
@@ -20,6 +20,8 @@ pub(crate) struct Pair {
     /// The serial number before it.
     former_serials: Vec<Option<u32>>,
     last_serial: u32,
+    /// The number of the rules in force.
+    pub(crate) rules: u8,
     /// The answers to the last step.
     pub(crate) answers: Vec<(ClientId, Reply)>,
 }
@@ -36,6 +38,7 @@ impl Pair {
             serials: Vec::new(),
             former_serials: Vec::new(),
             last_serial: 0,
+            rules,
             answers: Vec::new(),
         };
         pair.set_rules(rules);
@@ -43,9 +46,10 @@ impl Pair {
     }
 
     fn set_rules(&mut self, number: u8) {
+        self.rules = number;
         let (rules, groups) = rules(number);
-        self.engine.set_rules(read(&rules), &groups);
-        self.model.set_rules(&rules, &groups);
+        self.engine.set_rules(read(&rules), &groups, self.now, || {});
+        self.model.set_rules(&rules, &groups, self.now);
     }
 
     /// Takes one step on both sides.
@@ -229,19 +233,24 @@ impl Script {
 
 /// Key 0 means no key.
 fn key(n: u8) -> Vec<u8> {
-    if n == 0 { Vec::new() } else { vec![b'k', n] }
+    if n == 0 { Vec::new() } else { vec![b'k', b'0' + n] }
 }
 
 /// Rules for keys 1 to 4, and which of them are groups.
-const RULES: &[(&[&str], &[&str])] = &[
+const RULES: [(&[&str], &[&str]); RULE_SETS as usize] = [
     (&[], &[]),
-    (&["a k\u{1} max-hold=1"], &["a"]),
-    (&["a k\u{1} workers=1 maxqueue=3", "b k* total=2"], &["a", "b"]),
-    (&["b k* total=1", "- k\u{2} max-hold=2"], &[]),
-    (&["d k\u{3} deny", "t k* timeout=1", "b *\u{2} total=3 workers=4"], &["b", "d"]),
-    (&["w k* workers=3", "q * maxqueue=2", "b *k* total=4", "h k\u{2} max-hold=3"], &["w", "b"]),
-    (&["t * timeout=2 max-hold=2", "b k\u{1}* total=1 stuck-after=never"], &["t"]),
+    (&["a k1 max-hold=1"], &["a"]),
+    (&["a k1 workers=1 maxqueue=3", "b k* total=2"], &["a", "b"]),
+    (&["b k* total=1", "- k2 max-hold=2"], &[]),
+    (&["d k3 deny", "t k* timeout=1", "b *2 total=3 workers=4"], &["b", "d"]),
+    (&["w k* workers=3", "q * maxqueue=2", "b *k* total=4", "h k2 max-hold=3"], &["w", "b"]),
+    (&["t * timeout=2 max-hold=2", "b k1* total=1 stuck-after=never"], &["t"]),
     (&["b k* workers=2 total=1 timeout=1"], &["b"]),
+    (&["t k* timeout=2", "h * max-hold=1", "b *k* total=4", "w k1 workers=2"], &["b"]),
+    (&["h *k* max-hold=2", "b *1 total=2", "t k* timeout=1", "- k* max-hold=1"], &["t", "h"]),
+    // Between these two, all states of a small scope are explored.
+    (&["w k1 workers=1 timeout=1"], &["w"]),
+    (&["b k* total=2 max-hold=1"], &["w"]),
 ];
 
 /// The rules of this number, and the names of those that are groups.

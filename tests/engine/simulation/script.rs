@@ -109,6 +109,9 @@ const KINDS: &[Kind] = &[
     Kind::SetRules,
 ];
 
+/// How many sets of rules there are.
+pub(crate) const RULE_SETS: u64 = 12;
+
 const SECOND_NS: u64 = 1_000_000_000;
 const YEAR_S: u64 = 365 * 86_400;
 /// What the clients of one run ask for: scarce locks make waiters, plentiful ones let
@@ -159,8 +162,8 @@ impl Habits {
             max_queues: one_of(choices, MAX_QUEUES),
             timeouts_s: one_of(choices, TIMEOUTS_S),
             restarts: choices.below(4) == 0,
-            rules: one_of(choices, &[0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6]),
-            changes_rules: choices.below(8) == 0,
+            rules: one_of(choices, &[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+            changes_rules: choices.below(4) == 0,
         }
     }
 
@@ -190,7 +193,7 @@ impl Habits {
             Kind::Restart | Kind::Expire => Step::Expire,
             Kind::Shrink => Step::Shrink,
             Kind::SetRules if self.changes_rules => {
-                Step::SetRules { number: choices.below(7) as u8 }
+                Step::SetRules { number: choices.below(RULE_SETS) as u8 }
             }
             Kind::SetRules => Step::Expire,
         }

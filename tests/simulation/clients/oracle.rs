@@ -501,7 +501,7 @@ impl Oracle {
                 self.expired = Some(*now);
                 self.model.expire(*now);
             }
-            EngineCall::Rules { rules, groups } => self.model.set_rules(rules, groups),
+            EngineCall::Rules { rules, groups, now } => self.model.set_rules(rules, groups, *now),
         }
         Ok(())
     }

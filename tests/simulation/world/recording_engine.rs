@@ -15,7 +15,7 @@ pub(crate) enum EngineCall {
     Disconnect { client: ClientId, now: Time },
     DisconnectAll { clients: Vec<ClientId>, now: Time },
     Expire { now: Time },
-    Rules { rules: Vec<String>, groups: Vec<String> },
+    Rules { rules: Vec<String>, groups: Vec<String>, now: Time },
 }
 
 impl EngineCall {
@@ -36,8 +36,8 @@ impl EngineCall {
             | EngineCall::Release { now, .. }
             | EngineCall::Disconnect { now, .. }
             | EngineCall::DisconnectAll { now, .. }
-            | EngineCall::Expire { now } => Some(now),
-            EngineCall::Rules { .. } => None,
+            | EngineCall::Expire { now }
+            | EngineCall::Rules { now, .. } => Some(now),
         }
     }
 }
@@ -111,10 +111,16 @@ impl Engine {
         self.real.expire(now);
     }
 
-    pub(crate) fn set_rules(&mut self, in_force: Vec<Rule>, groups: &[String]) {
+    pub(crate) fn set_rules(
+        &mut self,
+        in_force: Vec<Rule>,
+        groups: &[String],
+        now: Time,
+        go_on: impl FnMut(),
+    ) {
         let rules = in_force.iter().map(ToString::to_string).collect();
-        self.asked.push(EngineCall::Rules { rules, groups: groups.to_vec() });
-        self.real.set_rules(in_force, groups);
+        self.asked.push(EngineCall::Rules { rules, groups: groups.to_vec(), now });
+        self.real.set_rules(in_force, groups, now, go_on);
     }
 }
 

@@ -76,7 +76,7 @@ fn pairs_by_rules(rules: usize) -> Work {
     let rules = others.chain(["articles *:pcache:*".to_owned()]);
     let rules: Vec<Rule> = rules.map(|rule| Rule::parse(&rule).expect("a rule")).collect();
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
-    engine.set_rules(rules, &names);
+    engine.set_rules(rules, &names, WARMED_UP, || {});
     pairs(engine, 1_000..1_000 + PAIRS, WARMED_UP, NS_BETWEEN)
 }
 

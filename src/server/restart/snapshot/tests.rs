@@ -15,7 +15,9 @@ fn sample() -> Snapshot {
         deadline: None,
         for_anyone: true,
         requests: 1,
-        is_shortened: true,
+        workers: 3,
+        shortened_by: 1,
+        timer_place: 2,
     };
     let waiter = LockState {
         client: client(1),
