@@ -23,6 +23,7 @@ pub mod state;
 mod time;
 pub mod view;
 mod wheel;
+pub(crate) mod work;
 
 pub use lock::{ClientId, LOCKS_PER_CLIENT_MAX};
 pub use spare_capacity::SpareCapacity;

@@ -5,6 +5,7 @@ use crate::engine::lock::{LockQueue, Locks, Phase};
 use crate::engine::rules::QueueLen;
 use crate::engine::rules::matcher::Matches;
 use crate::engine::spare_capacity::SpareCapacity;
+use crate::engine::work;
 use hashbrown::HashTable;
 use slab::Slab;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -194,6 +195,7 @@ impl Pools {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pool)> {
+        work::count_visited(self.slots.len());
         self.slots.iter().map(|(id, pool)| (id as u32, pool))
     }
 
@@ -203,6 +205,7 @@ impl Pools {
     }
 
     pub(super) fn in_places(&self, from: usize, to: usize) -> impl Iterator<Item = (u32, &Pool)> {
+        work::count_visited((from..to).len());
         (from..to).filter_map(|id| Some((id as u32, self.slots.get(id)?)))
     }
 

@@ -3,6 +3,7 @@
 //! The driver calls them after each turn. They look at everything: the daemon, the simulated
 //! kernel and the other judges, which they call in a fixed order.
 
+mod key_work;
 pub(crate) mod listening;
 mod memory;
 
@@ -51,6 +52,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &TurnStart) -> Result<(), Viol
     disconnections::check_closed_connections(play)?;
     disconnections::check_unread_input(play)?;
     memory::check(play)?;
+    key_work::check(play, before)?;
     check_buffer_bounds(play)?;
     check_counters(play)?;
     check_descriptors(play)?;

@@ -16,6 +16,9 @@ pub(crate) use recording_engine::Engine;
 /// So few that a report takes several turns of the loop, unless there are few clients.
 pub(crate) const CONNECTIONS_PER_TURN: usize = 4;
 
+/// So few that a crowd's keys take several turns.
+pub(crate) const PLACES_PER_TURN: usize = 40;
+
 /// So few that clients wait for several turns.
 pub(crate) const SHARES_PER_TURN: usize = 4;
 

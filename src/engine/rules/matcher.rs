@@ -7,6 +7,7 @@
 
 use crate::engine::rules::pattern::Pattern;
 use crate::engine::rules::rule::RULES_MAX;
+use crate::engine::work;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
@@ -135,6 +136,7 @@ impl Matcher {
 
     /// The rules whose patterns match `key`.
     pub(in crate::engine) fn matches(&self, key: &[u8]) -> Matches {
+        work::count_matched(key.len());
         let (mut found, mut searched) = (0, self.open_ended);
         let first_byte = key.first().copied().unwrap_or_default();
         let may_match = self.by_first_byte.get(usize::from(first_byte)).copied();

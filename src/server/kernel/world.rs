@@ -11,6 +11,9 @@ pub(crate) use std::thread;
 /// call. In the simulated world a few make several turns.
 pub(crate) const CONNECTIONS_PER_TURN: usize = 1_000;
 
+/// How many places of keys a report looks at in a turn of the loop.
+pub(crate) use crate::reports::scan::PLACES_PER_TURN;
+
 /// How many clients' full shares a turn of the loop handles, which takes some 10 ms. In the
 /// simulated world a few clients make several turns.
 pub(crate) const SHARES_PER_TURN: usize = 320;

@@ -2,6 +2,7 @@
 //! right.
 
 use crate::engine::counts::statistics::Counters;
+use crate::engine::work::KeyWork;
 use crate::engine::{ClientId, Time};
 use crate::protocol::lines::{Line, Lines};
 use crate::protocol::{Command, Query, Reply};
@@ -297,6 +298,10 @@ pub(crate) struct Oracle {
     pub(crate) freed: Vec<Freed>,
     /// There was such a `FREE`.
     pub(crate) has_freed: bool,
+    /// The rules have changed in this turn, perhaps at its end.
+    pub(crate) has_new_rules: bool,
+    /// What changes of rules in this turn may have done for keys.
+    pub(crate) work_of_rules: KeyWork,
 }
 
 /// The clients that one `FREE` disconnected, and the holders of each key before it.
@@ -317,6 +322,8 @@ impl Oracle {
             taken_away: Vec::new(),
             freed: Vec::new(),
             has_freed: false,
+            has_new_rules: false,
+            work_of_rules: KeyWork::default(),
         }
     }
 
@@ -331,6 +338,7 @@ impl Oracle {
         if !others_wait && !self.conversations.values().any(ClientConversation::awaits_report) {
             self.moments.clear();
         }
+        self.work_of_rules = KeyWork::default();
         self.moments.figures.note_turn();
         self.moments.note(&self.model);
     }
@@ -346,6 +354,7 @@ impl Oracle {
         for conversation in self.conversations.values_mut() {
             conversation.work = TurnWork::default();
         }
+        self.has_new_rules = asked.iter().any(|one| matches!(one, EngineCall::Rules { .. }));
         self.has_freed = asked.iter().any(|one| matches!(one, EngineCall::DisconnectAll { .. }));
         for one in asked {
             self.replay_call(one)?;
@@ -501,7 +510,11 @@ impl Oracle {
                 self.expired = Some(*now);
                 self.model.expire(*now);
             }
-            EngineCall::Rules { rules, groups, now } => self.model.set_rules(rules, groups, *now),
+            EngineCall::Rules { rules, groups, now, keys } => {
+                self.model.set_rules(rules, groups, *now);
+                self.work_of_rules.visited += keys.visited;
+                self.work_of_rules.matched_bytes += keys.matched_bytes;
+            }
         }
         Ok(())
     }

@@ -75,6 +75,13 @@ impl TurnStart {
     }
 }
 
+impl TurnStart {
+    /// What connections have kept since an earlier turn.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.waiting.values().map(|input| input.kept).sum()
+    }
+}
+
 /// Rule: A client with unread input gets its share of a turn, no more and no less: 4,096 bytes
 /// received, and 8,192 bytes of work, in which statistics count with their length. The last line
 /// may exceed it.

@@ -1,6 +1,7 @@
 //! Plays a script: the world around the daemon, step by step, and its own turns.
 
 use super::environment::change_environment;
+use crate::engine::work::{self, KeyWork};
 use crate::server::Server;
 use crate::server::event_loop::EVENTS_PER_TURN;
 use crate::server::listening::addresses::Purpose;
@@ -54,6 +55,8 @@ pub(crate) struct Play {
     /// When memory was returned to it.
     pub(crate) returned_ns: Option<u64>,
     pub(crate) turns: usize,
+    /// What the last turn has done for keys.
+    pub(crate) key_work: KeyWork,
     pub(crate) restarts: usize,
     pub(crate) orders: Orders,
     pub(crate) connections: Connections,
@@ -106,6 +109,7 @@ impl Play {
             spare_since_ns: None,
             returned_ns: None,
             turns: 0,
+            key_work: KeyWork::default(),
             restarts: 0,
             orders: Orders::default(),
             connections: Connections::default(),
@@ -183,6 +187,16 @@ impl Play {
                 for place in places {
                     let line = format!("ACQ4ME c{place} 1 1 1\n");
                     self.send(place, Segment::Data(line.into_bytes()), false);
+                }
+            }
+            Step::CrowdHolds => {
+                let places: Vec<usize> = self.places.range(CROWD..).map(|(&n, _)| n).collect();
+                for place in places {
+                    let own =
+                        ["a", "b", "c"].map(|which| format!("ACQ4ME c{place}{which} 1 1 1\n"));
+                    let word = if place % 3 == 0 { "ACQ4ANY" } else { "ACQ4ME" };
+                    let shared = format!("{word} s{} 2 99 20\n", place % 7);
+                    self.send(place, Segment::Data((own.concat() + &shared).into_bytes()), false);
                 }
             }
             Step::CrowdLeaves => {
@@ -358,7 +372,9 @@ impl Play {
             return Ok(());
         };
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        work::replace(KeyWork::default());
         let turned = catch_unwind(AssertUnwindSafe(|| server.turn(&mut events)));
+        self.key_work = work::replace(KeyWork::default());
         self.server = Some(server);
         let has_executed = turned.as_ref().is_err_and(|left| left.is::<Executed>());
         if !has_executed {

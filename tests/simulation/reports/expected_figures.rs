@@ -1,6 +1,6 @@
 //! What only JSON and `/metrics` show: figures of turns, hot restarts and drains.
 
-use super::moments::{Moments, Question, QueueLengths, has_key};
+use super::moments::{Moments, Question, QueueLengths};
 use super::top_lists::START_NS;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::rules::Violation;
@@ -170,10 +170,7 @@ impl Moments {
         };
         let shown: Vec<(Vec<u8>, QueueLengths)> =
             json["keys"].as_array().ok_or("no keys")?.iter().map(row).collect();
-        self.check_any_moment(question, &format!("{shown:?}"), |moment| {
-            // It has at most twenty rows.
-            let all = shown.len() == moment.keys.len().min(20);
-            all && shown.iter().all(|row| has_key(moment, row, is_private))
-        })
+        // It has at most twenty rows.
+        self.check_key_rows(question, &shown, 20, is_private)
     }
 }

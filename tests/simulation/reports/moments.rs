@@ -11,6 +11,7 @@ use crate::protocol::{Command, Query, Reply};
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::model::{End, Lock, Model, is_match};
 use crate::server::simulation::rules::Violation;
+use crate::server::simulation::world::PLACES_PER_TURN;
 use crate::server::simulation::world::recording_engine::EngineCall;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::discriminant;
@@ -109,6 +110,9 @@ pub(crate) struct Moments {
     after: Vec<u32>,
     /// A report that shows single locks is awaited.
     wants_locks: bool,
+    /// There were so many keys that a report looks at their places in several turns: from then
+    /// on, because the places remain.
+    has_many_keys: bool,
 }
 
 impl Moments {
@@ -145,6 +149,8 @@ impl Moments {
         let (counters, keys) = (model.counters(), model.queues());
         let (slow, requests) = (self.slow.len(), self.requests.len());
         let locks = self.wants_locks.then(|| model.locks.clone());
+        // The number of places doubles.
+        self.has_many_keys |= keys.len() > PLACES_PER_TURN / 2;
         let present = Rc::clone(&self.present);
         self.all.push_back(Moment { counters, keys, slow, requests, locks, present, now_ns });
         if self.all.len() > MOMENTS_MAX {
@@ -206,11 +212,32 @@ impl Moments {
         }
     }
 
+    /// Whether these are rows of keys, as many as there are or as `rows_max`.
+    pub(super) fn check_key_rows(
+        &self,
+        question: &Question,
+        shown: &[(Vec<u8>, QueueLengths)],
+        rows_max: usize,
+        is_private: bool,
+    ) -> Result<(), Violation> {
+        let what = format!("{shown:?}");
+        if self.has_many_keys {
+            return shown.iter().try_for_each(|row| {
+                self.check_any_moment(question, &what, |moment| has_key(moment, row, is_private))
+            });
+        }
+        self.check_any_moment(question, &what, |moment| {
+            shown.len() == moment.keys.len().min(rows_max)
+                && shown.iter().all(|row| has_key(moment, row, is_private))
+        })
+    }
+
     /// Whether `text` may answer `question`.
     ///
     /// Rule: A report shows the model's state at one moment between the question and its end:
     /// counters, the holders and waiters of each key, the last slow holds and waits, and how often
-    /// each key was asked for and how long it was held and waited for; the same for each host.
+    /// each key was asked for and how long it was held and waited for; the same for each host. If
+    /// there are many keys, it shows each as it was at one of the moments.
     ///
     /// Rule: With `--private` a report names no key and no address, except to operators.
     pub(crate) fn judge(&self, question: &Question, text: &str) -> Result<(), Violation> {
@@ -290,10 +317,9 @@ impl Moments {
         let head = text.lines().next().unwrap_or_default();
         self.check_any_moment(question, text, |moment| {
             let all = moment.keys.len();
-            head == format!("keys: {} of {all}", all.min(rows))
-                && shown.len() == all.min(rows)
-                && shown.iter().all(|row| has_key(moment, row, is_private))
-        })
+            self.has_many_keys || head == format!("keys: {} of {all}", all.min(rows))
+        })?;
+        self.check_key_rows(question, &shown, rows, is_private)
     }
 
     /// Rule: The lists of `STATS TOP` and JSON show what was asked for most, by the model, at one
@@ -338,9 +364,12 @@ impl Moments {
     }
 
     /// Rule: `RULES` shows for each rule in force how many keys it matches, their holders and
-    /// waiters.
+    /// waiters; if there are many keys, no more of them than there were at any of the moments.
     fn judge_rules(&self, question: &Question, text: &str) -> Result<(), Violation> {
         let rows: Vec<Vec<&str>> = rows_of(text, 3).filter(|row| row[0] != "-").collect();
+        if self.has_many_keys {
+            return self.judge_rules_of_many_keys(question, &rows);
+        }
         self.check_any_moment(question, text, |moment| {
             rows.iter().all(|row| {
                 let matching =
@@ -351,6 +380,24 @@ impl Moments {
                 sums == [0, 1, 2].map(|column| number(row[column]))
             })
         })
+    }
+
+    fn judge_rules_of_many_keys(
+        &self,
+        question: &Question,
+        rows: &[Vec<&str>],
+    ) -> Result<(), Violation> {
+        let Some(skipped) = question.since.checked_sub(self.first) else { return Ok(()) };
+        let moments = self.all.iter().skip(skipped);
+        let ever: BTreeSet<&[u8]> =
+            moments.flat_map(|moment| moment.keys.keys().map(Vec::as_slice)).collect();
+        for row in rows {
+            let matching = ever.iter().filter(|key| is_match(row[7].as_bytes(), key)).count();
+            if number(row[0]) > matching {
+                return Err(format!("{row:?}, but the rule never matched more than {matching}"));
+            }
+        }
+        Ok(())
     }
 
     /// The clients that were connected all the time since the question, and at any time.

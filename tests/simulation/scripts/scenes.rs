@@ -15,7 +15,8 @@ fn turn(random: &mut Random, fails: bool) -> [Step; 2] {
 
 /// A random scene.
 pub(super) fn scene(main: &'static str, fails: bool, random: &mut Random) -> Vec<Step> {
-    match random.next() % 7 {
+    match random.next() % 8 {
+        7 => change_rules_in_a_crowd(random),
         0 => close_before_a_crowd(main, random),
         6 => outlast_restart(random),
         1 => leave_before_answer(random),
@@ -111,6 +112,42 @@ fn report_on_a_crowd(random: &mut Random) -> Vec<Step> {
     steps.push(Step::Ask { place: 0, line: "STATS CLIENTS" });
     steps.extend((0..10).flat_map(|_| turn(random, false)));
     steps.extend([Step::Read { place: OPERATORS as u8, max: 100_000 }, Step::CrowdLeaves]);
+    steps
+}
+
+/// Orders about rules for the keys of a crowd, while reports look at them. A large crowd has more
+/// than 1,000 keys.
+fn change_rules_in_a_crowd(random: &mut Random) -> Vec<Step> {
+    const ORDERS: &[&str] = &[
+        "RULE SET crowd c* total=9",
+        "RULE SET crowd *b workers=1 max-hold=1",
+        "RULE SET crowd FOR 1s * workers=3 total=40",
+        "RULE SET shared s* workers=1 timeout=1",
+        "RULE SET shared s* workers=5",
+        "RULE SET front *c* total=300 max-hold=2",
+        "RULE OFF shared",
+        "RULE RESET crowd",
+        "RULE RESET shared",
+        "RULES",
+        "STATS JSON",
+        "STATS KEYS",
+        "STATS KEY s1",
+    ];
+    let is_large = random.next() % 24 == 0;
+    let clients = if is_large { 340 } else { random.one_of(&[20, 20, 60]) };
+    let mut steps = vec![Step::Crowd { clients }, Step::Ask { place: 0, line: "HELP" }];
+    let turns = clients / 3 + 4;
+    steps.extend((0..turns).flat_map(|_| turn(random, false)));
+    steps.push(Step::CrowdHolds);
+    for _ in 0..12 {
+        let place = (random.next() % 3) as u8;
+        steps.push(Step::Ask { place, line: random.one_of(ORDERS) });
+        steps.extend(turn(random, false));
+        if random.next() % 4 == 0 {
+            steps.push(Step::Advance { ms: random.one_of(&[300, 1000, 3000]) });
+        }
+    }
+    steps.push(Step::CrowdLeaves);
     steps
 }
 

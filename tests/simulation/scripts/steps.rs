@@ -124,6 +124,8 @@ pub(crate) enum Step {
     },
     /// Each of a crowd asks for a lock of its own.
     CrowdAsks,
+    /// Each of a crowd asks for three locks of its own, and for one that others want too.
+    CrowdHolds,
     CrowdLeaves,
     /// The next binary closes a connection that it was handed.
     LosesOne,

@@ -2,6 +2,7 @@
 
 use crate::engine::rules::rule::Rule;
 use crate::engine::state::{BadState, EngineState, PoolState};
+use crate::engine::work::{self, KeyWork};
 use crate::engine::{ClientId, Engine as Real, Time};
 use crate::protocol::{Acquire, Mode};
 use std::hash::RandomState;
@@ -15,7 +16,7 @@ pub(crate) enum EngineCall {
     Disconnect { client: ClientId, now: Time },
     DisconnectAll { clients: Vec<ClientId>, now: Time },
     Expire { now: Time },
-    Rules { rules: Vec<String>, groups: Vec<String>, now: Time },
+    Rules { rules: Vec<String>, groups: Vec<String>, now: Time, keys: KeyWork },
 }
 
 impl EngineCall {
@@ -119,8 +120,18 @@ impl Engine {
         go_on: impl FnMut(),
     ) {
         let rules = in_force.iter().map(ToString::to_string).collect();
-        self.asked.push(EngineCall::Rules { rules, groups: groups.to_vec(), now });
+        let keys = self.work_on_all_keys();
+        self.asked.push(EngineCall::Rules { rules, groups: groups.to_vec(), now, keys });
         self.real.set_rules(in_force, groups, now, go_on);
+    }
+}
+
+impl Engine {
+    /// What it takes to compare all keys with rules.
+    fn work_on_all_keys(&self) -> KeyWork {
+        let before = work::replace(KeyWork::default());
+        let matched_bytes = self.real.pools().map(|pool| pool.key().len()).sum();
+        KeyWork { matched_bytes, ..work::replace(before) }
     }
 }
 
