@@ -631,3 +631,49 @@ fn a_lowered_limit_is_reached_as_holders_leave() {
         waiter.expect("LOCKED");
     }
 }
+
+/// Of three slots two are free: they go to those that accept no other client's work, in order,
+/// and not to a newcomer.
+#[test]
+fn waiters_get_the_room_that_a_change_of_rules_makes() {
+    type Change = fn(&Daemon);
+    let changes: &[(&str, &str, Change)] = &[
+        ("RULE SET few k workers=1", "reset", |daemon| drop(daemon.order("RULE RESET few"))),
+        ("RULE SET few k workers=1 total=1", "off", |daemon| drop(daemon.order("RULE OFF few"))),
+        ("RULE SET few FOR 1s k workers=1", "end", |_| {}),
+        ("RULE SET few k workers=1", "more", |daemon| {
+            daemon.order("RULE SET few k workers=3");
+        }),
+        ("RULE SET few k workers=1 total=1", "a higher total", |daemon| {
+            daemon.order("RULE SET few k total=3");
+        }),
+        ("RULE SET few k workers=1", "another pattern", |daemon| {
+            daemon.order("RULE SET few other workers=1");
+        }),
+        ("RULE SET few k workers=1", "reload", |daemon| {
+            daemon.edit("few k\n");
+            let reloaded = daemon.reload_rules();
+            assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
+        }),
+    ];
+    for (lowered, what, change) in changes {
+        let daemon = daemon_with("");
+        let mut holder = daemon.server.connect();
+        holder.exchange("ACQ4ME k 3 9 0", "LOCKED");
+        daemon.order(lowered);
+        let mut waiters: Vec<Client> = (0..3).map(|_| daemon.server.connect()).collect();
+        for (n, mode) in ["ACQ4ANY", "ACQ4ME", "ACQ4ME"].into_iter().enumerate() {
+            waiters[n].send(&format!("{mode} k 3 9 60"));
+            let waiting = n as u64 + 1;
+            daemon.server.connect().wait_for_counter("waiting_workers", |n| n == waiting);
+        }
+        change(&daemon);
+        waiters[1].expect("LOCKED");
+        waiters[2].expect("LOCKED");
+        daemon.server.settle();
+        waiters[0].expect_nothing();
+        assert_eq!(daemon.asked("k"), "TIMEOUT", "{what}");
+        holder.exchange("RELEASE", "RELEASED");
+        waiters[0].expect("DONE");
+    }
+}
