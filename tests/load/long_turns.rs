@@ -1,8 +1,10 @@
 //! What one turn of the loop does whole, whatever it costs: docs/evidence.md lists it.
 
+use crate::restart_pauses::pause;
 use crate::support::crowd::{connect_crowd, crowd_size, start_apart};
-use crate::support::restart::Place;
+use crate::support::restart::{Place, restart};
 use crate::support::{Client, Server};
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -11,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// A hundredth of systemd's watchdog in the unit.
 const LONGEST_TURN: Duration = Duration::from_millis(300);
+
+/// Four times what 40 MB of keys take, half of it for 64 rules.
+const RESTART_PAUSE: Duration = Duration::from_millis(1_000);
 
 fn ask(stream: &mut UnixStream, line: &str) -> String {
     stream.write_all(line.as_bytes()).expect("send");
@@ -27,12 +32,17 @@ struct Scene {
 
 impl Scene {
     fn new(third: u8) -> Scene {
+        Self::with_rules(third, 15_000, "")
+    }
+
+    fn with_rules(third: u8, clients: usize, rules: &str) -> Scene {
         let place = Place::new();
-        let [control, other] = ["control", "other"].map(|name| place.path(name));
-        let [control, other] = [control, other].map(|path| path.display().to_string());
-        let count = crowd_size(15_000);
-        let server = start_apart(third, &["--control", &control, "--listen-unix", &other]);
-        let crowd = connect_crowd(server.address(), count);
+        let [control, other, file] = ["control", "other", "rules"].map(|name| place.path(name));
+        fs::write(&file, rules).expect("write");
+        let [control, other, file] = [control, other, file].map(|path| path.display().to_string());
+        let options = ["--control", &control, "--listen-unix", &other, "--rules", &file];
+        let server = start_apart(third, &options);
+        let crowd = connect_crowd(server.address(), crowd_size(clients));
         Scene { server, place, crowd }
     }
 
@@ -90,6 +100,26 @@ fn waiters_that_are_all_answered_at_once_cost_one_turn() {
         scene.crowd.iter_mut().for_each(|client| client.send("ACQ4ME k 1 20000 2"));
         scene.crowd.iter_mut().for_each(|client| client.expect("TIMEOUT"));
     });
+}
+
+/// 64 rules, and 10,000 keys of which each byte begins a piece of all of them.
+#[test]
+fn rules_for_the_worst_keys_cost_one_turn() {
+    let rules: String = (0..64).map(|n| format!("r{n} *:pcache{n}:*\n")).collect();
+    let mut scene = Scene::with_rules(15, 2_500, &rules);
+    for (n, client) in scene.crowd.iter_mut().enumerate() {
+        for depth in 0..4 {
+            let key = format!("{n}:{depth}{}", ":".repeat(4_000));
+            client.send(&format!("ACQ4ME {key} 1 9 60"));
+        }
+    }
+    scene.crowd.iter_mut().for_each(|client| (0..4).for_each(|_| client.expect("LOCKED")));
+    scene.longest_wait("one of 64 rules changes, for 10,000 of the worst keys", |scene| {
+        assert!(scene.order("RULE SET r7 *:other:* total=3").starts_with("OK"));
+    });
+    let pause = pause(&restart(&scene.server));
+    println!("a hot restart with them: a pause of {pause:?}, at most {RESTART_PAUSE:?}");
+    assert!(pause < RESTART_PAUSE, "{pause:?}");
 }
 
 #[test]

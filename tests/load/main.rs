@@ -13,6 +13,7 @@ mod reports;
 mod restart_memory;
 mod restart_pauses;
 mod restarts;
+mod rule_changes;
 mod shares;
 #[path = "../support/mod.rs"]
 mod support;

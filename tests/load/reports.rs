@@ -38,17 +38,17 @@ fn cpu_time() -> Duration {
 }
 
 /// What `work` returns, and how long it takes.
-fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let begin = cpu_time();
     let result = work();
     (result, cpu_time() - begin)
 }
 
-fn at_us(us: u64) -> Time {
+pub(crate) fn at_us(us: u64) -> Time {
     Time::from_ns(1_000_000_000 + us * 1_000)
 }
 
-fn acquire(engine: &mut Engine, slot: u32, key: &[u8], now: Time) {
+pub(crate) fn acquire(engine: &mut Engine, slot: u32, key: &[u8], now: Time) {
     let request = Acquire { mode: Mode::ForMe, key, workers: 1, max_queue: 9, timeout_s: 900 };
     engine.acquire(ClientId { slot, serial: slot }, &request, now);
     while engine.take_answer().is_some() {}

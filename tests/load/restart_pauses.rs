@@ -58,7 +58,7 @@ impl Load {
 }
 
 /// The duration of the pause in a log line.
-fn pause(line: &str) -> Duration {
+pub(crate) fn pause(line: &str) -> Duration {
     let number = line.split_once("pause of ").expect("a pause").1.split(' ').next();
     Duration::from_micros(number.expect("a number").parse().expect("a number"))
 }

@@ -53,7 +53,8 @@ fn time_matching() {
     let worst = worst_keys::worst_of(&rules);
     for (name, key) in [("ordinary", &key(7)[..]), ("worst", &worst)] {
         let times = (0..10_000).map(|_| worst_keys::time(&rules, key).as_secs_f64() * 1e6);
-        println!("{name} key, {} bytes: {:.2} µs", key.len(), median(times.collect()));
+        let start = String::from_utf8_lossy(&key[..20]);
+        println!("{name} key, {start}…, {} bytes: {:.2} µs", key.len(), median(times.collect()));
     }
 }
 
