@@ -67,7 +67,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    fn connect(path: &str) -> Operator {
+    pub(crate) fn connect(path: &str) -> Operator {
         let stream = UnixStream::connect(path).expect("connect");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Operator { stream: BufReader::new(stream) }

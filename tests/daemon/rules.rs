@@ -1,12 +1,14 @@
 //! Operators' rules: the file of `--rules`, and `RULE` orders.
 
-use crate::control::Daemon;
+use crate::control::{Daemon, Operator};
+use crate::support::notified::Notified;
 use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
 use crate::support::status::WRONG_OPTIONS;
-use crate::support::{Client, Finished, daemon_command, eventually, finish};
+use crate::support::{Client, Finished, Server, daemon_command, eventually, finish};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const FILE_BYTES_MAX: usize = 64 << 10;
 
@@ -676,4 +678,41 @@ fn waiters_get_the_room_that_a_change_of_rules_makes() {
         holder.exchange("RELEASE", "RELEASED");
         waiters[0].expect("DONE");
     }
+}
+
+/// The daemon itself tells the watchdog each 10 ms here, and needs 3.4 ns for each byte of a key
+/// (docs/evidence.md).
+#[test]
+fn the_watchdog_hears_of_the_daemon_during_a_long_change_of_rules() {
+    const CLIENTS: usize = 1_000;
+    let place = Place::with_daemon();
+    let notified = Notified::at_path("long-change");
+    let path = place.path("control.sock").display().to_string();
+    let mut command = place.command(&["-l", "127.0.0.1", "-p", "0", "--control", &path]);
+    command.env("NOTIFY_SOCKET", &notified.name).env("WATCHDOG_USEC", "40000");
+    let server = Server::spawn(&mut command);
+    let mut crowd: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+    for (n, client) in crowd.iter_mut().enumerate() {
+        for depth in 0..4 {
+            let key = format!("{n}:{depth}{}", ":".repeat(4_000));
+            client.exchange(&format!("ACQ4ME {key} 1 9 60"), "LOCKED");
+        }
+    }
+    // The queue must have room.
+    while notified.has_more() {
+        notified.receive();
+    }
+    let has_answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let answer = Operator::connect(&path).ask("RULE SET slow *:pcache:* max-hold=600");
+            assert!(answer.starts_with("OK"), "{answer}");
+            has_answered.store(true, Ordering::Relaxed);
+        });
+        // Other messages also have a status.
+        while notified.receive() != "WATCHDOG=1\n" {
+            let is_over = has_answered.load(Ordering::Relaxed) && !notified.has_more();
+            assert!(!is_over, "the change took a turn without a message");
+        }
+    });
 }
