@@ -85,11 +85,7 @@ impl Engine {
         if outcome.is_of_hold() {
             self.rules.uncount_holder(matches);
         }
-        self.rules.record_changed(match outcome {
-            LockOutcome::Timeout => usize::from(lock.shortened_by).checked_sub(1),
-            LockOutcome::Expired => self.rules.max_hold(matches).map(|(rule, _)| rule),
-            _ => None,
-        });
+        self.rules.record_changed(self.rules.ended_by(matches, lock, outcome));
         let group = self.rules.group_of(matches);
         self.rules.groups[group].counts.count_end(outcome, ns);
     }

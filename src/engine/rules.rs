@@ -8,6 +8,8 @@ pub mod matcher;
 pub mod pattern;
 pub mod rule;
 
+use crate::engine::counts::measures::LockOutcome;
+use crate::engine::lock::Lock;
 use crate::protocol::Acquire;
 use groups::Group;
 use matcher::{Matcher, Matches};
@@ -73,6 +75,16 @@ pub(super) enum Verdict {
     Waits,
     TimedOut,
 }
+
+/// What the daemon limits by a rule: not when a lock counts as stuck, which changes no answer.
+const LIMITS: [fn(&RuleSettings) -> bool; 6] = [
+    |settings| settings.workers.is_some(),
+    |settings| settings.max_queue.is_some(),
+    |settings| settings.timeout_s.is_some(),
+    |settings| settings.total.is_some(),
+    |settings| settings.max_hold_s.is_some(),
+    |settings| settings.denies,
+];
 
 /// How many clients hold a key, and how many hold it or wait for it.
 #[derive(Clone, Copy, Default)]
@@ -276,6 +288,35 @@ impl Rules {
         settings
     }
 
+    /// The rules that limit keys that have these matches: each with at least one limit that no
+    /// earlier rule sets.
+    pub fn limiting(&self, matches: Matches) -> Matches {
+        let sets =
+            |n: usize, limit: fn(&RuleSettings) -> bool| limit(&self.in_force[n].rule.settings);
+        let first = |limit| matches.iter().find(|&n| sets(n, limit));
+        Matches(LIMITS.into_iter().filter_map(first).fold(0, |rules, n| rules | 1 << n))
+    }
+
+    /// The number of the rule that denies keys that have these matches.
+    pub fn denying(&self, matches: Matches) -> Option<usize> {
+        self.first(matches, |settings| settings.denies.then_some(())).map(|(rule, ())| rule)
+    }
+
+    /// The number of the rule by which a hold or a wait of such a key has ended: one that had
+    /// shortened the wait, or limited the hold.
+    pub(super) fn ended_by(
+        &self,
+        matches: Matches,
+        lock: &Lock,
+        outcome: LockOutcome,
+    ) -> Option<usize> {
+        match outcome {
+            LockOutcome::Timeout => usize::from(lock.shortened_by).checked_sub(1),
+            LockOutcome::Expired => self.max_hold(matches).map(|(rule, _)| rule),
+            _ => None,
+        }
+    }
+
     /// Limits a request for a key that has these matches and this queue.
     pub(super) fn limit<'a>(
         &self,
@@ -292,8 +333,7 @@ impl Rules {
         if let Some((_, timeout_s)) = timeout {
             limited.timeout_s = limited.timeout_s.min(u32::from(timeout_s).into());
         }
-        let denies = self.first(matches, |settings| settings.denies.then_some(()));
-        let denies = denies.map(|(rule, ())| rule);
+        let denies = self.denying(matches);
         let would_hold = verdict(&limited, queue) == Verdict::Granted;
         let exhausted = || self.exhausted_total(matches).filter(|_| would_hold);
         let refuses = denies.or_else(exhausted);

@@ -7,6 +7,7 @@ use super::report_view::{ROWS_MAX, ReportView, ShortDuration, brief_or_dash, mod
 use super::scan::Scan;
 use crate::engine::observe::heavy_hitters::Ranked;
 use crate::engine::observe::windows::Counted;
+use crate::engine::rules::matcher::Matches;
 use crate::engine::rules::rule::Rule;
 use crate::engine::rules::{RULES_MAX, Rules};
 use crate::engine::view::{LockView, Phase, PoolView};
@@ -71,18 +72,39 @@ pub(super) fn key(view: &ReportView, key: &[u8]) -> String {
     let mut text = String::new();
     line!(text, "key: {}", key_text(key));
     let rules = view.engine.rules();
-    let max_hold_s = rules.max_hold_s(rules.matching(key));
+    let matches = rules.matching(key);
+    let max_hold_s = rules.max_hold_s(matches);
     let max_hold = brief_or_dash(max_hold_s.map(|s| u64::from(s) * 1_000_000_000));
     let pool = view.engine.pool(key);
     let [holders, for_me, for_anyone] =
         pool.map_or([0; 3], |pool| Phase::QUEUED.map(|phase| pool.count(phase)));
     line!(text, "holders: {holders}\nfor_me: {for_me}\nfor_anyone: {for_anyone}");
     line!(text, "max_hold: {max_hold}");
+    list_limits(&mut text, rules, matches);
     line!(text, "{LOCK_COLUMNS}");
     if let Some(pool) = pool {
         list_locks(&mut text, view, pool);
     }
     text
+}
+
+/// A line for each rule that limits keys that have these matches, and one for a rule that denies
+/// them: at most six, because there are six limits.
+fn list_limits(text: &mut String, rules: &Rules, matches: Matches) {
+    let mut settings = rules.settings_of(matches);
+    // Limits nothing.
+    settings.retain(|(setting, _)| !setting.starts_with("stuck-after="));
+    for n in rules.limiting(matches).iter() {
+        let rule = &rules.in_force()[n].rule;
+        let of_rule = settings.iter().filter(|(_, other)| std::ptr::eq(*other, rule));
+        let (denies, limits): (Vec<&str>, Vec<&str>) =
+            of_rule.map(|(setting, _)| setting.as_str()).partition(|setting| *setting == "deny");
+        for (how, settings) in [("limited", limits), ("denied", denies)] {
+            if !settings.is_empty() {
+                line!(text, "{how} by rule {}: {}", rule.shown_name(), settings.join(" "));
+            }
+        }
+    }
 }
 
 fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
@@ -274,10 +296,10 @@ impl RuleSource {
 pub fn explain(rules: &Rules, key: &[u8]) -> String {
     let matches = rules.matching(key);
     let group = &rules.groups()[rules.group_of(matches)].name;
-    let settings = rules.settings_of(matches).into_iter().map(|(setting, rule)| {
-        let name = if rule.name.is_empty() { "--max-hold" } else { &rule.name };
-        format!(" {setting} ({name})")
-    });
+    let settings = rules
+        .settings_of(matches)
+        .into_iter()
+        .map(|(setting, rule)| format!(" {setting} ({})", rule.shown_name()));
     format!("{}: group {group}{}\n", key_text(key), settings.collect::<String>())
 }
 

@@ -349,17 +349,75 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
         let request = Acquire { mode, key: &key, workers, max_queue: 900, timeout_s };
         engine.acquire(ClientId { slot: n, serial: u32::MAX - n }, &request, START);
     }
+    set_rules(&mut engine, &long_rules());
     let now = START.plus_seconds(9_999_000);
     for (peers, holders) in [(&Addresses as &dyn Peers, 120), (&LongNames, 70)] {
         let view = ReportView { peers, ..view(&engine, now, false) };
         let text = report(&Query::Key(key.clone()), &view, &Scan::default(), None);
         assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
+        assert_eq!(text.matches(" by rule ").count(), 6, "{text}");
         // Counted in the header, and listed or among the rest.
         let listed = text.matches("\nholder ").count() - 1;
         assert!(listed >= holders, "{listed}");
         assert!(text.contains(&format!("\nholder and {} more\n", 300 - listed)), "{text}");
         assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
     }
+}
+
+/// As long as a name may be, with a number of two digits.
+fn long_rule_name(n: usize) -> String {
+    format!("{}{n:02}", "r".repeat(30))
+}
+
+/// Six rules, each with a limit of its own for all keys.
+fn long_rules() -> Vec<String> {
+    let most = u32::MAX;
+    let numbers = ["maxqueue", "timeout", "total", "max-hold"].map(|name| format!("{name}={most}"));
+    let settings = numbers.into_iter().chain(["workers=300".into(), "deny".into()]).enumerate();
+    settings.map(|(n, setting)| format!("{} * {setting}", long_rule_name(n))).collect()
+}
+
+fn set_rules(engine: &mut Engine, rules: &[impl AsRef<str>]) {
+    let rules = rules.iter().map(|rule| Rule::try_from(rule.as_ref().to_owned()).expect("a rule"));
+    engine.set_rules(rules.collect(), &[], START, || {});
+}
+
+#[test]
+fn the_list_of_a_key_names_the_rules_that_limit_it() {
+    let mut engine = new_engine();
+    let of_key = |engine: &mut Engine, key: &str| {
+        let text = asked(engine, &format!("KEY {key}"), at_ms(0), false);
+        let lines = text.lines().filter(|line| line.contains(" by "));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(of_key(&mut engine, "a").is_empty());
+    set_rules(
+        &mut engine,
+        &[
+            "search a* workers=2 maxqueue=5",
+            "late * stuck-after=9",
+            "narrow a* workers=1",
+            "bots ab* total=7 deny stuck-after=9",
+            "- *b max-hold=60",
+            "- * max-hold=90",
+        ],
+    );
+    acquire(&mut engine, 0, Mode::ForMe, b"ab", at_ms(0));
+    let search = "limited by rule search: workers=2 maxqueue=5";
+    assert_eq!(of_key(&mut engine, "a"), [search, "limited by rule --max-hold: max-hold=90"]);
+    assert_eq!(
+        of_key(&mut engine, "ab"),
+        [
+            search,
+            "limited by rule bots: total=7",
+            "denied by rule bots: deny",
+            "limited by rule --max-hold: max-hold=60",
+        ],
+    );
+    // The same with `--private`: nothing in it is a client's.
+    assert!(asked(&mut engine, "KEY ab", at_ms(0), true).contains(search));
+    set_rules(&mut engine, &["jobs a* stuck-after=never"]);
+    assert!(of_key(&mut engine, "a").is_empty());
 }
 
 #[test]

@@ -126,10 +126,12 @@ impl ParsedReport {
     }
 }
 
-/// `name: value`. A name consists of lowercase words.
+/// `name: value`. A name consists of lowercase words, the last of which may be a rule's name.
 fn named_value(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
-    let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == ' ');
+    let has_rule = name.starts_with("limited by rule ") || name.starts_with("denied by rule ");
+    let is_word = |c: char| c.is_ascii_lowercase() || c == '_' || c == ' ';
+    let is_name = has_rule || name.chars().all(is_word);
     (is_name && !name.is_empty()).then_some((name, value))
 }
 
@@ -147,6 +149,18 @@ mod tests {
     fn a_table_without_columns_is_no_trouble() {
         let answer = ParsedReport::read(" \nx y\n\n");
         assert_eq!(answer.json()["rows"], json!([{}, {}]));
+    }
+
+    #[test]
+    fn rules_that_limit_a_key_are_values_whatever_their_names() {
+        let text = "key: k\nlimited by rule no-1: workers=1\n\
+            limited by rule --max-hold: max-hold=60\ndenied by rule no-2: deny\n\
+            what client address\nholder #7 unix\n";
+        let json = ParsedReport::read(text).json();
+        assert_eq!(json["limited by rule no-1"], "workers=1");
+        assert_eq!(json["limited by rule --max-hold"], "max-hold=60");
+        assert_eq!(json["denied by rule no-2"], "deny");
+        assert_eq!(json["rows"][0]["client"], "#7");
     }
 
     #[test]

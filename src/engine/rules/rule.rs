@@ -103,6 +103,11 @@ impl Rule {
         Ok(Rule { name: String::new(), pattern, settings })
     }
 
+    /// Its name as reports show it: rules without one come from `--max-hold`.
+    pub fn shown_name(&self) -> &str {
+        if self.has_name() { &self.name } else { "--max-hold" }
+    }
+
     /// Whether it has a name: rules of `--max-hold` have none.
     pub(crate) fn has_name(&self) -> bool {
         !self.name.is_empty()

@@ -350,7 +350,9 @@ impl Moments {
             number(line.unwrap_or("-"))
         };
         let shown = [value("holders: "), value("for_me: "), value("for_anyone: ")];
-        let rows: Vec<Vec<&str>> = rows_of(text, 6).collect();
+        // The lines above the columns name the rules that limit the key.
+        let above = text.lines().take_while(|line| !line.starts_with("what ")).count();
+        let rows: Vec<Vec<&str>> = rows_of(text, above + 1).collect();
         if rows.len() != shown.iter().sum::<usize>() {
             return Err(format!("{} rows for {shown:?}", rows.len()));
         }
