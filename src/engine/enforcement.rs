@@ -85,7 +85,7 @@ impl Engine {
         if outcome.is_of_hold() {
             self.rules.uncount_holder(matches);
         }
-        self.rules.record_changed(self.rules.ended_by(matches, lock, outcome));
+        self.rules.record_changed(self.rules.ended_by(matches, lock.shortened_by, outcome));
         let group = self.rules.group_of(matches);
         self.rules.groups[group].counts.count_end(outcome, ns);
     }

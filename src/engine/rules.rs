@@ -3,14 +3,15 @@
 //!
 //! `enforcement` applies them to pools and requests.
 
+pub mod behind;
 pub mod groups;
 pub mod matcher;
 pub mod pattern;
 pub mod rule;
 
 use crate::engine::counts::measures::LockOutcome;
-use crate::engine::lock::Lock;
 use crate::protocol::Acquire;
+use behind::RulesBehind;
 use groups::Group;
 use matcher::{Matcher, Matches};
 pub use rule::RULES_MAX;
@@ -302,18 +303,27 @@ impl Rules {
         self.first(matches, |settings| settings.denies.then_some(())).map(|(rule, ())| rule)
     }
 
-    /// The number of the rule by which a hold or a wait of such a key has ended: one that had
-    /// shortened the wait, or limited the hold.
+    /// The number of the rule by which a hold or a wait of such a key has ended: the one that had
+    /// shortened the wait, by its number plus 1, or the one that limits the hold.
     pub(super) fn ended_by(
         &self,
         matches: Matches,
-        lock: &Lock,
+        shortened_by: u8,
         outcome: LockOutcome,
     ) -> Option<usize> {
         match outcome {
-            LockOutcome::Timeout => usize::from(lock.shortened_by).checked_sub(1),
+            LockOutcome::Timeout => usize::from(shortened_by).checked_sub(1),
             LockOutcome::Expired => self.max_hold(matches).map(|(rule, _)| rule),
             _ => None,
+        }
+    }
+
+    /// The rules behind such a key: of those that limit it, the one that matters, else the first.
+    pub fn behind(&self, matches: Matches, matters: Option<usize>) -> RulesBehind {
+        let name = |n: usize| self.in_force[n].rule.shown_name().to_owned();
+        RulesBehind {
+            rule: matters.or_else(|| self.limiting(matches).iter().next()).map(name),
+            denied_by: self.denying(matches).map(name),
         }
     }
 

@@ -253,6 +253,11 @@ struct SlowJson {
     client: u32,
     address: String,
     key: String,
+    /// The rule that shortened a wait that timed out, or ended a hold by its `max-hold`;
+    /// otherwise the first rule that limits the key.
+    rule: Option<String>,
+    /// The rule by which each request for the key is refused.
+    denied_by: Option<String>,
 }
 
 /// The most frequent keys and clients, of the last minute and the last hour.
@@ -447,6 +452,8 @@ fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
         client: slow.client.serial,
         address: view.address(&entry.peer),
         key: view.key(&slow.key),
+        rule: slow.rules.rule.clone(),
+        denied_by: slow.rules.denied_by.clone(),
     }
 }
 

@@ -246,7 +246,7 @@ pub(super) fn slow(view: &ReportView, rows: u32) -> String {
     line!(text, "over: {}", brief_or_dash(view.engine.observer.slow_ns()));
     line!(
         text,
-        "when                     what mode   ended        took        client  address key"
+        "when                     what mode   ended        took        client  address rule key"
     );
     for entry in all.take(rows) {
         let slow = &entry.slow;
@@ -254,13 +254,14 @@ pub(super) fn slow(view: &ReportView, rows: u32) -> String {
         let mode = if slow.for_anyone { Mode::ForAnyone } else { Mode::ForMe };
         line!(
             text,
-            "{} {what} {:6} {:12} {:11} {:7} {} {}",
+            "{} {what} {:6} {:12} {:11} {:7} {} {} {}",
             view.wall(slow.at),
             mode_word(mode),
             slow.outcome.word(),
             ShortDuration(slow.took_ns),
             format!("#{}", slow.client.serial),
             view.address(&entry.peer),
+            slow.rules,
             view.key(&slow.key),
         );
     }

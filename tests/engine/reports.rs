@@ -2,6 +2,7 @@
 
 use poolcounterd::engine::observe::heavy_hitters::NAME_BYTES_MAX;
 use poolcounterd::engine::rules::rule::Rule;
+use poolcounterd::engine::state::BadState;
 use poolcounterd::engine::view::Phase;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
@@ -253,6 +254,8 @@ pub(crate) fn tops(engine: &mut Engine, now: Time) -> Tops {
 fn crowded() -> (Engine, Scan) {
     let mut engine = new_engine();
     engine.observer.set_slow(Some(0));
+    // Without the one that denies.
+    set_rules(&mut engine, &long_rules()[..5]);
     let odd_key = |n: u32| [&n.to_be_bytes()[..], &[1; 4_000]].concat();
     let odd_key =
         |n| odd_key(n).into_iter().map(|byte| if byte == 32 || byte == 10 { 0 } else { byte });
@@ -418,6 +421,61 @@ fn the_list_of_a_key_names_the_rules_that_limit_it() {
     assert!(asked(&mut engine, "KEY ab", at_ms(0), true).contains(search));
     set_rules(&mut engine, &["jobs a* stuck-after=never"]);
     assert!(of_key(&mut engine, "a").is_empty());
+}
+
+/// The end, the column `rule` and the key of each row of `STATS SLOW`, the oldest first.
+fn slow_rows(engine: &mut Engine) -> Vec<[String; 3]> {
+    let text = asked(engine, "SLOW", at_ms(0), false);
+    let rows = text.lines().skip(3).filter(|line| !line.is_empty());
+    let words = rows.map(|row| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    let columns = words.map(|row| [3, 7, 8].map(|n: usize| row[n].clone()));
+    columns.collect::<Vec<_>>().into_iter().rev().collect()
+}
+
+#[test]
+fn the_slow_log_names_the_rule_behind_each_row() {
+    let mut engine = new_engine();
+    engine.observer.set_slow(Some(1));
+    let wait = |engine: &mut Engine, slot, key: &[u8], timeout_s| {
+        let request = Acquire { mode: Mode::ForMe, key, workers: 1, max_queue: 9, timeout_s };
+        engine.acquire(client(slot), &request, at_ms(10));
+    };
+    for (slot, key) in [(0, &b"none"[..]), (1, b"na"), (2, b"bx"), (3, b"nbx"), (4, b"long")] {
+        acquire(&mut engine, slot, Mode::ForMe, key, at_ms(0));
+    }
+    engine.release(client(0), at_ms(1));
+    let rules = ["narrow n* workers=1 maxqueue=9", "late na timeout=2", "idle * stuck-after=9"];
+    let others = ["bots *bx deny", "long long max-hold=90", "- l* max-hold=60", "- * max-hold=900"];
+    set_rules(&mut engine, &[&rules[..], &others].concat());
+    wait(&mut engine, 5, b"na", 100);
+    wait(&mut engine, 6, b"na", 1);
+    engine.expire(at_ms(5_000));
+    // An order that changes the numbers of rules does not change what a wait was shortened by.
+    wait(&mut engine, 7, b"na", 100);
+    set_rules(&mut engine, &[&["new z* deny"], &rules[..], &others].concat());
+    engine.expire(at_ms(9_000));
+    for slot in [1, 2, 3] {
+        engine.release(client(slot), at_ms(10_000));
+    }
+    engine.expire(at_ms(95_000));
+    acquire(&mut engine, 8, Mode::ForMe, b"x", at_ms(0));
+    engine.release(client(8), at_ms(1));
+    note_observed(&mut engine, at_ms(95_000));
+    let expected = [
+        ["released", "-", "none"],
+        ["timeout", "narrow", "na"],
+        ["timeout", "late", "na"],
+        ["timeout", "late", "na"],
+        ["released", "narrow", "na"],
+        ["released", "bots(denied)", "bx"],
+        ["released", "narrow,bots(denied)", "nbx"],
+        ["expired", "long", "long"],
+        ["released", "--max-hold", "x"],
+    ];
+    assert_eq!(slow_rows(&mut engine), expected);
+    let pools: Vec<_> = engine.pool_states().map(Ok::<_, BadState>).collect();
+    let resumed = Engine::resume(engine.state(), pools, RandomState::new(), at_ms(95_000));
+    assert_eq!(slow_rows(&mut resumed.expect("a state")), expected, "after a hot restart");
 }
 
 #[test]

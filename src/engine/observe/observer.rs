@@ -7,6 +7,7 @@ use crate::engine::observe::heavy_hitters::{Columns, NAME_BYTES_MAX};
 use crate::engine::observe::sampler::Sampler;
 use crate::engine::observe::windows::{Counted, WindowState, Windows};
 use crate::engine::pool::{Pool, hash_aside};
+use crate::engine::rules::behind::RulesBehind;
 use crate::engine::time::Time;
 use crate::protocol::{Mode, Reply, Span, Subject};
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,9 @@ pub struct SlowLock {
     pub outcome: LockOutcome,
     /// How long it took, in nanoseconds.
     pub took_ns: u64,
+    /// The rules of its key when it ended.
+    #[serde(default)]
+    pub rules: RulesBehind,
 }
 
 /// A slow hold or wait, with its client's address.
@@ -204,12 +208,13 @@ impl Observer {
         self.count(Sample { client, columns }, key, now);
     }
 
-    /// A hold or a wait has ended: that of a followed request, or a slow one.
+    /// A hold or a wait has ended: that of a followed request, or a slow one, whose rules count.
     pub(in crate::engine) fn count_end(
         &mut self,
         lock: &Lock,
         pool: &Pool,
         (outcome, ns): (LockOutcome, u64),
+        rules: RulesBehind,
         now: Time,
     ) {
         let Lock { client, mode, requests, .. } = *lock;
@@ -219,7 +224,7 @@ impl Observer {
             let for_anyone = mode == Mode::ForAnyone;
             push_bounded(
                 &mut self.slow,
-                SlowLock { at: now, client, key, for_anyone, outcome, took_ns: ns },
+                SlowLock { at: now, client, key, for_anyone, outcome, took_ns: ns, rules },
             );
         }
         if requests > 0 {

@@ -199,11 +199,12 @@ impl Dispatch<'_> {
             let peer = self.clients.peer_name(slow.client).unwrap_or_else(|| "unknown".to_owned());
             limited!(
                 warn,
-                "slow: {} on {} by {peer} took {:.3} s, ended: {}",
+                "slow: {} on {} by {peer} took {:.3} s, ended: {}, rule: {}",
                 if slow.outcome.is_of_hold() { "hold" } else { "wait" },
                 slow.key[..slow.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
                 slow.took_ns as f64 / 1e9,
                 slow.outcome.word(),
+                slow.rules,
             );
             self.engine.observer.log_slow(slow, peer);
         }

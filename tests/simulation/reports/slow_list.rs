@@ -49,7 +49,7 @@ impl SlowList {
                 let key = shown.last().copied().unwrap_or_default();
                 let is_key = is_private && key == "hidden" || key == row[5];
                 // A client that has gone has no address: its row has one word less.
-                let address = if shown.len() > 7 { shown[6] } else { "" };
+                let address = if shown.len() > 8 { shown[6] } else { "" };
                 let serial = row[4].trim_start_matches('#').parse().expect("a number");
                 let is_its = addresses.is_address_of(serial, address, is_private);
                 is_key && is_its && shown.iter().skip(1).take(5).eq(row.iter().take(5))
