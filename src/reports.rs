@@ -23,7 +23,7 @@ use crate::engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
 use crate::engine::observe::windows::Counted;
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::Query;
-pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, ServerFigures};
+pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
 use report_view::{Seconds, Uptime};
 use scan::{Scan, ScanParts};
 use std::fmt::Write as _;

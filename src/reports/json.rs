@@ -28,7 +28,8 @@ const TOP_ROWS: usize = 10;
 /// ASCII, and the backslash, are `\xNN`; it is cut at 128 bytes, which `\...` at its end shows. An
 /// `address` is an IP address, with a port if it is of one connection; `unix`; `others`, for those
 /// that are not counted apart; or `unknown`, if the client had left before anybody asked. Under
-/// `--private` both are `hidden`.
+/// `--private` both are `hidden`. A rule is shown by its name, and one of `--max-hold` as
+/// `--max-hold`.
 ///
 /// Later versions may add members; they do not change or remove any.
 #[derive(Debug, Serialize)]
@@ -64,6 +65,7 @@ pub struct Report {
     oldest_wait_s: Option<f64>,
     /// How many keys have waiters.
     keys_waited_for: u64,
+    rules: RulesJson,
     /// The groups that the file of rules names, in its order, after `other`.
     groups: Vec<GroupJson>,
     /// The keys with the most waiters, at most 20.
@@ -133,6 +135,20 @@ struct TurnsJson {
     events: Values,
 }
 
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RulesJson {
+    in_force: usize,
+    /// How many rules operators' orders have set or turned off.
+    by_orders: usize,
+    /// When the oldest of these orders was given.
+    orders_since: Option<String>,
+    /// How many of these orders have no end: `RULE SET` without `FOR`, and `RULE OFF`.
+    endless: usize,
+    /// When the oldest of those was given.
+    endless_since: Option<String>,
+}
+
 /// The counts begin when the daemon gets its first rule, and stand still while it has none.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -169,6 +185,10 @@ struct Key {
     for_anyone: usize,
     oldest_hold_s: f64,
     oldest_wait_s: Option<f64>,
+    /// The rules that limit the key, in the order in which they apply.
+    limited_by: Vec<String>,
+    /// The rule by which each request for the key is refused.
+    denied_by: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -183,6 +203,10 @@ struct OldHoldJson {
     /// The number of the holder's connection in the log.
     client: u32,
     address: String,
+    /// The rules that limit the key, in the order in which they apply.
+    limited_by: Vec<String>,
+    /// The rule by which each request for the key is refused.
+    denied_by: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -307,6 +331,7 @@ pub fn report(view: &ReportView, scan: &Scan, tops: &Tops) -> Report {
         oldest_hold_s: scan.oldest_hold.map(age_s),
         oldest_wait_s: scan.oldest_wait.map(age_s),
         keys_waited_for: scan.keys_waited_for,
+        rules: rules(view),
         groups: groups(view, scan),
         keys: keys(view, scan),
         oldest_holds: scan.old_holds().map(|hold| old_hold(view, hold)).collect(),
@@ -359,6 +384,17 @@ fn values(histogram: &Histogram, scale: &Scale, per_unit: f64) -> Values {
     }
 }
 
+fn rules(view: &ReportView) -> RulesJson {
+    let orders = view.figures.rule_orders;
+    RulesJson {
+        in_force: view.engine.rules().in_force().len(),
+        by_orders: orders.rules,
+        orders_since: orders.since.map(|at| view.wall(at)),
+        endless: orders.endless,
+        endless_since: orders.endless_since.map(|at| view.wall(at)),
+    }
+}
+
 fn groups(view: &ReportView, scan: &Scan) -> Vec<GroupJson> {
     let group = |(n, group): (usize, &Group)| {
         let (counts, gauges) = (&group.counts, scan.of_group(n));
@@ -389,6 +425,8 @@ fn keys(view: &ReportView, scan: &Scan) -> Vec<Key> {
         for_anyone: row.for_anyone,
         oldest_hold_s: seconds(view.age_ns(row.oldest_hold())),
         oldest_wait_s: row.oldest_wait.map(|since| seconds(view.age_ns(since))),
+        limited_by: row.limits.names().cloned().collect(),
+        denied_by: row.limits.behind().denied_by,
     };
     rows.map(key).collect()
 }
@@ -402,6 +440,8 @@ fn old_hold(view: &ReportView, hold: &super::scan::OldHold) -> OldHoldJson {
         waiters: hold.waiters,
         client: hold.client.serial,
         address: view.peer(hold.client),
+        limited_by: hold.limits.names().cloned().collect(),
+        denied_by: hold.limits.behind().denied_by,
     }
 }
 

@@ -47,13 +47,13 @@ pub(super) fn keys(view: &ReportView, scan: &Scan, rows: u32) -> String {
     let rows = &all[..all.len().min(limited(rows))];
     line!(text, "keys: {} of {}", rows.len(), scan.keys_seen);
     line!(text, "seen: {}", seen(view, scan));
-    line!(text, "holders for_me for_anyone oldest_hold oldest_wait key");
+    line!(text, "holders for_me for_anyone oldest_hold oldest_wait rule key");
     for row in rows {
         let hold = ShortDuration(view.age_ns(row.oldest_hold()));
         let wait = brief_or_dash(row.oldest_wait.map(|since| view.age_ns(since)));
         let (holders, for_me, for_anyone) = (row.holders, row.for_me, row.for_anyone);
-        let key = view.key(&row.key);
-        line!(text, "{holders:7} {for_me:6} {for_anyone:10} {hold:>11} {wait:>11} {key}");
+        let (rule, key) = (row.limits.behind(), view.key(&row.key));
+        line!(text, "{holders:7} {for_me:6} {for_anyone:10} {hold:>11} {wait:>11} {rule:4} {key}");
     }
     text
 }
@@ -308,17 +308,18 @@ pub fn explain(rules: &Rules, key: &[u8]) -> String {
 /// line ends the list.
 pub fn rules(view: &ReportView, scan: &Scan, sources: &[RuleSource]) -> String {
     let mut text = String::new();
-    let rules = view.engine.rules();
-    line!(text, "rules: {} of {RULES_MAX}", rules.in_force().len());
+    let in_force = view.engine.rules().in_force();
+    let listed = sources.iter().filter(|source| !source.is_off).count();
+    line!(text, "rules: {listed} of {RULES_MAX}");
     line!(text, "seen: {}", seen(view, scan));
     line!(text, "   keys holders waiters    changed from          left rule");
     for source in sources {
-        let number = rules.in_force().iter().position(|r| r.rule == source.rule);
-        let [keys, holders, waiters, changed] = match number.filter(|_| !source.is_off) {
-            Some(n) => {
-                let seen = scan.of_rule(n);
-                [seen.keys, seen.holders, seen.waiters, rules.in_force()[n].changed]
-                    .map(|count| count.to_string())
+        // An order during the scan may have changed it, or ended it.
+        let now = in_force.iter().find(|now| now.rule.identity() == source.rule.identity());
+        let [keys, holders, waiters, changed] = match now.filter(|_| !source.is_off) {
+            Some(now) => {
+                let seen = scan.of_rule(&source.rule);
+                [seen.keys, seen.holders, seen.waiters, now.changed].map(|count| count.to_string())
             }
             None => ["-"; 4].map(str::to_owned),
         };

@@ -171,6 +171,8 @@ fn write_daemon(text: &mut MetricsText, view: &ReportView) {
     text.single("poolcounter_uptime_seconds", GAUGE, help, uptime_s);
     let help = "Whether new clients are refused.";
     text.single("poolcounter_draining", GAUGE, help, u8::from(figures.is_draining));
+    let help = "Rules that operators' orders have set or turned off.";
+    text.single("poolcounter_rules_by_orders", GAUGE, help, figures.rule_orders.rules);
     let restarts = &view.engine.measures.restarts;
     let name = "poolcounter_hot_restarts_total";
     text.metric(name, COUNTER, "Hot restarts, by result.");

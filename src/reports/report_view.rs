@@ -154,8 +154,23 @@ pub struct ServerFigures {
     pub is_draining: bool,
     /// When it was started, in nanoseconds since 1970 on the wall clock.
     pub started_wall_ns: u64,
+    /// What operators' orders have changed about the rules.
+    pub rule_orders: RuleOrders,
     /// The process.
     pub process: ProcessFigures,
+}
+
+/// The rules that differ from the file's by operators' orders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleOrders {
+    /// How many rules orders have set or turned off.
+    pub rules: usize,
+    /// When the oldest of these orders was given.
+    pub since: Option<Time>,
+    /// How many of them have no end: `RULE SET` without `FOR`, and `RULE OFF`.
+    pub endless: usize,
+    /// When the oldest of those was given.
+    pub endless_since: Option<Time>,
 }
 
 /// The process, as the kernel knows it; 0 if it does not say.

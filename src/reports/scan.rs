@@ -3,6 +3,9 @@
 //! them do not hold up the loop. The report shows each part as it was when it was seen.
 
 use super::report_view::{KEY_BYTES_MAX, ROWS_MAX};
+use crate::engine::rules::behind::RulesBehind;
+use crate::engine::rules::matcher::Matches;
+use crate::engine::rules::rule::Rule;
 use crate::engine::rules::{RULES_MAX, Rules};
 use crate::engine::view::{LockView, Phase, PoolView};
 use crate::engine::{ClientId, Engine, Time};
@@ -11,6 +14,7 @@ use serde::Serialize;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::rc::Rc;
 
 /// How many places of keys a turn looks at: less than a millisecond, optimized
 /// (tests/load/reports.rs).
@@ -63,8 +67,11 @@ pub struct Scan {
     old_holds: BTreeMap<u64, OldHold>,
     /// The number of the newest of these, once there are enough.
     newest_old_hold: Option<u64>,
-    /// By the number of the rule.
-    rules: Box<[GroupGauges]>,
+    /// By [`Rule::identity`]: an order between two
+    /// steps changes the rules' numbers.
+    rules: BTreeMap<String, GroupGauges>,
+    /// Of the rules that were in force in the last step, by number.
+    rule_names: Rc<[String]>,
     /// By the number of the group.
     groups: Vec<GroupGauges>,
     addresses: HashMap<String, Address>,
@@ -99,6 +106,7 @@ pub(super) struct Row {
     pub(super) oldest_wait: Option<Time>,
     /// The number of its group.
     pub(super) group: usize,
+    pub(super) limits: Limits,
 }
 
 impl Row {
@@ -117,6 +125,29 @@ pub(super) struct OldHold {
     pub(super) key: Vec<u8>,
     /// The number of the key's group.
     pub(super) group: usize,
+    pub(super) limits: Limits,
+}
+
+/// The rules that limited a key when it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Limits {
+    /// Of all rules that were in force then, by number.
+    names: Rc<[String]>,
+    limiting: Matches,
+    denying: Option<usize>,
+}
+
+impl Limits {
+    /// Their names, in the order in which they apply.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.limiting.iter().map(|n| &self.names[n])
+    }
+
+    /// The first of them, and the one that denies the key.
+    pub(super) fn behind(&self) -> RulesBehind {
+        let denied_by = self.denying.map(|n| self.names[n].clone());
+        RulesBehind { rule: self.names().next().cloned(), denied_by }
+    }
 }
 
 /// Keys that a rule matches, or of a group.
@@ -141,6 +172,14 @@ impl GroupGauges {
         self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
         self.stuck += u64::from(is_stuck);
     }
+
+    fn merge(&mut self, later: &GroupGauges) {
+        self.keys += later.keys;
+        self.holders += later.holders;
+        self.waiters += later.waiters;
+        self.oldest_hold = earlier(self.oldest_hold, later.oldest_hold);
+        self.stuck += later.stuck;
+    }
 }
 
 /// The connections from one address.
@@ -163,8 +202,7 @@ impl Address {
 impl Scan {
     /// A walk that begins at `now`.
     pub fn new(now: Time) -> Self {
-        let rules = vec![GroupGauges::default(); RULES_MAX].into_boxed_slice();
-        Scan { began: now, rules, ..Scan::default() }
+        Scan { began: now, ..Scan::default() }
     }
 
     /// Notes that a turn of the loop begins.
@@ -175,15 +213,38 @@ impl Scan {
     /// Looks at the keys in the next `places`. Returns whether these were the last.
     pub fn step(&mut self, engine: &Engine, places: usize) -> bool {
         let end = self.next_place.saturating_add(places).min(engine.pool_places());
+        let rules = engine.rules();
+        self.rule_names =
+            rules.in_force().iter().map(|rule| rule.rule.shown_name().to_owned()).collect();
+        let mut by_rule = [GroupGauges::default(); RULES_MAX];
         for pool in engine.pools_in(self.next_place, end) {
-            let group = self.add_groups(pool, engine.rules());
-            self.add_key(pool, group);
+            let group = self.add_groups(pool, rules, &mut by_rule);
+            self.add_key(pool, group, rules);
         }
+        self.add_rules(rules, &by_rule);
         self.next_place = end;
         end >= engine.pool_places()
     }
 
-    fn add_key(&mut self, pool: PoolView, group: usize) {
+    /// Adds what a step has seen of the keys of each rule, by the rule's number.
+    fn add_rules(&mut self, rules: &Rules, by_rule: &[GroupGauges]) {
+        let mut step: BTreeMap<String, &GroupGauges> = BTreeMap::new();
+        for (rule, seen) in rules.in_force().iter().zip(by_rule) {
+            // A `--max-hold` may be given twice, and both have seen the same keys.
+            step.entry(rule.rule.identity()).or_insert(seen);
+        }
+        for (rule, seen) in step {
+            self.rules.entry(rule).or_default().merge(seen);
+        }
+    }
+
+    fn limits(&self, pool: PoolView, rules: &Rules) -> Limits {
+        let matches = pool.matches();
+        let (limiting, denying) = (rules.limiting(matches), rules.denying(matches));
+        Limits { names: Rc::clone(&self.rule_names), limiting, denying }
+    }
+
+    fn add_key(&mut self, pool: PoolView, group: usize, rules: &Rules) {
         self.keys_seen += 1;
         let [for_me, for_anyone] = [Phase::WaitingForMe, Phase::WaitingForAnyone];
         let waiters = (pool.count(for_me) + pool.count(for_anyone)) as u32;
@@ -191,7 +252,7 @@ impl Scan {
         let holder = pool.locks(Phase::Holding).next();
         let oldest_hold = holder.map_or(Time::default(), |lock| lock.since());
         if let Some(holder) = holder {
-            self.add_holder(holder, (pool.key(), group), waiters as usize);
+            self.add_holder(holder, (pool, group), waiters as usize, rules);
         }
         let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
         let oldest_wait = earlier(oldest_of(for_me), oldest_of(for_anyone));
@@ -215,11 +276,12 @@ impl Scan {
             for_anyone: pool.count(for_anyone),
             oldest_wait,
             group,
+            limits: self.limits(pool, rules),
         }));
     }
 
     /// Counts a key for its rules and its group; returns the number of the group.
-    fn add_groups(&mut self, pool: PoolView, rules: &Rules) -> usize {
+    fn add_groups(&mut self, pool: PoolView, rules: &Rules, by_rule: &mut [GroupGauges]) -> usize {
         let matches = pool.matches();
         let holder = pool.locks(Phase::Holding).next();
         let oldest_hold = holder.map_or(self.began, |lock| lock.since());
@@ -227,7 +289,7 @@ impl Scan {
             self.began.ns_since(oldest_hold) >= u64::from(stuck_after_s) * 1_000_000_000
         });
         for rule in matches.iter() {
-            self.rules[rule].add(pool, oldest_hold, is_stuck);
+            by_rule[rule].add(pool, oldest_hold, is_stuck);
         }
         let group = rules.group_of(matches);
         if self.groups.len() <= group {
@@ -238,8 +300,8 @@ impl Scan {
     }
 
     /// What was seen of the keys that a rule matches.
-    pub(super) fn of_rule(&self, rule: usize) -> GroupGauges {
-        self.rules.get(rule).copied().unwrap_or_default()
+    pub(super) fn of_rule(&self, rule: &Rule) -> GroupGauges {
+        self.rules.get(&rule.identity()).copied().unwrap_or_default()
     }
 
     /// What was seen of a group.
@@ -247,13 +309,21 @@ impl Scan {
         self.groups.get(group).copied().unwrap_or_default()
     }
 
-    fn add_holder(&mut self, holder: LockView, (key, group): (&[u8], usize), waiters: usize) {
+    fn add_holder(
+        &mut self,
+        holder: LockView,
+        (pool, group): (PoolView, usize),
+        waiters: usize,
+        rules: &Rules,
+    ) {
         if self.newest_old_hold.is_some_and(|newest| newest < holder.sequence()) {
             return;
         }
         let (since, client, mode) = (holder.since(), holder.client(), holder.mode());
+        let key = pool.key();
         let key = key[..key.len().min(KEY_BYTES_KEPT)].to_vec();
-        let hold = OldHold { since, client, mode, waiters, key, group };
+        let limits = self.limits(pool, rules);
+        let hold = OldHold { since, client, mode, waiters, key, group, limits };
         self.old_holds.insert(holder.sequence(), hold);
         if self.old_holds.len() > OLD_HOLDS {
             self.old_holds.pop_last();

@@ -256,7 +256,8 @@ impl Server {
             Requester::Http(client) => self.http.waits(client),
             Requester::Operator(client) => self.operator.control.awaits_answer(client),
         };
-        for (requester, text) in self.reporting.step(engine, clients, is_draining, now, waits) {
+        let state = (is_draining, self.operator.settings.rules.orders());
+        for (requester, text) in self.reporting.step(engine, clients, state, now, waits) {
             match requester {
                 Requester::Client(client) => self.dispatch(now).deliver_report(client, text),
                 Requester::Http(client) => self.http.answer(client, text, now),

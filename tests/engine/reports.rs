@@ -7,9 +7,10 @@ use poolcounterd::engine::view::Phase;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
 use poolcounterd::reports::json::{self, Tops};
+use poolcounterd::reports::lists::{self, RuleSource};
 use poolcounterd::reports::scan::Scan;
 use poolcounterd::reports::{Peers, ReportView, StatsAnswer, metrics, report, stats};
-use poolcounterd::reports::{ProcessFigures, ServerFigures};
+use poolcounterd::reports::{ProcessFigures, RuleOrders, ServerFigures};
 use std::hash::RandomState;
 
 /// What a client may leave unread (docs/operations.md).
@@ -92,6 +93,12 @@ static FIGURES: ServerFigures = ServerFigures {
     connections: 7,
     is_draining: false,
     started_wall_ns: WALL_NS,
+    rule_orders: RuleOrders {
+        rules: 2,
+        since: Some(Time::from_ns(3_000_000_000)),
+        endless: 1,
+        endless_since: Some(Time::from_ns(13_000_000_000)),
+    },
     process: ProcessFigures {
         cpu_s: 1.5,
         resident_bytes: 4_096,
@@ -423,6 +430,55 @@ fn the_list_of_a_key_names_the_rules_that_limit_it() {
     assert!(of_key(&mut engine, "a").is_empty());
 }
 
+/// The rows of `RULES` for these rules, in words, without those of other rules.
+fn rule_rows(engine: &Engine, scan: &Scan, rules: &[&str]) -> Vec<String> {
+    let source = |rule: &&str| RuleSource {
+        rule: Rule::try_from((*rule).to_owned()).expect("a rule"),
+        is_set: false,
+        is_off: false,
+        until: None,
+    };
+    let sources: Vec<RuleSource> = rules.iter().map(source).collect();
+    let text = lists::rules(&view(engine, at_ms(0), false), scan, &sources);
+    let rows = text.lines().skip(3).filter(|line| !line.is_empty());
+    rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Twenty keys of each of two rules, of which an order in the middle changes the numbers.
+#[test]
+fn an_order_during_a_scan_mixes_up_no_rules() {
+    let mut engine = new_engine();
+    let rules = ["a a* total=90", "b b* workers=1", "- b* max-hold=60", "- b* max-hold=60"];
+    set_rules(&mut engine, &rules);
+    for n in 0..40 {
+        let key = format!("{}{n}", if n % 2 == 0 { 'a' } else { 'b' });
+        acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms(0));
+    }
+    let mut scan = Scan::new(at_ms(0));
+    assert!(!scan.step(&engine, 20));
+    set_rules(&mut engine, &[&["new zz* deny", "b b* workers=1 maxqueue=9"], &rules[2..]].concat());
+    assert!(!scan.step(&engine, 10));
+    set_rules(&mut engine, &[&["new zz* deny"][..], &rules].concat());
+    while !scan.step(&engine, 5) {}
+    assert_eq!(
+        rule_rows(&engine, &scan, &[&["new zz* deny"][..], &rules, &["gone x* deny"]].concat()),
+        [
+            "0 0 0 0 file - new zz* deny",
+            // While it was not in force, no key was its own.
+            "15 15 0 0 file - a a* total=90",
+            "20 20 0 0 file - b b* workers=1",
+            "20 20 0 0 option - - b* max-hold=60",
+            "20 20 0 0 option - - b* max-hold=60",
+            "- - - - file - gone x* deny",
+        ],
+    );
+    // Each key is limited by what limited it when it was seen.
+    let list = report(&Query::Keys(200), &view(&engine, at_ms(0), false), &scan, None);
+    let limits = |row: &str, rule: &str| row.split_whitespace().nth(5) == Some(rule);
+    let limited = |rule| list.lines().filter(|row| limits(row, rule)).count();
+    assert_eq!((limited("a"), limited("b"), limited("-")), (15, 20, 5), "{list}");
+}
+
 /// The end, the column `rule` and the key of each row of `STATS SLOW`, the oldest first.
 fn slow_rows(engine: &mut Engine) -> Vec<[String; 3]> {
     let text = asked(engine, "SLOW", at_ms(0), false);
@@ -517,6 +573,7 @@ fn json_names_the_oldest_holders_with_any_number_of_queues() {
         let oldest = serde_json::json!({
             "key": "stuck", "group": "other", "held_s": 1.0, "kind": "me", "waiters": 0,
             "client": client(0).serial, "address": Addresses.peer(client(0)).expect("a peer"),
+            "limited_by": [], "denied_by": null,
         });
         assert_eq!(holds[0], oldest);
         let keys: Vec<&str> = holds.iter().filter_map(|hold| hold["key"].as_str()).collect();

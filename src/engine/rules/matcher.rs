@@ -14,7 +14,7 @@ use aho_corasick::nfa::contiguous::NFA;
 use std::collections::BTreeMap;
 
 /// Which of the rules in force match a key: bit n stands for rule n.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Matches(pub(in crate::engine) u64);
 
 impl Matches {

@@ -108,6 +108,11 @@ impl Rule {
         if self.has_name() { &self.name } else { "--max-hold" }
     }
 
+    /// What stays when an order changes it: its name. A rule without one never changes.
+    pub fn identity(&self) -> String {
+        if self.has_name() { self.name.clone() } else { self.to_string() }
+    }
+
     /// Whether it has a name: rules of `--max-hold` have none.
     pub(crate) fn has_name(&self) -> bool {
         !self.name.is_empty()

@@ -5,6 +5,7 @@ use crate::engine::Time;
 use crate::engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};
 use crate::engine::rules::{RULES_MAX, Rules};
 use crate::protocol::key_from_text;
+use crate::reports::RuleOrders;
 use crate::reports::lists::{RuleSource, explain};
 use crate::server::kernel::world::fs::read_regular_file;
 use crate::server::kernel::world::io::Errno;
@@ -97,6 +98,9 @@ struct RuleChange {
     rule: Option<Rule>,
     #[serde(default)]
     is_off: bool,
+    /// When the order was given, if the daemon of then recorded it.
+    #[serde(default, rename = "since_ns")]
+    since: Option<Time>,
     /// When the change ends.
     #[serde(default, rename = "until_ns")]
     until: Option<Time>,
@@ -173,7 +177,7 @@ impl RuleBook {
         let old = self.changes.clone();
         let done = match order {
             RuleOrder::Set { rule, for_s } => self.set(rule, for_s, now),
-            RuleOrder::Off(name) => self.turn_off(&name),
+            RuleOrder::Off(name) => self.turn_off(&name, now),
             RuleOrder::Reset(name) => self.reset(&name),
         };
         let checked = done.and_then(|answer| self.check().map(|()| answer));
@@ -195,24 +199,26 @@ impl RuleBook {
             Some(seconds) => format!("{rule}, for {seconds} s"),
             None => rule.to_string(),
         };
-        let change = RuleChange { name: rule.name.clone(), rule: Some(rule), is_off: false, until };
+        let name = rule.name.clone();
+        self.put(RuleChange { name, rule: Some(rule), is_off: false, since: Some(now), until });
+        Ok(answer)
+    }
+
+    fn turn_off(&mut self, name: &str, now: Time) -> Result<String, String> {
+        self.check_known(name)?;
+        let rule = self.change(name).and_then(|change| change.rule.clone());
+        let name = name.to_owned();
+        let answer = format!("{name} is off");
+        self.put(RuleChange { name, rule, is_off: true, since: Some(now), until: None });
+        Ok(answer)
+    }
+
+    /// In the place of the change of this name, or in front of all others.
+    fn put(&mut self, change: RuleChange) {
         match self.changes.iter_mut().find(|other| other.name == change.name) {
             Some(other) => *other = change,
             None => self.changes.insert(0, change),
         }
-        Ok(answer)
-    }
-
-    fn turn_off(&mut self, name: &str) -> Result<String, String> {
-        self.check_known(name)?;
-        match self.changes.iter_mut().find(|change| change.name == name) {
-            Some(change) => (change.is_off, change.until) = (true, None),
-            None => {
-                let name = name.to_owned();
-                self.changes.insert(0, RuleChange { name, rule: None, is_off: true, until: None });
-            }
-        }
-        Ok(format!("{name} is off"))
     }
 
     fn reset(&mut self, name: &str) -> Result<String, String> {
@@ -224,6 +230,17 @@ impl RuleBook {
     fn check_known(&self, name: &str) -> Result<(), String> {
         let is_known = self.change(name).is_some() || self.in_file(name).is_some();
         if is_known { Ok(()) } else { Err(format!("no rule has the name {name}")) }
+    }
+
+    /// What orders have changed, and since when.
+    pub(crate) fn orders(&self) -> RuleOrders {
+        let endless = || self.changes.iter().filter(|change| change.until.is_none());
+        RuleOrders {
+            rules: self.changes.len(),
+            since: self.changes.iter().filter_map(|change| change.since).min(),
+            endless: endless().count(),
+            endless_since: endless().filter_map(|change| change.since).min(),
+        }
     }
 
     /// When the next change ends.
@@ -360,6 +377,35 @@ mod tests {
         assert_eq!(book.expire(NOW.plus_seconds(59)), [""; 0]);
         assert_eq!(book.expire(NOW.plus_seconds(60)), ["a"]);
         assert_eq!((in_force(&book), book.next_deadline()), (vec!["a a*".to_owned()], None));
+    }
+
+    #[test]
+    fn orders_are_counted_from_when_each_was_given() {
+        let mut book = book("a a*\nb b* deny\n");
+        assert_eq!(book.orders(), RuleOrders::default());
+        let at = |n| Time::from_ns(n);
+        let rule = Rule::parse("a a* deny").unwrap();
+        let for_a_while = RuleOrder::Set { rule, for_s: Some(60) };
+        for (order, n, expected) in [
+            (for_a_while, 1, (1, Some(1), 0, None)),
+            (set("c c* deny"), 2, (2, Some(1), 1, Some(2))),
+            (RuleOrder::Off("b".into()), 3, (3, Some(1), 2, Some(2))),
+            // A new order about the same rule counts from when it was given.
+            (RuleOrder::Off("c".into()), 4, (3, Some(1), 2, Some(3))),
+            (RuleOrder::Off("a".into()), 5, (3, Some(3), 3, Some(3))),
+            (RuleOrder::Reset("b".into()), 6, (2, Some(4), 2, Some(4))),
+        ] {
+            book.obey(order.clone(), at(n)).unwrap();
+            let RuleOrders { rules, since, endless, endless_since } = book.orders();
+            let [since, endless_since] = [since, endless_since].map(|time| time.map(Time::as_ns));
+            assert_eq!((rules, since, endless, endless_since), expected, "{order:?}");
+        }
+        // A hot restart hands over when.
+        let text = serde_json::to_string(&book).unwrap();
+        assert_eq!(serde_json::from_str::<RuleBook>(&text).unwrap().orders(), book.orders());
+        let older = text.replace("since_ns", "of_yesterday");
+        let older = serde_json::from_str::<RuleBook>(&older).unwrap().orders();
+        assert_eq!(older, RuleOrders { rules: 2, endless: 2, ..RuleOrders::default() });
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::protocol::{Query, Span, Subject};
 use crate::reports::json::{self, Tops};
 use crate::reports::lists::RuleSource;
 use crate::reports::scan::{Scan, ScanParts};
-use crate::reports::{self, ReportView, ServerFigures, metrics, wants_of};
+use crate::reports::{self, ReportView, RuleOrders, ServerFigures, metrics, wants_of};
 use crate::server::clients::connections::Clients;
 use crate::server::kernel::world::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
 use crate::server::kernel::{clock, process_usage};
@@ -82,7 +82,7 @@ impl Reporting {
         &mut self,
         engine: &mut Engine,
         clients: &mut Clients,
-        is_draining: bool,
+        (is_draining, rule_orders): (bool, RuleOrders),
         now: Time,
         waits: impl Fn(Requester) -> bool,
     ) -> Vec<(Requester, Vec<u8>)> {
@@ -96,7 +96,14 @@ impl Reporting {
         let process = process_usage::read();
         let started_wall_ns = started_wall_ns(engine);
         let version = env!("CARGO_PKG_VERSION");
-        let figures = ServerFigures { version, connections, is_draining, started_wall_ns, process };
+        let figures = ServerFigures {
+            version,
+            connections,
+            is_draining,
+            started_wall_ns,
+            rule_orders,
+            process,
+        };
         let (is_private, hot_keys) = (self.is_private, self.hot_keys);
         let maker = Maker { clients, figures: &figures, now, is_private, hot_keys };
         let mut answers = Answers::default();
