@@ -6,6 +6,7 @@ mod control;
 mod every_server;
 mod output;
 mod parsed_report;
+mod rules_by_orders;
 mod run;
 mod stats;
 mod status;

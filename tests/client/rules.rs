@@ -1,7 +1,7 @@
 //! `poolcounter rules` and `poolcounter rule`.
 
 use crate::command::{ask, binary};
-use crate::support::restart::Place;
+use crate::support::restart::{Place, restart};
 use crate::support::{Finished, Server};
 use crate::terminal_jobs::Terminal;
 
@@ -60,6 +60,30 @@ fn rules_are_listed_set_disabled_and_reset() {
     assert_eq!(listed(&daemon), ["file pages *cache:* workers=2", "file bots bot:* deny"]);
 }
 
+/// Over a hot restart, too.
+#[test]
+fn check_warns_until_orders_without_an_end_are_taken_back() {
+    let daemon = Daemon::start();
+    let address = daemon.server.address().to_string();
+    let check = || ask(&address, &["check"]);
+    daemon.ask(&["rule", "set", "flood", "--for", "30m", "x:*", "deny"]);
+    assert_eq!(check().code, Some(0), "{}", check().stdout);
+    daemon.ask(&["rule", "off", "bots"]);
+    let words = |checked: &Finished| {
+        let (_, why) =
+            checked.stdout.split_once("rules set by orders without --for: 1, since 2")?;
+        why.split_once("Z; up ").map(|(since, _)| since.to_owned())
+    };
+    let warned = check();
+    assert_eq!(warned.code, Some(1), "{}", warned.stdout);
+    assert!(says_since_when(&warned), "{}", warned.stdout);
+    restart(&daemon.server);
+    let again = check();
+    assert!(says_since_when(&again), "{}", again.stdout);
+    daemon.ask(&["rule", "reset", "bots"]);
+    assert_eq!(check().code, Some(0), "{}", check().stdout);
+}
+
 #[test]
 fn top_shows_groups_with_their_keys() {
     let daemon = Daemon::start();
@@ -77,7 +101,7 @@ fn top_shows_groups_with_their_keys() {
         let key = pages.and_then(|n| rows.get(n + 1));
         key.is_some_and(|row| {
             row.ends_with(&["pages".into(), "enwiki:rcache:1234567:canonical".into()])
-        }) && bots.is_some_and(|row| row[..3] == ["1", "0", "1"])
+        }) && bots.is_some_and(|row| row[..4] == ["1", "0", "0", "1"])
     });
 }
 

@@ -1,6 +1,6 @@
 //! What `stats`, the lists and `check` print.
 
-use crate::command::{ask, binary, lists, scripted, servers, shell};
+use crate::command::{ask, binary, lists, lists_with_rules, scripted, servers, shell};
 use crate::support::{Finished, Server, eventually};
 use serde_json::Value;
 use std::sync::Arc;
@@ -129,6 +129,19 @@ fn check_exits_and_prints_as_a_plugin() {
     let down = ask("127.0.0.1:1", &["check"]);
     assert_eq!(down.code, Some(2));
     assert!(down.stdout.starts_with("POOLCOUNTER CRITICAL - 127.0.0.1:1: "), "{}", down.stdout);
+}
+
+/// Whatever the figures are: such a rule outlasts the incident it was meant for.
+#[test]
+fn check_warns_of_rules_that_orders_have_set_without_an_end() {
+    let server = scripted(lists_with_rules);
+    let why = "rules set by orders without --for: 1, since 2026-11-21T18:04:00.000Z; up 0 days, ";
+    for (limits, code, level) in [("8,9", 1, "WARNING"), ("1,7", 2, "CRITICAL")] {
+        let output = ask(&server, &["check", "--waiting", limits]);
+        assert_eq!(output.code, Some(code));
+        let start = format!("POOLCOUNTER {level} - {server}: {why}");
+        assert!(output.stdout.starts_with(&start), "{}", output.stdout);
+    }
 }
 
 /// Icinga takes the first line as the state, and one figure per label.

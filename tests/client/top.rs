@@ -1,6 +1,6 @@
 //! `poolcounter top` in a terminal.
 
-use crate::command::{binary, lists, scripted, scripted_by_connection};
+use crate::command::{binary, lists, lists_with_rules, scripted, scripted_by_connection};
 use crate::support::{Server, eventually, is_alive};
 use crate::terminal_jobs::Terminal;
 use rustix::io::Errno;
@@ -64,6 +64,27 @@ fn it_shows_sorts_resizes_and_quits() {
     }
     terminal.press(&["q"]);
     terminal.shows(|screen| screen.contains("left with 0") && !screen.contains("article"));
+}
+
+/// Without root: which rules limit keys, what they deny, and that orders have set some.
+#[test]
+fn it_shows_what_rules_do_and_that_orders_have_set_some() {
+    let Some(terminal) = top(&scripted(lists_with_rules)) else { return };
+    let orders = "rules set by orders: 2, since 2026-11-21T18:03:07.250Z";
+    terminal.shows(|screen| screen.contains("article:busy") && screen.contains(orders));
+    terminal.resize(220, 24);
+    terminal.press(&["g"]);
+    let has_row = |screen: &str, row: &[&str]| {
+        screen.lines().any(|line| line.split_whitespace().eq(row.iter().copied()))
+    };
+    terminal.shows(|screen| {
+        has_row(screen, &["9", "4", "2", "3", "0", "1", "1", "1.000s", "0", "-", "other"])
+            && screen.lines().any(|line| line.ends_with(" search,bots(denied) other  bot:1"))
+            && screen.contains(orders)
+    });
+    terminal.press(&["o"]);
+    let held = ["1.000s", "me", "1", "#7", "10.0.0.9:4711", "bots(denied)", "bot:1"];
+    terminal.shows(|screen| has_row(screen, &held));
 }
 
 #[test]

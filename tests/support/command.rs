@@ -129,6 +129,39 @@ pub(crate) fn scripted_by_connection(
     address
 }
 
+/// As [`lists`], of a server with rules, which orders have set.
+pub(crate) fn lists_with_rules(question: &str) -> String {
+    match question {
+        "STATS JSON" => serde_json::json!({
+            "rules": {
+                "in_force": 2, "by_orders": 2, "orders_since": "2026-11-21T18:03:07.250Z",
+                "endless": 1, "endless_since": "2026-11-21T18:04:00.000Z",
+            },
+            "groups": [
+                {
+                    "group": "other", "requests": 9, "acquired": 4, "queue_full": 2, "denied": 3,
+                    "timeouts": 0, "holders": 1, "waiters": 1, "oldest_hold_s": 1.0, "stuck_keys": 0,
+                },
+            ],
+            "keys": [
+                {
+                    "key": "bot:1", "group": "other", "holders": 1, "for_me": 1, "for_anyone": 0,
+                    "oldest_hold_s": 1.0, "limited_by": ["search", "bots"], "denied_by": "bots",
+                },
+            ],
+            "oldest_holds": [
+                {
+                    "key": "bot:1", "held_s": 1.0, "kind": "me", "waiters": 1, "client": 7,
+                    "address": "10.0.0.9:4711", "limited_by": ["bots"], "denied_by": "bots",
+                },
+            ],
+            "counters": { "hashtable_entries": 1 },
+        })
+        .to_string() + "\n\n",
+        _ => lists(question),
+    }
+}
+
 /// Answers with the lists of `docs/protocol.md`.
 pub(crate) fn lists(question: &str) -> String {
     match question.split(' ').nth(1) {
@@ -139,10 +172,10 @@ pub(crate) fn lists(question: &str) -> String {
         }
         Some("KEYS") => {
             "keys: 3 of 3\nseen: in 1 turn of the loop\n\
-             holders for_me for_anyone oldest_hold oldest_wait key\n\
-             \x20     1      5          0      0.232s      0.100s article:busy\n\
-             \x20     1      2          0     12.500s      3.000s article:stuck\n\
-             \x20     1      0          0      0.001s           - 7\n\n"
+             holders for_me for_anyone oldest_hold oldest_wait rule key\n\
+             \x20     1      5          0      0.232s      0.100s -    article:busy\n\
+             \x20     1      2          0     12.500s      3.000s -    article:stuck\n\
+             \x20     1      0          0      0.001s           - -    7\n\n"
         }
         Some("CLIENTS") => {
             "addresses: 1 of 1\nconnections: 9\nconnections holds waits address\n\
@@ -151,7 +184,8 @@ pub(crate) fn lists(question: &str) -> String {
         Some("JSON") => {
             "{\"uptime_s\":190.5,\"oldest_hold_s\":12.5,\
              \"oldest_holds\":[{\"key\":\"article:stuck\",\"held_s\":12.5,\"kind\":\"me\",\
-             \"waiters\":2,\"client\":7,\"address\":\"10.0.0.9:4711\"}],\
+             \"waiters\":2,\"client\":7,\"address\":\"10.0.0.9:4711\",\
+             \"limited_by\":[],\"denied_by\":null}],\
              \"counters\":{\"waiting_workers\":7,\"full_queues\":4,\"processing_workers\":3,\"hashtable_entries\":2}}\n\n"
         }
         _ => "ERROR WRONG_STAT\n",

@@ -4,17 +4,20 @@
 use super::every_server::{ask_each, distinct};
 use super::output::print;
 use super::parsed_report::ParsedReport;
+use super::rules_by_orders::without_end;
 use crate::ServerName;
 use crate::operate::{NoAnswer, StatsConnection};
+use serde_json::Value;
 use std::process::ExitCode;
 use std::time::Duration;
 use std::{fmt, thread};
 
 /// Below the options of `check`.
 pub(super) const AFTER_HELP: &str = "\
-Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also: a server does not answer), 3 UNKNOWN
-(a server lacks a figure that has thresholds). The worst server counts: its line
-comes first, followed by the performance data of all servers.";
+Exit status: 0 OK, 1 WARNING (also: a rule is set or off by an order without --for),
+2 CRITICAL (also: a server does not answer), 3 UNKNOWN (a server lacks a figure that has
+thresholds). The worst server counts: its line comes first, followed by the performance
+data of all servers.";
 
 /// Options with thresholds.
 #[derive(Clone, Debug, clap::Args)]
@@ -58,7 +61,8 @@ fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
     let uptime = full.value("uptime").ok_or(NoAnswer::Refused(text))?;
     let queues = full.number("full_queues");
     let locks = full.number("processing_workers");
-    let oldest_hold = oldest_hold_s(&mut connection, locks)?;
+    let report = json_report(&mut connection)?;
+    let oldest_hold = oldest_hold_s(&report, locks);
     let mut figures = vec![
         Figure::new("waiting", "", full.number("waiting_workers"), limits.waiting),
         Figure::new("oldest_hold", "s", oldest_hold, limits.oldest_hold),
@@ -72,21 +76,23 @@ fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
     }
     figures.push(Figure::new("full_queues", "c", queues, None));
     figures.push(Figure::new("locks", "", locks, None));
-    Ok(Verdict::of(server.as_str(), uptime, &figures))
+    let verdict = Verdict::of(server.as_str(), uptime, &figures);
+    Ok(verdict.with_forgotten_rules(without_end(&report)))
 }
 
-/// Only newer servers report it. It is 0 if no lock is held.
-fn oldest_hold_s(
-    connection: &mut StatsConnection,
-    locks: Option<f64>,
-) -> Result<Option<f64>, NoAnswer> {
-    let report = match connection.query("JSON") {
-        Ok(text) => serde_json::from_str::<serde_json::Value>(&text)
-            .map_err(|e| NoAnswer::Refused(format!("invalid STATS JSON: {e}")))?,
-        Err(NoAnswer::Unknown) => serde_json::Value::Null,
-        Err(e) => return Err(e),
-    };
-    Ok(report["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0)))
+/// Only newer servers have it: null for the others.
+fn json_report(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
+    match connection.query("JSON") {
+        Ok(text) => serde_json::from_str(&text)
+            .map_err(|e| NoAnswer::Refused(format!("invalid STATS JSON: {e}"))),
+        Err(NoAnswer::Unknown) => Ok(Value::Null),
+        Err(e) => Err(e),
+    }
+}
+
+/// It is 0 if no lock is held.
+fn oldest_hold_s(report: &Value, locks: Option<f64>) -> Option<f64> {
+    report["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0))
 }
 
 /// The state of a server, best first; [`Severity::status`] is the plugin's exit status.
@@ -96,7 +102,7 @@ pub(super) enum Severity {
     Ok,
     /// A requested figure is not known.
     Unknown,
-    /// A figure has reached its first threshold.
+    /// A figure has reached its first threshold, or a rule was set by an order without an end.
     Warning,
     /// A figure has reached its second one, or the server does not answer.
     Critical,
@@ -222,6 +228,13 @@ impl Verdict {
         let performance =
             figures.iter().filter_map(|figure| Some((figure.name, figure.performance()?)));
         Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
+    }
+
+    /// Rules that orders have set without an end outlast what they were for: at least WARNING.
+    fn with_forgotten_rules(self, words: Option<String>) -> Verdict {
+        let Some(words) = words else { return self };
+        let (level, text) = (self.level.max(Severity::Warning), format!("{words}; {}", self.text));
+        Verdict { level, text, ..self }
     }
 
     /// For a server that does not answer, or answers wrongly.

@@ -2,8 +2,8 @@
 //! groups and oldest holds from JSON.
 
 use crate::cli::parsed_report::ParsedReport;
+use crate::cli::rules_by_orders::limiting;
 use crate::cli::table::{CLIENTS_ORDER, KEYS_ORDER, ListOrder, SLOW_ORDER, Table};
-use crate::operate::NoAnswer;
 use serde_json::Value;
 
 /// The lists of `top`, with the key that chooses each.
@@ -49,15 +49,15 @@ impl TopList {
         }
     }
 
-    /// What to ask, after `STATS `. No list has more than 200 rows.
-    pub(super) fn question(self) -> &'static str {
+    /// What to ask, after `STATS `, if the list is not in JSON. No list has more than 200 rows.
+    pub(super) fn question(self) -> Option<&'static str> {
         match self {
-            TopList::Keys => "KEYS 200",
-            TopList::Hot => "TOP minute keys",
+            TopList::Keys => Some("KEYS 200"),
+            TopList::Hot => Some("TOP minute keys"),
             // `KEYS` has the keys with the most waiters, but not their holders.
-            TopList::Holders | TopList::Groups => "JSON",
-            TopList::Clients => "CLIENTS 200",
-            TopList::Slow => "SLOW 200",
+            TopList::Holders | TopList::Groups => None,
+            TopList::Clients => Some("CLIENTS 200"),
+            TopList::Slow => Some("SLOW 200"),
         }
     }
 
@@ -73,16 +73,12 @@ impl TopList {
         }
     }
 
-    /// Reads the answer.
-    ///
-    /// # Errors
-    /// It is not JSON where it should be.
-    pub(super) fn read(self, answer: &str) -> Result<ParsedReport, NoAnswer> {
-        let json = || serde_json::from_str(answer).map_err(|e| NoAnswer::Refused(e.to_string()));
+    /// The list, if it is in `STATS JSON`.
+    pub(super) fn from_json(self, report: &Value) -> Option<ParsedReport> {
         match self {
-            TopList::Groups => Ok(groups(&json()?)),
-            TopList::Holders => Ok(oldest_holds(&json()?)),
-            _ => Ok(ParsedReport::read(answer)),
+            TopList::Groups => Some(groups(report)),
+            TopList::Holders => Some(oldest_holds(report)),
+            TopList::Keys | TopList::Hot | TopList::Clients | TopList::Slow => None,
         }
     }
 }
@@ -93,11 +89,13 @@ fn groups(report: &Value) -> ParsedReport {
         "requests",
         "acquired",
         "refused",
+        "denied",
         "timed_out",
         "holders",
         "waiters",
         "oldest_hold",
         "stuck",
+        "rule",
         "name",
     ];
     let list = |name: &str| report[name].as_array().into_iter().flatten();
@@ -106,17 +104,18 @@ fn groups(report: &Value) -> ParsedReport {
     let mut rows = Vec::new();
     for group in list("groups") {
         let count = |name: &str| number(&group[name]).to_string();
-        let refused = number(&group["queue_full"]) + number(&group["denied"]);
         let name = group["group"].as_str().unwrap_or_default();
         rows.push(vec![
             count("requests"),
             count("acquired"),
-            refused.to_string(),
+            count("queue_full"),
+            count("denied"),
             count("timeouts"),
             count("holders"),
             count("waiters"),
             age(&group["oldest_hold_s"]),
             count("stuck_keys"),
+            "-".to_owned(),
             name.to_owned(),
         ]);
         for key in list("keys").filter(|key| key["group"] == name) {
@@ -125,8 +124,9 @@ fn groups(report: &Value) -> ParsedReport {
             let held = age(&key["oldest_hold_s"]);
             let text = format!("{name}  {}", key["key"].as_str().unwrap_or_default());
             let counts = [number(&key["holders"]).to_string(), waiters.to_string()];
-            let [holders, waiters] = counts;
-            rows.push(vec![none(), none(), none(), none(), holders, waiters, held, none(), text]);
+            let mut row: Vec<String> = std::iter::repeat_with(none).take(5).collect();
+            row.extend(counts.into_iter().chain([held, none(), limiting(key), text]));
+            rows.push(row);
         }
     }
     let values = vec![("groups".to_owned(), list("groups").count().to_string())];
@@ -136,7 +136,7 @@ fn groups(report: &Value) -> ParsedReport {
 
 /// The oldest holds of `STATS JSON`, in a table like other lists.
 fn oldest_holds(report: &Value) -> ParsedReport {
-    let columns = ["held", "mode", "waiters", "client", "address", "key"];
+    let columns = ["held", "mode", "waiters", "client", "address", "rule", "key"];
     let row = |hold: &Value| {
         let text = |name: &str| match &hold[name] {
             Value::String(text) => text.clone(),
@@ -145,7 +145,8 @@ fn oldest_holds(report: &Value) -> ParsedReport {
         };
         let held = hold["held_s"].as_f64().map_or("-".to_owned(), |s| format!("{s:.3}s"));
         let client = format!("#{}", text("client"));
-        vec![held, text("kind"), text("waiters"), client, text("address"), text("key")]
+        let rule = limiting(hold);
+        vec![held, text("kind"), text("waiters"), client, text("address"), rule, text("key")]
     };
     let rows: Vec<_> = report["oldest_holds"].as_array().into_iter().flatten().map(row).collect();
     let keys = &report["counters"]["hashtable_entries"];

@@ -25,8 +25,8 @@ impl Choices {
 }
 
 /// The columns of all lists; if not all fit, the first ones here are shown.
-const COLUMNS: &str = "server took when what ended count refused timed_out waited held waiters acquired requests done \
-    for_anyone for_me oldest_hold stuck holders oldest_wait connections waits holds address client";
+const COLUMNS: &str = "server took when what ended count refused denied timed_out waited held waiters acquired requests done \
+    for_anyone for_me rule oldest_hold stuck holders oldest_wait connections waits holds address client";
 
 const HELP: &str = "q quit  g k h o c s lists  < > sort  r reverse  arrows scroll  n next server";
 
@@ -109,7 +109,10 @@ fn columns_that_fit(
     width: usize,
 ) -> Vec<usize> {
     let importance = |&number: &usize| {
-        let place = COLUMNS.split(' ').position(|name| name == table.columns[number]);
+        let name = &table.columns[number];
+        // Without rules, it would only take room.
+        let is_empty = name == "rule" && table.rows.iter().all(|row| row[number] == "-");
+        let place = COLUMNS.split(' ').position(|other| other == name).filter(|_| !is_empty);
         (chosen != Some(number), place.unwrap_or(usize::MAX))
     };
     let last = widths.len().saturating_sub(1);
@@ -159,6 +162,7 @@ fn head_of_one(data: &ScreenData) -> Vec<(Style, String)> {
         format!("poolcounter top  {}{}  up {}", age(data), data.server, stat(data, "uptime"));
     let mut lines = vec![(Style::Bold, title), (Style::Plain, state(data))];
     lines.push((Style::Plain, rates(data)));
+    lines.extend(data.rules_by_orders.iter().map(|words| (Style::Plain, words.clone())));
     if let Some(trouble) = &data.trouble {
         lines.push((Style::Alarming, format!("{}: {}", data.server, trouble.why)));
     }
@@ -201,7 +205,10 @@ fn state_of_several(data: &ScreenData) -> String {
         Some(trouble) => trouble.why.clone(),
         None if data.full.is_none() => "-".to_owned(),
         None if !data.has_lists => format!("has no lists, up {}", stat(data, "uptime")),
-        None => format!("up {}", stat(data, "uptime")),
+        None => {
+            let orders = data.rules_by_orders.iter().map(|words| format!(", {words}"));
+            format!("up {}{}", stat(data, "uptime"), orders.collect::<String>())
+        }
     }
 }
 
@@ -258,6 +265,8 @@ pub(super) struct ScreenData {
     pub(super) list: Option<ParsedReport>,
     /// Older servers have none.
     pub(super) has_lists: bool,
+    /// How many rules orders have set, in words, if any.
+    pub(super) rules_by_orders: Option<String>,
     /// Why there is nothing newer.
     pub(super) trouble: Option<Trouble>,
     /// How old the data is.
@@ -281,6 +290,7 @@ impl ScreenData {
             list_asked,
             list: None,
             has_lists: true,
+            rules_by_orders: None,
             trouble: None,
             age_s: 0,
         }
@@ -347,6 +357,30 @@ mod tests {
         assert_eq!(names(None, 16), "held key");
         assert_eq!(names(Some(3), 16), "otherv key", "the one to sort by stays");
         assert_eq!(names(None, 1), "k");
+    }
+
+    #[test]
+    fn rules_are_shown_where_there_are_any() {
+        let names = |list: &str| {
+            let lines =
+                screen(&View::of(vec![&data(list)]), &Choices::all_of(TopList::Keys), 64, 9);
+            lines[lines.len() - 3].1.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let without = names("for_me for_anyone oldest_hold rule key\n1 0 0.1s - a\n");
+        assert_eq!(without, "for_me for_anyone oldest_hold key");
+        let with = names("for_me for_anyone oldest_hold rule key\n1 0 0.1s bots(denied) a\n");
+        assert_eq!(with, "for_me for_anyone rule key");
+        let words = "rules set by orders: 2, since 2026-11-21T18:03:07.250Z";
+        let ordered = |server| ScreenData {
+            rules_by_orders: Some(words.to_owned()),
+            ..data_of(server, "uptime: 0 days\n")
+        };
+        let (one, other) = (ordered("pc1"), data_of("pc2", "uptime: 0 days\n"));
+        assert_eq!(head(&[&one])[3], (Style::Plain, words.to_owned()));
+        assert_eq!(head(&[&other]).len(), 3);
+        let both = head(&[&one, &other]);
+        assert!(both[2].1.ends_with(&format!("up 0 days, {words}")), "{both:?}");
+        assert!(both[3].1.ends_with("up 0 days"), "{both:?}");
     }
 
     #[test]

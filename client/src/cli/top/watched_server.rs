@@ -4,6 +4,7 @@ use super::top_lists::TopList;
 use super::top_screen::{ScreenData, Trouble};
 use crate::ServerName;
 use crate::cli::parsed_report::ParsedReport;
+use crate::cli::rules_by_orders::by_orders;
 use crate::operate::{NoAnswer, StatsConnection};
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -44,11 +45,31 @@ fn fill(
     let before = last.replace((full.clone(), now));
     data.before = before.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
     data.full = Some(full);
-    match connection.query(list.question()) {
-        Ok(text) => data.list = Some(list.read(&text)?),
-        Err(NoAnswer::Unknown) => data.has_lists = false,
-        Err(e) => return Err(e),
+    if let Some(question) = list.question() {
+        match connection.query(question) {
+            Ok(text) => data.list = Some(ParsedReport::read(&text)),
+            Err(NoAnswer::Unknown) => data.has_lists = false,
+            Err(e) => return Err(e),
+        }
     }
+    match connection.query("JSON") {
+        Ok(text) => fill_from_json(data, list, &text),
+        Err(NoAnswer::Unknown) => {
+            data.has_lists &= list.question().is_some();
+            Ok(())
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn fill_from_json(data: &mut ScreenData, list: TopList, text: &str) -> Result<(), NoAnswer> {
+    let report = match serde_json::from_str(text) {
+        Err(e) if list.question().is_none() => return Err(NoAnswer::Refused(e.to_string())),
+        // The other lists do not need it.
+        report => report.unwrap_or_default(),
+    };
+    data.rules_by_orders = by_orders(&report);
+    data.list = list.from_json(&report).or(data.list.take());
     Ok(())
 }
 
