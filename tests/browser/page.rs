@@ -2,12 +2,14 @@
 
 use crate::browser::Browser;
 use crate::support::http::Daemon;
+use crate::support::restart::Place;
 use crate::support::{Client, PATIENCE, Server, eventually};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::Signal;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,6 +79,52 @@ fn the_page_shows_holders_and_waiters() {
     daemon.server.signal(Signal::KILL);
     daemon.server.wait_for_exit();
     browser.wait_for(&format!("{STATE}.startsWith('no answer since ')"));
+}
+
+#[test]
+fn rules_that_limit_keys_and_orders_are_shown() {
+    let place = Place::with_daemon();
+    let [rules, control] = ["rules", "c"].map(|name| place.path(name).display().to_string());
+    std::fs::write(&rules, "pages page:* workers=1\nbots bot:* deny\n").expect("written");
+    let options = ["--http", "127.0.0.1:0", "--rules", &rules, "--control", &control];
+    let daemon = Daemon::of(place.start(&options));
+    let order = |line: &str| {
+        let mut socket = UnixStream::connect(&control).expect("the control socket");
+        socket.write_all(line.as_bytes()).expect("send");
+        let mut answer = String::new();
+        BufReader::new(socket).read_line(&mut answer).expect("an answer");
+        assert!(answer.starts_with("OK"), "{answer}");
+    };
+    let Some(mut browser) = Browser::start("rules") else {
+        return;
+    };
+    let names = ["page:1", "other"];
+    let mut clients = names.map(|_| [daemon.server.connect(), daemon.server.connect()]);
+    for (key, [holder, waiter]) in names.iter().zip(&mut clients) {
+        holder.exchange(&format!("ACQ4ME {key} 1 9 0"), "LOCKED");
+        waiter.send(&format!("ACQ4ME {key} 1 9 60"));
+    }
+    browser.open_page(&daemon, DESK, "light");
+    let orders = "document.getElementById('orders').textContent";
+    assert_eq!(browser.text(orders), "");
+    let titles = "[...document.querySelectorAll('#groups th')].map(h => h.textContent).join()";
+    assert!(browser.text(titles).contains(",refused,denied,timed out,"));
+    // In the order of the groups.
+    for table in ["keys", "holders"] {
+        assert_eq!(browser.column(table, 1), ["other", "page:1"]);
+        assert_eq!(browser.column(table, 2), ["other", "pages"]);
+        assert_eq!(browser.column(table, 3), ["–", "pages"]);
+    }
+    order("RULE SET all * deny\n");
+    order("RULE OFF bots\n");
+    let cells = "[...document.querySelectorAll('#keys td:nth-child(3)')].map(c => c.textContent)";
+    browser.wait_for(&format!("{cells}.join() === 'all (denied),all (denied)'"));
+    let since = browser.text(orders);
+    assert!(since.starts_with("rules set by orders: 2, since 2"), "{since}");
+    order("RULE RESET all\n");
+    order("RULE RESET bots\n");
+    browser.wait_for(&format!("{orders} === '' && {cells}.join() === '–,pages'"));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 /// Whether the tiles and the lines of the plots have the colour of minor text.
