@@ -67,8 +67,7 @@ pub struct Scan {
     old_holds: BTreeMap<u64, OldHold>,
     /// The number of the newest of these, once there are enough.
     newest_old_hold: Option<u64>,
-    /// By [`Rule::identity`]: an order between two
-    /// steps changes the rules' numbers.
+    /// By [`Rule::identity`]: an order between two steps changes the rules' numbers.
     rules: BTreeMap<String, GroupGauges>,
     /// Of the rules that were in force in the last step, by number.
     rule_names: Rc<[String]>,

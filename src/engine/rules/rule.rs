@@ -108,9 +108,10 @@ impl Rule {
         if self.has_name() { &self.name } else { "--max-hold" }
     }
 
-    /// What stays when an order changes it: its name. A rule without one never changes.
+    /// For whom the keys count that it matches: its name and its pattern, not its number, which
+    /// an order may give to another rule.
     pub fn identity(&self) -> String {
-        if self.has_name() { self.name.clone() } else { self.to_string() }
+        format!("{} {}", self.shown_name(), self.pattern)
     }
 
     /// Whether it has a name: rules of `--max-hold` have none.

@@ -162,7 +162,7 @@ impl Habits {
             max_queues: one_of(choices, MAX_QUEUES),
             timeouts_s: one_of(choices, TIMEOUTS_S),
             restarts: choices.below(4) == 0,
-            rules: one_of(choices, &[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
+            rules: one_of(choices, &[0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
             changes_rules: choices.below(4) == 0,
         }
     }
