@@ -6,7 +6,7 @@ mod control;
 mod every_server;
 mod output;
 mod parsed_report;
-mod rules_by_orders;
+mod reported_rules;
 mod run;
 mod stats;
 mod status;

@@ -4,7 +4,7 @@
 use super::every_server::{ask_each, distinct};
 use super::output::print;
 use super::parsed_report::ParsedReport;
-use super::rules_by_orders::without_end;
+use super::reported_rules::without_end;
 use crate::ServerName;
 use crate::operate::{NoAnswer, StatsConnection};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 //! groups and oldest holds from JSON.
 
 use crate::cli::parsed_report::ParsedReport;
-use crate::cli::rules_by_orders::limiting;
+use crate::cli::reported_rules::limiting;
 use crate::cli::table::{CLIENTS_ORDER, KEYS_ORDER, ListOrder, SLOW_ORDER, Table};
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ impl TopList {
     }
 
     /// The list, if it is in `STATS JSON`.
-    pub(super) fn from_json(self, report: &Value) -> Option<ParsedReport> {
+    pub(super) fn in_json(self, report: &Value) -> Option<ParsedReport> {
         match self {
             TopList::Groups => Some(groups(report)),
             TopList::Holders => Some(oldest_holds(report)),

@@ -4,7 +4,7 @@ use super::top_lists::TopList;
 use super::top_screen::{ScreenData, Trouble};
 use crate::ServerName;
 use crate::cli::parsed_report::ParsedReport;
-use crate::cli::rules_by_orders::by_orders;
+use crate::cli::reported_rules::by_orders;
 use crate::operate::{NoAnswer, StatsConnection};
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -69,7 +69,7 @@ fn fill_from_json(data: &mut ScreenData, list: TopList, text: &str) -> Result<()
         report => report.unwrap_or_default(),
     };
     data.rules_by_orders = by_orders(&report);
-    data.list = list.from_json(&report).or(data.list.take());
+    data.list = list.in_json(&report).or(data.list.take());
     Ok(())
 }
 
