@@ -127,6 +127,14 @@ impl Engine {
 }
 
 impl Engine {
+    /// A hot restart hands over each key; that is not counted.
+    pub(crate) fn pool_states(&self) -> impl Iterator<Item = PoolState<'_>> {
+        let before = work::replace(KeyWork::default());
+        let states = self.real.pool_states();
+        work::replace(before);
+        states
+    }
+
     /// What it takes to compare all keys with rules.
     fn work_on_all_keys(&self) -> KeyWork {
         let before = work::replace(KeyWork::default());
