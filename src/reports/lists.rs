@@ -47,13 +47,15 @@ pub(super) fn keys(view: &ReportView, scan: &Scan, rows: u32) -> String {
     let rows = &all[..all.len().min(limited(rows))];
     line!(text, "keys: {} of {}", rows.len(), scan.keys_seen);
     line!(text, "seen: {}", seen(view, scan));
-    line!(text, "holders for_me for_anyone oldest_hold oldest_wait rule key");
-    for row in rows {
+    let limits: Vec<String> = rows.iter().map(|row| row.limits.behind().to_string()).collect();
+    let width = limits.iter().map(String::len).max().unwrap_or(0).max("rule".len());
+    line!(text, "holders for_me for_anyone oldest_hold oldest_wait {:width$} key", "rule");
+    for (row, rule) in rows.iter().zip(&limits) {
         let hold = ShortDuration(view.age_ns(row.oldest_hold()));
         let wait = brief_or_dash(row.oldest_wait.map(|since| view.age_ns(since)));
         let (holders, for_me, for_anyone) = (row.holders, row.for_me, row.for_anyone);
-        let (rule, key) = (row.limits.behind(), view.key(&row.key));
-        line!(text, "{holders:7} {for_me:6} {for_anyone:10} {hold:>11} {wait:>11} {rule:4} {key}");
+        let counts = format!("{holders:7} {for_me:6} {for_anyone:10}");
+        line!(text, "{counts} {hold:>11} {wait:>11} {rule:width$} {}", view.key(&row.key));
     }
     text
 }
