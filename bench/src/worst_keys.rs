@@ -2,9 +2,28 @@
 //! the rules' patterns.
 
 use poolcounterd::engine::rules::Rules;
+use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::protocol::lines::LINE_BYTES_MAX;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
+
+/// Rules that wait for a piece each, as long as the key lasts.
+pub(crate) fn caches() -> Rules {
+    rules(|n| format!("*:pcache{n}:*"))
+}
+
+/// Rules with pieces that are ends of one another, in front of or behind one that no key has.
+pub(crate) fn nested() -> Rules {
+    rules(|n| match n % 2 {
+        0 => format!("*z*{}*{}*", "a".repeat(n + 1), "a".repeat(n + 65)),
+        _ => format!("*{}*z*", "a".repeat(n + 1)),
+    })
+}
+
+fn rules(pattern: impl Fn(usize) -> String) -> Rules {
+    let rules = (0..64).map(|n| Rule::parse(&format!("r{n} {}", pattern(n))).expect("a rule"));
+    Rules::new(rules.collect(), &[])
+}
 
 /// The key that takes longest, most often the same one.
 pub(crate) fn worst_of(rules: &Rules) -> Vec<u8> {

@@ -7,7 +7,8 @@
 //! and shorter runs. `--rules N`: with N rules, of which the last matches all keys.
 //!
 //! `--matching` prints instead how long 64 rules `*:pcacheN:*` take to be compared with a
-//! key of MediaWiki's and with the worst key, in microseconds.
+//! key of MediaWiki's and with the worst key, and 64 rules whose pieces are ends of one
+//! another with their worst key, in microseconds.
 
 #[path = "../worst_keys.rs"]
 mod worst_keys;
@@ -15,7 +16,6 @@ mod worst_keys;
 use std::hash::RandomState;
 use std::time::Instant;
 
-use poolcounterd::engine::rules::Rules;
 use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::{ClientId, Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Reply};
@@ -48,13 +48,15 @@ fn main() {
 }
 
 fn time_matching() {
-    let rules = (0..64).map(|n| Rule::parse(&format!("r{n} *:pcache{n}:*")).expect("a rule"));
-    let rules = Rules::new(rules.collect(), &[]);
-    let worst = worst_keys::worst_of(&rules);
-    for (name, key) in [("ordinary", &key(7)[..]), ("worst", &worst)] {
-        let times = (0..10_000).map(|_| worst_keys::time(&rules, key).as_secs_f64() * 1e6);
+    let (caches, nested) = (worst_keys::caches(), worst_keys::nested());
+    for (name, rules, key) in [
+        ("an ordinary key", &caches, key(7).to_vec()),
+        ("the worst key", &caches, worst_keys::worst_of(&caches)),
+        ("nested pieces, the worst key", &nested, worst_keys::worst_of(&nested)),
+    ] {
+        let times = (0..10_000).map(|_| worst_keys::time(rules, &key).as_secs_f64() * 1e6);
         let start = String::from_utf8_lossy(&key[..20]);
-        println!("{name} key, {start}…, {} bytes: {:.2} µs", key.len(), median(times.collect()));
+        println!("{name}, {start}…, {} bytes: {:.2} µs", key.len(), median(times.collect()));
     }
 }
 

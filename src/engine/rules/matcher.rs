@@ -3,7 +3,8 @@
 //! What stands before the first star and behind the last one is compared with the ends of the
 //! key. The pieces between stars are found by one automaton (A. Aho, M. Corasick, "Efficient
 //! String Matching", 1975), which reads each byte of the key once: each rule waits for its
-//! next piece, and the first place behind the previous one is always right.
+//! next piece, and the first place behind the previous one is always right. However many
+//! pieces end at a byte, only the rules that wait for one of them cost anything there.
 
 use crate::engine::rules::pattern::Pattern;
 use crate::engine::rules::rule::RULES_MAX;
@@ -11,7 +12,7 @@ use crate::engine::work;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Which of the rules in force match a key: bit n stands for rule n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +44,9 @@ pub(in crate::engine) struct Matcher {
     by_first_byte: Vec<u64>,
     /// `None` if no pattern has a piece between stars.
     automaton: Option<NFA>,
-    /// By the number of a piece: the rules whose first piece it is.
+    /// By the number of a piece: the pieces that end with it, itself included.
+    endings: Vec<Range<usize>>,
+    /// By the number of a piece: the rules whose first piece it ends with.
     begins: Vec<u64>,
 }
 
@@ -53,18 +56,28 @@ struct PatternParts {
     first: Vec<u8>,
     /// `None` without a star.
     last: Option<Vec<u8>>,
-    /// The numbers of the pieces between stars.
-    pieces: Vec<u16>,
+    /// The pieces between stars.
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    number: usize,
+    len: usize,
 }
 
 impl PatternParts {
-    fn of<'a>(pattern: &'a Pattern, all: &mut Pieces<'a>) -> Self {
+    fn of(pattern: &Pattern, texts: &[&[u8]]) -> Self {
         let (first, between, last) = pattern.parts();
-        let pieces = between.filter(|piece| !piece.is_empty());
+        let number = |text: &[u8]| {
+            let place = texts.binary_search_by(|other| backwards(other).cmp(backwards(text)));
+            place.expect("all pieces are there")
+        };
+        let piece = |text: &[u8]| Piece { number: number(text), len: text.len() };
         PatternParts {
             first: first.to_vec(),
             last: last.map(<[u8]>::to_vec),
-            pieces: pieces.map(|piece| all.number_of(piece)).collect(),
+            pieces: between.filter(|text| !text.is_empty()).map(piece).collect(),
         }
     }
 
@@ -81,49 +94,45 @@ impl PatternParts {
     }
 }
 
-/// The pieces between stars of all patterns, each once.
-#[derive(Default)]
-struct Pieces<'a> {
-    numbers: BTreeMap<&'a [u8], u16>,
-    texts: Vec<&'a [u8]>,
+fn backwards(text: &[u8]) -> impl Iterator<Item = &u8> {
+    text.iter().rev()
 }
 
-impl<'a> Pieces<'a> {
-    fn number_of(&mut self, piece: &'a [u8]) -> u16 {
-        *self.numbers.entry(piece).or_insert_with(|| {
-            self.texts.push(piece);
-            (self.texts.len() - 1) as u16
-        })
-    }
-
-    fn automaton(&self) -> Option<NFA> {
-        let build = || NFA::new(&self.texts).expect("patterns are far shorter than 2^31 bytes");
-        (!self.texts.is_empty()).then(build)
-    }
+/// The pieces between stars of all patterns, each once. Read backwards they are in alphabetical
+/// order, so those that end with a piece follow it.
+fn pieces_of<'a>(patterns: &[&'a Pattern]) -> Vec<&'a [u8]> {
+    let all = patterns.iter().flat_map(|pattern| pattern.parts().1);
+    let mut texts: Vec<&[u8]> = all.filter(|text| !text.is_empty()).collect();
+    texts.sort_by(|one, other| backwards(one).cmp(backwards(other)));
+    texts.dedup();
+    texts
 }
 
 impl Matcher {
     /// For the patterns of at most [`RULES_MAX`] rules.
     pub(in crate::engine) fn new<'a>(patterns: impl Iterator<Item = &'a Pattern>) -> Self {
-        let mut pieces = Pieces::default();
-        let patterns: Vec<_> =
-            patterns.map(|pattern| PatternParts::of(pattern, &mut pieces)).collect();
+        let patterns: Vec<&Pattern> = patterns.collect();
+        let texts = pieces_of(&patterns);
+        let ending = |n: usize| texts[n..].partition_point(|text| text.ends_with(texts[n]));
+        let build = || NFA::new(&texts).expect("patterns are far shorter than 2^31 bytes");
         let mut matcher = Matcher {
+            patterns: Vec::new(),
             open_ended: 0,
             by_first_byte: vec![0; 1 + usize::from(u8::MAX)],
-            automaton: pieces.automaton(),
-            begins: vec![0; pieces.texts.len()],
-            patterns: Vec::new(),
+            automaton: (!texts.is_empty()).then(build),
+            endings: (0..texts.len()).map(|n| n..n + ending(n)).collect(),
+            begins: vec![0; texts.len()],
         };
-        for (rule, parts) in patterns.iter().enumerate() {
-            matcher.add(rule, parts);
+        for (rule, pattern) in patterns.into_iter().enumerate() {
+            matcher.add(rule, PatternParts::of(pattern, &texts));
         }
-        Matcher { patterns, ..matcher }
+        matcher
     }
 
-    fn add(&mut self, rule: usize, parts: &PatternParts) {
-        if let Some(&piece) = parts.pieces.first() {
-            self.begins[usize::from(piece)] |= 1 << rule;
+    fn add(&mut self, rule: usize, parts: PatternParts) {
+        if let Some(piece) = parts.pieces.first() {
+            let endings = self.endings[piece.number].clone();
+            self.begins[endings].iter_mut().for_each(|rules| *rules |= 1 << rule);
         }
         match parts.first.first() {
             Some(&byte) => self.by_first_byte[usize::from(byte)] |= 1 << rule,
@@ -132,6 +141,7 @@ impl Matcher {
             }
             None => self.open_ended |= 1 << rule,
         }
+        self.patterns.push(parts);
     }
 
     /// The rules whose patterns match `key`.
@@ -173,16 +183,12 @@ impl Matcher {
         let mut state = automaton.start_state(Anchored::No).expect("it searches everywhere");
         for (end, &byte) in (1..).zip(key) {
             state = automaton.next_state(Anchored::No, state, byte);
-            if !automaton.is_match(state) {
-                continue;
-            }
-            for n in 0..automaton.match_len(state) {
-                let piece = automaton.match_pattern(state, n);
-                let start = end - automaton.pattern_len(piece);
-                search.record(piece.as_usize(), start, end);
-            }
-            if search.left == 0 {
-                break;
+            if automaton.is_match(state) {
+                // The longest one comes first, and ends with all others.
+                search.record(automaton.match_pattern(state, 0).as_usize(), end);
+                if search.left == 0 {
+                    break;
+                }
             }
         }
         search.matching
@@ -191,9 +197,9 @@ impl Matcher {
 
 /// A search for the pieces of patterns in a key.
 struct Search<'a> {
-    patterns: &'a [PatternParts],
+    matcher: &'a Matcher,
     key_bytes: usize,
-    /// By the number of a piece: the rules that wait for it.
+    /// By the number of a piece: the rules that wait for a piece that it ends with.
     waiting: &'a mut [u64],
     /// How many pieces of each rule were found.
     found: [u8; RULES_MAX],
@@ -212,7 +218,7 @@ impl<'a> Search<'a> {
             rest[rule] = matcher.patterns[rule].first.len() as u32;
         }
         Search {
-            patterns: &matcher.patterns,
+            matcher,
             key_bytes,
             waiting,
             found: [0; RULES_MAX],
@@ -222,23 +228,33 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// This piece stands in the key from `start` to `end`.
-    fn record(&mut self, piece: usize, start: usize, end: usize) {
-        for rule in Matches(self.waiting[piece]).iter() {
-            if start < self.rest[rule] as usize {
-                continue;
+    /// This piece, and no longer one, ends in the key at `end`.
+    #[inline(always)]
+    fn record(&mut self, longest: usize, end: usize) {
+        for rule in Matches(self.waiting[longest]).iter() {
+            let pieces = &self.matcher.patterns[rule].pieces;
+            let piece = pieces[usize::from(self.found[rule])];
+            if end - piece.len >= self.rest[rule] as usize {
+                self.advance(rule, piece, end);
             }
-            let parts = &self.patterns[rule];
-            self.waiting[piece] &= !(1 << rule);
-            self.found[rule] += 1;
-            self.rest[rule] = end as u32;
-            match parts.pieces.get(usize::from(self.found[rule])) {
-                Some(&next) => self.waiting[usize::from(next)] |= 1 << rule,
-                None => {
-                    self.left &= !(1 << rule);
-                    let fits = end + parts.last_bytes() <= self.key_bytes;
-                    self.matching |= u64::from(fits) << rule;
-                }
+        }
+    }
+
+    /// A rule's next piece ends at `end`.
+    fn advance(&mut self, rule: usize, piece: Piece, end: usize) {
+        let Matcher { patterns, endings, .. } = self.matcher;
+        let ending = |piece: Piece| endings[piece.number].clone();
+        self.waiting[ending(piece)].iter_mut().for_each(|rules| *rules &= !(1 << rule));
+        self.found[rule] += 1;
+        self.rest[rule] = end as u32;
+        match patterns[rule].pieces.get(usize::from(self.found[rule])) {
+            Some(&next) => {
+                self.waiting[ending(next)].iter_mut().for_each(|rules| *rules |= 1 << rule);
+            }
+            None => {
+                self.left &= !(1 << rule);
+                let fits = end + patterns[rule].last_bytes() <= self.key_bytes;
+                self.matching |= u64::from(fits) << rule;
             }
         }
     }

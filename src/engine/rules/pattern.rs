@@ -69,6 +69,9 @@ fn check_text(text: &[u8]) -> Result<(), &'static str> {
         [quote, ..] | [.., quote] if is_quote(*quote) => {
             Err("leave out the quotes; if keys have them there, write \\x22 for \" and \\x27 for '")
         }
+        _ if TYPOGRAPHIC_QUOTES.iter().any(|quote| is_at_an_end(quote.as_bytes(), text)) => {
+            Err("leave out the quotes; if keys have them there, write their bytes as \\xNN")
+        }
         _ if text.contains(&b' ') => Err(NO_SPACE),
         _ if text.iter().any(u8::is_ascii_control) => {
             Err("a control character; write such bytes as \\xNN")
@@ -92,6 +95,13 @@ fn check_bytes(pieces: &[Vec<u8>]) -> Result<(), &'static str> {
 /// `PoolCounterClient::sendCommand` of MediaWiki replaces it
 /// (includes/poolcounter/PoolCounterClient.php).
 const NO_SPACE: &str = "no key contains a space; write %20, as clients send it";
+
+/// What word processors and wikis make of quotes.
+const TYPOGRAPHIC_QUOTES: [&str; 5] = ["\u{201c}", "\u{201d}", "\u{201e}", "\u{2018}", "\u{2019}"];
+
+fn is_at_an_end(piece: &[u8], text: &[u8]) -> bool {
+    text.starts_with(piece) || text.ends_with(piece)
+}
 
 fn is_quote(byte: u8) -> bool {
     matches!(byte, b'"' | b'\'')
@@ -141,6 +151,7 @@ mod tests {
             (&["\\x0a", "a*\\x0A*"], "line feed"),
             (&["a\tb", "a\n", "\r", "\0*", "\x7f", "\x1b[31m"], "\\xNN"),
             // A shell's quotes, and what is left of them around a space.
+            (&["\u{201c}x*\u{201d}", "\u{2018}foo", "bar*\u{2019}", "\u{201e}x"], "bytes"),
             (&["\"x*\"", "'x*'", "\"foo", "'foo", "bar*\"", "bar*'", "\"", "''"], "\\x22"),
         ] {
             for text in texts {

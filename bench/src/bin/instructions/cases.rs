@@ -43,7 +43,16 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "lock-release-1-rule", operations: PAIRS, prepare: || pairs_by_rules(1) },
     Case { name: "lock-release-64-rules", operations: PAIRS, prepare: || pairs_by_rules(64) },
     Case { name: "match-64-rules", operations: PAIRS, prepare: matching_ordinary_keys },
-    Case { name: "match-64-rules-worst-key", operations: 1, prepare: matching_the_worst_key },
+    Case {
+        name: "match-64-rules-worst-key",
+        operations: 1,
+        prepare: || matching_the_worst_key(worst_keys::caches()),
+    },
+    Case {
+        name: "match-64-nested-worst-key",
+        operations: 1,
+        prepare: || matching_the_worst_key(worst_keys::nested()),
+    },
     Case { name: "wait", operations: WAITERS, prepare: waiting },
     Case { name: "hand-on", operations: WAITERS, prepare: handing_on },
     Case { name: "wake-by-done", operations: WAITERS, prepare: waking },
@@ -80,15 +89,9 @@ fn pairs_by_rules(rules: usize) -> Work {
     pairs(engine, 1_000..1_000 + PAIRS, WARMED_UP, NS_BETWEEN)
 }
 
-/// Rules that wait for a piece each, as long as the key lasts.
-fn rules_of_caches() -> Rules {
-    let rules = (0..64).map(|n| Rule::parse(&format!("r{n} *:pcache{n}:*")).expect("a rule"));
-    Rules::new(rules.collect(), &[])
-}
-
 /// Which of the rules match a key of MediaWiki's.
 fn matching_ordinary_keys() -> Work {
-    let rules = rules_of_caches();
+    let rules = worst_keys::caches();
     let keys: Vec<String> = (0..PAIRS).map(key).collect();
     Box::new(move || {
         for key in &keys {
@@ -97,9 +100,8 @@ fn matching_ordinary_keys() -> Work {
     })
 }
 
-/// Which of the rules match the key that takes longest.
-fn matching_the_worst_key() -> Work {
-    let rules = rules_of_caches();
+/// Which of these rules match the key that takes longest.
+fn matching_the_worst_key(rules: Rules) -> Work {
     let key = worst_keys::worst_of(&rules);
     Box::new(move || {
         black_box(rules.matching(&key));
