@@ -1,6 +1,7 @@
 //! Operators' rules: the file of `--rules`, and `RULE` orders.
 
 use crate::control::{Daemon, Operator};
+use crate::support::crowd::{connect_crowd, crowd_size};
 use crate::support::notified::Notified;
 use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
 use crate::support::status::WRONG_OPTIONS;
@@ -684,14 +685,14 @@ fn waiters_get_the_room_that_a_change_of_rules_makes() {
 /// (docs/evidence.md).
 #[test]
 fn the_watchdog_hears_of_the_daemon_during_a_long_change_of_rules() {
-    const CLIENTS: usize = 1_000;
+    let clients = crowd_size(2_000);
     let place = Place::with_daemon();
     let notified = Notified::at_path("long-change");
     let path = place.path("control.sock").display().to_string();
     let mut command = place.command(&["-l", "127.0.0.1", "-p", "0", "--control", &path]);
     command.env("NOTIFY_SOCKET", &notified.name).env("WATCHDOG_USEC", "40000");
     let server = Server::spawn(&mut command);
-    let mut crowd: Vec<Client> = (0..CLIENTS).map(|_| server.connect()).collect();
+    let mut crowd = connect_crowd(server.address(), clients);
     for (n, client) in crowd.iter_mut().enumerate() {
         for depth in 0..4 {
             let key = format!("{n}:{depth}{}", ":".repeat(4_000));
