@@ -288,8 +288,10 @@ impl Engine {
         let is_slow = self.observer.is_slow(ns);
         if lock.requests > 0 || is_slow {
             let pool = self.pools.get(lock.pool);
-            let ended_by = self.rules.ended_by(pool.matches, lock.shortened_by, outcome);
-            let rules = is_slow.then(|| self.rules.behind(pool.matches, ended_by));
+            let rules = is_slow.then(|| {
+                let ended_by = self.rules.ended_by(pool.matches, lock.shortened_by, outcome);
+                self.rules.behind(pool.matches, ended_by)
+            });
             self.observer.count_end(lock, pool, (outcome, ns), rules.unwrap_or_default(), now);
         }
     }

@@ -1,6 +1,6 @@
 """An operator lowers the limit of a slow backend for some time, as the runbook says ("One
 kind of work takes everything"), while readers wait: the slots that are free when that is
-over belong to those that wait, oldest first, and not to the next comers.
+over belong to those that wait, oldest first, and not to newcomers.
 
 The backend is a render that ends when the round says so. Its key and its limits are the
 wiki's own. Nothing depends on time: a wait that gets its slot ends long before the pool's

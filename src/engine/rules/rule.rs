@@ -108,8 +108,8 @@ impl Rule {
         if self.has_name() { &self.name } else { "--max-hold" }
     }
 
-    /// For whom the keys count that it matches: its name and its pattern, not its number, which
-    /// an order may give to another rule.
+    /// Its name and its pattern. Counts of keys are kept under them, because an order may give the
+    /// rule's number to another rule.
     pub fn identity(&self) -> String {
         format!("{} {}", self.shown_name(), self.pattern)
     }
