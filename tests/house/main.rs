@@ -7,8 +7,6 @@ mod interface;
 mod keys;
 mod links;
 mod map;
-mod names;
-mod pages;
 mod purity;
 mod references;
 mod source;
