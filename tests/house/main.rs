@@ -3,7 +3,6 @@
 mod dependencies;
 mod documents;
 mod gate;
-mod interface;
 mod keys;
 mod links;
 mod map;
