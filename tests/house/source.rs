@@ -1,6 +1,6 @@
 //! Reads Rust sources for these tests: files, tokens, names.
 
-use proc_macro2::{Delimiter, Group, Punct, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -48,62 +48,49 @@ pub(crate) fn tokens_of(source: &str) -> TokenStream {
 
 /// `prefix` precedes all of them: the path in front of a list in braces.
 fn collect_paths(tokens: TokenStream, prefix: &[String], paths: &mut Vec<NamePath>) {
-    let mut path: NamePath = Vec::new();
-    let mut finish = |path: &mut NamePath| {
-        if !path.is_empty() {
-            paths.push([prefix, path].concat());
-            path.clear();
-        }
-    };
-    let mut lists: Vec<(TokenStream, NamePath)> = Vec::new();
-    let mut after_colons = false;
-    let mut tokens = tokens.into_iter().peekable();
-    while let Some(token) = tokens.next() {
-        let continues = std::mem::take(&mut after_colons);
+    let mut path = NamePath::new();
+    let mut is_after_colons = false;
+    for token in tokens {
+        let continues = std::mem::take(&mut is_after_colons);
         match token {
-            TokenTree::Punct(first)
-                if is_colon(&first) && tokens.peek().is_some_and(is_colon_token) =>
+            // The first colon of `::` is joined to the second one.
+            TokenTree::Punct(punct)
+                if punct.as_char() == ':' && (continues || punct.spacing() == Spacing::Joint) =>
             {
-                tokens.next();
-                after_colons = true;
+                is_after_colons = true;
             }
             TokenTree::Ident(name) => {
                 if !continues {
-                    finish(&mut path);
+                    finish(&mut path, prefix, paths);
                 }
-                path.push(name.to_string().trim_start_matches("r#").to_string());
+                path.push(name.to_string().trim_start_matches("r#").to_owned());
             }
-            TokenTree::Group(group) if continues => {
-                lists.push((group.stream(), [prefix, &path].concat()));
-                path.clear();
+            TokenTree::Group(list) if continues => {
+                let prefix = [prefix, &std::mem::take(&mut path)].concat();
+                collect_paths(list.stream(), &prefix, paths);
             }
             TokenTree::Group(group) => {
                 // `pub(in crate::server)` names its users, not what it uses.
                 let is_visibility = path == ["pub"] && group.delimiter() == Delimiter::Parenthesis;
-                finish(&mut path);
+                finish(&mut path, prefix, paths);
                 if !is_visibility {
-                    lists.push((group.stream(), Vec::new()));
+                    collect_paths(group.stream(), &[], paths);
                 }
             }
-            _ => finish(&mut path),
+            _ => finish(&mut path, prefix, paths),
         }
     }
-    finish(&mut path);
-    for (tokens, prefix) in lists {
-        collect_paths(tokens, &prefix, paths);
+    finish(&mut path, prefix, paths);
+}
+
+fn finish(path: &mut NamePath, prefix: &[String], paths: &mut Vec<NamePath>) {
+    if !path.is_empty() {
+        paths.push([prefix, &std::mem::take(path)].concat());
     }
-}
-
-fn is_colon(punct: &Punct) -> bool {
-    punct.as_char() == ':'
-}
-
-fn is_colon_token(token: &TokenTree) -> bool {
-    matches!(token, TokenTree::Punct(punct) if is_colon(punct))
 }
 
 /// The tokens without items under `#[cfg(test)]`.
-pub(crate) fn without_tests(tokens: TokenStream) -> TokenStream {
+fn without_tests(tokens: TokenStream) -> TokenStream {
     let mut left = Vec::new();
     let mut tokens = tokens.into_iter();
     while let Some(token) = tokens.next() {
@@ -129,6 +116,6 @@ pub(crate) fn is_punct(token: &TokenTree, character: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)
 }
 
-pub(crate) fn is_brace(token: &TokenTree) -> bool {
+fn is_brace(token: &TokenTree) -> bool {
     matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
 }
