@@ -1,5 +1,5 @@
 //! The lock daemon for MediaWiki's PoolCounter, as a library for its executable
-//! and its tests. This page is the map.
+//! and its tests.
 //!
 //! | where | what | may know |
 //! |---|---|---|
@@ -11,6 +11,21 @@
 //!
 //! `protocol`, `engine` and `reports` name no I/O and no clock (`tests/house/purity.rs` checks
 //! it), so a test can drive them with any bytes at any time.
+//!
+//! `server` is a stack; a folder names only those below it, except where `tests/house/map.rs`
+//! says so:
+//!
+//! ```text
+//! start                              assembles the daemon, anew or from an old image
+//! event_loop                         what happens in a turn, and in which order
+//! advice                             what to do if it cannot start
+//! restart                            hot restarts: the old image, the trial, the new image
+//! reporting                          the queue of reports, HTTP
+//! listening │ operator │ clients     none names another
+//! options
+//! telling                            the log and systemd
+//! kernel                             the only door to system calls; the simulation replaces it
+//! ```
 //!
 //! The path of a command:
 //!
@@ -31,8 +46,8 @@
 //! ```
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
-//! `LOCKED`). Each turn of the loop in `server::event_loop` ends by sending each client all
-//! that it is owed at once.
+//! `LOCKED`). Each turn of the loop in `server::event_loop` sends each client all that it is
+//! owed at once; `src/server.rs` begins with the steps of a turn.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 

@@ -4,9 +4,6 @@ use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of the workspace's crates.
-pub(crate) const SOURCES: [&str; 2] = ["src", "client/src"];
-
 /// A path like `std::io::Read` in the source, or a single name.
 pub(crate) type NamePath = Vec<String>;
 
@@ -17,7 +14,7 @@ pub(crate) fn top() -> &'static Path {
 
 /// Every .rs file of the workspace's crates, except tests.
 pub(crate) fn all_source_files() -> Vec<PathBuf> {
-    SOURCES.iter().flat_map(|source| source_files(&top().join(source))).collect()
+    ["src", "client/src"].iter().flat_map(|source| source_files(&top().join(source))).collect()
 }
 
 /// Every .rs file in `dir` and below it.
