@@ -1,19 +1,32 @@
-//! Links in documents lead to files that exist, and to headings that they contain. Commands that
-//! run tests name tests that exist.
+//! Links in documents lead to files and headings that exist. Tests that documents, comments and
+//! scripts name exist: files as `tests/…`, others as `cargo test … --test CRATE FILTER …`.
 
-use crate::source::{source_files, top};
+use crate::source::{files_in, source_files, top};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders with documents, searched recursively; of the top folder, only its own files.
-const FOLDERS: [&str; 6] = ["bench", "client", "docs", "fuzz", "monitoring", "tests"];
+/// Where tests are named and documents are. Not `vendor`, of a tarball.
+const READ: [&str; 13] = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.toml",
+    "Makefile",
+    "README.md",
+    "SECURITY.md",
+    "bench",
+    "client",
+    "docs",
+    "fuzz",
+    "monitoring",
+    "src",
+    "tests",
+];
 
 #[test]
 fn each_link_leads_to_a_file_and_a_heading() {
     let mut dead = Vec::new();
     let mut found = 0;
-    for document in documents() {
-        let text = read(&document);
+    for (document, text) in texts().filter(|(path, _)| path.extension() == Some("md".as_ref())) {
         for link in links_in(&text).filter(|link| !link.contains("://")) {
             found += 1;
             let (path, heading) = link.split_once('#').unwrap_or((link, ""));
@@ -32,39 +45,30 @@ fn each_link_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn each_command_that_runs_tests_finds_some() {
-    let mut empty = Vec::new();
+fn each_test_that_is_named_exists() {
+    let mut missing = Vec::new();
     let mut found = 0;
-    for document in documents() {
-        for (test_crate, filters) in commands_in(&read(&document)) {
-            let names = names_of_tests(&test_crate);
-            let is_one = |filter: &&String| names.iter().any(|name| name.contains(filter.as_str()));
-            found += filters.len();
-            let unknown = filters.iter().filter(|filter| !is_one(filter));
-            let places = unknown.map(|it| format!("{}: {test_crate} {it}", document.display()));
-            empty.extend(places);
+    for (file, text) in texts() {
+        let paths = paths_in(&text).into_iter().filter(|path| !top().join(path).exists());
+        missing.extend(paths.map(|path| format!("{}: {path}", file.display())));
+        for (test_crate, filter) in filters_in(&text) {
+            found += 1;
+            if !names_of_tests(&test_crate).iter().any(|name| name.contains(&filter)) {
+                missing.push(format!("{}: {test_crate} {filter}", file.display()));
+            }
         }
     }
-    assert!(found > 20, "only {found} were found");
-    assert_eq!(empty, [""; 0]);
+    assert!(found > 60, "only {found} were found");
+    assert_eq!(missing, [""; 0]);
 }
 
-fn documents() -> Vec<PathBuf> {
-    let below = FOLDERS.iter().flat_map(|folder| markdown_in(&top().join(folder), true));
-    markdown_in(top(), false).into_iter().chain(below).collect()
+/// Each file with its text, except this one, which has examples.
+fn texts() -> impl Iterator<Item = (PathBuf, String)> {
+    let files = READ.iter().flat_map(|path| files_in(&top().join(path)));
+    files.filter(|file| !file.ends_with(file!())).map(|file| (file.clone(), read(&file)))
 }
 
-fn markdown_in(folder: &Path, is_deep: bool) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).expect("the folder can be read");
-    let paths = entries.map(|entry| entry.expect("the folder can be read").path());
-    let files = paths.flat_map(|path| match path.is_dir() {
-        true if is_deep => markdown_in(&path, true),
-        true => Vec::new(),
-        false => vec![path],
-    });
-    files.filter(|path| path.extension().is_some_and(|it| it == "md")).collect()
-}
-
+/// Nothing, if it is not text.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -86,31 +90,45 @@ fn anchor_of(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// The crate and the filters of each `cargo test … --test CRATE …`.
-fn commands_in(text: &str) -> Vec<(String, Vec<String>)> {
-    let mut commands = Vec::new();
-    for (at, _) in text.match_indices("cargo test ") {
-        let line_start = text[..at].rfind('\n').map_or(0, |end| end + 1);
-        // Only a command in backticks continues in the next line.
-        let is_block = text[line_start..].starts_with("    ");
-        let end = text[at..].find(|c| c == '`' || is_block && c == '\n');
-        let command = &text[at..end.map_or(text.len(), |end| at + end)];
-        let Some((_, rest)) = command.split_once("--test ") else { continue };
-        let mut words = rest.split_whitespace();
-        let test_crate = words.next().unwrap_or_default();
-        let mut filters = Vec::new();
-        while let Some(word) = words.next() {
-            match word {
-                "--test-threads" => drop(words.next()),
-                option if option.starts_with('-') => {}
-                filter => filters.push(filter.to_owned()),
-            }
-        }
-        if test_crate.starts_with(|c: char| c.is_ascii_lowercase()) {
-            commands.push((test_crate.to_owned(), filters));
+/// The paths of tests in a text, relative to the top folder.
+fn paths_in(text: &str) -> Vec<&str> {
+    let mut paths = Vec::new();
+    for (at, _) in text.match_indices("tests/") {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
+        let path = text[at..].split(|c| !is_part(c)).next().unwrap_or_default();
+        // `tests/…/` and `tests/*.rs` are patterns.
+        let is_pattern = text[at + path.len()..].starts_with(['…', '*', '<', '{']);
+        if !text[..at].ends_with(is_part) && !is_pattern {
+            paths.push(path.trim_end_matches(['.', '/']));
         }
     }
-    commands
+    paths
+}
+
+/// The crate and each filter of the commands that run tests; without a filter, all of the crate.
+fn filters_in(text: &str) -> Vec<(String, String)> {
+    let mut filters = Vec::new();
+    let text = text.replace("```", "");
+    for (at, option) in text.match_indices("--test ") {
+        // Only a command in backticks continues in the next line.
+        let paragraph = text[..at].rfind("\n\n").unwrap_or(0);
+        let is_quoted = text[paragraph..at].matches('`').count() % 2 == 1;
+        let rest = &text[at + option.len()..];
+        let command = rest.split(if is_quoted { '`' } else { '\n' }).next().unwrap_or_default();
+        // `-D warnings` is for clippy.
+        let words = command.split_whitespace().take_while(|word| !["--test", "-D"].contains(word));
+        let mut words = words.map(|word| word.trim_end_matches(['.', ',', ';', ')', '"']));
+        let Some(test_crate) = words.next().filter(|word| is_name(word)) else { continue };
+        let named: Vec<&str> = words.filter(|word| is_name(word)).collect();
+        let named = if named.is_empty() { vec![""] } else { named };
+        filters.extend(named.iter().map(|filter| (test_crate.to_owned(), (*filter).to_owned())));
+    }
+    filters
+}
+
+fn is_name(word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c);
+    word.starts_with(|c: char| c.is_ascii_lowercase()) && word.chars().all(is_part)
 }
 
 /// `module::function` of every function of a crate of tests.
@@ -128,16 +146,16 @@ fn names_of_tests(test_crate: &str) -> Vec<String> {
 }
 
 #[test]
-fn links_headings_and_commands_are_found() {
+fn links_headings_and_names_are_found() {
     let text = "# One `two`, three\n[a](b.md#c-d), [e](f).\n```\n# none\n```\n## Under_score\n";
     assert_eq!(links_in(text).collect::<Vec<_>>(), ["b.md#c-d", "f"]);
     let anchors: Vec<String> = headings_in(text).map(anchor_of).collect();
     assert_eq!(anchors, ["one-two-three", "under_score"]);
-    let text = "`cargo test --release\n--test load a::b -- --nocapture --test-threads 1` and\n    \
-        X=1 cargo test --test daemon -- one two\nwords\n`cargo test --test CRATE x`";
-    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(
-        commands_in(text),
-        [("load".to_owned(), words(&["a::b"])), ("daemon".to_owned(), words(&["one", "two"]))]
-    );
+    let text = "(tests/load/memory.rs), `tests/README.md`. debian/tests/x ../tests/y tests/*.rs";
+    assert_eq!(paths_in(text), ["tests/load/memory.rs", "tests/README.md"]);
+    let text = "`cargo test\n//! --test load a::b -- --nocapture --test-threads=1` and\n\n    \
+        --test daemon -- one two\nwords\n`--test CRATE x`; --test house --test browser";
+    let names =
+        [("load", "a::b"), ("daemon", "one"), ("daemon", "two"), ("house", ""), ("browser", "")];
+    assert_eq!(filters_in(text), names.map(|(name, filter)| (name.to_owned(), filter.to_owned())));
 }

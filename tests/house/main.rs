@@ -7,5 +7,4 @@ mod keys;
 mod links;
 mod map;
 mod purity;
-mod references;
 mod source;

@@ -19,16 +19,19 @@ pub(crate) fn all_source_files() -> Vec<PathBuf> {
 
 /// Every .rs file in `dir` and below it.
 pub(crate) fn source_files(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).expect("the source can be read") {
-        let path = entry.expect("the source can be read").path();
-        if path.is_dir() {
-            files.extend(source_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
+    let mut files = files_in(dir);
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     files
+}
+
+/// The file itself, or every file in the folder and below it.
+pub(crate) fn files_in(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let entries = fs::read_dir(path).expect("the folder can be read");
+    let paths = entries.map(|entry| entry.expect("the folder can be read").path());
+    paths.filter(|path| !path.is_symlink()).flat_map(|path| files_in(&path)).collect()
 }
 
 /// All names in Rust source, with `a::{b, c::d}` as `a::b` and `a::c::d`. Comments, literals
