@@ -172,7 +172,11 @@ impl Server {
                 assert!(log.contains("Couldn't bind"), "the reference ended, {status}: {log}");
                 return false;
             }
-            if TcpStream::connect(self.address()).is_ok() {
+            if let Ok(stream) = TcpStream::connect(self.address()) {
+                // Afterwards the reference has no connection but those of the test.
+                let mut client = Client::of(stream);
+                client.shut_writing();
+                client.read_to_end();
                 return true;
             }
             std::thread::sleep(Duration::from_millis(2));
