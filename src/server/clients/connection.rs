@@ -131,7 +131,7 @@ impl Connection {
 
     /// Whether it came by a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
-        self.stream.is_unix()
+        self.stream.socket().is_unix()
     }
 
     /// What can be seen of its end while a line is held: nothing is received meanwhile.
@@ -142,7 +142,7 @@ impl Connection {
         if self.stream.is_hung_up() {
             return EndOfInput::HungUp;
         }
-        match self.stream.peek(&mut [0]) {
+        match self.stream.socket().peek(&mut [0]) {
             Ok(0) if self.is_held_line_last() => EndOfInput::Ended,
             Ok(_) | Err(Errno::AGAIN) => EndOfInput::NotSeen,
             Err(_) => EndOfInput::HungUp,

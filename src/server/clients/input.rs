@@ -55,7 +55,7 @@ impl Input {
     /// Receives one share from `client`. The buffer must not be full.
     pub(crate) fn receive(&mut self, client: ClientId, stream: &Stream) {
         let share = &mut self.buffer[self.used..][..SHARE_BYTES];
-        let end = match stream.receive(share) {
+        let end = match stream.socket().receive(share) {
             Ok(len) => {
                 self.used += len;
                 InputEnd::At(self.used)

@@ -2,7 +2,6 @@
 
 use crate::server::kernel::socket::Socket;
 use crate::server::kernel::world::event::PollFlags;
-use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{SendFlags, send};
 use std::borrow::Cow;
@@ -108,12 +107,7 @@ impl Stream {
         Stream { socket, output }
     }
 
-    /// Whether it is a Unix socket.
-    pub(crate) fn is_unix(&self) -> bool {
-        self.socket.is_unix()
-    }
-
-    pub(crate) fn socket(&self) -> &OwnedFd {
+    pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
@@ -133,26 +127,13 @@ impl Stream {
         self.unsent().len() > OUTPUT_BYTES_MAX
     }
 
-    /// Receives once; 0 means the end of input.
-    ///
-    /// # Errors
-    /// The error of recv(2); `AGAIN` if there is nothing to read.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.socket.receive(buffer)
-    }
-
-    /// Receives once, as [`Stream::receive`] does, but nothing behind a line feed.
+    /// Receives once, as [`Socket::receive`] does, but nothing behind a line feed.
     pub(crate) fn receive_line(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let len = self.peek(buffer)?;
+        let len = self.socket.peek(buffer)?;
         match buffer[..len].iter().position(|&b| b == b'\n').map_or(len, |end| end + 1) {
             0 => Ok(0),
-            end => self.receive(&mut buffer[..end]),
+            end => self.socket.receive(&mut buffer[..end]),
         }
-    }
-
-    /// Looks at what the next [`Stream::receive`] gives; 0 means the end of input.
-    pub(crate) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.socket.peek(buffer)
     }
 
     /// Whether the connection is lost, or both sides are shut: nothing more reaches the peer.

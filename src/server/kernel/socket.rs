@@ -4,7 +4,7 @@
 use crate::server::kernel::socket_name::SocketName;
 use crate::server::kernel::sys::{self, refuse_passed};
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
-use crate::server::kernel::world::fd::OwnedFd;
+use crate::server::kernel::world::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, recv, recvmsg,
@@ -109,6 +109,12 @@ impl Drop for Socket {
         let _ = shutdown(&self.fd, Shutdown::Both);
         let mut buffer = [0; 4096];
         while self.receive(&mut buffer).is_ok_and(|len| len > 0) {}
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -319,7 +319,7 @@ impl ControlConnection {
     }
 
     fn has_input(&mut self) -> bool {
-        match self.stream.peek(&mut [0]) {
+        match self.stream.socket().peek(&mut [0]) {
             Ok(len) => len > 0,
             Err(Errno::AGAIN) => false,
             Err(_) => {

@@ -244,7 +244,7 @@ impl Exchange {
     fn receive(&mut self, is_draining: bool, now: Time) -> Next {
         let mut buffer = [0; 2048];
         loop {
-            match self.stream.receive(&mut buffer) {
+            match self.stream.socket().receive(&mut buffer) {
                 Ok(0) => return Next::Ends,
                 Ok(len) => self.head.extend_from_slice(&buffer[..len]),
                 Err(Errno::AGAIN) => return Next::GoesOn,
@@ -298,7 +298,7 @@ impl Exchange {
         let mut buffer = [0; 2048];
         // A client that never stops sending has no more than its time for closing.
         for _ in 0..16 {
-            match self.stream.receive(&mut buffer) {
+            match self.stream.socket().receive(&mut buffer) {
                 Ok(len) if len > 0 => {}
                 Err(Errno::AGAIN) => return Next::GoesOn,
                 Ok(_) | Err(_) => return Next::Ends,
