@@ -21,7 +21,7 @@ pub mod scan;
 
 use crate::engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
 use crate::engine::observe::windows::Counted;
-use crate::engine::{ClientId, Engine, Time};
+use crate::engine::{Engine, Time};
 use crate::protocol::Query;
 pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
 use report_view::{Seconds, Uptime};
@@ -83,12 +83,6 @@ pub fn report(query: &Query, view: &ReportView, scan: &Scan, top: Option<&Counte
     };
     text.push('\n');
     text
-}
-
-/// The locks of `clients`, held and waited for: the totals in words, and a table of at most
-/// [`report_view::ROWS_MAX`] rows.
-pub fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
-    lists::locks_of(view, clients)
 }
 
 /// Existing scrapers expect this order and wording, and wait for the blank line at the end.

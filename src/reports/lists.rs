@@ -129,8 +129,9 @@ fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
     }
 }
 
-/// The answer to `FREE`.
-pub(super) fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
+/// The locks of `clients`, held and waited for: the totals in words, and a table of at most
+/// [`ROWS_MAX`] rows. The answer to `FREE`.
+pub fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
     let locks = clients.iter().filter_map(|client| view.engine.client(*client));
     let locks = locks.flat_map(|client| client.locks()).map(|lock| (lock, lock.key()));
     let (mut holds, mut waits) = (0, 0);

@@ -3,7 +3,8 @@
 
 use crate::engine::{ClientId, Time};
 use crate::protocol::Query;
-use crate::reports::{StatsAnswer, stats};
+use crate::reports::lists::locks_of;
+use crate::reports::{ReportView, ServerFigures, StatsAnswer, stats};
 use crate::server::clients::connections::Clients;
 use crate::server::event_loop::{Ended, Server};
 use crate::server::kernel::clock;
@@ -11,7 +12,7 @@ use crate::server::kernel::world::Engine;
 use crate::server::operator::control_socket::{self, ControlClient, Free, FreeTarget, Request};
 use crate::server::operator::orders::Order;
 use crate::server::operator::rule_book::RuleOrder;
-use crate::server::reporting::report_queue::{ReportRequest, Requester, locks_of};
+use crate::server::reporting::report_queue::{ReportRequest, Requester};
 use crate::server::restart::old_image::{Parts, RefusedRestart, Restart};
 use crate::server::telling::logging;
 use log::{error, info};
@@ -247,7 +248,17 @@ impl Server {
         }
         let what = if free.is_dry_run { "would close" } else { "closed" };
         let first_line = format!("{what} {count} connection{}", if count == 1 { "" } else { "s" });
-        let (totals, rows) = locks_of(&self.engine, &self.clients, &clients, now);
+        #[expect(clippy::disallowed_methods, reason = "the list shows since when, as reports do")]
+        let wall_ns = clock::wall_ns();
+        let view = ReportView {
+            engine: &self.engine,
+            now,
+            wall_ns,
+            figures: &ServerFigures::default(),
+            peers: &self.clients,
+            is_private: false,
+        };
+        let (totals, rows) = locks_of(&view, &clients);
         if !free.is_dry_run {
             self.close(&clients, now);
         }

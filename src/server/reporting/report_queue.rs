@@ -242,18 +242,6 @@ impl RunningScan {
     }
 }
 
-/// The locks of `ids`, held and waited for: the totals in words, and a table for an operator.
-pub(crate) fn locks_of(
-    engine: &Engine,
-    clients: &Clients,
-    ids: &[ClientId],
-    now: Time,
-) -> (String, String) {
-    let figures = &ServerFigures::default();
-    let maker = Maker { clients, figures, now, is_private: false, hot_keys: 0 };
-    reports::locks_of(&maker.view(engine, false), ids)
-}
-
 /// Makes reports.
 struct Maker<'a> {
     clients: &'a Clients,
