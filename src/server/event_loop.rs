@@ -192,7 +192,10 @@ impl Server {
                 Source::Client(slot) => self.clients.record_event(slot, event),
                 Source::Listener(number) => self.listeners.record_ready(number),
                 Source::Http(number) => self.http.record_event(number),
-                source => self.operator.record_event(source),
+                Source::Trial => self.restart.record_trial_end(),
+                source @ (Source::Signals | Source::Operator(_)) => {
+                    self.operator.record_event(source);
+                }
             }
         }
     }

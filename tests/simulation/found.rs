@@ -43,8 +43,8 @@ fn acquire(place: u8, key: u8, timeout_s: u64) -> Step {
 
 /// The new image does not inherit operators' requests, and their connections end.
 ///
-/// Fails if `Server::obey_operators` finishes the hot restart as soon as it meets
-/// `Order::FinishRestart`, before the orders behind it.
+/// Fails if the hot restart is finished as soon as the loop meets `Source::Trial`, before the
+/// orders of that turn.
 #[test]
 fn requests_that_come_with_the_end_of_a_trial_are_answered() {
     // The kernel reports the trial before the operator.

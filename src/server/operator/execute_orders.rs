@@ -30,7 +30,6 @@ impl Server {
                 }
                 Order::Restart => self.begin_restart(None, None),
                 Order::Drain => self.drain(),
-                Order::FinishRestart => self.restart.record_trial_end(),
                 // Errors are logged already.
                 Order::ToggleDrain if self.listeners.is_draining() => drop(self.undrain()),
                 Order::ToggleDrain => self.drain(),

@@ -35,8 +35,6 @@ pub(crate) struct Operators {
 pub(crate) enum Order {
     /// End at once.
     Stop(&'static str),
-    /// Finish a hot restart: the trial's child has ended.
-    FinishRestart,
     /// Hot restart with the current options.
     Restart,
     /// Drain.
@@ -118,17 +116,13 @@ impl Operators {
         let resumed = std::mem::take(&mut self.resumed).into_iter();
         orders.extend(resumed.map(|(client, request)| Order::Asked(client, request)));
         for source in ready {
-            match source {
-                Source::Operator(number) => {
-                    if let Some((client, request)) = self.control.read(number) {
-                        orders.push(Order::Asked(client, request));
-                        // More may follow.
-                        self.record_event(source);
-                    }
-                    orders.extend(self.control.ended(number).map(Order::Ended));
+            if let Source::Operator(number) = source {
+                if let Some((client, request)) = self.control.read(number) {
+                    orders.push(Order::Asked(client, request));
+                    // More may follow.
+                    self.record_event(source);
                 }
-                Source::Trial => orders.push(Order::FinishRestart),
-                Source::Signals | Source::Client(_) | Source::Listener(_) | Source::Http(_) => {}
+                orders.extend(self.control.ended(number).map(Order::Ended));
             }
         }
         orders
