@@ -35,39 +35,32 @@ Talk to it:  echo 'STATS FULL' | nc -N localhost 7531";
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "poolcounterd", version, about = ABOUT, after_help = AFTER_HELP)]
+#[command(name = "poolcounterd", version, about = ABOUT, after_help = AFTER_HELP,
+          args_override_self = true)]
 pub struct Options {
     /// Address to listen on: a literal IPv4 or IPv6 address, or several,
     /// separated by commas. `::` serves IPv4 too. The last -l counts.
     /// [default: 127.0.0.1 and, if the machine has it, ::1]
-    #[arg(
-        short,
-        long,
-        value_name = "ADDRESS",
-        overrides_with = "listen",
-        allow_hyphen_values = true
-    )]
+    #[arg(short, long, value_name = "ADDRESS", allow_hyphen_values = true)]
     pub listen: Option<String>,
 
     /// TCP port; 0 takes a free port and logs it.
-    #[arg(short, long, default_value_t = PORT, overrides_with = "port",
-          value_parser = parse_port)]
+    #[arg(short, long, default_value_t = PORT, value_parser = parse_port)]
     pub port: u16,
 
     /// Connections that the kernel queues until the daemon accepts them; at most
     /// net.core.somaxconn.
-    #[arg(long, value_name = "N", default_value_t = 4096, overrides_with = "backlog",
+    #[arg(long, value_name = "N", default_value_t = 4096,
           value_parser = clap::value_parser!(i32).range(1..))]
     pub backlog: i32,
 
     /// Also serve a Unix socket at this path.
-    #[arg(long, value_name = "PATH", overrides_with = "listen_unix",
+    #[arg(long, value_name = "PATH",
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub listen_unix: Option<String>,
 
     /// Mode of that socket's file, in octal: decides which users may connect.
-    #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode,
-          overrides_with = "listen_unix_mode")]
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode)]
     pub listen_unix_mode: u32,
 
     /// Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close
@@ -77,13 +70,12 @@ pub struct Options {
 
     /// Serve at most this many connections from one address at a time.
     /// [default: no limit]
-    #[arg(long, value_name = "N", overrides_with = "max_connections_per_ip",
-          value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub max_connections_per_ip: Option<usize>,
 
     /// Probe the host of a client that is silent; if it does not respond, free
     /// its locks within twice this time. 0 turns this off.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, overrides_with = "keepalive",
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(..=16_000))]
     pub keepalive: u32,
 
@@ -95,7 +87,7 @@ pub struct Options {
 
     /// Decide by the rules in this file instead of the numbers of clients. A hot restart
     /// reads it again. [default: no rules]
-    #[arg(long, value_name = "FILE", overrides_with = "rules",
+    #[arg(long, value_name = "FILE",
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub rules: Option<String>,
 
@@ -110,12 +102,11 @@ pub struct Options {
     pub http_allow: Vec<IpNet>,
 
     /// Name this many of the keys that are asked for most in /metrics, at most 100.
-    #[arg(long, value_name = "N", default_value_t = 0, overrides_with = "http_keys",
-          value_parser = parse_keys)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_keys)]
     pub http_keys: usize,
 
     /// Remember and log holds and waits that take longer. [default: off]
-    #[arg(long, value_name = "SECONDS", overrides_with = "slow", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub slow: Option<u64>,
 
     /// Hide keys and addresses on the port and over HTTP; the control socket and the
@@ -125,8 +116,7 @@ pub struct Options {
 
     /// Serve at most this many connections at a time, and close others at once.
     /// [default: as many as there are descriptors]
-    #[arg(long, value_name = "N", overrides_with = "max_connections",
-          value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub max_connections: Option<usize>,
 
     /// Do not serve, but ask the daemon at this address, or on the Unix socket at this path,
@@ -141,12 +131,12 @@ pub struct Options {
     pub check_rules: Vec<String>,
 
     /// Unix socket for operators (send HELP to it) and for --reload.
-    #[arg(long, value_name = "PATH", overrides_with = "control",
+    #[arg(long, value_name = "PATH",
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub control: Option<String>,
 
     /// Group whose members may also use the control socket.
-    #[arg(long, value_name = "GROUP", overrides_with = "control_group", value_parser = parse_group)]
+    #[arg(long, value_name = "GROUP", value_parser = parse_group)]
     pub control_group: Option<String>,
 
     /// Do not serve, but ask the running daemon for a hot restart over its control
@@ -156,7 +146,7 @@ pub struct Options {
     pub reload: bool,
 
     /// What to log: error, warn, info, debug, trace or off. Overrides RUST_LOG.
-    #[arg(long, value_name = "FILTER", value_parser = check_filter, overrides_with = "log")]
+    #[arg(long, value_name = "FILTER", value_parser = check_filter)]
     pub log: Option<String>,
 
     /// Asks a new binary, before a hot restart, whether it can continue
@@ -312,6 +302,52 @@ mod tests {
         let paths: Vec<(&str, String)> =
             paths.iter().map(|(option, path)| (*option, (*path).to_owned())).collect();
         arguments_after_reload(&ours, "/run/c", &paths).join(" ")
+    }
+
+    /// Each option twice: the second value counts, or both if the help says "several times".
+    #[test]
+    fn an_option_may_be_repeated() {
+        let parse = |words: &[&str]| {
+            let words = ["poolcounterd"].iter().chain(words);
+            format!("{:?}", Options::try_parse_from(words).expect("valid"))
+        };
+        for (option, first, second) in [
+            ("--listen", "127.0.0.1", "::1"),
+            ("--port", "1", "2"),
+            ("--backlog", "1", "2"),
+            ("--listen-unix", "a", "b"),
+            ("--listen-unix-mode", "600", "660"),
+            ("--max-connections-per-ip", "1", "2"),
+            ("--keepalive", "1", "2"),
+            ("--rules", "a", "b"),
+            ("--http-keys", "1", "2"),
+            ("--slow", "1", "2"),
+            ("--max-connections", "1", "2"),
+            ("--control", "a", "b"),
+            ("--control-group", "a", "b"),
+            ("--log", "info", "debug"),
+            ("--check", "a", "b"),
+        ] {
+            let last = parse(&[option, second]);
+            assert_eq!(parse(&[option, first, option, second]), last, "{option}");
+            assert_ne!(parse(&[option, first]), last, "{option}");
+        }
+        for (option, first, second) in [
+            ("--allow", "10.0.0.0/8", "::1"),
+            ("--max-hold", "a=1", "b=2"),
+            ("--http", "127.0.0.1:1", "127.0.0.1:2"),
+            ("--http-allow", "10.0.0.0/8", "::1"),
+            ("--check-rules", "a", "b"),
+        ] {
+            let both = parse(&[option, first, option, second]);
+            for one in [first, second] {
+                assert_ne!(parse(&[option, one]), both, "{option}");
+            }
+            assert_ne!(parse(&[option, second, option, first]), both, "{option}");
+        }
+        for option in ["--private", "--reload"] {
+            assert_eq!(parse(&[option, option]), parse(&[option]), "{option}");
+        }
     }
 
     #[test]
