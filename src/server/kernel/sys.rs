@@ -48,7 +48,9 @@ pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
         if is_ignored {
             ignore(signal);
         } else if signal != SIGHUP || !ignores_hangups {
-            // SAFETY: no handler is installed, so no code runs in signal context.
+            // SAFETY: it installs no handler, so no code runs in signal context. It removes those
+            // of Rust's runtime for SIGSEGV and SIGBUS, which only name the thread whose stack
+            // has overflowed before they abort (std, sys/pal/unix/stack_overflow).
             // It fails for SIGKILL, SIGSTOP and libc's own signals, as it should.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
@@ -94,7 +96,7 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 fn ignore(signal: i32) {
-    // SAFETY: no handler is installed, so no code runs in signal context.
+    // SAFETY: it installs no handler, so no code runs in signal context.
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 

@@ -82,7 +82,8 @@ impl Server {
         });
         match result {
             Ok(Some(answer)) => self.operator.answer(client, &answer),
-            // The answer comes when the restart is done.
+            // The answer follows: of a restart or a drain when it is done, of a report when it is
+            // made.
             Ok(None) => {}
             Err(why) => self.operator.answer(client, &format!("ERROR {}", one_line(&why))),
         }

@@ -31,12 +31,12 @@ use std::fmt;
 use std::io::{self, Write};
 
 /// The version written, and the newest one read.
-pub const NEWEST: u32 = 1;
+pub const NEWEST: u64 = 1;
 
 /// The first record of every version.
 #[derive(Serialize, Deserialize)]
 struct Header {
-    poolcounterd_snapshot: u32,
+    poolcounterd_snapshot: u64,
     /// The version of the daemon that wrote it, for people.
     #[serde(default)]
     daemon: String,
@@ -93,7 +93,7 @@ pub enum SnapshotError {
     /// It is not a snapshot, or it is truncated.
     NotASnapshot(String),
     /// A newer daemon wrote it.
-    TooNew(u32),
+    TooNew(u64),
     /// The rules that operators have set do not go with the new file or options.
     Rules(String),
     /// It contains something that no daemon can have written.
@@ -175,8 +175,10 @@ impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Result<Self, SnapshotError> {
         let mut records = rmp_serde::Deserializer::from_read_ref(bytes);
         let header: Header = next(&mut records)?;
-        if header.poolcounterd_snapshot != NEWEST {
-            return Err(SnapshotError::TooNew(header.poolcounterd_snapshot));
+        match header.poolcounterd_snapshot {
+            0 => return Err(impossible("version 0")),
+            1..=NEWEST => {}
+            newer => return Err(SnapshotError::TooNew(newer)),
         }
         let server: ServerState = next(&mut records)?;
         check_operators(&server.operators)?;

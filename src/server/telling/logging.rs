@@ -269,7 +269,7 @@ impl Filter {
         let refuse = |word: &str| {
             Err(format!(
                 "{word:?}: expected error, warn, info, debug, trace or off, or a module with its \
-                 level such as poolcounterd::server::operator::control=debug"
+                 level such as poolcounterd::server::operator::control_socket=debug"
             ))
         };
         let words = text.split_once('/').map_or(text, |(words, _)| words);
@@ -407,7 +407,7 @@ mod tests {
         for right in [
             "off",
             "DEBUG",
-            "warn,poolcounterd::server::operator::control=debug",
+            "warn,poolcounterd::server::operator::control_socket=debug",
             "poolcounterd=trace",
             "poolcounterd",
             "info/max-hold",

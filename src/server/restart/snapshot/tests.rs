@@ -114,15 +114,27 @@ fn keys_are_written_verbatim() {
 }
 
 #[test]
-fn a_newer_version_is_refused_by_its_number() {
+fn another_version_is_refused_by_its_number() {
     #[derive(Serialize)]
-    struct Newer {
-        poolcounterd_snapshot: u32,
+    struct OtherHeader<V> {
+        poolcounterd_snapshot: V,
         anything: Vec<u8>,
     }
-    let newer = record(&Newer { poolcounterd_snapshot: 2, anything: vec![1] });
-    let error = Snapshot::read(&newer).unwrap_err().to_string();
-    assert_eq!(error, "snapshot version 2 is newer than 1, the newest known here");
+    fn refusal(poolcounterd_snapshot: impl Serialize) -> String {
+        let header = OtherHeader { poolcounterd_snapshot, anything: vec![1] };
+        Snapshot::read(&record(&header)).expect_err("is refused").to_string()
+    }
+    for newer in [2, u64::from(u32::MAX), u64::from(u32::MAX) + 1, u64::MAX] {
+        let expected = format!("snapshot version {newer} is newer than 1, the newest known here");
+        assert_eq!(refusal(newer), expected);
+    }
+    assert_eq!(refusal(0), "impossible snapshot: version 0");
+    assert_eq!(refusal(-1), "not a snapshot: invalid value: integer `-1`, expected u64");
+    let text = "not a snapshot: invalid type: string \"1\", expected u64";
+    assert_eq!(refusal("1"), text);
+    assert!(refusal(()).starts_with("not a snapshot: "));
+    assert!(refusal(1.0).starts_with("not a snapshot: "));
+    assert!(refusal([1, 1]).starts_with("not a snapshot: "));
 }
 
 /// A daemon with fewer or more fields than the writer.
