@@ -198,9 +198,10 @@ impl Engine {
         }
         let hash = self.pools.hash(request.key);
         let found = self.pools.find(request.key, hash);
-        let answer = match self.rules.are_active() {
-            false => self.decide(client, request, (hash, found, Matches::NONE), now),
-            true => self.decide_by_rules(client, request, (hash, found), now),
+        let answer = if self.rules.are_active() {
+            self.decide_by_rules(client, request, (hash, found), now)
+        } else {
+            self.decide(client, request, (hash, found, Matches::NONE), now)
         };
         let requests = self.observer.sampler.next(now);
         if requests != 1 {
@@ -346,9 +347,10 @@ impl Engine {
             let lock = self.remove_lock(id);
             match lock.phase {
                 Phase::Holding => {
-                    let outcome = match expired == Some(id) {
-                        true => LockOutcome::Expired,
-                        false => LockOutcome::Disconnected,
+                    let outcome = if expired == Some(id) {
+                        LockOutcome::Expired
+                    } else {
+                        LockOutcome::Disconnected
                     };
                     self.end_hold(&lock, outcome, now);
                     self.hand_on(lock.pool, HEIRS, now);

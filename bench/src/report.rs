@@ -254,9 +254,10 @@ fn targets(outcome: &Outcome) -> String {
             );
         }
     }
-    match rows.is_empty() {
-        true => rows,
-        false => format!("## Targets\n\n| | target | result | |\n|---|---|---|---|\n{rows}\n"),
+    if rows.is_empty() {
+        rows
+    } else {
+        format!("## Targets\n\n| | target | result | |\n|---|---|---|---|\n{rows}\n")
     }
 }
 
@@ -351,10 +352,7 @@ fn row(outcome: &Outcome, scenario: &str, metric: &str, bases: &[&String]) -> St
         let s = ratio(&by_round("ours"), &by_round(base)).filter(|_| has_ratio(metric, unit));
         let _ = write!(out, " {} |", s.map(cell).unwrap_or_default());
     }
-    match any {
-        true => out + "\n",
-        false => String::new(),
-    }
+    if any { out + "\n" } else { String::new() }
 }
 
 /// Ratios of counts, shares and differences mean nothing.
@@ -443,10 +441,7 @@ fn words(metric: &str) -> (&'static str, &'static str) {
 /// Median, and its interval where that is not a single number.
 fn cell(s: Spread) -> String {
     let (low, median, high) = (human(s.low), human(s.median), human(s.high));
-    match low == high {
-        true => median,
-        false => format!("{median} <sub>{low}–{high}</sub>"),
-    }
+    if low == high { median } else { format!("{median} <sub>{low}–{high}</sub>") }
 }
 
 /// A limit as it was set: 0.7 as 0.70, 160 as 160.

@@ -151,9 +151,10 @@ fn programs(args: &Args, top: &Path) -> Result<Vec<Program>> {
         let (name, path) = other.split_once('=').ok_or("--other needs NAME=PATH")?;
         add(name, Path::new(path).canonicalize()?);
     }
-    match programs.is_empty() {
-        true => Err("no such program: floor, reference, ours".into()),
-        false => Ok(programs),
+    if programs.is_empty() {
+        Err("no such program: floor, reference, ours".into())
+    } else {
+        Ok(programs)
     }
 }
 
@@ -171,10 +172,7 @@ fn build_floor(top: &Path) -> Result<PathBuf> {
 fn cargo(top: &Path, args: &[&str]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo).args(args).current_dir(top).stdout(Stdio::null()).status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(format!("cargo {} failed", args.join(" ")).into()),
-    }
+    if status.success() { Ok(()) } else { Err(format!("cargo {} failed", args.join(" ")).into()) }
 }
 
 fn build_ours(top: &Path) -> Result<PathBuf> {
@@ -198,9 +196,10 @@ fn target_dir(folder: &Path) -> PathBuf {
 fn output(mut command: Command) -> Result<String> {
     let name = format!("{:?}", command.get_program());
     let done = command.stderr(Stdio::inherit()).output().map_err(|e| format!("{name}: {e}"))?;
-    match done.status.success() {
-        true => Ok(String::from_utf8_lossy(&done.stdout).into_owned()),
-        false => Err(format!("{name} failed").into()),
+    if done.status.success() {
+        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    } else {
+        Err(format!("{name} failed").into())
     }
 }
 

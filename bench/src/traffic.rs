@@ -199,9 +199,10 @@ impl Traffic {
 
     /// Waits for all requests in flight, for at most 20 s after the stop.
     pub fn finish(&mut self, fleet: &mut Fleet) -> Result<()> {
-        match self.answered_by(fleet, self.stop_ns.saturating_add(20_000_000_000))? {
-            true => Ok(()),
-            false => Err(format!("{} requests got no answer in 20 s", self.busy).into()),
+        if self.answered_by(fleet, self.stop_ns.saturating_add(20_000_000_000))? {
+            Ok(())
+        } else {
+            Err(format!("{} requests got no answer in 20 s", self.busy).into())
         }
     }
 

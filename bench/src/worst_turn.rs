@@ -104,10 +104,7 @@ fn turns(http: SocketAddr) -> Result<Vec<(f64, u64)>> {
         Some((bound.replace('+', "").parse::<f64>().ok()? * 1e3, count.parse().ok()?))
     };
     let buckets: Vec<_> = page.lines().filter_map(bucket).collect();
-    match buckets.is_empty() {
-        true => Err("no histogram of turns".into()),
-        false => Ok(buckets),
-    }
+    if buckets.is_empty() { Err("no histogram of turns".into()) } else { Ok(buckets) }
 }
 
 /// An upper bound of the longest turn between two readings, in milliseconds.
@@ -127,9 +124,10 @@ fn try_restart(control: &Path) -> std::io::Result<()> {
     writeln!(stream, r#"RESTART ["-l","192.0.2.1","--control","{path}"]"#)?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;
-    match answer.contains("192.0.2.1") {
-        true => Ok(()),
-        false => Err(std::io::Error::other(format!("not refused as expected: {answer}"))),
+    if answer.contains("192.0.2.1") {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(format!("not refused as expected: {answer}")))
     }
 }
 

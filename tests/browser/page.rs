@@ -317,9 +317,12 @@ fn keys_full_of_markup_are_text() {
     std::thread::sleep(Duration::from_millis(2));
     slow.exchange("RELEASE", "RELEASED");
     browser.open_page(&daemon, DESK, "dark");
-    let shown = |key: &str| match key.starts_with('\u{202e}') {
-        true => r"\xe2\x80\xaeolleh\x00\x1b[31m".to_owned(),
-        false => key.to_owned(),
+    let shown = |key: &str| {
+        if key.starts_with('\u{202e}') {
+            r"\xe2\x80\xaeolleh\x00\x1b[31m".to_owned()
+        } else {
+            key.to_owned()
+        }
     };
     for table in ["keys", "holders", "hot"] {
         let cells = browser.column(table, 1);

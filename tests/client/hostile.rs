@@ -89,12 +89,13 @@ fn an_invalid_answer_runs_nothing() {
 /// `later`.
 fn closing_once(later: &'static str) -> String {
     let has_closed = Arc::new(AtomicBool::new(false));
-    server(move |mut stream| match has_closed.swap(true, Ordering::SeqCst) {
-        // Longer than a second, because the uptime is rounded down.
-        false => thread::sleep(Duration::from_millis(1200)),
-        true => {
+    server(move |mut stream| {
+        if has_closed.swap(true, Ordering::SeqCst) {
             let _ = stream.write_all(later.as_bytes());
             thread::sleep(Duration::from_secs(30));
+        } else {
+            // Longer than a second, because the uptime is rounded down.
+            thread::sleep(Duration::from_millis(1200));
         }
     })
 }

@@ -235,12 +235,13 @@ fn full_queues_are_counted_for_the_seconds_of_for() {
     let address = server.address().to_string();
     assert_eq!(ask(&address, &["check", "--full-queues", "1,9"]).code, Some(0));
     let total = AtomicUsize::new(100);
-    let growing = scripted(move |question| match question.ends_with("FULL") {
-        true => {
+    let growing = scripted(move |question| {
+        if question.ends_with("FULL") {
             let total = total.fetch_add(10, Ordering::Relaxed);
             format!("uptime: 0 days, 0h 0m 1s\nfull_queues: {total}\n\n")
+        } else {
+            lists(question)
         }
-        false => lists(question),
     });
     let began = Instant::now();
     for (limits, seconds, code, rate) in [("10,11", "1", 1, 10), ("4,5", "2", 2, 5)] {

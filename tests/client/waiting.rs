@@ -12,12 +12,11 @@ fn a_wait_names_the_holder() {
         let mut waiter = start(&server, &["-v", "k", "--", "true"]);
         let line = stderr_line(&mut waiter);
         let expected = "poolcounter: k: waiting";
-        match names_holders {
-            true => {
-                let held = line.strip_prefix(&format!("{expected}; held by 127.0.0.1 for "));
-                assert!(held.is_some_and(|held| held.ends_with(" s")), "{line}");
-            }
-            false => assert_eq!(line, expected),
+        if names_holders {
+            let held = line.strip_prefix(&format!("{expected}; held by 127.0.0.1 for "));
+            assert!(held.is_some_and(|held| held.ends_with(" s")), "{line}");
+        } else {
+            assert_eq!(line, expected);
         }
         end(holder);
         assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));

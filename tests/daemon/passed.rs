@@ -182,9 +182,10 @@ fn descriptors_are_refused_if_the_kernel_supports_it() {
     for (path, request, answer) in requests {
         let mut client = connect(path);
         let passed = pass(&client, request, &[client.as_fd()], SendFlags::empty());
-        match version >= (6, 16) {
-            true => assert_eq!(passed, Err(Errno::PERM), "{path:?}"),
-            false => assert_eq!(passed, Ok(request.len()), "{path:?}"),
+        if version >= (6, 16) {
+            assert_eq!(passed, Err(Errno::PERM), "{path:?}");
+        } else {
+            assert_eq!(passed, Ok(request.len()), "{path:?}");
         }
         if passed.is_err() {
             client.write_all(request).expect("send");

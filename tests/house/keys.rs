@@ -100,9 +100,10 @@ fn each_word_that_claims_to_be_a_clients_key_is_one() {
         let text = text_of(&file);
         for word in words_in(&text).filter(|word| !is_exempt && claims_to_be_real(word, &names)) {
             found += 1;
-            let is_real = match word.contains('*') {
-                true => matches_a_real_key(word),
-                false => shapes.contains(&shape_of(word)),
+            let is_real = if word.contains('*') {
+                matches_a_real_key(word)
+            } else {
+                shapes.contains(&shape_of(word))
             };
             if !is_real {
                 invented.push(format!("{}: {word}", file.display()));
@@ -201,10 +202,7 @@ fn shape_of(key: &str) -> String {
     for part in shape.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
         let digits = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
         let is_digest = digits.len() >= 32 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-        result += match is_digest {
-            true => "H",
-            false => digits,
-        };
+        result += if is_digest { "H" } else { digits };
         result += &part[digits.len()..];
     }
     numbers_as_n(&result)

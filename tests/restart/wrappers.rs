@@ -105,9 +105,10 @@ fn no_memory_limit_passes_the_trial_and_fails_the_restart() {
         let (mut low, mut high) = (0_u32, ample_kb);
         while high - low > 1 {
             let middle = low.midpoint(high);
-            match daemon.try_restart(&format!("ulimit -S{option} {middle}; exec $REAL \"$@\"")) {
-                true => high = middle,
-                false => low = middle,
+            if daemon.try_restart(&format!("ulimit -S{option} {middle}; exec $REAL \"$@\"")) {
+                high = middle;
+            } else {
+                low = middle;
             }
         }
         assert!(low > 0 && high < ample_kb, "ulimit -S{option} changes nothing");

@@ -301,10 +301,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
 /// Rule: The loop does not sleep while a signal is pending, also if several come at once.
 fn check_signals() -> Result<(), Violation> {
     let left = kernel(|k| k.signals.clone());
-    match left.is_empty() {
-        true => Ok(()),
-        false => Err(format!("it sleeps with pending signals {left:?}")),
-    }
+    if left.is_empty() { Ok(()) } else { Err(format!("it sleeps with pending signals {left:?}")) }
 }
 
 fn check_ended_client(play: &Play, client: ClientId, ends: bool) -> Result<(), Violation> {

@@ -251,9 +251,12 @@ impl Verdict {
         let mut lines: Vec<String> = verdicts.iter().map(Verdict::line).collect();
         let is_alone = verdicts.len() == 1;
         let figures = verdicts.iter().flat_map(|verdict| {
-            verdict.performance.iter().map(move |(name, value)| match is_alone {
-                true => format!("{name}={value}"),
-                false => format!("'{} {name}'={value}", in_label(&verdict.server)),
+            verdict.performance.iter().map(move |(name, value)| {
+                if is_alone {
+                    format!("{name}={value}")
+                } else {
+                    format!("'{} {name}'={value}", in_label(&verdict.server))
+                }
             })
         });
         let figures: Vec<String> = figures.collect();

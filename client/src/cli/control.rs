@@ -75,9 +75,10 @@ fn is_obeyed(answer: &str) -> bool {
 /// Prints an answer. False if it can't be written.
 pub(super) fn print_answer(answer: &str, options: &OrderOptions) -> bool {
     let text = answer.trim_end();
-    match options.json {
-        true => print_json(&json!({ "ok": is_obeyed(answer), "answer": text })),
-        false => print(text),
+    if options.json {
+        print_json(&json!({ "ok": is_obeyed(answer), "answer": text }))
+    } else {
+        print(text)
     }
 }
 
@@ -131,10 +132,7 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
         Ok(DrainEnd::Undrained) => ("ERROR not draining".to_owned(), 2),
         Err(e) => return print_failure(&e, order_options),
     };
-    match print_answer(&answer, order_options) {
-        true => ExitCode::from(status),
-        false => ExitCode::FAILURE,
-    }
+    if print_answer(&answer, order_options) { ExitCode::from(status) } else { ExitCode::FAILURE }
 }
 
 fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<DrainEnd> {
@@ -160,10 +158,13 @@ fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Dr
                 }
             },
             // It may have closed before it read the order.
-            DrainEvent::Closed if waiting.reconnect() => match is_obeyed {
-                true => waiting.send("DRAINED\n"),
-                false => waiting.send("DRAIN\nDRAINED\n"),
-            },
+            DrainEvent::Closed if waiting.reconnect() => {
+                if is_obeyed {
+                    waiting.send("DRAINED\n")
+                } else {
+                    waiting.send("DRAIN\nDRAINED\n")
+                }
+            }
             DrainEvent::Closed => return waiting.wait_for_process_end(),
         }
     }

@@ -23,9 +23,10 @@ pub(super) fn print_json(value: &Value) -> bool {
     let mut text = String::new();
     // serde_json leaves DEL and C1 as they are; outside of strings there is neither.
     for c in value.to_string().chars() {
-        match is_control(c) {
-            true => text += &format!("\\u{:04x}", u32::from(c)),
-            false => text.push(c),
+        if is_control(c) {
+            text += &format!("\\u{:04x}", u32::from(c));
+        } else {
+            text.push(c);
         }
     }
     write(&(text + "\n"))

@@ -91,9 +91,10 @@ pub(super) fn key_from_user(key: &[u8]) -> Vec<u8> {
 /// `STATS FULL` has, under the same names.
 pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
     print_each(servers, |connection| {
-        let shown = match as_json {
-            true => Report::Json(everything(connection)?),
-            false => Report::Text(connection.query("FULL")?),
+        let shown = if as_json {
+            Report::Json(everything(connection)?)
+        } else {
+            Report::Text(connection.query("FULL")?)
         };
         Ok((shown, None))
     })

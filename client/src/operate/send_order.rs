@@ -48,9 +48,12 @@ pub fn send_order(path: &Path, line: &str, timeout: Duration) -> io::Result<Stri
         Some(stream) => exchange(line, stream, timeout),
         None => answer,
     };
-    answer.map_err(|e| match is_closed(&e) {
-        true => io::Error::new(ErrorKind::UnexpectedEof, "the daemon ended without an answer"),
-        false => e,
+    answer.map_err(|e| {
+        if is_closed(&e) {
+            io::Error::new(ErrorKind::UnexpectedEof, "the daemon ended without an answer")
+        } else {
+            e
+        }
     })
 }
 

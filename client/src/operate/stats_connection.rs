@@ -124,9 +124,10 @@ impl StatsConnection {
 }
 
 fn cut_off(answer: &[u8]) -> NoAnswer {
-    match answer.is_empty() {
-        true => not_admitted(ErrorKind::UnexpectedEof.into()).into(),
-        false => NoAnswer::Refused(String::from_utf8_lossy(answer).into_owned()),
+    if answer.is_empty() {
+        not_admitted(ErrorKind::UnexpectedEof.into()).into()
+    } else {
+        NoAnswer::Refused(String::from_utf8_lossy(answer).into_owned())
     }
 }
 

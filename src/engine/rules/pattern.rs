@@ -27,12 +27,13 @@ impl Pattern {
         check_bytes(&pieces)?;
         let pattern = Pattern { pieces };
         // As printed: the snapshot of a hot restart contains it in this form.
-        match pattern.to_string().len() > PATTERN_BYTES_MAX {
-            true => Err(
+        if pattern.to_string().len() > PATTERN_BYTES_MAX {
+            Err(
                 "a pattern has at most 256 characters, four for each byte that is written as \\xNN; \
                  a star stands for the rest of a key",
-            ),
-            false => Ok(pattern),
+            )
+        } else {
+            Ok(pattern)
         }
     }
 

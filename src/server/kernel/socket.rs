@@ -55,9 +55,10 @@ impl Socket {
     /// The error of recv(2); `AGAIN` if there is nothing to read.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
-            let received = match self.is_unix {
-                true => self.receive_without_passed(buffer),
-                false => recv(&self.fd, &mut *buffer, RecvFlags::empty()).map(|(len, _)| len),
+            let received = if self.is_unix {
+                self.receive_without_passed(buffer)
+            } else {
+                recv(&self.fd, &mut *buffer, RecvFlags::empty()).map(|(len, _)| len)
             };
             if received != Err(Errno::INTR) {
                 return received;

@@ -50,9 +50,10 @@ pub(crate) mod fs {
         }
         let mut bytes = Vec::new();
         file.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
-        match bytes.len() > bytes_max {
-            true => Err(Error::other(format!("more than {bytes_max} bytes"))),
-            false => Ok(bytes),
+        if bytes.len() > bytes_max {
+            Err(Error::other(format!("more than {bytes_max} bytes")))
+        } else {
+            Ok(bytes)
         }
     }
 

@@ -280,9 +280,10 @@ fn take_over(
 ) -> Result<Restored, String> {
     let adopt = |number, _| {
         let stand_in = inherited_descriptor(number)?;
-        match is_same_file(&stand_in, &snapshot) {
-            true => Ok(Socket::new(stand_in, /* is_unix */ false)),
-            false => Err(io::Error::other("it was replaced")),
+        if is_same_file(&stand_in, &snapshot) {
+            Ok(Socket::new(stand_in, /* is_unix */ false))
+        } else {
+            Err(io::Error::other("it was replaced"))
         }
     };
     let bytes = sys::MappedFile::new(&snapshot).map_err(|e| e.to_string())?;

@@ -189,9 +189,12 @@ impl<'a> Reader<'a> {
     pub fn connections(&mut self) -> impl Iterator<Item = Result<ConnectionState, SnapshotError>> {
         let mut fds: Vec<RawFd> = self.server.descriptors().collect();
         let count = self.server.connections;
-        (0..=count).filter_map(move |n| match n == count {
-            true => check_descriptors(&mut fds).err().map(Err),
-            false => Some(self.next_connection().inspect(|connection| fds.push(connection.fd))),
+        (0..=count).filter_map(move |n| {
+            if n == count {
+                check_descriptors(&mut fds).err().map(Err)
+            } else {
+                Some(self.next_connection().inspect(|connection| fds.push(connection.fd)))
+            }
         })
     }
 
@@ -211,9 +214,8 @@ impl<'a> Reader<'a> {
     /// The pools. After the last one, checks that nothing follows.
     pub fn pools(&mut self) -> impl Iterator<Item = Result<PoolState<'a>, SnapshotError>> {
         let count = self.server.pools;
-        (0..=count).filter_map(move |n| match n == count {
-            true => self.check_end().err().map(Err),
-            false => Some(self.next_pool()),
+        (0..=count).filter_map(move |n| {
+            if n == count { self.check_end().err().map(Err) } else { Some(self.next_pool()) }
         })
     }
 
@@ -236,9 +238,10 @@ impl<'a> Reader<'a> {
     ) -> Result<(), SnapshotError> {
         let is_connected =
             |client: ClientId| self.serials.get(client.slot as usize) == Some(&Some(client.serial));
-        match clients.into_iter().all(is_connected) {
-            true => Ok(()),
-            false => Err(impossible("a lock without a connection")),
+        if clients.into_iter().all(is_connected) {
+            Ok(())
+        } else {
+            Err(impossible("a lock without a connection"))
         }
     }
 }
@@ -261,9 +264,10 @@ fn check_operators(operators: &[ControlConnectionState]) -> Result<(), SnapshotE
     if slots.iter().any(|&slot| slot >= SLOTS_MAX) || slots.windows(2).any(|two| two[0] == two[1]) {
         return Err(impossible("an operator's slot twice, or one that none could have"));
     }
-    match operators.iter().any(|operator| operator.input.contains(&b'\n')) {
-        true => Err(impossible("the beginning of a request that is complete")),
-        false => Ok(()),
+    if operators.iter().any(|operator| operator.input.contains(&b'\n')) {
+        Err(impossible("the beginning of a request that is complete"))
+    } else {
+        Ok(())
     }
 }
 

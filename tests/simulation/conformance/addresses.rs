@@ -47,9 +47,10 @@ fn step(random: &mut Random) -> BindStep {
             let mut is = || random.one_of(&[true, false]);
             let options =
                 BindOptions { is_v6: is(), reuseaddr: is(), reuseport: is(), v6only: is() };
-            let ips = match options.is_v6 {
-                true => ["::", "::", "::1"],
-                false => ["0.0.0.0", "127.0.0.1", "127.0.0.2"],
+            let ips = if options.is_v6 {
+                ["::", "::", "::1"]
+            } else {
+                ["0.0.0.0", "127.0.0.1", "127.0.0.2"]
             };
             BindStep::Bind { slot, options, ip: random.one_of(&ips) }
         }

@@ -251,12 +251,13 @@ impl Play {
         if is_for_clients || !retries {
             self.connections.note_connect(peer, is_for_clients);
         }
-        let has_come = kernel(|k| match retries {
-            true => {
+        let has_come = kernel(|k| {
+            if retries {
                 k.retrying.push_back(RetryingPeer { peer, to: local, from, room });
                 true
+            } else {
+                k.connect(peer, &local, from, room) == ConnectResult::Yes
             }
-            false => k.connect(peer, &local, from, room) == ConnectResult::Yes,
         });
         if has_come {
             self.places.insert(place, peer);

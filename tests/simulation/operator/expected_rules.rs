@@ -89,9 +89,10 @@ impl ExpectedRules {
 
     /// Rule: A new image does not read the file of rules: somebody may be editing it.
     pub(super) fn check_resumed(&self) -> Result<(), Violation> {
-        match kernel(|k| k.rules_reads) == self.reads {
-            true => Ok(()),
-            false => Err("the new image has read the file of rules".to_owned()),
+        if kernel(|k| k.rules_reads) == self.reads {
+            Ok(())
+        } else {
+            Err("the new image has read the file of rules".to_owned())
         }
     }
 

@@ -72,9 +72,10 @@ impl ExpectedFigures {
     /// question.
     fn judge_draining(&self, is_shown: bool, question: &Question) -> Result<(), Violation> {
         let (drained, changes) = question.draining;
-        match is_shown == drained || self.draining.1 != changes {
-            true => Ok(()),
-            false => Err(format!("draining is shown as {is_shown}")),
+        if is_shown == drained || self.draining.1 != changes {
+            Ok(())
+        } else {
+            Err(format!("draining is shown as {is_shown}"))
         }
     }
 
@@ -99,9 +100,10 @@ impl ExpectedFigures {
         }
         let first_s = self.started_s.get().unwrap_or(started_s);
         self.started_s.set(Some(first_s));
-        match first_s == started_s {
-            true => Ok(()),
-            false => Err(format!("the start time is {started_s} s, but was {first_s} s")),
+        if first_s == started_s {
+            Ok(())
+        } else {
+            Err(format!("the start time is {started_s} s, but was {first_s} s"))
         }
     }
 

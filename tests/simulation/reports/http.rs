@@ -367,9 +367,10 @@ impl HttpSession {
     fn check_answer(&self, moments: &Moments) -> Result<bool, Violation> {
         let answer = String::from_utf8_lossy(&self.answer);
         let Some((head, body)) = answer.split_once("\r\n\r\n") else {
-            return match "HTTP/1.1 ".starts_with(&answer[..answer.len().min(9)]) {
-                true => Ok(false),
-                false => Err(format!("it reads {answer:?}")),
+            return if "HTTP/1.1 ".starts_with(&answer[..answer.len().min(9)]) {
+                Ok(false)
+            } else {
+                Err(format!("it reads {answer:?}"))
             };
         };
         let status = head.get(9..12).and_then(|status| status.parse().ok()).ok_or("no status")?;

@@ -206,9 +206,10 @@ impl Moments {
         is_it: impl Fn(&Moment) -> bool,
     ) -> Result<(), Violation> {
         let Some(skipped) = question.since.checked_sub(self.first) else { return Ok(()) };
-        match self.all.iter().skip(skipped).any(is_it) {
-            true => Ok(()),
-            false => Err(format!("{what} is shown, but was never true: {:?}", self.all.back())),
+        if self.all.iter().skip(skipped).any(is_it) {
+            Ok(())
+        } else {
+            Err(format!("{what} is shown, but was never true: {:?}", self.all.back()))
         }
     }
 
@@ -332,9 +333,10 @@ impl Moments {
     ) -> Result<(), Violation> {
         let Some(skipped) = question.since.checked_sub(self.first) else { return Ok(()) };
         let mut moments = self.all.iter().skip(skipped).map(|one| (one.now_ns, one.requests));
-        match are_shown(&mut moments) {
-            true => Ok(()),
-            false => Err(format!("{text} is shown, but was never true")),
+        if are_shown(&mut moments) {
+            Ok(())
+        } else {
+            Err(format!("{text} is shown, but was never true"))
         }
     }
 
@@ -429,9 +431,10 @@ impl Moments {
         }
         if !text.contains("\nseen: in 1 turn of the loop\n") {
             let Some([least, most]) = self.present_since(question) else { return Ok(()) };
-            return match (least.len()..=most.len()).contains(&connections) {
-                true => Ok(()),
-                false => Err(format!("{text:?}, with connections of {least:?} up to {most:?}")),
+            return if (least.len()..=most.len()).contains(&connections) {
+                Ok(())
+            } else {
+                Err(format!("{text:?}, with connections of {least:?} up to {most:?}"))
             };
         }
         let rows: Vec<Vec<&str>> = rows_of(text, 4).collect();

@@ -283,9 +283,10 @@ pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
         let is_scarce = k.descriptors_max < 20_000;
         (k.connections_to(HTTP).len(), is_scarce || k.now_ns < changed_ns + 2_000_000_000)
     });
-    match waiting > 0 && open < CONNECTIONS_MAX && !is_excused {
-        true => Err(format!("it sleeps with {open} HTTP connections, but {waiting} wait")),
-        false => Ok(()),
+    if waiting > 0 && open < CONNECTIONS_MAX && !is_excused {
+        Err(format!("it sleeps with {open} HTTP connections, but {waiting} wait"))
+    } else {
+        Ok(())
     }
 }
 

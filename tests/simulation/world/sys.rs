@@ -166,10 +166,7 @@ pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
 }
 
 fn check_inherited(fd: RawFd) -> io::Result<()> {
-    match kernel(|k| k.descriptor(fd))?.closes_on_exec {
-        true => Err(Errno::BADF.into()),
-        false => Ok(()),
-    }
+    if kernel(|k| k.descriptor(fd))?.closes_on_exec { Err(Errno::BADF.into()) } else { Ok(()) }
 }
 
 pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {

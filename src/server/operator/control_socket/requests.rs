@@ -179,9 +179,10 @@ fn parse_restart(rest: &[u8]) -> Result<Request, String> {
     }
     let list: Vec<String> =
         serde_json::from_slice(rest).map_err(|e| format!("not a JSON list of arguments: {e}"))?;
-    match list.iter().any(String::is_empty) {
-        true => Err(EMPTY_WORD.to_owned()),
-        false => Ok(Request::Restart(Some(list.into_iter().map(Into::into).collect()))),
+    if list.iter().any(String::is_empty) {
+        Err(EMPTY_WORD.to_owned())
+    } else {
+        Ok(Request::Restart(Some(list.into_iter().map(Into::into).collect())))
     }
 }
 
@@ -264,10 +265,8 @@ fn parse_rule(rest: &[u8]) -> Result<Request, String> {
     let order = match verb {
         "SET" => {
             let lasts = words.next_if_eq(&"FOR").is_some();
-            let for_s = match lasts {
-                true => Some(parse_duration(words.next().ok_or(EXPECTED)?)?),
-                false => None,
-            };
+            let for_s =
+                if lasts { Some(parse_duration(words.next().ok_or(EXPECTED)?)?) } else { None };
             let pattern = words.next().ok_or(EXPECTED)?;
             let rule = Rule::of(name, pattern, words.by_ref());
             RuleOrder::Set { rule: rule.map_err(|why| printable(why.as_bytes()))?, for_s }
