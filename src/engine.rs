@@ -32,7 +32,7 @@ pub use time::Time;
 use crate::protocol::{Acquire, Mode, Reply};
 use counts::measures::{CommandKind, LockOutcome, Measures};
 use counts::statistics::{Counters, Event, Times};
-use lock::{Lock, LockId, Locks, Phase, Stack};
+use lock::{Lock, LockId, Locks, Phase, PoolId, Stack};
 use observe::observer::Observer;
 use pool::Pools;
 use rules::matcher::Matches;
@@ -220,7 +220,7 @@ impl Engine {
         &mut self,
         client: ClientId,
         request: &Acquire,
-        (hash, found, matches): (u64, Option<u32>, Matches),
+        (hash, found, matches): (u64, Option<PoolId>, Matches),
         now: Time,
     ) -> Option<Reply> {
         let queue = found.map_or(QueueLen::default(), |id| self.pools.get(id).len());
@@ -437,7 +437,7 @@ impl Engine {
 
     /// The work is done: sends `DONE` to all waiters that accept another client's
     /// work, oldest first.
-    fn answer_done(&mut self, pool: u32, held_ns: u64, now: Time) {
+    fn answer_done(&mut self, pool: PoolId, held_ns: u64, now: Time) {
         while let Some(id) = self.pools.get(pool).waiters_for_anyone.first(&self.locks) {
             let waiter = self.remove_lock(id);
             let waited_ns = now.ns_since(waiter.since);
@@ -450,7 +450,7 @@ impl Engine {
     /// Gives a free slot to the oldest waiter of the first phase in `heirs` that has
     /// waiters. Most often there is none, so the search is inlined.
     #[inline(always)]
-    fn hand_on(&mut self, pool: u32, heirs: &[Phase], now: Time) {
+    fn hand_on(&mut self, pool: PoolId, heirs: &[Phase], now: Time) {
         let of_pool = self.pools.get(pool);
         if let Some(id) = heirs.iter().find_map(|&phase| of_pool.queue(phase).first(&self.locks)) {
             if of_pool.matches.is_empty() || self.may_inherit(pool) {
@@ -493,12 +493,12 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn add_pool(&mut self, key: &[u8], hash: u64, matches: Matches) -> u32 {
+    fn add_pool(&mut self, key: &[u8], hash: u64, matches: Matches) -> PoolId {
         self.record(Event::PoolAdded);
         self.pools.add(key, hash, matches)
     }
 
-    fn drop_pool_if_empty(&mut self, pool: u32) {
+    fn drop_pool_if_empty(&mut self, pool: PoolId) {
         if self.pools.remove_if_empty(pool) {
             self.record(Event::PoolRemoved);
         }

@@ -1,7 +1,7 @@
 //! How rules change decisions: verdicts, holders of a total, limits of holds, free slots.
 
 use crate::engine::counts::measures::LockOutcome;
-use crate::engine::lock::{ClientId, Lock, LockId};
+use crate::engine::lock::{ClientId, Lock, LockId, PoolId};
 use crate::engine::rules::matcher::Matches;
 use crate::engine::rules::{Limited, QueueLen};
 use crate::engine::time::Time;
@@ -16,7 +16,7 @@ impl Engine {
         &mut self,
         client: ClientId,
         request: &Acquire,
-        (hash, found): (u64, Option<u32>),
+        (hash, found): (u64, Option<PoolId>),
         now: Time,
     ) -> Option<Reply> {
         let matches = match found {
@@ -40,7 +40,7 @@ impl Engine {
 
     /// Room that a release on another key has made goes to the oldest waiters before it goes to
     /// a newcomer.
-    fn fill_from_the_front(&mut self, pool: u32, now: Time) {
+    fn fill_from_the_front(&mut self, pool: PoolId, now: Time) {
         for &phase in HEIRS {
             let first = |engine: &Self| engine.pools.get(pool).queue(phase).first(&engine.locks);
             while let Some(id) = first(self).filter(|&id| self.has_room_for(id)) {
@@ -102,7 +102,7 @@ impl Engine {
     /// Whether a waiter may inherit the slot of a holder that has left. While there are more
     /// holders than a rule allows, only a key without holders gets a new one.
     #[cold]
-    pub(super) fn may_inherit(&self, pool: u32) -> bool {
+    pub(super) fn may_inherit(&self, pool: PoolId) -> bool {
         let pool = self.pools.get(pool);
         let holders = pool.holders.len();
         let workers = self.rules.workers(pool.matches);

@@ -10,6 +10,17 @@ use slab::Slab;
 /// The number of a lock in the slab of locks.
 pub(super) type LockId = u32;
 
+/// The number of a pool in the slab of pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PoolId(pub(super) u32);
+
+impl PoolId {
+    #[inline(always)]
+    pub(super) fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The state of a lock. It determines the queue of the pool that the lock is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -35,7 +46,7 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) client: ClientId,
-    pub(super) pool: u32,
+    pub(super) pool: PoolId,
     pub(super) phase: Phase,
     /// How it was asked for.
     pub(super) mode: Mode,
@@ -66,7 +77,7 @@ impl Lock {
     #[inline(always)]
     pub(super) fn new(
         client: ClientId,
-        pool: u32,
+        pool: PoolId,
         (phase, mode): (Phase, Mode),
         since: Time,
         sequence: u64,

@@ -1,7 +1,7 @@
 //! Pools, each with the queues of holders and waiters of one key; the map from keys to pools,
 //! with the hash; which numbers of pools are in use.
 
-use crate::engine::lock::{LockQueue, Locks, Phase};
+use crate::engine::lock::{LockQueue, Locks, Phase, PoolId};
 use crate::engine::rules::QueueLen;
 use crate::engine::rules::matcher::Matches;
 use crate::engine::spare_capacity::SpareCapacity;
@@ -96,7 +96,7 @@ pub(super) struct Pools {
     slots: Slab<Pool>,
     /// Pool numbers. Only the pool stores the key and its hash: when the table grows,
     /// it moves four bytes per entry and hashes nothing again.
-    by_key: HashTable<u32>,
+    by_key: HashTable<PoolId>,
     /// Keyed SipHash: clients cannot choose keys that collide.
     hasher: RandomState,
 }
@@ -139,9 +139,9 @@ impl Pools {
     }
 
     #[inline(always)]
-    pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<u32> {
-        let same = |&id: &u32| {
-            let pool = &self.slots[id as usize];
+    pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<PoolId> {
+        let same = |&id: &PoolId| {
+            let pool = &self.slots[id.place()];
             pool.hash == hash && pool.key() == key
         };
         self.by_key.find(hash, same).copied()
@@ -149,7 +149,7 @@ impl Pools {
 
     /// Adds an empty pool for a key that has none.
     #[inline(always)]
-    pub(super) fn add(&mut self, key: &[u8], hash: u64, matches: Matches) -> u32 {
+    pub(super) fn add(&mut self, key: &[u8], hash: u64, matches: Matches) -> PoolId {
         let pool = Pool {
             key: StoredKey::new(key),
             hash,
@@ -159,20 +159,21 @@ impl Pools {
             waiters_for_anyone: LockQueue::default(),
         };
         let id = u32::try_from(self.slots.insert(pool)).expect("fewer pools than 2^32");
+        let id = PoolId(id);
         let slots = &self.slots;
-        self.by_key.insert_unique(hash, id, |&id| slots[id as usize].hash);
+        self.by_key.insert_unique(hash, id, |&id| slots[id.place()].hash);
         id
     }
 
     /// Removes the pool if it is empty, and returns whether it was.
-    pub(super) fn remove_if_empty(&mut self, id: u32) -> bool {
-        let pool = &self.slots[id as usize];
+    pub(super) fn remove_if_empty(&mut self, id: PoolId) -> bool {
+        let pool = &self.slots[id.place()];
         if pool.count() > 0 {
             return false;
         }
         let entry = self.by_key.find_entry(pool.hash, |&other| other == id);
         entry.expect("every pool is in the table").remove();
-        self.slots.remove(id as usize);
+        self.slots.remove(id.place());
         true
     }
 
@@ -183,20 +184,20 @@ impl Pools {
     pub(super) fn shrink(&mut self) {
         self.slots.shrink_to_fit();
         let slots = &self.slots;
-        self.by_key.shrink_to_fit(|&id| slots[id as usize].hash);
+        self.by_key.shrink_to_fit(|&id| slots[id.place()].hash);
     }
 
-    pub(super) fn get_mut(&mut self, id: u32) -> &mut Pool {
-        &mut self.slots[id as usize]
+    pub(super) fn get_mut(&mut self, id: PoolId) -> &mut Pool {
+        &mut self.slots[id.place()]
     }
 
-    pub(super) fn get(&self, id: u32) -> &Pool {
-        &self.slots[id as usize]
+    pub(super) fn get(&self, id: PoolId) -> &Pool {
+        &self.slots[id.place()]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Pool)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
         work::count_visited(self.slots.len());
-        self.slots.iter().map(|(id, pool)| (id as u32, pool))
+        self.slots.iter().map(|(place, pool)| (PoolId(place as u32), pool))
     }
 
     /// How many slots there are, with and without a pool.
@@ -204,9 +205,13 @@ impl Pools {
         self.slots.capacity()
     }
 
-    pub(super) fn in_places(&self, from: usize, to: usize) -> impl Iterator<Item = (u32, &Pool)> {
+    pub(super) fn in_places(
+        &self,
+        from: usize,
+        to: usize,
+    ) -> impl Iterator<Item = (PoolId, &Pool)> {
         work::count_visited((from..to).len());
-        (from..to).filter_map(|id| Some((id as u32, self.slots.get(id)?)))
+        (from..to).filter_map(|place| Some((PoolId(place as u32), self.slots.get(place)?)))
     }
 
     /// Panics unless the table, the pools and the queues agree.

@@ -4,7 +4,7 @@
 //! This is the one call of the engine that takes time in proportion to the number of keys:
 //! until a change has reached all of them, no count of holders would be right.
 
-use crate::engine::lock::LockId;
+use crate::engine::lock::{LockId, PoolId};
 use crate::engine::rules::matcher::{Matcher, Matches};
 use crate::engine::rules::rule::Rule;
 use crate::engine::rules::{RuleInForce, Rules};
@@ -52,7 +52,7 @@ struct Reached {
     /// The holds whose limit has changed.
     holds: Vec<LockId>,
     /// The pools that may have room for their waiters, each with the number of its oldest wait.
-    limited: Vec<(u64, u32)>,
+    limited: Vec<(u64, PoolId)>,
 }
 
 impl Engine {
@@ -103,7 +103,7 @@ impl Engine {
     fn reach_keys(&mut self, old: &Rules, mut go_on: impl FnMut()) -> Reached {
         let rematch = Rematch::new(old, &self.rules);
         let mut reached = Reached::default();
-        let pools: Vec<u32> = self.pools.iter().map(|(id, _)| id).collect();
+        let pools: Vec<PoolId> = self.pools.iter().map(|(id, _)| id).collect();
         for keys in pools.chunks(KEYS_PER_REPORT) {
             for &pool in keys {
                 self.reach_key(pool, old, &rematch, &mut reached);
@@ -113,7 +113,7 @@ impl Engine {
         reached
     }
 
-    fn reach_key(&mut self, pool: u32, old: &Rules, rematch: &Rematch, reached: &mut Reached) {
+    fn reach_key(&mut self, pool: PoolId, old: &Rules, rematch: &Rematch, reached: &mut Reached) {
         let of_pool = self.pools.get_mut(pool);
         let before = of_pool.matches;
         let matches = rematch.matches(before, of_pool.key());
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// Gives the free slots of a key to the waiters that they are enough for.
-    fn fill(&mut self, pool: u32, now: Time) {
+    fn fill(&mut self, pool: PoolId, now: Time) {
         for &phase in HEIRS {
             let mut next = self.pools.get(pool).queue(phase).first(&self.locks);
             while let Some(id) = next {

@@ -13,7 +13,7 @@
 use crate::engine::Engine;
 use crate::engine::counts::measures::Measures;
 use crate::engine::counts::statistics::{Counters, Times};
-use crate::engine::lock::{ClientId, Lock, LockId, Phase};
+use crate::engine::lock::{ClientId, Lock, LockId, Phase, PoolId};
 use crate::engine::observe::observer::{Observer, ObserverState};
 use crate::engine::rules::{Rules, RulesState};
 use crate::engine::time::Time;
@@ -338,7 +338,7 @@ impl LockState {
         }
     }
 
-    fn resume(&self, pool: u32, phase: Phase) -> Lock {
+    fn resume(&self, pool: PoolId, phase: Phase) -> Lock {
         let mode = match phase {
             Phase::WaitingForAnyone => Mode::ForAnyone,
             Phase::Holding if self.for_anyone => Mode::ForAnyone,
