@@ -203,12 +203,12 @@ impl Engine {
         } else {
             self.decide(client, request, (hash, found, Matches::NONE), now)
         };
-        let requests = self.observer.sampler.next(now);
-        if requests != 1 {
+        let weight = self.observer.sampler.next(now);
+        if weight != 1 {
             self.observer.left_out = now;
         }
-        if requests > 0 {
-            self.follow((client, requests), (request.key, hash), answer, now);
+        if weight > 0 {
+            self.follow((client, weight), (request.key, hash), answer, now);
         }
         answer
     }
@@ -250,32 +250,32 @@ impl Engine {
         None
     }
 
-    /// Follows a request that stands for `requests` requests, and the lock that it got or waits
+    /// Follows a request that stands for `weight` requests, and the lock that it got or waits
     /// for.
     #[cold]
     #[inline(never)]
     fn follow(
         &mut self,
-        (client, requests): (ClientId, u8),
+        (client, weight): (ClientId, u8),
         key: (&[u8], u64),
         answer: Option<Reply>,
         now: Time,
     ) {
         if matches!(answer, None | Some(Reply::Locked)) {
             if let Some(lock) = self.stacks[client.slot as usize].top() {
-                self.locks[lock as usize].requests = requests;
+                self.locks[lock as usize].weight = weight;
             }
         }
-        self.observer.count_request((client, requests), key, answer, now);
+        self.observer.count_request((client, weight), key, answer, now);
     }
 
     /// A hold or a wait has ended after `ns` nanoseconds. Its pool must still be there.
     #[inline(always)]
     fn observe_end(&mut self, lock: &Lock, outcome: LockOutcome, ns: u64, now: Time) {
-        if lock.requests != 1 {
+        if lock.weight != 1 {
             self.observer.left_out = now;
         }
-        if lock.requests > 0 || ns >= self.observer.watched_ns {
+        if lock.weight > 0 || ns >= self.observer.watched_ns {
             self.count_end(lock, (outcome, ns), now);
         }
     }
@@ -287,7 +287,7 @@ impl Engine {
             self.count_end_by_rules(lock, outcome, ns);
         }
         let is_slow = self.observer.is_slow(ns);
-        if lock.requests > 0 || is_slow {
+        if lock.weight > 0 || is_slow {
             let pool = self.pools.get(lock.pool);
             let rules = is_slow.then(|| {
                 let ended_by = self.rules.ended_by(pool.matches, lock.shortened_by, outcome);

@@ -51,7 +51,7 @@ pub(super) struct Lock {
     /// How it was asked for.
     pub(super) mode: Mode,
     /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
-    pub(super) requests: u8,
+    pub(super) weight: u8,
     /// The number of the rule that has shortened the wait, plus 1; 0 without one.
     pub(super) shortened_by: u8,
     /// How many clients may hold the key beside this wait's client, by its own request; its
@@ -88,7 +88,7 @@ impl Lock {
             pool,
             phase,
             mode,
-            requests: 0,
+            weight: 0,
             shortened_by: 0,
             workers: 0,
             since,

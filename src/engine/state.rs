@@ -90,8 +90,8 @@ pub struct LockState {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_anyone: bool,
     /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub requests: u8,
+    #[serde(rename = "requests", default, skip_serializing_if = "is_zero")]
+    pub weight: u8,
     /// How many clients may hold the key beside a waiter, by its own request; 65,535 also
     /// stands for more. 0 for a holder.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -331,7 +331,7 @@ impl LockState {
             since: lock.since(),
             deadline: lock.deadline(),
             for_anyone: lock.phase() == Phase::Holding && lock.mode() == Mode::ForAnyone,
-            requests: lock.requests(),
+            weight: lock.weight(),
             workers: if lock.phase().waits() { lock.workers() } else { 0 },
             shortened_by: lock.shortened_by(),
             timer_place: 0,
@@ -345,7 +345,7 @@ impl LockState {
             _ => Mode::ForMe,
         };
         let mut lock = Lock::new(self.client, pool, (phase, mode), self.since, self.sequence);
-        lock.requests = self.requests;
+        lock.weight = self.weight;
         lock.workers = self.workers;
         lock.shortened_by = self.shortened_by;
         lock

@@ -128,8 +128,8 @@ impl<'a> LockView<'a> {
     }
 
     /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
-    pub(super) fn requests(self) -> u8 {
-        self.lock.requests
+    pub(super) fn weight(self) -> u8 {
+        self.lock.weight
     }
 
     /// The number of the rule that has shortened the wait, plus 1; 0 without one.

@@ -188,16 +188,16 @@ impl Observer {
         Observer { left_out, keys, clients, slow_log, ..Observer::new(hasher, now) }
     }
 
-    /// Counts a decided request, which stands for `requests` requests, for a key that has this
+    /// Counts a decided request, which stands for `weight` requests, for a key that has this
     /// hash. No answer means that it waits.
     pub(in crate::engine) fn count_request(
         &mut self,
-        (client, requests): (ClientId, u8),
+        (client, weight): (ClientId, u8),
         key: (&[u8], u64),
         answer: Option<Reply>,
         now: Time,
     ) {
-        let requests = requests.into();
+        let requests = weight.into();
         let mut columns = Columns { requests, ..Columns::default() };
         match answer {
             Some(Reply::Locked) => columns.acquired = requests,
@@ -217,7 +217,7 @@ impl Observer {
         rules: RulesBehind,
         now: Time,
     ) {
-        let Lock { client, mode, requests, .. } = *lock;
+        let Lock { client, mode, weight, .. } = *lock;
         if self.is_slow(ns) {
             let key = pool.key();
             let key = key[..key.len().min(NAME_BYTES_MAX + 1)].to_vec();
@@ -227,8 +227,8 @@ impl Observer {
                 SlowLock { at: now, client, key, for_anyone, outcome, took_ns: ns, rules },
             );
         }
-        if requests > 0 {
-            let columns = columns_of_end(outcome, requests.into(), ns);
+        if weight > 0 {
+            let columns = columns_of_end(outcome, weight.into(), ns);
             self.count(Sample { client, columns }, (pool.key(), pool.hash()), now);
         }
     }

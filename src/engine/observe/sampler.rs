@@ -30,7 +30,7 @@ impl Sampler {
         Sampler { second_ends: Time::default(), all_left: 0, gap: 1, seed: seed.max(1) }
     }
 
-    /// How many requests the next one stands for; 0 if it is not followed.
+    /// The weight of the next request: how many it stands for; 0 if it is not followed.
     #[inline(always)]
     pub(in crate::engine) fn next(&mut self, now: Time) -> u8 {
         if now >= self.second_ends {

@@ -81,7 +81,7 @@ fn sample() -> (EngineState, Vec<PoolState<'static>>) {
         since: at_ms(sequence),
         deadline: timeout_s.map(|seconds| at_ms(sequence).plus_seconds(seconds)),
         for_anyone: false,
-        requests: 0,
+        weight: 0,
         workers: u16::from(timeout_s.is_some()),
         shortened_by: 0,
         timer_place: 0,

@@ -14,7 +14,7 @@ fn sample() -> Snapshot {
         since: Time::from_ns(5),
         deadline: None,
         for_anyone: true,
-        requests: 1,
+        weight: 1,
         workers: 3,
         shortened_by: 1,
         timer_place: 2,
