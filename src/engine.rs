@@ -33,13 +33,21 @@ use crate::protocol::{Acquire, Mode, Reply};
 use counts::measures::{CommandKind, LockOutcome, Measures};
 use counts::statistics::{Counters, Event, Times};
 use lock::{Lock, LockId, Locks, Phase, PoolId, Stack};
-use observe::observer::Observer;
+use observe::observer::{FollowedRequest, Observer};
 use pool::Pools;
 use rules::matcher::Matches;
 use rules::{QueueLen, Rules, Verdict, verdict};
 use std::collections::VecDeque;
 use std::hash::RandomState;
 use wheel::Wheel;
+
+/// The key of a request, looked up.
+#[derive(Clone, Copy)]
+struct FoundKey {
+    hash: u64,
+    /// `None` if nobody holds the key.
+    pool: Option<PoolId>,
+}
 
 /// A lock that was held for longer than its key allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,33 +205,34 @@ impl Engine {
             return Some(Reply::BadSyntax);
         }
         let hash = self.pools.hash(request.key);
-        let found = self.pools.find(request.key, hash);
+        let found = FoundKey { hash, pool: self.pools.find(request.key, hash) };
         let answer = if self.rules.are_active() {
-            self.decide_by_rules(client, request, (hash, found), now)
+            self.decide_by_rules(client, request, found, now)
         } else {
-            self.decide(client, request, (hash, found, Matches::NONE), now)
+            self.decide(client, request, found, Matches::NONE, now)
         };
         let weight = self.observer.sampler.next(now);
         if weight != 1 {
             self.observer.left_out = now;
         }
         if weight > 0 {
-            self.follow((client, weight), (request.key, hash), answer, now);
+            let followed = FollowedRequest { client, key: request.key, hash, weight };
+            self.follow(&followed, answer, now);
         }
         answer
     }
 
-    /// Decides with the numbers in `request`, whose key has this hash and this pool, if it has
-    /// one, and matches these rules.
+    /// Decides with the numbers in `request`, whose key was `found` and matches these rules.
     #[inline(always)]
     fn decide(
         &mut self,
         client: ClientId,
         request: &Acquire,
-        (hash, found, matches): (u64, Option<PoolId>, Matches),
+        found: FoundKey,
+        matches: Matches,
         now: Time,
     ) -> Option<Reply> {
-        let queue = found.map_or(QueueLen::default(), |id| self.pools.get(id).len());
+        let queue = found.pool.map_or(QueueLen::default(), |id| self.pools.get(id).len());
         let phase = match (verdict(request, queue), request.mode) {
             (Verdict::Full, _) => return Some(self.refuse(Reply::QueueFull)),
             (Verdict::TimedOut, _) => return Some(Reply::Timeout),
@@ -231,9 +240,9 @@ impl Engine {
             (Verdict::Waits, Mode::ForMe) => Phase::WaitingForMe,
             (Verdict::Waits, Mode::ForAnyone) => Phase::WaitingForAnyone,
         };
-        let pool = match found {
+        let pool = match found.pool {
             Some(pool) => pool,
-            None => self.add_pool(request.key, hash, matches),
+            None => self.add_pool(request.key, found.hash, matches),
         };
         let sequence = self.next_sequence();
         let kind = (phase, request.mode);
@@ -250,23 +259,16 @@ impl Engine {
         None
     }
 
-    /// Follows a request that stands for `weight` requests, and the lock that it got or waits
-    /// for.
+    /// Follows a request, and the lock that it got or waits for.
     #[cold]
     #[inline(never)]
-    fn follow(
-        &mut self,
-        (client, weight): (ClientId, u8),
-        key: (&[u8], u64),
-        answer: Option<Reply>,
-        now: Time,
-    ) {
+    fn follow(&mut self, request: &FollowedRequest, answer: Option<Reply>, now: Time) {
         if matches!(answer, None | Some(Reply::Locked)) {
-            if let Some(lock) = self.stacks[client.slot as usize].top() {
-                self.locks[lock as usize].weight = weight;
+            if let Some(lock) = self.stacks[request.client.slot as usize].top() {
+                self.locks[lock as usize].weight = request.weight;
             }
         }
-        self.observer.count_request((client, weight), key, answer, now);
+        self.observer.count_request(request, answer, now);
     }
 
     /// A hold or a wait has ended after `ns` nanoseconds. Its pool must still be there.

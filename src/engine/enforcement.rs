@@ -5,7 +5,7 @@ use crate::engine::lock::{ClientId, Lock, LockId, PoolId};
 use crate::engine::rules::matcher::Matches;
 use crate::engine::rules::{Limited, QueueLen};
 use crate::engine::time::Time;
-use crate::engine::{Engine, HEIRS};
+use crate::engine::{Engine, FoundKey, HEIRS};
 use crate::protocol::{Acquire, Reply};
 
 impl Engine {
@@ -16,19 +16,19 @@ impl Engine {
         &mut self,
         client: ClientId,
         request: &Acquire,
-        (hash, found): (u64, Option<PoolId>),
+        found: FoundKey,
         now: Time,
     ) -> Option<Reply> {
-        let matches = match found {
+        let matches = match found.pool {
             Some(pool) => self.pools.get(pool).matches,
             None => self.rules.matching(request.key),
         };
-        if let Some(pool) = found.filter(|_| self.rules.limit_room(matches)) {
+        if let Some(pool) = found.pool.filter(|_| self.rules.limit_room(matches)) {
             self.fill_from_the_front(pool, now);
         }
-        let queue = found.map_or(QueueLen::default(), |pool| self.pools.get(pool).len());
+        let queue = found.pool.map_or(QueueLen::default(), |pool| self.pools.get(pool).len());
         let limited = self.rules.limit(matches, request, queue);
-        let answer = self.decide(client, &limited.request, (hash, found, matches), now);
+        let answer = self.decide(client, &limited.request, found, matches, now);
         if answer.is_none() {
             self.record_wait(client, request, &limited);
         }

@@ -239,7 +239,9 @@ impl Engine {
                     _ => self.counters.waiting_workers += 1,
                 }
                 self.check_rules_of(&lock, id)?;
-                resumed.timers.extend(lock.deadline.map(|at| (at, lock.timer_place, id)));
+                let place = lock.timer_place;
+                let timer = |deadline| ResumedTimer { deadline, place, lock: id };
+                resumed.timers.extend(lock.deadline.map(timer));
             }
         }
         let holders = self.pools.get(pool).holders.len();
@@ -267,12 +269,13 @@ impl Engine {
 
     /// Starts the timers in the order in which they were started before. Overdue timers need
     /// this order too: they share one slot of the wheel.
-    fn start_timers(&mut self, mut timers: Vec<(Time, u32, LockId)>) {
-        timers.sort_by_cached_key(|&(deadline, place, id)| {
-            (tick_after(deadline), place, self.locks[id as usize].sequence)
+    fn start_timers(&mut self, mut timers: Vec<ResumedTimer>) {
+        timers.sort_by_cached_key(|timer| {
+            let sequence = self.locks[timer.lock as usize].sequence;
+            (tick_after(timer.deadline), timer.place, sequence)
         });
-        for (deadline, _, id) in timers {
-            self.wheel.start(&mut self.locks, id, deadline);
+        for ResumedTimer { deadline, lock, .. } in timers {
+            self.wheel.start(&mut self.locks, lock, deadline);
         }
     }
 
@@ -308,8 +311,15 @@ struct Resumed {
     last_sequence: u64,
     /// With their sequence numbers.
     locks: Vec<(u64, LockId)>,
-    /// With their deadlines, and their places among those of a tick.
-    timers: Vec<(Time, u32, LockId)>,
+    timers: Vec<ResumedTimer>,
+}
+
+/// The timer of a lock, which is still to be started.
+struct ResumedTimer {
+    deadline: Time,
+    /// Its place among those of a tick.
+    place: u32,
+    lock: LockId,
 }
 
 impl Resumed {

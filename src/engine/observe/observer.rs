@@ -54,6 +54,16 @@ pub struct ObserverState {
     slow_log: VecDeque<SlowLogEntry>,
 }
 
+/// A request that is followed.
+pub(in crate::engine) struct FollowedRequest<'a> {
+    pub(in crate::engine) client: ClientId,
+    pub(in crate::engine) key: &'a [u8],
+    /// The hash of the key.
+    pub(in crate::engine) hash: u64,
+    /// How many requests it stands for.
+    pub(in crate::engine) weight: u8,
+}
+
 /// What a client did, to be counted for its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -188,15 +198,14 @@ impl Observer {
         Observer { left_out, keys, clients, slow_log, ..Observer::new(hasher, now) }
     }
 
-    /// Counts a decided request, which stands for `weight` requests, for a key that has this
-    /// hash. No answer means that it waits.
+    /// Counts a decided request. No answer means that it waits.
     pub(in crate::engine) fn count_request(
         &mut self,
-        (client, weight): (ClientId, u8),
-        key: (&[u8], u64),
+        request: &FollowedRequest,
         answer: Option<Reply>,
         now: Time,
     ) {
+        let FollowedRequest { client, key, hash, weight } = *request;
         let requests = weight.into();
         let mut columns = Columns { requests, ..Columns::default() };
         match answer {
@@ -205,7 +214,7 @@ impl Observer {
             Some(Reply::Timeout) => columns.timed_out = requests,
             _ => {}
         }
-        self.count(Sample { client, columns }, key, now);
+        self.count(Sample { client, columns }, (key, hash), now);
     }
 
     /// A hold or a wait has ended: that of a followed request, or a slow one, whose rules count.
