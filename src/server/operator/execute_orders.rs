@@ -19,6 +19,13 @@ use log::{error, info};
 use std::collections::HashSet;
 use std::ffi::OsString;
 
+/// How a request on the control socket is answered.
+enum Answer {
+    Now(String),
+    /// With a report, or when a drain or a hot restart is done.
+    Separately,
+}
+
 impl Server {
     /// Obeys the orders of this turn; returns why the daemon ends, if it does.
     pub(crate) fn obey_operators(&mut self, now: Time) -> Option<Ended> {
@@ -53,44 +60,44 @@ impl Server {
         let result = request.and_then(|request| match request {
             Request::Restart(arguments) => {
                 self.begin_restart(arguments, Some(client));
-                Ok(None)
+                Ok(Answer::Separately)
             }
             Request::Drain => {
                 self.drain();
-                Ok(Some(format!("OK draining, connections left: {}", self.clients.len())))
+                let left = self.clients.len();
+                Ok(Answer::Now(format!("OK draining, connections left: {left}")))
             }
             Request::Drained if self.listeners.is_draining() => {
                 self.operator.wait_for_end(client);
-                Ok(None)
+                Ok(Answer::Separately)
             }
             Request::Drained => Err("not draining".to_owned()),
             Request::Undrain => {
-                self.undrain().map(|()| Some(format!("OK listening on {}", self.listeners.names())))
+                self.undrain()?;
+                Ok(Answer::Now(format!("OK listening on {}", self.listeners.names())))
             }
             Request::Log(filter) => {
                 filter.map_or(Ok(()), |filter| self.operator.settings.set_log(filter))?;
-                Ok(Some(format!("OK log filter: {}", logging::filter())))
+                Ok(Answer::Now(format!("OK log filter: {}", logging::filter())))
             }
-            Request::Free(free) => self.free(&free, now).map(Some),
+            Request::Free(free) => self.free(&free, now).map(Answer::Now),
             Request::Rules => {
                 self.list_rules(client);
-                Ok(None)
+                Ok(Answer::Separately)
             }
-            Request::Rule(order) => self.change_rules(order, now).map(Some),
+            Request::Rule(order) => self.change_rules(order, now).map(Answer::Now),
             Request::Stats(query) => self.report(client, query),
-            Request::Help => Ok(Some(control_socket::help())),
+            Request::Help => Ok(Answer::Now(control_socket::help())),
         });
         match result {
-            Ok(Some(answer)) => self.operator.answer(client, &answer),
-            // The answer follows: of a restart or a drain when it is done, of a report when it is
-            // made.
-            Ok(None) => {}
+            Ok(Answer::Now(answer)) => self.operator.answer(client, &answer),
+            Ok(Answer::Separately) => {}
             Err(why) => self.operator.answer(client, &format!("ERROR {}", one_line(&why))),
         }
     }
 
     /// Answers at once if that is possible; otherwise in one of the next turns.
-    fn report(&mut self, client: ControlClient, query: Query) -> Result<Option<String>, String> {
+    fn report(&mut self, client: ControlClient, query: Query) -> Result<Answer, String> {
         match stats(&query, &self.engine, clock::now()) {
             StatsAnswer::Text(text) => self.operator.report(client, text),
             StatsAnswer::Unknown => return Err("no such statistic".to_owned()),
@@ -98,7 +105,7 @@ impl Server {
                 self.reporting.enqueue(Requester::Operator(client), ReportRequest::Query(query));
             }
         }
-        Ok(None)
+        Ok(Answer::Separately)
     }
 
     fn list_rules(&mut self, client: ControlClient) {
