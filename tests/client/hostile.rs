@@ -3,7 +3,7 @@
 use crate::command::{ask, binary, poolcounter, run, shell, stderr_line};
 use crate::support::restart::Place;
 use crate::support::{Finished, Server, eventually, wait_for_exit};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ fn answering(bytes: impl Into<Vec<u8>>) -> String {
 }
 
 /// A server that sends a byte every tenth of a second, and never a complete line.
+#[expect(clippy::disallowed_methods, reason = "plays a slow server")]
 fn dripping() -> String {
     server(|mut stream| {
         while stream.write_all(b"L").is_ok() {
@@ -87,12 +88,14 @@ fn an_invalid_answer_runs_nothing() {
 
 /// A server that closes the first connection after a while, and answers the next one with
 /// `later`.
+#[expect(clippy::disallowed_methods, reason = "plays a server that closes late")]
 fn closing_once(later: &'static str) -> String {
     let has_closed = Arc::new(AtomicBool::new(false));
     server(move |mut stream| {
         if has_closed.swap(true, Ordering::SeqCst) {
             let _ = stream.write_all(later.as_bytes());
-            thread::sleep(Duration::from_secs(30));
+            // Leaves the connection open.
+            let _ = stream.read_to_end(&mut Vec::new());
         } else {
             // Longer than a second, because the uptime is rounded down.
             thread::sleep(Duration::from_millis(1200));

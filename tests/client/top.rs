@@ -9,7 +9,6 @@ use rustix::process::{Signal, kill_process};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 fn top(server: &str) -> Option<Terminal> {
     let line = format!("{} -s {server} top; echo; echo left with $?; exec cat", binary().display());
@@ -181,9 +180,7 @@ fn a_silent_server_hides_neither_the_next_server_nor_its_own_lists() {
         if silent.load(Ordering::Relaxed) {
             *asked.lock().expect("no panic") = stream.try_clone().ok();
         }
-        while silent.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        while !eventually(|| !silent.load(Ordering::Relaxed)) {}
         lists(question)
     });
     let is_asked_meanwhile = Arc::new(AtomicBool::new(false));

@@ -3,8 +3,9 @@
 
 use crate::support::notified::{Daemon, Notified, temporary};
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
+use crate::support::stopwatch::Stopwatch;
 use crate::support::terminal::terminal;
-use crate::support::{Client, DAEMON, Log, PATIENCE, eventually, launched, skip, wait_for_exit};
+use crate::support::{Client, DAEMON, Log, eventually, launched, skip, wait_for_exit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fstat, open};
 use rustix::net::{SendFlags, send};
@@ -14,7 +15,6 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::Instant;
 
 /// Commands in a [`Daemon::converse`], enough to fill every buffer.
 const COMMANDS: usize = 200;
@@ -108,9 +108,9 @@ fn serves_while(stuck: Stuck, launcher: &[&str]) {
     let log = stuck.read();
     log.wait_for("were dropped");
     drop(client);
-    let end = Instant::now() + PATIENCE;
+    let waiting = Stopwatch::start();
     while !log.lines().iter().any(|line| line.contains("read:")) {
-        assert!(Instant::now() < end, "no new line is logged");
+        waiting.within_patience();
         daemon.converse("read");
     }
     daemon.expect_to_end();

@@ -1,8 +1,8 @@
 //! Thousands of clients that do the same thing at the same time, and clients that
 //! disconnect at any point.
 
-use crate::support::crowd::{connect_crowd, crowd_size, expect_empty, start_apart, wait_until};
-use crate::support::{Client, PATIENCE, Server};
+use crate::support::crowd::{connect_crowd, crowd_size, expect_empty, start_apart};
+use crate::support::{Client, PATIENCE, Server, eventually};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -45,7 +45,7 @@ fn sixteen_thousand_holders_die_at_once() {
     drop(waiters);
     expect_empty(&server);
     let control = server.connect();
-    wait_until("their descriptors are closed", || server.descriptors() <= before + 1);
+    assert!(eventually(|| server.descriptors() <= before + 1), "their descriptors stay open");
     drop(control);
     assert_eq!(server.counter("connect_errors"), 0);
 }

@@ -15,11 +15,10 @@
 mod differences;
 
 use std::fmt::Write as _;
-use std::time::Instant;
 
 use crate::support::random::{Random, number_from_environment};
 use crate::support::shape::without_times;
-use crate::support::{COUNTERS, Client, PATIENCE, Server};
+use crate::support::{COUNTERS, Client, PATIENCE, Server, eventually};
 
 const CLIENTS: usize = 8;
 const STEPS: usize = 60;
@@ -157,18 +156,13 @@ impl Pair {
     /// Waits until both have handled the last step and given the same answers: a late
     /// answer is not a difference.
     fn observe(&mut self, awaited: &Awaited) -> Result<[Received; CLIENTS], String> {
-        let deadline = Instant::now() + PATIENCE;
         let (mut theirs, mut ours) = (Observed::default(), Observed::default());
-        loop {
+        let are_equal = eventually(|| {
             self.reference.observe(&mut theirs);
             self.ours.observe(&mut ours);
-            if theirs == ours && self.has_handled(&ours, awaited) {
-                return Ok(ours.received);
-            }
-            if Instant::now() > deadline {
-                return Err(difference(&theirs, &ours));
-            }
-        }
+            theirs == ours && self.has_handled(&ours, awaited)
+        });
+        if are_equal { Ok(ours.received) } else { Err(difference(&theirs, &ours)) }
     }
 
     /// Whether both, of which the same was observed, have handled the last step, and all

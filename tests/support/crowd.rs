@@ -1,10 +1,9 @@
 //! Crowds of clients, and what they cost the daemon.
 
 use super::restart::Place;
-use crate::support::{Client, DAEMON, PATIENCE, Server, launched};
+use crate::support::{Client, DAEMON, Server, eventually, launched};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 /// Descriptors that a test and the daemon need besides the crowd's connections.
 const OTHER_DESCRIPTORS: u64 = 300;
@@ -62,27 +61,13 @@ pub(crate) fn private_bytes(server: &Server) -> usize {
     1024 * kib.parse::<usize>().expect("a number")
 }
 
-/// Waits until `is_met`, for a state without an event.
-#[track_caller]
-pub(crate) fn wait_until(what: &str, mut is_met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_met() {
-        assert!(Instant::now() < deadline, "timed out waiting until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Asserts that all clients have gone: no client holds or waits, and each lock has ended
 /// once.
 #[track_caller]
 pub(crate) fn expect_empty(server: &Server) {
     let mut control = server.connect();
     for gauge in ["processing_workers", "waiting_workers", "hashtable_entries"] {
-        let mut value = 0;
-        wait_until(&format!("{gauge} is 0"), || {
-            value = control.counter(gauge);
-            value == 0
-        });
+        assert!(eventually(|| control.counter(gauge) == 0), "{gauge} is not 0");
     }
     assert_eq!(control.counter("total_acquired"), control.counter("processed_count"));
 }

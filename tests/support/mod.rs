@@ -18,6 +18,7 @@ pub(crate) mod notified;
 pub(crate) mod random;
 pub(crate) mod restart;
 pub(crate) mod shape;
+pub(crate) mod stopwatch;
 pub(crate) mod terminal;
 
 use std::ffi::OsStr;
@@ -28,10 +29,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use stopwatch::{Stopwatch, ask_until_answered};
 
 /// How long any step may take before a test fails: longer than a busy machine ever needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -165,23 +167,19 @@ impl Server {
     /// False if its address is taken. The reference does not report when it is ready,
     /// so the only event to wait for is a connect that works.
     fn wait_until_it_accepts(&mut self) -> bool {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
+        let accepts = ask_until_answered(|| {
             if let Some(status) = self.child.try_wait().expect("wait") {
                 let log = self.log.wait_for_end().join("\n");
                 assert!(log.contains("Couldn't bind"), "the reference ended, {status}: {log}");
-                return false;
+                return Some(false);
             }
-            if let Ok(stream) = TcpStream::connect(self.address()) {
-                // Afterwards the reference has no connection but those of the test.
-                let mut client = Client::of(stream);
-                client.shut_writing();
-                client.read_to_end();
-                return true;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        panic!("the reference neither listens nor exits");
+            // Afterwards the reference has no connection but those of the test.
+            let mut client = Client::of(TcpStream::connect(self.address()).ok()?);
+            client.shut_writing();
+            client.read_to_end();
+            Some(true)
+        });
+        accepts.expect("the reference listens or exits")
     }
 
     /// The first address that it listens on.
@@ -392,16 +390,7 @@ pub(crate) fn is_alive(pid: Pid) -> bool {
 
 /// Waits until `is_met`, for a state without an event; false if it times out.
 pub(crate) fn eventually(mut is_met: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if is_met() {
-            return true;
-        }
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    ask_until_answered(|| is_met().then_some(())).is_some()
 }
 
 /// Reports that a test is skipped. If CI is set, that is a failure, except for the
@@ -520,22 +509,19 @@ impl Log {
 
     /// Waits until `count` lines contain this text; returns the last of them.
     pub(crate) fn wait_for_count(&self, text: &str, count: usize) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let find = |written: &Written| {
+            written.lines.iter().filter(|l| l.contains(text)).nth(count - 1).cloned()
+        };
         let (written, changed) = &*self.shared;
-        let mut written = written.lock().expect("log");
-        loop {
-            let found = written.lines.iter().filter(|l| l.contains(text)).nth(count - 1);
-            if let Some(line) = found {
-                return line.clone();
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || written.has_ended {
-                let Written { lines, has_ended } = written.clone();
-                drop(written);
-                panic!("no log line with {text:?} (has ended: {has_ended}) in {lines:#?}");
-            }
-            written = changed.wait_timeout(written, left).expect("log").0;
+        let written = written.lock().expect("log");
+        let lacks_it = |written: &mut Written| find(written).is_none() && !written.has_ended;
+        let (written, _) = changed.wait_timeout_while(written, PATIENCE, lacks_it).expect("log");
+        if let Some(line) = find(&written) {
+            return line;
         }
+        let Written { lines, has_ended } = written.clone();
+        drop(written);
+        panic!("no log line with {text:?} (has ended: {has_ended}) in {lines:#?}");
     }
 }
 
@@ -557,12 +543,12 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Client {
-        let deadline = Instant::now() + PATIENCE;
+        let connecting = Stopwatch::start();
         // With a full backlog, a connect may need a second or third SYN.
         let stream = loop {
             match TcpStream::connect_timeout(&address, PATIENCE) {
                 Ok(stream) => break stream,
-                Err(e) if e.kind() == ErrorKind::Interrupted && Instant::now() < deadline => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => connecting.within_patience(),
                 Err(e) => panic!("connect to {address}: {e}"),
             }
         };
@@ -629,16 +615,14 @@ impl Client {
         assert_eq!(self.line(), answer);
     }
 
-    /// The next line, or `None` if the connection ends or the time runs out first.
+    /// The next line, or `None` if the connection ends or sends nothing for this long first.
     pub(crate) fn next_line(&mut self, timeout: Duration) -> Option<String> {
-        let deadline = Instant::now() + timeout;
         loop {
             if let Some(end) = self.pending.iter().position(|&b| b == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
                 return Some(String::from_utf8_lossy(&line[..end]).into_owned());
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.receive(left) {
+            match self.receive(timeout) {
                 Arrived::Bytes => {}
                 Arrived::Nothing | Arrived::End => return None,
             }

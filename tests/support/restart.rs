@@ -1,7 +1,8 @@
 //! For tests of the hot restart: a daemon whose binary can be replaced, what the
 //! daemon logs about a restart, and what `/proc` shows of its process.
 
-use crate::support::{Client, DAEMON, PATIENCE, Server, launched, skip};
+use crate::support::stopwatch::ask_until_answered;
+use crate::support::{Client, DAEMON, Server, launched, skip};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +12,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 /// Text of the line that the new image logs.
 pub(crate) const CONTINUED: &str = "continued after a pause of ";
@@ -142,15 +142,9 @@ impl Gap {
 
 /// Polls until there is an answer, for states without an event to wait for.
 #[track_caller]
-pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "timed out waiting until {what}");
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+pub(crate) fn wait_until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    let Some(answer) = ask_until_answered(ask) else { panic!("timed out waiting until {what}") };
+    answer
 }
 
 /// Hot restarts the daemon by signal; returns the new image's log line.
