@@ -1,5 +1,4 @@
 //! The one place where time is read.
-#![allow(clippy::disallowed_methods)]
 
 use crate::engine::Time;
 use crate::server::kernel::world::time::{ClockId, clock_gettime};
@@ -19,6 +18,7 @@ pub(crate) fn cpu_ns() -> u64 {
     read(ClockId::ProcessCPUTime)
 }
 
+#[expect(clippy::disallowed_methods, reason = "the only place that may")]
 fn read(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
     // The fields are negative on a wall clock set before 1970 only (clock_gettime(2)).

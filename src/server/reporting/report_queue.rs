@@ -2,7 +2,6 @@
 //! turn, given up at a restart. Neither many keys nor many requests hold up the loop. Requests
 //! that come during a scan wait for the next one, which serves all of them. Operators and HTTP
 //! have a queue of their own, which comes first.
-#![allow(clippy::disallowed_methods)]
 
 use crate::engine::{ClientId, Engine, Time};
 use crate::protocol::{Query, Span, Subject};
@@ -199,6 +198,7 @@ fn cost(request: &ReportRequest, bytes: usize) -> usize {
 
 /// When the daemon was started, in nanoseconds since 1970. A different answer would look like
 /// another start, so the first one is kept, even if the wall clock is set later.
+#[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
 fn started_wall_ns(engine: &mut Engine) -> u64 {
     let age_ns = clock::now().ns_since(engine.started());
     *engine.started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
@@ -311,6 +311,7 @@ impl Maker<'_> {
         text
     }
 
+    #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
     fn view<'a>(&'a self, engine: &'a Engine, is_private: bool) -> ReportView<'a> {
         ReportView {
             engine,
