@@ -49,8 +49,6 @@
 //! `LOCKED`). Each turn of the loop in `server::event_loop` sends each client all that it is
 //! owed at once; `src/server.rs` begins with the steps of a turn.
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
-
 pub use poolcounter::protocol;
 
 pub mod engine;

@@ -3,6 +3,8 @@
 //! daemon, one at a time, and each prints its figure and its bound. `cargo test` leaves
 //! them out: their result depends on the load of the machine.
 
+#![allow(clippy::disallowed_methods, reason = "they measure")]
+
 mod command;
 mod crowds;
 mod long_turns;

@@ -159,6 +159,7 @@ fn play(script: &SocketScript, lowest_fd: RawFd, arrival_max: Duration) -> Resul
 }
 
 /// Waits until everything has arrived: until the real kernel shows what is expected, or for `max`.
+#[expect(clippy::disallowed_methods, reason = "nothing tells when all has arrived")]
 fn settled(real: &RealKernel, expected: &PollView, max: Duration) -> PollView {
     let start = Instant::now();
     loop {

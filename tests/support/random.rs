@@ -30,6 +30,7 @@ pub(crate) fn number_from_environment(name: &str) -> Option<u64> {
 /// Each day starts at a different seed, so that the tests try something new. All runs
 /// of a day start at the same one, so that a failure can be repeated without its
 /// output.
+#[expect(clippy::disallowed_types, reason = "the seed differs each day, if somebody asks for it")]
 pub(crate) fn seed_of_the_day() -> u64 {
     let now = std::time::SystemTime::now();
     let since = now.duration_since(std::time::UNIX_EPOCH).expect("a clock");

@@ -13,6 +13,7 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
+    #[expect(clippy::disallowed_methods, reason = "the test does not see the time")]
     pub(crate) fn start() -> Stopwatch {
         Stopwatch { started: Instant::now() }
     }
@@ -31,6 +32,7 @@ impl Stopwatch {
         assert!(passed < PATIENCE, "{passed:?} have passed");
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the test does not see the time")]
     fn passed(&self) -> Duration {
         self.started.elapsed()
     }
@@ -38,6 +40,7 @@ impl Stopwatch {
 
 /// Asks again and again, for a state without an event; `None` if there is no answer within
 /// [`PATIENCE`]. The pauses grow: most answers come soon.
+#[expect(clippy::disallowed_methods, reason = "nothing tells when to ask again")]
 pub(crate) fn ask_until_answered<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let asking = Stopwatch::start();
     let mut pause = Duration::from_micros(20);

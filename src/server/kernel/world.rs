@@ -5,7 +5,6 @@ pub(crate) use crate::engine::Engine;
 pub(crate) use ::mio;
 pub(crate) use rustix::{event, io, net, stdio, time};
 pub(crate) use std::os::fd;
-pub(crate) use std::thread;
 
 /// How many connections a report looks at in a turn of the loop: each may cost a system
 /// call. In the simulated world a few make several turns.
@@ -84,6 +83,14 @@ pub(crate) mod env {
         let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
         let running = identity(Path::new("/proc/self/exe"));
         running.map_or(true, |running| identity(path).is_ok_and(|there| there == running))
+    }
+}
+
+/// The few pauses in which the loop waits for nothing.
+pub(crate) mod thread {
+    #[expect(clippy::disallowed_methods, reason = "for some milliseconds, after rare failures")]
+    pub(crate) fn sleep(duration: std::time::Duration) {
+        std::thread::sleep(duration);
     }
 }
 
