@@ -107,7 +107,7 @@ fn without_tests(tokens: TokenStream) -> TokenStream {
     left.into_iter().collect()
 }
 
-pub(crate) fn is_cfg_test(group: &Group) -> bool {
+fn is_cfg_test(group: &Group) -> bool {
     group.delimiter() == Delimiter::Bracket
         && group.stream().to_string().replace(' ', "") == "cfg(test)"
 }
