@@ -12,6 +12,7 @@
 
 pub mod counts;
 mod enforcement;
+mod hash;
 mod invariants;
 mod lock;
 pub mod observe;
@@ -23,11 +24,13 @@ pub mod state;
 mod time;
 pub mod view;
 mod wheel;
-pub(crate) mod work;
+mod work;
 
+pub use hash::HashSeed;
 pub use lock::{ClientId, LOCKS_PER_CLIENT_MAX};
 pub use spare_capacity::SpareCapacity;
 pub use time::Time;
+pub use work::KeyWork;
 
 use crate::protocol::{Acquire, Mode, Reply};
 use counts::measures::{CommandKind, LockOutcome, Measures};
@@ -38,7 +41,6 @@ use pool::Pools;
 use rules::matcher::Matches;
 use rules::{QueueLen, Rules, Verdict, verdict};
 use std::collections::VecDeque;
-use std::hash::RandomState;
 use wheel::Wheel;
 
 /// The key of a request, looked up.
@@ -91,10 +93,10 @@ pub struct Engine {
 
 impl Engine {
     /// An engine without locks, started at `now`.
-    pub fn new(hasher: RandomState, now: Time) -> Self {
-        let observer = Observer::new(hasher.clone(), now);
+    pub fn new(seed: HashSeed, now: Time) -> Self {
+        let observer = Observer::new(seed, now);
         Engine {
-            pools: Pools::new(hasher),
+            pools: Pools::new(seed),
             locks: Locks::new(),
             wheel: Wheel::new(now),
             stacks: Vec::new(),

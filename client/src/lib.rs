@@ -69,7 +69,6 @@
 //! the command `poolcounter` too. Without features, only [`protocol`] is left, which names
 //! no I/O and no clock.
 
-
 pub mod protocol;
 
 #[cfg(feature = "client")]

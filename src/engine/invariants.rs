@@ -18,7 +18,7 @@ impl Engine {
         let in_phase = |phase| self.locks.iter().filter(|(_, lock)| lock.phase == phase).count();
         let holders = in_phase(Phase::Holding);
         let waiters = self.locks.len() - holders;
-        let in_queues: u32 = self.pools.iter().map(|(_, pool)| pool.count()).sum();
+        let in_queues: u32 = self.pools.iter_uncounted().map(|(_, pool)| pool.count()).sum();
         assert_eq!(in_queues as usize, holders + waiters, "a lock is in no queue");
         let on_stacks: usize =
             self.stacks.iter().map(|stack| stack.oldest_first(&self.locks).len()).sum();
@@ -51,7 +51,7 @@ impl Engine {
             let sequences = stack.oldest_first(&self.locks).map(sequence);
             assert!(sequences.is_sorted(), "a stack is not in order");
         }
-        for (_, pool) in self.pools.iter() {
+        for (_, pool) in self.pools.iter_uncounted() {
             for phase in Phase::QUEUED {
                 let queue = pool.queue(phase).iter(&self.locks);
                 let sequences = queue.map(|(_, lock)| lock.sequence);
@@ -63,7 +63,7 @@ impl Engine {
     /// The pools have the matches of the current rules, and holders of a total are counted.
     fn check_rules(&self) {
         let mut holders = vec![0; self.rules.in_force.len()];
-        for (_, pool) in self.pools.iter() {
+        for (_, pool) in self.pools.iter_uncounted() {
             assert_eq!(pool.matches, self.rules.matching(pool.key()));
             if let Some((rule, _)) = self.rules.total(pool.matches) {
                 holders[rule] += pool.holders.len();

@@ -1,14 +1,14 @@
 //! Pools, each with the queues of holders and waiters of one key; the map from keys to pools,
 //! with the hash; which numbers of pools are in use.
 
+use crate::engine::hash::HashSeed;
 use crate::engine::lock::{LockQueue, Locks, Phase, PoolId};
 use crate::engine::rules::QueueLen;
 use crate::engine::rules::matcher::Matches;
 use crate::engine::spare_capacity::SpareCapacity;
-use crate::engine::work;
 use hashbrown::HashTable;
 use slab::Slab;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::cell::Cell;
 
 /// Makes a pool 96 bytes long.
 const SHORT_KEY_BYTES_MAX: usize = 54;
@@ -97,45 +97,28 @@ pub(super) struct Pools {
     /// Pool numbers. Only the pool stores the key and its hash: when the table grows,
     /// it moves four bytes per entry and hashes nothing again.
     by_key: HashTable<PoolId>,
-    /// Keyed SipHash: clients cannot choose keys that collide.
-    hasher: RandomState,
-}
-
-/// Hashes a key or another name, where speed does not matter.
-#[cold]
-#[inline(never)]
-pub(super) fn hash_aside(hasher: &RandomState, name: &[u8]) -> u64 {
-    hash(hasher, name)
-}
-
-/// Hashes only the bytes: `name.hash()` would hash their number too, and cost a request a
-/// tenth more instructions.
-#[inline(always)]
-fn hash(hasher: &RandomState, name: &[u8]) -> u64 {
-    let mut hasher = hasher.build_hasher();
-    hasher.write(name);
-    hasher.finish()
+    seed: HashSeed,
+    /// How many slots were looked at, one after the other.
+    visited: Cell<u64>,
 }
 
 impl Pools {
-    pub(super) fn new(hasher: RandomState) -> Self {
-        Pools { slots: Slab::new(), by_key: HashTable::new(), hasher }
+    pub(super) fn new(seed: HashSeed) -> Self {
+        Pools { slots: Slab::new(), by_key: HashTable::new(), seed, visited: Cell::new(0) }
     }
 
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Inlined into the path of a request, where it and its constants are a tenth of
-    /// all instructions.
     #[inline(always)]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        hash(&self.hasher, key)
+        self.seed.hash(key)
     }
 
     /// As [`Pools::hash`], where speed does not matter.
     pub(super) fn hash_aside(&self, key: &[u8]) -> u64 {
-        hash_aside(&self.hasher, key)
+        self.seed.hash_aside(key)
     }
 
     #[inline(always)]
@@ -196,7 +179,12 @@ impl Pools {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
-        work::count_visited(self.slots.len());
+        self.count_visited(self.slots.len());
+        self.iter_uncounted()
+    }
+
+    /// For a hot restart and for tests, which look at each key anyway.
+    pub(super) fn iter_uncounted(&self) -> impl Iterator<Item = (PoolId, &Pool)> {
         self.slots.iter().map(|(place, pool)| (PoolId(place as u32), pool))
     }
 
@@ -210,14 +198,22 @@ impl Pools {
         from: usize,
         to: usize,
     ) -> impl Iterator<Item = (PoolId, &Pool)> {
-        work::count_visited((from..to).len());
+        self.count_visited((from..to).len());
         (from..to).filter_map(|place| Some((PoolId(place as u32), self.slots.get(place)?)))
+    }
+
+    pub(super) fn visited(&self) -> u64 {
+        self.visited.get()
+    }
+
+    fn count_visited(&self, slots: usize) {
+        self.visited.set(self.visited.get() + slots as u64);
     }
 
     /// Panics unless the table, the pools and the queues agree.
     pub(super) fn check_invariants(&self, locks: &Locks) {
         assert_eq!(self.by_key.len(), self.slots.len());
-        for (id, pool) in self.iter() {
+        for (id, pool) in self.iter_uncounted() {
             assert_eq!(self.find(pool.key(), self.hash_aside(pool.key())), Some(id));
             assert!(pool.holders.len() > 0, "a pool without a holder was kept");
             for phase in Phase::QUEUED {

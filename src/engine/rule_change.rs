@@ -110,6 +110,7 @@ impl Engine {
             }
             go_on();
         }
+        self.rules.count_bytes(rematch.added.matched_bytes());
         reached
     }
 

@@ -13,19 +13,19 @@
 use crate::engine::Engine;
 use crate::engine::counts::measures::Measures;
 use crate::engine::counts::statistics::{Counters, Times};
+use crate::engine::hash::HashSeed;
 use crate::engine::lock::{ClientId, Lock, LockId, Phase, PoolId};
 use crate::engine::observe::observer::{Observer, ObserverState};
 use crate::engine::rules::{Rules, RulesState};
 use crate::engine::time::Time;
-use crate::engine::view::LockView;
+use crate::engine::view::{LockView, PoolView};
 use crate::engine::wheel::tick_after;
 use crate::protocol::Mode;
 use crate::protocol::lines::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::RandomState;
 
 /// All state of the engine, except the pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,7 +140,8 @@ impl Engine {
     /// The pools, in no particular order.
     pub fn pool_states(&self) -> impl Iterator<Item = PoolState<'_>> {
         let places = self.timer_places();
-        self.pools().map(move |pool| {
+        self.pools.iter_uncounted().map(move |(_, pool)| {
+            let pool = PoolView::of(self, pool);
             let state = |lock: LockView| LockState {
                 timer_place: places.get(&lock.id()).copied().unwrap_or_default(),
                 ..LockState::of(&lock)
@@ -157,8 +158,8 @@ impl Engine {
 
     /// The places of timers among those of their tick, where they were not started in the order
     /// in which the holds and waits began. Only a change of rules does that, to holds.
-    fn timer_places(&self) -> HashMap<LockId, u32> {
-        let mut places = HashMap::new();
+    fn timer_places(&self) -> BTreeMap<LockId, u32> {
+        let mut places = BTreeMap::new();
         if !self.rules.have_max_hold() {
             return places;
         }
@@ -183,13 +184,13 @@ impl Engine {
     pub fn resume<'a, E: From<BadState>>(
         state: EngineState,
         pools: impl IntoIterator<Item = Result<PoolState<'a>, E>>,
-        hasher: RandomState,
+        seed: HashSeed,
         now: Time,
     ) -> Result<Self, E> {
         if state.last_sequence > u64::MAX / 2 {
             return Err(BadState("an impossible sequence number").into());
         }
-        let mut engine = Engine::new(hasher.clone(), now);
+        let mut engine = Engine::new(seed, now);
         engine.rules = Rules::resume(state.rules).map_err(BadState)?;
         engine.last_sequence = state.last_sequence;
         let mut resumed = Resumed {
@@ -207,7 +208,7 @@ impl Engine {
         engine.started_wall_ns = state.started_wall_ns;
         engine.times = state.times;
         engine.measures = state.measures;
-        engine.observer = Observer::resume(state.observer, hasher, now);
+        engine.observer = Observer::resume(state.observer, seed, now);
         engine.observer.watch_all(engine.rules.are_active());
         engine.counters = Counters {
             hashtable_entries: engine.counters.hashtable_entries,

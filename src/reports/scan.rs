@@ -13,7 +13,7 @@ use crate::protocol::Mode;
 use serde::Serialize;
 use std::cell::OnceCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
 /// How many places of keys a turn looks at: less than a millisecond, optimized
@@ -73,7 +73,7 @@ pub struct Scan {
     rule_names: Rc<[String]>,
     /// By the number of the group.
     groups: Vec<GroupGauges>,
-    addresses: HashMap<String, Address>,
+    addresses: BTreeMap<String, Address>,
     /// The sum over the addresses that are not counted separately, and how many there are; an
     /// address that comes back counts again.
     others: Address,

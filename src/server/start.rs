@@ -1,5 +1,6 @@
 //! Starts the daemon: assembles it from its options, or continues an old image.
 
+use crate::engine::HashSeed;
 use crate::server::advice::StartError;
 use crate::server::clients::connections::Clients;
 use crate::server::event_loop::{Server, VERSION};
@@ -15,11 +16,17 @@ use crate::server::restart::launcher::{Launcher, inherited_snapshot};
 use crate::server::restart::old_image::Restart;
 use crate::server::telling::logging;
 use log::info;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 
 /// Starts logging. To be called once, before anything else.
 pub fn start_logging(options: &Options) {
     logging::start(options.log.as_deref());
+}
+
+/// Clients do not know it, so they cannot choose keys whose hashes collide.
+pub(crate) fn random_seed() -> HashSeed {
+    let random = RandomState::new();
+    HashSeed::new([0, 1].map(|n: u64| random.hash_one(n)))
 }
 
 impl Server {
@@ -44,7 +51,7 @@ impl Server {
         let restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();
         let now = clock::now();
-        let mut engine = Engine::new(RandomState::new(), now);
+        let mut engine = Engine::new(random_seed(), now);
         engine.set_rules(settings.rules.in_force(), &settings.rules.groups(), now, || {});
         let operator = Operators::new(sys::take_over_signals()?, settings);
         let mut listeners = Listeners::open(&options)?;

@@ -4,17 +4,18 @@ use poolcounterd::engine::observe::heavy_hitters::NAME_BYTES_MAX;
 use poolcounterd::engine::rules::rule::Rule;
 use poolcounterd::engine::state::BadState;
 use poolcounterd::engine::view::Phase;
-use poolcounterd::engine::{ClientId, Engine, Time};
+use poolcounterd::engine::{ClientId, Engine, HashSeed, Time};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
 use poolcounterd::reports::json::{self, Tops};
 use poolcounterd::reports::lists::{self, RuleSource};
 use poolcounterd::reports::scan::Scan;
 use poolcounterd::reports::{Peers, ReportView, StatsAnswer, metrics, report, stats};
 use poolcounterd::reports::{ProcessFigures, RuleOrders, ServerFigures};
-use std::hash::RandomState;
 
 /// What a client may leave unread (docs/operations.md).
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+pub(crate) const SEED: HashSeed = HashSeed::new([1, 2]);
 
 pub(crate) const START: Time = Time::from_ns(1_000_000_000);
 
@@ -57,7 +58,7 @@ fn acquire(engine: &mut Engine, slot: u32, mode: Mode, key: &[u8], now: Time) {
 }
 
 pub(crate) fn new_engine() -> Engine {
-    Engine::new(RandomState::new(), START)
+    Engine::new(SEED, START)
 }
 
 /// As the server does: passes the addresses of sampled clients, and logs what is slow.
@@ -530,7 +531,7 @@ fn the_slow_log_names_the_rule_behind_each_row() {
     ];
     assert_eq!(slow_rows(&mut engine), expected);
     let pools: Vec<_> = engine.pool_states().map(Ok::<_, BadState>).collect();
-    let resumed = Engine::resume(engine.state(), pools, RandomState::new(), at_ms(95_000));
+    let resumed = Engine::resume(engine.state(), pools, SEED, at_ms(95_000));
     assert_eq!(slow_rows(&mut resumed.expect("a state")), expected, "after a hot restart");
 }
 

@@ -3,7 +3,7 @@
 //!
 //! `SNAPSHOT_SEED=17 cargo test --test engine snapshot_property` runs one seed alone.
 
-use crate::simulation::pair::{read, rules};
+use crate::simulation::pair::{any_seed, read, rules};
 use crate::simulation::script::{Choices, Script, Step};
 use crate::support::random::{Random, number_from_environment};
 use crate::whole_snapshot::{Snapshot, owned};
@@ -19,7 +19,6 @@ use poolcounterd::server::snapshot::{
 };
 use poolcounterd::server::{Purpose, Wanted};
 use std::fmt::Debug;
-use std::hash::RandomState;
 
 const RUNS: u64 = 100;
 const STEPS_PER_RUN: usize = 600;
@@ -138,7 +137,7 @@ impl World {
     }
 
     fn engine(&self) -> Engine {
-        let mut engine = Engine::new(RandomState::new(), self.now);
+        let mut engine = Engine::new(any_seed(), self.now);
         set_rules(&mut engine, self.rules, self.now);
         engine
     }

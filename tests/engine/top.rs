@@ -1,6 +1,6 @@
 //! `STATS TOP` under load: what it counts is right, and it shows when it estimates.
 
-use crate::reports::{START, client, new_engine, view};
+use crate::reports::{SEED, START, client, new_engine, view};
 use crate::support::random::Random;
 use poolcounterd::engine::observe::windows::Counted;
 use poolcounterd::engine::state::BadState;
@@ -8,7 +8,6 @@ use poolcounterd::engine::{Engine, Time};
 use poolcounterd::protocol::{Acquire, Mode, Span, Subject};
 use poolcounterd::reports::{metrics, scan::Scan};
 use std::collections::HashMap;
-use std::hash::RandomState;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -207,7 +206,7 @@ fn restarted(engine: &Engine, now: Time) -> Engine {
     let state = rmp_serde::to_vec_named(&engine.state()).expect("bytes");
     let state = rmp_serde::from_slice(&state).expect("a state");
     let pools = engine.pool_states().map(Ok::<_, BadState>);
-    Engine::resume(state, pools, RandomState::new(), now).expect("an engine")
+    Engine::resume(state, pools, SEED, now).expect("an engine")
 }
 
 /// A hold counts for as many requests as the one that began it.

@@ -5,7 +5,7 @@ use crate::support::crowd::{connect_crowd, crowd_size, start_apart};
 use crate::support::http::{Daemon, get};
 use crate::support::restart::Place;
 use poolcounterd::engine::state::EngineState;
-use poolcounterd::engine::{ClientId, Engine, Time};
+use poolcounterd::engine::{ClientId, Engine, HashSeed, Time};
 use poolcounterd::protocol::{Acquire, Mode, Query, Span, Subject};
 use poolcounterd::reports::ServerFigures;
 use poolcounterd::reports::json::{self, Tops};
@@ -13,7 +13,6 @@ use poolcounterd::reports::scan::{PLACES_PER_TURN, Scan};
 use poolcounterd::reports::{Peers, ReportView, metrics, report};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use std::hash::RandomState;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -56,7 +55,7 @@ pub(crate) fn acquire(engine: &mut Engine, slot: u32, key: &[u8], now: Time) {
 
 #[test]
 fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
-    let mut engine = Engine::new(RandomState::new(), at_us(0));
+    let mut engine = Engine::new(HashSeed::new([1, 2]), at_us(0));
     for n in 0..LIVE_KEYS {
         acquire(
             &mut engine,
@@ -129,7 +128,7 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
 /// answered from one scan.
 #[test]
 fn many_requests_for_addresses_cost_little_more_than_one() {
-    let engine = Engine::new(RandomState::new(), at_us(0));
+    let engine = Engine::new(HashSeed::new([1, 2]), at_us(0));
     let mut scan = Scan::new(at_us(0));
     for n in 0..10_000 {
         scan.add_connection(&format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}"), 1, 0);
@@ -154,7 +153,7 @@ fn many_requests_for_addresses_cost_little_more_than_one() {
 /// Keys of every length, all different, at full rate: the lists of the last hour fill up.
 #[test]
 fn records_take_bounded_memory_whatever_the_keys() {
-    let mut engine = Engine::new(RandomState::new(), at_us(0));
+    let mut engine = Engine::new(HashSeed::new([1, 2]), at_us(0));
     engine.observer.set_slow(Some(0));
     let before = resident_bytes();
     let mut longest = Duration::ZERO;

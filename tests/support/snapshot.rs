@@ -1,10 +1,9 @@
 //! A complete snapshot of a hot restart, for tests and fuzzing.
 
 use poolcounterd::engine::state::PoolState;
-use poolcounterd::engine::{Engine, Time};
+use poolcounterd::engine::{Engine, HashSeed, Time};
 use poolcounterd::server::snapshot::{ConnectionState, Reader, ServerState, SnapshotError, write};
 use std::borrow::Cow;
-use std::hash::RandomState;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
@@ -50,7 +49,7 @@ impl Snapshot {
     #[allow(dead_code)]
     pub(crate) fn resume_engine(&self, now: Time) -> Result<Engine, SnapshotError> {
         let pools = self.pools.iter().cloned().map(Ok);
-        Engine::resume(self.server.engine.clone(), pools, RandomState::new(), now)
+        Engine::resume(self.server.engine.clone(), pools, HashSeed::new([1, 2]), now)
     }
 }
 

@@ -13,11 +13,10 @@
 #[path = "../worst_keys.rs"]
 mod worst_keys;
 
-use std::hash::RandomState;
 use std::time::Instant;
 
 use poolcounterd::engine::rules::rule::Rule;
-use poolcounterd::engine::{ClientId, Engine, Time};
+use poolcounterd::engine::{ClientId, Engine, HashSeed, Time};
 use poolcounterd::protocol::{Acquire, Mode, Reply};
 
 const KEY_COUNTS: &[u32] = &[10, 100, 1000, 10_000, 100_000, 1_000_000];
@@ -68,7 +67,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
 /// An engine in which `keys` clients hold one key each, and the time of the slowest
 /// insert.
 fn grown(keys: u32, rules: u32) -> (Engine, u64) {
-    let mut engine = Engine::new(RandomState::new(), Time::from_ns(0));
+    let mut engine = Engine::new(HashSeed::new([1, 2]), Time::from_ns(0));
     let others = (1..rules).map(|n| format!("r{n} *:Other{n}:* workers=2"));
     let rules = others.chain((rules > 0).then(|| "all *".to_owned()));
     let rules: Vec<Rule> = rules.map(|rule| Rule::parse(&rule).expect("a rule")).collect();

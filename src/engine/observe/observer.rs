@@ -2,18 +2,18 @@
 //! long holds and waits. Nothing here decides anything.
 
 use crate::engine::counts::measures::LockOutcome;
+use crate::engine::hash::HashSeed;
 use crate::engine::lock::{ClientId, Lock};
 use crate::engine::observe::heavy_hitters::{Columns, NAME_BYTES_MAX};
 use crate::engine::observe::sampler::Sampler;
 use crate::engine::observe::windows::{Counted, WindowState, Windows};
-use crate::engine::pool::{Pool, hash_aside};
+use crate::engine::pool::Pool;
 use crate::engine::rules::behind::RulesBehind;
 use crate::engine::time::Time;
 use crate::protocol::{Mode, Reply, Span, Subject};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// How many slow holds and waits are remembered.
 pub const SLOW_MAX: usize = 128;
@@ -25,8 +25,8 @@ pub struct Observer {
     /// When a request was last left out or stood for others, or when the hold or wait of such
     /// a request last ended.
     pub(in crate::engine) left_out: Time,
-    /// The pools' hasher: a key has the same hash here.
-    hasher: RandomState,
+    /// That of the pools: a key has the same hash here.
+    seed: HashSeed,
     keys: Windows,
     /// By address, which the caller finds for each [`Sample`].
     clients: Windows,
@@ -123,7 +123,7 @@ impl Observer {
     /// Counts what a client did for its address.
     pub fn count_sample(&mut self, sample: &Sample, address: &[u8], now: Time) {
         self.clients.roll(now, self.left_out);
-        self.clients.add(address, hash_aside(&self.hasher, address), &sample.columns);
+        self.clients.add(address, self.seed.hash_aside(address), &sample.columns);
     }
 
     /// Holds and waits that take longer than this many nanoseconds are slow.
@@ -159,11 +159,11 @@ impl Observer {
 
 /// For the engine.
 impl Observer {
-    pub(in crate::engine) fn new(hasher: RandomState, now: Time) -> Self {
+    pub(in crate::engine) fn new(seed: HashSeed, now: Time) -> Self {
         Observer {
-            sampler: Sampler::new(hasher.build_hasher().finish()),
+            sampler: Sampler::new(seed.hash_aside(b"")),
             left_out: Time::default(),
-            hasher,
+            seed,
             keys: Windows::new(now),
             clients: Windows::new(now),
             samples: Vec::new(),
@@ -191,11 +191,11 @@ impl Observer {
         }
     }
 
-    pub(in crate::engine) fn resume(state: ObserverState, hasher: RandomState, now: Time) -> Self {
+    pub(in crate::engine) fn resume(state: ObserverState, seed: HashSeed, now: Time) -> Self {
         let ObserverState { left_out, keys, clients, slow_log } = state;
         let [keys, clients] =
-            [keys, clients].map(|state| Windows::resume(state, |name| hash_aside(&hasher, name)));
-        Observer { left_out, keys, clients, slow_log, ..Observer::new(hasher, now) }
+            [keys, clients].map(|state| Windows::resume(state, |name| seed.hash_aside(name)));
+        Observer { left_out, keys, clients, slow_log, ..Observer::new(seed, now) }
     }
 
     /// Counts a decided request. No answer means that it waits.
@@ -247,7 +247,7 @@ impl Observer {
         match short_name(key) {
             Cow::Borrowed(key) => self.keys.add(key, hash, &sample.columns),
             Cow::Owned(name) => {
-                self.keys.add(&name, hash_aside(&self.hasher, &name), &sample.columns);
+                self.keys.add(&name, self.seed.hash_aside(&name), &sample.columns);
             }
         }
         self.samples.push(sample);

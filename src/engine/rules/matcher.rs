@@ -8,10 +8,10 @@
 
 use crate::engine::rules::pattern::Pattern;
 use crate::engine::rules::rule::RULES_MAX;
-use crate::engine::work;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
+use std::cell::Cell;
 use std::ops::Range;
 
 /// Which of the rules in force match a key: bit n stands for rule n.
@@ -48,6 +48,8 @@ pub(in crate::engine) struct Matcher {
     endings: Vec<Range<usize>>,
     /// By the number of a piece: the rules whose first piece it ends with.
     begins: Vec<u64>,
+    /// How many bytes of keys it was compared with.
+    matched_bytes: Cell<u64>,
 }
 
 /// A pattern, in the parts that are compared with a key.
@@ -122,6 +124,7 @@ impl Matcher {
             automaton: (!texts.is_empty()).then(build),
             endings: (0..texts.len()).map(|n| n..n + ending(n)).collect(),
             begins: vec![0; texts.len()],
+            matched_bytes: Cell::new(0),
         };
         for (rule, pattern) in patterns.into_iter().enumerate() {
             matcher.add(rule, PatternParts::of(pattern, &texts));
@@ -144,9 +147,18 @@ impl Matcher {
         self.patterns.push(parts);
     }
 
+    pub(in crate::engine) fn matched_bytes(&self) -> u64 {
+        self.matched_bytes.get()
+    }
+
+    #[inline(always)]
+    pub(in crate::engine) fn count_bytes(&self, bytes: u64) {
+        self.matched_bytes.set(self.matched_bytes.get() + bytes);
+    }
+
     /// The rules whose patterns match `key`.
     pub(in crate::engine) fn matches(&self, key: &[u8]) -> Matches {
-        work::count_matched(key.len());
+        self.count_bytes(key.len() as u64);
         let (mut found, mut searched) = (0, self.open_ended);
         let first_byte = key.first().copied().unwrap_or_default();
         let may_match = self.by_first_byte.get(usize::from(first_byte)).copied();

@@ -2,6 +2,7 @@ use super::*;
 use crate::engine::rules::rule::Rule;
 use crate::protocol::{Acquire, Mode, Reply};
 
+const SEED: HashSeed = HashSeed::new([1, 2]);
 const START: Time = Time::from_ns(10_000_000_000);
 
 fn client(slot: u32) -> ClientId {
@@ -32,7 +33,7 @@ fn set_max_holds(engine: &mut Engine, limits: &[&str]) {
 /// only if its own limit changes, and is then the last one of its tick, also after a restart.
 #[test]
 fn a_timer_that_new_rules_start_again_is_the_last_of_its_tick() {
-    let mut engine = Engine::new(RandomState::new(), START);
+    let mut engine = Engine::new(SEED, START);
     set_max_holds(&mut engine, &["a=1"]);
     for (slot, key, timeout_s) in [(0, b"a", 0), (1, b"b", 0), (2, b"a", 1), (3, b"b", 1)] {
         acquire(&mut engine, client(slot), key, timeout_s, at_ms(0));
@@ -47,7 +48,7 @@ fn a_timer_that_new_rules_start_again_is_the_last_of_its_tick() {
     ] {
         set_max_holds(&mut engine, limits);
         let pools: Vec<_> = engine.pool_states().map(Ok::<_, BadState>).collect();
-        let resumed = Engine::resume(engine.state(), pools, RandomState::new(), at_ms(1));
+        let resumed = Engine::resume(engine.state(), pools, SEED, at_ms(1));
         for mut engine in [engine.clone(), resumed.expect("a state")] {
             engine.expire(at_ms(1_500));
             assert_eq!(answers(&mut engine), [(2, answer), (3, Reply::Timeout)], "{limits:?}");
@@ -59,7 +60,7 @@ fn a_timer_that_new_rules_start_again_is_the_last_of_its_tick() {
 fn a_newer_client_of_a_slot_ends_the_former_one() {
     let newer = ClientId { serial: u32::MAX.wrapping_add(5), ..client(0) };
     let former = ClientId { serial: u32::MAX, ..client(0) };
-    let mut engine = Engine::new(RandomState::new(), START);
+    let mut engine = Engine::new(SEED, START);
     acquire(&mut engine, former, b"a", 0, at_ms(0));
     acquire(&mut engine, client(1), b"a", 9, at_ms(0));
     engine.release(newer, at_ms(1));
@@ -118,7 +119,7 @@ fn refused(why: &'static str, change: impl Fn(&mut EngineState, &mut Vec<PoolSta
     let (mut state, mut pools) = sample();
     change(&mut state, &mut pools);
     let pools = pools.into_iter().map(Ok::<_, BadState>);
-    let refusal = Engine::resume(state, pools, RandomState::new(), at_ms(1_000));
+    let refusal = Engine::resume(state, pools, SEED, at_ms(1_000));
     assert_eq!(refusal.map(|_| ()), Err(BadState(why)));
 }
 

@@ -57,9 +57,9 @@ use crate::server::restart::launcher::{Launcher, inherited_snapshot};
 use crate::server::restart::old_image::Restart;
 use crate::server::restart::snapshot::{Gist, Reader, ServerState, SnapshotError};
 use crate::server::restart::trial::TrialAnswer;
+use crate::server::start::random_seed;
 use crate::server::telling::logging;
 use log::{debug, error, info};
-use std::hash::RandomState;
 use std::hint::black_box;
 use std::io::{self, Read};
 use std::time::Duration;
@@ -194,7 +194,7 @@ pub(crate) fn restore(
     }
     let now = clock::now().max(reader.server.taken);
     let state = std::mem::take(&mut reader.server.engine);
-    let mut engine = Engine::resume(state, reader.pools(), RandomState::new(), now)?;
+    let mut engine = Engine::resume(state, reader.pools(), random_seed(), now)?;
     let settings = &mut reader.server.settings;
     let rules_file = rules_file.unwrap_or_else(|| std::mem::take(&mut reader.server.rules_file));
     let ended_orders = settings.resume(options, rules_file);

@@ -1,8 +1,8 @@
 //! Judges what the daemon does: by the plain model of the engine, and by rules that are obviously
 //! right.
 
+use crate::engine::KeyWork;
 use crate::engine::counts::statistics::Counters;
-use crate::engine::work::KeyWork;
 use crate::engine::{ClientId, Time};
 use crate::protocol::lines::{Line, Lines};
 use crate::protocol::{Command, Query, Reply};

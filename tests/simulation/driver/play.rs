@@ -1,7 +1,7 @@
 //! Plays a script: the world around the daemon, step by step, and its own turns.
 
 use super::environment::change_environment;
-use crate::engine::work::{self, KeyWork};
+use crate::engine::KeyWork;
 use crate::server::Server;
 use crate::server::event_loop::EVENTS_PER_TURN;
 use crate::server::listening::addresses::Purpose;
@@ -373,9 +373,13 @@ impl Play {
             return Ok(());
         };
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
-        work::replace(KeyWork::default());
+        let work_before = server.engine.key_work();
         let turned = catch_unwind(AssertUnwindSafe(|| server.turn(&mut events)));
-        self.key_work = work::replace(KeyWork::default());
+        let work = server.engine.key_work();
+        self.key_work = KeyWork {
+            visited: work.visited - work_before.visited,
+            matched_bytes: work.matched_bytes - work_before.matched_bytes,
+        };
         self.server = Some(server);
         let has_executed = turned.as_ref().is_err_and(|left| left.is::<Executed>());
         if !has_executed {

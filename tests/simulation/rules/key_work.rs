@@ -13,10 +13,10 @@ const REPORTED_BYTES_MAX: usize = 64;
 /// than clients have sent; a change of rules looks at each key once, and compares it once.
 pub(super) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let (done, for_rules) = (play.key_work, play.oracle.work_of_rules);
-    let visited_max = 2 * PLACES_PER_TURN + for_rules.visited;
+    let visited_max = 2 * PLACES_PER_TURN as u64 + for_rules.visited;
     let received: usize = kernel(|k| k.calls.received.values().sum());
     let sent = received + before.kept_bytes() + REPORTED_BYTES_MAX;
-    let matched_max = sent + for_rules.matched_bytes;
+    let matched_max = sent as u64 + for_rules.matched_bytes;
     if done.visited > visited_max || done.matched_bytes > matched_max {
         return Err(format!(
             "{done:?} in a turn, but {visited_max} visits and {matched_max} bytes are allowed"

@@ -2,10 +2,8 @@
 
 use crate::engine::rules::rule::Rule;
 use crate::engine::state::{BadState, EngineState, PoolState};
-use crate::engine::work::{self, KeyWork};
-use crate::engine::{ClientId, Engine as Real, Time};
+use crate::engine::{ClientId, Engine as Real, HashSeed, KeyWork, Time};
 use crate::protocol::{Acquire, Mode};
-use std::hash::RandomState;
 use std::ops::{Deref, DerefMut};
 
 /// A call of the engine, with the time that it was given.
@@ -73,17 +71,17 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(hasher: RandomState, now: Time) -> Self {
-        Engine { real: Real::new(hasher, now), asked: Vec::new() }
+    pub(crate) fn new(seed: HashSeed, now: Time) -> Self {
+        Engine { real: Real::new(seed, now), asked: Vec::new() }
     }
 
     pub(crate) fn resume<'a, E: From<BadState>>(
         state: EngineState,
         pools: impl IntoIterator<Item = Result<PoolState<'a>, E>>,
-        hasher: RandomState,
+        seed: HashSeed,
         now: Time,
     ) -> Result<Self, E> {
-        let real = Real::resume(state, pools, hasher, now)?;
+        let real = Real::resume(state, pools, seed, now)?;
         Ok(Engine { real, asked: Vec::new() })
     }
 
@@ -127,19 +125,13 @@ impl Engine {
 }
 
 impl Engine {
-    /// A hot restart hands over each key; that is not counted.
-    pub(crate) fn pool_states(&self) -> impl Iterator<Item = PoolState<'_>> {
-        let before = work::replace(KeyWork::default());
-        let states = self.real.pool_states();
-        work::replace(before);
-        states
-    }
-
     /// What it takes to compare all keys with rules.
     fn work_on_all_keys(&self) -> KeyWork {
-        let before = work::replace(KeyWork::default());
-        let matched_bytes = self.real.pools().map(|pool| pool.key().len()).sum();
-        KeyWork { matched_bytes, ..work::replace(before) }
+        let keys = self.real.pool_states().map(|pool| pool.key.len() as u64);
+        keys.fold(KeyWork::default(), |all, bytes| KeyWork {
+            visited: all.visited + 1,
+            matched_bytes: all.matched_bytes + bytes,
+        })
     }
 }
 

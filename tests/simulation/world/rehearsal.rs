@@ -1,7 +1,6 @@
 //! What a new binary does when the daemon asks it, in a forked child, whether it could
 //! take over.
 
-use crate::engine::work::{self, KeyWork};
 use crate::server::simulation::kernel::kernel;
 use crate::server::{Options, rehearse};
 use clap::Parser;
@@ -9,8 +8,6 @@ use std::ffi::OsString;
 
 /// Runs it, as `main` would; returns the exit status.
 pub(super) fn run(arguments: &[OsString]) -> i32 {
-    // Another process does the work.
-    let of_daemon = work::replace(KeyWork::default());
     // Its standard error is /dev/null; the logger here is that of the daemon itself.
     let level = log::max_level();
     log::set_max_level(log::LevelFilter::Off);
@@ -22,7 +19,6 @@ pub(super) fn run(arguments: &[OsString]) -> i32 {
         Err(e) => (e.to_string().lines().next().unwrap_or_default().to_owned(), 1),
     };
     log::set_max_level(level);
-    work::replace(of_daemon);
     let line = format!("{answer}\n");
     let written = kernel(|k| k.write(1, line.as_bytes()));
     if written.is_err() { 1 } else { status }

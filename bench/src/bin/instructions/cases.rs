@@ -4,13 +4,12 @@
 
 use crate::worst_keys;
 
-use std::hash::RandomState;
 use std::hint::black_box;
 use std::ops::Range;
 
 use poolcounterd::engine::rules::Rules;
 use poolcounterd::engine::rules::rule::Rule;
-use poolcounterd::engine::{ClientId, Engine, Time};
+use poolcounterd::engine::{ClientId, Engine, HashSeed, Time};
 use poolcounterd::protocol::lines::{Line, Lines};
 use poolcounterd::protocol::{Acquire, Command, Mode, Query, Reply};
 use poolcounterd::reports::{self, StatsAnswer};
@@ -110,7 +109,7 @@ fn matching_the_worst_key(rules: Rules) -> Work {
 
 /// Uncontended locks at 1,000 a second: each is watched for `STATS TOP`.
 fn pairs_watched() -> Work {
-    let engine = Engine::new(RandomState::new(), Time::from_ns(0));
+    let engine = Engine::new(HashSeed::new([1, 2]), Time::from_ns(0));
     pairs(engine, 0..PAIRS, WARMED_UP, 1_000_000)
 }
 
@@ -283,7 +282,7 @@ fn new_engine() -> Engine {
 }
 
 fn warmed_up(until: Time) -> Engine {
-    let mut engine = Engine::new(RandomState::new(), Time::from_ns(0));
+    let mut engine = Engine::new(HashSeed::new([1, 2]), Time::from_ns(0));
     let mut now = Time::from_ns(0);
     while now < until {
         now = now.plus_ns(NS_BETWEEN);
