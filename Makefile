@@ -33,7 +33,7 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	target/release/poolcounterd $(ARGS)
 
 test: rust tools ## run the pass/fail tests; measurements are in test-all
-	$(CARGO) test --locked -p poolcounterd -p poolcounter
+	$(CARGO) test --locked --workspace --exclude poolcounter-bench --exclude poolcounterd-fuzz
 
 lint: rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
@@ -45,7 +45,7 @@ lint: rust ## check format, clippy and docs; warnings are errors
 	@# The library as its users build it: tests also enable the command.
 	$(CARGO) clippy --locked -p poolcounter -- -D warnings
 	$(CARGO) clippy --locked -p poolcounter --no-default-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked -p poolcounterd -p poolcounter --features poolcounter/cli --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --exclude poolcounter-bench --exclude poolcounterd-fuzz --features poolcounter/cli --no-deps --document-private-items
 
 bench: reference ## compare with Debian's daemon and a minimal server; writes docs/benchmarks.md
 	$(CARGO) run --release --locked -p poolcounter-bench -- suite $(BENCH_FLAGS)
@@ -87,7 +87,10 @@ TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
 
 .PHONY: install install-client install-documents dist-tree dist deb static
 
-target/release/poolcounterd: Cargo.toml Cargo.lock client/Cargo.toml $(shell find src client/src -type f)
+# All that a shipped program is built from.
+SOURCES = Cargo.lock $(wildcard Cargo.toml client/Cargo.toml crates/*/Cargo.toml) $(shell find src client/src crates/*/src -type f)
+
+target/release/poolcounterd: $(SOURCES)
 	$(CARGO) build --release --locked
 
 install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
@@ -100,7 +103,7 @@ install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
 	sed 's,=/usr/bin/,=$(UNIT_BINDIR)/,' systemd/poolcounter.service > $(DESTDIR)$(UNIT_DIR)/poolcounter.service
 	chmod 644 $(DESTDIR)$(UNIT_DIR)/poolcounter.service
 
-target/release/poolcounter: Cargo.toml Cargo.lock client/Cargo.toml $(shell find client/src -name '*.rs')
+target/release/poolcounter: $(SOURCES)
 	$(CARGO) build --release --locked -p poolcounter --features cli
 
 install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(PREFIX)

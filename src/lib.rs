@@ -49,12 +49,8 @@
 //! `LOCKED`). Each turn of the loop in `server::event_loop` sends each client all that it is
 //! owed at once; `src/server.rs` begins with the steps of a turn.
 
-pub use poolcounter::protocol;
-
-pub mod engine;
-pub mod reports;
 pub mod server;
 
-// tests/simulation shares the model with tests/engine, where this crate has its name.
+// tests/support/snapshot.rs is shared with tests outside of this crate.
 #[cfg(test)]
 extern crate self as poolcounterd;

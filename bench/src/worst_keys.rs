@@ -1,9 +1,9 @@
 //! Keys that cost the comparison with given rules the most: as long as a key may be, made from
 //! the rules' patterns.
 
-use poolcounterd::engine::rules::Rules;
-use poolcounterd::engine::rules::rule::Rule;
-use poolcounterd::protocol::lines::LINE_BYTES_MAX;
+use engine::rules::Rules;
+use engine::rules::rule::Rule;
+use protocol::lines::LINE_BYTES_MAX;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! The client without I/O, for any runtime: bytes to send and bytes received, and which answer
 //! belongs to which command.
 
-use crate::protocol::Reply;
-use crate::protocol::lines::{Line, Lines};
 use crate::request::{LockRequest, Refusal};
+use protocol::Reply;
+use protocol::lines::{Line, Lines};
 use std::fmt;
 
 /// A connection holds and waits for at most this many locks.

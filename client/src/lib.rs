@@ -69,7 +69,7 @@
 //! the command `poolcounter` too. Without features, only [`protocol`] is left, which names
 //! no I/O and no clock.
 
-pub mod protocol;
+pub use protocol;
 
 #[cfg(feature = "client")]
 mod blocking;

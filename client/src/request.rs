@@ -1,7 +1,7 @@
 //! A client's request: a key and its limits → a line, or why it is refused; how a key is sent.
 
-use crate::protocol::lines::LINE_BYTES_MAX;
-use crate::protocol::{Mode, UNLIMITED};
+use protocol::lines::LINE_BYTES_MAX;
+use protocol::{Mode, UNLIMITED};
 use std::fmt;
 use std::time::Duration;
 
@@ -160,9 +160,9 @@ pub(crate) fn key_on_the_wire(key: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::lines::{Line, Lines};
-    use crate::protocol::{Acquire, Command};
     use proptest::prelude::*;
+    use protocol::lines::{Line, Lines};
+    use protocol::{Acquire, Command};
 
     fn line(request: &LockRequest) -> String {
         String::from_utf8(request.line().expect("a line")).expect("text")

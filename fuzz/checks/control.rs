@@ -2,9 +2,9 @@
 //! accepted command line equals the one that was sent. All bytes together are also a file of
 //! rules: if accepted, its rules stay the same when they are printed and read again.
 
-use poolcounterd::engine::rules::rule::parse_file;
-use poolcounterd::protocol::Command;
+use engine::rules::rule::parse_file;
 use poolcounterd::server::{ControlRequest, RuleOrder, parse_control_request};
+use protocol::Command;
 
 /// # Panics
 /// When a request or a rule is misread.

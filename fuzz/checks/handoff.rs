@@ -3,9 +3,9 @@
 //! written and read again.
 
 use crate::whole_snapshot::Snapshot;
-use poolcounterd::engine::counts::statistics::Counters;
-use poolcounterd::engine::state::{EngineState, PoolState};
-use poolcounterd::engine::{Engine, Time};
+use engine::counts::statistics::Counters;
+use engine::state::{EngineState, PoolState};
+use engine::{Engine, Time};
 
 /// A high slot number makes the engine reserve memory for all slots below it. That is
 /// correct, but slow a thousand times a second.
@@ -66,10 +66,8 @@ fn serve_to_the_end(engine: &mut Engine, snapshot: &Snapshot) {
     assert_eq!(engine.counters.hashtable_entries, 0);
 }
 
-fn client(
-    connection: &poolcounterd::server::snapshot::ConnectionState,
-) -> poolcounterd::engine::ClientId {
-    poolcounterd::engine::ClientId { slot: connection.slot, serial: connection.serial }
+fn client(connection: &poolcounterd::server::snapshot::ConnectionState) -> engine::ClientId {
+    engine::ClientId { slot: connection.slot, serial: connection.serial }
 }
 
 /// The order of the pools in a state has no meaning.

@@ -2,8 +2,8 @@
 //! must be those that a simple split finds, for any pieces, and each line must be
 //! parsed as a simple implementation of docs/protocol.md does.
 
-use poolcounterd::protocol::lines::{LINE_BYTES_MAX, Line, Lines};
-use poolcounterd::protocol::{Acquire, Command, Mode, Query, ROWS, Span, Subject, key_text};
+use protocol::lines::{LINE_BYTES_MAX, Line, Lines};
+use protocol::{Acquire, Command, Mode, Query, ROWS, Span, Subject, key_text};
 
 /// # Panics
 /// When lines or commands are wrong.

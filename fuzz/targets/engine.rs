@@ -1,11 +1,11 @@
 //! Runs the operations of `checks/engine.rs` under libFuzzer. Put an input that fails
-//! into `seeds/engine/`: `cargo test --test engine fuzz_seeds` shrinks it and prints
+//! into `seeds/engine/`: `cargo test --test fuzz_seeds` shrinks it and prints
 //! it as a script.
 #![no_main]
 
 #[path = "../checks/engine.rs"]
 mod engine;
-#[path = "../../tests/engine/simulation/mod.rs"]
+#[path = "../../crates/engine/tests/model/simulation/mod.rs"]
 mod simulation;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,7 +1,6 @@
 //! The daemon's parts, and the steps of one turn of the loop around them. Decides nothing about
 //! locks.
 
-use crate::engine::Time;
 use crate::server::clients::connections::Clients;
 use crate::server::clients::dispatch::Dispatch;
 use crate::server::clients::input::Input;
@@ -20,6 +19,7 @@ use crate::server::reporting::report_queue::{Reporting, Requester};
 use crate::server::restart::old_image::Restart;
 use crate::server::telling::logging::{self, limited};
 use crate::server::telling::systemd::ServiceManager;
+use engine::Time;
 use log::debug;
 use std::io;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The command line: options, their limits and errors, and the arguments of a reload.
 
-use crate::engine::rules::rule::Rule;
 use crate::server::telling::logging::check_filter;
 use clap::Parser;
+use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;
 use std::net::{IpAddr, SocketAddr};

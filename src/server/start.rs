@@ -1,6 +1,5 @@
 //! Starts the daemon: assembles it from its options, or continues an old image.
 
-use crate::engine::HashSeed;
 use crate::server::advice::StartError;
 use crate::server::clients::connections::Clients;
 use crate::server::event_loop::{Server, VERSION};
@@ -15,6 +14,7 @@ use crate::server::options::Options;
 use crate::server::restart::launcher::{Launcher, inherited_snapshot};
 use crate::server::restart::old_image::Restart;
 use crate::server::telling::logging;
+use engine::HashSeed;
 use log::info;
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,5 +1,5 @@
 //! Reports over a real socket: what the simulation does not check.
-//! tests/engine/reports.rs has the texts.
+//! crates/reports/tests/reports/texts.rs has the texts.
 
 use crate::support::restart::Place;
 use crate::support::{Client, Server};

@@ -6,8 +6,8 @@
 mod support;
 
 use crate::source::top;
-use poolcounterd::engine::rules::Rules;
-use poolcounterd::engine::rules::rule::Rule;
+use engine::rules::Rules;
+use engine::rules::rule::Rule;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

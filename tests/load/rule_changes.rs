@@ -1,8 +1,8 @@
 //! How long a change of rules takes, which reaches all keys in one turn (docs/evidence.md).
 
 use crate::reports::{acquire, at_us, timed};
-use poolcounterd::engine::rules::rule::Rule;
-use poolcounterd::engine::{Engine, HashSeed};
+use engine::rules::rule::Rule;
+use engine::{Engine, HashSeed};
 use std::time::Duration;
 
 /// Takes the time in which 64 rules come into force, whose patterns are all new.

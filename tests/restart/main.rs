@@ -2,6 +2,11 @@
 
 mod failures;
 mod promises;
+// Not all of it is used here.
+#[allow(dead_code)]
+#[path = "../../crates/engine/tests/model/simulation/mod.rs"]
+mod simulation;
+mod snapshot_property;
 mod snapshots;
 #[path = "../support/mod.rs"]
 mod support;

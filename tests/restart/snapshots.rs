@@ -8,7 +8,7 @@
 use crate::support::restart::{Place, refused_restart};
 use crate::support::{Client, DAEMON, PATIENCE, wait_for_exit};
 use crate::whole_snapshot::Snapshot;
-use poolcounterd::engine::Time;
+use engine::Time;
 use poolcounterd::server::snapshot::NEWEST;
 use poolcounterd::server::{Purpose, Wanted};
 use std::fs::{self, File};
@@ -95,7 +95,7 @@ fn version_1_holds_the_recorded_facts() {
     let [anyone] = plain.waiters_for_anyone[..] else { panic!("{plain:?}") };
     assert_eq!(holder.deadline, None);
     assert!(first.since < second.since && second.since < anyone.since);
-    let waits_s = |wait: poolcounterd::engine::state::LockState| {
+    let waits_s = |wait: engine::state::LockState| {
         wait.deadline.expect("a deadline").ns_since(wait.since) / 1_000_000_000
     };
     assert_eq!([first, second, anyone].map(waits_s), [3600, 7200, 10]);

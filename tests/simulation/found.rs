@@ -7,7 +7,7 @@
 use super::explore::judge;
 use super::kernel::draws::Choices;
 use super::scripts::steps::{Say, Script, Start, Step, UNIX};
-use crate::protocol::Mode;
+use protocol::Mode;
 
 const TCP: &str = "10.0.0.1:7531";
 const HTTP: &str = "10.0.0.1:9531";

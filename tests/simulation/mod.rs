@@ -14,9 +14,9 @@ pub(crate) mod kernel;
 mod log;
 #[allow(unused_imports)]
 pub(crate) use explore::alone;
-// tests/engine uses all of it.
+// The engine's own tests use all of it.
 #[allow(dead_code)]
-#[path = "../engine/simulation/model.rs"]
+#[path = "../../crates/engine/tests/model/simulation/model.rs"]
 mod model;
 mod operator;
 #[path = "../support/random.rs"]

@@ -15,18 +15,18 @@ use super::kernel::kernel;
 use super::operator::service_manager::{self, check_ready};
 use super::reports::http::HTTP;
 use super::world::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
-use crate::engine::ClientId;
-use crate::protocol::lines::LINE_BYTES_MAX;
 use crate::server::Server;
 use crate::server::clients::connection::{Connection, ConnectionStage};
 use crate::server::clients::input::SHARE_BYTES;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::operator::control_socket::CONNECTIONS_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
+use engine::ClientId;
 use listening::{
     check_addresses, check_backlogs, check_drain_listeners, check_exclusive_addresses, check_files,
     check_reserve, check_waiting_clients, check_waiting_http_clients,
 };
+use protocol::lines::LINE_BYTES_MAX;
 
 /// A violated rule.
 pub(crate) type Violation = String;

@@ -1,7 +1,7 @@
 //! A complete snapshot of a hot restart, for tests and fuzzing.
 
-use poolcounterd::engine::state::PoolState;
-use poolcounterd::engine::{Engine, HashSeed, Time};
+use engine::state::PoolState;
+use engine::{Engine, HashSeed, Time};
 use poolcounterd::server::snapshot::{ConnectionState, Reader, ServerState, SnapshotError, write};
 use std::borrow::Cow;
 

@@ -15,9 +15,9 @@ mod worst_keys;
 
 use std::time::Instant;
 
-use poolcounterd::engine::rules::rule::Rule;
-use poolcounterd::engine::{ClientId, Engine, HashSeed, Time};
-use poolcounterd::protocol::{Acquire, Mode, Reply};
+use engine::rules::rule::Rule;
+use engine::{ClientId, Engine, HashSeed, Time};
+use protocol::{Acquire, Mode, Reply};
 
 const KEY_COUNTS: &[u32] = &[10, 100, 1000, 10_000, 100_000, 1_000_000];
 

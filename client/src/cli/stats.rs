@@ -8,8 +8,8 @@ use super::status;
 use super::table::ListOrder;
 use crate::ServerName;
 use crate::operate::{NoAnswer, StatsConnection};
-use crate::protocol::{key_from_text, key_text};
 use crate::request::key_on_the_wire;
+use protocol::{key_from_text, key_text};
 use serde_json::Value;
 use std::process::ExitCode;
 

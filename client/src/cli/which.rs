@@ -3,8 +3,8 @@
 
 use super::output::{print, print_error};
 use super::status;
-use crate::protocol::key_from_text;
 use crate::server_name::{ServerName, order};
+use protocol::key_from_text;
 use std::process::ExitCode;
 
 /// Prints a server a line, the first choice first. A space in the key stays one: clients

@@ -2,12 +2,12 @@
 //! the count of connections of each address. Other connections are closed once accepted,
 //! counted separately, and logged at a limited rate.
 
-use crate::engine::counts::statistics::Counters;
 use crate::server::clients::connection::Connection;
 use crate::server::kernel::socket::peer_ip;
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::options::Options;
 use crate::server::telling::logging::limited;
+use engine::counts::statistics::Counters;
 use ipnet::IpNet;
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,12 +1,12 @@
 //! One client's connection: its stream, its unfinished line, its stage, its address; what a hot
 //! restart carries of it.
 
-use crate::engine::ClientId;
-use crate::protocol::lines::Lines;
 use crate::server::clients::stream::Stream;
 use crate::server::kernel::socket::{Socket, peer_address, peer_name};
 use crate::server::kernel::world::fd::{AsRawFd, RawFd};
 use crate::server::kernel::world::io::Errno;
+use engine::ClientId;
+use protocol::lines::Lines;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};

@@ -1,9 +1,6 @@
 //! All clients' connections: ready, unread, owed output, scheduled to close; flushes them;
 //! walks their addresses for reports. Handles sockets, not the protocol.
 
-use crate::engine::counts::statistics::Counters;
-use crate::engine::{ClientId, SpareCapacity};
-use crate::reports::Peers;
 use crate::server::clients::admission::Admission;
 use crate::server::clients::connection::{
     Connection, ConnectionStage, ConnectionState, EndOfInput,
@@ -20,7 +17,10 @@ use crate::server::kernel::world::mio::unix::SourceFd;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::options::Options;
 use crate::server::telling::logging::limited;
+use engine::counts::statistics::Counters;
+use engine::{ClientId, SpareCapacity};
 use log::debug;
+use reports::Peers;
 use std::borrow::Cow;
 use std::io;
 use std::ops::Range;

@@ -1,11 +1,6 @@
 //! Handles lines: parses each, lets the engine decide, answers, a share of a turn for each
 //! client; debug lines of both; adds addresses to samples; ended and lost connections.
 
-use crate::engine::counts::measures::CommandKind;
-use crate::engine::{ClientId, Time};
-use crate::protocol::lines::Line;
-use crate::protocol::{Command, Query, Reply};
-use crate::reports::{StatsAnswer, stats};
 use crate::server::clients::connection::ConnectionStage;
 use crate::server::clients::connections::{Clients, Fate};
 use crate::server::clients::input::{Input, Received, SHARE_BYTES};
@@ -15,7 +10,12 @@ use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::Registry;
 use crate::server::reporting::report_queue::{ReportRequest, Reporting, Requester};
 use crate::server::telling::logging::limited;
+use engine::counts::measures::CommandKind;
+use engine::{ClientId, Time};
 use log::debug;
+use protocol::lines::Line;
+use protocol::{Command, Query, Reply};
+use reports::{StatsAnswer, stats};
 use std::borrow::Cow;
 
 /// What a line with a one-line answer costs beyond its length.

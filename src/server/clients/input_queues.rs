@@ -6,9 +6,9 @@
 //! queues are first in, first out over turns, and each is guaranteed half of the budget: clients
 //! that send without end delay others by little, and are not starved by them either.
 
-use crate::engine::ClientId;
 use crate::server::clients::input::SHARE_BYTES;
 use crate::server::kernel::world::SHARES_PER_TURN;
+use engine::ClientId;
 use std::collections::VecDeque;
 
 /// How much work a client gets in a turn, as bytes received plus bytes answered:

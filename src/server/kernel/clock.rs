@@ -1,7 +1,7 @@
 //! The one place where time is read.
 
-use crate::engine::Time;
 use crate::server::kernel::world::time::{ClockId, clock_gettime};
+use engine::Time;
 
 /// The time on CLOCK_MONOTONIC, which jumps of the wall clock do not affect.
 pub(crate) fn now() -> Time {

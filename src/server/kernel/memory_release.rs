@@ -1,6 +1,6 @@
 //! When to return memory to the system.
 
-use crate::engine::{SpareCapacity, Time};
+use engine::{SpareCapacity, Time};
 
 /// Waits for some time after many clients have left, because more may follow.
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! CPU time, memory, descriptors and their limit, as the kernel counts them for the process.
 
-use crate::reports::ProcessFigures;
 use crate::server::kernel::clock;
 use crate::server::kernel::world::fs::{metadata, read_dir, read_to_string};
 use crate::server::kernel::world::process::{Resource, getrlimit};
+use reports::ProcessFigures;
 
 /// Reads it, which takes some microseconds. A figure that the kernel does not give is 0.
 pub(crate) fn read() -> ProcessFigures {

@@ -2,11 +2,11 @@
 //! descriptor. Slots are used again, serial numbers are not: what was meant for a closed
 //! connection never reaches its successor.
 
-use crate::engine::{ClientId, SpareCapacity};
 use crate::server::kernel::socket::Socket;
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd};
 use crate::server::kernel::world::mio::unix::SourceFd;
 use crate::server::kernel::world::mio::{Interest, Registry, Token};
+use engine::{ClientId, SpareCapacity};
 use slab::Slab;
 use std::io;
 
@@ -112,7 +112,7 @@ impl<T> Slots<T> {
 
 /// A client's token is its slot; all other tokens are above any slot.
 const FIRST_LISTENER: usize = 1 << 24;
-const _: () = assert!(crate::engine::state::SLOTS_MAX as usize <= FIRST_LISTENER);
+const _: () = assert!(engine::state::SLOTS_MAX as usize <= FIRST_LISTENER);
 const FIRST_OPERATOR: usize = 1 << 25;
 const SIGNALS: usize = 1 << 26;
 const TRIAL: usize = SIGNALS + 1;

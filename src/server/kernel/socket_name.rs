@@ -1,7 +1,7 @@
 //! The name of a socket, from the bytes that the kernel reports: an address, a path, an abstract
 //! name or none; as text for logs and lists.
 
-use crate::protocol::{key_text, key_text_cut};
+use protocol::{key_text, key_text_cut};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

@@ -1,8 +1,8 @@
 //! The safe system calls of the server, which the simulation replaces: tests/simulation has the
 //! same names. Here everything is real, and costs nothing.
 
-pub(crate) use crate::engine::Engine;
 pub(crate) use ::mio;
+pub(crate) use engine::Engine;
 pub(crate) use rustix::{event, io, net, stdio, time};
 pub(crate) use std::os::fd;
 
@@ -11,7 +11,7 @@ pub(crate) use std::os::fd;
 pub(crate) const CONNECTIONS_PER_TURN: usize = 1_000;
 
 /// How many places of keys a report looks at in a turn of the loop.
-pub(crate) use crate::reports::scan::PLACES_PER_TURN;
+pub(crate) use reports::scan::PLACES_PER_TURN;
 
 /// How many clients' full shares a turn of the loop handles, which takes some 10 ms. In the
 /// simulated world a few clients make several turns.

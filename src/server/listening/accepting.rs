@@ -1,8 +1,6 @@
 //! Which listener accepts next, and how many connections in a turn; reserved descriptors;
 //! pauses after failures, and retries.
 
-use crate::engine::Time;
-use crate::engine::counts::statistics::Counters;
 use crate::server::kernel::socket::{PASSED_MAX, Socket};
 use crate::server::kernel::world::SHARES_PER_TURN;
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,6 +12,8 @@ use crate::server::listening::listeners::Listeners;
 use crate::server::operator::control_socket;
 use crate::server::reporting::http;
 use crate::server::telling::logging::limited;
+use engine::Time;
+use engine::counts::statistics::Counters;
 
 /// Connections accepted in a turn before clients are served again, in proportion to its budget:
 /// each takes some 10 µs, so that all take a quarter of it.

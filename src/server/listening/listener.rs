@@ -1,7 +1,6 @@
 //! One listening socket: checks it, adopts it, accepts from it, begins to close it; whose turn
 //! it is; its backlog.
 
-use crate::engine::Time;
 use crate::server::kernel::socket::{Socket, is_unix, set_options};
 use crate::server::kernel::sys::{self, inherited_descriptor};
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd, RawFd};
@@ -13,6 +12,7 @@ use crate::server::kernel::world::net::{
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::unix_socket::{self, SocketFile};
 use crate::server::options::Options;
+use engine::Time;
 use log::{error, warn};
 use serde::{Deserialize, Serialize};
 use std::io;

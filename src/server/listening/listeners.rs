@@ -1,8 +1,6 @@
 //! All listeners: opens and adopts those that are wanted, closes others; registers and
 //! deregisters them; drain, and its log.
 
-use crate::engine::Time;
-use crate::protocol::key_from_text;
 use crate::server::kernel::clock;
 use crate::server::kernel::slots::{Source, watch};
 use crate::server::kernel::socket_name::UNIX_PREFIX;
@@ -16,7 +14,9 @@ use crate::server::listening::listener::{
 use crate::server::listening::opening::{self, abandon, open_missing};
 use crate::server::listening::unix_socket;
 use crate::server::options::Options;
+use engine::Time;
 use log::{debug, error, info, warn};
+use protocol::key_from_text;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;

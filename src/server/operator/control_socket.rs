@@ -7,7 +7,6 @@
 
 mod requests;
 
-use crate::engine::ClientId;
 use crate::server::clients::stream::{Flushed, Stream};
 use crate::server::kernel::slots::Slots;
 use crate::server::kernel::slots::Source;
@@ -18,6 +17,7 @@ use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{SendFlags, send};
 use crate::server::telling::logging::limited;
+use engine::ClientId;
 use log::{debug, info, warn};
 pub(crate) use requests::help;
 use requests::printable;

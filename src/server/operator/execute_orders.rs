@@ -1,10 +1,6 @@
 //! What each order does: `DRAIN`, `UNDRAIN`, `FREE`, `RULE`, `LOG`, `STATS`; begins and
 //! finishes a hot restart.
 
-use crate::engine::{ClientId, Time};
-use crate::protocol::Query;
-use crate::reports::lists::locks_of;
-use crate::reports::{ReportView, ServerFigures, StatsAnswer, stats};
 use crate::server::clients::connections::Clients;
 use crate::server::event_loop::{Ended, Server};
 use crate::server::kernel::clock;
@@ -15,7 +11,11 @@ use crate::server::operator::rule_book::RuleOrder;
 use crate::server::reporting::report_queue::{ReportRequest, Requester};
 use crate::server::restart::old_image::{Parts, RefusedRestart, Restart};
 use crate::server::telling::logging;
+use engine::{ClientId, Time};
 use log::{error, info};
+use protocol::Query;
+use reports::lists::locks_of;
+use reports::{ReportView, ServerFigures, StatsAnswer, stats};
 use std::collections::HashSet;
 use std::ffi::OsString;
 

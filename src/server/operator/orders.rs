@@ -1,7 +1,6 @@
 //! Turns events of signals and of operators' connections into orders; operators that wait for
 //! the end of a drain; whether SIGHUP is a hangup or asks for a hot restart.
 
-use crate::engine::Time;
 use crate::server::kernel::slots::{Source, watch};
 use crate::server::kernel::sys::{self, Signal};
 use crate::server::kernel::world::fd::OwnedFd;
@@ -12,6 +11,7 @@ use crate::server::operator::control_socket::{
     ControlClient, ControlConnectionState, ControlSocket, Request, parse,
 };
 use crate::server::operator::run_time_settings::RunTimeSettings;
+use engine::Time;
 use std::io;
 use std::sync::LazyLock;
 

@@ -1,15 +1,15 @@
 //! Which rules are in force: those of the file, read here, and of `--max-hold`, with what
 //! `RULE` changed, and until when; checks keys for `--check-rules`.
 
-use crate::engine::Time;
-use crate::engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};
-use crate::engine::rules::{RULES_MAX, Rules};
-use crate::protocol::key_from_text;
-use crate::reports::RuleOrders;
-use crate::reports::lists::{RuleSource, explain};
 use crate::server::kernel::world::fs::read_regular_file;
 use crate::server::kernel::world::io::Errno;
 use crate::server::options::Options;
+use engine::Time;
+use engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};
+use engine::rules::{RULES_MAX, Rules};
+use protocol::key_from_text;
+use reports::RuleOrders;
+use reports::lists::{RuleSource, explain};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;

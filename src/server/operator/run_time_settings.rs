@@ -1,9 +1,9 @@
 //! What `LOG` and `RULE` set at run time, and what of it a hot restart ends.
 
-use crate::engine::rules::rule::Rule;
 use crate::server::operator::rule_book::RuleBook;
 use crate::server::options::Options;
 use crate::server::telling::logging;
+use engine::rules::rule::Rule;
 use serde::{Deserialize, Serialize};
 
 /// The settings. A filter set by `LOG` overrides the option until a hot restart changes the

@@ -6,7 +6,6 @@
 pub(crate) mod head;
 mod pages;
 
-use crate::engine::Time;
 use crate::server::clients::stream::{Flushed, Stream};
 use crate::server::kernel::slots::Slots;
 use crate::server::kernel::slots::Source;
@@ -17,6 +16,7 @@ use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{Shutdown, shutdown};
 use crate::server::options::Options;
 use crate::server::reporting::report_queue::{HttpClient, ReportRequest};
+use engine::Time;
 use head::{AnswerPart, Head, parse};
 use ipnet::IpNet;
 use log::debug;

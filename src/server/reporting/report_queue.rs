@@ -3,17 +3,17 @@
 //! that come during a scan wait for the next one, which serves all of them. Operators and HTTP
 //! have a queue of their own, which comes first.
 
-use crate::engine::{ClientId, Engine, Time};
-use crate::protocol::{Query, Span, Subject};
-use crate::reports::json::{self, Tops};
-use crate::reports::lists::RuleSource;
-use crate::reports::scan::{Scan, ScanParts};
-use crate::reports::{self, ReportView, RuleOrders, ServerFigures, metrics, wants_of};
 use crate::server::clients::connections::Clients;
 use crate::server::kernel::world::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
 use crate::server::kernel::{clock, process_usage};
 use crate::server::operator::control_socket::ControlClient;
 use crate::server::options::Options;
+use engine::{ClientId, Engine, Time};
+use protocol::{Query, Span, Subject};
+use reports::json::{self, Tops};
+use reports::lists::RuleSource;
+use reports::scan::{Scan, ScanParts};
+use reports::{self, ReportView, RuleOrders, ServerFigures, metrics, wants_of};
 use std::collections::VecDeque;
 
 /// What the reports of a turn may [`cost`] before clients are served again.

@@ -31,8 +31,6 @@
 //! unhandled input. That is at most a share and a line, as [`restore`] demands, because
 //! nothing is received from a client that waits. So do operators.
 
-use crate::engine::rules::rule::Rule;
-use crate::engine::{ClientId, Time};
 use crate::server::advice::StartError;
 use crate::server::clients::connection::Connection;
 use crate::server::clients::connections::Clients;
@@ -59,6 +57,8 @@ use crate::server::restart::snapshot::{Gist, Reader, ServerState, SnapshotError}
 use crate::server::restart::trial::TrialAnswer;
 use crate::server::start::random_seed;
 use crate::server::telling::logging;
+use engine::rules::rule::Rule;
+use engine::{ClientId, Time};
 use log::{debug, error, info};
 use std::hint::black_box;
 use std::io::{self, Read};

@@ -8,8 +8,6 @@
 //! fails, the old image continues unchanged. [`super::new_image`] shows what the new image
 //! does, and why no step can fail.
 
-use crate::engine::Time;
-use crate::engine::rules::rule::Rule;
 use crate::server::clients::connections::Clients;
 use crate::server::kernel::slots::{Source, watch};
 use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -24,6 +22,8 @@ use crate::server::restart::launcher::{Launcher, Out};
 use crate::server::restart::snapshot::{self, Gist, ServerState};
 use crate::server::restart::trial::{Consent, Trial, TrialAnswer};
 use crate::server::telling::logging;
+use engine::Time;
+use engine::rules::rule::Rule;
 use log::info;
 use std::ffi::OsString;
 use std::io;

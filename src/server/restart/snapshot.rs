@@ -10,10 +10,6 @@
 //! A snapshot is checked like hostile input, except for statistics: the trial refuses what
 //! no daemon can have written, and the old image continues to serve.
 
-use crate::engine::rules::rule::Rule;
-use crate::engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};
-use crate::engine::{ClientId, Time};
-use crate::protocol::lines::LINE_BYTES_MAX;
 pub use crate::server::clients::connection::ConnectionState;
 use crate::server::clients::input::SHARE_BYTES;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
@@ -25,6 +21,10 @@ pub use crate::server::operator::control_socket::ControlConnectionState;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 pub use crate::server::restart::launcher::LauncherState;
 use crate::server::telling::logging;
+use engine::rules::rule::Rule;
+use engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};
+use engine::{ClientId, Time};
+use protocol::lines::LINE_BYTES_MAX;
 use rmp_serde::decode::ReadRefReader;
 use serde::{Deserialize, Serialize};
 use std::fmt;

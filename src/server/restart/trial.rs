@@ -9,8 +9,6 @@
 //! pauses only for the fork, regardless of the size of the state, and there is no pipe on
 //! which either side could block. The new binary runs [`super::new_image::rehearse`].
 
-use crate::engine::Time;
-use crate::engine::rules::rule::Rule;
 use crate::server::kernel::world::fd::{OwnedFd, RawFd};
 use crate::server::kernel::world::fs::{OFlags, open, write as write_file};
 use crate::server::kernel::world::io::pwrite;
@@ -23,6 +21,8 @@ use crate::server::kernel::{clock, process_usage, sys};
 use crate::server::listening::addresses::Wanted;
 use crate::server::restart::launcher::{BinaryIdentity, Launcher, Out};
 use crate::server::restart::snapshot::Gist;
+use engine::Time;
+use engine::rules::rule::Rule;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io;

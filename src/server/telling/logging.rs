@@ -1,10 +1,10 @@
 //! Log lines: filter, format, rate limits ([`limited`]), counts of dropped lines. [`stderr`]
 //! writes them without ever blocking.
 
-use crate::engine::Time;
 use crate::server::kernel::clock;
 use crate::server::kernel::world::env;
 use crate::server::telling::stderr;
+use engine::Time;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 use std::backtrace::{Backtrace, BacktraceStatus};

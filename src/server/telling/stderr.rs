@@ -4,7 +4,6 @@
 //! Never changes the flags of the inherited descriptor: other processes share them,
 //! and the change would outlive this process.
 
-use crate::engine::Time;
 use crate::server::kernel::clock;
 use crate::server::kernel::world::env;
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,6 +12,7 @@ use crate::server::kernel::world::fs::{FileType, Mode, OFlags, fstat, open};
 use crate::server::kernel::world::io::{Errno, ReadWriteFlags, pwritev2, write};
 use crate::server::kernel::world::net::{SendFlags, send};
 use crate::server::kernel::world::stdio::{dup2_stderr, stderr};
+use engine::Time;
 use std::io::IoSlice;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 

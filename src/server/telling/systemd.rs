@@ -1,7 +1,6 @@
 //! Notifies systemd: sd_notify(3). Without systemd nothing happens, and a systemd that
 //! does not read never blocks the daemon.
 
-use crate::engine::Time;
 use crate::server::kernel::clock;
 use crate::server::kernel::supervisor;
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,6 +11,7 @@ use crate::server::kernel::world::net::{
 };
 use crate::server::kernel::world::{Engine, env};
 use crate::server::telling::logging::limited;
+use engine::Time;
 use log::warn;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,7 +1,6 @@
 //! Which connections may be served, and the statistics of connections: from what the
 //! kernel saw of them, and the options.
 
-use crate::engine::counts::statistics::Counters;
 use crate::server::Options;
 use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX;
@@ -9,6 +8,7 @@ use crate::server::simulation::kernel::sockets::LocalAddress;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
 use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
 use crate::server::simulation::rules::Violation;
+use engine::counts::statistics::Counters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

@@ -1,11 +1,6 @@
 //! Judges what the daemon does: by the plain model of the engine, and by rules that are obviously
 //! right.
 
-use crate::engine::KeyWork;
-use crate::engine::counts::statistics::Counters;
-use crate::engine::{ClientId, Time};
-use crate::protocol::lines::{Line, Lines};
-use crate::protocol::{Command, Query, Reply};
 use crate::server::operator::control_socket::FreeTarget;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::model::{Model, State, TakenAway};
@@ -14,6 +9,11 @@ use crate::server::simulation::reports::moments::{
 };
 use crate::server::simulation::rules::Violation;
 use crate::server::simulation::world::recording_engine::{EngineCall, OwnedAcquire};
+use engine::KeyWork;
+use engine::counts::statistics::Counters;
+use engine::{ClientId, Time};
+use protocol::lines::{Line, Lines};
+use protocol::{Command, Query, Reply};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// A line of a client.

@@ -1,7 +1,6 @@
 //! Plays a script: the world around the daemon, step by step, and its own turns.
 
 use super::environment::change_environment;
-use crate::engine::KeyWork;
 use crate::server::Server;
 use crate::server::event_loop::EVENTS_PER_TURN;
 use crate::server::listening::addresses::Purpose;
@@ -23,6 +22,7 @@ use crate::server::simulation::rules::Violation;
 use crate::server::simulation::scripts::steps::{CONTROL, Say, Script, Step, too_long_request};
 use crate::server::simulation::world::fd::number;
 use crate::server::simulation::world::mio::Events;
+use engine::KeyWork;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;

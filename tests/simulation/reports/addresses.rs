@@ -1,10 +1,10 @@
 //! What reports show of single clients: how long each has held or waited, how long it
 //! still may, and where it comes from.
 
-use crate::engine::ClientId;
-use crate::protocol::Mode;
 use crate::server::simulation::kernel::kernel;
 use crate::server::simulation::model::{Lock, State};
+use engine::ClientId;
+use protocol::Mode;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

@@ -1,13 +1,13 @@
 //! HTTP clients: what they send, the answers that they must get, and when their time is over.
 
 use super::moments::{Moments, Question, ReportKind};
-use crate::protocol::Query;
 use crate::server::Options;
 use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::reporting::http::head::HEAD_BYTES_MAX;
 use crate::server::simulation::kernel::sockets::LocalAddress;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
 use crate::server::simulation::rules::Violation;
+use protocol::Query;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where HTTP is served.

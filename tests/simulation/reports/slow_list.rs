@@ -1,8 +1,8 @@
 //! What `STATS SLOW` shows: the last holds and waits that took longer than `--slow`.
 
 use super::addresses::ClientAddresses;
-use crate::protocol::Mode;
 use crate::server::simulation::model::End;
+use protocol::Mode;
 
 /// How many are remembered.
 const REMEMBERED: usize = 128;

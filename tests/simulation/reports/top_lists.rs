@@ -3,10 +3,10 @@
 //! is young, in the last hour.
 
 use super::addresses::{ClientAddresses, format_seconds};
-use crate::engine::ClientId;
-use crate::protocol::{Reply, Span, Subject};
 use crate::server::simulation::model::End;
 use crate::server::simulation::world::recording_engine::EngineCall;
+use engine::ClientId;
+use protocol::{Reply, Span, Subject};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! Rules about memory: docs/operations.md, "Memory".
 
 use super::Violation;
-use crate::engine::SpareCapacity;
 use crate::server::Server;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
+use engine::SpareCapacity;
 
 /// What a connection may use for unread answers.
 const OUTPUT_BYTES_MAX: usize = 68 * 1024;

@@ -2,8 +2,8 @@
 //! its printed form.
 
 use super::steps::{Say, Script, Start, Step};
-use crate::protocol::Mode;
 use crate::server::simulation::kernel::draws::Choices;
+use protocol::Mode;
 use std::mem::{Discriminant, discriminant};
 
 /// One step of each kind that is generated. `UPDATE=1` adds missing kinds.

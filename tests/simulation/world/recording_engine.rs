@@ -1,9 +1,9 @@
 //! The engine, and a record of its calls.
 
-use crate::engine::rules::rule::Rule;
-use crate::engine::state::{BadState, EngineState, PoolState};
-use crate::engine::{ClientId, Engine as Real, HashSeed, KeyWork, Time};
-use crate::protocol::{Acquire, Mode};
+use engine::rules::rule::Rule;
+use engine::state::{BadState, EngineState, PoolState};
+use engine::{ClientId, Engine as Real, HashSeed, KeyWork, Time};
+use protocol::{Acquire, Mode};
 use std::ops::{Deref, DerefMut};
 
 /// A call of the engine, with the time that it was given.

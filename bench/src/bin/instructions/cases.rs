@@ -7,12 +7,12 @@ use crate::worst_keys;
 use std::hint::black_box;
 use std::ops::Range;
 
-use poolcounterd::engine::rules::Rules;
-use poolcounterd::engine::rules::rule::Rule;
-use poolcounterd::engine::{ClientId, Engine, HashSeed, Time};
-use poolcounterd::protocol::lines::{Line, Lines};
-use poolcounterd::protocol::{Acquire, Command, Mode, Query, Reply};
-use poolcounterd::reports::{self, StatsAnswer};
+use engine::rules::Rules;
+use engine::rules::rule::Rule;
+use engine::{ClientId, Engine, HashSeed, Time};
+use protocol::lines::{Line, Lines};
+use protocol::{Acquire, Command, Mode, Query, Reply};
+use reports::{self, StatsAnswer};
 
 /// The work, ready to be measured.
 type Work = Box<dyn FnMut()>;
@@ -233,7 +233,7 @@ fn conversation() -> Vec<u8> {
 /// The text of `STATS FULL` of a daemon that has worked for a while.
 fn stats_full() -> Work {
     let mut engine = queued(Mode::ForMe);
-    for (n, counter) in poolcounterd::engine::counts::statistics::Counters::ALL.iter().enumerate() {
+    for (n, counter) in engine::counts::statistics::Counters::ALL.iter().enumerate() {
         *(counter.get_mut)(&mut engine.counters) = 667_967 * (n as u64 + 1);
     }
     Box::new(move || {

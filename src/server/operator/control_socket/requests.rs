@@ -1,8 +1,8 @@
 //! Parses a line of an operator, in bytes, since keys are bytes.
 
-use crate::engine::rules::rule::{Rule, check_name};
-use crate::protocol::{Command, Query, key_from_text};
 use crate::server::operator::rule_book::RuleOrder;
+use engine::rules::rule::{Rule, check_name};
+use protocol::{Command, Query, key_from_text};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -1,8 +1,8 @@
 //! What is served under which path, what a response looks like, and the key of `/key?`.
 
-use crate::protocol::{Query, key_from_text};
 use crate::server::reporting::http::head::AnswerPart;
 use crate::server::reporting::report_queue::ReportRequest;
+use protocol::{Query, key_from_text};
 use std::borrow::Cow;
 
 /// What a path leads to.

@@ -2,8 +2,8 @@
 mod whole;
 
 use super::*;
-use crate::engine::state::LockState;
 use crate::server::telling::logging::LoggingState;
+use engine::state::LockState;
 use whole::Snapshot;
 
 fn sample() -> Snapshot {

@@ -1,0 +1,159 @@
+//! A change of rules, at once for all live keys: which rules match them, the holders of each
+//! total, the timers of holds, and locks for waiters in the room that it makes.
+//!
+//! This is the one call of the engine that takes time in proportion to the number of keys:
+//! until a change has reached all of them, no count of holders would be right.
+
+use crate::lock::{LockId, PoolId};
+use crate::rules::matcher::{Matcher, Matches};
+use crate::rules::rule::Rule;
+use crate::rules::{RuleInForce, Rules};
+use crate::time::Time;
+use crate::{Engine, HEIRS};
+
+/// After how many keys the caller hears of the progress.
+const KEYS_PER_REPORT: usize = 1_000;
+
+/// How the matches of a key follow from those that it had.
+struct Rematch {
+    /// By the number of an old rule: the new rules with its pattern.
+    kept: Vec<u64>,
+    /// The patterns that no old rule had.
+    added: Matcher,
+    /// The numbers of their rules.
+    numbers: Vec<usize>,
+}
+
+impl Rematch {
+    fn new(old: &Rules, new: &Rules) -> Self {
+        let same = |old: &RuleInForce| {
+            let has_pattern = |new: &RuleInForce| new.rule.pattern == old.rule.pattern;
+            let rules = new.in_force.iter().enumerate().filter(|(_, new)| has_pattern(new));
+            rules.fold(0, |rules, (n, _)| rules | 1 << n)
+        };
+        let kept: Vec<u64> = old.in_force.iter().map(same).collect();
+        let known = kept.iter().fold(0, |all, rules| all | rules);
+        let is_added = |n: &usize| known >> n & 1 == 0;
+        let numbers: Vec<usize> = (0..new.in_force.len()).filter(is_added).collect();
+        let added = Matcher::new(numbers.iter().map(|&n| &new.in_force[n].rule.pattern));
+        Rematch { kept, added, numbers }
+    }
+
+    fn matches(&self, before: Matches, key: &[u8]) -> Matches {
+        let kept = before.iter().fold(0, |rules, n| rules | self.kept[n]);
+        let added = self.added.matches(key);
+        Matches(added.iter().fold(kept, |rules, n| rules | 1 << self.numbers[n]))
+    }
+}
+
+/// What follows when all keys have their new matches.
+#[derive(Default)]
+struct Reached {
+    /// The holds whose limit has changed.
+    holds: Vec<LockId>,
+    /// The pools that may have room for their waiters, each with the number of its oldest wait.
+    limited: Vec<(u64, PoolId)>,
+}
+
+impl Engine {
+    /// The rules in force and the groups.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Replaces the rules, at most [`RULES_MAX`](super::rules::RULES_MAX), and the groups,
+    /// named like their rules, at once for all keys. Limits locks that are already held as well,
+    /// counted from when they were given. Waiters get the room that this makes: for each key
+    /// those of `ACQ4ME` first, the oldest first, and the key first whose wait is the oldest.
+    ///
+    /// Takes time in proportion to the number of keys, so it calls `go_on` after each 1,000.
+    pub fn set_rules(
+        &mut self,
+        in_force: Vec<Rule>,
+        groups: &[String],
+        now: Time,
+        go_on: impl FnMut(),
+    ) {
+        if self.rules.are(&in_force, groups) {
+            return;
+        }
+        let mut new = Rules::new(in_force, groups);
+        new.continue_counts(&self.rules);
+        let old = std::mem::replace(&mut self.rules, new);
+        self.observer.watch_all(self.rules.are_active());
+        self.rename_shortened_waits(&old);
+        let Reached { holds, mut limited } = self.reach_keys(&old, go_on);
+        self.restart_timers(holds, now);
+        limited.sort_unstable();
+        for (_, pool) in limited {
+            self.fill(pool, now);
+        }
+    }
+
+    /// A wait that a rule has shortened keeps that rule, which may have another number now.
+    fn rename_shortened_waits(&mut self, old: &Rules) {
+        let number = |n| old.continuation(n, &self.rules).map_or(0, |n| n as u8 + 1);
+        let numbers: Vec<u8> = (0..old.in_force.len()).map(number).collect();
+        let shortened = self.locks.iter_mut().map(|(_, lock)| &mut lock.shortened_by);
+        for rule in shortened.filter(|rule| **rule > 0) {
+            *rule = numbers[usize::from(*rule) - 1];
+        }
+    }
+
+    fn reach_keys(&mut self, old: &Rules, mut go_on: impl FnMut()) -> Reached {
+        let rematch = Rematch::new(old, &self.rules);
+        let mut reached = Reached::default();
+        let pools: Vec<PoolId> = self.pools.iter().map(|(id, _)| id).collect();
+        for keys in pools.chunks(KEYS_PER_REPORT) {
+            for &pool in keys {
+                self.reach_key(pool, old, &rematch, &mut reached);
+            }
+            go_on();
+        }
+        self.rules.count_bytes(rematch.added.matched_bytes());
+        reached
+    }
+
+    fn reach_key(&mut self, pool: PoolId, old: &Rules, rematch: &Rematch, reached: &mut Reached) {
+        let of_pool = self.pools.get_mut(pool);
+        let before = of_pool.matches;
+        let matches = rematch.matches(before, of_pool.key());
+        of_pool.matches = matches;
+        let holders = of_pool.holders;
+        self.rules.count_holders(matches, holders.len());
+        if old.max_hold_s(before) != self.rules.max_hold_s(matches) {
+            reached.holds.extend(holders.iter(&self.locks).map(|(id, _)| id));
+        }
+        if old.limit_room(before) || self.rules.limit_room(matches) {
+            let of_pool = self.pools.get(pool);
+            let first = |&phase| of_pool.queue(phase).first(&self.locks);
+            let oldest = HEIRS.iter().filter_map(first).map(|id| self.locks[id as usize].sequence);
+            reached.limited.extend(oldest.min().map(|oldest| (oldest, pool)));
+        }
+    }
+
+    /// Starts the timers of these holds again, in the order in which the holds began. A limit
+    /// that is exceeded already ends a hold now.
+    fn restart_timers(&mut self, mut holds: Vec<LockId>, now: Time) {
+        holds.sort_unstable_by_key(|&id| self.locks[id as usize].sequence);
+        for id in holds {
+            self.wheel.stop(&mut self.locks, id);
+            if let Some(deadline) = self.hold_deadline(id) {
+                self.wheel.start(&mut self.locks, id, deadline.max(now));
+            }
+        }
+    }
+
+    /// Gives the free slots of a key to the waiters that they are enough for.
+    fn fill(&mut self, pool: PoolId, now: Time) {
+        for &phase in HEIRS {
+            let mut next = self.pools.get(pool).queue(phase).first(&self.locks);
+            while let Some(id) = next {
+                next = self.pools.get(pool).queue(phase).next(&self.locks, id);
+                if self.has_room_for(id) {
+                    self.hand_to(id, now);
+                }
+            }
+        }
+    }
+}

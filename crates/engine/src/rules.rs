@@ -1,0 +1,405 @@
+//! Operators' rules in force: which match a key, their numbers instead of the client's,
+//! exhausted totals.
+//!
+//! `enforcement` applies them to pools and requests.
+
+pub mod behind;
+pub mod groups;
+pub mod matcher;
+pub mod pattern;
+pub mod rule;
+
+use crate::counts::measures::LockOutcome;
+use behind::RulesBehind;
+use groups::Group;
+use matcher::{Matcher, Matches};
+use protocol::Acquire;
+pub use rule::RULES_MAX;
+use rule::{Rule, RuleSettings, StuckAfter};
+use serde::{Deserialize, Serialize};
+
+/// After how many seconds a lock that is still held counts as stuck, unless a rule says so.
+pub const STUCK_AFTER_S: u32 = 300;
+
+/// A rule, and what it has done.
+#[derive(Clone, Debug)]
+pub struct RuleInForce {
+    /// The rule.
+    pub rule: Rule,
+    /// How many answers it changed: requests that it refused, granted or let wait where the
+    /// client's own numbers would not have, waits that it ended, connections that it closed.
+    pub changed: u64,
+    /// The number of its group; 0 if it has none.
+    group: usize,
+    /// Holders of all keys that get their `total` from it.
+    pub(super) holders: u32,
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RulesState {
+    /// The rules in force.
+    pub rules: Vec<Rule>,
+    /// How many answers each of them changed.
+    pub changed: Vec<u64>,
+    /// The groups; the first is `other`.
+    pub groups: Vec<Group>,
+}
+
+/// The rules in force, in the order in which they apply, and the groups of keys.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub(super) in_force: Vec<RuleInForce>,
+    matcher: Matcher,
+    /// The first is `other`, for the keys that no rule with a group matches.
+    pub(super) groups: Vec<Group>,
+    is_active: bool,
+    limits_holds: bool,
+}
+
+/// A request as rules limit it.
+pub(super) struct Limited<'a> {
+    pub(super) request: Acquire<'a>,
+    pub(super) is_denied: bool,
+    /// The rule that changes the answer.
+    pub(super) changed_by: Option<usize>,
+    /// The rule that shortens the wait, if it comes to one.
+    pub(super) shortened_by: Option<usize>,
+}
+
+/// What is decided about a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Full,
+    Granted,
+    Waits,
+    TimedOut,
+}
+
+/// What the daemon limits by a rule: not when a lock counts as stuck, which changes no answer.
+const LIMITS: [fn(&RuleSettings) -> bool; 6] = [
+    |settings| settings.workers.is_some(),
+    |settings| settings.max_queue.is_some(),
+    |settings| settings.timeout_s.is_some(),
+    |settings| settings.total.is_some(),
+    |settings| settings.max_hold_s.is_some(),
+    |settings| settings.denies,
+];
+
+/// How many clients hold a key, and how many hold it or wait for it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct QueueLen {
+    pub(super) holders: u32,
+    pub(super) all: u32,
+}
+
+/// Decides about a request from the numbers in it.
+#[inline(always)]
+pub(super) fn verdict(request: &Acquire, queue: QueueLen) -> Verdict {
+    if queue.all >= request.max_queue {
+        Verdict::Full
+    } else if queue.holders < request.workers {
+        Verdict::Granted
+    } else if request.timeout_s == 0 {
+        Verdict::TimedOut
+    } else {
+        Verdict::Waits
+    }
+}
+
+impl RuleInForce {
+    /// Whether a changed rule continues it. Rules without a name do not change.
+    fn continues_as(&self, rule: &Rule) -> bool {
+        if rule.has_name() { self.rule.name == rule.name } else { self.rule == *rule }
+    }
+}
+
+impl Rules {
+    /// These rules, at most [`RULES_MAX`], and a group for each of these names.
+    pub fn new(in_force: Vec<Rule>, groups: &[String]) -> Self {
+        let number_of = |name: &str| groups.iter().position(|group| *group == name);
+        let begin = |rule: Rule| RuleInForce {
+            changed: 0,
+            group: number_of(&rule.name).map_or(0, |n| n + 1),
+            holders: 0,
+            rule,
+        };
+        let in_force: Vec<RuleInForce> = in_force.into_iter().map(begin).collect();
+        let is_limit =
+            |settings: &RuleSettings| settings.total.is_some() || settings.max_hold_s.is_some();
+        Rules {
+            matcher: Matcher::new(in_force.iter().map(|rule| &rule.rule.pattern)),
+            groups: groups::named(groups),
+            is_active: !in_force.is_empty() || !groups.is_empty(),
+            limits_holds: in_force.iter().any(|rule| is_limit(&rule.rule.settings)),
+            in_force,
+        }
+    }
+
+    /// Keeps what was counted for rules and groups of the same name.
+    pub(super) fn continue_counts(&mut self, old: &Rules) {
+        for rule in &mut self.in_force {
+            let same = old.in_force.iter().find(|old| old.continues_as(&rule.rule));
+            rule.changed = same.map_or(0, |old| old.changed);
+        }
+        for group in &mut self.groups {
+            let same = old.groups.iter().find(|old| old.name == group.name);
+            group.counts = same.map_or_else(Default::default, |old| old.counts.clone());
+        }
+        self.count_bytes(old.matched_bytes());
+    }
+
+    /// The number of the rule that continues rule `n` of these.
+    pub(super) fn continuation(&self, n: usize, new: &Rules) -> Option<usize> {
+        let old = self.in_force.get(n)?;
+        new.in_force.iter().position(|rule| old.continues_as(&rule.rule))
+    }
+
+    /// Whether these are the rules in force, and these the groups.
+    pub(super) fn are(&self, in_force: &[Rule], groups: &[String]) -> bool {
+        self.in_force.iter().map(|r| &r.rule).eq(in_force)
+            && self.groups[1..].iter().map(|group| &group.name).eq(groups)
+    }
+
+    pub(super) fn state(&self) -> RulesState {
+        RulesState {
+            rules: self.in_force.iter().map(|rule| rule.rule.clone()).collect(),
+            changed: self.in_force.iter().map(|rule| rule.changed).collect(),
+            groups: self.groups.clone(),
+        }
+    }
+
+    pub(super) fn resume(state: RulesState) -> Result<Self, &'static str> {
+        if state.rules.len() > RULES_MAX {
+            return Err("more rules than can be in force");
+        }
+        let names: Vec<String> = state.groups.iter().skip(1).map(|g| g.name.clone()).collect();
+        let mut rules = Rules::new(state.rules, &names);
+        for (rule, changed) in rules.in_force.iter_mut().zip(state.changed) {
+            rule.changed = changed;
+        }
+        for (group, of_state) in rules.groups.iter_mut().zip(state.groups) {
+            group.counts = of_state.counts;
+        }
+        Ok(rules)
+    }
+
+    /// Whether any rule counts holders or limits how long they hold.
+    #[inline(always)]
+    pub(super) fn limit_holds(&self) -> bool {
+        self.limits_holds
+    }
+
+    /// Whether any rule limits how long locks may be held.
+    pub(super) fn have_max_hold(&self) -> bool {
+        self.in_force.iter().any(|rule| rule.rule.settings.max_hold_s.is_some())
+    }
+
+    /// Whether anything is limited or counted.
+    #[inline(always)]
+    pub(super) fn are_active(&self) -> bool {
+        self.is_active
+    }
+
+    /// Whether there are groups besides `other`.
+    pub fn has_groups(&self) -> bool {
+        self.groups.len() > 1
+    }
+
+    /// The rules in force, in the order in which they apply.
+    pub fn in_force(&self) -> &[RuleInForce] {
+        &self.in_force
+    }
+
+    /// The groups; the first is `other`.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// How many bytes of keys these rules, and those that they continue, were compared with.
+    pub(super) fn matched_bytes(&self) -> u64 {
+        self.matcher.matched_bytes()
+    }
+
+    /// Counts what a matcher of some of these rules has done.
+    pub(super) fn count_bytes(&self, bytes: u64) {
+        self.matcher.count_bytes(bytes);
+    }
+
+    /// Which rules match `key`.
+    pub fn matching(&self, key: &[u8]) -> Matches {
+        self.matcher.matches(key)
+    }
+
+    /// The first of these rules that has a setting, and its value.
+    #[inline(always)]
+    fn first<T>(
+        &self,
+        matches: Matches,
+        setting: impl Fn(&RuleSettings) -> Option<T>,
+    ) -> Option<(usize, T)> {
+        matches.iter().find_map(|n| Some((n, setting(&self.in_force[n].rule.settings)?)))
+    }
+
+    /// The number of the group of keys that have these matches.
+    pub fn group_of(&self, matches: Matches) -> usize {
+        matches.iter().map(|n| self.in_force[n].group).find(|&group| group > 0).unwrap_or(0)
+    }
+
+    /// How long a lock may be held, in seconds. `None` means no limit.
+    pub fn max_hold_s(&self, matches: Matches) -> Option<u32> {
+        self.max_hold(matches).map(|(_, seconds)| seconds)
+    }
+
+    /// The rule that limits how long a lock may be held, and its limit in seconds.
+    pub(super) fn max_hold(&self, matches: Matches) -> Option<(usize, u32)> {
+        self.first(matches, |settings| settings.max_hold_s.map(Into::into))
+    }
+
+    /// The rule that limits how many clients may hold each key, and its limit.
+    pub(super) fn workers(&self, matches: Matches) -> Option<(usize, u32)> {
+        self.first(matches, |settings| settings.workers.map(Into::into))
+    }
+
+    /// The rule that limits the holders of all keys together, and its limit.
+    pub(super) fn total(&self, matches: Matches) -> Option<(usize, u32)> {
+        self.first(matches, |settings| settings.total.map(Into::into))
+    }
+
+    /// The rule whose `total` allows no more holders.
+    pub(super) fn exhausted_total(&self, matches: Matches) -> Option<usize> {
+        let (rule, total) = self.total(matches)?;
+        (self.in_force[rule].holders >= total).then_some(rule)
+    }
+
+    /// From how many seconds on a lock that is held counts as stuck. `None` means never.
+    pub fn stuck_after_s(&self, matches: Matches) -> Option<u32> {
+        match self.first(matches, |settings| settings.stuck_after) {
+            Some((_, StuckAfter::Seconds(seconds))) => Some(seconds.into()),
+            Some((_, StuckAfter::Never)) => None,
+            None => Some(STUCK_AFTER_S),
+        }
+    }
+
+    /// All that applies to keys that have these matches: each setting as operators write it,
+    /// and the rule that it comes from.
+    pub fn settings_of(&self, matches: Matches) -> Vec<(String, &Rule)> {
+        let mut settings = Vec::new();
+        let mut seen = Vec::new();
+        for n in matches.iter() {
+            let rule = &self.in_force[n].rule;
+            for setting in rule.settings.to_string().split_whitespace() {
+                let name = setting.split('=').next().unwrap_or_default().to_owned();
+                if !seen.contains(&name) {
+                    seen.push(name);
+                    settings.push((setting.to_owned(), rule));
+                }
+            }
+        }
+        settings
+    }
+
+    /// The rules that limit keys that have these matches: each with at least one limit that no
+    /// earlier rule sets.
+    pub fn limiting(&self, matches: Matches) -> Matches {
+        let sets =
+            |n: usize, limit: fn(&RuleSettings) -> bool| limit(&self.in_force[n].rule.settings);
+        let first = |limit| matches.iter().find(|&n| sets(n, limit));
+        Matches(LIMITS.into_iter().filter_map(first).fold(0, |rules, n| rules | 1 << n))
+    }
+
+    /// The number of the rule that denies keys that have these matches.
+    pub fn denying(&self, matches: Matches) -> Option<usize> {
+        self.first(matches, |settings| settings.denies.then_some(())).map(|(rule, ())| rule)
+    }
+
+    /// The number of the rule by which a hold or a wait of such a key has ended: the one that had
+    /// shortened the wait, by its number plus 1, or the one that limits the hold.
+    pub(super) fn ended_by(
+        &self,
+        matches: Matches,
+        shortened_by: u8,
+        outcome: LockOutcome,
+    ) -> Option<usize> {
+        match outcome {
+            LockOutcome::Timeout => usize::from(shortened_by).checked_sub(1),
+            LockOutcome::Expired => self.max_hold(matches).map(|(rule, _)| rule),
+            _ => None,
+        }
+    }
+
+    /// The rules behind such a key: of those that limit it, the one that matters, else the first.
+    pub fn behind(&self, matches: Matches, matters: Option<usize>) -> RulesBehind {
+        let name = |n: usize| self.in_force[n].rule.shown_name().to_owned();
+        RulesBehind {
+            rule: matters.or_else(|| self.limiting(matches).iter().next()).map(name),
+            denied_by: self.denying(matches).map(name),
+        }
+    }
+
+    /// Limits a request for a key that has these matches and this queue.
+    pub(super) fn limit<'a>(
+        &self,
+        matches: Matches,
+        request: &Acquire<'a>,
+        queue: QueueLen,
+    ) -> Limited<'a> {
+        let mut limited = *request;
+        let workers = self.workers(matches);
+        let max_queue = self.first(matches, |settings| settings.max_queue);
+        let timeout = self.first(matches, |settings| settings.timeout_s);
+        limited.workers = workers.map_or(request.workers, |(_, workers)| workers);
+        limited.max_queue = max_queue.map_or(request.max_queue, |(_, max_queue)| max_queue.into());
+        if let Some((_, timeout_s)) = timeout {
+            limited.timeout_s = limited.timeout_s.min(u32::from(timeout_s).into());
+        }
+        let denies = self.denying(matches);
+        let would_hold = verdict(&limited, queue) == Verdict::Granted;
+        let exhausted = || self.exhausted_total(matches).filter(|_| would_hold);
+        let refuses = denies.or_else(exhausted);
+        if refuses.is_some() {
+            // Makes any queue full.
+            limited.max_queue = 0;
+        }
+        let (without, with) = (verdict(request, queue), verdict(&limited, queue));
+        let changed_by = match (without, with) {
+            _ if without == with => None,
+            _ if refuses.is_some() => refuses,
+            (Verdict::Full, _) | (_, Verdict::Full) => max_queue.map(|(rule, _)| rule),
+            _ => workers.map(|(rule, _)| rule),
+        };
+        let is_shortened = limited.timeout_s < request.timeout_s;
+        Limited {
+            request: limited,
+            is_denied: denies.is_some(),
+            changed_by,
+            shortened_by: timeout.map(|(rule, _)| rule).filter(|_| is_shortened),
+        }
+    }
+
+    /// Whether a rule limits how many clients hold a key that has these matches.
+    pub(super) fn limit_room(&self, matches: Matches) -> bool {
+        self.workers(matches).is_some() || self.total(matches).is_some()
+    }
+
+    /// So many more clients hold a key that has these matches.
+    pub(super) fn count_holders(&mut self, matches: Matches, holders: u32) {
+        if let Some((rule, _)) = self.total(matches) {
+            self.in_force[rule].holders += holders;
+        }
+    }
+
+    /// One client less holds such a key.
+    pub(super) fn uncount_holder(&mut self, matches: Matches) {
+        if let Some((rule, _)) = self.total(matches) {
+            self.in_force[rule].holders -= 1;
+        }
+    }
+
+    pub(super) fn record_changed(&mut self, rule: Option<usize>) {
+        if let Some(rule) = rule {
+            self.in_force[rule].changed += 1;
+        }
+    }
+}

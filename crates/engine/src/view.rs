@@ -1,0 +1,179 @@
+//! Read-only views of the engine, borrowed from it: pools, locks and clients.
+//! Nothing is copied, and nothing can be changed through them.
+
+use crate::Engine;
+pub use crate::lock::Phase;
+use crate::lock::{ClientId, Lock, LockId, Stack};
+use crate::pool::{Pool, Pools};
+use crate::rules::matcher::Matches;
+use crate::time::Time;
+use protocol::Mode;
+
+impl Engine {
+    /// All keys that clients hold or wait for, in no particular order.
+    pub fn pools(&self) -> impl Iterator<Item = PoolView<'_>> {
+        self.pools.iter().map(|(_, pool)| PoolView::of(self, pool))
+    }
+
+    /// The keys in the places `from` to `to`, of [`Engine::pool_places`], for a walk in
+    /// steps: a key stays in its place while a client holds it.
+    pub fn pools_in(&self, from: usize, to: usize) -> impl Iterator<Item = PoolView<'_>> {
+        self.pools.in_places(from, to).map(|(_, pool)| PoolView::of(self, pool))
+    }
+
+    /// How many places there are for keys, taken and free.
+    pub fn pool_places(&self) -> usize {
+        self.pools.places()
+    }
+
+    /// The pool of `key`, if a client holds it. O(1).
+    pub fn pool(&self, key: &[u8]) -> Option<PoolView<'_>> {
+        let id = self.pools.find(key, self.pools.hash_aside(key))?;
+        Some(PoolView::of(self, self.pools.get(id)))
+    }
+
+    /// All clients that have locks, by slot.
+    pub fn clients(&self) -> impl Iterator<Item = ClientView<'_>> {
+        self.stacks.iter().filter_map(|&stack| ClientView::new(self, stack))
+    }
+
+    /// The client `id`, if it has locks. O(1).
+    pub fn client(&self, id: ClientId) -> Option<ClientView<'_>> {
+        let view = ClientView::new(self, *self.stacks.get(id.slot as usize)?)?;
+        (view.id == id).then_some(view)
+    }
+}
+
+/// One key, with its holders and waiters.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolView<'a> {
+    engine: &'a Engine,
+    pool: &'a Pool,
+}
+
+impl<'a> PoolView<'a> {
+    pub(super) fn of(engine: &'a Engine, pool: &'a Pool) -> Self {
+        PoolView { engine, pool }
+    }
+
+    /// Any bytes except spaces and line feeds.
+    pub fn key(self) -> &'a [u8] {
+        self.pool.key()
+    }
+
+    /// Which rules match the key.
+    pub fn matches(self) -> Matches {
+        self.pool.matches
+    }
+
+    /// How many locks hold the key or wait for it, in one phase.
+    pub fn count(self, phase: Phase) -> usize {
+        self.pool.queue(phase).len() as usize
+    }
+
+    /// The clients that hold the key, the oldest hold first.
+    pub fn holders(self) -> impl Iterator<Item = ClientId> + use<'a> {
+        self.locks(Phase::Holding).map(LockView::client)
+    }
+
+    /// The locks in one phase, oldest first.
+    pub fn locks(self, phase: Phase) -> impl Iterator<Item = LockView<'a>> {
+        let Engine { locks, pools, .. } = self.engine;
+        self.pool.queue(phase).iter(locks).map(|(id, lock)| LockView { id, lock, pools })
+    }
+}
+
+/// One lock, held or waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct LockView<'a> {
+    id: LockId,
+    lock: &'a Lock,
+    pools: &'a Pools,
+}
+
+impl<'a> LockView<'a> {
+    pub(super) fn id(self) -> LockId {
+        self.id
+    }
+
+    /// The client that it belongs to.
+    pub fn client(self) -> ClientId {
+        self.lock.client
+    }
+
+    /// Whether it is held or waited for.
+    pub fn phase(self) -> Phase {
+        self.lock.phase
+    }
+
+    /// Whether its client holds it.
+    pub fn is_held(self) -> bool {
+        self.lock.phase == Phase::Holding
+    }
+
+    /// Its key.
+    pub fn key(self) -> &'a [u8] {
+        self.pools.get(self.lock.pool).key()
+    }
+
+    /// When the hold or the wait began.
+    pub fn since(self) -> Time {
+        self.lock.since
+    }
+
+    /// When the wait times out or the hold exceeds its limit. `None` means never.
+    pub fn deadline(self) -> Option<Time> {
+        self.lock.timer.deadline()
+    }
+
+    /// How it was asked for.
+    pub fn mode(self) -> Mode {
+        self.lock.mode
+    }
+
+    /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
+    pub(super) fn weight(self) -> u8 {
+        self.lock.weight
+    }
+
+    /// The number of the rule that has shortened the wait, plus 1; 0 without one.
+    pub(super) fn shortened_by(self) -> u8 {
+        self.lock.shortened_by
+    }
+
+    /// How many clients may hold the key by the request of a waiter.
+    pub(super) fn workers(self) -> u16 {
+        self.lock.workers
+    }
+
+    /// Its number in the order in which all holds and waits of the engine began.
+    pub fn sequence(self) -> u64 {
+        self.lock.sequence
+    }
+}
+
+/// One client that has locks.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientView<'a> {
+    id: ClientId,
+    engine: &'a Engine,
+    stack: Stack,
+}
+
+impl<'a> ClientView<'a> {
+    fn new(engine: &'a Engine, stack: Stack) -> Option<Self> {
+        let id = engine.locks[stack.top()? as usize].client;
+        Some(ClientView { id, engine, stack })
+    }
+
+    /// Its slot and serial number.
+    pub fn id(self) -> ClientId {
+        self.id
+    }
+
+    /// Its locks, oldest first. If it waits, the wait is the last one.
+    pub fn locks(self) -> impl ExactSizeIterator<Item = LockView<'a>> {
+        let Engine { locks, pools, .. } = self.engine;
+        self.stack.oldest_first(locks).map(|id| LockView { id, lock: &locks[id as usize], pools })
+    }
+}

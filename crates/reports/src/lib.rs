@@ -1,0 +1,99 @@
+//! Which report answers which `STATS`, and what the scan must collect for it; the text of
+//! `STATS FULL`.
+//!
+//! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
+//! The others are [`report`]s: the server gives them a [`ReportView`], and some a [`Scan`],
+//! which walks all keys or all connections in steps.
+
+/// Appends a line. Writing to a `String` never fails.
+macro_rules! line {
+    ($text:expr, $($format:tt)+) => {
+        writeln!($text, $($format)+).expect("a String")
+    };
+}
+
+pub mod json;
+pub mod lists;
+pub mod metrics;
+mod metrics_text;
+mod report_view;
+pub mod scan;
+
+use engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
+use engine::observe::windows::Counted;
+use engine::{Engine, Time};
+use protocol::Query;
+pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
+use report_view::{Seconds, Uptime};
+use scan::{Scan, ScanParts};
+use std::fmt::Write as _;
+
+/// The answer to `STATS`, if it needs no view.
+#[derive(Debug, PartialEq, Eq)]
+pub enum StatsAnswer {
+    /// The text.
+    Text(Vec<u8>),
+    /// It is a [`report`].
+    Report,
+    /// There is no such statistic.
+    Unknown,
+}
+
+/// Answers `STATS`, as far as the engine alone can.
+pub fn stats(query: &Query, engine: &Engine, now: Time) -> StatsAnswer {
+    let uptime = Uptime(now.ns_since(engine.started()));
+    let text = match query {
+        Query::Full => full(engine, uptime),
+        Query::Uptime => format!("uptime: {uptime}\n"),
+        Query::Counter(name) => match Counters::ALL.iter().find(|counter| counter.name == name) {
+            Some(counter) => format!("{name}: {}\n", (counter.get)(&engine.counters)),
+            None => return StatsAnswer::Unknown,
+        },
+        Query::Json
+        | Query::Keys(_)
+        | Query::Key(_)
+        | Query::Clients(_)
+        | Query::Top(..)
+        | Query::Slow(_) => return StatsAnswer::Report,
+    };
+    StatsAnswer::Text(text.into_bytes())
+}
+
+/// What has to be scanned before `query` can be answered.
+pub fn wants_of(query: &Query) -> ScanParts {
+    ScanParts {
+        keys: matches!(query, Query::Keys(_) | Query::Json),
+        clients: matches!(query, Query::Clients(_) | Query::Json),
+    }
+}
+
+/// Answers a `query` other than `JSON` ([`json::report`]). `scan` covers what
+/// [`wants_of`] returns; `top` is for [`Query::Top`]. A blank line ends the report.
+pub fn report(query: &Query, view: &ReportView, scan: &Scan, top: Option<&Counted>) -> String {
+    let mut text = match query {
+        Query::Keys(rows) => lists::keys(view, scan, *rows),
+        Query::Key(key) => lists::key(view, key),
+        Query::Clients(rows) => lists::clients(view, scan, *rows),
+        Query::Slow(rows) => lists::slow(view, *rows),
+        Query::Top(span, subject) => match top {
+            Some(top) => lists::top(view, top, *span, *subject),
+            None => String::new(),
+        },
+        Query::Full | Query::Uptime | Query::Json | Query::Counter(_) => String::new(),
+    };
+    text.push('\n');
+    text
+}
+
+/// Existing scrapers expect this order and wording, and wait for the blank line at the end.
+fn full(engine: &Engine, uptime: Uptime) -> String {
+    let mut text = format!("uptime: {uptime}\n");
+    let (counters, times) = (&engine.counters, engine.times());
+    for line in Times::LINES {
+        line!(text, "{}: {}", line.label, Seconds((line.ns)(counters, times)));
+    }
+    for counter in &Counters::ALL[..COUNTERS_IN_FULL] {
+        line!(text, "{}: {}", counter.name, (counter.get)(counters));
+    }
+    text + "\n"
+}

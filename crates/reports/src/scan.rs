@@ -1,0 +1,399 @@
+//! A walk over all keys and connections, in steps: a row for each key and address, the top
+//! ones, the oldest holds, gauges by group. Several turns see a part each, so that a million of
+//! them do not hold up the loop. The report shows each part as it was when it was seen.
+
+use super::report_view::{KEY_BYTES_MAX, ROWS_MAX};
+use engine::rules::behind::RulesBehind;
+use engine::rules::matcher::Matches;
+use engine::rules::rule::Rule;
+use engine::rules::{RULES_MAX, Rules};
+use engine::view::{LockView, Phase, PoolView};
+use engine::{ClientId, Engine, Time};
+use protocol::Mode;
+use serde::Serialize;
+use std::cell::OnceCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::rc::Rc;
+
+/// How many places of keys a turn looks at: less than a millisecond, optimized
+/// (tests/load/reports.rs).
+pub const PLACES_PER_TURN: usize = 20_000;
+
+/// At most this many addresses are counted separately. If there are more, those with the
+/// fewest connections so far are counted together.
+const ADDRESSES_MAX: usize = 10_000;
+
+/// How many of the oldest holds are listed with their holder.
+const OLD_HOLDS: usize = 20;
+
+/// One byte of a key more than lists show, to detect that it was cut.
+const KEY_BYTES_KEPT: usize = KEY_BYTES_MAX + 1;
+
+/// What a scan is to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanParts {
+    /// All keys.
+    pub keys: bool,
+    /// All connections.
+    pub clients: bool,
+}
+
+impl ScanParts {
+    /// The parts of both.
+    pub fn and(self, other: ScanParts) -> ScanParts {
+        ScanParts { keys: self.keys || other.keys, clients: self.clients || other.clients }
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// When it began.
+    pub(super) began: Time,
+    /// How many turns of the loop it took.
+    pub(super) turns: u32,
+    next_place: usize,
+    /// The rows to show, the least important on top.
+    keys: BinaryHeap<Reverse<Row>>,
+    pub(super) keys_seen: u64,
+    /// How many of the keys have waiters.
+    pub(super) keys_waited_for: u64,
+    /// When the oldest hold and the oldest wait began.
+    pub(super) oldest_hold: Option<Time>,
+    pub(super) oldest_wait: Option<Time>,
+    /// The oldest hold of each of the keys that are held for longest, by its number in
+    /// the order in which all holds began.
+    old_holds: BTreeMap<u64, OldHold>,
+    /// The number of the newest of these, once there are enough.
+    newest_old_hold: Option<u64>,
+    /// By [`Rule::identity`]: an order between two steps changes the rules' numbers.
+    rules: BTreeMap<String, GroupGauges>,
+    /// Of the rules that were in force in the last step, by number.
+    rule_names: Rc<[String]>,
+    /// By the number of the group.
+    groups: Vec<GroupGauges>,
+    addresses: BTreeMap<String, Address>,
+    /// The sum over the addresses that are not counted separately, and how many there are; an
+    /// address that comes back counts again.
+    others: Address,
+    others_len: usize,
+    /// Made for the first request, because many may follow.
+    ranked: OnceCell<RankedAddresses>,
+}
+
+/// The addresses that lists show, and how much there is in all.
+#[derive(Debug)]
+pub(super) struct RankedAddresses {
+    /// Most connections first, then by name.
+    pub(super) rows: Vec<(String, Address)>,
+    pub(super) addresses: usize,
+    pub(super) connections: u64,
+    /// The sum over the addresses that are not counted separately, if there are any.
+    pub(super) others: Option<Address>,
+}
+
+/// One key. They are ordered by importance: more waiters, then an older hold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Row {
+    waiters: u32,
+    oldest_hold_inverse: Reverse<Time>,
+    pub(super) key: Vec<u8>,
+    pub(super) holders: usize,
+    pub(super) for_me: usize,
+    pub(super) for_anyone: usize,
+    pub(super) oldest_wait: Option<Time>,
+    /// The number of its group.
+    pub(super) group: usize,
+    pub(super) limits: Limits,
+}
+
+impl Row {
+    pub(super) fn oldest_hold(&self) -> Time {
+        self.oldest_hold_inverse.0
+    }
+}
+
+/// A hold, with its holder and its key.
+#[derive(Clone, Debug)]
+pub(super) struct OldHold {
+    pub(super) since: Time,
+    pub(super) client: ClientId,
+    pub(super) mode: Mode,
+    pub(super) waiters: usize,
+    pub(super) key: Vec<u8>,
+    /// The number of the key's group.
+    pub(super) group: usize,
+    pub(super) limits: Limits,
+}
+
+/// The rules that limited a key when it was seen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Limits {
+    /// Of all rules that were in force then, by number.
+    names: Rc<[String]>,
+    limiting: Matches,
+    denying: Option<usize>,
+}
+
+impl Limits {
+    /// Their names, in the order in which they apply.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.limiting.iter().map(|n| &self.names[n])
+    }
+
+    /// The first of them, and the one that denies the key.
+    pub(super) fn behind(&self) -> RulesBehind {
+        let denied_by = self.denying.map(|n| self.names[n].clone());
+        RulesBehind { rule: self.names().next().cloned(), denied_by }
+    }
+}
+
+/// Keys that a rule matches, or of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct GroupGauges {
+    pub(super) keys: u64,
+    pub(super) holders: u64,
+    pub(super) waiters: u64,
+    /// When the oldest hold began.
+    pub(super) oldest_hold: Option<Time>,
+    /// How many keys have an oldest hold that counts as stuck.
+    pub(super) stuck: u64,
+}
+
+impl GroupGauges {
+    fn add(&mut self, pool: PoolView, oldest_hold: Time, is_stuck: bool) {
+        let holders = pool.count(Phase::Holding) as u64;
+        self.keys += 1;
+        self.holders += holders;
+        self.waiters +=
+            (pool.count(Phase::WaitingForMe) + pool.count(Phase::WaitingForAnyone)) as u64;
+        self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
+        self.stuck += u64::from(is_stuck);
+    }
+
+    fn merge(&mut self, later: &GroupGauges) {
+        self.keys += later.keys;
+        self.holders += later.holders;
+        self.waiters += later.waiters;
+        self.oldest_hold = earlier(self.oldest_hold, later.oldest_hold);
+        self.stuck += later.stuck;
+    }
+}
+
+/// The connections from one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Address {
+    pub(super) connections: u64,
+    pub(super) holds: u64,
+    pub(super) waits: u64,
+}
+
+impl Address {
+    fn add(&mut self, other: Address) {
+        self.connections += other.connections;
+        self.holds += other.holds;
+        self.waits += other.waits;
+    }
+}
+
+impl Scan {
+    /// A walk that begins at `now`.
+    pub fn new(now: Time) -> Self {
+        Scan { began: now, ..Scan::default() }
+    }
+
+    /// Notes that a turn of the loop begins.
+    pub fn count_turn(&mut self) {
+        self.turns += 1;
+    }
+
+    /// Looks at the keys in the next `places`. Returns whether these were the last.
+    pub fn step(&mut self, engine: &Engine, places: usize) -> bool {
+        let end = self.next_place.saturating_add(places).min(engine.pool_places());
+        let rules = engine.rules();
+        self.rule_names =
+            rules.in_force().iter().map(|rule| rule.rule.shown_name().to_owned()).collect();
+        let mut by_rule = [GroupGauges::default(); RULES_MAX];
+        for pool in engine.pools_in(self.next_place, end) {
+            let group = self.add_groups(pool, rules, &mut by_rule);
+            self.add_key(pool, group, rules);
+        }
+        self.add_rules(rules, &by_rule);
+        self.next_place = end;
+        end >= engine.pool_places()
+    }
+
+    /// Adds what a step has seen of the keys of each rule, by the rule's number.
+    fn add_rules(&mut self, rules: &Rules, by_rule: &[GroupGauges]) {
+        let mut step: BTreeMap<String, &GroupGauges> = BTreeMap::new();
+        for (rule, seen) in rules.in_force().iter().zip(by_rule) {
+            // A `--max-hold` may be given twice, and both have seen the same keys.
+            step.entry(rule.rule.identity()).or_insert(seen);
+        }
+        for (rule, seen) in step {
+            self.rules.entry(rule).or_default().merge(seen);
+        }
+    }
+
+    fn limits(&self, pool: PoolView, rules: &Rules) -> Limits {
+        let matches = pool.matches();
+        let (limiting, denying) = (rules.limiting(matches), rules.denying(matches));
+        Limits { names: Rc::clone(&self.rule_names), limiting, denying }
+    }
+
+    fn add_key(&mut self, pool: PoolView, group: usize, rules: &Rules) {
+        self.keys_seen += 1;
+        let [for_me, for_anyone] = [Phase::WaitingForMe, Phase::WaitingForAnyone];
+        let waiters = (pool.count(for_me) + pool.count(for_anyone)) as u32;
+        self.keys_waited_for += u64::from(waiters > 0);
+        let holder = pool.locks(Phase::Holding).next();
+        let oldest_hold = holder.map_or(Time::default(), |lock| lock.since());
+        if let Some(holder) = holder {
+            self.add_holder(holder, (pool, group), waiters as usize, rules);
+        }
+        let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
+        let oldest_wait = earlier(oldest_of(for_me), oldest_of(for_anyone));
+        self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
+        self.oldest_wait = earlier(self.oldest_wait, oldest_wait);
+        let importance = (waiters, Reverse(oldest_hold));
+        if self.keys.len() >= ROWS_MAX {
+            let least = self.keys.peek().map(|Reverse(row)| (row.waiters, row.oldest_hold_inverse));
+            if least.is_some_and(|least| least >= importance) {
+                return;
+            }
+            self.keys.pop();
+        }
+        let key = pool.key();
+        self.keys.push(Reverse(Row {
+            waiters,
+            oldest_hold_inverse: Reverse(oldest_hold),
+            key: key[..key.len().min(KEY_BYTES_KEPT)].to_vec(),
+            holders: pool.count(Phase::Holding),
+            for_me: pool.count(for_me),
+            for_anyone: pool.count(for_anyone),
+            oldest_wait,
+            group,
+            limits: self.limits(pool, rules),
+        }));
+    }
+
+    /// Counts a key for its rules and its group; returns the number of the group.
+    fn add_groups(&mut self, pool: PoolView, rules: &Rules, by_rule: &mut [GroupGauges]) -> usize {
+        let matches = pool.matches();
+        let holder = pool.locks(Phase::Holding).next();
+        let oldest_hold = holder.map_or(self.began, |lock| lock.since());
+        let is_stuck = rules.stuck_after_s(matches).is_some_and(|stuck_after_s| {
+            self.began.ns_since(oldest_hold) >= u64::from(stuck_after_s) * 1_000_000_000
+        });
+        for rule in matches.iter() {
+            by_rule[rule].add(pool, oldest_hold, is_stuck);
+        }
+        let group = rules.group_of(matches);
+        if self.groups.len() <= group {
+            self.groups.resize(group + 1, GroupGauges::default());
+        }
+        self.groups[group].add(pool, oldest_hold, is_stuck);
+        group
+    }
+
+    /// What was seen of the keys that a rule matches.
+    pub(super) fn of_rule(&self, rule: &Rule) -> GroupGauges {
+        self.rules.get(&rule.identity()).copied().unwrap_or_default()
+    }
+
+    /// What was seen of a group.
+    pub(super) fn of_group(&self, group: usize) -> GroupGauges {
+        self.groups.get(group).copied().unwrap_or_default()
+    }
+
+    fn add_holder(
+        &mut self,
+        holder: LockView,
+        (pool, group): (PoolView, usize),
+        waiters: usize,
+        rules: &Rules,
+    ) {
+        if self.newest_old_hold.is_some_and(|newest| newest < holder.sequence()) {
+            return;
+        }
+        let (since, client, mode) = (holder.since(), holder.client(), holder.mode());
+        let key = pool.key();
+        let key = key[..key.len().min(KEY_BYTES_KEPT)].to_vec();
+        let limits = self.limits(pool, rules);
+        let hold = OldHold { since, client, mode, waiters, key, group, limits };
+        self.old_holds.insert(holder.sequence(), hold);
+        if self.old_holds.len() > OLD_HOLDS {
+            self.old_holds.pop_last();
+        }
+        if self.old_holds.len() == OLD_HOLDS {
+            self.newest_old_hold = self.old_holds.last_key_value().map(|(&number, _)| number);
+        }
+    }
+
+    /// The oldest hold of each key, first those of the keys that are held for longest.
+    pub(super) fn old_holds(&self) -> impl Iterator<Item = &OldHold> {
+        self.old_holds.values()
+    }
+
+    /// Adds a connection from `address` with its holds and waits.
+    pub fn add_connection(&mut self, address: &str, holds: u64, waits: u64) {
+        self.ranked.take();
+        let row = match self.addresses.get_mut(address) {
+            Some(row) => row,
+            None => {
+                self.make_room_for_address();
+                self.addresses.entry(address.to_owned()).or_default()
+            }
+        };
+        row.add(Address { connections: 1, holds, waits });
+    }
+
+    /// Counts the smaller half of the addresses together if they are too many.
+    fn make_room_for_address(&mut self) {
+        if self.addresses.len() < ADDRESSES_MAX {
+            return;
+        }
+        let mut counts: Vec<u64> = self.addresses.values().map(|row| row.connections).collect();
+        let (_, &mut median, _) = counts.select_nth_unstable(ADDRESSES_MAX / 2);
+        self.addresses.retain(|_, row| {
+            let stays = row.connections > median;
+            if !stays {
+                self.others.add(*row);
+                self.others_len += 1;
+            }
+            stays
+        });
+    }
+
+    /// The most important keys, first.
+    pub(super) fn keys(&self) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.keys.iter().map(|Reverse(row)| row).collect();
+        rows.sort_unstable_by(|a, b| b.cmp(a));
+        rows
+    }
+
+    /// The most important addresses.
+    pub(super) fn addresses(&self) -> &RankedAddresses {
+        self.ranked.get_or_init(|| {
+            let named = self.addresses.iter().map(|(address, row)| (address.as_str(), *row));
+            let mut rows: Vec<(&str, Address)> = named.collect();
+            rows.sort_unstable_by_key(|&(name, row)| (Reverse(row.connections), name));
+            let addresses = rows.len() + self.others_len;
+            let connections = rows.iter().map(|(_, row)| row.connections).sum::<u64>();
+            rows.truncate(ROWS_MAX);
+            let rows = rows.into_iter().map(|(name, row)| (name.to_owned(), row)).collect();
+            let connections = connections + self.others.connections;
+            let others = (self.others_len > 0).then_some(self.others);
+            RankedAddresses { rows, addresses, connections, others }
+        })
+    }
+}
+
+fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
