@@ -42,6 +42,8 @@ lint: rust ## check format, clippy and docs; warnings are errors
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	@# --all-targets skips targets with `test = false`, as `cargo test` does.
 	$(CARGO) clippy --locked --test load --test browser -- -D warnings
+	@# Each pure crate with the features of its dependencies that it asks for itself.
+	for crate in protocol engine reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
 	@# The library as its users build it: tests also enable the command.
 	$(CARGO) clippy --locked -p poolcounter -- -D warnings
 	$(CARGO) clippy --locked -p poolcounter --no-default-features -- -D warnings

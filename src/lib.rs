@@ -3,14 +3,14 @@
 //!
 //! | where | what | may know |
 //! |---|---|---|
-//! | [`protocol`] | bytes ⇄ commands and replies: the crate `poolcounter`, in `client/` | nothing else |
+//! | [`protocol`] | bytes ⇄ commands and replies | nothing else |
 //! | [`engine`] | pools, queues, locks, timer wheel, statistics: all decisions | `protocol` |
 //! | [`reports`] | what operators see: `STATS`, JSON, Prometheus's text, from read-only views | `engine` |
 //! | `server` | mio, sockets, signals, the clock, logs | all of them |
 //! | `src/bin` | `main`: serves, checks, reloads; the exit status | `server` |
 //!
-//! `protocol`, `engine` and `reports` name no I/O and no clock (`tests/house/purity.rs` checks
-//! it), so a test can drive them with any bytes at any time.
+//! The first three are crates without std: they can name no socket, file, clock or thread, so a
+//! test can drive them with any bytes at any time.
 //!
 //! `server` is a stack; a folder names only those below it, except where `tests/house/map.rs`
 //! says so:

@@ -5,6 +5,10 @@
 
 #[path = "../checks/engine.rs"]
 mod engine;
+// Not all of it is used here.
+#[allow(dead_code)]
+#[path = "../../tests/support/random.rs"]
+mod random;
 #[path = "../../crates/engine/tests/model/simulation/mod.rs"]
 mod simulation;
 

@@ -4,6 +4,7 @@
 //! kernel replaces `sys` and `world` (tests/simulation).
 
 pub(crate) mod clock;
+pub(crate) mod hash_seed;
 pub(crate) mod memory_release;
 pub(crate) mod process_usage;
 pub(crate) mod slots;

@@ -3,6 +3,7 @@
 use crate::server::advice::StartError;
 use crate::server::clients::connections::Clients;
 use crate::server::event_loop::{Server, VERSION};
+use crate::server::kernel::hash_seed::random_seed;
 use crate::server::kernel::world::Engine;
 use crate::server::kernel::world::mio::Poll;
 use crate::server::kernel::{clock, sys};
@@ -14,19 +15,11 @@ use crate::server::options::Options;
 use crate::server::restart::launcher::{Launcher, inherited_snapshot};
 use crate::server::restart::old_image::Restart;
 use crate::server::telling::logging;
-use engine::HashSeed;
 use log::info;
-use std::hash::{BuildHasher, RandomState};
 
 /// Starts logging. To be called once, before anything else.
 pub fn start_logging(options: &Options) {
     logging::start(options.log.as_deref());
-}
-
-/// Clients do not know it, so they cannot choose keys whose hashes collide.
-pub(crate) fn random_seed() -> HashSeed {
-    let random = RandomState::new();
-    HashSeed::new([0, 1].map(|n: u64| random.hash_one(n)))
 }
 
 impl Server {

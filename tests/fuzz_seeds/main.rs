@@ -16,6 +16,10 @@ mod lines;
 mod shrink;
 // Not all of it is used here.
 #[allow(dead_code)]
+#[path = "../support/random.rs"]
+mod random;
+// Not all of it is used here.
+#[allow(dead_code)]
 #[path = "../../crates/engine/tests/model/simulation/mod.rs"]
 mod simulation;
 #[path = "../support/snapshot.rs"]

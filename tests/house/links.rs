@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where tests are named and documents are. Not `vendor`, of a tarball.
-const READ: [&str; 13] = [
+const READ: [&str; 14] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Cargo.toml",
@@ -15,6 +15,7 @@ const READ: [&str; 13] = [
     "SECURITY.md",
     "bench",
     "client",
+    "crates",
     "docs",
     "fuzz",
     "monitoring",
@@ -133,7 +134,9 @@ fn is_name(word: &str) -> bool {
 
 /// `module::function` of every function of a crate of tests.
 fn names_of_tests(test_crate: &str) -> Vec<String> {
-    let folder = top().join("tests").join(test_crate);
+    let packages = ["", "crates/engine", "crates/reports"].map(|package| top().join(package));
+    let mut folders = packages.iter().map(|package| package.join("tests").join(test_crate));
+    let Some(folder) = folders.find(|folder| folder.exists()) else { return Vec::new() };
     let mut names = Vec::new();
     for file in source_files(&folder) {
         let module = file.strip_prefix(&folder).expect("it is below").with_extension("");

@@ -6,5 +6,6 @@ mod gate;
 mod keys;
 mod links;
 mod map;
-mod purity;
+mod platform;
+mod pure_crates;
 mod source;

@@ -14,9 +14,6 @@ const STACK: &[&[&str]] = &[
     &["options"],
     &["telling"],
     &["kernel"],
-    &["reports"],
-    &["engine"],
-    &["protocol"],
 ];
 
 /// A folder, and those that it still names without being above them.

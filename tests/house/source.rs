@@ -12,11 +12,6 @@ pub(crate) fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every .rs file of the workspace's crates, except tests.
-pub(crate) fn all_source_files() -> Vec<PathBuf> {
-    ["src", "client/src"].iter().flat_map(|source| source_files(&top().join(source))).collect()
-}
-
 /// Every .rs file in `dir` and below it.
 pub(crate) fn source_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = files_in(dir);

@@ -13,3 +13,5 @@ mod support;
 #[path = "../support/snapshot.rs"]
 mod whole_snapshot;
 mod wrappers;
+
+use support::random;

@@ -3,8 +3,8 @@
 //!
 //! `SNAPSHOT_SEED=17 cargo test --test restart snapshot_property` runs one seed alone.
 
+use crate::random::{Random, number_from_environment};
 use crate::simulation::pair::{any_seed, read, rules};
-use crate::simulation::random::{Random, number_from_environment};
 use crate::simulation::script::{Choices, Script, Step};
 use crate::whole_snapshot::{Snapshot, owned};
 use engine::counts::histogram::{Histogram, LOCK_TIMES};

@@ -3,6 +3,7 @@
 
 use crate::Engine;
 use crate::lock::{Lock, LockId, Phase};
+use alloc::vec;
 
 impl Engine {
     /// Panics unless the engine's parts agree. O(everything).

@@ -10,6 +10,11 @@
 //! Every operation is O(1), with 10 waiters or 1,000,000. An operation that answers
 //! several clients costs O(1) for each answer.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
 pub mod counts;
 mod enforcement;
 mod hash;
@@ -26,12 +31,14 @@ pub mod view;
 mod wheel;
 mod work;
 
+use alloc::vec::Vec;
 pub use hash::HashSeed;
 pub use lock::{ClientId, LOCKS_PER_CLIENT_MAX};
 pub use spare_capacity::SpareCapacity;
 pub use time::Time;
 pub use work::KeyWork;
 
+use alloc::collections::VecDeque;
 use counts::measures::{CommandKind, LockOutcome, Measures};
 use counts::statistics::{Counters, Event, Times};
 use lock::{Lock, LockId, Locks, Phase, PoolId, Stack};
@@ -40,7 +47,6 @@ use pool::Pools;
 use protocol::{Acquire, Mode, Reply};
 use rules::matcher::Matches;
 use rules::{QueueLen, Rules, Verdict, verdict};
-use std::collections::VecDeque;
 use wheel::Wheel;
 
 /// The key of a request, looked up.
@@ -127,7 +133,7 @@ impl Engine {
     /// Returns the locks that were held for too long since the last call. Their clients are
     /// disconnected.
     pub fn take_expired(&mut self) -> Vec<ExpiredLock> {
-        std::mem::take(&mut self.expired)
+        core::mem::take(&mut self.expired)
     }
 
     /// The number of locks, held or waited for.

@@ -145,10 +145,10 @@ impl LockQueue {
     }
 
     pub(super) fn join(&mut self, locks: &mut Locks, id: LockId) {
-        let previous = std::mem::replace(&mut self.last, id);
+        let previous = core::mem::replace(&mut self.last, id);
         let mut first = id;
         if self.len > 0 {
-            first = std::mem::replace(&mut locks[previous as usize].next, id);
+            first = core::mem::replace(&mut locks[previous as usize].next, id);
             locks[id as usize].previous = previous;
             locks[first as usize].previous = id;
         }
@@ -171,7 +171,7 @@ impl LockQueue {
 
     /// The locks in the queue, oldest first.
     pub(super) fn iter<'a>(&self, locks: &'a Locks) -> impl Iterator<Item = (LockId, &'a Lock)> {
-        std::iter::successors(self.first(locks), |&id| self.next(locks, id))
+        core::iter::successors(self.first(locks), |&id| self.next(locks, id))
             .map(|id| (id, &locks[id as usize]))
     }
 }
@@ -201,7 +201,7 @@ impl Stack {
 
     fn last_first(self, locks: &Locks) -> impl Iterator<Item = LockId> {
         let below = |&id: &LockId| Some(locks[id as usize].below).filter(|&id| id != NONE);
-        std::iter::successors(self.top(), below)
+        core::iter::successors(self.top(), below)
     }
 
     pub(super) fn oldest_first(self, locks: &Locks) -> impl ExactSizeIterator<Item = LockId> {
@@ -216,7 +216,7 @@ impl Stack {
     }
 
     pub(super) fn push(&mut self, locks: &mut Locks, id: LockId) {
-        locks[id as usize].below = std::mem::replace(&mut self.top, id);
+        locks[id as usize].below = core::mem::replace(&mut self.top, id);
     }
 
     pub(super) fn pop(&mut self, locks: &Locks) {

@@ -6,9 +6,10 @@ use crate::lock::{LockQueue, Locks, Phase, PoolId};
 use crate::rules::QueueLen;
 use crate::rules::matcher::Matches;
 use crate::spare_capacity::SpareCapacity;
+use alloc::boxed::Box;
+use core::cell::Cell;
 use hashbrown::HashTable;
 use slab::Slab;
-use std::cell::Cell;
 
 /// Makes a pool 96 bytes long.
 const SHORT_KEY_BYTES_MAX: usize = 54;

@@ -10,6 +10,8 @@ use crate::rules::rule::Rule;
 use crate::rules::{RuleInForce, Rules};
 use crate::time::Time;
 use crate::{Engine, HEIRS};
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// After how many keys the caller hears of the progress.
 const KEYS_PER_REPORT: usize = 1_000;
@@ -79,7 +81,7 @@ impl Engine {
         }
         let mut new = Rules::new(in_force, groups);
         new.continue_counts(&self.rules);
-        let old = std::mem::replace(&mut self.rules, new);
+        let old = core::mem::replace(&mut self.rules, new);
         self.observer.watch_all(self.rules.are_active());
         self.rename_shortened_waits(&old);
         let Reached { holds, mut limited } = self.reach_keys(&old, go_on);

@@ -10,6 +10,10 @@ pub mod pattern;
 pub mod rule;
 
 use crate::counts::measures::LockOutcome;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 use behind::RulesBehind;
 use groups::Group;
 use matcher::{Matcher, Matches};

@@ -20,12 +20,13 @@ use crate::rules::{Rules, RulesState};
 use crate::time::Time;
 use crate::view::{LockView, PoolView};
 use crate::wheel::tick_after;
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::fmt;
 use protocol::Mode;
 use protocol::lines::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
 
 /// All state of the engine, except the pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,7 +88,7 @@ pub struct LockState {
     #[serde(rename = "deadline_ns", default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Time>,
     /// A holder that used `ACQ4ANY`. A waiter's command follows from its queue.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub for_anyone: bool,
     /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
     #[serde(rename = "requests", default, skip_serializing_if = "is_zero")]
@@ -119,7 +120,7 @@ impl fmt::Display for BadState {
     }
 }
 
-impl std::error::Error for BadState {}
+impl core::error::Error for BadState {}
 
 impl Engine {
     /// Everything except the pools. Pending answers, and expired locks that are not reported

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A moment, in nanoseconds of the machine's monotonic clock (CLOCK_MONOTONIC,
 /// clock_gettime(2)). That clock is the same before and after an exec, which
-/// `std::time::Instant` can't express; and tests choose their own.
+/// `core::time::Instant` can't express; and tests choose their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(u64);

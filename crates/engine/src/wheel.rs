@@ -17,6 +17,8 @@
 //! the lower level. Overdue timers share the current slot.
 
 use crate::time::Time;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 const TICK_BITS: u32 = 20;
 const DIGIT_BITS: u32 = 6;
@@ -149,7 +151,7 @@ impl Wheel {
         let slots = self.levels.iter().flat_map(|level| &level.slots);
         slots.filter(|slot| slot.first != NONE).map(|slot| {
             let next = |&id: &u32| Some(timers.timer(id).next).filter(|&id| id != NONE);
-            std::iter::successors(Some(slot.first), next).collect()
+            core::iter::successors(Some(slot.first), next).collect()
         })
     }
 
@@ -167,7 +169,7 @@ impl Wheel {
     /// Moves the timers of a slot that the wheel has reached to lower levels, in order.
     fn move_down(&mut self, timers: &mut impl Timers, level: usize, slot: usize) {
         let empty = Slot { first: NONE, last: NONE };
-        let list = std::mem::replace(&mut self.levels[level].slots[slot], empty);
+        let list = core::mem::replace(&mut self.levels[level].slots[slot], empty);
         self.levels[level].occupied &= !(1 << slot);
         let mut id = list.first;
         while id != NONE {
@@ -186,7 +188,7 @@ impl Wheel {
         let slots = &mut self.levels[level as usize];
         slots.occupied |= 1 << digit;
         let slot = &mut slots.slots[digit as usize];
-        let previous = std::mem::replace(&mut slot.last, id);
+        let previous = core::mem::replace(&mut slot.last, id);
         if previous == NONE {
             slot.first = id;
         } else {

@@ -2,7 +2,9 @@
 //! for itself, every other byte is `\xNN`. The text has no spaces and is valid in any
 //! encoding, and it can be turned back into the key.
 
-use std::fmt::Write as _;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
 
 /// Follows a text that was cut. No key's text contains it: every backslash there is
 /// followed by an `x`.

@@ -8,6 +8,11 @@
 //!
 //! The enums here follow the protocol: a minor version may add variants.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
 mod key_text;
 pub mod lines;
 mod numbers;
@@ -99,6 +104,9 @@ fn parse_acquire(mode: Mode, fields: &[u8]) -> Acquire<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
+    use alloc::string::String;
+    use alloc::string::ToString;
 
     fn acquire(line: &str) -> (Mode, String, u32, u32, u64) {
         match Command::parse(line.as_bytes()) {

@@ -1,6 +1,8 @@
 //! Bytes → lines: assembles them from the pieces in which TCP delivers them; keeps the end of a
 //! line that is unfinished or not answered yet.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use memchr::{memchr, memrchr};
 
 /// The length of the longest line that is read, including its line feed. A longer
@@ -127,7 +129,7 @@ impl Lines {
         else {
             return Vec::new();
         };
-        let bytes = std::mem::take(bytes);
+        let bytes = core::mem::take(bytes);
         self.kept = None;
         bytes
     }
@@ -168,7 +170,7 @@ impl Lines {
 
     /// Keeps all of `input`, which has no line feed, for the next call.
     fn keep(&mut self, input: &mut &[u8]) -> Option<Line<'static>> {
-        let bytes = std::mem::take(input);
+        let bytes = core::mem::take(input);
         // A line of exactly the limit still needs room for its line feed.
         if self.unfinished().len() + bytes.len() >= LINE_BYTES_MAX {
             self.kept = Some(Box::new(Kept::RestOfLongLine));
@@ -194,6 +196,7 @@ fn without_line_end(line: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use proptest::prelude::*;
 
     /// All lines of `stream`, fed in pieces that end at `cuts`.

@@ -1,6 +1,6 @@
 //! Numbers as clients write them.
 
-use std::slice::Iter;
+use core::slice::Iter;
 
 /// Takes the next field from `bytes`, and the space behind it. Fields are separated by runs
 /// of spaces. Decimal digits are a number; anything else counts as 0. A number that is too

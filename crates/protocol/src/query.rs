@@ -2,6 +2,8 @@
 
 use super::key_text::key_from_text;
 use super::numbers::{next_number, saturating_u32};
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// How many rows a list has by default.
 pub const ROWS: u32 = 20;
@@ -134,6 +136,7 @@ fn parse_top(words: Option<&[u8]>) -> Option<Query> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::borrow::ToOwned;
 
     #[test]
     fn words_are_read_in_any_case() {

@@ -64,6 +64,8 @@ replies! {
 mod tests {
     use super::*;
     use crate::lines::LINE_BYTES_MAX;
+    use alloc::format;
+    use alloc::string::String;
 
     #[test]
     fn the_limit_of_a_line_is_named() {

@@ -4,6 +4,10 @@
 
 use super::report_view::{ProcessFigures, ReportView, iso_8601, mode_word, seconds};
 use super::scan::{Address, Scan};
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 use engine::Time;
 use engine::counts::histogram::{Histogram, LOCK_TIMES, Scale, TURN_EVENTS, TURN_TIMES};
 use engine::counts::measures::LockOutcome;
@@ -14,7 +18,6 @@ use engine::observe::windows::Counted;
 use engine::rules::groups::Group;
 use protocol::{Mode, Subject};
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// How many rows a list has.
 const ROWS: usize = 20;
@@ -499,6 +502,7 @@ fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
 
     #[test]

@@ -5,6 +5,11 @@
 //! The others are [`report`]s: the server gives them a [`ReportView`], and some a [`Scan`],
 //! which walks all keys or all connections in steps.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
 /// Appends a line. Writing to a `String` never fails.
 macro_rules! line {
     ($text:expr, $($format:tt)+) => {
@@ -19,6 +24,10 @@ mod metrics_text;
 mod report_view;
 pub mod scan;
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
 use engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
 use engine::observe::windows::Counted;
 use engine::{Engine, Time};
@@ -26,7 +35,6 @@ use protocol::Query;
 pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
 use report_view::{Seconds, Uptime};
 use scan::{Scan, ScanParts};
-use std::fmt::Write as _;
 
 /// The answer to `STATS`, if it needs no view.
 #[derive(Debug, PartialEq, Eq)]

@@ -5,6 +5,12 @@
 
 use super::report_view::{ROWS_MAX, ReportView, ShortDuration, brief_or_dash, mode_word};
 use super::scan::Scan;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
 use engine::observe::heavy_hitters::Ranked;
 use engine::observe::windows::Counted;
 use engine::rules::matcher::Matches;
@@ -13,7 +19,6 @@ use engine::rules::{RULES_MAX, Rules};
 use engine::view::{LockView, Phase, PoolView};
 use engine::{ClientId, Time};
 use protocol::{Mode, Span, Subject, UNLIMITED, key_text};
-use std::fmt::Write as _;
 
 /// How many holders, and how many waiters of each kind, `STATS KEY` lists: as many IPv6
 /// addresses as [`LOCKS_BYTES_MAX`] has room for.
@@ -98,7 +103,7 @@ fn list_limits(text: &mut String, rules: &Rules, matches: Matches) {
     settings.retain(|(setting, _)| !setting.starts_with("stuck-after="));
     for n in rules.limiting(matches).iter() {
         let rule = &rules.in_force()[n].rule;
-        let of_rule = settings.iter().filter(|(_, other)| std::ptr::eq(*other, rule));
+        let of_rule = settings.iter().filter(|(_, other)| core::ptr::eq(*other, rule));
         let (denies, limits): (Vec<&str>, Vec<&str>) =
             of_rule.map(|(setting, _)| setting.as_str()).partition(|setting| *setting == "deny");
         for (how, settings) in [("limited", limits), ("denied", denies)] {

@@ -5,6 +5,10 @@
 use super::metrics_text::{COUNTER, GAUGE, HISTOGRAM, MetricsText};
 use super::report_view::{ReportView, mode_word, seconds};
 use super::scan::{GroupGauges, Scan};
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use engine::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use engine::counts::statistics::{COUNTERS_IN_FULL, Counter, CounterKind, Counters, Times};
 use engine::observe::heavy_hitters::Ranked;

@@ -1,8 +1,12 @@
 //! Prometheus's text format.
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use core::fmt::{Display, Write as _};
 use engine::counts::histogram::{Histogram, Scale};
-use std::fmt::{Display, Write as _};
 
 /// The text so far.
 #[derive(Debug, Default)]
@@ -62,7 +66,7 @@ impl MetricsText {
         self.sample(&format!("{name}_count"), labels, count);
     }
 
-    fn write(&mut self, text: std::fmt::Arguments) {
+    fn write(&mut self, text: core::fmt::Arguments) {
         self.0.write_fmt(text).expect("a String");
     }
 }

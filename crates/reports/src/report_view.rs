@@ -1,11 +1,15 @@
 //! `ReportView`, all that a report may look at; times, durations, modes, keys, names and
 //! addresses as text; nanoseconds as seconds.
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use core::fmt::{self, Display, Formatter};
 use engine::{ClientId, Engine, Time};
 use jiff::Timestamp;
 use protocol::{Mode, Subject, key_text_cut};
 use serde::Serialize;
-use std::fmt::{self, Display, Formatter};
 
 /// The most rows of a list, however many are requested, so that no answer exceeds what a
 /// client may leave unread.

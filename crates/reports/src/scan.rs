@@ -3,6 +3,13 @@
 //! them do not hold up the loop. The report shows each part as it was when it was seen.
 
 use super::report_view::{KEY_BYTES_MAX, ROWS_MAX};
+use alloc::borrow::ToOwned;
+use alloc::collections::{BTreeMap, BinaryHeap};
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::OnceCell;
+use core::cmp::Reverse;
 use engine::rules::behind::RulesBehind;
 use engine::rules::matcher::Matches;
 use engine::rules::rule::Rule;
@@ -11,10 +18,6 @@ use engine::view::{LockView, Phase, PoolView};
 use engine::{ClientId, Engine, Time};
 use protocol::Mode;
 use serde::Serialize;
-use std::cell::OnceCell;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::rc::Rc;
 
 /// How many places of keys a turn looks at: less than a millisecond, optimized
 /// (tests/load/reports.rs).

@@ -1,6 +1,7 @@
 //! Histograms: buckets with their bounds, how often a value fell into each, and the sum of all
 //! values.
 
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// The bounds of a histogram: each is the largest value of its bucket.

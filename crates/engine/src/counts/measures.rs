@@ -3,6 +3,8 @@
 //! a hot restart.
 
 use crate::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
+use alloc::string::String;
+use alloc::vec::Vec;
 use protocol::{Mode, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -223,7 +225,7 @@ impl Replies {
 /// A reply up to the code of an error: the text behind the code may change.
 fn answer_name(n: usize) -> &'static str {
     let line = Reply::ALL.get(n).map(|reply| reply.as_bytes().trim_ascii_end());
-    let line = line.and_then(|line| std::str::from_utf8(line).ok()).unwrap_or(TEXT);
+    let line = line.and_then(|line| core::str::from_utf8(line).ok()).unwrap_or(TEXT);
     let code = line.match_indices(' ').nth(1).map(|(end, _)| &line[..end]);
     code.unwrap_or(line)
 }

@@ -4,9 +4,10 @@
 //! bound on how much it is too high (J. Misra, D. Gries, "Finding Repeated Elements", 1982;
 //! here many names lose their place at a time).
 
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
 
 /// How many names have a place at a time.
 const PLACES: usize = 1_750;

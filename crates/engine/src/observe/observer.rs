@@ -10,10 +10,12 @@ use crate::observe::windows::{Counted, WindowState, Windows};
 use crate::pool::Pool;
 use crate::rules::behind::RulesBehind;
 use crate::time::Time;
+use alloc::borrow::Cow;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
 use protocol::{Mode, Reply, Span, Subject};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
-use std::collections::VecDeque;
 
 /// How many slow holds and waits are remembered.
 pub const SLOW_MAX: usize = 128;

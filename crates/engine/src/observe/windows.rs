@@ -4,6 +4,7 @@
 use crate::observe::heavy_hitters::{By, Columns, HeavyHitters, HeavyHittersState, Ranked};
 use crate::observe::sampler::ONE_IN;
 use crate::time::Time;
+use alloc::vec::Vec;
 use protocol::Span;
 use serde::{Deserialize, Serialize};
 

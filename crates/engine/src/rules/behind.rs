@@ -1,8 +1,11 @@
 //! Which rules are behind a slow hold or wait, or limit a key, by name: what reports keep, because
 //! the numbers of rules change with an order.
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use core::fmt::{self, Display, Formatter};
 use serde::{Deserialize, Serialize};
-use std::fmt::{self, Display, Formatter};
 
 /// Which rules are behind a hold or a wait, or limit a key, by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,9 @@
 use crate::counts::histogram::{Histogram, LOCK_TIMES};
 use crate::counts::measures::LockOutcome;
 use crate::rules::rule::OTHER;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
 use protocol::Reply;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +72,6 @@ impl GroupCounts {
 
 /// Groups with these names, after the group of all other keys.
 pub(super) fn named(names: &[String]) -> Vec<Group> {
-    let names = std::iter::once(OTHER).chain(names.iter().map(String::as_str));
+    let names = core::iter::once(OTHER).chain(names.iter().map(String::as_str));
     names.map(Group::new).collect()
 }

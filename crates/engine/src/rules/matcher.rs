@@ -11,8 +11,10 @@ use crate::rules::rule::RULES_MAX;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
-use std::cell::Cell;
-use std::ops::Range;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::ops::Range;
 
 /// Which of the rules in force match a key: bit n stands for rule n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +31,7 @@ impl Matches {
     /// The numbers of the rules, in the order in which they apply.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let without_lowest = |bits: &u64| Some(bits & bits.wrapping_sub(1));
-        let bits = std::iter::successors(Some(self.0), without_lowest);
+        let bits = core::iter::successors(Some(self.0), without_lowest);
         bits.take_while(|&bits| bits != 0).map(|bits| bits.trailing_zeros() as usize)
     }
 }
@@ -275,6 +277,9 @@ impl<'a> Search<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::borrow::ToOwned;
+    use alloc::string::String;
+    use alloc::string::ToString;
 
     fn matches(patterns: &[String], key: &[u8]) -> Vec<usize> {
         let patterns = patterns.iter().map(|text| Pattern::parse(text.as_bytes()).unwrap());
@@ -287,7 +292,7 @@ mod tests {
         let mut reached = vec![false; key.len() + 1];
         reached[0] = true;
         for &byte in pattern {
-            let before = std::mem::take(&mut reached);
+            let before = core::mem::take(&mut reached);
             let first = before.iter().position(|&reached| reached).unwrap_or(usize::MAX);
             let ends = |at: usize| match byte {
                 b'*' => at >= first,

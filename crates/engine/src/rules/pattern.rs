@@ -1,7 +1,10 @@
 //! Patterns of keys: which keys match (`*` stands for anything).
 
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt;
 use protocol::{key_from_text, key_text};
-use std::fmt;
 
 /// Which keys a rule is for. Each `*` stands for any bytes, and `\xNN` for one, as lists
 /// print keys.
@@ -178,7 +181,7 @@ mod tests {
             // Its own bytes are such a key.
             let bytes = pattern.pieces.concat();
             let key = if bytes.is_empty() { b"k".to_vec() } else { bytes };
-            let matches = Matcher::new(std::iter::once(&pattern)).matches(&key);
+            let matches = Matcher::new(core::iter::once(&pattern)).matches(&key);
             assert!(!matches.is_empty(), "{text:?}");
             let line = [b"ACQ4ME ", &key[..], b" 1 1 0"].concat();
             let Command::Acquire(acquire) = Command::parse(&line) else { panic!("{text:?}") };

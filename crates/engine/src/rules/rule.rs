@@ -2,10 +2,15 @@
 //! the error of each wrong line.
 
 use crate::rules::pattern::Pattern;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt::{self, Display, Write as _};
+use core::num::{IntErrorKind, NonZeroU32};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fmt::{self, Display, Write as _};
-use std::num::{IntErrorKind, NonZeroU32};
 
 /// The group of the keys that no named rule of the file matches.
 pub const OTHER: &str = "other";
@@ -205,7 +210,7 @@ fn number(text: &str) -> Result<NonZeroU32, &'static str> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(NO_NUMBER);
     }
-    text.parse().map_err(|e: std::num::ParseIntError| match e.kind() {
+    text.parse().map_err(|e: core::num::ParseIntError| match e.kind() {
         IntErrorKind::PosOverflow => "more than 4294967295",
         _ => NO_NUMBER,
     })
@@ -301,7 +306,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Rule>, String> {
         let hint = if byte == b'\r' { ": lines end with a line feed alone" } else { "" };
         return Err(format!("the control character \\x{byte:02x}{hint}"));
     }
-    let text = std::str::from_utf8(line).map_err(|_| "not UTF-8; write such bytes as \\xNN")?;
+    let text = core::str::from_utf8(line).map_err(|_| "not UTF-8; write such bytes as \\xNN")?;
     let words = text.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
     let text = words.collect::<Vec<_>>().join(" ");
     if text.is_empty() { Ok(None) } else { Rule::parse(&text).map(Some) }

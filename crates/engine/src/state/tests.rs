@@ -1,5 +1,7 @@
 use super::*;
 use crate::rules::rule::Rule;
+use alloc::vec;
+use alloc::vec::Vec;
 use protocol::{Acquire, Mode, Reply};
 
 const SEED: HashSeed = HashSeed::new([1, 2]);
@@ -19,7 +21,7 @@ fn acquire(engine: &mut Engine, client: ClientId, key: &[u8], timeout_s: u64, no
 }
 
 fn answers(engine: &mut Engine) -> Vec<(u32, Reply)> {
-    std::iter::from_fn(|| engine.take_answer())
+    core::iter::from_fn(|| engine.take_answer())
         .map(|(client, reply)| (client.slot, reply))
         .collect()
 }

@@ -9,9 +9,9 @@
 //! more of them.
 
 use crate::explore::{self, Explored, Scope};
+use crate::random::{Random, number_from_environment};
 use crate::shrink;
 use crate::simulation::pair::Pair;
-use crate::simulation::random::{Random, number_from_environment};
 use crate::simulation::script::{Script, Step};
 use protocol::{Mode, Reply};
 use std::collections::BTreeMap;

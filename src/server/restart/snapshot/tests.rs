@@ -129,12 +129,9 @@ fn another_version_is_refused_by_its_number() {
         assert_eq!(refusal(newer), expected);
     }
     assert_eq!(refusal(0), "impossible snapshot: version 0");
-    assert_eq!(refusal(-1), "not a snapshot: invalid value: integer `-1`, expected u64");
-    let text = "not a snapshot: invalid type: string \"1\", expected u64";
-    assert_eq!(refusal("1"), text);
-    assert!(refusal(()).starts_with("not a snapshot: "));
-    assert!(refusal(1.0).starts_with("not a snapshot: "));
-    assert!(refusal([1, 1]).starts_with("not a snapshot: "));
+    for other in [refusal(-1), refusal(1.0), refusal("1"), refusal(()), refusal([1, 1])] {
+        assert!(other.starts_with("not a snapshot: "), "{other}");
+    }
 }
 
 /// A daemon with fewer or more fields than the writer.

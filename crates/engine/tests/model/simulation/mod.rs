@@ -4,8 +4,4 @@
 
 pub(crate) mod model;
 pub(crate) mod pair;
-// Not all of it is used here.
-#[allow(dead_code)]
-#[path = "../../../../../tests/support/random.rs"]
-pub(crate) mod random;
 pub(crate) mod script;

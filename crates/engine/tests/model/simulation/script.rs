@@ -1,7 +1,7 @@
 //! Operations on an engine in virtual time, made from any source of numbers: a seeded
 //! generator, or the bytes of a fuzzer.
 
-use crate::simulation::random::Random;
+use crate::random::Random;
 use protocol::Mode;
 use std::fmt::{self, Display, Formatter};
 

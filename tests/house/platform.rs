@@ -1,0 +1,80 @@
+//! The daemon reaches the kernel by one way, `kernel/world.rs` and `kernel/sys.rs`, which the
+//! simulation replaces; two files may be unsafe.
+
+use crate::source::{source_files, top};
+use std::fs;
+use std::path::Path;
+
+const WAYS: [&str; 13] = [
+    "rustix::",
+    "mio::",
+    "libc::",
+    "std::fs",
+    "std::env",
+    "std::thread",
+    "std::os::",
+    "std::process::",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "io::stdin",
+    "io::stdout",
+    "io::stderr",
+];
+
+/// The ways themselves, and what runs when the daemon can't start.
+const MAY: [&str; 3] = ["world.rs", "sys.rs", "advice.rs"];
+
+/// Plain data; `--reload`; a snapshot that an operator pipes in.
+const EXCEPTIONS: [&str; 6] = [
+    "libc::AF_",
+    "std::os::unix::ffi::",
+    "std::os::unix::process::ExitStatusExt",
+    "std::process::ExitStatus",
+    "std::os::unix::net::UnixStream",
+    "io::stdin().lock().read_to_end",
+];
+
+#[test]
+fn the_daemon_reaches_the_kernel_by_one_way() {
+    let mut found = Vec::new();
+    for file in source_files(&top().join("src/server")) {
+        if MAY.iter().any(|name| file.ends_with(name)) {
+            continue;
+        }
+        let shipped = shipped_part(&file);
+        for line in shipped.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let is_excepted = EXCEPTIONS.iter().any(|exception| line.contains(exception));
+            if WAYS.iter().any(|way| is_way(line, way)) && !is_excepted {
+                found.push(format!("{}: {line}", file.display()));
+            }
+        }
+    }
+    assert_eq!(found, [""; 0]);
+}
+
+/// A path of this crate that ends like `way` is none.
+fn is_way(line: &str, way: &str) -> bool {
+    line.match_indices(way).any(|(at, _)| {
+        let before = line[..at].trim_start_matches("use ::");
+        !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
+    })
+}
+
+fn shipped_part(file: &Path) -> String {
+    let source = fs::read_to_string(file).expect("a source");
+    if file.ends_with("tests.rs") {
+        return String::new();
+    }
+    source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned()
+}
+
+/// The compiler refuses it, unless a file allows it.
+#[test]
+fn two_files_may_be_unsafe() {
+    let folders = ["src", "client/src", "crates"];
+    let mut files: Vec<_> = folders.iter().flat_map(|f| source_files(&top().join(f))).collect();
+    files.retain(|file| fs::read_to_string(file).is_ok_and(|s| s.contains("allow(unsafe_code")));
+    files.sort();
+    let allowed = ["client/src/cli/unsafe_calls.rs", "src/server/kernel/sys.rs"];
+    assert_eq!(files, allowed.map(|path| top().join(path)));
+}
