@@ -39,7 +39,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    if options.read_snapshot {
+    if options.read_snapshot > 0 {
         read_snapshot(&options)
     } else if let Some(server) = &options.check {
         check(server.as_deref(), options.port)

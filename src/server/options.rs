@@ -1,7 +1,7 @@
 //! The command line: options, their limits and errors, and the arguments of a reload.
 
 use crate::server::telling::logging::check_filter;
-use clap::Parser;
+use clap::{ArgAction, Parser};
 use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;
@@ -151,8 +151,9 @@ pub struct Options {
 
     /// Asks a new binary, before a hot restart, whether it can continue
     /// (docs/operations.md).
-    #[arg(long, hide = true)]
-    pub read_snapshot: bool,
+    // Counted: the first one is the old image's, another one is an operator's.
+    #[arg(long, hide = true, action = ArgAction::Count)]
+    pub read_snapshot: u8,
 
     /// Words that are not options. The C daemon ignores them, so an old
     /// /etc/default/poolcounter with such words must not prevent the start.
@@ -164,7 +165,8 @@ impl Options {
     /// Whether a daemon starts with these. With others the program asks or prints
     /// something and ends: as a hot restart, that would lose every lock.
     pub(super) fn are_for_serving(&self) -> bool {
-        !self.reload && self.check.is_none() && self.check_rules.is_empty()
+        let asks = self.reload || self.check.is_some() || !self.check_rules.is_empty();
+        !asks && self.read_snapshot <= 1
     }
 
     pub(super) fn warn_of_likely_mistakes(&self) {
