@@ -44,10 +44,7 @@ lint: rust ## check format, clippy and docs; warnings are errors
 	$(CARGO) clippy --locked --test load --test browser -- -D warnings
 	@# Each pure crate with the features of its dependencies that it asks for itself.
 	for crate in protocol engine reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
-	@# The library as its users build it: tests also enable the command.
-	$(CARGO) clippy --locked -p poolcounter -- -D warnings
-	$(CARGO) clippy --locked -p poolcounter --no-default-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --exclude poolcounter-bench --exclude poolcounterd-fuzz --features poolcounter/cli --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --exclude poolcounter-bench --exclude poolcounterd-fuzz --no-deps --document-private-items
 
 bench: reference ## compare with Debian's daemon and a minimal server; writes docs/benchmarks.md
 	$(CARGO) run --release --locked -p poolcounter-bench -- suite $(BENCH_FLAGS)
@@ -90,7 +87,7 @@ TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
 .PHONY: install install-client install-documents dist-tree dist deb static
 
 # All that a shipped program is built from.
-SOURCES = Cargo.lock $(wildcard Cargo.toml client/Cargo.toml crates/*/Cargo.toml) $(shell find src client/src crates/*/src -type f)
+SOURCES = Cargo.lock $(wildcard Cargo.toml crates/*/Cargo.toml) $(shell find src crates/*/src -type f)
 
 target/release/poolcounterd: $(SOURCES)
 	$(CARGO) build --release --locked
@@ -106,7 +103,7 @@ install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
 	chmod 644 $(DESTDIR)$(UNIT_DIR)/poolcounter.service
 
 target/release/poolcounter: $(SOURCES)
-	$(CARGO) build --release --locked -p poolcounter --features cli
+	$(CARGO) build --release --locked -p poolcounter-command
 
 install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(PREFIX)
 	install -D -m 755 $(CLIENT) $(DESTDIR)$(PREFIX)/bin/poolcounter
@@ -153,7 +150,7 @@ static: rust ## static binaries with man pages and unit, as a tarball to unpack 
 		command -v rustup > /dev/null && rustup -q target add $(STATIC_TARGET); } || { \
 		echo "Rust's library for $(STATIC_TARGET) is missing; rustup has it, Debian has not: https://rustup.rs" >&2; exit 1; }
 	rm -rf $(STATIC)
-	for package in poolcounterd "poolcounter --features cli"; do \
+	for package in poolcounterd poolcounter-command; do \
 		CARGO_PROFILE_RELEASE_STRIP=true $(CARGO) build --release --locked --target $(STATIC_TARGET) -p $$package || exit 1; done
 	$(MAKE) install BINARY=target/$(STATIC_TARGET)/release/poolcounterd DESTDIR=$(CURDIR)/$(STATIC) PREFIX= UNIT_BINDIR=/usr/local/bin
 	$(MAKE) install-client CLIENT=target/$(STATIC_TARGET)/release/poolcounter DESTDIR=$(CURDIR)/$(STATIC) PREFIX=

@@ -1,8 +1,7 @@
 //! The daemon's executable: reads the command line and serves.
 
 use clap::Parser;
-use poolcounter::operate::{places, uptime};
-use poolcounter::{ServerName, operate};
+use connect::{ServerName, places, uptime};
 use poolcounterd::server::{self, Ended, Obstacle, Options, Server};
 use std::io::Write;
 use std::path::Path;
@@ -81,8 +80,8 @@ fn serve(options: Options) -> ExitCode {
 fn reload(options: &Options) -> ExitCode {
     match order_of_reload(options) {
         Ok((control, order)) => {
-            let timeout = operate::RESTART_TIMEOUT;
-            match operate::send_order(Path::new(&control), &order, timeout) {
+            let timeout = connect::RESTART_TIMEOUT;
+            match connect::send_order(Path::new(&control), &order, timeout) {
                 Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
                 Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
                 Err(e) => fail(&format!("Not reloaded: {control}: {e}")),
@@ -96,7 +95,7 @@ fn reload(options: &Options) -> ExitCode {
 fn order_of_reload(options: &Options) -> Result<(String, String), String> {
     let ours: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let control = absolute(options.control.as_deref().unwrap_or(operate::DEFAULT_PATH))?;
+    let control = absolute(options.control.as_deref().unwrap_or(connect::DEFAULT_PATH))?;
     let mut paths = Vec::new();
     for (option, path) in [("--rules", &options.rules), ("--listen-unix", &options.listen_unix)] {
         if let Some(path) = path {
@@ -104,7 +103,7 @@ fn order_of_reload(options: &Options) -> Result<(String, String), String> {
         }
     }
     let arguments = server::arguments_after_reload(&ours, &control, &paths);
-    Ok((control, operate::restart_with(&arguments)))
+    Ok((control, connect::restart_with(&arguments)))
 }
 
 /// The daemon may be in another directory. Fails for a relative path if the working

@@ -20,7 +20,7 @@ const FOR_OPERATORS: [&str; 9] = [
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
-    "client/README.md",
+    "crates/client/README.md",
     "debian",
     "docs",
     "monitoring",
@@ -28,7 +28,7 @@ const FOR_OPERATORS: [&str; 9] = [
 ];
 
 /// What else names keys. Not `bench`, whose keys have a chosen length.
-const OTHERS: [&str; 5] = ["Makefile", "client", "fuzz", "src", "tests"];
+const OTHERS: [&str; 5] = ["Makefile", "crates", "fuzz", "src", "tests"];
 
 /// Words with a star that are no patterns of keys.
 const OTHER_STARS: [&str; 4] = ["*runbook_url:/s", "^ARGS.*[=", "abort-*", "poolcounter=1.*"];

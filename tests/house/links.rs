@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where tests are named and documents are. Not `vendor`, of a tarball.
-const READ: [&str; 14] = [
+const READ: [&str; 13] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Cargo.toml",
@@ -14,7 +14,6 @@ const READ: [&str; 14] = [
     "README.md",
     "SECURITY.md",
     "bench",
-    "client",
     "crates",
     "docs",
     "fuzz",

@@ -1,5 +1,6 @@
 //! Tests that read instead of running: sources, dependencies, documents.
 
+mod crates;
 mod dependencies;
 mod documents;
 mod gate;
@@ -7,5 +8,4 @@ mod keys;
 mod links;
 mod map;
 mod platform;
-mod pure_crates;
 mod source;

@@ -57,6 +57,18 @@ pub fn key_from_text(mut text: &[u8]) -> Option<Vec<u8>> {
     Some(key)
 }
 
+/// A key as clients send it: a space, which would end it, as `%20`.
+pub fn key_on_the_wire(key: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(key.len());
+    for &byte in key {
+        match byte {
+            b' ' => text.extend_from_slice(b"%20"),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
 fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }

@@ -19,7 +19,7 @@ mod numbers;
 mod query;
 mod reply;
 
-pub use key_text::{key_from_text, key_text, key_text_cut};
+pub use key_text::{key_from_text, key_on_the_wire, key_text, key_text_cut};
 pub use query::{Query, ROWS, Span, Subject};
 pub use reply::Reply;
 

@@ -1,7 +1,0 @@
-//! The command `poolcounter`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    poolcounter::cli::main()
-}

@@ -1,0 +1,79 @@
+//! A client of [PoolCounter](https://www.mediawiki.org/wiki/PoolCounter): locks shared by
+//! programs on many machines, kept by the daemon poolcounterd.
+//!
+//! A lock belongs to a connection. It ends at the latest when the connection does: a
+//! program that crashes leaves none behind.
+//!
+//! # One lock
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use poolcounter::{Client, LockRequest, Outcome};
+//! use std::time::Duration;
+//!
+//! # let server = serve();
+//! # let _: &str = stringify!(
+//! let server = "10.1.2.3";
+//! # );
+//! let client = Client::new([server.parse()?]);
+//! let request = LockRequest::new("nightly-report").timeout(Duration::from_secs(60));
+//! match client.lock(&request)? {
+//!     Outcome::Locked(lock) => {
+//!         // The work. If it returns early, as by `?`, the lock is given up.
+//!         lock.release()?;
+//!     }
+//!     Outcome::TimedOut => println!("another host has it for over a minute"),
+//!     Outcome::QueueFull => println!("too many wait"),
+//!     Outcome::Done => println!("another host did the work"), // only after .any()
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Work that anyone may do
+//! With [`LockRequest::any`], those that wait get `Done` as soon as a holder has released
+//! the lock. When its guard is dropped, the next one gets the lock.
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use poolcounter::{Client, LockRequest, Outcome};
+//!
+//! # let client = Client::new([serve().parse()?]);
+//! # fn render() -> std::io::Result<()> { Ok(()) }
+//! let request = LockRequest::new("job:report").any().workers(2).max_queue(100);
+//! if let Outcome::Locked(lock) = client.lock(&request)? {
+//!     render()?;
+//!     lock.release()?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Several servers
+//! [`order`] says which one guards a key. So does MediaWiki's client: give all clients the
+//! same list, and PHP, scripts and services agree. [`Lock`] says what that means for nested
+//! locks.
+//!
+//! # Waiting, and noticing a loss
+//! A wait ends when the request's timeout says so, or when a [`Canceller`] does, from
+//! another thread. A lock ends with its connection: work that takes long asks
+//! [`Lock::is_lost`] now and then, or polls the guard's descriptor. A host that vanishes is
+//! noticed after [`Client::keepalive`].
+//!
+//! # Without I/O
+//! A [`Conversation`] takes and gives bytes; `examples/tokio.rs` is an async client of
+//! thirty lines on it.
+
+#![forbid(unsafe_code)]
+
+mod blocking;
+mod conversation;
+mod order;
+mod request;
+
+pub use blocking::{Canceller, Client, Connected, Error, Lock, NestedLock, Outcome};
+#[doc(inline)]
+pub use connect::{BadServerName, PORT, ServerName};
+pub use conversation::{Answer, Conversation, LOCKS_MAX, UnexpectedAnswer};
+pub use order::order;
+pub use request::{LockRequest, Refusal};

@@ -1,0 +1,207 @@
+//! A client's request: a key and its limits → a line, or why it is refused; how a key is sent.
+
+use protocol::lines::LINE_BYTES_MAX;
+use protocol::{Mode, UNLIMITED, key_on_the_wire};
+use std::fmt;
+use std::time::Duration;
+
+/// A request for a lock: its key, and the limits under which it is granted.
+///
+/// Without limits, one client at a time holds the key, any number may wait for it, and
+/// they wait for ever.
+///
+/// ```
+/// use poolcounter::LockRequest;
+/// use std::time::Duration;
+///
+/// let request = LockRequest::new("thumbnails:Cat.jpg")
+///     .workers(2)
+///     .max_queue(50)
+///     .timeout(Duration::from_secs(8));
+/// assert_eq!(request.key(), b"thumbnails:Cat.jpg");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    key: Vec<u8>,
+    mode: Mode,
+    workers: u32,
+    max_queue: u32,
+    timeout: Option<Duration>,
+}
+
+impl LockRequest {
+    /// A request for `key`. A space in it is sent as `%20`, as MediaWiki's client does.
+    pub fn new(key: impl AsRef<[u8]>) -> Self {
+        LockRequest {
+            key: key.as_ref().to_vec(),
+            mode: Mode::ForMe,
+            workers: 1,
+            max_queue: UNLIMITED,
+            timeout: None,
+        }
+    }
+
+    /// How many clients may hold the key at once, for this request to be granted.
+    pub fn workers(mut self, workers: u32) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// How many clients may hold the key or wait for it, this one included. Beyond that
+    /// the answer is `QueueFull`.
+    pub fn max_queue(mut self, max_queue: u32) -> Self {
+        self.max_queue = max_queue;
+        self
+    }
+
+    /// How long to wait, rounded up to whole seconds. Zero means not to wait.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Another client's finished work is enough: a holder's release is then answered
+    /// with `Done`. (`ACQ4ANY`.)
+    pub fn any(mut self) -> Self {
+        self.mode = Mode::ForAnyone;
+        self
+    }
+
+    /// The key, as it was given.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// How long the server lets this request wait: a time in whole seconds. `None` is
+    /// for ever.
+    pub fn wait(&self) -> Option<Duration> {
+        self.timeout.map(|_| Duration::from_secs(self.timeout_s()))
+    }
+
+    fn timeout_s(&self) -> u64 {
+        let whole = |t: Duration| t.as_secs().saturating_add(u64::from(t.subsec_nanos() > 0));
+        self.timeout.map_or(UNLIMITED.into(), |t| whole(t).min(UNLIMITED.into()))
+    }
+
+    /// The line to send, or why it is refused.
+    pub(crate) fn line(&self) -> Result<Vec<u8>, Refusal> {
+        if self.key.is_empty() {
+            return Err(Refusal::EmptyKey);
+        }
+        if self.key.contains(&b'\n') {
+            return Err(Refusal::KeyOfTwoLines);
+        }
+        if self.workers == 0 || self.max_queue == 0 {
+            return Err(Refusal::LimitOfZero);
+        }
+        let word: &[u8] = match self.mode {
+            Mode::ForMe => b"ACQ4ME ",
+            Mode::ForAnyone => b"ACQ4ANY ",
+        };
+        let [workers, max_queue] = [self.workers, self.max_queue].map(|n| n.min(UNLIMITED));
+        let limits = format!(" {workers} {max_queue} {}\n", self.timeout_s());
+        let line = [word, &key_on_the_wire(&self.key), limits.as_bytes()].concat();
+        if line.len() > LINE_BYTES_MAX { Err(Refusal::LongKey) } else { Ok(line) }
+    }
+}
+
+/// Why a request is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no key.
+    EmptyKey,
+    /// The line would be too long.
+    LongKey,
+    /// The key has a line feed.
+    KeyOfTwoLines,
+    /// The limit of workers or of the queue is 0.
+    LimitOfZero,
+    /// The connection has four locks already ([`LOCKS_MAX`](crate::LOCKS_MAX)).
+    TooManyLocks,
+    /// The previous question is not answered yet.
+    Unanswered,
+    /// There is no lock to release.
+    NothingHeld,
+    /// A nested lock belongs on the connection of the outer one, and its key belongs to
+    /// another server.
+    OtherServer,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::EmptyKey => "the key is empty",
+            Refusal::LongKey => "the key is too long",
+            Refusal::KeyOfTwoLines => "the key has a line end",
+            Refusal::LimitOfZero => "a limit is 0",
+            Refusal::TooManyLocks => "one connection has at most four locks",
+            Refusal::Unanswered => "the question before is not answered yet",
+            Refusal::NothingHeld => "no lock is held",
+            Refusal::OtherServer => "another server guards the key of the inner lock",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use protocol::lines::{Line, Lines};
+    use protocol::{Acquire, Command};
+
+    fn line(request: &LockRequest) -> String {
+        String::from_utf8(request.line().expect("a line")).expect("text")
+    }
+
+    #[test]
+    fn limits_are_written_as_every_server_reads_them() {
+        let plain = LockRequest::new("a b");
+        assert_eq!(line(&plain), "ACQ4ME a%20b 1 2147483647 2147483647\n");
+        let limited = LockRequest::new("k").any().workers(2).max_queue(3);
+        let limited = limited.timeout(Duration::from_millis(1500));
+        assert_eq!(line(&limited), "ACQ4ANY k 2 3 2\n");
+        assert_eq!(limited.wait(), Some(Duration::from_secs(2)));
+        let huge = plain.workers(u32::MAX).max_queue(u32::MAX).timeout(Duration::MAX);
+        assert_eq!(line(&huge), "ACQ4ME a%20b 2147483647 2147483647 2147483647\n");
+        let at_once = LockRequest::new("k").timeout(Duration::ZERO);
+        assert_eq!(line(&at_once), "ACQ4ME k 1 2147483647 0\n");
+    }
+
+    #[test]
+    fn requests_that_fit_no_line_are_refused() {
+        let k = || LockRequest::new("k");
+        for (request, refusal) in [
+            (LockRequest::new(""), Refusal::EmptyKey),
+            (LockRequest::new("a\nRELEASE"), Refusal::KeyOfTwoLines),
+            (LockRequest::new("x".repeat(LINE_BYTES_MAX)), Refusal::LongKey),
+            (k().workers(0), Refusal::LimitOfZero),
+            (k().max_queue(0), Refusal::LimitOfZero),
+        ] {
+            assert_eq!(request.line(), Err(refusal));
+        }
+    }
+
+    proptest! {
+        /// No key injects another command, nor is it cut.
+        #[test]
+        fn a_server_reads_what_was_written(
+            key in prop::collection::vec(any::<u8>(), 1..6),
+            (workers, max_queue) in (1..=UNLIMITED, 1..=UNLIMITED),
+        ) {
+            prop_assume!(!key.contains(&b'\n'));
+            let request = LockRequest::new(&key).workers(workers).max_queue(max_queue);
+            let line = request.line().expect("a line");
+            let mut stream = &line[..];
+            let mut lines = Lines::default();
+            let Some(Line::Complete(line)) = lines.next_line(&mut stream) else { panic!() };
+            let (mode, timeout_s) = (Mode::ForMe, UNLIMITED.into());
+            let key = &key_on_the_wire(&key);
+            let expected = Acquire { mode, key, workers, max_queue, timeout_s };
+            prop_assert_eq!(Command::parse(line), Command::Acquire(expected));
+            prop_assert!(stream.is_empty());
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! `check`, a plugin of Nagios and Icinga: figures, thresholds, verdicts, the plugin's line.
+//! The health of a server is a level, a line, and figures with their thresholds.
+
+use super::every_server::{ask_each, distinct};
+use super::output::print;
+use super::parsed_report::ParsedReport;
+use super::reported_rules::without_end;
+use connect::ServerName;
+use connect::{NoAnswer, StatsConnection};
+use serde_json::Value;
+use std::process::ExitCode;
+use std::time::Duration;
+use std::{fmt, thread};
+
+/// Below the options of `check`.
+pub(super) const AFTER_HELP: &str = "\
+Exit status: 0 OK, 1 WARNING (also: a rule is set or off by an order without --for),
+2 CRITICAL (also: a server does not answer), 3 UNKNOWN (a server lacks a figure that has
+thresholds). The worst server counts: its line comes first, followed by the performance
+data of all servers.";
+
+/// Options with thresholds.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Limits {
+    /// Clients that wait now: from how many on it is WARNING and CRITICAL.
+    #[arg(long, value_name = "WARN,CRIT")]
+    waiting: Option<Thresholds>,
+
+    /// Seconds for which the oldest lock is held.
+    #[arg(long, value_name = "WARN,CRIT")]
+    oldest_hold: Option<Thresholds>,
+
+    /// QUEUE_FULL answers per second, counted for --for seconds.
+    #[arg(long, value_name = "WARN,CRIT")]
+    full_queues: Option<Thresholds>,
+
+    /// For how long to count QUEUE_FULL answers for --full-queues.
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 1, requires = "full_queues",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+}
+
+/// Checks all servers at once, so that several take as long as one; prints one output of
+/// a plugin, and exits with the worst level.
+pub(super) fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
+    let verdicts = ask_each(&distinct(servers), |server| judge(server, limits));
+    let (worst, output) = Verdict::report(verdicts);
+    // A plugin that can't print its output is UNKNOWN.
+    let level = if print(&output) { worst } else { worst.max(Severity::Unknown) };
+    ExitCode::from(level.status())
+}
+
+fn judge(server: &ServerName, limits: &Limits) -> Verdict {
+    answered(server, limits).unwrap_or_else(|e| Verdict::critical(server.as_str(), &e.to_string()))
+}
+
+fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
+    let mut connection = StatsConnection::connect(server)?;
+    let text = connection.query("FULL")?;
+    let full = ParsedReport::read(&text);
+    let uptime = full.value("uptime").ok_or(NoAnswer::Refused(text))?;
+    let queues = full.number("full_queues");
+    let locks = full.number("processing_workers");
+    let report = json_report(&mut connection)?;
+    let oldest_hold = oldest_hold_s(&report, locks);
+    let mut figures = vec![
+        Figure::new("waiting", "", full.number("waiting_workers"), limits.waiting),
+        Figure::new("oldest_hold", "s", oldest_hold, limits.oldest_hold),
+    ];
+    if limits.full_queues.is_some() {
+        thread::sleep(Duration::from_secs(limits.seconds));
+        let later = ParsedReport::read(&connection.query("FULL")?).number("full_queues");
+        let rate =
+            queues.zip(later).map(|(queues, later)| (later - queues) / limits.seconds as f64);
+        figures.push(Figure::new("full_queues_rate", "", rate, limits.full_queues));
+    }
+    figures.push(Figure::new("full_queues", "c", queues, None));
+    figures.push(Figure::new("locks", "", locks, None));
+    let verdict = Verdict::of(server.as_str(), uptime, &figures);
+    Ok(verdict.with_forgotten_rules(without_end(&report)))
+}
+
+/// Only newer servers have it: null for the others.
+fn json_report(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
+    match connection.query("JSON") {
+        Ok(text) => serde_json::from_str(&text)
+            .map_err(|e| NoAnswer::Refused(format!("invalid STATS JSON: {e}"))),
+        Err(NoAnswer::Unknown) => Ok(Value::Null),
+        Err(e) => Err(e),
+    }
+}
+
+/// It is 0 if no lock is held.
+fn oldest_hold_s(report: &Value, locks: Option<f64>) -> Option<f64> {
+    report["oldest_hold_s"].as_f64().or_else(|| (locks == Some(0.0)).then_some(0.0))
+}
+
+/// The state of a server, best first; [`Severity::status`] is the plugin's exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Severity {
+    /// All is within its thresholds.
+    Ok,
+    /// A requested figure is not known.
+    Unknown,
+    /// A figure has reached its first threshold, or a rule was set by an order without an end.
+    Warning,
+    /// A figure has reached its second one, or the server does not answer.
+    Critical,
+}
+
+impl Severity {
+    /// The exit status that stands for it.
+    pub(super) fn status(self) -> u8 {
+        match self {
+            Severity::Ok => 0,
+            Severity::Warning => 1,
+            Severity::Critical => 2,
+            Severity::Unknown => 3,
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Ok => "OK",
+            Severity::Warning => "WARNING",
+            Severity::Critical => "CRITICAL",
+            Severity::Unknown => "UNKNOWN",
+        })
+    }
+}
+
+/// From which values on a figure is [`Severity::Warning`] and [`Severity::Critical`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Thresholds {
+    warning: f64,
+    critical: f64,
+}
+
+impl std::str::FromStr for Thresholds {
+    type Err = String;
+
+    /// Reads `WARN,CRIT`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|&n: &f64| n.is_finite() && n >= 0.0);
+        let pair = text.split_once(',');
+        let pair = pair.and_then(|(warning, critical)| Some((number(warning)?, number(critical)?)));
+        match pair {
+            Some((warning, critical)) if warning <= critical => {
+                Ok(Thresholds { warning, critical })
+            }
+            _ => Err("must be WARN,CRIT: two numbers, the second not smaller".to_owned()),
+        }
+    }
+}
+
+/// One number about a server's health.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    value: Option<f64>,
+    thresholds: Option<Thresholds>,
+}
+
+impl Figure {
+    /// A figure in a unit of performance data: none, `s`, or `c` for a counter. `None`
+    /// as its value means that the server does not report it.
+    pub(super) fn new(
+        name: &'static str,
+        unit: &'static str,
+        value: Option<f64>,
+        thresholds: Option<Thresholds>,
+    ) -> Self {
+        Figure { name, unit, value, thresholds }
+    }
+
+    fn level(&self) -> Severity {
+        match (self.thresholds, self.value) {
+            (None, _) => Severity::Ok,
+            (Some(_), None) => Severity::Unknown,
+            (Some(limits), Some(value)) if value >= limits.critical => Severity::Critical,
+            (Some(limits), Some(value)) if value >= limits.warning => Severity::Warning,
+            _ => Severity::Ok,
+        }
+    }
+
+    /// For people: `waiting 3`.
+    fn words(&self) -> String {
+        let name = self.name.replace('_', " ");
+        let unit = if self.unit == "c" { "" } else { self.unit };
+        match self.value {
+            Some(value) => format!("{name} {}{unit}", rounded(value)),
+            None => format!("{name} unknown"),
+        }
+    }
+
+    /// For graphs, behind the label: `3;10;50;0`.
+    fn performance(&self) -> Option<String> {
+        let (unit, value) = (self.unit, rounded(self.value?));
+        let limits = self.thresholds.map(|t| format!("{};{}", t.warning, t.critical));
+        Some(format!("{value}{unit};{};0", limits.unwrap_or_else(|| ";".to_owned())))
+    }
+}
+
+/// To milliseconds, without needless zeros.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// A plugin's verdict on a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    server: String,
+    level: Severity,
+    text: String,
+    /// Labels and what follows their equals signs.
+    performance: Vec<(&'static str, String)>,
+}
+
+impl Verdict {
+    /// For a server that answers: the worst of its figures. `uptime` is the server's text.
+    pub(super) fn of(server: &str, uptime: &str, figures: &[Figure]) -> Verdict {
+        let level = figures.iter().map(Figure::level).max().unwrap_or(Severity::Ok);
+        let words: Vec<String> = figures.iter().map(Figure::words).collect();
+        let text = format!("up {uptime}, {}", words.join(", "));
+        let performance =
+            figures.iter().filter_map(|figure| Some((figure.name, figure.performance()?)));
+        Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
+    }
+
+    /// Rules that orders have set without an end outlast what they were for: at least WARNING.
+    fn with_forgotten_rules(self, words: Option<String>) -> Verdict {
+        let Some(words) = words else { return self };
+        let (level, text) = (self.level.max(Severity::Warning), format!("{words}; {}", self.text));
+        Verdict { level, text, ..self }
+    }
+
+    /// For a server that does not answer, or answers wrongly.
+    pub(super) fn critical(server: &str, why: &str) -> Verdict {
+        let (server, text) = (server.to_owned(), why.to_owned());
+        Verdict { server, level: Severity::Critical, text, performance: Vec::new() }
+    }
+
+    /// The worst level, and the plugin's output: the worst server's line first, behind
+    /// it the figures of all. With several, a label has the server's name.
+    pub(super) fn report(mut verdicts: Vec<Verdict>) -> (Severity, String) {
+        verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.level));
+        let worst = verdicts.first().map_or(Severity::Ok, |verdict| verdict.level);
+        let mut lines: Vec<String> = verdicts.iter().map(Verdict::line).collect();
+        let is_alone = verdicts.len() == 1;
+        let figures = verdicts.iter().flat_map(|verdict| {
+            verdict.performance.iter().map(move |(name, value)| {
+                if is_alone {
+                    format!("{name}={value}")
+                } else {
+                    format!("'{} {name}'={value}", in_label(&verdict.server))
+                }
+            })
+        });
+        let figures: Vec<String> = figures.collect();
+        if let (Some(first), false) = (lines.first_mut(), figures.is_empty()) {
+            *first += &format!(" | {}", figures.join(" "));
+        }
+        (worst, lines.join("\n"))
+    }
+
+    /// A bar would begin the figures.
+    fn line(&self) -> String {
+        let line = format!("POOLCOUNTER {} - {}: {}", self.level, self.server, self.text);
+        line.replace(['|', '\n'], "/")
+    }
+}
+
+/// Replaces characters that would end a label.
+fn in_label(server: &str) -> String {
+    server.replace(['\'', '=', '|', '\n'], "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_counts_from_its_value_on() {
+        for (value, level) in [
+            (Some(9.9), Severity::Ok),
+            (Some(10.0), Severity::Warning),
+            (Some(50.0), Severity::Critical),
+            (None, Severity::Unknown),
+        ] {
+            let thresholds = "10,50".parse().expect("thresholds");
+            let figure = Figure::new("waiting", "", value, Some(thresholds));
+            assert_eq!(figure.level(), level, "{value:?}");
+        }
+        let statuses = [Severity::Ok, Severity::Warning, Severity::Critical, Severity::Unknown]
+            .map(Severity::status);
+        assert_eq!(statuses, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn thresholds_are_two_numbers() {
+        for bad in ["", "1", "1,", "5,1", "a,b", "-1,2", "1,inf"] {
+            assert!(bad.parse::<Thresholds>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Orders to the daemon of this host: `drain` and its wait, line by line, until the process has
+//! ended; `undrain`, `free`, `rules`, `rule`, `restart`, `control`.
+
+use super::output::{print, print_error, print_json};
+use super::stats::key_from_user;
+use super::status;
+use super::unsafe_calls::process_of;
+
+use connect::connect_unix;
+use protocol::key_text;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde_json::json;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Options of all orders.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OrderOptions {
+    /// The control socket of the daemon.
+    #[arg(
+        long = "control-socket",
+        value_name = "PATH",
+        default_value = connect::DEFAULT_PATH,
+        global = true
+    )]
+    pub(super) socket: PathBuf,
+
+    /// Print the answer as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+
+    /// How long to wait for the answer; after that the daemon does not obey the order any more.
+    /// [default: 10, or 60 for a hot restart]
+    #[arg(long = "timeout", value_name = "SECONDS", global = true,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout_s: Option<u64>,
+
+    /// Refused, since an order goes to the daemon of this host.
+    // Takes the place of the option of all other subcommands, and is not in the help.
+    #[arg(short = 's', long = "server", value_name = "SERVER", hide = true, global = true)]
+    pub(super) server: Vec<String>,
+}
+
+impl OrderOptions {
+    fn timeout(&self, usual: Duration) -> Duration {
+        self.timeout_s.map_or(usual, Duration::from_secs)
+    }
+}
+
+/// Sends one order and prints the answer. Exits with 0 if it is obeyed, 1 if not or if the
+/// answer can't be written.
+pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
+    if line.contains('\n') {
+        print_error("an order is one line");
+        return ExitCode::from(status::USAGE);
+    }
+    let is_restart = line.split(' ').next() == Some("RESTART");
+    let usual = if is_restart { connect::RESTART_TIMEOUT } else { connect::ANSWER_TIMEOUT };
+    match connect::send_order(&options.socket, line, options.timeout(usual)) {
+        Ok(answer) if print_answer(&answer, options) && is_obeyed(&answer) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(e) => print_failure(&e, options),
+    }
+}
+
+fn is_obeyed(answer: &str) -> bool {
+    !answer.starts_with("ERROR")
+}
+
+/// Prints an answer. False if it can't be written.
+pub(super) fn print_answer(answer: &str, options: &OrderOptions) -> bool {
+    let text = answer.trim_end();
+    if options.json {
+        print_json(&json!({ "ok": is_obeyed(answer), "answer": text }))
+    } else {
+        print(text)
+    }
+}
+
+/// Prints why there is no answer.
+pub(super) fn print_failure(why: &io::Error, options: &OrderOptions) -> ExitCode {
+    let hint = match why.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            "; no daemon runs there (one that has drained has exited)"
+        }
+        _ => "",
+    };
+    print_error(&format!("{}: {why}{hint}", options.socket.display()));
+    ExitCode::from(status::NO_SERVER)
+}
+
+pub(super) const DRAIN_AFTER_HELP: &str = "\
+Exit status of --wait: 0 the daemon has ended, 1 it still drains, 2 it takes new clients
+again.";
+
+/// How soon to ask again if others take all the places.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Options of a drain.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DrainOptions {
+    #[command(flatten)]
+    pub(super) order: OrderOptions,
+
+    /// Wait until the daemon has ended, but no longer than SECONDS.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1)]
+    wait: Option<Option<u64>>,
+}
+
+/// How a drain ends.
+enum DrainEnd {
+    Ended,
+    /// It goes beyond the time limit.
+    Drains,
+    /// It takes new clients again.
+    Undrained,
+}
+
+pub(super) fn drain(options: &DrainOptions) -> ExitCode {
+    let order_options = &options.order;
+    let Some(limit_s) = options.wait else {
+        return order("DRAIN", order_options);
+    };
+    let (answer, status) = match drain_and_wait(limit_s, order_options) {
+        Ok(DrainEnd::Ended) => ("OK ended".to_owned(), 0),
+        Ok(DrainEnd::Drains) => ("ERROR still draining".to_owned(), 1),
+        Ok(DrainEnd::Undrained) => ("ERROR not draining".to_owned(), 2),
+        Err(e) => return print_failure(&e, order_options),
+    };
+    if print_answer(&answer, order_options) { ExitCode::from(status) } else { ExitCode::FAILURE }
+}
+
+fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<DrainEnd> {
+    let until = limit_s.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
+    let answer_until = Instant::now() + options.timeout(connect::ANSWER_TIMEOUT);
+    let mut waiting = DrainWait::connect(options, Some(answer_until))?;
+    waiting.send("DRAIN\nDRAINED\n");
+    let mut is_obeyed = false;
+    loop {
+        match waiting.next_event()? {
+            DrainEvent::Late if !is_obeyed => return Err(io::ErrorKind::TimedOut.into()),
+            DrainEvent::Late => return Ok(DrainEnd::Drains),
+            DrainEvent::End => return Ok(DrainEnd::Ended),
+            DrainEvent::Line(line) => match line.as_str() {
+                "OK drained" => return waiting.wait_for_process_end(),
+                "ERROR not draining" => return Ok(DrainEnd::Undrained),
+                // Others also wait. The daemon closes this connection.
+                line if line.starts_with("ERROR too many") => waiting.pause()?,
+                line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
+                line => {
+                    print_answer(line, options);
+                    (is_obeyed, waiting.until) = (true, until);
+                }
+            },
+            // It may have closed before it read the order.
+            DrainEvent::Closed if waiting.reconnect() => {
+                if is_obeyed {
+                    waiting.send("DRAINED\n")
+                } else {
+                    waiting.send("DRAIN\nDRAINED\n")
+                }
+            }
+            DrainEvent::Closed => return waiting.wait_for_process_end(),
+        }
+    }
+}
+
+/// A conversation with one daemon until its end, over its hot restarts.
+struct DrainWait<'a> {
+    options: &'a OrderOptions,
+    until: Option<Instant>,
+    stream: UnixStream,
+    /// The start of the daemon's next line.
+    received: Vec<u8>,
+    /// `None` if it is in another container.
+    daemon: Option<Pid>,
+    /// Readable when the daemon has ended.
+    end: Option<OwnedFd>,
+}
+
+enum DrainEvent {
+    Line(String),
+    /// The connection is closed: a hot restart or the end.
+    Closed,
+    /// The daemon has ended.
+    End,
+    Late,
+}
+
+impl DrainWait<'_> {
+    fn connect(options: &OrderOptions, until: Option<Instant>) -> io::Result<DrainWait<'_>> {
+        let stream = connect(options)?;
+        let daemon = process_of(&stream);
+        let end = daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok());
+        Ok(DrainWait { options, until, stream, received: Vec::new(), daemon, end })
+    }
+
+    /// Connects to the same daemon again, if it is there.
+    fn reconnect(&mut self) -> bool {
+        let Ok(stream) = connect(self.options) else { return false };
+        let is_same = self.daemon.is_none() || process_of(&stream) == self.daemon;
+        if is_same {
+            self.stream = stream;
+            self.received.clear();
+        }
+        is_same
+    }
+
+    /// Leaves the places to others for a while.
+    fn pause(&self) -> io::Result<()> {
+        let until = Instant::now() + PAUSE;
+        let until = self.until.map_or(until, |at| at.min(until));
+        let mut end: Vec<_> = self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
+        wait_for_any(&mut end, Some(until)).map(drop)
+    }
+
+    /// If the connection is closed already, the next event is its end.
+    fn send(&mut self, request: &str) {
+        let _ = self.stream.write_all(request.as_bytes());
+    }
+
+    /// Waits for the next event; lines of the daemon come before its end.
+    fn next_event(&mut self) -> io::Result<DrainEvent> {
+        loop {
+            if let Some(len) = self.received.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=len).collect();
+                return Ok(DrainEvent::Line(String::from_utf8_lossy(&line[..len]).into_owned()));
+            }
+            let mut fds = vec![PollFd::new(&self.stream, PollFlags::IN)];
+            fds.extend(self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)));
+            if !wait_for_any(&mut fds, self.until)? {
+                return Ok(DrainEvent::Late);
+            }
+            if fds[0].revents().is_empty() {
+                return Ok(DrainEvent::End);
+            }
+            let mut buffer = [0; 1024];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Ok(DrainEvent::Closed),
+                Ok(len) => self.received.extend_from_slice(&buffer[..len]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {
+                    return Ok(DrainEvent::Closed);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Waits until the process has ended, which sends nothing more.
+    fn wait_for_process_end(&self) -> io::Result<DrainEnd> {
+        let Some(end) = &self.end else { return Ok(DrainEnd::Ended) };
+        let has_ended = wait_for_any(&mut [PollFd::new(end, PollFlags::IN)], self.until)?;
+        Ok(if has_ended { DrainEnd::Ended } else { DrainEnd::Drains })
+    }
+}
+
+fn connect(options: &OrderOptions) -> io::Result<UnixStream> {
+    let timeout = options.timeout(connect::ANSWER_TIMEOUT);
+    connect_unix(&options.socket, timeout).map(UnixStream::from)
+}
+
+/// Waits until one of them is ready. False after the time limit.
+fn wait_for_any(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<bool> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout: Option<Timespec> = left.map(|left| left.try_into().expect("a short time"));
+        match poll(fds, timeout.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            ready => return Ok(ready? > 0),
+        }
+    }
+}
+
+/// Options of `free`.
+#[derive(Debug, clap::Args)]
+pub(super) struct FreeOptions {
+    #[command(flatten)]
+    pub(super) order: OrderOptions,
+
+    #[command(flatten)]
+    target: Target,
+
+    /// Only show which locks would be freed.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Close this many connections at most; if there are more, close none.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    max: u32,
+}
+
+/// Which connections.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// The holders of this key. Bytes can be written as \xNN, as lists show them.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+
+    /// The connection with this number, which lists show as #NUMBER.
+    #[arg(long, value_name = "NUMBER", value_parser = parse_client)]
+    client: Option<u32>,
+
+    /// Every connection from this address; `unix` for those of Unix sockets.
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+}
+
+fn parse_client(text: &str) -> Result<u32, std::num::ParseIntError> {
+    text.strip_prefix('#').unwrap_or(text).parse()
+}
+
+/// Sends the order and prints the answer.
+pub(super) fn free(options: &FreeOptions) -> ExitCode {
+    let FreeOptions { order: order_options, target, dry_run, max } = options;
+    let dry_run = if *dry_run { "--dry-run " } else { "" };
+    let target = match target {
+        Target { key: Some(key), .. } => {
+            format!("KEY {}", key_text(&key_from_user(key.as_bytes())))
+        }
+        Target { client: Some(client), .. } => format!("#{client}"),
+        Target { host, .. } => format!("HOST {}", host.as_deref().unwrap_or_default()),
+    };
+    order(&format!("FREE {dry_run}{target} {max}"), order_options)
+}
+
+/// What is done about a rule.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum RuleAction {
+    /// Replace the rule of this name, or put it in front of all others.
+    Set {
+        /// For a while, such as 90s, 30m, 12h or 7d; then the rule of the file returns.
+        /// [default: until another order]
+        #[arg(long = "for", value_name = "TIME")]
+        lasts: Option<String>,
+        /// A letter a to z, then letters, digits, _ or -.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Which keys; * stands for anything, \xNN for a byte. Write a space as %20.
+        #[arg(value_name = "PATTERN")]
+        pattern: String,
+        /// workers=N maxqueue=N timeout=N total=N max-hold=N stuck-after=N|never deny
+        #[arg(value_name = "SETTINGS")]
+        settings: Vec<String>,
+    },
+    /// Disable the rule of this name, also if it is in the file.
+    Off {
+        /// The rule.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Return to the rule of this name in the file, or to none.
+    Reset {
+        /// The rule.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+impl RuleAction {
+    /// The order, in words.
+    fn words(&self) -> Vec<&str> {
+        match self {
+            RuleAction::Set { lasts, name, pattern, settings, .. } => {
+                let lasts = lasts.iter().flat_map(|time| ["FOR", time]);
+                let head = ["SET", name].into_iter().chain(lasts).chain([pattern.as_str()]);
+                head.chain(settings.iter().map(String::as_str)).collect()
+            }
+            RuleAction::Off { name, .. } => vec!["OFF", name],
+            RuleAction::Reset { name, .. } => vec!["RESET", name],
+        }
+    }
+}
+
+/// Sends the order and prints the answer.
+pub(super) fn rule(action: &RuleAction, options: &OrderOptions) -> ExitCode {
+    let words = action.words();
+    let is_odd = |word: &&&str| word.is_empty() || word.contains(char::is_whitespace);
+    if let Some(odd) = words.iter().find(is_odd) {
+        print_error(&format!("{odd:?} is not one word; a space in a key is sent as %20"));
+        return ExitCode::from(status::USAGE);
+    }
+    order(&format!("RULE {}", words.join(" ")), options)
+}

@@ -1,0 +1,293 @@
+//! The command `poolcounter`: subcommands, the list of servers, the hint for a wrong command
+//! line.
+
+mod check;
+mod control;
+mod every_server;
+mod output;
+mod parsed_report;
+mod reported_rules;
+mod run;
+mod stats;
+mod status;
+mod table;
+mod top;
+mod unsafe_calls;
+mod which;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use connect::{BadServerName, ServerName};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The server if none is named.
+const LOCALHOST: &str = "127.0.0.1";
+
+const AFTER_HELP: &str = "\
+Several servers: a key belongs to one of them, chosen just as MediaWiki's client
+does; the next one is asked only when connecting fails. POOLCOUNTER_SERVERS has
+them separated by spaces or commas.";
+
+// The help shows `[v6]` as it is written here.
+#[allow(rustdoc::broken_intra_doc_links)]
+#[derive(Debug, Parser)]
+#[command(name = "poolcounter", version, after_help = AFTER_HELP,
+          about = "Locks shared by many machines: runs commands under them, shows who holds them.")]
+struct Arguments {
+    /// A server: host, host:port, [v6]:port or the path of a Unix socket. Several:
+    /// separated by commas, or the option again. [default: 127.0.0.1]
+    #[arg(short, long = "server", value_name = "SERVER", global = true)]
+    server: Vec<String>,
+
+    #[command(subcommand)]
+    subcommand: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Run a command while holding a lock.
+    // KEY is not optional, but behind `--` it is not apart from COMMAND.
+    #[command(after_help = run::AFTER_HELP,
+              override_usage = "poolcounter run [OPTIONS] <KEY> -- <COMMAND>...")]
+    Run(run::RunOptions),
+    /// Print the statistics of the servers.
+    Stats {
+        /// As JSON, an object for each server.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the keys that exist now, those with the most waiters first, then those that are
+    /// held for longest.
+    Keys(Rows),
+    /// Show the holders and waiters of a key.
+    Key {
+        /// The key; \xNN stands for a byte.
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the servers of a key, in the order in which clients try them.
+    Which {
+        /// The key as the client has it, with spaces; \xNN stands for a byte.
+        #[arg(value_name = "KEY")]
+        key: OsString,
+        /// The key is TYPE:REST and locks one of N slots, as MediaWiki's `slots`.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        hash_slots: Option<u32>,
+    },
+    /// List the addresses of clients, those with the most connections first.
+    Clients(Rows),
+    /// List the last holds and waits that took long (the daemon's --slow).
+    Slow(Rows),
+    /// Watch servers as htop does: hot keys, queues, oldest holders, clients, rates.
+    #[command(after_help = top::AFTER_HELP)]
+    Top {
+        /// Seconds between two looks at a server.
+        #[arg(long, value_name = "SECONDS", default_value_t = 1,
+              value_parser = clap::value_parser!(u64).range(1..=3600))]
+        interval: u64,
+    },
+    /// Check the servers, as a plugin of Nagios and Icinga.
+    #[command(after_help = check::AFTER_HELP)]
+    Check(check::Limits),
+    /// Have the daemon of this host refuse new clients, and exit when the last client has left.
+    #[command(after_help = control::DRAIN_AFTER_HELP)]
+    Drain(control::DrainOptions),
+    /// Let it take new clients again.
+    Undrain(control::OrderOptions),
+    /// Close the connections that hold a key, one connection, or all of a host.
+    Free(control::FreeOptions),
+    /// List the rules of the daemon of this host, and what they do.
+    Rules(control::OrderOptions),
+    /// Change the rules of the daemon of this host while it runs.
+    Rule {
+        #[command(flatten)]
+        options: control::OrderOptions,
+        #[command(subcommand)]
+        action: control::RuleAction,
+    },
+    /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
+    Restart {
+        #[command(flatten)]
+        options: control::OrderOptions,
+        /// The daemon's new arguments; without any it keeps its own.
+        #[arg(value_name = "ARGUMENTS", last = true)]
+        arguments: Vec<String>,
+    },
+    /// Send any order to the control socket; HELP lists them.
+    Control {
+        #[command(flatten)]
+        options: control::OrderOptions,
+        /// The order, such as LOG debug, which logs six lines for each lock.
+        #[arg(value_name = "WORDS", required = true)]
+        words: Vec<String>,
+    },
+}
+
+/// Options of lists.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Rows {
+    /// How many rows, of all servers together. A server lists 200 at most, and shows how many exist.
+    #[arg(value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    rows: u32,
+    /// As JSON, an object for each server.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// The options of an order to the control socket, which is on this host.
+    fn order(&self) -> Option<&control::OrderOptions> {
+        match &self.subcommand {
+            Action::Drain(options) => Some(&options.order),
+            Action::Undrain(options) => Some(options),
+            Action::Free(options) => Some(&options.order),
+            Action::Rules(options) => Some(options),
+            Action::Rule { options, .. }
+            | Action::Restart { options, .. }
+            | Action::Control { options, .. } => Some(options),
+            _ => None,
+        }
+    }
+}
+
+/// The command line, for its documents.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        Err(mut e) => {
+            hint_at_hyphens(&mut e);
+            let is_printed = e.print().map_err(output::report_output_error).is_ok();
+            return match (e.use_stderr(), is_printed) {
+                (true, _) => wrong_usage(),
+                (false, true) => ExitCode::SUCCESS,
+                (false, false) => ExitCode::FAILURE,
+            };
+        }
+    };
+    let servers = match arguments.order() {
+        None => servers(&arguments.server),
+        Some(order) if arguments.server.is_empty() && order.server.is_empty() => Ok(Vec::new()),
+        Some(_) => {
+            let why = "-s names servers, but this order goes to the daemon of this host";
+            Err(format!("{why}: --control-socket"))
+        }
+    };
+    let servers = match servers {
+        Ok(servers) => servers,
+        Err(why) => {
+            output::print_error(&why);
+            return wrong_usage();
+        }
+    };
+    obey(arguments.subcommand, servers)
+}
+
+/// # Errors
+/// The command line is wrong, or asks for help.
+fn parse() -> Result<Arguments, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    if let Some(argument) = empty_argument(&command, &matches) {
+        let why = format!("{argument} is empty; is a variable not set?");
+        return Err(command.error(ErrorKind::InvalidValue, why));
+    }
+    Arguments::from_arg_matches(&matches)
+}
+
+/// Which argument is empty, except among the words of `run`'s command.
+fn empty_argument(command: &clap::Command, matches: &ArgMatches) -> Option<String> {
+    let is_empty = |argument: &&clap::Arg| {
+        let values = matches.try_get_raw(argument.get_id().as_str()).ok().flatten();
+        argument.get_id() != "command" && values.is_some_and(|mut all| all.any(OsStr::is_empty))
+    };
+    if let Some(argument) = command.get_arguments().find(is_empty) {
+        return Some(argument.to_string());
+    }
+    let (name, matches) = matches.subcommand()?;
+    empty_argument(command.find_subcommand(name)?, matches)
+}
+
+/// The status for a command line that is not valid; a plugin's is another one.
+fn wrong_usage() -> ExitCode {
+    let is_plugin = subcommand().is_some_and(|word| word == "check");
+    ExitCode::from(if is_plugin { check::Severity::Unknown.status() } else { status::USAGE })
+}
+
+/// The subcommand of a command line that may be invalid.
+fn subcommand() -> Option<String> {
+    let command = command();
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    words.into_iter().find(|word| command.find_subcommand(word).is_some())
+}
+
+/// `run KEY COMMAND` is a likely slip: flock(1) is called like that.
+fn hint_at_hyphens(error: &mut clap::Error) {
+    let is_word = matches!(error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(word)) if !word.starts_with('-'));
+    let has_hyphens = std::env::args_os().any(|word| word == "--");
+    if is_word && !has_hyphens && subcommand().is_some_and(|word| word == "run") {
+        let hint = vec!["put -- before the command".into()];
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hint));
+    }
+}
+
+fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
+    let list = |list, rows: Rows| stats::list(&servers, list, rows.rows, rows.json);
+    match what {
+        Action::Run(options) => match options.with_key() {
+            Some(options) => run::run(servers, &options),
+            None => {
+                output::print_error("no KEY: poolcounter run [OPTIONS] -- KEY -- COMMAND");
+                wrong_usage()
+            }
+        },
+        Action::Stats { json } => stats::stats(&servers, json),
+        Action::Keys(rows) => list(("KEYS", table::KEYS_ORDER), rows),
+        Action::Clients(rows) => list(("CLIENTS", table::CLIENTS_ORDER), rows),
+        Action::Slow(rows) => list(("SLOW", table::SLOW_ORDER), rows),
+        Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
+        Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
+        Action::Top { interval } => top::top(&servers, Duration::from_secs(interval)),
+        Action::Check(options) => check::check(&servers, &options),
+        Action::Drain(options) => control::drain(&options),
+        Action::Undrain(options) => control::order("UNDRAIN", &options),
+        Action::Free(options) => control::free(&options),
+        Action::Rules(options) => control::order("RULES", &options),
+        Action::Rule { options, action } => control::rule(&action, &options),
+        Action::Restart { options, arguments } => {
+            control::order(&connect::restart_with(&arguments), &options)
+        }
+        Action::Control { options, words } => control::order(&words.join(" "), &options),
+    }
+}
+
+/// The servers of the option, or of the environment, or localhost.
+fn servers(option: &[String]) -> Result<Vec<ServerName>, String> {
+    if !option.is_empty() {
+        // Only commas: the path of a socket may have spaces.
+        let names = option.iter().flat_map(|list| list.split(','));
+        let servers = parsed(names.map(str::trim).filter(|name| !name.is_empty()))?;
+        // A script's empty variable must not mean localhost.
+        return if servers.is_empty() { parsed([""].into_iter()) } else { Ok(servers) };
+    }
+    let list = std::env::var_os("POOLCOUNTER_SERVERS").unwrap_or_default();
+    let list = list.to_str().ok_or("POOLCOUNTER_SERVERS is not valid UTF-8")?;
+    let is_separator = |c: char| c == ',' || c.is_ascii_whitespace();
+    let servers = parsed(list.split(is_separator).filter(|name| !name.is_empty()))?;
+    if servers.is_empty() { parsed([LOCALHOST].into_iter()) } else { Ok(servers) }
+}
+
+fn parsed<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<ServerName>, String> {
+    names.map(|name| name.parse().map_err(|e: BadServerName| e.to_string())).collect()
+}

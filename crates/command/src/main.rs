@@ -1,0 +1,7 @@
+//! The command `poolcounter`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    poolcounter_command::main()
+}

@@ -1,0 +1,435 @@
+//! `run`, a command under a lock: options, the request, the command's environment, what happens
+//! without a server or when it does not admit this host; the notice that names the holder.
+
+mod descendants;
+mod job;
+mod stderr_thread;
+
+use self::job::{Job, JobEnd, OnLost, Surroundings};
+use self::stderr_thread::StderrThread;
+use super::output::print_error;
+use super::parsed_report::ParsedReport;
+use super::status;
+use super::table::seconds;
+use super::unsafe_calls::{Signals, end_as_first_process, with_signals_blocked};
+use super::which::key_in_slots;
+use connect::ServerName;
+use connect::is_closed;
+use connect::{NoAnswer, StatsConnection};
+use poolcounter::{Client, Error, Lock, LockRequest, Outcome};
+use protocol::key_on_the_wire;
+use protocol::key_text;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, ExitCode};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How often to try a server that has closed the connection, while it closes new ones too.
+const LOOKS: u32 = 4;
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// In the command's environment, while there is a lock.
+const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
+const SERVER_VARIABLE: &str = "POOLCOUNTER_SERVER";
+
+/// Below the options of `run`.
+pub(super) const AFTER_HELP: &str = "\
+Exit status: the command's own (128+N if signal N ended it); or
+  0   --any: another client did the work, the command was not run
+  1   the time is over or the queue is full (-E sets another)
+  64  the command line is not valid
+  69  the command can't be executed
+  74  the lock was lost, and --on-lost kill stopped the command
+  75  no server answers (--no-server run runs the command without a lock), or the
+      one that is there does not admit this host
+  76  the server's answer is not understood";
+
+/// What happens when no server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum NoServer {
+    /// Run the command without a lock.
+    Run,
+    /// Don't run it.
+    Fail,
+}
+
+/// Options of `run`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct RunOptions {
+    /// Another holder's finished work will do: if it releases the lock during the wait, exit
+    /// with 0 and do not run the command.
+    #[arg(long)]
+    any: bool,
+
+    /// How many clients may hold the key at once.
+    #[arg(short = 'n', long, value_name = "WORKERS", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    workers: u32,
+
+    /// How many clients may hold the key or wait for it. [default: any number]
+    #[arg(short, long, value_name = "QUEUE", value_parser = clap::value_parser!(u32).range(1..))]
+    queue: Option<u32>,
+
+    /// How long to wait for the lock, rounded up to whole seconds; 0 is not at all.
+    /// [default: for ever]
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds,
+          allow_negative_numbers = true)]
+    timeout: Option<Duration>,
+
+    /// Exit status when the lock is not given: the time is over, or the queue is full.
+    #[arg(short = 'E', long, value_name = "STATUS", default_value_t = status::CONFLICT)]
+    conflict_exit_code: u8,
+
+    /// What to do when no server answers.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = NoServer::Fail)]
+    no_server: NoServer,
+
+    /// What to do when the connection, and with it the lock, is lost while the command
+    /// runs.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Warn)]
+    on_lost: OnLost,
+
+    /// With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock
+    /// free, before they are killed.
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds,
+          default_value = "10", allow_negative_numbers = true)]
+    kill_after: Duration,
+
+    /// Never ask another server than the key's own, even if that one is down.
+    #[arg(long)]
+    no_fallback: bool,
+
+    /// How long each of the two attempts to connect to a server may take.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_some_seconds,
+          default_value = "0.1", allow_negative_numbers = true)]
+    connect_timeout: Duration,
+
+    /// Lock one of N slots instead of the key, as MediaWiki's `slots`: KEY is TYPE:REST,
+    /// and the lock's key is TYPE: with a number from 0 to N-1, by the hash of REST.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    hash_slots: Option<u32>,
+
+    /// Print who holds the lock during a wait.
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// What to lock.
+    #[arg(
+        value_name = "KEY",
+        required_unless_present = "command",
+        help = "What to lock. For one that begins with a hyphen: run [OPTIONS] -- KEY -- COMMAND"
+    )]
+    key: Option<OsString>,
+
+    /// The command and its arguments.
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+impl RunOptions {
+    /// With the key of `-- KEY -- COMMAND`, all of which clap takes for the command. `None`
+    /// if there is no key.
+    pub(super) fn with_key(mut self) -> Option<RunOptions> {
+        if self.key.is_none() && self.command.len() > 2 && self.command[1] == "--" {
+            self.key = Some(self.command.remove(0));
+            self.command.remove(0);
+        }
+        self.key.as_ref().is_some_and(|key| !key.is_empty()).then_some(self)
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|&seconds: &f64| seconds >= 0.0);
+    // What exceeds a Duration means for ever.
+    let wait = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
+    wait.ok_or_else(|| "must be a number of seconds, such as 5".to_owned())
+}
+
+fn parse_some_seconds(text: &str) -> Result<Duration, String> {
+    let time = parse_seconds(text)?;
+    if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) }
+}
+
+/// Runs the command; returns its exit status, or that of why it did not run.
+pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
+    let stderr = StderrThread::default();
+    end_as_first_process();
+    let ended = match request(options) {
+        Ok(request) => under_lock(&client(servers, options), &request, options, &stderr)
+            .unwrap_or_else(|why| without_lock(&why, options, &stderr)),
+        Err(why) => {
+            stderr.print(&why);
+            RunEnd::Status(status::USAGE)
+        }
+    };
+    stderr.finish();
+    ended.code()
+}
+
+/// How `run` ends.
+enum RunEnd {
+    Status(u8),
+    /// By the signal that has ended the command.
+    By(Signals, i32),
+}
+
+impl RunEnd {
+    fn code(self) -> ExitCode {
+        match self {
+            RunEnd::Status(code) => ExitCode::from(code),
+            RunEnd::By(signals, signal) => {
+                signals.die_by(signal);
+                ExitCode::from(128 + signal as u8)
+            }
+        }
+    }
+}
+
+fn client(servers: Vec<ServerName>, options: &RunOptions) -> Client {
+    let client = Client::new(servers).connect_timeout(options.connect_timeout);
+    if options.no_fallback { client.no_fallback() } else { client }
+}
+
+fn request(options: &RunOptions) -> Result<LockRequest, String> {
+    let key = options.key.as_deref().unwrap_or_default().as_bytes();
+    let key = match options.hash_slots {
+        Some(slots) => key_in_slots(key, slots).ok_or("with --hash-slots, KEY is TYPE:REST")?,
+        None => key.to_vec(),
+    };
+    let mut request = LockRequest::new(key).workers(options.workers);
+    if let Some(queue) = options.queue {
+        request = request.max_queue(queue);
+    }
+    if let Some(timeout) = options.timeout {
+        request = request.timeout(timeout);
+    }
+    Ok(if options.any { request.any() } else { request })
+}
+
+fn under_lock(
+    client: &Client,
+    request: &LockRequest,
+    options: &RunOptions,
+    stderr: &StderrThread,
+) -> Result<RunEnd, NoLock> {
+    let key = request.key();
+    let connected = client.connect(key)?;
+    let server = connected.server().clone();
+    let asked = Instant::now();
+    let waiting = options.verbose.then(|| WaitNotice::begin(server.clone(), key.to_vec()));
+    let outcome = connected.lock(request);
+    drop(waiting);
+    let why = match outcome {
+        Ok(Outcome::Locked(lock)) => return Ok(execute(Some((lock, key)), options, stderr)),
+        Ok(Outcome::Done) => return Ok(RunEnd::Status(0)),
+        Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
+        Ok(Outcome::TimedOut) => format!("timed out{}", held(&server, key)),
+        Err(Error::Lost(e)) if is_closed(&e) && is_still_there(&server, asked) => {
+            return Err(NoLock::not_admitted(&server));
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let key = String::from_utf8_lossy(key);
+    stderr.print(&format!("{key}: {why}; {:?} was not run", options.command[0]));
+    Ok(RunEnd::Status(options.conflict_exit_code))
+}
+
+/// Whether a server that has closed the connection is still the same process, which then does
+/// not admit this host. A server that was started since or does not answer is not the same; a
+/// socket unit accepts connections without a daemon.
+fn is_still_there(server: &ServerName, asked: Instant) -> bool {
+    let waited = asked.elapsed();
+    for _ in 0..LOOKS {
+        match StatsConnection::connect(server).and_then(|mut connection| connection.query("FULL")) {
+            Ok(full) => {
+                let uptime_s = ParsedReport::read(&full).number("uptime");
+                // In whole seconds, rounded down.
+                return uptime_s.is_none_or(|uptime_s| uptime_s + 1.0 > waited.as_secs_f64());
+            }
+            // A process that ends may close its listener last.
+            Err(NoAnswer::Io(e)) if is_closed(&e) => std::thread::sleep(LOOK_INTERVAL),
+            Err(NoAnswer::Io(_)) => return false,
+            Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => return true,
+        }
+    }
+    true
+}
+
+/// Why there is neither a lock nor an answer.
+struct NoLock {
+    why: String,
+    /// No server is known to have the lock.
+    is_down: bool,
+    status: u8,
+}
+
+impl NoLock {
+    /// The server is up, and may have given the lock to another client.
+    fn not_admitted(server: &ServerName) -> NoLock {
+        let why = format!(
+            "{server} closed the connection without an answer; its --allow or \
+             --max-connections may not admit this host, or it was restarted"
+        );
+        NoLock { why, is_down: false, status: status::NO_SERVER }
+    }
+}
+
+impl From<Error> for NoLock {
+    fn from(e: Error) -> Self {
+        let (is_down, status) = match e {
+            Error::NoServer(_) | Error::Lost(_) => (true, status::NO_SERVER),
+            Error::Refused(_) => (false, status::USAGE),
+            _ => (false, status::PROTOCOL),
+        };
+        NoLock { why: e.to_string(), is_down, status }
+    }
+}
+
+fn without_lock(no_lock: &NoLock, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
+    let (why, command) = (&no_lock.why, &options.command[0]);
+    if no_lock.is_down && options.no_server == NoServer::Run {
+        stderr.print(&format!("{why}; running {command:?} without a lock"));
+        return execute(None, options, stderr);
+    }
+    stderr.print(&format!("{why}; {command:?} was not run"));
+    RunEnd::Status(no_lock.status)
+}
+
+fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
+    let mut command = Command::new(&options.command[0]);
+    command.args(&options.command[1..]);
+    // The variables of a run around this one are about another lock.
+    command.env_remove(KEY_VARIABLE).env_remove(SERVER_VARIABLE);
+    if let Some((lock, key)) = &locked {
+        command.env(KEY_VARIABLE, OsStr::from_bytes(key));
+        command.env(SERVER_VARIABLE, lock.server().as_str());
+    }
+    let lock = locked.map(|(lock, _)| lock);
+    let started = Signals::block().and_then(|signals| {
+        let connection = lock.as_ref().map(AsFd::as_fd);
+        let &RunOptions { on_lost, kill_after, .. } = options;
+        let with = Surroundings { signals: &signals, connection, on_lost, kill_after, stderr };
+        let mut job = Job::start(with, &mut command)?;
+        let ended = (job.wait(), job.was_lost, job.was_stopped);
+        drop(job);
+        Ok((signals, ended))
+    });
+    let (signals, (ended, was_lost, was_stopped)) = match started {
+        Ok(ended) => ended,
+        Err(e) => {
+            stderr.print(&format!("can't execute {:?}: {e}", options.command[0]));
+            return RunEnd::Status(status::NOT_EXECUTED);
+        }
+    };
+    give_back(lock, ended, was_lost, stderr);
+    match ended {
+        _ if was_stopped => RunEnd::Status(status::LOST),
+        JobEnd::Exited(code) => RunEnd::Status(code),
+        JobEnd::Killed(signal) => RunEnd::By(signals, signal),
+    }
+}
+
+/// Gives the lock back: released after success, so that waiters get `DONE`, and otherwise by
+/// closing the connection.
+fn give_back(lock: Option<Lock>, ended: JobEnd, was_lost: bool, stderr: &StderrThread) {
+    let Some(lock) = lock else { return };
+    if was_lost || ended != JobEnd::Exited(0) {
+        return;
+    }
+    if let Err(e) = lock.release() {
+        stderr.print(&format!("{e} before the command ended: another one may have run meanwhile"));
+    }
+}
+
+/// A lock that comes sooner was not waited for.
+const NOTICED_AFTER: Duration = Duration::from_millis(300);
+
+/// Prints the holder after a moment, unless dropped before.
+pub(super) struct WaitNotice {
+    _is_over: Sender<()>,
+}
+
+impl WaitNotice {
+    pub(super) fn begin(server: ServerName, key: Vec<u8>) -> WaitNotice {
+        let (is_over, over) = channel::<()>();
+        let print_holder = move || {
+            if over.recv_timeout(NOTICED_AFTER) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let held = held(&server, &key);
+            // The question may also have taken a while.
+            if over.recv_timeout(Duration::ZERO) == Err(RecvTimeoutError::Timeout) {
+                print_error(&format!("{}: waiting{held}", String::from_utf8_lossy(&key)));
+            }
+        };
+        // Signals are for the thread that passes them on. If no thread can be started,
+        // nothing is printed.
+        let _ = with_signals_blocked(|| std::thread::Builder::new().spawn(print_holder));
+        WaitNotice { _is_over: is_over }
+    }
+}
+
+/// As `; held by 10.1.2.9 for 3 min`, if the server reports it.
+pub(super) fn held(server: &ServerName, key: &[u8]) -> String {
+    let question = format!("KEY {}", key_text(&key_on_the_wire(key)));
+    let connection = StatsConnection::connect(server).ok();
+    let report = connection.and_then(|mut connection| connection.query(&question).ok());
+    report.and_then(|report| in_words(&ParsedReport::read(&report))).unwrap_or_default()
+}
+
+/// The client that has held the key for longest, and the number of other holders.
+fn in_words(key: &ParsedReport) -> Option<String> {
+    let table = key.tables.first()?;
+    let holders = table.rows.iter().filter(|row| row[0] == "holder");
+    let holders = holders
+        .filter_map(|row| Some((seconds(table.cell(row, "for")?)?, table.cell(row, "address")?)));
+    let (held_s, address) = holders.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let who = match address.rsplit_once(':') {
+        _ if address == "hidden" => String::new(),
+        Some((host, port)) if port.parse::<u16>().is_ok() => format!(" by {host}"),
+        _ => format!(" by {address}"),
+    };
+    let others = match key.number("holders").map_or(0, |count| count as u64) {
+        0 | 1 => String::new(),
+        2 => " and by another".to_owned(),
+        count => format!(" and by {} others", count - 1),
+    };
+    Some(format!("; held{who} for {}{others}", rounded(held_s)))
+}
+
+fn rounded(time_s: f64) -> String {
+    let units = [(2.0 * 86_400.0, 86_400.0, "days"), (7200.0, 3600.0, "h"), (120.0, 60.0, "min")];
+    let unit = units.into_iter().find(|(from_s, _, _)| time_s >= *from_s);
+    let (_, unit_s, name) = unit.unwrap_or((0.0, 1.0, "s"));
+    format!("{:.0} {name}", (time_s / unit_s).floor())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_holder_is_named() {
+        let head = "what mode since for left client address\n";
+        let row = |time: &str, address: &str| format!("holder me - {time} - #1 {address}\n");
+        let words = |text: String| in_words(&ParsedReport::read(&text));
+        let report = format!("holders: 1\n{head}{}", row("190.5s", "[2001:db8::1]:4711"));
+        assert_eq!(words(report).unwrap(), "; held by [2001:db8::1] for 3 min");
+        let (young, old) = (row("1.5s", "10.1.2.8:1"), row("7200s", "unix"));
+        let report = format!("holders: 130\n{head}{young}{old}holder and 128 more\n");
+        assert_eq!(words(report).unwrap(), "; held by unix for 2 h and by 129 others");
+        let waiter = format!("holders: 0\n{head}waiter me - 1s - #1 10.1.2.8:1\n");
+        assert_eq!(words(waiter), None);
+        assert_eq!(words("ERROR\n".to_owned()), None);
+    }
+
+    #[test]
+    fn times_are_rounded_down() {
+        let times = [(0.9, "0 s"), (119.9, "119 s"), (120.0, "2 min"), (7199.0, "119 min")];
+        for (time_s, text) in times.into_iter().chain([(7200.0, "2 h"), (200_000.0, "2 days")]) {
+            assert_eq!(rounded(time_s), text);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The command as a job while a lock is held: starts it, passes signals on, notices a lost
+//! connection, waits for its end.
+
+use super::descendants::{Descendants, Signalled};
+use super::stderr_thread::StderrThread;
+use crate::unsafe_calls::{Arrived, Signals, send};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
+use std::os::fd::BorrowedFd;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// What happens to the command when the lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum OnLost {
+    /// Print a warning; the command continues.
+    Warn,
+    /// Stop the command and all that it has started: SIGTERM, then SIGKILL.
+    Kill,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JobEnd {
+    Exited(u8),
+    Killed(i32),
+}
+
+/// What a command runs with.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub(super) signals: &'a Signals,
+    /// The connection that has the lock, while it lasts.
+    pub(super) connection: Option<BorrowedFd<'a>>,
+    pub(super) on_lost: OnLost,
+    /// How long processes may take to end after SIGTERM before they are killed.
+    pub(super) kill_after: Duration,
+    pub(super) stderr: &'a StderrThread,
+}
+
+/// The running command.
+pub(super) struct Job<'a> {
+    with: Surroundings<'a>,
+    descendants: Descendants,
+    ended: Option<JobEnd>,
+    /// The lock was lost.
+    pub(super) was_lost: bool,
+    /// The command was stopped for that.
+    pub(super) was_stopped: bool,
+    killed_at: Option<Instant>,
+    is_killed: bool,
+    // Not reaped by the standard library: `reap` does.
+    _child: Child,
+}
+
+impl<'a> Job<'a> {
+    /// Starts the command.
+    pub(super) fn start(with: Surroundings<'a>, command: &mut Command) -> std::io::Result<Self> {
+        let may_be_stopped = with.on_lost == OnLost::Kill && with.connection.is_some();
+        let mut descendants =
+            if may_be_stopped { Descendants::adopt() } else { Descendants::default() };
+        let child = with.signals.spawn(command)?;
+        descendants.command = Some(Pid::from_child(&child));
+        Ok(Job {
+            with,
+            descendants,
+            ended: None,
+            was_lost: false,
+            was_stopped: false,
+            killed_at: None,
+            is_killed: false,
+            _child: child,
+        })
+    }
+
+    /// Waits for its end, and meanwhile passes signals on and watches the connection.
+    pub(super) fn wait(&mut self) -> JobEnd {
+        loop {
+            self.reap();
+            // What it leaves behind is its own affair, unless the lock was lost.
+            let is_over = |_: &JobEnd| !self.was_stopped || self.descendants.are_gone();
+            if let Some(ended) = self.ended.filter(is_over) {
+                return ended;
+            }
+            if self.wait_for_events() {
+                self.lose();
+            }
+            while let Some(signal) = self.with.signals.next() {
+                self.pass_on(signal);
+            }
+            self.is_killed |= self.killed_at.take_if(|at| *at <= Instant::now()).is_some();
+            if self.is_killed {
+                self.descendants.kill();
+            }
+        }
+    }
+
+    /// Takes the ends of the command and of orphans.
+    fn reap(&mut self) {
+        while let Ok(Some((child, status))) = wait(WaitOptions::NOHANG) {
+            if self.descendants.command == Some(child) {
+                self.ended = ended(status);
+            }
+            self.descendants.forget(child);
+        }
+    }
+
+    /// Waits for a signal. True if the connection has ended.
+    fn wait_for_events(&self) -> bool {
+        let mut wanted = vec![PollFd::new(self.with.signals, PollFlags::IN)];
+        // A server sends nothing unasked: anything to read is the end.
+        let end = PollFlags::IN | PollFlags::RDHUP;
+        let connection = self.with.connection.as_ref();
+        wanted.extend(connection.map(|connection| PollFd::new(connection, end)));
+        let left = self.killed_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let events = poll(&mut wanted, left.as_ref());
+        events.is_ok() && wanted.get(1).is_some_and(|wanted| !wanted.revents().is_empty())
+    }
+
+    fn lose(&mut self) {
+        self.with.connection = None;
+        self.was_lost = true;
+        let what_follows = match self.with.on_lost {
+            OnLost::Warn => "the command continues",
+            OnLost::Kill => self.stop_the_command(),
+        };
+        self.with.stderr.print(&format!(
+            "the connection to the server is lost, and with it the lock; {what_follows}"
+        ));
+    }
+
+    fn stop_the_command(&mut self) -> &'static str {
+        let signalled = self.descendants.terminate();
+        self.was_stopped = signalled != Signalled::NotTheCommand;
+        self.killed_at = Instant::now().checked_add(self.with.kill_after);
+        match signalled {
+            Signalled::All => "stopping the command",
+            Signalled::Some => "stopping the command, except processes that it may not signal",
+            Signalled::NotTheCommand => "not allowed to signal the command, so it continues",
+        }
+    }
+
+    fn pass_on(&mut self, signal: Arrived) {
+        let is_for_it = signal.was_sent_here && signal.number != Signal::CHILD.as_raw();
+        match self.descendants.command {
+            Some(command) if is_for_it => send(command, signal.number),
+            Some(_) => {}
+            // Processes that it has left behind are waited for.
+            None => self.is_killed |= is_for_it && ends_a_process(signal.number),
+        }
+    }
+}
+
+fn ends_a_process(signal: i32) -> bool {
+    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].iter().any(|it| it.as_raw() == signal)
+}
+
+fn ended(status: WaitStatus) -> Option<JobEnd> {
+    if let Some(code) = status.exit_status() {
+        return Some(JobEnd::Exited(code as u8));
+    }
+    status.terminating_signal().map(JobEnd::Killed)
+}

@@ -1,0 +1,216 @@
+//! `top`: the session, the keys pressed, when to ask the servers again and when to draw.
+
+mod terminal;
+mod top_lists;
+mod top_screen;
+mod watched_server;
+
+use self::terminal::{Terminal, stdout_is_terminal, wants_colour};
+use self::top_lists::TopList;
+use self::top_screen::{Choices, Style, View, rows_beyond, rows_that_fit, screen};
+use self::watched_server::{WatchedServer, poll_server};
+use super::every_server::{ask_each, distinct};
+use super::output::{print, print_error};
+use connect::ServerName;
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
+use crossterm::style::{Attribute, Color, Print, SetAttribute, SetForegroundColor};
+use crossterm::terminal::{Clear, ClearType, size};
+use crossterm::{cursor, queue};
+use rustix::process::{Signal, kill_current_process_group};
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Below the options of `top`.
+pub(super) const AFTER_HELP: &str = "\
+Keys: g groups of the daemon's rules and their keys, k keys that exist now, h hot keys of
+the last minute, o oldest holders, c clients, s slow holds and waits; < and > choose the
+column to sort by, r reverses; arrows, Page Up and Page Down scroll; q quits. Several
+servers are one list; n shows each alone, then all again. Without a terminal, prints one
+screen and exits.
+
+A server lists the 200 keys with the most waiters and, among equals, the longest holds;
+200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` means that there are more,
+which are not sorted either. Columns that do not fit are left out, except the one to
+sort by.";
+
+/// How soon a key, a new size or new data is noticed at the latest.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Shows servers until the user quits.
+pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
+    let servers = distinct(servers);
+    let mut chosen = Choices::all_of(TopList::Keys);
+    if !stdout_is_terminal() || !io::stdin().is_terminal() {
+        return print_once(&servers, &chosen);
+    }
+    let shown =
+        Terminal::take().and_then(|terminal| interact(&terminal, &servers, interval, &mut chosen));
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            print_error(&format!("the terminal: {e}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_once(servers: &[ServerName], chosen: &Choices) -> ExitCode {
+    let answers = ask_each(servers, |server| poll_server(server, chosen.list, &mut None));
+    let lines = screen(&View::of(answers.iter().collect()), chosen, usize::MAX, usize::MAX);
+    // Without the help of the last line.
+    let lines: Vec<&str> =
+        lines[..lines.len() - 1].iter().map(|(_, line)| line.trim_end()).collect();
+    let is_printed = print(&lines.join("\n"));
+    let is_well = is_printed && answers.iter().all(|data| data.trouble.is_none());
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The servers, and which of them are shown.
+struct TopSession {
+    servers: Vec<WatchedServer>,
+    /// The only one that is shown, if any.
+    alone: Option<usize>,
+}
+
+impl TopSession {
+    fn start(servers: &[ServerName], list: TopList, interval: Duration) -> TopSession {
+        let watched = |server: &ServerName| WatchedServer::start(server.clone(), list, interval);
+        TopSession { servers: servers.iter().map(watched).collect(), alone: None }
+    }
+
+    fn view(&self) -> View<'_> {
+        let is_shown = |number| self.alone.is_none_or(|alone| alone == number);
+        let shown = self.servers.iter().enumerate().filter(|(number, _)| is_shown(*number));
+        View::of(shown.map(|(_, server)| server.data()).collect())
+    }
+
+    /// All servers, then each alone, then all again. Sorted by the same column as before,
+    /// which in the list of all has that of the servers in front of it.
+    fn show_next(&mut self, chosen: &mut Choices) {
+        if self.servers.len() < 2 {
+            return;
+        }
+        (self.alone, chosen.column) = match (self.alone, chosen.column) {
+            (None, column) => (Some(0), column.and_then(|column| column.checked_sub(1))),
+            (Some(last), column) if last + 1 == self.servers.len() => {
+                (None, column.map(|column| column + 1))
+            }
+            (Some(number), column) => (Some(number + 1), column),
+        };
+    }
+
+    /// Asks the servers that are due. True if there is something new to show.
+    fn update(&mut self, list: TopList) -> bool {
+        let mut is_new = false;
+        for server in &mut self.servers {
+            is_new |= server.update(list);
+        }
+        is_new
+    }
+}
+
+/// Until the user quits.
+fn interact(
+    terminal: &Terminal,
+    servers: &[ServerName],
+    interval: Duration,
+    chosen: &mut Choices,
+) -> io::Result<()> {
+    let mut session = TopSession::start(servers, chosen.list, interval);
+    loop {
+        let mut is_new = session.update(chosen.list) || terminal.is_to_be_drawn();
+        if poll(TICK)? {
+            is_new = true;
+            if let Event::Key(key) = read()? {
+                let view = session.view();
+                let rows = rows_that_fit(&view, size()?.1.into());
+                let columns = view.table().map_or(0, |table| table.columns.len());
+                match react(key, chosen, columns, rows) {
+                    Reaction::Quit => return Ok(()),
+                    Reaction::Stop => kill_current_process_group(Signal::TSTP)?,
+                    Reaction::NextServer => session.show_next(chosen),
+                    Reaction::Drawn => {}
+                }
+                // The rows of another list are not drawn.
+                session.update(chosen.list);
+            }
+        }
+        if is_new {
+            terminal.draw(|| draw(&session.view(), chosen))?;
+        }
+    }
+}
+
+enum Reaction {
+    Quit,
+    Stop,
+    NextServer,
+    Drawn,
+}
+
+/// What a key does. Not Esc: a key that arrives in pieces begins with it.
+fn react(key: KeyEvent, chosen: &mut Choices, columns: usize, rows: usize) -> Reaction {
+    if key.kind == KeyEventKind::Release {
+        return Reaction::Drawn;
+    }
+    let last = columns.saturating_sub(1);
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+            return Reaction::Quit;
+        }
+        KeyCode::Char('z') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+            return Reaction::Stop;
+        }
+        KeyCode::Char('q') => return Reaction::Quit,
+        KeyCode::Char('n') => return Reaction::NextServer,
+        KeyCode::Char('r') => chosen.is_reversed = !chosen.is_reversed,
+        KeyCode::Char('<') | KeyCode::Left => {
+            chosen.column = Some(chosen.column.map_or(last, |column| column.saturating_sub(1)));
+        }
+        KeyCode::Char('>') | KeyCode::Right => {
+            chosen.column = Some(chosen.column.map_or(0, |column| (column + 1).min(last)));
+        }
+        KeyCode::Up => chosen.skipped = chosen.skipped.saturating_sub(1),
+        KeyCode::Down => chosen.skipped = chosen.skipped.saturating_add(1),
+        KeyCode::PageUp => chosen.skipped = chosen.skipped.saturating_sub(rows),
+        KeyCode::PageDown => chosen.skipped = chosen.skipped.saturating_add(rows),
+        KeyCode::Char(letter) => {
+            if let Some(list) = TopList::ALL.into_iter().find(|list| list.key() == letter) {
+                *chosen = Choices::all_of(list);
+            }
+        }
+        _ => {}
+    }
+    Reaction::Drawn
+}
+
+fn draw(view: &View, chosen: &mut Choices) -> io::Result<()> {
+    let (width, height) = size()?;
+    chosen.skipped = chosen.skipped.min(rows_beyond(view, height.into()));
+    let mut out = io::stdout().lock();
+    let mut lines = screen(view, chosen, width.into(), height.into());
+    let help = lines.pop();
+    for (row, line) in (0..).zip(&lines) {
+        draw_line(&mut out, row, line)?;
+    }
+    if lines.len() < height.into() {
+        queue!(out, cursor::MoveTo(0, lines.len() as u16), Clear(ClearType::FromCursorDown))?;
+    }
+    if let Some(help) = &help {
+        draw_line(&mut out, height.saturating_sub(1), help)?;
+    }
+    out.flush()
+}
+
+fn draw_line(out: &mut impl Write, row: u16, (look, line): &(Style, String)) -> io::Result<()> {
+    // Cleared first: after a line of full width, clearing would erase its last character.
+    queue!(out, cursor::MoveTo(0, row), Clear(ClearType::CurrentLine))?;
+    match look {
+        Style::Plain => {}
+        Style::Reversed => queue!(out, SetAttribute(Attribute::Reverse))?,
+        Style::Alarming if wants_colour() => queue!(out, SetForegroundColor(Color::Red))?,
+        Style::Bold | Style::Alarming => queue!(out, SetAttribute(Attribute::Bold))?,
+    }
+    queue!(out, Print(line), SetForegroundColor(Color::Reset), SetAttribute(Attribute::Reset))
+}

@@ -1,0 +1,244 @@
+//! The terminal of `top`: whether standard output is one, has colours, and takes output now;
+//! sets raw mode, and restores the terminal when `top` ends, is stopped or goes to the background.
+//!
+//! A separate thread restores it. The one that draws and reads keys may be stuck: in a
+//! terminal that takes no output (Ctrl-S), or in crossterm, which reads until a key is
+//! complete, and for ever from a terminal that has hung up.
+
+use crate::output::print_error;
+use crate::unsafe_calls::may_set_modes;
+use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
+use crossterm::{cursor, queue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::stdio::{stdin, stdout};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGTTOU};
+use signal_hook::low_level::{emulate_default_handler, pipe, raise};
+use signal_hook::{SigId, flag};
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a drawing may take when the terminal is to be given back.
+const DRAWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often a `top` in the background checks whether the terminal is still there.
+const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Whether standard output is a terminal that can move its cursor.
+pub(super) fn stdout_is_terminal() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
+    io::stdout().is_terminal() && !is_dumb
+}
+
+/// Whether colours are wanted: on a terminal, unless `NO_COLOR` is set.
+pub(super) fn wants_colour() -> bool {
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stdout().is_terminal() && !is_refused
+}
+
+/// Who has the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Shell,
+    Top,
+    /// `top` does not take it back.
+    ShellForGood,
+}
+
+/// The terminal; given back when dropped.
+pub(super) struct Terminal {
+    owner: Arc<Mutex<Owner>>,
+    is_retaken: Arc<AtomicBool>,
+}
+
+impl Terminal {
+    /// Takes the terminal. From now on each signal that ends or stops this process first
+    /// gives it back; a terminal that hangs up ends this process.
+    pub(super) fn take() -> io::Result<Terminal> {
+        let owner = Arc::new(Mutex::new(Owner::Shell));
+        let is_retaken = Arc::new(AtomicBool::new(false));
+        let (woken, waking) = UnixStream::pair()?;
+        woken.set_nonblocking(true)?;
+        let mut keeper = Keeper {
+            owner: Arc::clone(&owner),
+            is_retaken: Arc::clone(&is_retaken),
+            woken,
+            ending: Arc::default(),
+            is_to_stop: Arc::default(),
+            is_continued: Arc::default(),
+        };
+        keeper.catch_signals(&waking)?;
+        thread::spawn(move || keeper.keep());
+        Ok(Terminal { owner, is_retaken })
+    }
+
+    /// Draws, if `top` has the terminal now.
+    pub(super) fn draw(&self, draw: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let owner = locked(&self.owner);
+        if *owner != Owner::Top {
+            return Ok(());
+        }
+        // Not in `Keeper::take`: that thread must not write to a terminal that takes no output.
+        if self.is_retaken.swap(false, Ordering::SeqCst) {
+            queue!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
+        }
+        draw()
+    }
+
+    /// Whether it was taken since the last drawing.
+    pub(super) fn is_to_be_drawn(&self) -> bool {
+        self.is_retaken.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let mut owner = locked(&self.owner);
+        if *owner == Owner::Top {
+            give_back();
+        }
+        *owner = Owner::ShellForGood;
+    }
+}
+
+fn locked(owner: &Mutex<Owner>) -> MutexGuard<'_, Owner> {
+    owner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The state of the thread.
+struct Keeper {
+    owner: Arc<Mutex<Owner>>,
+    is_retaken: Arc<AtomicBool>,
+    /// Readable when a signal has arrived.
+    woken: UnixStream,
+    /// The signal that ends this process, or 0.
+    ending: Arc<AtomicUsize>,
+    is_to_stop: Arc<AtomicBool>,
+    is_continued: Arc<AtomicBool>,
+}
+
+impl Keeper {
+    fn catch_signals(&self, waking: &UnixStream) -> io::Result<()> {
+        let wake = |signal| -> io::Result<SigId> { pipe::register(signal, waking.try_clone()?) };
+        for signal in [SIGTERM, SIGHUP, SIGINT] {
+            flag::register_usize(signal, Arc::clone(&self.ending), signal as usize)?;
+            wake(signal)?;
+        }
+        for (signal, flag) in [(SIGTSTP, &self.is_to_stop), (SIGCONT, &self.is_continued)] {
+            flag::register(signal, Arc::clone(flag))?;
+            wake(signal)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self) {
+        loop {
+            let signal = self.ending.load(Ordering::SeqCst);
+            if signal != 0 {
+                self.end_by(signal as i32);
+            }
+            let is_to_stop = self.is_to_stop.swap(false, Ordering::SeqCst);
+            let is_continued = self.is_continued.swap(false, Ordering::SeqCst);
+            // Also after a SIGSTOP: the shell has changed the terminal's modes.
+            if is_to_stop || is_continued {
+                drop(self.let_go());
+            }
+            let is_ours = (is_continued || !is_to_stop) && self.take();
+            // A process that is continued in the background may have got a SIGTERM before:
+            // leaves it a moment to notice.
+            if !is_ours && !is_continued {
+                stop();
+            }
+            if self.wait(is_ours) {
+                self.end_by(SIGHUP);
+            }
+        }
+    }
+
+    /// Takes the terminal, unless this process is in the background.
+    fn take(&self) -> bool {
+        if !may_set_modes(stdin()) {
+            return false;
+        }
+        let mut owner = locked(&self.owner);
+        if *owner == Owner::Shell {
+            if let Err(e) = terminal::enable_raw_mode() {
+                print_error(&format!("the terminal: {e}"));
+                std::process::exit(1);
+            }
+            *owner = Owner::Top;
+            self.is_retaken.store(true, Ordering::SeqCst);
+        }
+        true
+    }
+
+    /// Gives the terminal back. Nobody draws while the returned guard lives.
+    fn let_go(&self) -> Option<MutexGuard<'_, Owner>> {
+        let since = Instant::now();
+        let mut owner = loop {
+            match self.owner.try_lock() {
+                Ok(owner) => break owner,
+                Err(_) if since.elapsed() < DRAWN_WITHIN => thread::sleep(Duration::from_millis(5)),
+                Err(_) => {
+                    give_back();
+                    return None;
+                }
+            }
+        };
+        if *owner == Owner::Top {
+            give_back();
+            *owner = Owner::Shell;
+        }
+        Some(owner)
+    }
+
+    fn end_by(&self, signal: i32) -> ! {
+        let _owner = self.let_go();
+        let _ = emulate_default_handler(signal);
+        std::process::exit(1)
+    }
+
+    /// Waits for a signal; in the background, for a while at most. True if the terminal
+    /// has hung up.
+    fn wait(&mut self, is_ours: bool) -> bool {
+        let mut wanted = [
+            PollFd::new(&self.woken, PollFlags::IN),
+            // A terminal that hangs up always sends a signal.
+            PollFd::from_borrowed_fd(stdin(), PollFlags::empty()),
+        ];
+        let timeout = if is_ours { None } else { Some(&LOOK_INTERVAL) };
+        let is_told = poll(&mut wanted, timeout).is_ok();
+        let has_hung_up =
+            is_told && wanted[1].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let mut signals = [0; 64];
+        while matches!(self.woken.read(&mut signals), Ok(1..)) {}
+        has_hung_up
+    }
+}
+
+/// Stops this process as a write from the background does: the kernel knows whether a shell
+/// is there to continue it. (SIGTSTP is handled here, and SIGSTOP would stop it for ever.)
+fn stop() {
+    let _ = raise(SIGTTOU);
+}
+
+/// Restores its modes, and unless it takes no output, its screen. In the background it
+/// belongs to another process, and setting its modes would stop this one.
+fn give_back() {
+    if !may_set_modes(stdin()) {
+        return;
+    }
+    let mut bytes = Vec::new();
+    let composed = queue!(bytes, LeaveAlternateScreen, cursor::Show);
+    let mut wanted = [PollFd::from_borrowed_fd(stdout(), PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let has_room = poll(&mut wanted, Some(&at_once)).is_ok_and(|count| count > 0);
+    if has_room && composed.is_ok() {
+        // Not by `io::stdout`, which a drawing may have locked.
+        let _ = rustix::io::write(stdout(), &bytes);
+    }
+    let _ = terminal::disable_raw_mode();
+}

@@ -1,0 +1,15 @@
+//! Reaches daemons: names of servers, blocking connections, and over them what operators ask:
+//! statistics of any server, orders of the one on this host. The client, the command and the
+//! daemon's `--check` and `--reload` call it. It prints nothing.
+
+#![forbid(unsafe_code)]
+
+mod send_order;
+mod server_name;
+mod stats_connection;
+mod transport;
+
+pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, RESTART_TIMEOUT, restart_with, send_order};
+pub use server_name::{BadServerName, Endpoint, PORT, ServerName};
+pub use stats_connection::{NoAnswer, StatsConnection, places, uptime};
+pub use transport::{Stream, connect_unix, is_closed};

@@ -1,0 +1,146 @@
+//! Names of servers, read from text: host, port, Unix socket.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// The port of PoolCounter.
+pub const PORT: u16 = 7531;
+
+/// A server as it is configured: `host`, `host:port`, `[v6]:port`, a literal IPv6
+/// address, or the path of a Unix socket (with a slash in it).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerName {
+    name: String,
+    place: Endpoint,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A host, by name or address, and a port.
+    Tcp(String, u16),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// An invalid name of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadServerName(String);
+
+impl fmt::Display for BadServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a server is host, host:port, [v6]:port or /a/socket, not {:?}", self.0)
+    }
+}
+
+impl std::error::Error for BadServerName {}
+
+impl std::str::FromStr for ServerName {
+    type Err = BadServerName;
+
+    fn from_str(name: &str) -> Result<Self, BadServerName> {
+        let place = parse_endpoint(name, PORT).ok_or_else(|| BadServerName(name.to_owned()))?;
+        Ok(ServerName { name: name.to_owned(), place })
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl ServerName {
+    /// As it was configured: this text chooses the server of a key.
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+
+    /// For a name that may lack a port: `port` is the default.
+    ///
+    /// # Errors
+    /// It is no name of a server.
+    pub fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
+        let place = parse_endpoint(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
+        let name = match &place {
+            Endpoint::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+            Endpoint::Tcp(host, port) => format!("{host}:{port}"),
+            Endpoint::Unix(_) => name.to_owned(),
+        };
+        Ok(ServerName { name, place })
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.place
+    }
+}
+
+/// With this port unless the name has one.
+fn parse_endpoint(name: &str, default_port: u16) -> Option<Endpoint> {
+    if name.contains('/') {
+        return Some(Endpoint::Unix(PathBuf::from(name)));
+    }
+    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return None;
+    }
+    let (host, port) = match name.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None if name.matches(':').count() > 1 => (name, ""),
+        None => name.split_at(name.find(':').unwrap_or(name.len())),
+    };
+    if host.contains(':') {
+        // `fe80::1%eth0` names the interface too.
+        let address = host.split('%').next()?;
+        address.parse::<std::net::Ipv6Addr>().ok()?;
+    }
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().ok().filter(|&port| port > 0)?,
+        None => port.is_empty().then_some(default_port)?,
+    };
+    (!host.is_empty()).then(|| Endpoint::Tcp(host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(name: &str) -> ServerName {
+        name.parse().expect("a server")
+    }
+
+    #[test]
+    fn names_are_understood() {
+        let tcp = |host: &str, port| Endpoint::Tcp(host.to_owned(), port);
+        for (name, place) in [
+            ("10.1.2.3", tcp("10.1.2.3", 7531)),
+            ("wiki1.example:99", tcp("wiki1.example", 99)),
+            ("[2001:db8::1]:99", tcp("2001:db8::1", 99)),
+            ("[::1]", tcp("::1", 7531)),
+            ("::1", tcp("::1", 7531)),
+            ("fe80::1%eth0", tcp("fe80::1%eth0", 7531)),
+            ("/run/poolcounter.sock", Endpoint::Unix("/run/poolcounter.sock".into())),
+            ("./sock", Endpoint::Unix("./sock".into())),
+        ] {
+            assert_eq!(server(name).place, place, "{name}");
+        }
+        for bad in ["", "a b", ":99", "a:", "a:x", "a:0", "a:70000", "[::1", "[::1]x", "[a:b]:1"] {
+            assert!(bad.parse::<ServerName>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_in_the_name_is_kept() {
+        for (name, expected) in [
+            ("wiki1", "wiki1:99"),
+            ("wiki1:7", "wiki1:7"),
+            ("::1", "[::1]:99"),
+            ("[::1]", "[::1]:99"),
+            ("[::1]:7", "[::1]:7"),
+            ("/run/socket:7", "/run/socket:7"),
+        ] {
+            assert_eq!(ServerName::on_port(name, 99).expect(name).as_str(), expected);
+        }
+        assert!(ServerName::on_port(":", 99).is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! A blocking connection over TCP or a Unix socket: reads and writes, keepalive, whether the
+//! other side has closed.
+
+use crate::server_name::{Endpoint, ServerName};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How often a silent host is probed. The probes take three fifths of the time, the
+/// silence before them takes the rest.
+const PROBES: u32 = 3;
+
+/// The kernel accepts no longer intervals.
+const SECONDS_MAX: u64 = 32_767;
+
+/// A socket of either kind: what is done with it is the same.
+#[derive(Debug)]
+pub struct Stream(OwnedFd);
+
+impl Stream {
+    /// Connects; each address of the server may take `timeout`.
+    ///
+    /// # Errors
+    /// The server is unreachable, or its name has no address.
+    pub fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
+        let (host, port) = match server.endpoint() {
+            Endpoint::Unix(path) => return connect_unix(path, timeout).map(Stream),
+            Endpoint::Tcp(host, port) => (host.as_str(), *port),
+        };
+        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in (host, port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, timeout) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(Stream(stream.into()));
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    /// A read that takes longer fails with `WouldBlock`.
+    ///
+    /// # Errors
+    /// A timeout of zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Recv, timeout)?)
+    }
+
+    /// Lets the kernel end the connection when the server's host is silent for this long.
+    /// No effect if the kernel can't, or on a Unix socket, which needs none.
+    pub fn watch_the_host(&self, silence: Duration) {
+        use rustix::net::sockopt;
+        let stream = &self.0;
+        let interval_s = (silence.as_secs() / (u64::from(PROBES) + 2)).clamp(1, SECONDS_MAX);
+        let probes_s = interval_s * u64::from(PROBES);
+        let idle_s = silence.as_secs().saturating_sub(probes_s).clamp(1, SECONDS_MAX);
+        let _ = sockopt::set_socket_keepalive(stream, true);
+        let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(idle_s));
+        let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(interval_s));
+        let _ = sockopt::set_tcp_keepcnt(stream, PROBES);
+        // The kernel does not probe a host that owes an acknowledgement, such as of the request.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let _ = sockopt::set_tcp_user_timeout(stream, ((idle_s + probes_s) * 1000) as u32);
+    }
+
+    /// Whether it was closed, by either end. A server sends nothing unasked: anything to
+    /// read is the end.
+    pub fn has_ended(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut wanted = [PollFd::new(self, PollFlags::IN)];
+        poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+    }
+
+    /// Ends the connection, for both ways.
+    pub fn shutdown(&self) {
+        // Fails if the peer has closed it already.
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+}
+
+/// A connection to a Unix socket: at once, unless its backlog is full.
+///
+/// # Errors
+/// Nothing listens there, or its backlog stays full for `timeout`.
+pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let (address, began) = (SocketAddrUnix::new(path)?, Instant::now());
+    loop {
+        let left = timeout.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        set_socket_timeout(&socket, Timeout::Send, Some(left))?;
+        match rustix::net::connect(&socket, &address) {
+            // A signal of the program: it does not end the attempt.
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Err(ErrorKind::TimedOut.into()),
+            result => break result?,
+        }
+    }
+    set_socket_timeout(&socket, Timeout::Send, None)?;
+    Ok(socket)
+}
+
+/// Whether the other side has closed the connection.
+pub fn is_closed(e: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, buffer)?)
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A socket that is connected.
+impl From<OwnedFd> for Stream {
+    fn from(socket: OwnedFd) -> Self {
+        Stream(socket)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
