@@ -38,7 +38,7 @@ pub struct Client {
 
 impl Client {
     /// A client of these servers. The names, as they are written, choose the server of a
-    /// key ([`order`]).
+    /// key ([`order()`]).
     pub fn new(servers: impl IntoIterator<Item = ServerName>) -> Self {
         Client {
             servers: servers.into_iter().collect(),
@@ -77,7 +77,7 @@ impl Client {
         self
     }
 
-    /// Never asks another server than the key's own, the first in [`order`]. Otherwise a
+    /// Never asks another server than the key's own, the first in [`order()`]. Otherwise a
     /// server that drains, or can't be reached for a moment, makes the next one give the
     /// lock, while a client that got it before may still hold it.
     pub fn no_fallback(mut self) -> Self {

@@ -50,7 +50,7 @@
 //! ```
 //!
 //! # Several servers
-//! [`order`] says which one guards a key. So does MediaWiki's client: give all clients the
+//! [`order()`] says which one guards a key. So does MediaWiki's client: give all clients the
 //! same list, and PHP, scripts and services agree. [`Lock`] says what that means for nested
 //! locks.
 //!
