@@ -23,7 +23,8 @@
 //! reporting                          the queue of reports, HTTP
 //! listening │ operator │ clients     none names another
 //! options
-//! telling                            the log and systemd
+//! telling │ sockets                  the log and systemd │ a socket with its unsent output,
+//!                                    connections by slot and serial number
 //! kernel                             the only door to system calls; the simulation replaces it
 //! ```
 //!

@@ -13,6 +13,7 @@ mod operator;
 mod options;
 mod reporting;
 mod restart;
+mod sockets;
 mod start;
 mod telling;
 

@@ -9,4 +9,3 @@ pub(crate) mod connections;
 pub(crate) mod dispatch;
 pub(crate) mod input;
 pub(crate) mod input_queues;
-pub(crate) mod stream;

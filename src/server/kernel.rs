@@ -7,8 +7,6 @@ pub(crate) mod clock;
 pub(crate) mod hash_seed;
 pub(crate) mod memory_release;
 pub(crate) mod process_usage;
-pub(crate) mod slots;
-pub(crate) mod socket;
 pub(crate) mod socket_name;
 pub(crate) mod supervisor;
 #[cfg(not(test))]

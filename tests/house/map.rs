@@ -12,7 +12,7 @@ const STACK: &[&[&str]] = &[
     &["reporting"],
     &["listening", "operator", "clients"],
     &["options"],
-    &["telling"],
+    &["telling", "sockets"],
     &["kernel"],
 ];
 

@@ -18,9 +18,9 @@ use super::world::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
 use crate::server::Server;
 use crate::server::clients::connection::{Connection, ConnectionStage};
 use crate::server::clients::input::SHARE_BYTES;
-use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::operator::control_socket::CONNECTIONS_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
+use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::ClientId;
 use listening::{
     check_addresses, check_backlogs, check_drain_listeners, check_exclusive_addresses, check_files,

@@ -3,9 +3,9 @@
 //! counted separately, and logged at a limited rate.
 
 use crate::server::clients::connection::Connection;
-use crate::server::kernel::socket::peer_ip;
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::options::Options;
+use crate::server::sockets::socket::peer_ip;
 use crate::server::telling::logging::limited;
 use engine::counts::statistics::Counters;
 use ipnet::IpNet;

@@ -1,10 +1,10 @@
 //! One client's connection: its stream, its unfinished line, its stage, its address; what a hot
 //! restart carries of it.
 
-use crate::server::clients::stream::Stream;
-use crate::server::kernel::socket::{Socket, peer_address, peer_name};
 use crate::server::kernel::world::fd::{AsRawFd, RawFd};
 use crate::server::kernel::world::io::Errno;
+use crate::server::sockets::socket::{Socket, peer_address, peer_name};
+use crate::server::sockets::stream::Stream;
 use engine::ClientId;
 use protocol::lines::Lines;
 use serde::{Deserialize, Serialize};

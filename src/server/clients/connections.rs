@@ -7,15 +7,15 @@ use crate::server::clients::connection::{
 };
 use crate::server::clients::input::{Input, SHARE_BYTES};
 use crate::server::clients::input_queues::InputQueues;
-use crate::server::clients::stream::Flushed;
-use crate::server::kernel::slots::{Slots, Source};
-use crate::server::kernel::socket::Socket;
 use crate::server::kernel::world::fd::AsRawFd;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::event::Event;
 use crate::server::kernel::world::mio::unix::SourceFd;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::options::Options;
+use crate::server::sockets::slots::{Slots, Source};
+use crate::server::sockets::socket::Socket;
+use crate::server::sockets::stream::Flushed;
 use crate::server::telling::logging::limited;
 use engine::counts::statistics::Counters;
 use engine::{ClientId, SpareCapacity};

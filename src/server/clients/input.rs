@@ -4,8 +4,8 @@
 //! code and the daemon's evict each other from the processor's caches less often, and
 //! one reading of the clock serves all (docs/benchmarks.md, "What was tried").
 
-use crate::server::clients::stream::Stream;
 use crate::server::kernel::world::io::Errno;
+use crate::server::sockets::stream::Stream;
 use engine::ClientId;
 
 /// A client's fair share of the bytes received in a turn. A request has 30 to 300

@@ -1,7 +1,6 @@
 //! Which listener accepts next, and how many connections in a turn; reserved descriptors;
 //! pauses after failures, and retries.
 
-use crate::server::kernel::socket::{PASSED_MAX, Socket};
 use crate::server::kernel::world::SHARES_PER_TURN;
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
 use crate::server::kernel::world::io::Errno;
@@ -11,6 +10,7 @@ use crate::server::listening::listener::{Accepted, Listener, ListenerStage};
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::control_socket;
 use crate::server::reporting::http;
+use crate::server::sockets::socket::{PASSED_MAX, Socket};
 use crate::server::telling::logging::limited;
 use engine::Time;
 use engine::counts::statistics::Counters;

@@ -1,7 +1,6 @@
 //! One listening socket: checks it, adopts it, accepts from it, begins to close it; whose turn
 //! it is; its backlog.
 
-use crate::server::kernel::socket::{Socket, is_unix, set_options};
 use crate::server::kernel::sys::{self, inherited_descriptor};
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::server::kernel::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
@@ -12,6 +11,7 @@ use crate::server::kernel::world::net::{
 use crate::server::listening::addresses::{Purpose, Wanted};
 use crate::server::listening::unix_socket::{self, SocketFile};
 use crate::server::options::Options;
+use crate::server::sockets::socket::{Socket, is_unix, set_options};
 use engine::Time;
 use log::{error, warn};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,6 @@
 //! deregisters them; drain, and its log.
 
 use crate::server::kernel::clock;
-use crate::server::kernel::slots::{Source, watch};
 use crate::server::kernel::socket_name::UNIX_PREFIX;
 use crate::server::kernel::world::fd::AsRawFd;
 use crate::server::kernel::world::mio::Registry;
@@ -14,6 +13,7 @@ use crate::server::listening::listener::{
 use crate::server::listening::opening::{self, abandon, open_missing};
 use crate::server::listening::unix_socket;
 use crate::server::options::Options;
+use crate::server::sockets::slots::{Source, watch};
 use engine::Time;
 use log::{debug, error, info, warn};
 use protocol::key_from_text;

@@ -7,15 +7,15 @@
 
 mod requests;
 
-use crate::server::clients::stream::{Flushed, Stream};
-use crate::server::kernel::slots::Slots;
-use crate::server::kernel::slots::Source;
-use crate::server::kernel::socket::Socket;
 use crate::server::kernel::sys::{self, Peer};
 use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{SendFlags, send};
+use crate::server::sockets::slots::Slots;
+use crate::server::sockets::slots::Source;
+use crate::server::sockets::socket::Socket;
+use crate::server::sockets::stream::{Flushed, Stream};
 use crate::server::telling::logging::limited;
 use engine::ClientId;
 use log::{debug, info, warn};

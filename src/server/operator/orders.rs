@@ -1,7 +1,6 @@
 //! Turns events of signals and of operators' connections into orders; operators that wait for
 //! the end of a drain; whether SIGHUP is a hangup or asks for a hot restart.
 
-use crate::server::kernel::slots::{Source, watch};
 use crate::server::kernel::sys::{self, Signal};
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::fs::{Mode, OFlags, open};
@@ -11,6 +10,7 @@ use crate::server::operator::control_socket::{
     ControlClient, ControlConnectionState, ControlSocket, Request, parse,
 };
 use crate::server::operator::run_time_settings::RunTimeSettings;
+use crate::server::sockets::slots::{Source, watch};
 use engine::Time;
 use std::io;
 use std::sync::LazyLock;

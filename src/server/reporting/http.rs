@@ -6,16 +6,16 @@
 pub(crate) mod head;
 mod pages;
 
-use crate::server::clients::stream::{Flushed, Stream};
-use crate::server::kernel::slots::Slots;
-use crate::server::kernel::slots::Source;
-use crate::server::kernel::socket::Socket;
-use crate::server::kernel::socket::{peer_ip, peer_name};
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{Shutdown, shutdown};
 use crate::server::options::Options;
 use crate::server::reporting::report_queue::{HttpClient, ReportRequest};
+use crate::server::sockets::slots::Slots;
+use crate::server::sockets::slots::Source;
+use crate::server::sockets::socket::Socket;
+use crate::server::sockets::socket::{peer_ip, peer_name};
+use crate::server::sockets::stream::{Flushed, Stream};
 use engine::Time;
 use head::{AnswerPart, Head, parse};
 use ipnet::IpNet;

@@ -9,7 +9,6 @@
 //! does, and why no step can fail.
 
 use crate::server::clients::connections::Clients;
-use crate::server::kernel::slots::{Source, watch};
 use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd};
 use crate::server::kernel::world::mio::Poll;
 use crate::server::kernel::world::{Engine, env};
@@ -21,6 +20,7 @@ use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::restart::launcher::{Launcher, Out};
 use crate::server::restart::snapshot::{self, Gist, ServerState};
 use crate::server::restart::trial::{Consent, Trial, TrialAnswer};
+use crate::server::sockets::slots::{Source, watch};
 use crate::server::telling::logging;
 use engine::Time;
 use engine::rules::rule::Rule;

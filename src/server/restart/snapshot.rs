@@ -12,7 +12,6 @@
 
 pub use crate::server::clients::connection::ConnectionState;
 use crate::server::clients::input::SHARE_BYTES;
-use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::kernel::world::fd::RawFd;
 pub use crate::server::listening::listener::{ListenerStage, ListenerState};
 pub use crate::server::listening::listeners::ListenersState;
@@ -20,6 +19,7 @@ pub use crate::server::listening::unix_socket::SocketFile;
 pub use crate::server::operator::control_socket::ControlConnectionState;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 pub use crate::server::restart::launcher::LauncherState;
+use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
 use crate::server::telling::logging;
 use engine::rules::rule::Rule;
 use engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};

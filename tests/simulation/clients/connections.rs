@@ -2,12 +2,12 @@
 //! kernel saw of them, and the options.
 
 use crate::server::Options;
-use crate::server::clients::stream::OUTPUT_BYTES_MAX;
 use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::simulation::kernel::sockets::LocalAddress;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
 use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
 use crate::server::simulation::rules::Violation;
+use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::counts::statistics::Counters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,9 +1,9 @@
 //! A socket and its unsent output, of clients and operators.
 
-use crate::server::kernel::socket::Socket;
 use crate::server::kernel::world::event::PollFlags;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{SendFlags, send};
+use crate::server::sockets::socket::Socket;
 use std::borrow::Cow;
 
 /// How much output a peer may leave unread beyond the kernel's buffer: some eighty

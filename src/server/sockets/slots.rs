@@ -2,10 +2,10 @@
 //! descriptor. Slots are used again, serial numbers are not: what was meant for a closed
 //! connection never reaches its successor.
 
-use crate::server::kernel::socket::Socket;
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd};
 use crate::server::kernel::world::mio::unix::SourceFd;
 use crate::server::kernel::world::mio::{Interest, Registry, Token};
+use crate::server::sockets::socket::Socket;
 use engine::{ClientId, SpareCapacity};
 use slab::Slab;
 use std::io;
