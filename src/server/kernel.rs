@@ -4,9 +4,9 @@
 //! kernel replaces `sys` and `world` (tests/simulation).
 
 pub(crate) mod clock;
+pub(crate) mod descriptors;
 pub(crate) mod hash_seed;
 pub(crate) mod memory_release;
-pub(crate) mod process_usage;
 pub(crate) mod socket_name;
 pub(crate) mod supervisor;
 #[cfg(not(test))]

@@ -4,4 +4,5 @@
 //! Called by the event loop; asks [`reports`] for the text.
 
 pub(crate) mod http;
+mod process_usage;
 pub(crate) mod report_queue;

@@ -4,7 +4,7 @@
 use crate::server::kernel::world::SHARES_PER_TURN;
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
 use crate::server::kernel::world::io::Errno;
-use crate::server::kernel::{clock, process_usage};
+use crate::server::kernel::{clock, descriptors};
 use crate::server::listening::addresses::Purpose;
 use crate::server::listening::listener::{Accepted, Listener, ListenerStage};
 use crate::server::listening::listeners::Listeners;
@@ -69,9 +69,9 @@ impl Listeners {
     /// connected: HTTP and operators have descriptors in reserve.
     pub(crate) fn count_descriptors(&mut self, open: usize) {
         // Without /proc: standard streams, epoll, signals, a few listeners.
-        let all = process_usage::descriptors_open().unwrap_or(16 + open);
+        let all = descriptors::open().unwrap_or(16 + open);
         self.accept_budget.others = all.saturating_sub(open + self.all.len());
-        self.accept_budget.limit = process_usage::descriptors_max();
+        self.accept_budget.limit = descriptors::limit();
     }
 
     /// How many clients there are descriptors for.
@@ -178,7 +178,7 @@ impl Listeners {
             self.record_empty();
             return;
         }
-        let limit = process_usage::descriptors_max();
+        let limit = descriptors::limit();
         if std::mem::replace(&mut self.accept_budget.limit, limit) != limit {
             return;
         }

@@ -4,10 +4,11 @@
 //! have a queue of their own, which comes first.
 
 use crate::server::clients::connections::Clients;
+use crate::server::kernel::clock;
 use crate::server::kernel::world::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
-use crate::server::kernel::{clock, process_usage};
 use crate::server::operator::control_socket::ControlClient;
 use crate::server::options::Options;
+use crate::server::reporting::process_usage;
 use engine::{ClientId, Engine, Time};
 use protocol::{Query, Span, Subject};
 use reports::json::{self, Tops};

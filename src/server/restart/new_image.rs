@@ -42,7 +42,7 @@ use crate::server::kernel::world::fs::is_same_file;
 use crate::server::kernel::world::io::{Errno, fcntl_dupfd_cloexec};
 use crate::server::kernel::world::mio::Poll;
 use crate::server::kernel::world::{Engine, process, stdio, thread};
-use crate::server::kernel::{clock, process_usage};
+use crate::server::kernel::{clock, descriptors};
 use crate::server::listening::addresses;
 use crate::server::listening::listeners::Listeners;
 use crate::server::operator::control_socket::ControlClient;
@@ -262,7 +262,7 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
     let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
     let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
     sys::raise_descriptor_limit();
-    let descriptors_max = process_usage::descriptors_max();
+    let descriptors_max = descriptors::limit();
     let gist = restored.gist();
     let max_hold = options.max_hold.clone();
     let answer =

@@ -17,7 +17,7 @@ use crate::server::kernel::world::process::{
     set_parent_process_death_signal, setpgid, waitpid,
 };
 use crate::server::kernel::world::stdio;
-use crate::server::kernel::{clock, process_usage, sys};
+use crate::server::kernel::{clock, descriptors, sys};
 use crate::server::listening::addresses::Wanted;
 use crate::server::restart::launcher::{BinaryIdentity, Launcher, Out};
 use crate::server::restart::snapshot::Gist;
@@ -147,7 +147,7 @@ impl Trial {
         let answer: Option<TrialAnswer> = serde_json::from_str(&said).ok();
         let process = Some(self.pid.as_raw_nonzero().get());
         let agrees = |answer: &TrialAnswer| answer.process == process && answer.gist == self.gist;
-        let ours = process_usage::descriptors_max();
+        let ours = descriptors::limit();
         match answer.filter(|answer| status.success() && agrees(answer)) {
             Some(answer) if answer.descriptors_max < ours => Err(format!(
                 "the new binary could have only {} descriptors open, the daemon may have {ours}",
