@@ -4,6 +4,7 @@
 //! Called by everybody who has connections: clients, operators, HTTP. Knows the kernel, and
 //! nothing of what connections carry.
 
+pub(crate) mod ids;
 pub(crate) mod slots;
 pub(crate) mod socket;
 pub(crate) mod stream;

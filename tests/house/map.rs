@@ -19,7 +19,6 @@ const STACK: &[&[&str]] = &[
 /// A folder, and those that it still names without being above them.
 const EXCEPTIONS: &[(&str, &[&str])] = &[
     ("clients", &["reporting"]),
-    ("listening", &["operator", "reporting"]),
     ("operator", &["clients", "event_loop", "reporting", "restart"]),
     ("restart", &["advice", "event_loop"]),
 ];

@@ -18,8 +18,7 @@ use super::world::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
 use crate::server::Server;
 use crate::server::clients::connection::{Connection, ConnectionStage};
 use crate::server::clients::input::SHARE_BYTES;
-use crate::server::operator::control_socket::CONNECTIONS_MAX;
-use crate::server::reporting::http::CONNECTIONS_MAX as HTTP_CONNECTIONS_MAX;
+use crate::server::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
 use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::ClientId;
 use listening::{
@@ -143,7 +142,7 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     let http = kernel(|k| k.connections_to(HTTP)).len();
     let (all, tcp) = (all - http, tcp - http);
     let clients = server.clients.len();
-    if clients < tcp || clients > tcp + unix || tcp + unix - clients > CONNECTIONS_MAX {
+    if clients < tcp || clients > tcp + unix || tcp + unix - clients > CONTROL_CONNECTIONS_MAX {
         return Err(format!("{tcp} + {unix} connections are open, and {clients} clients"));
     }
     if listeners != server.listeners.all.len() {
@@ -185,7 +184,7 @@ fn report_turns_max(play: &mut Play) -> usize {
     let server = play.server.as_ref().expect("it runs");
     play.places_max = play.places_max.max(server.clients.slots());
     let scan = play.places_max / CONNECTIONS_PER_TURN + 2;
-    CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * scan
+    CONTROL_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + 2 * scan
 }
 
 /// HTTP clients are few and admitted, and have a bounded time; they and operators get their

@@ -31,7 +31,7 @@ const READABLE: Interest = Interest::READABLE.add(Interest::PRIORITY);
 
 /// All clients, by slot.
 pub(crate) struct Clients {
-    pub(crate) slots: Slots<Connection>,
+    pub(crate) slots: Slots<ClientId, Connection>,
     admission: Admission,
     /// Clients to receive from.
     queues: InputQueues,
@@ -64,7 +64,7 @@ impl Clients {
     /// Starts without clients; `options` say which may connect.
     pub(crate) fn new(options: &Options) -> Self {
         Clients {
-            slots: Slots::new(Source::Client, READABLE),
+            slots: Slots::new(READABLE),
             admission: Admission::new(options),
             queues: InputQueues::default(),
             owed: Vec::new(),

@@ -8,8 +8,7 @@ use crate::server::kernel::{clock, descriptors};
 use crate::server::listening::addresses::Purpose;
 use crate::server::listening::listener::{Accepted, Listener, ListenerStage};
 use crate::server::listening::listeners::Listeners;
-use crate::server::operator::control_socket;
-use crate::server::reporting::http;
+use crate::server::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
 use crate::server::sockets::socket::{PASSED_MAX, Socket};
 use crate::server::telling::logging::limited;
 use engine::Time;
@@ -22,10 +21,10 @@ const ACCEPTS_PER_TURN: usize = SHARES_PER_TURN * 4 / 5;
 /// Descriptors that no client may take. A hot restart opens some six for a moment;
 /// operators have connections to the control socket. None of that may fail because
 /// clients are many.
-const DESCRIPTORS_RESERVED: usize = 7 + control_socket::CONNECTIONS_MAX;
+const DESCRIPTORS_RESERVED: usize = 7 + CONTROL_CONNECTIONS_MAX;
 
 /// Reserved as well if HTTP is served.
-const DESCRIPTORS_FOR_HTTP: usize = http::CONNECTIONS_MAX;
+const DESCRIPTORS_FOR_HTTP: usize = HTTP_CONNECTIONS_MAX;
 
 /// Reserved as well if there is a Unix socket for clients: the kernel closes passed
 /// descriptors for which there is no room.

@@ -12,21 +12,17 @@ use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{SendFlags, send};
+use crate::server::sockets::ids::{CONTROL_CONNECTIONS_MAX, ControlClient};
 use crate::server::sockets::slots::Slots;
-use crate::server::sockets::slots::Source;
 use crate::server::sockets::socket::Socket;
 use crate::server::sockets::stream::{Flushed, Stream};
 use crate::server::telling::logging::limited;
-use engine::ClientId;
 use log::{debug, info, warn};
 pub(crate) use requests::help;
 use requests::printable;
 pub(crate) use requests::{Free, FreeTarget};
 pub use requests::{Request, parse};
 use serde::{Deserialize, Serialize};
-
-/// Operators are few: beyond this, the connection silent for longest counts as forgotten.
-pub(crate) const CONNECTIONS_MAX: usize = 16;
 
 /// As long as a command line may usually be (execve(2)).
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -38,12 +34,9 @@ const REQUESTS_LOGGED: u32 = 100;
 /// The last answer on a connection that is closed to make room for another one.
 const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
 
-/// A control connection's id.
-pub(crate) type ControlClient = ClientId;
-
 /// All control connections.
 pub(crate) struct ControlSocket {
-    connections: Slots<ControlConnection>,
+    connections: Slots<ControlClient, ControlConnection>,
     /// Counts what operators do.
     uses: u64,
 }
@@ -87,13 +80,13 @@ pub struct ControlConnectionState {
 
 impl ControlSocket {
     pub(crate) fn new() -> Self {
-        ControlSocket { connections: Slots::new(Source::Operator, Interest::READABLE), uses: 0 }
+        ControlSocket { connections: Slots::new(Interest::READABLE), uses: 0 }
     }
 
     /// Serves a new connection. If there are too many, closes another one: forgotten ones
     /// must not lock operators out.
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
-        if self.connections.len() >= CONNECTIONS_MAX {
+        if self.connections.len() >= CONTROL_CONNECTIONS_MAX {
             self.make_room();
         }
         self.uses += 1;
@@ -117,7 +110,7 @@ impl ControlSocket {
         };
         limited!(
             warn,
-            "more than {CONNECTIONS_MAX} connections to the control socket: \
+            "more than {CONTROL_CONNECTIONS_MAX} connections to the control socket: \
              closed the one that was silent for longest"
         );
         // Fails if the operator has gone.

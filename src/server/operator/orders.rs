@@ -7,9 +7,10 @@ use crate::server::kernel::world::fs::{Mode, OFlags, open};
 use crate::server::kernel::world::mio::Registry;
 use crate::server::kernel::world::{env, process};
 use crate::server::operator::control_socket::{
-    ControlClient, ControlConnectionState, ControlSocket, Request, parse,
+    ControlConnectionState, ControlSocket, Request, parse,
 };
 use crate::server::operator::run_time_settings::RunTimeSettings;
+use crate::server::sockets::ids::ControlClient;
 use crate::server::sockets::slots::{Source, watch};
 use engine::Time;
 use std::io;

@@ -10,9 +10,9 @@ use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::mio::{Interest, Registry};
 use crate::server::kernel::world::net::{Shutdown, shutdown};
 use crate::server::options::Options;
-use crate::server::reporting::report_queue::{HttpClient, ReportRequest};
+use crate::server::reporting::report_queue::ReportRequest;
+use crate::server::sockets::ids::{HTTP_CONNECTIONS_MAX, HttpClient};
 use crate::server::sockets::slots::Slots;
-use crate::server::sockets::slots::Source;
 use crate::server::sockets::socket::Socket;
 use crate::server::sockets::socket::{peer_ip, peer_name};
 use crate::server::sockets::stream::{Flushed, Stream};
@@ -22,9 +22,6 @@ use ipnet::IpNet;
 use log::debug;
 use pages::{Page, Response, find};
 use std::net::IpAddr;
-
-/// Enough for Prometheus and a few browsers. Each has a descriptor in reserve.
-pub(crate) const CONNECTIONS_MAX: usize = 16;
 
 /// How long a client may take to send its request, to take the answer, and to close.
 const REQUEST_S: u64 = 5;
@@ -39,7 +36,7 @@ const REPORT_S: u64 = 60;
 
 /// All HTTP connections.
 pub(crate) struct Http {
-    exchanges: Slots<Exchange>,
+    exchanges: Slots<HttpClient, Exchange>,
     /// The slots of connections that had an event in this turn.
     ready: Vec<usize>,
     /// The reports requested in this turn.
@@ -79,7 +76,7 @@ impl Http {
             if options.http_allow.is_empty() { &options.allow } else { &options.http_allow };
         let allowed = allowed.clone();
         Http {
-            exchanges: Slots::new(Source::Http, Interest::READABLE.add(Interest::WRITABLE)),
+            exchanges: Slots::new(Interest::READABLE.add(Interest::WRITABLE)),
             ready: Vec::new(),
             asked: Vec::new(),
             allowed,
@@ -104,7 +101,7 @@ impl Http {
             debug!("{} is not admitted to HTTP", peer_name(&socket));
             return;
         }
-        if self.exchanges.len() >= CONNECTIONS_MAX && !self.make_room(now) {
+        if self.exchanges.len() >= HTTP_CONNECTIONS_MAX && !self.make_room(now) {
             return;
         }
         let open = |socket| Exchange {
@@ -129,7 +126,7 @@ impl Http {
     pub(crate) fn has_room(&mut self, now: Time) -> bool {
         let mut all = self.exchanges.iter();
         let has_room =
-            self.exchanges.len() < CONNECTIONS_MAX || all.any(|(_, it)| it.may_yield(now));
+            self.exchanges.len() < HTTP_CONNECTIONS_MAX || all.any(|(_, it)| it.may_yield(now));
         self.may_have_backlog |= !has_room;
         has_room
     }

@@ -6,9 +6,9 @@
 use crate::server::clients::connections::Clients;
 use crate::server::kernel::clock;
 use crate::server::kernel::world::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
-use crate::server::operator::control_socket::ControlClient;
 use crate::server::options::Options;
 use crate::server::reporting::process_usage;
+use crate::server::sockets::ids::{ControlClient, HttpClient};
 use engine::{ClientId, Engine, Time};
 use protocol::{Query, Span, Subject};
 use reports::json::{self, Tops};
@@ -332,9 +332,6 @@ pub(crate) enum Requester {
     Operator(ControlClient),
     Http(HttpClient),
 }
-
-/// An HTTP connection's id.
-pub(crate) type HttpClient = ClientId;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ pub use crate::server::listening::unix_socket::SocketFile;
 pub use crate::server::operator::control_socket::ControlConnectionState;
 use crate::server::operator::run_time_settings::RunTimeSettings;
 pub use crate::server::restart::launcher::LauncherState;
+pub use crate::server::sockets::ids::ControlClient;
 use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
 use crate::server::telling::logging;
 use engine::rules::rule::Rule;
@@ -59,7 +60,7 @@ pub struct ServerState {
     /// The operators' connections.
     pub operators: Vec<ControlConnectionState>,
     /// The operator waiting for the result of the restart.
-    pub requester: Option<ClientId>,
+    pub requester: Option<ControlClient>,
     /// Another restart follows.
     pub restarts_again: bool,
     /// Starts the next binary.

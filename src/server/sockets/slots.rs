@@ -5,29 +5,31 @@
 use crate::server::kernel::world::fd::{AsRawFd, OwnedFd};
 use crate::server::kernel::world::mio::unix::SourceFd;
 use crate::server::kernel::world::mio::{Interest, Registry, Token};
+use crate::server::sockets::ids::ConnectionId;
 use crate::server::sockets::socket::Socket;
-use engine::{ClientId, SpareCapacity};
+use engine::SpareCapacity;
 use slab::Slab;
 use std::io;
+use std::marker::PhantomData;
 
 /// Connections of one kind, each with its serial number.
-pub(crate) struct Slots<T> {
+pub(crate) struct Slots<Id, T> {
     slab: Slab<(u32, T)>,
     last_serial: u32,
-    source: fn(usize) -> Source,
     interest: Interest,
+    ids: PhantomData<Id>,
 }
 
-impl<T> Slots<T> {
-    /// The loop watches the connections as `source` for events of `interest`.
-    pub(crate) fn new(source: fn(usize) -> Source, interest: Interest) -> Self {
-        Slots { slab: Slab::new(), last_serial: 0, source, interest }
+impl<Id: ConnectionId, T> Slots<Id, T> {
+    /// The loop watches the connections for events of `interest`.
+    pub(crate) fn new(interest: Interest) -> Self {
+        Slots { slab: Slab::new(), last_serial: 0, interest, ids: PhantomData }
     }
 
     /// Continues with the connections of the old image, which the loop watches already.
-    pub(crate) fn resume(&mut self, connections: Vec<(ClientId, T)>, last_serial: u32) {
+    pub(crate) fn resume(&mut self, connections: Vec<(Id, T)>, last_serial: u32) {
         self.last_serial = last_serial;
-        let entry = |(id, it): (ClientId, T)| (id.slot as usize, (id.serial, it));
+        let entry = |(id, it): (Id, T)| (id.slot() as usize, (id.serial(), it));
         self.slab = connections.into_iter().map(entry).collect();
     }
 
@@ -37,37 +39,37 @@ impl<T> Slots<T> {
         socket: Socket,
         registry: &Registry,
         open: impl FnOnce(Socket) -> T,
-    ) -> io::Result<(ClientId, &mut T)> {
+    ) -> io::Result<(Id, &mut T)> {
         let entry = self.slab.vacant_entry();
-        let token = (self.source)(entry.key()).into();
+        let token = Id::SOURCE(entry.key()).into();
         registry.register(&mut SourceFd(&socket.as_raw_fd()), token, self.interest)?;
         self.last_serial = self.last_serial.wrapping_add(1);
-        let id = ClientId { slot: entry.key() as u32, serial: self.last_serial };
-        Ok((id, &mut entry.insert((id.serial, open(socket))).1))
+        let id = Id::new(entry.key() as u32, self.last_serial);
+        Ok((id, &mut entry.insert((self.last_serial, open(socket))).1))
     }
 
     /// The connection with this id. `None` if its slot is free or has another owner.
-    pub(crate) fn get(&self, id: ClientId) -> Option<&T> {
-        let (serial, connection) = self.slab.get(id.slot as usize)?;
-        (*serial == id.serial).then_some(connection)
+    pub(crate) fn get(&self, id: Id) -> Option<&T> {
+        let (serial, connection) = self.slab.get(id.slot() as usize)?;
+        (*serial == id.serial()).then_some(connection)
     }
 
     /// As [`Slots::get`].
-    pub(crate) fn get_mut(&mut self, id: ClientId) -> Option<&mut T> {
-        let (serial, connection) = self.slab.get_mut(id.slot as usize)?;
-        (*serial == id.serial).then_some(connection)
+    pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
+        let (serial, connection) = self.slab.get_mut(id.slot() as usize)?;
+        (*serial == id.serial()).then_some(connection)
     }
 
     /// The connection that is in `slot` now.
-    pub(crate) fn at(&mut self, slot: usize) -> Option<(ClientId, &mut T)> {
+    pub(crate) fn at(&mut self, slot: usize) -> Option<(Id, &mut T)> {
         let (serial, connection) = self.slab.get_mut(slot)?;
-        Some((ClientId { slot: slot as u32, serial: *serial }, connection))
+        Some((Id::new(slot as u32, *serial), connection))
     }
 
     /// Closes the connection with this id.
-    pub(crate) fn remove(&mut self, id: ClientId) -> Option<T> {
+    pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
         self.get(id)?;
-        Some(self.slab.remove(id.slot as usize).1)
+        Some(self.slab.remove(id.slot() as usize).1)
     }
 
     /// Closes the connections that `stays` does not keep.
@@ -75,16 +77,16 @@ impl<T> Slots<T> {
         self.slab.retain(|_, (_, connection)| stays(connection));
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, &T)> {
-        self.slab.iter().map(|(slot, (serial, connection))| {
-            (ClientId { slot: slot as u32, serial: *serial }, connection)
-        })
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
+        self.slab
+            .iter()
+            .map(|(slot, (serial, connection))| (Id::new(slot as u32, *serial), connection))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ClientId, &mut T)> {
-        self.slab.iter_mut().map(|(slot, (serial, connection))| {
-            (ClientId { slot: slot as u32, serial: *serial }, connection)
-        })
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Id, &mut T)> {
+        self.slab
+            .iter_mut()
+            .map(|(slot, (serial, connection))| (Id::new(slot as u32, *serial), connection))
     }
 
     pub(crate) fn len(&self) -> usize {

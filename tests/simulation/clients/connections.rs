@@ -2,11 +2,11 @@
 //! kernel saw of them, and the options.
 
 use crate::server::Options;
-use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::simulation::kernel::sockets::LocalAddress;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
 use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
 use crate::server::simulation::rules::Violation;
+use crate::server::sockets::ids::HTTP_CONNECTIONS_MAX;
 use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::counts::statistics::Counters;
 use std::collections::{BTreeMap, BTreeSet};
@@ -346,5 +346,5 @@ impl Connections {
 }
 
 fn is_http_full() -> bool {
-    kernel(|k| k.connections_to(HTTP)).len() >= CONNECTIONS_MAX
+    kernel(|k| k.connections_to(HTTP)).len() >= HTTP_CONNECTIONS_MAX
 }

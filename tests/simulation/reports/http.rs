@@ -2,11 +2,11 @@
 
 use super::moments::{Moments, Question, ReportKind};
 use crate::server::Options;
-use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::reporting::http::head::HEAD_BYTES_MAX;
 use crate::server::simulation::kernel::sockets::LocalAddress;
 use crate::server::simulation::kernel::{KernelEvent, kernel};
 use crate::server::simulation::rules::Violation;
+use crate::server::sockets::ids::HTTP_CONNECTIONS_MAX;
 use protocol::Query;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -236,7 +236,7 @@ impl HttpClients {
         let accepted = kernel(|k| k.calls.accepted);
         // Clients that wait for a report are not evicted, and the next new client may evict this
         // one.
-        let is_full = self.open.len() + accepted > CONNECTIONS_MAX;
+        let is_full = self.open.len() + accepted > HTTP_CONNECTIONS_MAX;
         if kernel(|k| !k.calls.failures.is_empty()) || is_full && (self.was_busy || accepted > 1) {
             return Ok(());
         }
@@ -266,11 +266,11 @@ impl HttpClients {
         may_be_served: impl Fn(u32) -> bool,
     ) -> Result<(), Violation> {
         let (open, now_ns) = kernel(|k| (k.connections_to(HTTP), k.now_ns));
-        if open.len() > CONNECTIONS_MAX {
+        if open.len() > HTTP_CONNECTIONS_MAX {
             return Err(format!("{} HTTP connections are open", open.len()));
         }
         let may_wait = std::mem::replace(&mut self.was_busy, is_busy) || is_busy;
-        let was_full = self.open.len() + kernel(|k| k.calls.accepted) > CONNECTIONS_MAX;
+        let was_full = self.open.len() + kernel(|k| k.calls.accepted) > HTTP_CONNECTIONS_MAX;
         let is_disturbed = kernel(|k| !k.calls.failures.is_empty() || k.calls.arrives);
         // Orders come last in a turn. An order to drain accepts once more, when answers have been
         // given.

@@ -4,7 +4,6 @@ use super::OTHER_DESCRIPTORS_MAX;
 use super::Violation;
 use crate::server::listening::addresses::{Purpose, Wanted, wanted};
 use crate::server::listening::listener::{Listener, ListenerStage};
-use crate::server::reporting::http::CONNECTIONS_MAX;
 use crate::server::simulation::clients::shares::TurnStart;
 use crate::server::simulation::driver::play::Play;
 use crate::server::simulation::kernel::kernel;
@@ -14,6 +13,7 @@ use crate::server::simulation::kernel::sockets::{
 use crate::server::simulation::kernel::{CallKind, File};
 use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
 use crate::server::simulation::world::fd::number;
+use crate::server::sockets::ids::HTTP_CONNECTIONS_MAX;
 use crate::server::{Options, Server};
 use std::net::SocketAddr;
 
@@ -283,7 +283,7 @@ pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
         let is_scarce = k.descriptors_max < 20_000;
         (k.connections_to(HTTP).len(), is_scarce || k.now_ns < changed_ns + 2_000_000_000)
     });
-    if waiting > 0 && open < CONNECTIONS_MAX && !is_excused {
+    if waiting > 0 && open < HTTP_CONNECTIONS_MAX && !is_excused {
         Err(format!("it sleeps with {open} HTTP connections, but {waiting} wait"))
     } else {
         Ok(())

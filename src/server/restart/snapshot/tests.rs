@@ -76,7 +76,7 @@ fn sample() -> Snapshot {
             unanswered: Some(b"RESTART".to_vec()),
             requests: 3,
         }],
-        requester: Some(ClientId { slot: 2, serial: 9 }),
+        requester: Some(ControlClient { slot: 2, serial: 9 }),
         restarts_again: true,
         launcher: LauncherState { trial_fds: [7, 8], program: b"/usr/bin/\xff".to_vec() },
         settings: RunTimeSettings::default(),
