@@ -12,14 +12,13 @@
 //! The first three are crates without std: they can name no socket, file, clock or thread, so a
 //! test can drive them with any bytes at any time.
 //!
-//! `server` is a stack; a folder names only those below it, except where `tests/house/map.rs`
-//! says so:
+//! `server` is a stack; a folder names only those below it (`tests/house/map.rs`):
 //!
 //! ```text
-//! start                              assembles the daemon, anew or from an old image
-//! event_loop                         what happens in a turn, and in which order
-//! advice                             what to do if it cannot start
-//! restart                            hot restarts: the old image, the trial, the new image
+//! serving                            what happens in a turn, and in which order; dispatches
+//!                                    lines; carries out orders; starts, anew or from an old image
+//! restart                            hot restarts: the old image, the trial, what the new image
+//!                                    adopts
 //! reporting                          the queue of reports, HTTP
 //! listening │ operator │ clients     none names another
 //! options
@@ -32,7 +31,7 @@
 //!
 //! ```text
 //! socket → server::clients (bytes → lines) → protocol::Command::parse
-//!        → server::clients::dispatch → engine.acquire / release(client, …, now)
+//!        → server::serving::dispatch → engine.acquire / release(client, …, now)
 //!        → the engine's outbox of (client, reply)
 //!        → server::clients (replies → bytes) → socket
 //! ```
@@ -40,15 +39,15 @@
 //! What takes time to answer, such as `STATS KEYS` or a scrape, goes another way:
 //!
 //! ```text
-//! server::clients::dispatch, operator or reporting::http
+//! server::serving (lines, orders) or reporting::http
 //!        → server::reporting (a queue; a few steps each turn)
 //!        → reports::scan (walks keys and connections) → reports (text)
 //!        → server::clients, operator or reporting::http → socket
 //! ```
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
-//! `LOCKED`). Each turn of the loop in `server::event_loop` sends each client all that it is
-//! owed at once; `src/server.rs` begins with the steps of a turn.
+//! `LOCKED`). Each turn of the loop in `server::serving` sends each client all that it is owed
+//! at once; `src/server/serving.rs` begins with the steps of a turn.
 
 pub mod server;
 

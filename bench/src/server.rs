@@ -17,6 +17,10 @@ use crate::process;
 /// The reference supports only this port, so all servers use it.
 pub const PORT: u16 = 7531;
 
+/// The parts of a hot restart's pause are logged there; by older builds, in the first.
+const LOG: &str =
+    "info,poolcounterd::server::restart=debug,poolcounterd::server::serving::resume=debug";
+
 /// A program that speaks the protocol, or the floor's part of it.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -57,7 +61,7 @@ impl Server {
         core: usize,
         options: impl FnOnce(IpAddr) -> Vec<String>,
     ) -> Result<Self> {
-        Self::launch(program, core, Some("info,poolcounterd::server::restart=debug"), options)
+        Self::launch(program, core, Some(LOG), options)
     }
 
     fn launch(

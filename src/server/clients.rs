@@ -6,6 +6,5 @@
 pub(crate) mod admission;
 pub(crate) mod connection;
 pub(crate) mod connections;
-pub(crate) mod dispatch;
 pub(crate) mod input;
 pub(crate) mod input_queues;

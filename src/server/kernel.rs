@@ -6,7 +6,6 @@
 pub(crate) mod clock;
 pub(crate) mod descriptors;
 pub(crate) mod hash_seed;
-pub(crate) mod memory_release;
 pub(crate) mod socket_name;
 pub(crate) mod supervisor;
 #[cfg(not(test))]

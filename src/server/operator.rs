@@ -1,9 +1,8 @@
 //! Signals and the control socket: what an operator orders, and what that does.
 //!
-//! Orders are obeyed last in a turn; only [`execute_orders`] uses the other rooms.
+//! Orders are obeyed last in a turn, by `serving`, which knows what they are about.
 
 pub(crate) mod control_socket;
-pub(crate) mod execute_orders;
 pub(crate) mod orders;
 pub(crate) mod rule_book;
 pub(crate) mod run_time_settings;

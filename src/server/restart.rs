@@ -3,10 +3,10 @@
 //! | image | files |
 //! |---|---|
 //! | old | [`old_image`] (two phases: tries the new binary, hands over), [`trial`] (asks it in a child), [`launcher`] (executes it) |
-//! | new | [`new_image`] (answers in the trial; continues, why no step can fail) |
+//! | new | [`new_image`] (answers in the trial; restores what is handed over) |
 //! | both | [`snapshot`] (what is handed over) |
 //!
-//! Called by operators' orders and by the start; may use every room that hands something over.
+//! Called by orders and by the start; may use every folder that hands something over.
 
 pub(crate) mod launcher;
 pub(crate) mod new_image;

@@ -2,7 +2,6 @@
 //! same names. Here everything is real, and costs nothing.
 
 pub(crate) use ::mio;
-pub(crate) use engine::Engine;
 pub(crate) use rustix::{event, io, net, stdio, time};
 pub(crate) use std::os::fd;
 

@@ -5,13 +5,13 @@
 //! copy of the state as a trial snapshot and executes the new binary, which answers whether
 //! it could take over ([`Trial`]). Only if it can, the second phase writes the final
 //! snapshot, clears close-on-exec and executes it ([`Launcher::hand_over`]). If anything
-//! fails, the old image continues unchanged. [`super::new_image`] shows what the new image
+//! fails, the old image continues unchanged. `serving::resume` shows what the new image
 //! does, and why no step can fail.
 
 use crate::server::clients::connections::Clients;
+use crate::server::kernel::world::env;
 use crate::server::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd};
 use crate::server::kernel::world::mio::Poll;
-use crate::server::kernel::world::{Engine, env};
 use crate::server::kernel::{clock, sys};
 use crate::server::listening::listener::Listener;
 use crate::server::listening::listeners::Listeners;
@@ -23,8 +23,8 @@ use crate::server::restart::trial::{Consent, Trial, TrialAnswer};
 use crate::server::sockets::ids::ControlClient;
 use crate::server::sockets::slots::{Source, watch};
 use crate::server::telling::logging;
-use engine::Time;
 use engine::rules::rule::Rule;
+use engine::{Engine, Time};
 use log::info;
 use std::ffi::OsString;
 use std::io;

@@ -3,15 +3,15 @@
 
 use crate::server::kernel::clock;
 use crate::server::kernel::supervisor;
+use crate::server::kernel::world::env;
 use crate::server::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
 use crate::server::kernel::world::fd::OwnedFd;
 use crate::server::kernel::world::io::Errno;
 use crate::server::kernel::world::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
-use crate::server::kernel::world::{Engine, env};
 use crate::server::telling::logging::limited;
-use engine::Time;
+use engine::{Engine, Time};
 use log::warn;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

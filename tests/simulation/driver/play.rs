@@ -2,8 +2,8 @@
 
 use super::environment::change_environment;
 use crate::server::Server;
-use crate::server::event_loop::EVENTS_PER_TURN;
 use crate::server::listening::addresses::Purpose;
+use crate::server::serving::event_loop::EVENTS_PER_TURN;
 use crate::server::simulation::clients::connections::{ConnectionEvents, Connections};
 use crate::server::simulation::clients::oracle::{ClientConversation, Oracle};
 use crate::server::simulation::clients::shares::{TurnStart, WaitForShare};

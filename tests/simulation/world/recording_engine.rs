@@ -1,7 +1,6 @@
 //! The engine, and a record of its calls.
 
 use engine::rules::rule::Rule;
-use engine::state::{BadState, EngineState, PoolState};
 use engine::{ClientId, Engine as Real, HashSeed, KeyWork, Time};
 use protocol::{Acquire, Mode};
 use std::ops::{Deref, DerefMut};
@@ -75,16 +74,6 @@ impl Engine {
         Engine { real: Real::new(seed, now), asked: Vec::new() }
     }
 
-    pub(crate) fn resume<'a, E: From<BadState>>(
-        state: EngineState,
-        pools: impl IntoIterator<Item = Result<PoolState<'a>, E>>,
-        seed: HashSeed,
-        now: Time,
-    ) -> Result<Self, E> {
-        let real = Real::resume(state, pools, seed, now)?;
-        Ok(Engine { real, asked: Vec::new() })
-    }
-
     pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
         self.asked.push(EngineCall::Acquire { client, request: OwnedAcquire::of(request), now });
         self.real.acquire(client, request, now);
@@ -121,6 +110,13 @@ impl Engine {
         let keys = self.work_on_all_keys();
         self.asked.push(EngineCall::Rules { rules, groups: groups.to_vec(), now, keys });
         self.real.set_rules(in_force, groups, now, go_on);
+    }
+}
+
+/// What a hot restart has restored.
+impl From<Real> for Engine {
+    fn from(real: Real) -> Self {
+        Engine { real, asked: Vec::new() }
     }
 }
 

@@ -1,52 +1,21 @@
-//! The daemon's parts, and the steps of one turn of the loop around them. Decides nothing about
-//! locks.
+//! The steps of one turn of the loop. Decides nothing about locks.
 
-use crate::server::clients::connections::Clients;
-use crate::server::clients::dispatch::Dispatch;
-use crate::server::clients::input::Input;
-use crate::server::kernel::memory_release::MemoryRelease;
-use crate::server::kernel::world::mio::{Events, Poll};
-use crate::server::kernel::world::{Engine, thread};
+use crate::server::kernel::world::mio::Events;
+use crate::server::kernel::world::thread;
 use crate::server::kernel::{clock, sys};
 use crate::server::listening::accepting::NewConnection;
 use crate::server::listening::addresses::Purpose;
-use crate::server::listening::listeners::Listeners;
-use crate::server::operator::orders::Operators;
-use crate::server::options::Options;
-use crate::server::reporting::http::Http;
-use crate::server::reporting::report_queue::{Reporting, Requester};
-use crate::server::restart::old_image::Restart;
+use crate::server::reporting::report_queue::Requester;
+use crate::server::serving::Server;
+use crate::server::serving::dispatch::Dispatch;
 use crate::server::sockets::slots::Source;
 use crate::server::telling::logging::{self, limited};
-use crate::server::telling::systemd::ServiceManager;
 use engine::Time;
 use log::debug;
 use std::io;
 use std::time::Duration;
 
-pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 pub(super) const EVENTS_PER_TURN: usize = 1024;
-
-/// The daemon: one thread, one event loop.
-pub struct Server {
-    pub(super) options: Options,
-    pub(super) poll: Poll,
-    pub(super) listeners: Listeners,
-    pub(super) clients: Clients,
-    pub(super) engine: Engine,
-    pub(super) reporting: Reporting,
-    pub(super) operator: Operators,
-    pub(super) restart: Restart,
-    http: Http,
-    input: Input,
-    tidier: MemoryRelease,
-    pub(super) service_manager: ServiceManager,
-    /// When this turn began: the loop has stopped waiting for events.
-    turn_began: Time,
-    /// Events of this turn.
-    events: usize,
-}
 
 /// Why the daemon ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,35 +27,6 @@ pub enum Ended {
 }
 
 impl Server {
-    /// Assembles the parts. `poll` must watch all of them already.
-    pub(super) fn assemble(
-        options: Options,
-        poll: Poll,
-        listeners: Listeners,
-        clients: Clients,
-        mut engine: Engine,
-        operator: Operators,
-        restart: Restart,
-    ) -> Self {
-        engine.observer.set_slow(options.slow);
-        Server {
-            poll,
-            listeners,
-            clients,
-            engine,
-            reporting: Reporting::new(&options),
-            operator,
-            restart,
-            http: Http::new(&options),
-            input: Input::new(),
-            tidier: MemoryRelease::default(),
-            service_manager: ServiceManager::find(),
-            turn_began: clock::now(),
-            events: 0,
-            options,
-        }
-    }
-
     /// Serves until the daemon ends; returns why it ended.
     pub fn run(mut self) -> Ended {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);

@@ -2,14 +2,13 @@
 //! finishes a hot restart.
 
 use crate::server::clients::connections::Clients;
-use crate::server::event_loop::{Ended, Server};
 use crate::server::kernel::clock;
-use crate::server::kernel::world::Engine;
 use crate::server::operator::control_socket::{self, Free, FreeTarget, Request};
 use crate::server::operator::orders::Order;
 use crate::server::operator::rule_book::RuleOrder;
 use crate::server::reporting::report_queue::{ReportRequest, Requester};
 use crate::server::restart::old_image::{Parts, RefusedRestart, Restart};
+use crate::server::serving::{Ended, Engine, Server};
 use crate::server::sockets::ids::ControlClient;
 use crate::server::telling::logging;
 use engine::{ClientId, Time};
@@ -29,7 +28,7 @@ enum Answer {
 
 impl Server {
     /// Obeys the orders of this turn; returns why the daemon ends, if it does.
-    pub(crate) fn obey_operators(&mut self, now: Time) -> Option<Ended> {
+    pub(super) fn obey_operators(&mut self, now: Time) -> Option<Ended> {
         for order in self.operator.take_orders() {
             match order {
                 Order::Stop(why) => {
@@ -130,7 +129,7 @@ impl Server {
     }
 
     /// Ends the rules that have expired.
-    pub(crate) fn end_expired_rules(&mut self, now: Time) {
+    pub(super) fn end_expired_rules(&mut self, now: Time) {
         let ended = self.operator.settings.rules.expire(now);
         if !ended.is_empty() {
             info!("the time of these rules is over: {}", ended.join(", "));

@@ -1,10 +1,8 @@
 //! Starts the daemon: assembles it from its options, or continues an old image.
 
-use crate::server::advice::StartError;
 use crate::server::clients::connections::Clients;
-use crate::server::event_loop::{Server, VERSION};
+use crate::server::clients::input::Input;
 use crate::server::kernel::hash_seed::random_seed;
-use crate::server::kernel::world::Engine;
 use crate::server::kernel::world::mio::Poll;
 use crate::server::kernel::{clock, sys};
 use crate::server::listening::listeners::Listeners;
@@ -12,9 +10,15 @@ use crate::server::operator::orders::{self, Operators};
 use crate::server::operator::rule_book::{RuleBook, read_rules};
 use crate::server::operator::run_time_settings::RunTimeSettings;
 use crate::server::options::Options;
+use crate::server::reporting::http::Http;
+use crate::server::reporting::report_queue::Reporting;
 use crate::server::restart::launcher::{Launcher, inherited_snapshot};
 use crate::server::restart::old_image::Restart;
+use crate::server::serving::advice::StartError;
+use crate::server::serving::memory_release::MemoryRelease;
+use crate::server::serving::{Engine, Server, VERSION};
 use crate::server::telling::logging;
+use crate::server::telling::systemd::ServiceManager;
 use log::info;
 
 /// Starts logging. To be called once, before anything else.
@@ -55,5 +59,34 @@ impl Server {
         info!("poolcounterd {VERSION} listening on {}", listeners.names());
         listeners.log_http();
         Ok(Self::assemble(options, poll, listeners, clients, engine, operator, restart))
+    }
+
+    /// Assembles the parts. `poll` must watch all of them already.
+    pub(super) fn assemble(
+        options: Options,
+        poll: Poll,
+        listeners: Listeners,
+        clients: Clients,
+        mut engine: Engine,
+        operator: Operators,
+        restart: Restart,
+    ) -> Self {
+        engine.observer.set_slow(options.slow);
+        Server {
+            poll,
+            listeners,
+            clients,
+            engine,
+            reporting: Reporting::new(&options),
+            operator,
+            restart,
+            http: Http::new(&options),
+            input: Input::new(),
+            tidier: MemoryRelease::default(),
+            service_manager: ServiceManager::find(),
+            turn_began: clock::now(),
+            events: 0,
+            options,
+        }
     }
 }
