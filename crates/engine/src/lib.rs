@@ -422,6 +422,7 @@ impl Engine {
         while let Some(id) = self.wheel.pop_expired(&mut self.locks, now) {
             self.expire_lock(id, now);
         }
+        self.observer.roll(now);
     }
 
     #[inline(always)]

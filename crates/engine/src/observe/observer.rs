@@ -107,13 +107,13 @@ pub struct SlowLogEntry {
 
 /// For the caller.
 impl Observer {
-    /// What was most frequent in the last minute or hour.
-    pub fn top(&mut self, span: Span, subject: Subject, now: Time) -> Counted {
+    /// What was most frequent in the last minute or hour. To be called after
+    /// [`crate::Engine::expire`] with the same time, which ends minutes and hours.
+    pub fn top(&self, span: Span, subject: Subject, now: Time) -> Counted {
         let windows = match subject {
-            Subject::Keys => &mut self.keys,
-            Subject::Clients => &mut self.clients,
+            Subject::Keys => &self.keys,
+            Subject::Clients => &self.clients,
         };
-        windows.roll(now, self.left_out);
         windows.shown(span, now, self.left_out)
     }
 
@@ -175,6 +175,13 @@ impl Observer {
             slow: VecDeque::new(),
             slow_log: VecDeque::new(),
         }
+    }
+
+    /// Ends the minutes and hours that are over.
+    #[inline]
+    pub(crate) fn roll(&mut self, now: Time) {
+        self.keys.roll(now, self.left_out);
+        self.clients.roll(now, self.left_out);
     }
 
     /// Whether the engine looks at the ends of all holds and waits, not only of slow ones.

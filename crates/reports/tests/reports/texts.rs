@@ -165,6 +165,7 @@ fn reports_are_as_recorded() {
     engine.measures.turns.count(2_000_000, 3);
     note_observed(&mut engine, at_ms(50_000));
     let now = at_ms(62_000);
+    engine.expire(now);
     let StatsAnswer::Text(full) = stats(&Query::Full, &engine, now) else { panic!("no text") };
     let mut text = String::from_utf8(full).expect("UTF-8");
     for words in [
@@ -255,7 +256,7 @@ fn private_reports_hide_clients() {
 }
 
 pub(crate) fn tops(engine: &mut Engine, now: Time) -> Tops {
-    let mut both =
+    let both =
         |subject| [Span::Minute, Span::Hour].map(|span| engine.observer.top(span, subject, now));
     Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
 }

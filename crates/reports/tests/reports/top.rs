@@ -50,7 +50,17 @@ fn flood(engine: &mut Engine, key: &str, from: Time, (count, ns_between): (u64, 
 }
 
 fn minute(engine: &mut Engine, now: Time) -> Counted {
-    engine.observer.top(Span::Minute, Subject::Keys, now)
+    top(engine, Span::Minute, Subject::Keys, now)
+}
+
+fn hour(engine: &mut Engine, now: Time) -> Counted {
+    top(engine, Span::Hour, Subject::Keys, now)
+}
+
+/// As the caller does: lets minutes and hours end first.
+fn top(engine: &mut Engine, span: Span, subject: Subject, now: Time) -> Counted {
+    engine.expire(now);
+    engine.observer.top(span, subject, now)
 }
 
 /// What `by_requests` counts for a name.
@@ -84,7 +94,7 @@ fn after_a_burst_a_slow_rate_is_counted_exactly() {
         let calm = minute(&mut engine, at_s(121));
         assert_eq!((requests(&calm, "quiet"), calm.sampled_one_in), (60 * per_second, 1));
         assert_eq!(requests(&calm, "burst"), 0);
-        let hour = engine.observer.top(Span::Hour, Subject::Keys, at_s(121));
+        let hour = hour(&mut engine, at_s(121));
         assert_eq!(hour.sampled_one_in, 64);
         assert_eq!(requests(&hour, "quiet"), 125 * per_second);
         assert_near(requests(&hour, "burst"), burst, 64);
@@ -127,7 +137,7 @@ fn the_running_hour_is_shown_once_it_is_ten_minutes_old() {
             120..130 => (60, 120, 60),
             _ => (120, minute, minute - 119),
         };
-        let top = engine.observer.top(Span::Hour, Subject::Keys, now);
+        let top = hour(&mut engine, now);
         assert_eq!((top.began, top.ended), (at_s(60 * from), at_s(60 * to)));
         assert_eq!(requests(&top, "k"), counted, "in minute {minute}");
     }
@@ -196,7 +206,7 @@ fn counts_are_within_their_error() {
         assert_eq!((row.count, row.error), (*exact, 0));
     }
     assert!(top.by_requests.iter().any(|row| row.name == b"late" && row.error > 0));
-    assert_eq!(engine.observer.top(Span::Hour, Subject::Keys, at_s(50)), top);
+    assert_eq!(hour(&mut engine, at_s(50)), top);
     // Asked for only once, it has its place by time.
     let long = &top.by_time[0];
     assert_eq!((&long.name[..], long.count - long.error), (&b"long"[..], 25_000_100_000));
@@ -244,7 +254,7 @@ fn a_crowd_is_also_counted_for_clients() {
         deliver(&mut engine, at_us(u64::from(n) * 1_000));
     }
     release(&mut engine, 0, at_s(16));
-    let clients = engine.observer.top(Span::Minute, Subject::Clients, at_s(17));
+    let clients = top(&mut engine, Span::Minute, Subject::Clients, at_s(17));
     let truth = (1..15_000).map(|n| 16 * SECOND_NS - n * 1_000_000).sum::<u64>() + 16 * SECOND_NS;
     assert_eq!(time_ns(&clients, "10.0.0.1"), truth);
     assert_eq!(time_ns(&minute(&mut engine, at_s(17)), "k"), truth);
