@@ -76,7 +76,7 @@ impl Admission {
     }
 
     /// Counts a new connection.
-    pub(crate) fn count_opened(&mut self, connection: &mut Connection) {
+    pub(crate) fn count_opened(&mut self, connection: &Connection) {
         if self.notes_addresses || self.per_ip_max.is_some() {
             connection.record_origin();
         }

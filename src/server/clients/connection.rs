@@ -8,6 +8,7 @@ use crate::server::sockets::stream::Stream;
 use engine::ClientId;
 use protocol::lines::Lines;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
@@ -42,8 +43,8 @@ pub(crate) struct Connection {
     /// An answer could not be sent, so no more are. What it sent before is still
     /// handled.
     pub(crate) output_failed: bool,
-    /// Its address, once it was needed.
-    origin: Origin,
+    /// Its address, once it was needed: those who look at connections may ask for it.
+    origin: Cell<Origin>,
 }
 
 // With its serial number. (Tests have other streams.)
@@ -125,7 +126,7 @@ impl Connection {
             is_owed: false,
             watches_writable: false,
             output_failed: false,
-            origin: Origin::NotAsked,
+            origin: Cell::new(Origin::NotAsked),
         }
     }
 
@@ -162,28 +163,28 @@ impl Connection {
 
     /// Asks for its address, unless that is known: it costs a system call, and the
     /// kernel forgets it when the connection breaks.
-    pub(crate) fn record_origin(&mut self) {
-        if let Origin::NotAsked = self.origin {
-            self.origin = match peer_address(self.stream.socket()) {
+    pub(crate) fn record_origin(&self) {
+        if let Origin::NotAsked = self.origin.get() {
+            self.origin.set(match peer_address(self.stream.socket()) {
                 Ok(Some(address)) => Origin::Tcp(address.ip(), address.port()),
                 Ok(None) | Err(_) => Origin::Unknown,
-            };
+            });
         }
     }
 
     /// The address of its host, if that was asked for and is known.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
-        match self.origin {
+        match self.origin.get() {
             Origin::Tcp(ip, _) => Some(ip),
             Origin::NotAsked | Origin::Unknown => None,
         }
     }
 
     /// Replaces `address` by that of its host, without the port.
-    pub(crate) fn write_address(&mut self, address: &mut String) {
+    pub(crate) fn write_address(&self, address: &mut String) {
         self.record_origin();
         address.clear();
-        match self.origin {
+        match self.origin.get() {
             // Writing to a String never fails.
             Origin::Tcp(ip, _) => drop(write!(address, "{ip}")),
             _ if self.is_unix() => address.push_str("unix"),
@@ -193,7 +194,7 @@ impl Connection {
 
     /// Its address, as logs show it.
     pub(crate) fn peer(&self) -> String {
-        match self.origin {
+        match self.origin.get() {
             Origin::Tcp(ip, port) => SocketAddr::new(ip, port).to_string(),
             _ => peer_name(self.stream.socket()),
         }
@@ -232,7 +233,7 @@ impl Connection {
             // The next block registers it again, which epoll permits.
             watches_writable: false,
             output_failed: false,
-            origin: Origin::NotAsked,
+            origin: Cell::new(Origin::NotAsked),
         }
     }
 }

@@ -120,7 +120,7 @@ impl Clients {
 
     /// Notes an event that epoll reported for `slot`.
     pub(crate) fn record_event(&mut self, slot: usize, event: &Event) {
-        let Some((client, connection)) = self.slots.at(slot) else {
+        let Some((client, connection)) = self.slots.at_mut(slot) else {
             return;
         };
         connection.reads_to_end |=
@@ -414,12 +414,12 @@ impl Clients {
 
     /// Continues with the old image's connections, each with its slot.
     pub(crate) fn resume(
-        mut connections: Vec<(ClientId, Connection)>,
+        connections: Vec<(ClientId, Connection)>,
         last_serial: u32,
         options: &Options,
     ) -> Self {
         let mut clients = Clients::new(options);
-        for (client, connection) in &mut connections {
+        for (client, connection) in &connections {
             if connection.is_unread {
                 clients.queues.push_rest(*client);
             }
@@ -438,7 +438,7 @@ impl Clients {
 
     /// Calls `look` with each connection in `slots` and its address without the port.
     pub(crate) fn for_each_address(
-        &mut self,
+        &self,
         slots: Range<usize>,
         mut look: impl FnMut(ClientId, &str),
     ) {
@@ -453,8 +453,8 @@ impl Clients {
 
     /// Replaces `address` by that of `client`, without the port. Returns false if it
     /// has gone.
-    pub(crate) fn write_address(&mut self, client: ClientId, address: &mut String) -> bool {
-        let connection = self.slots.get_mut(client);
+    pub(crate) fn write_address(&self, client: ClientId, address: &mut String) -> bool {
+        let connection = self.slots.get(client);
         connection.map(|connection| connection.write_address(address)).is_some()
     }
 }

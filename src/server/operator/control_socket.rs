@@ -129,7 +129,7 @@ impl ControlSocket {
     /// invalid, with the client to answer. A connection whose input has ended is closed once it
     /// has all its answers; one whose peer has gone, at once.
     pub(crate) fn read(&mut self, slot: usize) -> Option<(ControlClient, Result<Request, String>)> {
-        let (client, connection) = self.connections.at(slot)?;
+        let (client, connection) = self.connections.at_mut(slot)?;
         let is_free = connection.unanswered.is_none();
         let line = if is_free { connection.read_line() } else { None };
         if connection.stream.is_hung_up() {
@@ -155,7 +155,7 @@ impl ControlSocket {
     }
 
     /// The client in `slot`, if it has shut its writing side and waits for an answer.
-    pub(crate) fn ended(&mut self, slot: usize) -> Option<ControlClient> {
+    pub(crate) fn ended(&self, slot: usize) -> Option<ControlClient> {
         let (client, connection) = self.connections.at(slot)?;
         (connection.unanswered.is_some() && connection.stream.is_shut_there()).then_some(client)
     }

@@ -178,7 +178,7 @@ impl Http {
     }
 
     fn advance(&mut self, slot: usize, is_draining: bool, now: Time) {
-        let Some((client, exchange)) = self.exchanges.at(slot) else {
+        let Some((client, exchange)) = self.exchanges.at_mut(slot) else {
             return;
         };
         match exchange.advance(is_draining, now) {

@@ -234,7 +234,7 @@ impl Server {
     /// # Errors
     /// No connection matches, or too many do: nothing is closed.
     pub(super) fn free(&mut self, free: &Free, now: Time) -> Result<String, String> {
-        let mut clients = clients_of(&free.target, &self.engine, &mut self.clients);
+        let mut clients = clients_of(&free.target, &self.engine, &self.clients);
         // A client may hold a key several times. Some clients' input has ended already, and they
         // only wait for their output to be sent.
         let mut seen = HashSet::new();
@@ -291,7 +291,7 @@ fn one_line(why: &str) -> String {
 }
 
 /// Looks at every connection, unless a key is named.
-fn clients_of(target: &FreeTarget, engine: &Engine, clients: &mut Clients) -> Vec<ClientId> {
+fn clients_of(target: &FreeTarget, engine: &Engine, clients: &Clients) -> Vec<ClientId> {
     let mut found = Vec::new();
     match target {
         FreeTarget::Key(key) => {

@@ -61,7 +61,13 @@ impl<Id: ConnectionId, T> Slots<Id, T> {
     }
 
     /// The connection that is in `slot` now.
-    pub(crate) fn at(&mut self, slot: usize) -> Option<(Id, &mut T)> {
+    pub(crate) fn at(&self, slot: usize) -> Option<(Id, &T)> {
+        let (serial, connection) = self.slab.get(slot)?;
+        Some((Id::new(slot as u32, *serial), connection))
+    }
+
+    /// As [`Slots::at`].
+    pub(crate) fn at_mut(&mut self, slot: usize) -> Option<(Id, &mut T)> {
         let (serial, connection) = self.slab.get_mut(slot)?;
         Some((Id::new(slot as u32, *serial), connection))
     }
