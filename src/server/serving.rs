@@ -55,6 +55,9 @@ pub struct Server {
     input: Input,
     tidier: MemoryRelease,
     service_manager: ServiceManager,
+    /// When the daemon was started, in nanoseconds since 1970, as it was first shown. A different
+    /// answer would look like another start, so it is kept, even if the wall clock is set later.
+    started_wall_ns: Option<u64>,
     /// When this turn began: the loop has stopped waiting for events.
     turn_began: Time,
     /// Events of this turn.

@@ -92,9 +92,6 @@ pub struct Engine {
     /// What is observed of single keys and clients.
     pub observer: Observer,
     started: Time,
-    /// The same moment in nanoseconds since 1970, for display only. The caller sets it once;
-    /// hot restarts keep it.
-    pub started_wall_ns: Option<u64>,
 }
 
 impl Engine {
@@ -115,7 +112,6 @@ impl Engine {
             measures: Measures::default(),
             observer,
             started: now,
-            started_wall_ns: None,
         }
     }
 

@@ -34,7 +34,8 @@ pub struct EngineState {
     /// When the daemon began to count.
     #[serde(rename = "started_ns")]
     pub started: Time,
-    /// The same moment in nanoseconds since 1970, as it was first shown.
+    /// The same moment in nanoseconds since 1970, as it was first shown: the caller's, which the
+    /// engine neither reads nor writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_wall_ns: Option<u64>,
     /// The whole-number statistics. [`Engine::resume`] counts the gauges itself.
@@ -128,7 +129,7 @@ impl Engine {
     pub fn state(&self) -> EngineState {
         EngineState {
             started: self.started,
-            started_wall_ns: self.started_wall_ns,
+            started_wall_ns: None,
             counters: self.counters,
             times: self.times,
             measures: self.measures.clone(),
@@ -206,7 +207,6 @@ impl Engine {
         engine.resume_stacks(resumed.locks)?;
         engine.start_timers(resumed.timers);
         engine.started = state.started;
-        engine.started_wall_ns = state.started_wall_ns;
         engine.times = state.times;
         engine.measures = state.measures;
         engine.observer = Observer::resume(state.observer, seed, now);

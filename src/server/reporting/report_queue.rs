@@ -9,12 +9,13 @@ use crate::server::kernel::world::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
 use crate::server::options::Options;
 use crate::server::reporting::process_usage;
 use crate::server::sockets::ids::{ControlClient, HttpClient};
+use engine::observe::windows::Counted;
 use engine::{ClientId, Engine, Time};
 use protocol::{Query, Span, Subject};
 use reports::json::{self, Tops};
 use reports::lists::RuleSource;
 use reports::scan::{Scan, ScanParts};
-use reports::{self, ReportView, RuleOrders, ServerFigures, metrics, wants_of};
+use reports::{self, ReportView, ServerFigures, metrics, wants_of};
 use std::collections::VecDeque;
 
 /// What the reports of a turn may [`cost`] before clients are served again.
@@ -76,39 +77,30 @@ impl Reporting {
         self.first.has_work() || self.others.has_work()
     }
 
-    /// Does the work of one turn; returns the answers that are ready. Drops the requests of
-    /// operators and HTTP clients that no longer wait.
+    /// Drops the requests of operators and HTTP clients that no longer wait.
+    pub(crate) fn retain(&mut self, waits: impl Fn(Requester) -> bool) {
+        self.first.retain(waits);
+    }
+
+    /// Does the work of one turn; returns the answers that are ready. `figures` lacks what is
+    /// found out here.
     pub(crate) fn step(
         &mut self,
-        engine: &mut Engine,
-        clients: &mut Clients,
-        (is_draining, rule_orders): (bool, RuleOrders),
+        engine: &Engine,
+        clients: &Clients,
+        mut figures: ServerFigures,
         now: Time,
-        waits: impl Fn(Requester) -> bool,
     ) -> Vec<(Requester, Vec<u8>)> {
-        self.first.retain(waits);
-        if !self.has_work() {
-            return Vec::new();
-        }
         self.first.scan(engine, clients, now);
         self.others.scan(engine, clients, now);
-        let connections = clients.len();
-        let process = process_usage::read();
-        let started_wall_ns = started_wall_ns(engine);
-        let version = env!("CARGO_PKG_VERSION");
-        let figures = ServerFigures {
-            version,
-            connections,
-            is_draining,
-            started_wall_ns,
-            rule_orders,
-            process,
-        };
+        figures.version = env!("CARGO_PKG_VERSION");
+        figures.connections = clients.len();
+        figures.process = process_usage::read();
         let (is_private, hot_keys) = (self.is_private, self.hot_keys);
-        let maker = Maker { clients, figures: &figures, now, is_private, hot_keys };
+        let maker = Maker { engine, clients, figures: &figures, now, is_private, hot_keys };
         let mut answers = Answers::default();
-        self.first.answer(&maker, engine, &mut answers);
-        self.others.answer(&maker, engine, &mut answers);
+        self.first.answer(&maker, &mut answers);
+        self.others.answer(&maker, &mut answers);
         answers.made
     }
 }
@@ -141,7 +133,7 @@ impl ReportQueue {
     }
 
     /// Begins a scan if a request waits for one, and does its work of a turn.
-    fn scan(&mut self, engine: &Engine, clients: &mut Clients, now: Time) {
+    fn scan(&mut self, engine: &Engine, clients: &Clients, now: Time) {
         if self.under_way.is_none() && !self.waiting.is_empty() {
             self.under_way = Some(RunningScan::new(std::mem::take(&mut self.waiting), now));
         }
@@ -158,7 +150,7 @@ impl ReportQueue {
 
     /// Makes reports until those of this turn cost enough, but at least one: no queue
     /// waits for another one to be empty.
-    fn answer(&mut self, maker: &Maker, engine: &mut Engine, answers: &mut Answers) {
+    fn answer(&mut self, maker: &Maker, answers: &mut Answers) {
         let nothing = Scan::default();
         loop {
             // Alternates between the kinds, so that neither waits for a crowd of the other.
@@ -169,7 +161,7 @@ impl ReportQueue {
                 break;
             }
             for ((requester, request), scan) in scanned.into_iter().chain(direct) {
-                let text = maker.report(engine, requester, &request, scan);
+                let text = maker.report(requester, &request, scan);
                 answers.cost += cost(&request, text.len());
                 answers.made.push((requester, text));
             }
@@ -197,14 +189,6 @@ fn cost(request: &ReportRequest, bytes: usize) -> usize {
     before_the_first_byte + bytes
 }
 
-/// When the daemon was started, in nanoseconds since 1970. A different answer would look like
-/// another start, so the first one is kept, even if the wall clock is set later.
-#[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
-fn started_wall_ns(engine: &mut Engine) -> u64 {
-    let age_ns = clock::now().ns_since(engine.started());
-    *engine.started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
-}
-
 impl RunningScan {
     fn new(requests: VecDeque<(Requester, ReportRequest)>, now: Time) -> Self {
         let wants = requests.iter().map(|(_, request)| request.wants());
@@ -217,7 +201,7 @@ impl RunningScan {
     }
 
     /// Looks at the next keys and connections.
-    fn walk(&mut self, engine: &Engine, clients: &mut Clients) {
+    fn walk(&mut self, engine: &Engine, clients: &Clients) {
         if self.is_done() {
             return;
         }
@@ -245,6 +229,7 @@ impl RunningScan {
 
 /// Makes reports.
 struct Maker<'a> {
+    engine: &'a Engine,
     clients: &'a Clients,
     figures: &'a ServerFigures,
     now: Time,
@@ -266,56 +251,49 @@ impl Maker<'_> {
         }
     }
 
-    fn report(
-        &self,
-        engine: &mut Engine,
-        requester: Requester,
-        request: &ReportRequest,
-        scan: &Scan,
-    ) -> Vec<u8> {
+    fn report(&self, requester: Requester, request: &ReportRequest, scan: &Scan) -> Vec<u8> {
         let is_private = self.is_private && !matches!(requester, Requester::Operator(_));
         let text = match request {
-            ReportRequest::Query(Query::Json) => return self.json(engine, is_private, scan),
+            ReportRequest::Query(Query::Json) => return self.json(is_private, scan),
             ReportRequest::Query(query) => {
                 let top = match query {
-                    Query::Top(span, subject) => {
-                        Some(engine.observer.top(*span, *subject, self.now))
-                    }
+                    Query::Top(span, subject) => Some(self.top(*span, *subject)),
                     _ => None,
                 };
-                reports::report(query, &self.view(engine, is_private), scan, top.as_ref())
+                reports::report(query, &self.view(is_private), scan, top.as_ref())
             }
             ReportRequest::Rules(sources) => {
-                reports::lists::rules(&self.view(engine, is_private), scan, sources)
+                reports::lists::rules(&self.view(is_private), scan, sources)
             }
             ReportRequest::Metrics => {
                 let rows = self.hot_keys;
-                let top =
-                    (rows > 0).then(|| engine.observer.top(Span::Minute, Subject::Keys, self.now));
+                let top = (rows > 0).then(|| self.top(Span::Minute, Subject::Keys));
                 let top = top.as_ref().map(|top| (top, rows));
-                metrics::metrics(&self.view(engine, is_private), scan, top)
+                metrics::metrics(&self.view(is_private), scan, top)
             }
-            ReportRequest::Exporter => metrics::legacy(&self.view(engine, is_private)),
+            ReportRequest::Exporter => metrics::legacy(&self.view(is_private)),
         };
         text.into_bytes()
     }
 
-    fn json(&self, engine: &mut Engine, is_private: bool, scan: &Scan) -> Vec<u8> {
-        let mut both = |subject| {
-            [Span::Minute, Span::Hour].map(|span| engine.observer.top(span, subject, self.now))
-        };
+    fn top(&self, span: Span, subject: Subject) -> Counted {
+        self.engine.observer.top(span, subject, self.now)
+    }
+
+    fn json(&self, is_private: bool, scan: &Scan) -> Vec<u8> {
+        let both = |subject| [Span::Minute, Span::Hour].map(|span| self.top(span, subject));
         let tops = Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) };
         // Can't fail: plain data with text keys and finite numbers, written to memory.
-        let report = json::report(&self.view(engine, is_private), scan, &tops);
+        let report = json::report(&self.view(is_private), scan, &tops);
         let mut text = serde_json::to_vec(&report).unwrap_or_default();
         text.extend_from_slice(b"\n\n");
         text
     }
 
     #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
-    fn view<'a>(&'a self, engine: &'a Engine, is_private: bool) -> ReportView<'a> {
+    fn view(&self, is_private: bool) -> ReportView<'_> {
         ReportView {
-            engine,
+            engine: self.engine,
             now: self.now,
             wall_ns: clock::wall_ns(),
             figures: self.figures,

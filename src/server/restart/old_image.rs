@@ -24,6 +24,7 @@ use crate::server::sockets::ids::ControlClient;
 use crate::server::sockets::slots::{Source, watch};
 use crate::server::telling::logging;
 use engine::rules::rule::Rule;
+use engine::state::EngineState;
 use engine::{Engine, Time};
 use log::info;
 use std::ffi::OsString;
@@ -44,6 +45,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) control: &'a ControlSocket,
     pub(crate) settings: &'a RunTimeSettings,
+    /// When the daemon was started, as it was first shown.
+    pub(crate) started_wall_ns: Option<u64>,
 }
 
 /// A hot restart in its first phase.
@@ -192,7 +195,7 @@ impl Restart {
 
     /// Everything that the new image needs, except connections and pools.
     fn state_of(&self, parts: Parts, handover: Handover) -> ServerState {
-        let Parts { poll, listeners, clients, engine, control, settings } = parts;
+        let Parts { poll, listeners, clients, engine, control, settings, started_wall_ns } = parts;
         ServerState {
             taken: clock::now(),
             last_serial: clients.last_serial(),
@@ -207,7 +210,7 @@ impl Restart {
             logging: logging::state(),
             connections: clients.len(),
             pools: engine.counters.hashtable_entries as usize,
-            engine: engine.state(),
+            engine: EngineState { started_wall_ns, ..engine.state() },
         }
     }
 

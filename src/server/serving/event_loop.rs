@@ -12,6 +12,7 @@ use crate::server::sockets::slots::Source;
 use crate::server::telling::logging::{self, limited};
 use engine::Time;
 use log::debug;
+use reports::ServerFigures;
 use std::io;
 use std::time::Duration;
 
@@ -193,20 +194,33 @@ impl Server {
         for (client, request) in self.http.handle(is_draining, now) {
             self.reporting.enqueue(Requester::Http(client), request);
         }
-        let (engine, clients) = (&mut self.engine, &mut self.clients);
-        let waits = |requester| match requester {
+        self.reporting.retain(|requester| match requester {
             Requester::Client(_) => true,
             Requester::Http(client) => self.http.waits(client),
             Requester::Operator(client) => self.operator.control.awaits_answer(client),
+        });
+        if !self.reporting.has_work() {
+            return;
+        }
+        let figures = ServerFigures {
+            is_draining,
+            started_wall_ns: self.started_wall_ns(),
+            rule_orders: self.operator.settings.rules.orders(),
+            ..ServerFigures::default()
         };
-        let state = (is_draining, self.operator.settings.rules.orders());
-        for (requester, text) in self.reporting.step(engine, clients, state, now, waits) {
+        for (requester, text) in self.reporting.step(&self.engine, &self.clients, figures, now) {
             match requester {
                 Requester::Client(client) => self.dispatch(now).deliver_report(client, text),
                 Requester::Http(client) => self.http.answer(client, text, now),
                 Requester::Operator(client) => self.operator.report(client, text),
             }
         }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
+    fn started_wall_ns(&mut self) -> u64 {
+        let age_ns = clock::now().ns_since(self.engine.started());
+        *self.started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
     }
 
     fn dispatch(&mut self, now: Time) -> Dispatch<'_> {

@@ -170,7 +170,8 @@ impl Server {
     }
 
     fn restart_with_parts(&mut self) -> (&mut Restart, Parts<'_>) {
-        let Server { restart, poll, listeners, clients, engine, operator, .. } = self;
+        let Server { restart, poll, listeners, clients, engine, operator, started_wall_ns, .. } =
+            self;
         (
             restart,
             Parts {
@@ -180,6 +181,7 @@ impl Server {
                 engine,
                 control: &operator.control,
                 settings: &operator.settings,
+                started_wall_ns: *started_wall_ns,
             },
         )
     }

@@ -53,7 +53,8 @@ impl Server {
         let restored =
             restore(&bytes, &options, None, adopt).map_err(|e| io::Error::other(e.to_string()))?;
         drop(bytes);
-        let Restored { server: state, clients, engine, now, lost, ended_orders } = restored;
+        let Restored { server: state, clients, engine, now, started_wall_ns, lost, ended_orders } =
+            restored;
         #[allow(clippy::useless_conversion, reason = "the simulation has another type")]
         let mut engine = Engine::from(engine);
         let rules = &state.settings.rules;
@@ -82,6 +83,7 @@ impl Server {
         })?;
         let mut server =
             Self::assemble(options, poll, listeners, clients, engine, operator, restart);
+        server.started_wall_ns = started_wall_ns;
         server.disconnect_lost(lost);
         server.accept();
         server.finish_turn(clock::now());

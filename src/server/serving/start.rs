@@ -84,6 +84,7 @@ impl Server {
             input: Input::new(),
             tidier: MemoryRelease::default(),
             service_manager: ServiceManager::find(),
+            started_wall_ns: None,
             turn_began: clock::now(),
             events: 0,
             options,
