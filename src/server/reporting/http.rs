@@ -44,6 +44,8 @@ pub(crate) struct Http {
     allowed: Vec<IpNet>,
     /// There was no room for new connections, which may still wait in the backlog.
     may_have_backlog: bool,
+    /// The daemon takes no new clients, as `/-/ready` shows.
+    is_draining: bool,
 }
 
 /// A request and its answer.
@@ -81,17 +83,17 @@ impl Http {
             asked: Vec::new(),
             allowed,
             may_have_backlog: false,
+            is_draining: false,
         }
     }
 
+    /// Notes whether the daemon takes no new clients.
+    pub(crate) fn set_draining(&mut self, is_draining: bool) {
+        self.is_draining = is_draining;
+    }
+
     /// Serves a new connection, or closes it if its address is not admitted.
-    pub(crate) fn add(
-        &mut self,
-        socket: Socket,
-        registry: &Registry,
-        is_draining: bool,
-        now: Time,
-    ) {
+    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry, now: Time) {
         let Ok(ip) = peer_ip(&socket) else {
             // The client has left already.
             return;
@@ -114,7 +116,7 @@ impl Http {
         match self.exchanges.insert(socket, registry, open).map(|(client, _)| client.slot) {
             // Reads immediately: a connection whose request has arrived does not make room
             // for the next one.
-            Ok(slot) => self.advance(slot as usize, is_draining, now),
+            Ok(slot) => self.advance(slot as usize, now),
             Err(e) => {
                 debug!("closing an HTTP connection that could not be registered with epoll: {e}")
             }
@@ -163,13 +165,9 @@ impl Http {
 
     /// Continues the ready connections and ends those that took too long. Returns the
     /// requested reports.
-    pub(crate) fn handle(
-        &mut self,
-        is_draining: bool,
-        now: Time,
-    ) -> Vec<(HttpClient, ReportRequest)> {
+    pub(crate) fn handle(&mut self, now: Time) -> Vec<(HttpClient, ReportRequest)> {
         for slot in std::mem::take(&mut self.ready) {
-            self.advance(slot, is_draining, now);
+            self.advance(slot, now);
         }
         if self.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.exchanges.retain(|exchange| exchange.has_time(now));
@@ -177,11 +175,24 @@ impl Http {
         std::mem::take(&mut self.asked)
     }
 
-    fn advance(&mut self, slot: usize, is_draining: bool, now: Time) {
+    fn advance(&mut self, slot: usize, now: Time) {
         let Some((client, exchange)) = self.exchanges.at_mut(slot) else {
             return;
         };
-        match exchange.advance(is_draining, now) {
+        let next = match exchange.stage {
+            ExchangeStage::Receiving => match exchange.receive() {
+                None => Next::Ends,
+                Some(Head::Partial) => Next::GoesOn,
+                Some(Head::Refused(status)) => exchange.answer(Response::refused(status), now),
+                Some(Head::Get { path, query }) => {
+                    exchange.open(&path, find(&path, &query, self.is_draining), now)
+                }
+            },
+            ExchangeStage::Waiting(_) => Next::GoesOn,
+            ExchangeStage::Sending => exchange.send(now),
+            ExchangeStage::Closing => exchange.discard_input(),
+        };
+        match next {
             Next::Request(request) => self.asked.push((client, request)),
             Next::GoesOn => {}
             Next::Ends => drop(self.exchanges.remove(client)),
@@ -229,37 +240,26 @@ impl Exchange {
         }
     }
 
-    fn advance(&mut self, is_draining: bool, now: Time) -> Next {
-        match self.stage {
-            ExchangeStage::Receiving => self.receive(is_draining, now),
-            ExchangeStage::Waiting(_) => Next::GoesOn,
-            ExchangeStage::Sending => self.send(now),
-            ExchangeStage::Closing => self.discard_input(),
-        }
-    }
-
-    fn receive(&mut self, is_draining: bool, now: Time) -> Next {
+    /// Receives the head of the request, as much as there is. `None` if the client has gone.
+    fn receive(&mut self) -> Option<Head> {
         let mut buffer = [0; 2048];
         loop {
             match self.stream.socket().receive(&mut buffer) {
-                Ok(0) => return Next::Ends,
+                Ok(0) => return None,
                 Ok(len) => self.head.extend_from_slice(&buffer[..len]),
-                Err(Errno::AGAIN) => return Next::GoesOn,
-                Err(_) => return Next::Ends,
+                Err(Errno::AGAIN) => return Some(Head::Partial),
+                Err(_) => return None,
             }
             match parse(&self.head) {
                 Head::Partial => {}
-                Head::Refused(status) => return self.answer(Response::refused(status), now),
-                Head::Get { path, query } => {
-                    return self.open((&path, &query), is_draining, now);
-                }
+                head => return Some(head),
             }
         }
     }
 
-    fn open(&mut self, (path, query): (&str, &str), is_draining: bool, now: Time) -> Next {
+    fn open(&mut self, path: &str, page: Page, now: Time) -> Next {
         debug!("HTTP: {} asks for {}", peer_name(self.stream.socket()), path.escape_debug());
-        match find(path, query, is_draining) {
+        match page {
             Page::Ready(answer) => self.answer(answer, now),
             Page::Report(request) => {
                 self.stage = ExchangeStage::Waiting(request.clone());

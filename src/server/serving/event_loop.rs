@@ -146,7 +146,6 @@ impl Server {
     pub(super) fn accept(&mut self) {
         let counters = &mut self.engine.counters;
         let registry = self.poll.registry();
-        let is_draining = self.listeners.is_draining();
         loop {
             let has_room_for_http = self.http.has_room(self.turn_began);
             let open = self.clients.len();
@@ -157,7 +156,7 @@ impl Server {
             match purpose {
                 Purpose::Clients => self.clients.add(socket, registry, counters),
                 Purpose::Control => self.operator.control.add(socket, registry),
-                Purpose::Http => self.http.add(socket, registry, is_draining, self.turn_began),
+                Purpose::Http => self.http.add(socket, registry, self.turn_began),
             }
         }
         self.listeners.close_finished(registry);
@@ -190,8 +189,7 @@ impl Server {
 
     /// Continues reports and HTTP exchanges.
     fn make_reports(&mut self, now: Time) {
-        let is_draining = self.listeners.is_draining();
-        for (client, request) in self.http.handle(is_draining, now) {
+        for (client, request) in self.http.handle(now) {
             self.reporting.enqueue(Requester::Http(client), request);
         }
         self.reporting.retain(|requester| match requester {
@@ -203,7 +201,7 @@ impl Server {
             return;
         }
         let figures = ServerFigures {
-            is_draining,
+            is_draining: self.listeners.is_draining(),
             started_wall_ns: self.started_wall_ns(),
             rule_orders: self.operator.settings.rules.orders(),
             ..ServerFigures::default()

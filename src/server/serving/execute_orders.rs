@@ -207,6 +207,7 @@ impl Server {
             return;
         }
         self.listeners.drain();
+        self.http.set_draining(true);
         // Accepts those in the queues now: unless they are many, the kernel refuses every client
         // that connects after the answer.
         self.accept();
@@ -220,6 +221,7 @@ impl Server {
         let result = self.listeners.undrain(&self.options, self.poll.registry());
         match &result {
             Ok(()) => {
+                self.http.set_draining(false);
                 info!("no longer draining: listening on {}", self.listeners.names());
                 self.operator.answer_waiting("ERROR not draining");
             }

@@ -72,6 +72,8 @@ impl Server {
         restart: Restart,
     ) -> Self {
         engine.observer.set_slow(options.slow);
+        let mut http = Http::new(&options);
+        http.set_draining(listeners.is_draining());
         Server {
             poll,
             listeners,
@@ -80,7 +82,7 @@ impl Server {
             reporting: Reporting::new(&options),
             operator,
             restart,
-            http: Http::new(&options),
+            http,
             input: Input::new(),
             tidier: MemoryRelease::default(),
             service_manager: ServiceManager::find(),
