@@ -82,8 +82,8 @@ pub struct Engine {
     last_sequence: u64,
     /// Locks that were held for too long and are not reported yet.
     expired: Vec<ExpiredLock>,
-    /// The whole-number statistics. The caller also counts here what only it can
-    /// see (`connect_errors`, `failed_sends`, `rejected_connections`).
+    /// The whole-number statistics. The caller adds what only it can see (`connect_errors`,
+    /// `failed_sends`, `rejected_connections`).
     pub counters: Counters,
     times: Times,
     /// Histograms, and answers by command. The caller also counts here the answers that

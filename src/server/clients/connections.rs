@@ -40,6 +40,8 @@ pub(crate) struct Clients {
     owed_done: usize,
     /// Connections to close at the end of the turn.
     closing: Vec<ClientId>,
+    /// What has happened to connections since [`Clients::take_counters`].
+    counters: Counters,
 }
 
 /// Whether a client remains after a flush or a scheduled close.
@@ -70,6 +72,7 @@ impl Clients {
             owed: Vec::new(),
             owed_done: 0,
             closing: Vec::new(),
+            counters: Counters::default(),
         }
     }
 
@@ -83,18 +86,18 @@ impl Clients {
     }
 
     /// Serves a new connection, or closes it if it is not admitted.
-    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry, counters: &mut Counters) {
-        if !self.admission.admits(&socket, self.len(), counters) {
+    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
+        if !self.admission.admits(&socket, self.slots.len(), &mut self.counters) {
             return;
         }
         match self.slots.insert(socket, registry, Connection::new) {
             Ok((client, connection)) => {
                 debug!("#{} connected: {}", client.serial, connection.peer());
-                counters.accepted_connections += 1;
+                self.counters.accepted_connections += 1;
                 self.admission.count_opened(connection);
             }
             Err(e) => {
-                counters.connect_errors += 1;
+                self.counters.connect_errors += 1;
                 limited!(
                     error,
                     "closing a connection that could not be registered with epoll: {e}"
@@ -268,12 +271,7 @@ impl Clients {
     }
 
     /// Sends what `client` is owed. Counts failed sends.
-    pub(crate) fn flush(
-        &mut self,
-        client: ClientId,
-        registry: &Registry,
-        counters: &mut Counters,
-    ) -> Fate {
+    pub(crate) fn flush(&mut self, client: ClientId, registry: &Registry) -> Fate {
         let Some(connection) = self.get_mut(client) else {
             return Fate::Stays;
         };
@@ -305,15 +303,17 @@ impl Clients {
                 OutputFailure::Send(e)
             }
         };
-        counters.failed_sends += 1;
+        self.counters.failed_sends += 1;
         let ended = match failure {
             // The next reads return what it sent before, then its end.
             OutputFailure::Send(Errno::PIPE | Errno::CONNRESET) if !finishing => {
                 self.record_output_failure(client);
                 return Fate::Stays;
             }
-            OutputFailure::Unread => &mut counters.unread_connections,
-            OutputFailure::NotWatched | OutputFailure::Send(_) => &mut counters.lost_connections,
+            OutputFailure::Unread => &mut self.counters.unread_connections,
+            OutputFailure::NotWatched | OutputFailure::Send(_) => {
+                &mut self.counters.lost_connections
+            }
         };
         // The end of its input has counted already.
         *ended += u64::from(!finishing);
@@ -369,10 +369,15 @@ impl Clients {
 
     /// Closes the connection of `client`, which the engine has disconnected, at the end of
     /// the turn: its locks go to others.
-    pub(crate) fn free(&mut self, client: ClientId, counters: &mut Counters) {
+    pub(crate) fn free(&mut self, client: ClientId) {
         if self.schedule_close(client) == Fate::Gone {
-            counters.freed_connections += 1;
+            self.counters.freed_connections += 1;
         }
+    }
+
+    /// What has happened to connections since the last call.
+    pub(crate) fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
     }
 
     /// Closes the connections scheduled for it; returns false if there are none. Runs

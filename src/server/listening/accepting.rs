@@ -12,7 +12,6 @@ use crate::server::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX}
 use crate::server::sockets::socket::{PASSED_MAX, Socket};
 use crate::server::telling::logging::limited;
 use engine::Time;
-use engine::counts::statistics::Counters;
 
 /// Connections accepted in a turn before clients are served again, in proportion to its budget:
 /// each takes some 10 µs, so that all take a quarter of it.
@@ -95,21 +94,21 @@ impl Listeners {
         }
     }
 
+    /// How often accepting has failed since the last call.
+    pub(crate) fn take_errors(&mut self) -> u64 {
+        std::mem::take(&mut self.errors)
+    }
+
     /// Accepts the next connection of this turn, while `open` clients are served.
     /// `None` if there is none, or none that can be served now.
-    pub(crate) fn next(
-        &mut self,
-        open: usize,
-        has_room_for_http: bool,
-        counters: &mut Counters,
-    ) -> Option<NewConnection> {
+    pub(crate) fn next(&mut self, open: usize, has_room_for_http: bool) -> Option<NewConnection> {
         while self.accept_budget.left > 0 {
             self.accept_budget.current = self.next_ready()?;
             let listener = &self.all[self.accept_budget.current];
             let purpose = listener.purpose_of_next();
             // Operators and HTTP have descriptors in reserve.
             if purpose == Purpose::Clients && open >= self.capacity() {
-                self.wait_for_descriptor(Errno::MFILE, open, counters);
+                self.wait_for_descriptor(Errno::MFILE, open);
                 continue;
             }
             if purpose == Purpose::Http && !has_room_for_http {
@@ -125,12 +124,12 @@ impl Listeners {
                 }
                 Accepted::Aborted(e) => {
                     if self.all[self.accept_budget.current].record_aborted() {
-                        self.record_failure(e, counters);
+                        self.record_failure(e);
                     }
                 }
                 Accepted::Nobody => self.record_empty(),
-                Accepted::OutOfDescriptors(e) => self.wait_for_descriptor(e, open, counters),
-                Accepted::Failed(e) => self.record_failure(e, counters),
+                Accepted::OutOfDescriptors(e) => self.wait_for_descriptor(e, open),
+                Accepted::Failed(e) => self.record_failure(e),
             }
         }
         None
@@ -150,8 +149,8 @@ impl Listeners {
         }
     }
 
-    fn record_failure(&mut self, errno: Errno, counters: &mut Counters) {
-        counters.connect_errors += 1;
+    fn record_failure(&mut self, errno: Errno) {
+        self.errors += 1;
         limited!(error, "accepting a connection failed: {errno}");
         self.give_up_for_now();
     }
@@ -172,7 +171,7 @@ impl Listeners {
 
     /// Pauses accepting; new connections stay in the queue. Clients are still served, and
     /// the first that leaves makes room.
-    fn wait_for_descriptor(&mut self, errno: Errno, open: usize, counters: &mut Counters) {
+    fn wait_for_descriptor(&mut self, errno: Errno, open: usize) {
         if !self.somebody_waits() {
             self.record_empty();
             return;
@@ -185,7 +184,7 @@ impl Listeners {
         if std::mem::replace(&mut self.accept_budget.in_episode, true) {
             return;
         }
-        counters.connect_errors += 1;
+        self.errors += 1;
         limited!(
             error,
             "out of descriptors ({errno}): {open} connections are served, others wait in the \

@@ -30,6 +30,8 @@ pub(crate) struct Listeners {
     pub(crate) all: Vec<Listener>,
     last_number: usize,
     pub(crate) accept_budget: AcceptBudget,
+    /// Failures to accept since [`Listeners::take_errors`].
+    pub(crate) errors: u64,
     drain: Drain,
     /// The port that `-p 0` got: UNDRAIN reuses it.
     free_port: Option<u16>,
@@ -130,6 +132,7 @@ impl Listeners {
             all,
             last_number: 0,
             accept_budget: AcceptBudget::default(),
+            errors: 0,
             drain: Drain::default(),
             free_port: None,
         }

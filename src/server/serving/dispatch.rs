@@ -224,8 +224,9 @@ impl Dispatch<'_> {
                 lock.key[..lock.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
                 lock.held_ns / 1_000_000_000,
             );
-            self.clients.free(lock.client, &mut self.engine.counters);
+            self.clients.free(lock.client);
         }
+        self.engine.counters += self.clients.take_counters();
         !expired.is_empty()
     }
 
@@ -257,8 +258,9 @@ impl Dispatch<'_> {
     }
 
     fn flush(&mut self, client: ClientId) {
-        let counters = &mut self.engine.counters;
-        if self.clients.flush(client, self.registry, counters) == Fate::Gone {
+        let fate = self.clients.flush(client, self.registry);
+        self.engine.counters += self.clients.take_counters();
+        if fate == Fate::Gone {
             self.engine.disconnect(client, self.now);
         }
     }

@@ -144,22 +144,23 @@ impl Server {
     /// Accepts new connections, as many as are left for this turn, and closes finished
     /// listeners.
     pub(super) fn accept(&mut self) {
-        let counters = &mut self.engine.counters;
         let registry = self.poll.registry();
         loop {
             let has_room_for_http = self.http.has_room(self.turn_began);
             let open = self.clients.len();
-            let Some(new) = self.listeners.next(open, has_room_for_http, counters) else {
+            let Some(new) = self.listeners.next(open, has_room_for_http) else {
                 break;
             };
             let NewConnection { socket, purpose } = new;
             match purpose {
-                Purpose::Clients => self.clients.add(socket, registry, counters),
+                Purpose::Clients => self.clients.add(socket, registry),
                 Purpose::Control => self.operator.control.add(socket, registry),
                 Purpose::Http => self.http.add(socket, registry, self.turn_began),
             }
         }
         self.listeners.close_finished(registry);
+        self.engine.counters += self.clients.take_counters();
+        self.engine.counters.connect_errors += self.listeners.take_errors();
     }
 
     /// Receives from all ready clients, handles their input, and ends waits that have

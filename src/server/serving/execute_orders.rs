@@ -280,8 +280,9 @@ impl Server {
     fn close(&mut self, clients: &[ClientId], now: Time) {
         self.engine.disconnect_all(clients, now);
         for &client in clients {
-            self.clients.free(client, &mut self.engine.counters);
+            self.clients.free(client);
         }
+        self.engine.counters += self.clients.take_counters();
         // The old holders notice before the next ones get the locks.
         self.close_freed(now);
         self.finish_turn(now);
