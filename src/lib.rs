@@ -30,26 +30,48 @@
 //! The path of a command:
 //!
 //! ```text
-//! socket → server::clients (bytes → lines) → protocol::Command::parse
-//!        → server::serving::dispatch → engine.acquire / release(client, …, now)
+//! socket → clients (bytes → lines) → protocol::Command::parse
+//!        → serving::dispatch → engine.acquire / release(client, …, now)
 //!        → the engine's outbox of (client, reply)
-//!        → server::clients (replies → bytes) → socket
+//!        → clients (replies → bytes) → socket
 //! ```
 //!
 //! What takes time to answer, such as `STATS KEYS` or a scrape, goes another way:
 //!
 //! ```text
-//! server::serving (lines, orders) or reporting::http
-//!        → server::reporting (a queue; a few steps each turn)
+//! serving (lines, orders) or reporting::http
+//!        → reporting (a queue; a few steps each turn)
 //!        → reports::scan (walks keys and connections) → reports (text)
-//!        → server::clients, operator or reporting::http → socket
+//!        → clients, operator or reporting::http → socket
 //! ```
 //!
 //! The outbox exists because one client's command may answer others (`DONE`,
-//! `LOCKED`). Each turn of the loop in `server::serving` sends each client all that it is owed
-//! at once; `src/server/serving.rs` begins with the steps of a turn.
+//! `LOCKED`). Each turn of the loop in `serving` sends each client all that it is owed
+//! at once; `src/serving.rs` begins with the steps of a turn.
 
-pub mod server;
+mod clients;
+mod kernel;
+mod listening;
+mod operator;
+mod options;
+mod reporting;
+mod restart;
+mod serving;
+mod sockets;
+mod telling;
+
+pub use listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
+pub use operator::control_socket::{Request as ControlRequest, parse as parse_control_request};
+pub use operator::rule_book::{RuleOrder, check_rules};
+pub use options::{Options, PORT, arguments_after_reload};
+pub use reporting::http::head::{Head as HttpHead, parse as parse_http_head};
+pub use restart::new_image::rehearse;
+pub use restart::snapshot;
+pub use serving::advice::StartError;
+#[cfg(test)]
+use serving::simulation;
+pub use serving::{Ended, Server, start_logging};
+pub use telling::logging::print as print_error;
 
 // tests/support/snapshot.rs is shared with tests outside of this crate.
 #[cfg(test)]

@@ -390,7 +390,7 @@ fn restart_table(outcome: &Outcome) -> String {
         "
 ### Where the time of a hot restart goes
 
-10,000 connections with a lock each (`suite --only restart`; the daemon's log at `RUST_LOG=info,poolcounterd::server::serving::resume=debug`).
+10,000 connections with a lock each (`suite --only restart`; the daemon's log at `RUST_LOG=info,poolcounterd::serving::resume=debug`).
 The fork comes before the trial of the new binary, the final pause after it.
 
 | | ms |

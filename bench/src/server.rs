@@ -18,8 +18,7 @@ use crate::process;
 pub const PORT: u16 = 7531;
 
 /// The parts of a hot restart's pause are logged there; by older builds, in the first.
-const LOG: &str =
-    "info,poolcounterd::server::restart=debug,poolcounterd::server::serving::resume=debug";
+const LOG: &str = "info,poolcounterd::restart=debug,poolcounterd::serving::resume=debug";
 
 /// A program that speaks the protocol, or the floor's part of it.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 //! rules: if accepted, its rules stay the same when they are printed and read again.
 
 use engine::rules::rule::parse_file;
-use poolcounterd::server::{ControlRequest, RuleOrder, parse_control_request};
+use poolcounterd::{ControlRequest, RuleOrder, parse_control_request};
 use protocol::Command;
 
 /// # Panics

@@ -68,7 +68,7 @@ fn serve_to_the_end(engine: &mut Engine, snapshot: &Snapshot) {
     assert_eq!(engine.counters.hashtable_entries, 0);
 }
 
-fn client(connection: &poolcounterd::server::snapshot::ConnectionState) -> engine::ClientId {
+fn client(connection: &poolcounterd::snapshot::ConnectionState) -> engine::ClientId {
     engine::ClientId { slot: connection.slot, serial: connection.serial }
 }
 

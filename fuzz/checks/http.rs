@@ -1,7 +1,7 @@
 //! The bytes are the start of an HTTP request. It is refused, or parsed as a simple parser
 //! of its first line does; more bytes never change the result of a complete head.
 
-use poolcounterd::server::{HttpHead, parse_http_head};
+use poolcounterd::{HttpHead, parse_http_head};
 
 /// # Panics
 /// When a request is misread.

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use connect::{ServerName, places, uptime};
-use poolcounterd::server::{self, Ended, Obstacle, Options, Server};
+use poolcounterd::{Ended, Obstacle, Options, Server};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     } else if let Some(server) = &options.check {
         check(server.as_deref(), options.port)
     } else if let [path, keys @ ..] = &options.check_rules[..] {
-        match server::check_rules(path, keys) {
+        match poolcounterd::check_rules(path, keys) {
             Ok(text) => print(text.trim_end()),
             Err(why) => fail(&why),
         }
@@ -55,16 +55,16 @@ fn main() -> ExitCode {
 }
 
 fn serve(options: Options) -> ExitCode {
-    server::start_logging(&options);
+    poolcounterd::start_logging(&options);
     match Server::start(options) {
         Ok(server) => match server.run() {
             Ended::Stopped => ExitCode::SUCCESS,
             Ended::Drained => ExitCode::from(DRAINED),
         },
         Err(e) => {
-            server::print_error(&e.to_string());
+            poolcounterd::print_error(&e.to_string());
             if let Some(advice) = e.advice() {
-                server::print_error(&advice);
+                poolcounterd::print_error(&advice);
             }
             match e.obstacle() {
                 // As in the C daemon, whose own tests demand it (`test_invalid_listen`). The
@@ -102,7 +102,7 @@ fn order_of_reload(options: &Options) -> Result<(String, String), String> {
             paths.push((option, absolute(path)?));
         }
     }
-    let arguments = server::arguments_after_reload(&ours, &control, &paths);
+    let arguments = poolcounterd::arguments_after_reload(&ours, &control, &paths);
     Ok((control, connect::restart_with(&arguments)))
 }
 
@@ -123,7 +123,7 @@ fn is_asked_before_a_restart() -> bool {
 
 /// The daemon runs this before a hot restart and reads standard output only.
 fn read_snapshot(options: &Options) -> ExitCode {
-    match server::rehearse(options) {
+    match poolcounterd::rehearse(options) {
         Ok(answer) => print(&answer),
         Err(why) => {
             print(&why);
@@ -175,6 +175,6 @@ fn print(line: &str) -> ExitCode {
 /// For an invalid command line, and for a question or an order that failed. Does not panic
 /// if standard error is closed.
 fn fail(message: &str) -> ExitCode {
-    server::print_error(message);
+    poolcounterd::print_error(message);
     ExitCode::FAILURE
 }

@@ -4,7 +4,7 @@
 
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate};
-use poolcounterd::server::Options;
+use poolcounterd::Options;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "poolcounterd";

@@ -32,7 +32,7 @@ const CLOCKS: [&str; 2] = ["Instant", "sleep("];
 
 /// File, name, and the reason why it is allowed.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("src/server/reporting/process_usage.rs", "VmRSS", "a line that the test itself has written"),
+    ("src/reporting/process_usage.rs", "VmRSS", "a line that the test itself has written"),
     ("tests/simulation/explore.rs", "seed_of_the_day", "only with SERVER_SIM_SEEDS"),
     ("tests/simulation/world/files.rs", "VmRSS", "a file of the simulated kernel"),
     ("tests/support/crowd.rs", "Private_Dirty", "tests/load measures"),

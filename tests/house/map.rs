@@ -62,8 +62,8 @@ fn named_folder(path: &[String], module: &[&str]) -> Option<String> {
 #[test]
 fn what_a_module_names_is_found() {
     let source = "use crate::{engine::Engine, server::{Server, kernel::clock}}; use super::start;
-        use std::fs; fn f() { super::super::reports::g(); stream::h() } use crate::server::*;
-        #[cfg(test)] use crate::server::options; // crate::server::restart";
+        use std::fs; fn f() { super::super::reports::g(); stream::h() } use crate::*;
+        #[cfg(test)] use crate::options; // crate::restart";
     let named = |path: NamePath| named_folder(&path, &["server", "a"]);
     let found: Vec<String> = paths_in(source).into_iter().filter_map(named).collect();
     assert_eq!(found, ["engine", "Server", "kernel", "start", "reports", "server"]);

@@ -65,7 +65,7 @@ fn collect_paths(tokens: TokenStream, prefix: &[String], paths: &mut Vec<NamePat
                 collect_paths(list.stream(), &prefix, paths);
             }
             TokenTree::Group(group) => {
-                // `pub(in crate::server)` names its users, not what it uses.
+                // `pub(in crate)` names its users, not what it uses.
                 let is_visibility = path == ["pub"] && group.delimiter() == Delimiter::Parenthesis;
                 finish(&mut path, prefix, paths);
                 if !is_visibility {

@@ -26,7 +26,7 @@ fn hash_of(page: &str, tag: &str) -> String {
 
 #[test]
 fn page_policy_has_the_hashes_of_the_page_and_forbids_the_rest() {
-    let page = file("src/server/reporting/http/page.html");
+    let page = file("src/reporting/http/page.html");
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; img-src data:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
@@ -34,7 +34,7 @@ fn page_policy_has_the_hashes_of_the_page_and_forbids_the_rest() {
         hash_of(&page, "script"),
         hash_of(&page, "style"),
     );
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server/reporting/http/page.policy");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/reporting/http/page.policy");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &policy).expect("write");
     }
@@ -46,8 +46,8 @@ fn page_policy_has_the_hashes_of_the_page_and_forbids_the_rest() {
 fn it_is_one_file_and_only_it_may_run_scripts() {
     let daemon = Daemon::start(&[]);
     let (head, body) = get(daemon.http, "/");
-    assert!(head.contains(file("src/server/reporting/http/page.policy").trim()), "{head}");
-    assert_eq!(body, file("src/server/reporting/http/page.html"));
+    assert!(head.contains(file("src/reporting/http/page.policy").trim()), "{head}");
+    assert_eq!(body, file("src/reporting/http/page.html"));
     for word in ["https://", "src=", "@import", "innerHTML", "insertAdjacentHTML", "document.write"]
     {
         assert!(!body.contains(word), "{word}");

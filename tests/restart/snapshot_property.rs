@@ -12,11 +12,11 @@ use engine::counts::measures::Replies;
 use engine::counts::statistics::{Counters, Times};
 use engine::state::{EngineState, PoolState};
 use engine::{ClientId, Engine, Time};
-use poolcounterd::server::snapshot::{
+use poolcounterd::snapshot::{
     ConnectionState, LauncherState, ListenerStage, ListenerState, ListenersState, ServerState,
     SocketFile,
 };
-use poolcounterd::server::{Purpose, Wanted};
+use poolcounterd::{Purpose, Wanted};
 use protocol::{Acquire, Reply};
 use std::fmt::Debug;
 

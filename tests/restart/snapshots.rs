@@ -9,8 +9,8 @@ use crate::support::restart::{Place, refused_restart};
 use crate::support::{Client, DAEMON, PATIENCE, wait_for_exit};
 use crate::whole_snapshot::Snapshot;
 use engine::Time;
-use poolcounterd::server::snapshot::NEWEST;
-use poolcounterd::server::{Purpose, Wanted};
+use poolcounterd::snapshot::NEWEST;
+use poolcounterd::{Purpose, Wanted};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -105,7 +105,7 @@ fn version_1_holds_the_recorded_facts() {
         .map(|key| find(key.as_bytes()).expect("a key").holders[0].sequence)
         .collect();
     assert!(stack.is_sorted(), "{stack:?}");
-    let has = |what: fn(&poolcounterd::server::snapshot::ConnectionState) -> bool| {
+    let has = |what: fn(&poolcounterd::snapshot::ConnectionState) -> bool| {
         snapshot.connections.iter().filter(|c| what(c)).count()
     };
     assert_eq!(has(|c| c.unfinished_line == b"ACQ4ME \xff\0half"), 1);

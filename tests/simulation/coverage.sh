@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lists the lines of src/server that the simulation does not reach, and fails if any function
+# Lists the lines of src that the simulation does not reach, and fails if any function
 # has more of them than unreached.txt. Needs llvm-tools (rustup component add
 # llvm-tools). SEEDS=2000 by default.
 set -euo pipefail
@@ -13,7 +13,7 @@ test_binary=$(SERVER_SIM_SEEDS=${SEEDS:-2000} cargo test --locked --target-dir "
     | tee "$folder/log" | sed -n 's/.*Running unittests src\/lib.rs (\(.*\))/\1/p')
 grep -q '^test result: ok' "$folder/log" || { tail -n 40 "$folder/log" >&2; exit 1; }
 "$tools/llvm-profdata" merge -sparse "$folder"/*.profraw -o "$folder/all.profdata"
-"$tools/llvm-cov" show "$test_binary" --instr-profile="$folder/all.profdata" --show-line-counts src/server src/server.rs \
+"$tools/llvm-cov" show "$test_binary" --instr-profile="$folder/all.profdata" --show-line-counts src \
     | awk -F'|' '/^\/.*\.rs:$/ { file = $0; sub(/.*\/src\//, "src/", file); sub(/:$/, "", file); tests = 0; name = "-" }
         /mod tests \{/ { tests = 1 }
         match($3, /^ *(pub(\([a-z: ]*\))? )?(const )?fn [a-z_0-9]+/) { name = substr($3, RSTART, RLENGTH); sub(/.* /, "", name) }

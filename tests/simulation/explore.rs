@@ -26,14 +26,14 @@ pub(super) fn judge(script: &Script) -> Result<(usize, usize), Violation> {
     let _alone = script.logs.then(alone);
     let _shared = (!script.logs).then(|| LOGS.read().unwrap_or_else(PoisonError::into_inner));
     if script.logs {
-        crate::server::telling::logging::forget();
+        crate::telling::logging::forget();
     }
     let judged = judge_alone(script);
     if script.logs {
         log::set_max_level(log::LevelFilter::Off);
         // The daemon's panic hook would write into the simulated log.
         drop(std::panic::take_hook());
-        crate::server::telling::logging::forget();
+        crate::telling::logging::forget();
     }
     judged
 }

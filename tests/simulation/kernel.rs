@@ -16,7 +16,7 @@ pub(crate) mod processes;
 pub(crate) mod sockets;
 pub(crate) mod stream;
 
-use crate::server::simulation::operator::expected_rules::RULES_TEXTS;
+use crate::simulation::operator::expected_rules::RULES_TEXTS;
 pub(crate) use calls::{CallKind, KernelEvent, TurnCalls};
 use draws::Draws;
 use epoll::Epoll;

@@ -3,7 +3,7 @@
 use super::clients::oracle::Oracle;
 use super::kernel::kernel;
 use super::rules::Violation;
-use crate::server::telling::logging;
+use crate::telling::logging;
 use std::collections::BTreeMap;
 
 /// How many slow holds and waits of a turn can be logged.

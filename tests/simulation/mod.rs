@@ -1,6 +1,6 @@
 //! The whole server in a simulated world: its own code, compiled against a simulated
-//! kernel ([`kernel`], with the names of src/server/kernel/world.rs in [`world`] and of
-//! src/server/kernel/sys.rs in [`sys`]). A seed makes a script ([`scripts`]): what clients,
+//! kernel ([`kernel`], with the names of src/kernel/world.rs in [`world`] and of
+//! src/kernel/sys.rs in [`sys`]). A seed makes a script ([`scripts`]): what clients,
 //! operators, administrators and other processes do, and when the daemon's loop turns
 //! ([`driver`]). [`clients`], [`reports`], [`operator`], [`log`] and [`rules`] judge it; [`explore`]
 //! tries many seeds, and shrinks what fails. [`conformance`] compares the kernel with Linux.

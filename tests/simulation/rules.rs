@@ -15,11 +15,11 @@ use super::kernel::kernel;
 use super::operator::service_manager::{self, check_ready};
 use super::reports::http::HTTP;
 use super::world::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
-use crate::server::Server;
-use crate::server::clients::connection::{Connection, ConnectionStage};
-use crate::server::clients::input::SHARE_BYTES;
-use crate::server::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
-use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
+use crate::Server;
+use crate::clients::connection::{Connection, ConnectionStage};
+use crate::clients::input::SHARE_BYTES;
+use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
+use crate::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::ClientId;
 use listening::{
     check_addresses, check_backlogs, check_drain_listeners, check_exclusive_addresses, check_files,

@@ -1,5 +1,5 @@
-//! Replaces src/server/kernel/world.rs: the same names, on the simulated kernel. Constants, errors
-//! and addresses are the real ones. [`sys`] has the names of src/server/kernel/sys.rs.
+//! Replaces src/kernel/world.rs: the same names, on the simulated kernel. Constants, errors
+//! and addresses are the real ones. [`sys`] has the names of src/kernel/sys.rs.
 //!
 //! The daemon's own code calls it, and it calls the simulated kernel. It knows no script and judges
 //! nothing; its engine records the calls, which are judged later.

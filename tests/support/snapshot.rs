@@ -2,7 +2,7 @@
 
 use engine::state::PoolState;
 use engine::{Engine, HashSeed, Time};
-use poolcounterd::server::snapshot::{ConnectionState, Reader, ServerState, SnapshotError, write};
+use poolcounterd::snapshot::{ConnectionState, Reader, ServerState, SnapshotError, write};
 use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,13 +1,13 @@
 //! Which connections may be served, and the statistics of connections: from what the
 //! kernel saw of them, and the options.
 
-use crate::server::Options;
-use crate::server::simulation::kernel::sockets::LocalAddress;
-use crate::server::simulation::kernel::{KernelEvent, kernel};
-use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
-use crate::server::simulation::rules::Violation;
-use crate::server::sockets::ids::HTTP_CONNECTIONS_MAX;
-use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
+use crate::Options;
+use crate::simulation::kernel::sockets::LocalAddress;
+use crate::simulation::kernel::{KernelEvent, kernel};
+use crate::simulation::reports::http::{HTTP, HTTP_PORT};
+use crate::simulation::rules::Violation;
+use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
+use crate::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::counts::statistics::Counters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

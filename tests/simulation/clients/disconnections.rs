@@ -1,9 +1,9 @@
 //! Rules about connections that the daemon ends: only those of dead hosts, and those in time.
 
-use crate::server::simulation::driver::play::Play;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::rules::Violation;
-use crate::server::sockets::stream::OUTPUT_BYTES_MAX;
+use crate::simulation::driver::play::Play;
+use crate::simulation::kernel::kernel;
+use crate::simulation::rules::Violation;
+use crate::sockets::stream::OUTPUT_BYTES_MAX;
 
 /// Rule: The daemon keeps the connection of a client that is there, however idle, unless the
 /// client leaves 64 KiB unread or can't be sent an answer.

@@ -1,14 +1,14 @@
 //! Judges what the daemon does: by the plain model of the engine, and by rules that are obviously
 //! right.
 
-use crate::server::operator::control_socket::FreeTarget;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::model::{Model, State, TakenAway};
-use crate::server::simulation::reports::moments::{
+use crate::operator::control_socket::FreeTarget;
+use crate::simulation::kernel::kernel;
+use crate::simulation::model::{Model, State, TakenAway};
+use crate::simulation::reports::moments::{
     Moments, Question, ReportKind, parse_report, report_prefix,
 };
-use crate::server::simulation::rules::Violation;
-use crate::server::simulation::world::recording_engine::{EngineCall, OwnedAcquire};
+use crate::simulation::rules::Violation;
+use crate::simulation::world::recording_engine::{EngineCall, OwnedAcquire};
 use engine::KeyWork;
 use engine::counts::statistics::Counters;
 use engine::{ClientId, Time};

@@ -1,11 +1,11 @@
 //! Rules about a client's share of a turn.
 
-use crate::server::simulation::driver::play::Play;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::rules::ANSWER_BYTES_MAX;
-use crate::server::simulation::rules::Violation;
-use crate::server::simulation::rules::listening::reserved_descriptors;
-use crate::server::simulation::world::SHARES_PER_TURN;
+use crate::simulation::driver::play::Play;
+use crate::simulation::kernel::kernel;
+use crate::simulation::rules::ANSWER_BYTES_MAX;
+use crate::simulation::rules::Violation;
+use crate::simulation::rules::listening::reserved_descriptors;
+use crate::simulation::world::SHARES_PER_TURN;
 use engine::Time;
 use protocol::lines::LINE_BYTES_MAX;
 use std::collections::BTreeMap;

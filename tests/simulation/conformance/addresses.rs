@@ -2,11 +2,9 @@
 //! both kernels must answer the same.
 
 use super::{Random, judge_seeds};
-use crate::server::simulation::kernel::listening::ConnectResult;
-use crate::server::simulation::kernel::sockets::{
-    LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
-};
-use crate::server::simulation::kernel::{File, boot, kernel};
+use crate::simulation::kernel::listening::ConnectResult;
+use crate::simulation::kernel::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
+use crate::simulation::kernel::{File, boot, kernel};
 use rustix::io::Errno;
 use rustix::net::*;
 use std::net::{IpAddr, SocketAddr};

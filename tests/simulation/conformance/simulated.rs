@@ -2,12 +2,12 @@
 
 use super::socket_script::{SocketStep, Transport};
 use super::{CallResult, PollView, ReadEnd};
-use crate::server::simulation::kernel::epoll::Epoll;
-use crate::server::simulation::kernel::listening::ConnectResult;
-use crate::server::simulation::kernel::sockets::{
+use crate::simulation::kernel::epoll::Epoll;
+use crate::simulation::kernel::listening::ConnectResult;
+use crate::simulation::kernel::sockets::{
     ConnectionEnd, LocalAddress, PeerEnding, Segment, SimulatedSocket, SocketFamily, SocketRole,
 };
-use crate::server::simulation::kernel::{File, Kernel, boot, kernel};
+use crate::simulation::kernel::{File, Kernel, boot, kernel};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};

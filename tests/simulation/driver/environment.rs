@@ -1,9 +1,9 @@
 //! The world around the daemon: other processes, files, administrators.
 
-use crate::server::simulation::kernel::files::PathEntry;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::kernel::processes::PROGRAM;
-use crate::server::simulation::scripts::steps::{RULES, Step};
+use crate::simulation::kernel::files::PathEntry;
+use crate::simulation::kernel::kernel;
+use crate::simulation::kernel::processes::PROGRAM;
+use crate::simulation::scripts::steps::{RULES, Step};
 use std::net::SocketAddr;
 
 /// What other processes and administrators do.

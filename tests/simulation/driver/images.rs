@@ -1,14 +1,14 @@
 //! The images of the daemon: how it starts, executes the next one, and ends.
 
 use super::play::Play;
-use crate::server::simulation::kernel::{CallKind, KernelEvent, kernel};
-use crate::server::simulation::operator::service_manager;
-use crate::server::simulation::rules;
-use crate::server::simulation::rules::Violation;
-use crate::server::simulation::rules::listening::{
+use crate::simulation::kernel::{CallKind, KernelEvent, kernel};
+use crate::simulation::operator::service_manager;
+use crate::simulation::rules;
+use crate::simulation::rules::Violation;
+use crate::simulation::rules::listening::{
     check_kept_sockets, check_unix_paths, clients_addresses, clients_waiting,
 };
-use crate::server::{Ended, Options, Server};
+use crate::{Ended, Options, Server};
 use clap::Parser;
 
 impl Play {
@@ -19,8 +19,8 @@ impl Play {
         let options = Options::try_parse_from(arguments).map_err(|e| e.to_string())?;
         if self.logs {
             // The snapshot has the rest of a line that the old image has partly written.
-            crate::server::telling::logging::forget();
-            crate::server::start_logging(&options);
+            crate::telling::logging::forget();
+            crate::start_logging(&options);
         }
         self.oracle.moments.set_private(options.private, self.restarts);
         self.oracle.moments.slow.set_limit(options.slow);

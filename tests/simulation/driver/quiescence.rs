@@ -1,10 +1,10 @@
 //! How a run ends: everything comes to rest.
 
 use super::play::Play;
-use crate::server::simulation::kernel::draws::Choices;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::rules;
-use crate::server::simulation::rules::Violation;
+use crate::simulation::kernel::draws::Choices;
+use crate::simulation::kernel::kernel;
+use crate::simulation::rules;
+use crate::simulation::rules::Violation;
 
 impl Play {
     /// Accepting is paused, because descriptors were scarce.

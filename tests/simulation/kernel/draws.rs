@@ -1,7 +1,7 @@
 //! The numbers that decide what Linux leaves open. A seed draws them, and they are recorded; a
 //! recorded list repeats those of a turn, whatever other turns draw.
 
-use crate::server::simulation::random::Random;
+use crate::simulation::random::Random;
 use std::fmt::{self, Debug, Formatter};
 
 /// What decides a turn.

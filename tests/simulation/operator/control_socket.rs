@@ -1,9 +1,9 @@
 //! What operators request on the control socket, and the answers.
 
-use crate::server::simulation::driver::play::was_reset;
-use crate::server::simulation::kernel::{KernelEvent, kernel};
-use crate::server::simulation::reports::moments::{Moments, Question, parse_report, report_prefix};
-use crate::server::simulation::rules::Violation;
+use crate::simulation::driver::play::was_reset;
+use crate::simulation::kernel::{KernelEvent, kernel};
+use crate::simulation::reports::moments::{Moments, Question, parse_report, report_prefix};
+use crate::simulation::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a request may be. A longer one is refused, with everything after it.

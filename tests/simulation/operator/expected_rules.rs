@@ -1,9 +1,9 @@
 //! Which rules must be in force: those of the file, with what operators have changed, and
 //! those of `--max-hold`.
 
-use crate::server::Options;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::rules::Violation;
+use crate::Options;
+use crate::simulation::kernel::kernel;
+use crate::simulation::rules::Violation;
 
 /// What the file of rules may contain, and whether that is valid.
 pub(crate) const RULES_TEXTS: [(&str, bool); 7] = [

@@ -2,16 +2,16 @@
 
 use super::control_socket::REQUESTS_BYTES_MAX;
 use super::expected_rules::{self, ExpectedRules, RuleLine};
-use crate::server::listening::addresses::{Purpose, Wanted};
-use crate::server::listening::listener::{Listener, ListenerStage};
-use crate::server::operator::control_socket::FreeTarget;
-use crate::server::simulation::kernel::files::normalized;
-use crate::server::simulation::kernel::processes::PROGRAM;
-use crate::server::simulation::kernel::{KernelEvent, kernel};
-use crate::server::simulation::rules::Violation;
-use crate::server::simulation::rules::listening::serves_clients;
-use crate::server::telling::logging;
-use crate::server::{Ended, Options, Server};
+use crate::listening::addresses::{Purpose, Wanted};
+use crate::listening::listener::{Listener, ListenerStage};
+use crate::operator::control_socket::FreeTarget;
+use crate::simulation::kernel::files::normalized;
+use crate::simulation::kernel::processes::PROGRAM;
+use crate::simulation::kernel::{KernelEvent, kernel};
+use crate::simulation::rules::Violation;
+use crate::simulation::rules::listening::serves_clients;
+use crate::telling::logging;
+use crate::{Ended, Options, Server};
 use clap::Parser;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
 //! What the service manager is sent, and what the daemon leaves when it ends.
 
-use crate::server::simulation::clients::shares::TurnStart;
-use crate::server::simulation::driver::play::Play;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::rules::Violation;
+use crate::simulation::clients::shares::TurnStart;
+use crate::simulation::driver::play::Play;
+use crate::simulation::kernel::kernel;
+use crate::simulation::rules::Violation;
 
 fn is_present() -> bool {
     kernel(|k| k.variables.contains_key("NOTIFY_SOCKET"))
@@ -84,7 +84,7 @@ pub(crate) fn check_shutdown(play: &Play) -> Result<(), Violation> {
     if is_present() && !did_not_read && !has_failed && !was_notified(b"STOPPING=1") {
         return Err("the service manager never gets STOPPING=1".to_owned());
     }
-    if play.logs && !is_unread && crate::server::telling::logging::next_deadline().is_some() {
+    if play.logs && !is_unread && crate::telling::logging::next_deadline().is_some() {
         return Err("the last lines of the log are not written".to_owned());
     }
     if kernel(|k| k.calls.waits_with_clients) {

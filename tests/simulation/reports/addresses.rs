@@ -1,8 +1,8 @@
 //! What reports show of single clients: how long each has held or waited, how long it
 //! still may, and where it comes from.
 
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::model::{Lock, State};
+use crate::simulation::kernel::kernel;
+use crate::simulation::model::{Lock, State};
 use engine::ClientId;
 use protocol::Mode;
 use std::collections::BTreeMap;

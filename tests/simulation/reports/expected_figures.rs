@@ -2,8 +2,8 @@
 
 use super::moments::{Moments, Question, QueueLengths};
 use super::top_lists::START_NS;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::rules::Violation;
+use crate::simulation::kernel::kernel;
+use crate::simulation::rules::Violation;
 use serde_json::Value;
 use std::cell::Cell;
 

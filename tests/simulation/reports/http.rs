@@ -1,12 +1,12 @@
 //! HTTP clients: what they send, the answers that they must get, and when their time is over.
 
 use super::moments::{Moments, Question, ReportKind};
-use crate::server::Options;
-use crate::server::reporting::http::head::HEAD_BYTES_MAX;
-use crate::server::simulation::kernel::sockets::LocalAddress;
-use crate::server::simulation::kernel::{KernelEvent, kernel};
-use crate::server::simulation::rules::Violation;
-use crate::server::sockets::ids::HTTP_CONNECTIONS_MAX;
+use crate::Options;
+use crate::reporting::http::head::HEAD_BYTES_MAX;
+use crate::simulation::kernel::sockets::LocalAddress;
+use crate::simulation::kernel::{KernelEvent, kernel};
+use crate::simulation::rules::Violation;
+use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
 use protocol::Query;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! What `STATS SLOW` shows: the last holds and waits that took longer than `--slow`.
 
 use super::addresses::ClientAddresses;
-use crate::server::simulation::model::End;
+use crate::simulation::model::End;
 use protocol::Mode;
 
 /// How many are remembered.

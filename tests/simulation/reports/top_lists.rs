@@ -3,8 +3,8 @@
 //! is young, in the last hour.
 
 use super::addresses::{ClientAddresses, format_seconds};
-use crate::server::simulation::model::End;
-use crate::server::simulation::world::recording_engine::EngineCall;
+use crate::simulation::model::End;
+use crate::simulation::world::recording_engine::EngineCall;
 use engine::ClientId;
 use protocol::{Reply, Span, Subject};
 use serde_json::Value;

@@ -1,10 +1,10 @@
 //! How much a turn does for keys, as counted where it is done.
 
-use crate::server::simulation::clients::shares::TurnStart;
-use crate::server::simulation::driver::play::Play;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::rules::Violation;
-use crate::server::simulation::world::PLACES_PER_TURN;
+use crate::simulation::clients::shares::TurnStart;
+use crate::simulation::driver::play::Play;
+use crate::simulation::kernel::kernel;
+use crate::simulation::rules::Violation;
+use crate::simulation::world::PLACES_PER_TURN;
 
 /// The keys that reports of `STATS KEY` name.
 const REPORTED_BYTES_MAX: usize = 64;

@@ -2,19 +2,17 @@
 
 use super::OTHER_DESCRIPTORS_MAX;
 use super::Violation;
-use crate::server::listening::addresses::{Purpose, Wanted, wanted};
-use crate::server::listening::listener::{Listener, ListenerStage};
-use crate::server::simulation::clients::shares::TurnStart;
-use crate::server::simulation::driver::play::Play;
-use crate::server::simulation::kernel::kernel;
-use crate::server::simulation::kernel::sockets::{
-    LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
-};
-use crate::server::simulation::kernel::{CallKind, File};
-use crate::server::simulation::reports::http::{HTTP, HTTP_PORT};
-use crate::server::simulation::world::fd::number;
-use crate::server::sockets::ids::HTTP_CONNECTIONS_MAX;
-use crate::server::{Options, Server};
+use crate::listening::addresses::{Purpose, Wanted, wanted};
+use crate::listening::listener::{Listener, ListenerStage};
+use crate::simulation::clients::shares::TurnStart;
+use crate::simulation::driver::play::Play;
+use crate::simulation::kernel::kernel;
+use crate::simulation::kernel::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
+use crate::simulation::kernel::{CallKind, File};
+use crate::simulation::reports::http::{HTTP, HTTP_PORT};
+use crate::simulation::world::fd::number;
+use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
+use crate::{Options, Server};
 use std::net::SocketAddr;
 
 /// Standard streams, the files of a trial, signals, epoll.

@@ -1,9 +1,9 @@
 //! Rules about memory: docs/operations.md, "Memory".
 
 use super::Violation;
-use crate::server::Server;
-use crate::server::simulation::driver::play::Play;
-use crate::server::simulation::kernel::kernel;
+use crate::Server;
+use crate::simulation::driver::play::Play;
+use crate::simulation::kernel::kernel;
 use engine::SpareCapacity;
 
 /// What a connection may use for unread answers.

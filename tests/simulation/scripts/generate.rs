@@ -5,10 +5,10 @@ use super::steps::{CONTROL, OTHER_UNIX, RULES, Say, Script, Step, UNIX};
 use super::vocabulary::{
     ADDRESSES, COMMAND_LINES, FLOODS, JUNK, REQUESTS, SIGNALS, STARTS, STATISTICS,
 };
-use crate::server::simulation::kernel::draws::Choices;
-use crate::server::simulation::operator::expected_rules::RULES_TEXTS;
-use crate::server::simulation::random::Random;
-use crate::server::simulation::reports::http::{self, HTTP};
+use crate::simulation::kernel::draws::Choices;
+use crate::simulation::operator::expected_rules::RULES_TEXTS;
+use crate::simulation::random::Random;
+use crate::simulation::reports::http::{self, HTTP};
 use protocol::Mode;
 
 /// Places of clients are below; operators have their own.

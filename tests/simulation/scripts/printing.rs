@@ -2,7 +2,7 @@
 //! its printed form.
 
 use super::steps::{Say, Script, Start, Step};
-use crate::server::simulation::kernel::draws::Choices;
+use crate::simulation::kernel::draws::Choices;
 use protocol::Mode;
 use std::mem::{Discriminant, discriminant};
 

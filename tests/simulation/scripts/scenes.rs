@@ -2,10 +2,10 @@
 
 use super::generate::FIRST_HTTP_CLIENT;
 use super::steps::{ACTIVATED, Say, Step, UNIX};
-use crate::server::simulation::driver::play::OPERATORS;
-use crate::server::simulation::kernel::draws::Choices;
-use crate::server::simulation::random::Random;
-use crate::server::simulation::reports::http::{self, HTTP};
+use crate::simulation::driver::play::OPERATORS;
+use crate::simulation::kernel::draws::Choices;
+use crate::simulation::random::Random;
+use crate::simulation::reports::http::{self, HTTP};
 
 /// A turn after everything has arrived.
 fn turn(random: &mut Random, fails: bool) -> [Step; 2] {

@@ -1,7 +1,7 @@
 //! What happens to the daemon, as a list that a seed makes and that a person can read. Any list is
 //! valid, in any order: so steps can be removed from one that fails.
 
-use crate::server::simulation::kernel::draws::Choices;
+use crate::simulation::kernel::draws::Choices;
 use protocol::Mode;
 use std::fmt::{self, Debug, Display, Formatter};
 

@@ -3,9 +3,9 @@
 /// Files, by path and by descriptor.
 pub(crate) mod fs {
     use super::super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd, number};
-    use crate::server::simulation::kernel::files::{MemoryFile, PathEntry, PathKind};
-    use crate::server::simulation::kernel::{File as OpenFile, kernel};
-    use crate::server::simulation::scripts::steps::RULES;
+    use crate::simulation::kernel::files::{MemoryFile, PathEntry, PathKind};
+    use crate::simulation::kernel::{File as OpenFile, kernel};
+    use crate::simulation::scripts::steps::RULES;
     pub(crate) use rustix::fs::{FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
     use rustix::io::Errno;
     pub(crate) use std::fs::Permissions;
@@ -258,7 +258,7 @@ pub(crate) mod fs {
 /// Descriptors of any kind.
 pub(crate) mod io {
     use super::super::fd::{AsFd, OwnedFd, RawFd, number};
-    use crate::server::simulation::kernel::kernel;
+    use crate::simulation::kernel::kernel;
     pub(crate) use rustix::io::{DupFlags, Errno, FdFlags, ReadWriteFlags};
     use std::io::IoSlice;
 
@@ -314,7 +314,7 @@ pub(crate) mod io {
 /// Descriptors 0 to 2.
 pub(crate) mod stdio {
     use super::super::fd::{AsFd, BorrowedFd, number};
-    use crate::server::simulation::kernel::kernel;
+    use crate::simulation::kernel::kernel;
     use rustix::io::Errno;
     use std::marker::PhantomData;
 

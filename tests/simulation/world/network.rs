@@ -2,11 +2,11 @@
 
 pub(crate) mod net {
     use super::super::fd::{AsFd, OwnedFd, number};
-    use crate::server::simulation::kernel::kernel;
-    use crate::server::simulation::kernel::sockets::{
+    use crate::simulation::kernel::kernel;
+    use crate::simulation::kernel::sockets::{
         LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
     };
-    use crate::server::simulation::kernel::{CallKind, File};
+    use crate::simulation::kernel::{CallKind, File};
     use rustix::io::Errno;
     pub(crate) use rustix::net::{
         AddressFamily, Protocol, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,

@@ -2,8 +2,8 @@
 
 pub(crate) mod process {
     use super::super::fd::OwnedFd;
-    use crate::server::simulation::kernel::processes::PID;
-    use crate::server::simulation::kernel::{File, kernel};
+    use crate::simulation::kernel::processes::PID;
+    use crate::simulation::kernel::{File, kernel};
     use rustix::io::Errno;
     pub(crate) use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions};
 
@@ -65,7 +65,7 @@ pub(crate) mod process {
 }
 
 pub(crate) mod env {
-    use crate::server::simulation::kernel::{kernel, processes::PROGRAM};
+    use crate::simulation::kernel::{kernel, processes::PROGRAM};
     use std::ffi::OsString;
     use std::path::{Path, PathBuf};
 
@@ -103,7 +103,7 @@ pub(crate) mod env {
 }
 
 pub(crate) mod thread {
-    use crate::server::simulation::kernel::kernel;
+    use crate::simulation::kernel::kernel;
     use std::time::Duration;
 
     pub(crate) fn sleep(duration: Duration) {
@@ -112,7 +112,7 @@ pub(crate) mod thread {
 }
 
 pub(crate) mod time {
-    use crate::server::simulation::kernel::kernel;
+    use crate::simulation::kernel::kernel;
     pub(crate) use rustix::time::{ClockId, Timespec};
 
     /// Rule: The wall clock, which jumps all the time, changes nothing.

@@ -1,8 +1,8 @@
 //! What a new binary does when the daemon asks it, in a forked child, whether it could
 //! take over.
 
-use crate::server::simulation::kernel::kernel;
-use crate::server::{Options, rehearse};
+use crate::simulation::kernel::kernel;
+use crate::{Options, rehearse};
 use clap::Parser;
 use std::ffi::OsString;
 

@@ -1,14 +1,12 @@
-//! Replaces src/server/kernel/sys.rs: the same names, on the simulated kernel.
+//! Replaces src/kernel/sys.rs: the same names, on the simulated kernel.
 
 use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
 use super::rehearsal;
-use crate::server::kernel::socket_name::SocketName;
-use crate::server::simulation::kernel::processes::{ChildExited, Executed};
-use crate::server::simulation::kernel::sockets::{
-    LocalAddress, SimulatedSocket, SocketFamily, SocketRole,
-};
-use crate::server::simulation::kernel::{File, KernelEvent, kernel};
+use crate::kernel::socket_name::SocketName;
+use crate::simulation::kernel::processes::{ChildExited, Executed};
+use crate::simulation::kernel::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
+use crate::simulation::kernel::{File, KernelEvent, kernel};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::OsString;

@@ -1,0 +1,239 @@
+//! One client's connection: its stream, its unfinished line, its stage, its address; what a hot
+//! restart carries of it.
+
+use crate::kernel::world::fd::{AsRawFd, RawFd};
+use crate::kernel::world::io::Errno;
+use crate::sockets::socket::{Socket, peer_address, peer_name};
+use crate::sockets::stream::Stream;
+use engine::ClientId;
+use protocol::lines::Lines;
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+
+/// A connection's stage of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionStage {
+    /// It is served.
+    Open,
+    /// Its input has ended and it holds no locks; answers to earlier requests are
+    /// still sent. A held line, its last one, is still answered.
+    Finishing,
+    /// It will be closed at the end of the turn.
+    Closing,
+}
+
+/// A client, TCP or Unix. An idle one owns no memory beyond this struct: buffers for
+/// pending input and output are freed once they are empty.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    pub(crate) lines: Lines,
+    pub(crate) stage: ConnectionStage,
+    /// The peer has closed, reset or sent urgent data: a short read does not mean that
+    /// the socket is drained.
+    pub(crate) reads_to_end: bool,
+    /// Is in the list of clients that may have more to read or handle.
+    pub(crate) is_unread: bool,
+    /// Is in the list of clients to flush.
+    pub(crate) is_owed: bool,
+    /// Is watched for writable events, because output has blocked before.
+    pub(crate) watches_writable: bool,
+    /// An answer could not be sent, so no more are. What it sent before is still
+    /// handled.
+    pub(crate) output_failed: bool,
+    /// Its address, once it was needed: those who look at connections may ask for it.
+    origin: Cell<Origin>,
+}
+
+// With its serial number. (Tests have other streams.)
+#[cfg(not(test))]
+const _: () = assert!(size_of::<(u32, Connection)>() <= 72);
+
+/// What can be seen of the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndOfInput {
+    NotSeen,
+    /// The client has closed its side, and may still read answers.
+    Ended,
+    /// No answer reaches the client any more.
+    HungUp,
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    NotAsked,
+    /// The client has left already, or has no address.
+    Unknown,
+    /// Smaller than a `SocketAddr`.
+    Tcp(IpAddr, u16),
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ConnectionState {
+    /// Its slot, which its engine client shares.
+    pub slot: u32,
+    /// The serial number of its engine client.
+    pub serial: u32,
+    /// Its descriptor.
+    pub fd: RawFd,
+    /// The received part of an incomplete line.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unfinished_line: Vec<u8>,
+    /// It is in the middle of a line that is too long.
+    #[serde(skip_serializing_if = "is_false")]
+    pub skipping: bool,
+    /// Input received but not handled yet; it comes before new input.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unhandled: Vec<u8>,
+    /// Output that the kernel has not taken yet.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub unsent: Vec<u8>,
+    /// Its input has ended.
+    #[serde(skip_serializing_if = "is_false")]
+    pub finishing: bool,
+    /// It may have more to read; no event will report it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unread: bool,
+    /// It came by a Unix socket.
+    #[serde(skip_serializing_if = "is_false")]
+    pub unix: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl ConnectionState {
+    /// Its engine client.
+    pub fn client(&self) -> ClientId {
+        ClientId { slot: self.slot, serial: self.serial }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Connection {
+            stream: Stream::new(socket),
+            lines: Lines::default(),
+            stage: ConnectionStage::Open,
+            reads_to_end: false,
+            is_unread: false,
+            is_owed: false,
+            watches_writable: false,
+            output_failed: false,
+            origin: Cell::new(Origin::NotAsked),
+        }
+    }
+
+    /// Whether it came by a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.stream.socket().is_unix()
+    }
+
+    /// What can be seen of its end while a line is held: nothing is received meanwhile.
+    pub(crate) fn end_behind_held_line(&self) -> EndOfInput {
+        if !self.reads_to_end {
+            return EndOfInput::NotSeen;
+        }
+        if self.stream.is_hung_up() {
+            return EndOfInput::HungUp;
+        }
+        match self.stream.socket().peek(&mut [0]) {
+            Ok(0) if self.is_held_line_last() => EndOfInput::Ended,
+            Ok(_) | Err(Errno::AGAIN) => EndOfInput::NotSeen,
+            Err(_) => EndOfInput::HungUp,
+        }
+    }
+
+    /// Whether no whole line is known that follows the held one.
+    pub(crate) fn is_held_line_last(&self) -> bool {
+        let held = self.lines.unhandled();
+        self.lines.is_line_held() && held.iter().filter(|&&b| b == b'\n').count() == 1
+    }
+
+    /// Whether answers to its lines are still to be made or sent.
+    pub(crate) fn owes_answers(&self) -> bool {
+        self.lines.is_line_held() || !self.stream.unsent().is_empty()
+    }
+
+    /// Asks for its address, unless that is known: it costs a system call, and the
+    /// kernel forgets it when the connection breaks.
+    pub(crate) fn record_origin(&self) {
+        if let Origin::NotAsked = self.origin.get() {
+            self.origin.set(match peer_address(self.stream.socket()) {
+                Ok(Some(address)) => Origin::Tcp(address.ip(), address.port()),
+                Ok(None) | Err(_) => Origin::Unknown,
+            });
+        }
+    }
+
+    /// The address of its host, if that was asked for and is known.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        match self.origin.get() {
+            Origin::Tcp(ip, _) => Some(ip),
+            Origin::NotAsked | Origin::Unknown => None,
+        }
+    }
+
+    /// Replaces `address` by that of its host, without the port.
+    pub(crate) fn write_address(&self, address: &mut String) {
+        self.record_origin();
+        address.clear();
+        match self.origin.get() {
+            // Writing to a String never fails.
+            Origin::Tcp(ip, _) => drop(write!(address, "{ip}")),
+            _ if self.is_unix() => address.push_str("unix"),
+            Origin::NotAsked | Origin::Unknown => address.push_str("unknown"),
+        }
+    }
+
+    /// Its address, as logs show it.
+    pub(crate) fn peer(&self) -> String {
+        match self.origin.get() {
+            Origin::Tcp(ip, port) => SocketAddr::new(ip, port).to_string(),
+            _ => peer_name(self.stream.socket()),
+        }
+    }
+
+    /// What a hot restart carries over of this connection, which has the id `client`.
+    pub(crate) fn state(&self, client: ClientId) -> ConnectionState {
+        ConnectionState {
+            slot: client.slot,
+            serial: client.serial,
+            fd: self.stream.socket().as_raw_fd(),
+            unfinished_line: self.lines.unfinished().to_vec(),
+            skipping: self.lines.is_skipping(),
+            unhandled: self.lines.unhandled().to_vec(),
+            unsent: self.stream.unsent().to_vec(),
+            finishing: self.stage == ConnectionStage::Finishing,
+            // A held line is handled again.
+            unread: self.is_unread || self.lines.is_line_held(),
+            unix: self.is_unix(),
+        }
+    }
+
+    /// Continues the connection of `state`.
+    pub(crate) fn resume(socket: Socket, state: ConnectionState) -> Self {
+        let mut lines = Lines::resume(state.unfinished_line, state.skipping);
+        lines.put_back(&state.unhandled);
+        Connection {
+            stream: Stream::resume(socket, state.unsent),
+            lines,
+            stage: if state.finishing { ConnectionStage::Finishing } else { ConnectionStage::Open },
+            // The event for its end may have come before the restart.
+            reads_to_end: state.unread,
+            is_unread: state.unread,
+            // The old image's epoll instance reports when blocked output has room.
+            is_owed: false,
+            // The next block registers it again, which epoll permits.
+            watches_writable: false,
+            output_failed: false,
+            origin: Cell::new(Origin::NotAsked),
+        }
+    }
+}

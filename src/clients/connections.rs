@@ -1,0 +1,469 @@
+//! All clients' connections: ready, unread, owed output, scheduled to close; flushes them;
+//! walks their addresses for reports. Handles sockets, not the protocol.
+
+use crate::clients::admission::Admission;
+use crate::clients::connection::{Connection, ConnectionStage, ConnectionState, EndOfInput};
+use crate::clients::input::{Input, SHARE_BYTES};
+use crate::clients::input_queues::InputQueues;
+use crate::kernel::world::fd::AsRawFd;
+use crate::kernel::world::io::Errno;
+use crate::kernel::world::mio::event::Event;
+use crate::kernel::world::mio::unix::SourceFd;
+use crate::kernel::world::mio::{Interest, Registry};
+use crate::options::Options;
+use crate::sockets::slots::{Slots, Source};
+use crate::sockets::socket::Socket;
+use crate::sockets::stream::Flushed;
+use crate::telling::logging::limited;
+use engine::counts::statistics::Counters;
+use engine::{ClientId, SpareCapacity};
+use log::debug;
+use reports::Peers;
+use std::borrow::Cow;
+use std::io;
+use std::ops::Range;
+
+/// Includes priority events: urgent data makes a read short although more can be
+/// read (tcp(7)).
+const READABLE: Interest = Interest::READABLE.add(Interest::PRIORITY);
+
+/// All clients, by slot.
+pub(crate) struct Clients {
+    pub(crate) slots: Slots<ClientId, Connection>,
+    admission: Admission,
+    /// Clients to receive from.
+    queues: InputQueues,
+    /// Clients to flush in this turn, and how many were flushed.
+    owed: Vec<ClientId>,
+    owed_done: usize,
+    /// Connections to close at the end of the turn.
+    closing: Vec<ClientId>,
+    /// What has happened to connections since [`Clients::take_counters`].
+    counters: Counters,
+}
+
+/// Whether a client remains after a flush or a scheduled close.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stays,
+    /// Its connection is lost: the engine must release all that it holds.
+    Gone,
+}
+
+/// Why a client can't be sent what it is owed.
+enum OutputFailure {
+    /// It has left too much unread.
+    Unread,
+    /// No event would tell when there is room.
+    NotWatched,
+    Send(Errno),
+}
+
+impl Clients {
+    /// Starts without clients; `options` say which may connect.
+    pub(crate) fn new(options: &Options) -> Self {
+        Clients {
+            slots: Slots::new(READABLE),
+            admission: Admission::new(options),
+            queues: InputQueues::default(),
+            owed: Vec::new(),
+            owed_done: 0,
+            closing: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The connections and their ids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, &Connection)> {
+        self.slots.iter()
+    }
+
+    /// Serves a new connection, or closes it if it is not admitted.
+    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
+        if !self.admission.admits(&socket, self.slots.len(), &mut self.counters) {
+            return;
+        }
+        match self.slots.insert(socket, registry, Connection::new) {
+            Ok((client, connection)) => {
+                debug!("#{} connected: {}", client.serial, connection.peer());
+                self.counters.accepted_connections += 1;
+                self.admission.count_opened(connection);
+            }
+            Err(e) => {
+                self.counters.connect_errors += 1;
+                limited!(
+                    error,
+                    "closing a connection that could not be registered with epoll: {e}"
+                );
+            }
+        }
+    }
+
+    /// The connection of `client`, unless it is closing or the slot has a new owner.
+    pub(crate) fn get_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
+        self.slots.get_mut(client).filter(|connection| connection.stage != ConnectionStage::Closing)
+    }
+
+    /// The connection of `client`, until its input ends.
+    pub(crate) fn open_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
+        self.get_mut(client).filter(|connection| connection.stage == ConnectionStage::Open)
+    }
+
+    /// The address of `client`, as logs show it. `None` if it has gone.
+    pub(crate) fn peer_name(&self, client: ClientId) -> Option<String> {
+        self.slots.get(client).map(Connection::peer)
+    }
+
+    /// Notes an event that epoll reported for `slot`.
+    pub(crate) fn record_event(&mut self, slot: usize, event: &Event) {
+        let Some((client, connection)) = self.slots.at_mut(slot) else {
+            return;
+        };
+        connection.reads_to_end |=
+            event.is_read_closed() || event.is_error() || event.is_priority();
+        let has_output = !connection.stream.unsent().is_empty();
+        // An unread client is in a queue already.
+        let is_ready = event.is_readable() || connection.reads_to_end;
+        if is_ready && !std::mem::replace(&mut connection.is_unread, true) {
+            self.queues.push_fresh(client);
+        }
+        if event.is_writable() && has_output {
+            self.record_owed(client);
+        }
+    }
+
+    /// Whether the next turn should start at once.
+    pub(crate) fn has_work(&self) -> bool {
+        self.queues.has_work()
+    }
+
+    /// Begins a turn, with its budget of work.
+    pub(crate) fn begin_turn(&mut self) {
+        self.queues.begin_turn();
+    }
+
+    /// Receives a share from each client whose turn it is, until `input` is full.
+    /// Returns false when nothing is left to receive in this turn.
+    pub(crate) fn receive(&mut self, input: &mut Input) -> bool {
+        while !input.is_full() {
+            let Some(client) = self.queues.next() else { return false };
+            match self.get_mut(client) {
+                Some(connection) if connection.lines.is_line_held() => {
+                    self.look_behind_held_line(client, input);
+                }
+                Some(connection) if !connection.lines.unhandled().is_empty() => {
+                    input.record_unhandled(client);
+                }
+                Some(connection) if connection.stage == ConnectionStage::Open => {
+                    input.receive(client, &connection.stream);
+                }
+                _ => self.queues.settle(None),
+            }
+        }
+        true
+    }
+
+    /// Nothing is received from `client` until its held line is answered, unless it has left.
+    fn look_behind_held_line(&mut self, client: ClientId, input: &mut Input) {
+        let Some(connection) = self.get_mut(client) else { return };
+        // Once the line is answered, it reads without an event.
+        connection.is_unread = false;
+        let is_open = connection.stage == ConnectionStage::Open;
+        match connection.end_behind_held_line() {
+            EndOfInput::Ended if is_open => return input.record_end(client),
+            EndOfInput::Ended | EndOfInput::NotSeen => {}
+            EndOfInput::HungUp if is_open => self.record_output_failure(client),
+            EndOfInput::HungUp => drop(self.schedule_close(client)),
+        }
+        self.queues.settle(Some(0));
+    }
+
+    /// Whether `client` waits for a report.
+    pub(crate) fn awaits_report(&self, client: ClientId) -> bool {
+        let connection = self.slots.get(client);
+        connection.is_some_and(|it| it.lines.is_line_held() && it.stage != ConnectionStage::Closing)
+    }
+
+    /// Notes what handling the input of a client has cost.
+    pub(crate) fn settle(&mut self, work: usize) {
+        self.queues.settle(Some(work));
+    }
+
+    /// Marks `client` unread if more may follow the `received` bytes. A read shorter
+    /// than a share has drained the socket, and the next byte makes a new event
+    /// (epoll(7)); but data and the end of input may have shared one event, and on a Unix
+    /// socket a message with descriptors makes a read short (unix(7)).
+    pub(crate) fn record_received(&mut self, client: ClientId, received: usize) {
+        let Some(connection) = self.get_mut(client) else {
+            return;
+        };
+        connection.is_unread = false;
+        if received == SHARE_BYTES || connection.reads_to_end || connection.is_unix() {
+            self.record_unread(client);
+        }
+    }
+
+    /// Notes that the socket of `client` is drained.
+    pub(crate) fn record_drained(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            connection.is_unread = false;
+            connection.reads_to_end = false;
+        }
+    }
+
+    /// Notes that `client` may have more to read or handle: it gets its next share in
+    /// the next turn.
+    pub(crate) fn record_unread(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            if !std::mem::replace(&mut connection.is_unread, true) {
+                self.queues.push_rest(client);
+            }
+        }
+    }
+
+    /// Whether `client` is owed so much that sending it at once pays, and the kernel may
+    /// take it.
+    pub(crate) fn has_much_to_send(&mut self, client: ClientId) -> bool {
+        self.open_mut(client).is_some_and(|connection| {
+            !connection.watches_writable && connection.stream.unsent().len() > SHARE_BYTES
+        })
+    }
+
+    /// Appends to the output that `client` gets at the end of the turn. Returns false
+    /// if that exceeds its bound and must be flushed at once.
+    #[must_use]
+    pub(crate) fn owe(&mut self, client: ClientId, bytes: Cow<'static, [u8]>) -> bool {
+        let Some(connection) = self.get_mut(client).filter(|connection| !connection.output_failed)
+        else {
+            return true;
+        };
+        connection.stream.push(bytes);
+        let fits = !connection.stream.exceeds_bound();
+        self.record_owed(client);
+        fits
+    }
+
+    fn record_owed(&mut self, client: ClientId) {
+        if let Some(connection) = self.get_mut(client) {
+            if !std::mem::replace(&mut connection.is_owed, true) {
+                self.owed.push(client);
+            }
+        }
+    }
+
+    /// The next client to flush in this turn. The list may grow meanwhile: when a
+    /// client is lost, its locks may pass to waiters, which are then owed an answer.
+    pub(crate) fn next_owed(&mut self) -> Option<ClientId> {
+        let next = self.owed.get(self.owed_done).copied();
+        self.owed_done += 1;
+        if next.is_none() {
+            self.owed.clear();
+            self.owed_done = 0;
+        }
+        next
+    }
+
+    /// Sends what `client` is owed. Counts failed sends.
+    pub(crate) fn flush(&mut self, client: ClientId, registry: &Registry) -> Fate {
+        let Some(connection) = self.get_mut(client) else {
+            return Fate::Stays;
+        };
+        connection.is_owed = false;
+        let finishing = connection.stage == ConnectionStage::Finishing;
+        let failure = match connection.stream.flush() {
+            Flushed::All if finishing && !connection.owes_answers() => {
+                return self.schedule_close(client);
+            }
+            Flushed::All => return Fate::Stays,
+            Flushed::Blocked if connection.stream.exceeds_bound() => {
+                let peer = connection.peer();
+                limited!(warn, "{peer} does not read its answers and is disconnected");
+                OutputFailure::Unread
+            }
+            Flushed::Blocked => match self.watch_writable(client, registry) {
+                Ok(()) => return Fate::Stays,
+                Err(e) => {
+                    let serial = client.serial;
+                    limited!(
+                        error,
+                        "#{serial} can no longer be registered with epoll and is closed: {e}"
+                    );
+                    OutputFailure::NotWatched
+                }
+            },
+            Flushed::Failed(e) => {
+                debug!("#{} sending failed: {e}", client.serial);
+                OutputFailure::Send(e)
+            }
+        };
+        self.counters.failed_sends += 1;
+        let ended = match failure {
+            // The next reads return what it sent before, then its end.
+            OutputFailure::Send(Errno::PIPE | Errno::CONNRESET) if !finishing => {
+                self.record_output_failure(client);
+                return Fate::Stays;
+            }
+            OutputFailure::Unread => &mut self.counters.unread_connections,
+            OutputFailure::NotWatched | OutputFailure::Send(_) => {
+                &mut self.counters.lost_connections
+            }
+        };
+        // The end of its input has counted already.
+        *ended += u64::from(!finishing);
+        // It may still be connected, waiting for an answer that is lost.
+        self.schedule_close(client)
+    }
+
+    /// Nothing is sent to `client` any more, not even the report that it may wait for; the rest
+    /// of its input is handled.
+    fn record_output_failure(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            connection.output_failed = true;
+            connection.stream.discard_output();
+            connection.lines.finish_line();
+            self.record_unread(client);
+        }
+    }
+
+    /// Writable interest is never withdrawn: it fires only after output has
+    /// blocked.
+    fn watch_writable(&mut self, client: ClientId, registry: &Registry) -> io::Result<()> {
+        let Some(connection) = self.get_mut(client) else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut connection.watches_writable, true) {
+            return Ok(());
+        }
+        let fd = connection.stream.socket().as_raw_fd();
+        let token = Source::Client(client.slot as usize).into();
+        registry.reregister(&mut SourceFd(&fd), token, READABLE.add(Interest::WRITABLE))
+    }
+
+    /// Closes the connection of `client`, whose input has ended, once its output is
+    /// sent.
+    pub(crate) fn close_after_output(&mut self, client: ClientId) {
+        if let Some(connection) = self.open_mut(client) {
+            connection.stage = ConnectionStage::Finishing;
+            if !connection.owes_answers() {
+                let _ = self.schedule_close(client);
+            }
+        }
+    }
+
+    /// Closes the connection of `client` at the end of the turn.
+    pub(crate) fn schedule_close(&mut self, client: ClientId) -> Fate {
+        let Some(connection) = self.get_mut(client) else {
+            return Fate::Stays;
+        };
+        connection.stage = ConnectionStage::Closing;
+        self.closing.push(client);
+        Fate::Gone
+    }
+
+    /// Closes the connection of `client`, which the engine has disconnected, at the end of
+    /// the turn: its locks go to others.
+    pub(crate) fn free(&mut self, client: ClientId) {
+        if self.schedule_close(client) == Fate::Gone {
+            self.counters.freed_connections += 1;
+        }
+    }
+
+    /// What has happened to connections since the last call.
+    pub(crate) fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
+    }
+
+    /// Closes the connections scheduled for it; returns false if there are none. Runs
+    /// last in a turn, so that no event or list of this turn can refer to a newer
+    /// client in the same slot.
+    pub(crate) fn close_scheduled(&mut self) -> bool {
+        let any = !self.closing.is_empty();
+        for client in self.closing.drain(..) {
+            if let Some(connection) = self.slots.remove(client) {
+                self.admission.count_closed(&connection);
+            }
+        }
+        any
+    }
+
+    /// What [`Clients::shrink`] would free.
+    pub(crate) fn spare(&self) -> SpareCapacity {
+        self.slots.spare()
+    }
+
+    /// Frees memory after many clients have left.
+    pub(crate) fn shrink(&mut self) {
+        self.slots.shrink();
+        self.admission.shrink();
+        self.queues.shrink();
+        self.owed.shrink_to_fit();
+        self.closing.shrink_to_fit();
+    }
+
+    /// The serial number of the newest client.
+    pub(crate) fn last_serial(&self) -> u32 {
+        self.slots.last_serial()
+    }
+
+    /// What a hot restart carries over.
+    pub(crate) fn states(&self) -> impl Iterator<Item = ConnectionState> {
+        self.slots.iter().map(|(client, connection)| connection.state(client))
+    }
+
+    /// Continues with the old image's connections, each with its slot.
+    pub(crate) fn resume(
+        connections: Vec<(ClientId, Connection)>,
+        last_serial: u32,
+        options: &Options,
+    ) -> Self {
+        let mut clients = Clients::new(options);
+        for (client, connection) in &connections {
+            if connection.is_unread {
+                clients.queues.push_rest(*client);
+            }
+            clients.admission.count_opened(connection);
+        }
+        clients.slots.resume(connections, last_serial);
+        clients
+    }
+}
+
+impl Clients {
+    /// How many slots there are, with and without a connection.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    /// Calls `look` with each connection in `slots` and its address without the port.
+    pub(crate) fn for_each_address(
+        &self,
+        slots: Range<usize>,
+        mut look: impl FnMut(ClientId, &str),
+    ) {
+        let mut address = String::new();
+        for slot in slots {
+            if let Some((client, connection)) = self.slots.at(slot) {
+                connection.write_address(&mut address);
+                look(client, &address);
+            }
+        }
+    }
+
+    /// Replaces `address` by that of `client`, without the port. Returns false if it
+    /// has gone.
+    pub(crate) fn write_address(&self, client: ClientId, address: &mut String) -> bool {
+        let connection = self.slots.get(client);
+        connection.map(|connection| connection.write_address(address)).is_some()
+    }
+}
+
+impl Peers for Clients {
+    fn peer(&self, client: ClientId) -> Option<String> {
+        self.peer_name(client)
+    }
+}

@@ -1,0 +1,21 @@
+//! How many descriptors the process has open, and may have.
+
+use crate::kernel::world::fs::{metadata, read_dir};
+use crate::kernel::world::process::{Resource, getrlimit};
+
+/// How many may be open. An administrator may change it (prlimit(1)).
+pub(crate) fn limit() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// Reads how many are open from the directory's size (Linux 6.2, proc_pid_fd(5)), because
+/// listing the entries would add milliseconds to a hot restart.
+pub(crate) fn open() -> Option<usize> {
+    const DIRECTORY: &str = "/proc/self/fd";
+    let size = metadata(DIRECTORY).ok()?.len();
+    if size > 0 {
+        return usize::try_from(size).ok();
+    }
+    Some(read_dir(DIRECTORY).ok()?.count())
+}

@@ -1,0 +1,451 @@
+//! All `unsafe` code of the daemon: signals, fork, exec with its arguments, mapped files, peer
+//! credentials, descriptors that are inherited, passed or refused, and their limit.
+#![allow(unsafe_code)]
+
+use crate::kernel::socket_name::SocketName;
+use mio::Poll;
+use rustix::io::{DupFlags, Errno};
+use rustix::process::{Pid, Resource, getrlimit, setrlimit};
+use std::ffi::{CString, NulError, OsString};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+pub(crate) use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+/// Signals that the daemon handles. They are blocked and read from a descriptor,
+/// because an exec resets handlers but keeps the mask.
+pub(crate) const HANDLED: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+
+/// Signals that would end the daemon, or stop it, without anybody's order. What sends them outlives
+/// an exec: an inherited timer (setitimer(2), alarm(2)), a descriptor that a parent process has set
+/// to O_ASYNC. A reply to a disconnected client (SIGPIPE), and a limit on the log or a
+/// snapshot (`ulimit -f`, SIGXFSZ), are errors of the call only. With `stty tostop`, SIGTTOU stops
+/// a background process that writes to its terminal.
+const IGNORED: [i32; 8] = [
+    libc::SIGPIPE,
+    libc::SIGTTOU,
+    libc::SIGXFSZ,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+];
+
+/// Sets dispositions and the mask, whatever a parent process left, and returns a non-blocking
+/// signalfd(2) for the signals in [`HANDLED`].
+pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
+    // Keeps the effect of nohup(1). A blocked signal would be queued although it is
+    // ignored (signal(7)), so SIGHUP is not read from the descriptor either.
+    let ignores_hangups = is_ignored(SIGHUP);
+    for signal in 1..=libc::SIGRTMAX() {
+        let is_ignored = IGNORED.contains(&signal) || signal >= libc::SIGRTMIN();
+        if is_ignored {
+            ignore(signal);
+        } else if signal != SIGHUP || !ignores_hangups {
+            // SAFETY: it installs no handler, so no code runs in signal context. It removes those
+            // of Rust's runtime for SIGSEGV and SIGBUS, which only name the thread whose stack
+            // has overflowed before they abort (std, sys/pal/unix/stack_overflow).
+            // It fails for SIGKILL, SIGSTOP and libc's own signals, as it should.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+    // SAFETY: the set is plain data, initialised by sigemptyset before use, and
+    // outlives the calls that read it. signalfd's descriptor has no other owner.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in HANDLED.into_iter().filter(|&s| s != SIGHUP || !ignores_hangups) {
+            libc::sigaddset(&mut set, signal);
+        }
+        let fd = libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
+        if fd == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        let fd = OwnedFd::from_raw_fd(fd);
+        if libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(fd)
+    }
+}
+
+/// Raises the soft limit to the hard one, which the administrator sets; the soft one is
+/// 1024 only for programs that use select(2).
+pub(crate) fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+        log::warn!("the limit of descriptors could not be raised: {e}");
+    }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a null pointer for the new action changes nothing; the old one is plain data, and is
+    // written before it is read if the call succeeds.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut old) == 0
+            && old.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+fn ignore(signal: i32) {
+    // SAFETY: it installs no handler, so no code runs in signal context.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
+/// Whether this process leads its session. The leader may be outside of this pid
+/// namespace: getsid(2) returns 0 then, which rustix does not expect.
+pub(crate) fn is_session_leader() -> bool {
+    // SAFETY: the call has no conditions.
+    unsafe { libc::getsid(0) == libc::getpid() }
+}
+
+/// The process at the other end of a Unix socket: unix(7), SO_PEERCRED.
+pub(crate) struct Peer {
+    pub(crate) uid: u32,
+    /// `None` if it is outside of this pid namespace: the kernel returns 0 then, which
+    /// rustix does not expect.
+    pub(crate) pid: Option<i32>,
+}
+
+/// The process that connected, or that listens, at the other end.
+pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (fd, option) = (socket.as_fd().as_raw_fd(), libc::SO_PEERCRED);
+    // SAFETY: both pointers are to local values, and `len` is the size of the first.
+    let result = unsafe {
+        let value = (&raw mut credentials).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, option, value, &raw mut len)
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    let pid = Some(credentials.pid).filter(|&pid| pid != 0);
+    Ok(Peer { uid: credentials.uid, pid })
+}
+
+/// The socket's own name. An error for a family that has none that is known.
+pub(crate) fn own_name(socket: impl AsFd) -> Result<SocketName, Errno> {
+    let mut name = NameBytes::default();
+    // SAFETY: both pointers are to one value, and `len` is the size of its bytes.
+    let result = unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        libc::getsockname(fd, (&raw mut name.bytes).cast(), &raw mut name.len)
+    };
+    name.read(result)
+}
+
+/// The name of the socket at the other end.
+pub(crate) fn peer_name(socket: impl AsFd) -> Result<SocketName, Errno> {
+    let mut name = NameBytes::default();
+    // SAFETY: both pointers are to one value, and `len` is the size of its bytes.
+    let result = unsafe {
+        let fd = socket.as_fd().as_raw_fd();
+        libc::getpeername(fd, (&raw mut name.bytes).cast(), &raw mut name.len)
+    };
+    name.read(result)
+}
+
+/// A socket's name as the kernel writes it. rustix and std don't expect a length that exceeds
+/// the type of the name's family, which a path of 108 bytes has.
+struct NameBytes {
+    bytes: [u8; NAME_BYTES_MAX],
+    len: libc::socklen_t,
+}
+
+/// Room for the longest name of any family.
+const NAME_BYTES_MAX: usize = size_of::<libc::sockaddr_storage>();
+
+impl Default for NameBytes {
+    fn default() -> Self {
+        NameBytes { bytes: [0; NAME_BYTES_MAX], len: NAME_BYTES_MAX as libc::socklen_t }
+    }
+}
+
+impl NameBytes {
+    fn read(&self, result: libc::c_int) -> Result<SocketName, Errno> {
+        if result == -1 {
+            return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
+        }
+        // A longer name is cut by the kernel, which reports the length that it has.
+        let len = NAME_BYTES_MAX.min(self.len as usize);
+        SocketName::parse(&self.bytes[..len]).ok_or(Errno::AFNOSUPPORT)
+    }
+}
+
+/// How many connections wait to be accepted from a TCP socket that listens (tcp(7),
+/// TCP_INFO). `None` for a Unix socket: the kernel does not report it.
+pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
+    // SAFETY: the structure is plain numbers, for which 0 is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: both pointers are to local values, and `len` is the size of the first.
+    let result = unsafe {
+        let value = (&raw mut info).cast();
+        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, value, &raw mut len)
+    };
+    (result == 0).then_some(info.tcpi_unacked as usize)
+}
+
+/// Makes a listening Unix socket refuse descriptors: a client that passes some gets EPERM,
+/// and the kernel's own (SCM_PIDFD) don't arrive either. Linux before 6.16, or 6.5, lacks
+/// these options.
+pub(crate) fn refuse_passed(socket: impl AsFd) {
+    const SO_PASSPIDFD: i32 = 76;
+    const SO_PASSRIGHTS: i32 = 83;
+    let no: libc::c_int = 0;
+    let len = size_of_val(&no) as libc::socklen_t;
+    for option in [SO_PASSPIDFD, SO_PASSRIGHTS] {
+        let fd = socket.as_fd().as_raw_fd();
+        // SAFETY: the pointer is to a local value, and `len` is its size.
+        unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const no).cast(), len) };
+    }
+}
+
+/// Resets what another process may have set on a listening socket, and connections inherit: a
+/// close that waits for the peer (SO_LINGER), input that waits for more (SO_RCVLOWAT), answers
+/// that wait for more (TCP_CORK). What a kind of socket does not have is not reset.
+pub(crate) fn reset_waits(listener: impl AsFd) {
+    let fd = listener.as_fd().as_raw_fd();
+    let no_linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let (one, no): (libc::c_int, libc::c_int) = (1, 0);
+    // SAFETY: each pointer is to a local value, with its size.
+    unsafe {
+        let len = size_of_val(&no_linger) as libc::socklen_t;
+        let value = (&raw const no_linger).cast();
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, len);
+        let len = size_of_val(&one) as libc::socklen_t;
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, (&raw const one).cast(), len);
+        libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, (&raw const no).cast(), len);
+    }
+}
+
+/// Forks a child with a copy of this process's memory. It runs `work` and exits with
+/// the status that `work` returns. It keeps only the standard streams and the
+/// descriptors in `kept`.
+///
+/// fork(2) would copy the descriptor table. While the child held the copies, a `close`
+/// in this process would not be final: the peer would see no end, and the epoll
+/// instance would keep reporting events of the closed socket. So the child shares the
+/// table at first, and close_range(2) gives it a table of its own with a copy of only
+/// the lowest numbers.
+///
+/// # Errors
+/// The error of clone(2); ENOMEM where memory can't be overcommitted.
+pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Result<Pid> {
+    const EXIT_PANICKED: i32 = 101;
+    let flags = (libc::CLONE_FILES | libc::SIGCHLD) as libc::c_ulong;
+    // SAFETY: without CLONE_VM the child has memory of its own. This process has one
+    // thread, so no lock in the copied memory is held by a thread that is not copied.
+    let pid = unsafe {
+        let null = 0 as libc::c_ulong;
+        if cfg!(target_arch = "s390x") {
+            libc::syscall(libc::SYS_clone, null, flags, null, null, null)
+        } else {
+            libc::syscall(libc::SYS_clone, flags, null, null, null, null)
+        }
+    };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let work = || if unshare_descriptors(kept) { work() } else { EXIT_PANICKED };
+            let status = catch_unwind(AssertUnwindSafe(work)).unwrap_or(EXIT_PANICKED);
+            // SAFETY: ends the child at once, without the parent's destructors.
+            unsafe { libc::_exit(status) }
+        }
+        pid => Ok(Pid::from_raw(pid as i32).expect("clone gives a process id")),
+    }
+}
+
+/// Gives this process its own descriptor table, with only the standard streams and
+/// `kept`. Returns false if the table is still shared: nothing may be closed then.
+fn unshare_descriptors(kept: [RawFd; 2]) -> bool {
+    let (low, high) = (kept[0].min(kept[1]), kept[0].max(kept[1]));
+    let close = |first: RawFd, last: u32, flags: libc::c_uint| {
+        // SAFETY: no owner of these descriptors is dropped in this process: the child
+        // only exits or executes another program.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
+    };
+    if !close(high + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE) {
+        return false;
+    }
+    for (first, last) in [(3, low - 1), (low + 1, high - 1)] {
+        if first <= last {
+            close(first, last as u32, 0);
+        }
+    }
+    true
+}
+
+/// Makes `number` another descriptor of `file`, which an exec keeps, whatever it was.
+/// Only for a process that owns no descriptors any more: the forked child.
+pub(crate) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
+    // SAFETY: the caller guarantees that no owner relies on `number`.
+    match unsafe { libc::dup3(file.as_fd().as_raw_fd(), number, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Executes `program` in this process; returns why it can't. Unlike `std::process::Command`,
+/// it never lets a shell read a file that is not a program (execvp(3)).
+pub(crate) fn execute(
+    program: &Path,
+    arguments: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> io::Error {
+    let variable =
+        |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let all = || -> Result<_, NulError> {
+        let program = CString::new(program.as_os_str().as_bytes())?;
+        let arguments = arguments.iter().map(|argument| argument.as_bytes().to_vec());
+        Ok((program, c_strings(arguments)?, c_strings(environment.iter().map(variable))?))
+    };
+    let (program, arguments, variables) = match all() {
+        Ok(all) => all,
+        Err(e) => return e.into(),
+    };
+    // SAFETY: both lists end with a null pointer, and their strings outlive the call.
+    unsafe {
+        libc::execve(program.as_ptr(), pointers(&arguments).as_ptr(), pointers(&variables).as_ptr())
+    };
+    io::Error::last_os_error()
+}
+
+fn c_strings(texts: impl Iterator<Item = Vec<u8>>) -> Result<Vec<CString>, NulError> {
+    texts.map(CString::new).collect()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// The bytes of a file, mapped instead of copied.
+pub(crate) struct MappedFile {
+    start: *mut libc::c_void,
+    len: usize,
+}
+
+impl MappedFile {
+    /// Maps a whole file for reading. The file must not shrink meanwhile: reading beyond
+    /// its end raises SIGBUS (mmap(2)).
+    pub(crate) fn new(file: impl AsFd) -> io::Result<Self> {
+        let size = rustix::fs::fstat(&file)?.st_size;
+        let len = usize::try_from(size).map_err(io::Error::other)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_POPULATE;
+        let fd = file.as_fd().as_raw_fd();
+        // SAFETY: the kernel chooses the address, so it replaces no existing mapping.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, flags, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(MappedFile { start, len })
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping has this many readable bytes until it is dropped. The file
+        // is in memory and no longer written, so its bytes don't change.
+        unsafe { std::slice::from_raw_parts(self.start.cast(), self.len) }
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this address and length, and no slice of it remains.
+        unsafe { libc::munmap(self.start, self.len) };
+    }
+}
+
+/// Asks the allocator to return unused memory (malloc_trim(3)). Only GNU's C library has
+/// this call, and others don't need it.
+pub(crate) fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call has no conditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// A signal that this process received.
+pub(crate) struct Signal {
+    pub(crate) number: i32,
+    /// Sent by the kernel, not by a process.
+    pub(crate) is_from_kernel: bool,
+}
+
+/// The next pending signal of a signalfd, if any.
+pub(crate) fn next_signal(fd: &OwnedFd) -> Option<Signal> {
+    const INFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
+    let mut info = [0; INFO_BYTES];
+    match rustix::io::read(fd, &mut info) {
+        Ok(INFO_BYTES) => {
+            let field = |at: usize| i32::from_ne_bytes(std::array::from_fn(|n| info[at + n]));
+            let code = field(std::mem::offset_of!(libc::signalfd_siginfo, ssi_code));
+            Some(Signal {
+                number: field(std::mem::offset_of!(libc::signalfd_siginfo, ssi_signo)),
+                is_from_kernel: code == libc::SI_KERNEL,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Takes over a descriptor that the old image of this process, or the parent process, left open,
+/// and makes it close-on-exec. To be called once for each.
+///
+/// # Errors
+/// EBADF if nobody did. The number may be in use by now, but what the daemon opens itself
+/// is close-on-exec, and what survived an exec is not.
+pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    check_inherited(fd)?;
+    // SAFETY: fcntl(F_SETFD) sets a flag and accepts any number.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and the caller guarantees that it has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// As [`inherited_descriptor`], but the next hot restart also keeps it.
+pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
+    check_inherited(fd)?;
+    // SAFETY: it is open, and the caller guarantees that it has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn check_inherited(fd: RawFd) -> io::Result<()> {
+    // SAFETY: fcntl(F_GETFD) changes nothing and accepts any number.
+    match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
+        -1 => Err(io::Error::last_os_error()),
+        flags if flags & libc::FD_CLOEXEC != 0 => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        _ => Ok(()),
+    }
+}
+
+/// The epoll instance of `poll`.
+pub(crate) fn epoll_of(poll: &Poll) -> BorrowedFd<'_> {
+    // SAFETY: it is open while `poll` is borrowed.
+    unsafe { BorrowedFd::borrow_raw(poll.as_raw_fd()) }
+}
+
+/// Makes `poll` watch everything that the epoll instance `old` watches. (mio keeps no
+/// list of what it watches; the kernel does.)
+pub(crate) fn take_over_epoll(poll: &Poll, old: OwnedFd) -> io::Result<()> {
+    // SAFETY: mio remains the owner: this second owner is never dropped, and dup3
+    // replaces the descriptor's meaning atomically.
+    let mut epoll = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(poll.as_raw_fd()) });
+    Ok(rustix::io::dup3(old, &mut epoll, DupFlags::CLOEXEC)?)
+}

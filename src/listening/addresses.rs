@@ -1,0 +1,316 @@
+//! Which addresses the options ask for, for which purpose, and their errors; which of them
+//! cover or contradict each other.
+
+use crate::kernel::world::io::Errno;
+use crate::listening::unix_socket::is_same;
+use crate::options::Options;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// What prevents a start, the most lasting last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Obstacle {
+    /// An address or path that can't be had now. It may become free, or appear.
+    Address,
+    /// The system refuses a resource, such as memory or descriptors.
+    System,
+    /// The options, or what they name: no retry helps.
+    Options,
+}
+
+/// Why the daemon can't listen.
+#[derive(Debug)]
+pub enum ListenError {
+    /// `-l` names something that is not an address.
+    InvalidAddress(String),
+    /// An address could not be bound.
+    Bind(SocketAddr, io::Error),
+    /// An address for HTTP could not be bound.
+    Http(SocketAddr, io::Error),
+    /// A Unix socket could not be opened at this path.
+    Unix(String, io::Error),
+    /// The control socket could not be opened at this path.
+    Control(String, io::Error),
+    /// An inherited socket can't be served.
+    Inherited(String, io::Error),
+    /// The options ask for one address or path for two purposes.
+    Contradiction(String),
+    /// Several errors.
+    Several(Vec<ListenError>),
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Exactly the reference's message, including the closing backtick.
+            ListenError::InvalidAddress(address) => {
+                write!(f, "Address `{address}` is not valid to listen on.")
+            }
+            ListenError::Bind(address, e) => write!(f, "Couldn't bind to {address}: {e}"),
+            ListenError::Http(address, e) => {
+                write!(f, "Couldn't bind to {address} for HTTP: {e}")
+            }
+            ListenError::Unix(path, e) => write!(f, "Couldn't listen on {path}: {e}"),
+            ListenError::Control(path, e) => write!(f, "Can't open the control socket {path}: {e}"),
+            ListenError::Inherited(which, e) => write!(f, "Can't serve {which}: {e}"),
+            ListenError::Contradiction(what) => f.write_str(what),
+            ListenError::Several(errors) => {
+                let all: Vec<String> = errors.iter().map(ListenError::to_string).collect();
+                f.write_str(&all.join("; "))
+            }
+        }
+    }
+}
+
+impl ListenError {
+    /// What prevents the start.
+    pub(crate) fn obstacle(&self) -> Obstacle {
+        match self {
+            ListenError::InvalidAddress(_) | ListenError::Contradiction(_) => Obstacle::Options,
+            ListenError::Several(errors) => {
+                errors.iter().map(ListenError::obstacle).max().unwrap_or(Obstacle::System)
+            }
+            // Another parent process, or another unit, is needed.
+            ListenError::Inherited(_, e) => match Errno::from_io_error(e) {
+                None | Some(Errno::BADF | Errno::NOTSOCK) => Obstacle::Options,
+                Some(_) => Obstacle::System,
+            },
+            ListenError::Bind(_, e)
+            | ListenError::Http(_, e)
+            | ListenError::Unix(_, e)
+            | ListenError::Control(_, e) => obstacle_of(e),
+        }
+    }
+}
+
+/// What prevents the start if an address or a path can't be opened.
+fn obstacle_of(error: &io::Error) -> Obstacle {
+    match Errno::from_io_error(error) {
+        // A path that no socket can have, or that leads to something else; an address that no
+        // machine can bind, such as a link-local one without its interface.
+        Some(Errno::NAMETOOLONG | Errno::EXIST | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => {
+            Obstacle::Options
+        }
+        // Without a number: another daemon answers at the path, or the group does not exist yet.
+        None => Obstacle::Address,
+        Some(
+            Errno::ADDRINUSE
+            | Errno::ADDRNOTAVAIL
+            | Errno::AFNOSUPPORT
+            | Errno::PROTONOSUPPORT
+            | Errno::NODEV
+            | Errno::NOENT,
+        ) => Obstacle::Address,
+        Some(_) => Obstacle::System,
+    }
+}
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// Clients of the lock daemon.
+    Clients,
+    /// Operators: the control socket.
+    Control,
+    /// Monitoring: HTTP.
+    Http,
+}
+
+/// A listener that the options ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wanted {
+    /// A TCP socket. `::` serves IPv4 as well.
+    Tcp {
+        /// Port 0 means any free port.
+        address: SocketAddr,
+        /// A default, not given by the user: a machine without it is not an error.
+        optional: bool,
+        /// What it is for.
+        purpose: Purpose,
+    },
+    /// A Unix socket.
+    Unix {
+        /// The path of its file.
+        path: String,
+        /// The file's mode: it decides which users may connect.
+        mode: u32,
+        /// The file's group, by name or number.
+        group: Option<String>,
+        /// What it is for.
+        purpose: Purpose,
+    },
+}
+
+impl Wanted {
+    pub(crate) fn purpose(&self) -> Purpose {
+        match self {
+            Wanted::Tcp { purpose, .. } | Wanted::Unix { purpose, .. } => *purpose,
+        }
+    }
+
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self, Wanted::Tcp { .. })
+    }
+
+    fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Wanted::Tcp { address, .. } => Some(*address),
+            Wanted::Unix { .. } => None,
+        }
+    }
+
+    /// Whether an inherited socket for clients takes its place.
+    pub(crate) fn gives_way(&self) -> bool {
+        matches!(self, Wanted::Tcp { purpose: Purpose::Clients, .. })
+    }
+
+    /// The same, with `free_port` in place of port 0.
+    pub(crate) fn on_port(&self, free_port: u16) -> Wanted {
+        let mut wanted = self.clone();
+        if let Wanted::Tcp { address, purpose: Purpose::Clients, .. } = &mut wanted {
+            if address.port() == 0 {
+                address.set_port(free_port);
+            }
+        }
+        wanted
+    }
+
+    /// Whether this is a wildcard that also serves `address` for `purpose`.
+    pub(crate) fn covers(&self, address: SocketAddr, purpose: Purpose) -> bool {
+        let Wanted::Tcp { address: ours, purpose: our_purpose, .. } = self else {
+            return false;
+        };
+        // All clients' addresses share one port; others with port 0 get one each.
+        let is_port = match ours.port() {
+            0 => purpose == Purpose::Clients,
+            port => port == address.port(),
+        };
+        *our_purpose == purpose && is_port && covers(ours.ip(), address.ip())
+    }
+
+    /// The error for options that ask for the same with another purpose.
+    fn contradicts(&self, why: &'static str) -> ListenError {
+        ListenError::Contradiction(self.failed(io::Error::other(why)).to_string())
+    }
+
+    /// The error to report when this listener can't be opened.
+    pub(crate) fn failed(&self, error: io::Error) -> ListenError {
+        match self {
+            Wanted::Tcp { address, purpose: Purpose::Http, .. } => {
+                ListenError::Http(*address, error)
+            }
+            Wanted::Tcp { address, .. } => ListenError::Bind(*address, error),
+            Wanted::Unix { path, purpose: Purpose::Control, .. } => {
+                ListenError::Control(path.clone(), error)
+            }
+            Wanted::Unix { path, .. } => ListenError::Unix(path.clone(), error),
+        }
+    }
+}
+
+/// All listeners that `options` ask for: the only source for a cold start, a reload
+/// and UNDRAIN.
+pub(crate) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
+    let mut tcp = clients_addresses(options.listen.as_deref(), options.port)?;
+    tcp.extend(options.http.iter().map(|&address| Wanted::Tcp {
+        address: canonical(address),
+        optional: false,
+        purpose: Purpose::Http,
+    }));
+    check_purposes(&tcp)?;
+    let mut wanted = without_served(&tcp);
+    if let Some(path) = &options.listen_unix {
+        let mode = options.listen_unix_mode;
+        let purpose = Purpose::Clients;
+        wanted.push(Wanted::Unix { path: path.clone(), mode, group: None, purpose });
+    }
+    if let Some(path) = &options.control {
+        let group = options.control_group.clone();
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        let control = Wanted::Unix { path: path.clone(), mode, group, purpose: Purpose::Control };
+        if options.listen_unix.as_ref().is_some_and(|theirs| is_same(theirs, path)) {
+            return Err(control.contradicts("clients have that path (--listen-unix)"));
+        }
+        wanted.push(control);
+    }
+    Ok(wanted)
+}
+
+/// Checks that no TCP address is to serve two purposes.
+pub(crate) fn check_purposes(wanted: &[Wanted]) -> Result<(), ListenError> {
+    let addresses_for = |which: Purpose| {
+        let tcp = wanted.iter().filter(move |one| one.is_tcp() && one.purpose() == which);
+        tcp.filter_map(|one| Some((one, one.tcp_address()?)))
+    };
+    for (http, address) in addresses_for(Purpose::Http) {
+        if addresses_for(Purpose::Clients).any(|(_, clients)| overlap(clients, address)) {
+            return Err(http.contradicts("clients have that address (-l, -p)"));
+        }
+    }
+    Ok(())
+}
+
+/// Leaves out addresses that another one serves: the kernel refuses to bind one twice.
+fn without_served(wanted: &[Wanted]) -> Vec<Wanted> {
+    let mut left: Vec<Wanted> = Vec::new();
+    for one in wanted {
+        let Some(address) = one.tcp_address() else { continue };
+        // Two addresses with port 0 get two ports.
+        let is_there =
+            (address.port() != 0 || one.purpose() == Purpose::Clients) && left.contains(one);
+        if !is_there && !wanted.iter().any(|other| other.covers(address, one.purpose())) {
+            left.push(one.clone());
+        }
+    }
+    left
+}
+
+/// Accepts only literal addresses, as the reference does: the lock daemon must start
+/// even if name servers are down.
+fn clients_addresses(addresses: Option<&str>, port: u16) -> Result<Vec<Wanted>, ListenError> {
+    let Some(addresses) = addresses else {
+        return Ok(vec![
+            tcp(Ipv4Addr::LOCALHOST.into(), port, false),
+            tcp(Ipv6Addr::LOCALHOST.into(), port, true),
+        ]);
+    };
+    let parsed: Result<Vec<IpAddr>, _> = addresses.split(',').map(str::parse).collect();
+    let parsed = parsed.map_err(|_| ListenError::InvalidAddress(addresses.to_owned()))?;
+    Ok(parsed.iter().map(|ip| tcp(ip.to_canonical(), port, false)).collect())
+}
+
+fn tcp(ip: IpAddr, port: u16, optional: bool) -> Wanted {
+    Wanted::Tcp { address: SocketAddr::new(ip, port), optional, purpose: Purpose::Clients }
+}
+
+/// An address as the kernel reports it for a socket that is bound to it. Only link-local
+/// addresses have a scope.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    let ip = address.ip().to_canonical();
+    let mut canonical = SocketAddr::new(ip, address.port());
+    if let (SocketAddr::V6(to), SocketAddr::V6(from)) = (&mut canonical, address) {
+        to.set_scope_id(if from.ip().is_unicast_link_local() { from.scope_id() } else { 0 });
+    }
+    canonical
+}
+
+/// Whether two sockets can't be bound to both. Port 0 is any free port.
+pub(crate) fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_served = one == other || covers(one.ip(), other.ip()) || covers(other.ip(), one.ip());
+    one.port() == other.port() && one.port() != 0 && is_served
+}
+
+/// Whether a socket bound to `wildcard` also serves `ip`.
+fn covers(wildcard: IpAddr, ip: IpAddr) -> bool {
+    match wildcard {
+        IpAddr::V4(v4) => v4.is_unspecified() && ip.is_ipv4() && ip != wildcard,
+        IpAddr::V6(v6) => v6.is_unspecified() && ip != wildcard,
+    }
+}
+
+#[cfg(test)]
+mod tests;

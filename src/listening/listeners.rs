@@ -1,0 +1,418 @@
+//! All listeners: opens and adopts those that are wanted, closes others; registers and
+//! deregisters them; drain, and its log.
+
+use crate::kernel::clock;
+use crate::kernel::socket_name::UNIX_PREFIX;
+use crate::kernel::world::fd::AsRawFd;
+use crate::kernel::world::mio::Registry;
+use crate::kernel::world::mio::unix::SourceFd;
+use crate::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, wanted};
+use crate::listening::listener::{
+    Accepted, Listener, ListenerStage, ListenerState, SocketSettings,
+};
+use crate::listening::opening::{self, abandon, open_missing};
+use crate::listening::unix_socket;
+use crate::options::Options;
+use crate::sockets::slots::{Source, watch};
+use engine::Time;
+use log::{debug, error, info, warn};
+use protocol::key_from_text;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::SocketAddr;
+
+/// How often a drain logs how many clients are left.
+const DRAIN_LOG_INTERVAL_NS: u64 = 10_000_000_000;
+
+/// The listeners, and the state of accepting and draining.
+pub(crate) struct Listeners {
+    settings: SocketSettings,
+    pub(crate) all: Vec<Listener>,
+    last_number: usize,
+    pub(crate) accept_budget: AcceptBudget,
+    /// Failures to accept since [`Listeners::take_errors`].
+    pub(crate) errors: u64,
+    drain: Drain,
+    /// The port that `-p 0` got: UNDRAIN reuses it.
+    free_port: Option<u16>,
+}
+
+/// Which listener's turn it is, and how many connections may be accepted.
+#[derive(Default)]
+pub(crate) struct AcceptBudget {
+    /// The listener that had the last turn, so that a crowd at one does not block
+    /// another.
+    pub(crate) current: usize,
+    /// Connections that may still be accepted before clients are served again.
+    pub(crate) left: usize,
+    /// How many descriptors may be open. An administrator may change it (prlimit(1)).
+    pub(crate) limit: usize,
+    /// Descriptors that are neither listeners' nor connections'.
+    pub(crate) others: usize,
+    /// Since descriptors ran out, the backlog has not been empty: that is one
+    /// episode, however many attempts fail.
+    pub(crate) in_episode: bool,
+}
+
+/// The state of a drain.
+#[derive(Debug, Default)]
+struct Drain {
+    is_on: bool,
+    /// Inherited sockets that are closed and can't be opened again, by name.
+    lost: Vec<String>,
+    /// When to log next how many clients are left.
+    next_log: Time,
+}
+
+/// What a hot restart carries over of the listeners.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenersState {
+    /// The sockets.
+    pub listeners: Vec<ListenerState>,
+    /// A drain is under way: no new clients; the daemon ends when the last one leaves.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
+    /// Inherited sockets closed by the drain, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
+    /// The port that `-p 0` got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_port: Option<u16>,
+}
+
+impl Listeners {
+    /// Opens the listeners of a cold start: inherited ones, and those the options ask for.
+    pub(crate) fn open(options: &Options) -> Result<Self, ListenError> {
+        let settings = SocketSettings::new(options);
+        let wanted = wanted(options)?;
+        let mut listeners = Self::new(settings, opening::take(&settings)?);
+        let mut opened = listeners.open_missing(&wanted)?;
+        listeners.all.append(&mut opened);
+        listeners.record_free_port();
+        Ok(listeners)
+    }
+
+    /// Continues with the old image's listeners, to which it has added the missing ones;
+    /// closes the unwanted ones once their queues are empty. Never fails: a missing listener
+    /// or an unwanted address is better than lost locks.
+    pub(crate) fn resume(state: ListenersState, options: &Options) -> Self {
+        let resume = |state: ListenerState| {
+            let name = state.name.clone();
+            let lost = |e: &io::Error| error!("{name} was lost in the hot restart: {e}");
+            Listener::resume(state).inspect_err(lost).ok()
+        };
+        let all = state.listeners.into_iter().filter_map(resume).collect();
+        let mut listeners = Self::new(SocketSettings::new(options), all);
+        // New connections are accepted before the first turn.
+        listeners.start_turn(clock::now());
+        listeners.drain = Drain { is_on: state.draining, lost: state.lost, next_log: clock::now() };
+        listeners.free_port = state.free_port;
+        listeners.record_free_port();
+        match wanted(options) {
+            Ok(wanted) => listeners.keep(&wanted),
+            // The trial has read the same options.
+            Err(e) => error!("still serving the old addresses: {e}"),
+        }
+        for listener in &listeners.all {
+            if let Err(e) = listener.apply(&listeners.settings) {
+                error!("the options of {} could not be set: {e}", listener.name);
+            }
+        }
+        listeners
+    }
+
+    /// The listeners of a daemon that listens nowhere.
+    pub(crate) fn none(options: &Options) -> Self {
+        Self::new(SocketSettings::new(options), Vec::new())
+    }
+
+    fn new(settings: SocketSettings, all: Vec<Listener>) -> Self {
+        Listeners {
+            settings,
+            all,
+            last_number: 0,
+            accept_budget: AcceptBudget::default(),
+            errors: 0,
+            drain: Drain::default(),
+            free_port: None,
+        }
+    }
+
+    /// What a hot restart carries over, including those `opened` for the new image.
+    pub(crate) fn state(&self, opened: &[Listener]) -> ListenersState {
+        ListenersState {
+            listeners: self.all.iter().chain(opened).map(Listener::state).collect(),
+            draining: self.drain.is_on,
+            lost: self.drain.lost.clone(),
+            free_port: self.free_port,
+        }
+    }
+
+    /// Makes the loop watch all of them. To be called once the daemon has opened all
+    /// its own descriptors and serves `open` connections.
+    pub(crate) fn watch(&mut self, registry: &Registry, open: usize) -> io::Result<()> {
+        for listener in &mut self.all {
+            self.last_number += 1;
+            listener.number = self.last_number;
+            watch(registry, &listener.socket, Source::Listener(listener.number))?;
+        }
+        self.count_descriptors(open);
+        Ok(())
+    }
+
+    /// The addresses that clients connect to.
+    pub(crate) fn names(&self) -> String {
+        self.names_for(Purpose::Clients).unwrap_or_else(|| "nothing".to_owned())
+    }
+
+    /// Logs the addresses of HTTP, if there are any.
+    pub(crate) fn log_http(&self) {
+        if let Some(names) = self.names_for(Purpose::Http) {
+            info!("HTTP on {names}");
+        }
+    }
+
+    fn names_for(&self, purpose: Purpose) -> Option<String> {
+        let serves = |l: &&Listener| l.purpose() == purpose && l.stage == ListenerStage::Open;
+        let names: Vec<&str> = self.all.iter().filter(serves).map(|l| l.name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
+    /// Removes the files of Unix sockets that this daemon bound.
+    pub(crate) fn remove_files(&self) {
+        self.all.iter().for_each(Listener::remove_file);
+    }
+
+    fn record_free_port(&mut self) {
+        for listener in &self.all {
+            if let Some(Wanted::Tcp { address, purpose: Purpose::Clients, .. }) = &listener.wanted {
+                if address.port() == 0 {
+                    self.free_port = listener.tcp_address().map(|address| address.port());
+                }
+            }
+        }
+    }
+}
+
+/// Opening and closing.
+impl Listeners {
+    /// Opens wanted listeners that are missing. They are not accepted from yet.
+    ///
+    /// # Errors
+    /// All that could not be opened. Nothing has changed then.
+    pub(crate) fn open_missing(&self, wanted: &[Wanted]) -> Result<Vec<Listener>, ListenError> {
+        let port = self.clients_port();
+        let settled = self.applicable(wanted).into_iter().map(|one| one.on_port(port.unwrap_or(0)));
+        check_purposes(&settled.collect::<Vec<_>>())?;
+        open_missing(&self.to_be_open(wanted), &self.all, port, &self.settings)
+    }
+
+    /// The port that `-p 0` means now.
+    fn clients_port(&self) -> Option<u16> {
+        let clients = self.all.iter().filter(|listener| listener.purpose() == Purpose::Clients);
+        let port = clients.filter_map(Listener::tcp_address).map(|address| address.port()).next();
+        port.or(self.free_port)
+    }
+
+    /// Closes what [`Listeners::open_missing`] opened.
+    pub(crate) fn abandon(&self, opened: Vec<Listener>, wanted: &[Wanted]) {
+        abandon(opened, &self.to_be_open(wanted), &self.all);
+    }
+
+    fn to_be_open(&self, wanted: &[Wanted]) -> Vec<Wanted> {
+        let wanted = self.applicable(wanted);
+        let is_open = |w: &Wanted| !self.drain.is_on || w.purpose() != Purpose::Clients;
+        wanted.into_iter().filter(is_open).collect()
+    }
+
+    /// Drops the addresses from `wanted` if sockets are inherited.
+    fn applicable(&self, wanted: &[Wanted]) -> Vec<Wanted> {
+        let inherits = self.all.iter().any(Listener::is_inherited) || !self.drain.lost.is_empty();
+        wanted.iter().filter(|wanted| !(inherits && wanted.gives_way())).cloned().collect()
+    }
+
+    /// Keeps wanted listeners and begins to close the rest.
+    fn keep(&mut self, wanted: &[Wanted]) {
+        let wanted = self.applicable(wanted);
+        let mut left = wanted.clone();
+        // The kernel prefers the socket of an exact address to a wildcard: connections
+        // keep arriving there, and closing it would reset some of them.
+        let is_covered = |listener: &Listener| {
+            let purpose = listener.purpose();
+            let is_served = |address| wanted.iter().any(|w| w.covers(address, purpose));
+            listener.tcp_address().is_some_and(is_served)
+        };
+        // Newest first: if a Unix socket's file vanished, two listeners match.
+        for listener in self.all.iter_mut().rev() {
+            let n = left.iter().position(|wanted| listener.is(wanted));
+            let now = n.map(|n| left.remove(n));
+            let stays = listener.is_inherited() || now.is_some() || is_covered(listener);
+            let purpose = now.as_ref().map_or(listener.purpose(), Wanted::purpose);
+            if !stays || self.drain.is_on && purpose == Purpose::Clients {
+                listener.begin_to_close(&self.settings);
+                continue;
+            }
+            if let Some(now) = now {
+                listener.adopt(now, &self.settings);
+            }
+            listener.open(&self.settings);
+        }
+    }
+
+    /// Closes the TCP listeners: a client that is disconnected now asks another daemon.
+    pub(crate) fn close_tcp(&mut self) {
+        self.all.retain(|listener| listener.is_unix);
+    }
+
+    /// Accepts and closes the connections in the queues of Unix sockets: the kernel would let
+    /// descriptors that they passed linger. Some may have waited for a free descriptor.
+    pub(crate) fn refuse_queued(&self) {
+        for listener in self.all.iter().filter(|listener| listener.is_unix) {
+            for _ in 0..=self.settings.backlog {
+                match listener.accept(listener.purpose()) {
+                    Accepted::Connection(_) | Accepted::Aborted(_) => {}
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    /// Closes finished listeners.
+    pub(crate) fn close_finished(&mut self, registry: &Registry) {
+        if !self.all.iter().any(|listener| listener.stage == ListenerStage::Finished) {
+            return;
+        }
+        let (finished, all) = std::mem::take(&mut self.all)
+            .into_iter()
+            .partition::<Vec<_>, _>(|listener| listener.stage == ListenerStage::Finished);
+        self.all = all;
+        for listener in finished {
+            // If another process holds the socket too, closing the daemon's copy does
+            // not stop its events.
+            let fd = listener.socket.as_raw_fd();
+            if let Err(e) = registry.deregister(&mut SourceFd(&fd)) {
+                debug!("{} was not watched: {e}", listener.name);
+            }
+            let name = listener.name.clone();
+            if listener.is_inherited() {
+                let v6_only = listener.is_v6_only();
+                listener.restore_backlog(&self.settings);
+                drop(listener);
+                report_closed(&name, v6_only);
+                self.drain.lost.push(name);
+            } else if listener.can_be_found() {
+                listener.remove_file();
+                drop(listener);
+                info!("no longer listening on {name}");
+            } else {
+                info!("closed the socket of {name}, whose file was gone");
+            }
+        }
+        self.record_closed();
+    }
+}
+
+/// Drain.
+impl Listeners {
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let drain_log = self.drain.is_on.then_some(self.drain.next_log);
+        self.all.iter().filter_map(|listener| listener.paused_until).chain(drain_log).min()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain.is_on
+    }
+
+    /// Whether a drain is over: `clients` is 0 and the queues of closing listeners are
+    /// empty. Logs how many clients are left every ten seconds.
+    pub(crate) fn has_drained(&mut self, clients: usize, now: Time) -> bool {
+        if !self.drain.is_on {
+            return false;
+        }
+        let is_closing = self.all.iter().any(|listener| listener.stage != ListenerStage::Open);
+        if clients == 0 && !is_closing {
+            info!("drained: the last client has left");
+            return true;
+        }
+        if now >= self.drain.next_log {
+            info!("draining: connections left: {clients}");
+            self.drain.next_log = now.plus_ns(DRAIN_LOG_INTERVAL_NS);
+        }
+        false
+    }
+
+    /// Stops taking new clients, except those in the queues.
+    pub(crate) fn drain(&mut self) {
+        self.drain.is_on = true;
+        self.drain.next_log = clock::now().plus_ns(DRAIN_LOG_INTERVAL_NS);
+        let clients = self.all.iter_mut().filter(|l| l.purpose() == Purpose::Clients);
+        clients.for_each(|listener| listener.begin_to_close(&self.settings));
+    }
+
+    /// Takes new clients again, on the addresses of the current `options`.
+    ///
+    /// # Errors
+    /// Why it can't; the drain continues then.
+    pub(crate) fn undrain(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
+        if !self.drain.lost.is_empty() {
+            return Err(format!(
+                "{} was passed by systemd or as standard input and is closed: this daemon can't \
+                 listen there again, but the next one can; end this one (`systemctl restart \
+                 poolcounter.service`, or wait for the last client to leave)",
+                self.drain.lost.join(", "),
+            ));
+        }
+        self.drain.is_on = false;
+        let result = self.reopen(options, registry);
+        self.drain.is_on = result.is_err();
+        result
+    }
+
+    fn reopen(&mut self, options: &Options, registry: &Registry) -> Result<(), String> {
+        let wanted = wanted(options).map_err(|e| e.to_string())?;
+        let mut opened = self.open_missing(&wanted).map_err(|e| e.to_string())?;
+        for listener in &mut opened {
+            self.last_number += 1;
+            listener.number = self.last_number;
+            if let Err(e) = watch(registry, &listener.socket, Source::Listener(listener.number)) {
+                let why = format!("{} can't be watched: {e}", listener.name);
+                self.abandon(opened, &wanted);
+                return Err(why);
+            }
+        }
+        self.all.append(&mut opened);
+        self.record_free_port();
+        self.keep(&wanted);
+        Ok(())
+    }
+}
+
+/// Logs what happens to new connections now that the daemon's copy of a socket is closed.
+/// `v6_only`: whether the socket leaves IPv4 to others.
+fn report_closed(name: &str, v6_only: bool) {
+    match is_held_elsewhere(name, v6_only) {
+        Ok(true) => warn!(
+            "{name} is closed here, but another process, such as systemd, still holds it: \
+             new clients wait there until this daemon ends; under systemd they then start a new one; \
+             to refuse them, run `systemctl stop poolcounter.socket`"
+        ),
+        Ok(false) => info!("no longer listening on {name}; new connections are refused"),
+        Err(e) => warn!("{name} is closed here; whether another process holds it is unknown: {e}"),
+    }
+}
+
+/// Whether a process listens on the socket of that name. Does not connect, because
+/// the connection would become the next service's first client.
+fn is_held_elsewhere(name: &str, v6_only: bool) -> io::Result<bool> {
+    let unix = name.strip_prefix(UNIX_PREFIX);
+    if let Some(unix) = unix.and_then(|text| key_from_text(text.as_bytes())) {
+        return unix_socket::is_listened_on(&unix);
+    }
+    let address: SocketAddr =
+        name.parse().map_err(|_| io::Error::other("it has neither an address nor a path"))?;
+    match opening::bind_tcp(address, v6_only, false) {
+        Ok(_) => Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(true),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,243 @@
+//! Binds what is missing, for a cold start, a reload and UNDRAIN, all or none; changes mode and
+//! group of what exists; takes sockets over from systemd or standard input. Another process has
+//! bound the last, passed them on, and may still hold them.
+
+use crate::kernel::supervisor;
+use crate::kernel::sys;
+use crate::kernel::world::fd::OwnedFd;
+use crate::kernel::world::io::{Errno, fcntl_dupfd_cloexec};
+use crate::kernel::world::net::{
+    AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt,
+};
+use crate::kernel::world::{fs, stdio};
+use crate::listening::addresses::{ListenError, Wanted, overlap};
+use crate::listening::listener::{Listener, SocketSettings};
+use crate::listening::unix_socket;
+use log::error;
+use std::io;
+use std::net::SocketAddr;
+
+/// Opens the `wanted` listeners that are not among `existing`, and sets the wanted
+/// mode and group of existing Unix sockets. `port` is what clients' port 0 got before.
+///
+/// # Errors
+/// Everything that could not be opened. Nothing has changed then.
+pub(crate) fn open_missing(
+    wanted: &[Wanted],
+    existing: &[Listener],
+    port: Option<u16>,
+    settings: &SocketSettings,
+) -> Result<Vec<Listener>, ListenError> {
+    let missing = wanted.iter().filter(|wanted| !exists(wanted, existing));
+    let paths = missing.filter_map(|wanted| match wanted {
+        Wanted::Unix { path, .. } => Some(path.as_str()),
+        Wanted::Tcp { .. } => None,
+    });
+    // A daemon that serves does not wait.
+    let _until_all_listen = unix_socket::lock_directories(paths, existing.is_empty());
+    let mut errors = Vec::new();
+    let opened = {
+        let reuse = ReusePort { existing };
+        let bound = bind_missing(wanted, &reuse, port, &mut errors);
+        if errors.is_empty() {
+            listen_on_all(&bound, settings, &mut errors);
+        }
+        bound
+    };
+    if errors.is_empty() {
+        let readmitted = changed(wanted, existing).map(|(now, _)| (now, set_access(now)));
+        errors = readmitted.filter_map(|(now, result)| Some(now.failed(result.err()?))).collect();
+    }
+    if errors.is_empty() {
+        return Ok(opened);
+    }
+    abandon(opened, wanted, existing);
+    Err(ListenError::Several(errors))
+}
+
+/// Undoes what [`open_missing`] did for `wanted`.
+pub(crate) fn abandon(opened: Vec<Listener>, wanted: &[Wanted], existing: &[Listener]) {
+    for listener in opened {
+        listener.remove_file();
+    }
+    for (_, before) in changed(wanted, existing) {
+        if let Err(e) = set_access(before) {
+            error!("{}", before.failed(e));
+        }
+    }
+}
+
+/// Whether one of `existing` is the `wanted` listener, and clients can find it.
+fn exists(wanted: &Wanted, existing: &[Listener]) -> bool {
+    existing.iter().any(|listener| listener.is(wanted) && listener.can_be_found())
+}
+
+fn bind_missing(
+    wanted: &[Wanted],
+    reuse: &ReusePort,
+    port: Option<u16>,
+    errors: &mut Vec<ListenError>,
+) -> Vec<Listener> {
+    let mut bound = Vec::new();
+    // With port 0, all addresses get the same port.
+    let mut free_port = port;
+    for wanted in wanted.iter().filter(|wanted| !exists(wanted, reuse.existing)) {
+        let wanted_there = wanted.on_port(free_port.unwrap_or(0));
+        match bind_one(wanted, &wanted_there, reuse) {
+            Ok(listener) => {
+                free_port = free_port.or_else(|| Some(listener.tcp_address()?.port()));
+                bound.push(listener);
+            }
+            Err(e) if is_excused(wanted, &e) => {}
+            Err(e) => errors.push(wanted_there.failed(e)),
+        }
+    }
+    bound
+}
+
+/// Binds the `wanted` listener. `there` is the same with the port to bind.
+fn bind_one(wanted: &Wanted, there: &Wanted, reuse: &ReusePort) -> io::Result<Listener> {
+    let (socket, file) = match there {
+        // An IPv6 address other than `::` never serves IPv4.
+        Wanted::Tcp { address, .. } => match bind_tcp(*address, false, false) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && reuse.covers(*address) => {
+                reuse.set(true)?;
+                (bind_tcp(*address, false, true)?, None)
+            }
+            socket => (socket?, None),
+        },
+        Wanted::Unix { path, mode, group, .. } => {
+            let (socket, file) = unix_socket::bind(path, *mode, group.as_deref())?;
+            (socket, Some(file))
+        }
+    };
+    Listener::new(socket, Some(wanted.clone()), file)
+}
+
+/// A TCP socket bound to `address`.
+pub(crate) fn bind_tcp(
+    address: SocketAddr,
+    v6_only: bool,
+    reuse_port: bool,
+) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    // A restart must not wait for old connections to leave TIME_WAIT.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, reuse_port)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, v6_only)?;
+    }
+    bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Whether the error only means that the machine lacks an address that was not given
+/// explicitly, such as ::1.
+fn is_excused(wanted: &Wanted, error: &io::Error) -> bool {
+    let lacks_it =
+        matches!(Errno::from_io_error(error), Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT));
+    lacks_it && matches!(wanted, Wanted::Tcp { optional: true, .. })
+}
+
+fn listen_on_all(bound: &[Listener], settings: &SocketSettings, errors: &mut Vec<ListenError>) {
+    let failed = |l: &Listener, e| l.wanted.as_ref().map(|wanted| wanted.failed(e));
+    for listener in bound {
+        if let Err(e) = listener.apply(settings) {
+            errors.extend(failed(listener, e));
+        }
+    }
+    // Comes when all listen, because listen(2) checks for conflicts once more.
+    for listener in bound.iter().filter(|l| l.tcp_address().is_some()) {
+        // Otherwise a second daemon could start on the same port by mistake.
+        if let Err(e) = sockopt::set_socket_reuseport(&listener.socket, false) {
+            errors.extend(failed(listener, e.into()));
+        }
+    }
+}
+
+/// While it exists, the daemon's sockets may overlap in their addresses, such as a
+/// wildcard and a single address.
+struct ReusePort<'a> {
+    existing: &'a [Listener],
+}
+
+impl ReusePort<'_> {
+    fn set(&self, reuse: bool) -> io::Result<()> {
+        for listener in self.existing.iter().filter(|l| l.tcp_address().is_some()) {
+            sockopt::set_socket_reuseport(&listener.socket, reuse)?;
+        }
+        Ok(())
+    }
+
+    /// Whether one of the daemon's own sockets overlaps with `address`.
+    fn covers(&self, address: SocketAddr) -> bool {
+        self.existing.iter().filter_map(Listener::tcp_address).any(|ours| overlap(ours, address))
+    }
+}
+
+impl Drop for ReusePort<'_> {
+    fn drop(&mut self) {
+        // Fails only if a descriptor is not a socket.
+        let _ = self.set(false);
+    }
+}
+
+/// Pairs of a wanted Unix socket and the existing one, where mode or group differ.
+fn changed<'a>(
+    wanted: &'a [Wanted],
+    existing: &'a [Listener],
+) -> impl Iterator<Item = (&'a Wanted, &'a Wanted)> {
+    wanted.iter().filter(|wanted| !wanted.is_tcp()).filter_map(|now| {
+        let listener = existing.iter().find(|l| l.is(now) && l.can_be_found())?;
+        listener.wanted.as_ref().filter(|before| *before != now).map(|before| (now, before))
+    })
+}
+
+/// Sets the wanted mode and group of an existing Unix socket.
+fn set_access(wanted: &Wanted) -> io::Result<()> {
+    match wanted {
+        Wanted::Unix { path, mode, group, .. } => {
+            unix_socket::set_access(path, *mode, group.as_deref())
+        }
+        Wanted::Tcp { .. } => Ok(()),
+    }
+}
+
+/// Takes the sockets passed to this process: standard input if it is a socket, else
+/// those of the service manager.
+pub(crate) fn take(settings: &SocketSettings) -> Result<Vec<Listener>, ListenError> {
+    match from_standard_input(settings)? {
+        Some(listener) => Ok(vec![listener]),
+        None => from_service_manager(settings),
+    }
+}
+
+/// A running reference that hands over to this daemon leaves its listener there.
+fn from_standard_input(settings: &SocketSettings) -> Result<Option<Listener>, ListenError> {
+    let stdin = stdio::stdin();
+    if sockopt::socket_type(stdin).is_err() {
+        return Ok(None);
+    }
+    let take = || {
+        let socket = fcntl_dupfd_cloexec(stdin, 3)?;
+        let listener = Listener::inherit(socket, settings)?;
+        // Only the listener itself may keep the socket open.
+        let null = fs::open("/dev/null", fs::OFlags::RDONLY, 0.into())?;
+        stdio::dup2_stdin(null)?;
+        Ok(Some(listener))
+    };
+    take().map_err(|e| ListenError::Inherited("standard input".to_owned(), e))
+}
+
+/// sd_listen_fds(3).
+fn from_service_manager(settings: &SocketSettings) -> Result<Vec<Listener>, ListenError> {
+    let failed = |e| ListenError::Inherited("the sockets of LISTEN_FDS".to_owned(), e);
+    let inherit = |fd| {
+        sys::inherited_descriptor(fd)
+            .and_then(|socket| Listener::inherit(socket, settings))
+            .map_err(|e| ListenError::Inherited(format!("descriptor {fd} of LISTEN_FDS"), e))
+    };
+    supervisor::passed_descriptors().map_err(failed)?.map(inherit).collect()
+}

@@ -1,0 +1,337 @@
+//! The control socket: operators' connections, their input, answers in order; which connection
+//! it closes if there are too many; its log; what a hot restart carries over.
+//!
+//! A Unix socket that only root and the daemon's own user may open. Each line is one
+//! request ([`Request`]) and gets a line in answer, `OK …` or `ERROR …`; `HELP` gets
+//! several lines and a blank one. The next line is read when the one before is answered.
+
+mod requests;
+
+use crate::kernel::sys::{self, Peer};
+use crate::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use crate::kernel::world::io::Errno;
+use crate::kernel::world::mio::{Interest, Registry};
+use crate::kernel::world::net::{SendFlags, send};
+use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, ControlClient};
+use crate::sockets::slots::Slots;
+use crate::sockets::socket::Socket;
+use crate::sockets::stream::{Flushed, Stream};
+use crate::telling::logging::limited;
+use log::{debug, info, warn};
+pub(crate) use requests::help;
+use requests::printable;
+pub(crate) use requests::{Free, FreeTarget};
+pub use requests::{Request, parse};
+use serde::{Deserialize, Serialize};
+
+/// As long as a command line may usually be (execve(2)).
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// A connection's first requests, this many, are all logged; then one every ten seconds, and
+/// each order about rules.
+const REQUESTS_LOGGED: u32 = 100;
+
+/// The last answer on a connection that is closed to make room for another one.
+const TOO_MANY: &[u8] = b"ERROR too many control connections\n";
+
+/// All control connections.
+pub(crate) struct ControlSocket {
+    connections: Slots<ControlClient, ControlConnection>,
+    /// Counts what operators do.
+    uses: u64,
+}
+
+/// One operator's connection.
+struct ControlConnection {
+    stream: Stream,
+    /// The beginning of a request, whose line feed is still to come.
+    input: Vec<u8>,
+    /// How many requests it has made.
+    requests: u32,
+    /// The request that is not answered yet.
+    unanswered: Option<Vec<u8>>,
+    /// Its input has ended.
+    has_ended: bool,
+    /// It takes no answers any more. What it has sent before is not obeyed.
+    is_gone: bool,
+    /// The number of its last use.
+    last_use: u64,
+}
+
+/// What a hot restart carries over of an operator's connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ControlConnectionState {
+    /// Its slot.
+    pub slot: u32,
+    /// Its serial number.
+    pub serial: u32,
+    /// Its descriptor.
+    pub fd: RawFd,
+    /// The beginning of its next request.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub input: Vec<u8>,
+    /// The request that is not answered yet.
+    #[serde(with = "serde_bytes", skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<Vec<u8>>,
+    /// How many requests it has made.
+    pub requests: u32,
+}
+
+impl ControlSocket {
+    pub(crate) fn new() -> Self {
+        ControlSocket { connections: Slots::new(Interest::READABLE), uses: 0 }
+    }
+
+    /// Serves a new connection. If there are too many, closes another one: forgotten ones
+    /// must not lock operators out.
+    pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
+        if self.connections.len() >= CONTROL_CONNECTIONS_MAX {
+            self.make_room();
+        }
+        self.uses += 1;
+        let uses = self.uses;
+        let open = |socket| ControlConnection::new(socket, uses);
+        if let Err(e) = self.connections.insert(socket, registry, open) {
+            warn!("closing a control connection that could not be registered with epoll: {e}");
+        }
+    }
+
+    /// Closes the connection that was silent for longest, preferably one without a request
+    /// to read or to answer.
+    fn make_room(&mut self) {
+        let ranks = self.connections.iter_mut().map(|(client, it)| {
+            let waits = it.has_input() || it.unanswered.is_some();
+            ((waits, it.last_use), client)
+        });
+        let longest = ranks.min_by_key(|(rank, _)| *rank).map(|(_, client)| client);
+        let Some(connection) = longest.and_then(|client| self.connections.remove(client)) else {
+            return;
+        };
+        limited!(
+            warn,
+            "more than {CONTROL_CONNECTIONS_MAX} connections to the control socket: \
+             closed the one that was silent for longest"
+        );
+        // Fails if the operator has gone.
+        let _ = send(connection.stream.socket(), TOO_MANY, SendFlags::NOSIGNAL);
+        // The look at a lost connection has consumed its error, and no event follows.
+        self.connections.retain(|it| !it.is_gone);
+    }
+
+    /// Whether `client` is there and waits for an answer.
+    pub(crate) fn awaits_answer(&self, client: ControlClient) -> bool {
+        self.connections.get(client).is_some_and(|connection| connection.unanswered.is_some())
+    }
+
+    /// Reads the next request from the connection in `slot`, unless one is not answered yet: one
+    /// in a turn, so that a crowd of requests delays no client. Returns it, or why the line is
+    /// invalid, with the client to answer. A connection whose input has ended is closed once it
+    /// has all its answers; one whose peer has gone, at once.
+    pub(crate) fn read(&mut self, slot: usize) -> Option<(ControlClient, Result<Request, String>)> {
+        let (client, connection) = self.connections.at_mut(slot)?;
+        let is_free = connection.unanswered.is_none();
+        let line = if is_free { connection.read_line() } else { None };
+        if connection.stream.is_hung_up() {
+            connection.log_late(line);
+            self.connections.remove(client);
+            return None;
+        }
+        if !is_free {
+            return None;
+        }
+        self.uses += 1;
+        connection.last_use = self.uses;
+        let request = line.map(|line| {
+            connection.unanswered = Some(line.clone().unwrap_or_default());
+            let line = line?;
+            connection.log(&line);
+            parse(&line)
+        });
+        if request.is_none() {
+            self.close_if_done(client);
+        }
+        Some((client, request?))
+    }
+
+    /// The client in `slot`, if it has shut its writing side and waits for an answer.
+    pub(crate) fn ended(&self, slot: usize) -> Option<ControlClient> {
+        let (client, connection) = self.connections.at(slot)?;
+        (connection.unanswered.is_some() && connection.stream.is_shut_there()).then_some(client)
+    }
+
+    /// Sends `answer` to `client`, if it is still connected. Answers are short: if the
+    /// kernel does not accept one, the operator has stopped reading.
+    pub(crate) fn answer(&mut self, client: ControlClient, answer: &str) {
+        self.send(client, format!("{answer}\n").into_bytes());
+    }
+
+    /// Answers `client` with a report, or with why there is none.
+    pub(crate) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
+        self.send(client, text);
+    }
+
+    /// Sends an answer of whole lines.
+    fn send(&mut self, client: ControlClient, answer: Vec<u8>) {
+        let Some(connection) = self.connections.get_mut(client) else {
+            return;
+        };
+        connection.unanswered = None;
+        connection.stream.push(answer.into());
+        let flushed = connection.stream.flush();
+        connection.is_gone = flushed != Flushed::All;
+        if flushed == Flushed::Blocked {
+            limited!(warn, "an operator does not read the answers: closed its connection");
+        }
+        self.close_if_done(client);
+    }
+
+    fn close_if_done(&mut self, client: ControlClient) {
+        if self.connections.get_mut(client).is_some_and(|it| it.is_done()) {
+            self.connections.remove(client);
+        }
+    }
+}
+
+/// Over a hot restart.
+impl ControlSocket {
+    /// What the new image continues with: all connections.
+    pub(crate) fn states(&self) -> Vec<ControlConnectionState> {
+        let state =
+            |(client, connection): (ControlClient, &ControlConnection)| ControlConnectionState {
+                slot: client.slot,
+                serial: client.serial,
+                fd: connection.stream.socket().as_raw_fd(),
+                input: connection.input.clone(),
+                unanswered: connection.unanswered.clone(),
+                requests: connection.requests,
+            };
+        self.connections.iter().map(state).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The descriptors of all connections.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.connections.iter().map(|(_, connection)| connection.stream.socket().as_fd())
+    }
+
+    /// Continues with the old image's connections. The loop watches them already, but events
+    /// may have come before: each must be read.
+    pub(crate) fn resume(states: Vec<ControlConnectionState>) -> Self {
+        let mut control = ControlSocket::new();
+        let mut connections = Vec::new();
+        let last_serial = states.iter().map(|state| state.serial).max().unwrap_or_default();
+        for state in states {
+            let client = ControlClient { slot: state.slot, serial: state.serial };
+            match sys::inherited_descriptor(state.fd) {
+                Ok(socket) => {
+                    let socket = Socket::new(socket, /* is_unix */ true);
+                    let connection = ControlConnection {
+                        input: state.input,
+                        unanswered: state.unanswered,
+                        requests: state.requests,
+                        ..ControlConnection::new(socket, 0)
+                    };
+                    connections.push((client, connection));
+                }
+                Err(e) => warn!("a control connection was lost in the hot restart: {e}"),
+            }
+        }
+        control.connections.resume(connections, last_serial);
+        control
+    }
+
+    /// The connections, each with its request that is not answered yet.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = (ControlClient, Option<&[u8]>)> {
+        self.connections.iter().map(|(client, it)| (client, it.unanswered.as_deref()))
+    }
+}
+
+impl ControlConnection {
+    fn new(socket: Socket, last_use: u64) -> Self {
+        ControlConnection {
+            stream: Stream::new(socket),
+            input: Vec::new(),
+            requests: 0,
+            unanswered: None,
+            has_ended: false,
+            is_gone: false,
+            last_use,
+        }
+    }
+
+    /// Logs a request whose sender has gone: it is not obeyed.
+    fn log_late(&self, line: Option<Result<Vec<u8>, String>>) {
+        if let Some(Ok(line)) = line {
+            let (who, line) = (credentials_of(self.stream.socket()), printable(&line));
+            limited!(info, "control socket: {who} has left; not obeyed: {line}");
+        }
+    }
+
+    /// The next line without its line feed, if it has come; or why it is refused.
+    fn read_line(&mut self) -> Option<Result<Vec<u8>, String>> {
+        let mut buffer = [0; 4096];
+        while !self.has_ended {
+            match self.stream.receive_line(&mut buffer) {
+                Ok(len) if len > 0 => self.input.extend_from_slice(&buffer[..len]),
+                Err(Errno::AGAIN) => break,
+                Ok(_) | Err(_) => self.has_ended = true,
+            }
+            if self.input.len() > REQUEST_BYTES_MAX {
+                self.has_ended = true;
+                self.input = Vec::new();
+                return Some(Err(format!("that is more than {REQUEST_BYTES_MAX} bytes")));
+            }
+            if self.input.ends_with(b"\n") {
+                let mut line = std::mem::take(&mut self.input);
+                line.pop();
+                return Some(Ok(line));
+            }
+        }
+        None
+    }
+
+    /// Logs a request; of many, only some. Requests for statistics change nothing, and monitors
+    /// send several a second: only for debugging.
+    fn log(&mut self, line: &[u8]) {
+        let who = credentials_of(self.stream.socket());
+        let line = printable(line);
+        if line.starts_with("STATS ") {
+            debug!("control socket: {who} asks: {line}");
+            return;
+        }
+        self.requests = self.requests.saturating_add(1);
+        if self.requests <= REQUESTS_LOGGED || line.starts_with("RULE ") {
+            info!("control socket: {who} asks: {line}");
+        } else {
+            limited!(info, "control socket: {who} asks: {line}");
+        }
+    }
+
+    fn has_input(&mut self) -> bool {
+        match self.stream.socket().peek(&mut [0]) {
+            Ok(len) => len > 0,
+            Err(Errno::AGAIN) => false,
+            Err(_) => {
+                (self.has_ended, self.is_gone) = (true, true);
+                false
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_gone || self.has_ended && self.unanswered.is_none()
+    }
+}
+
+/// The peer's process, as the kernel reports it.
+fn credentials_of(socket: &OwnedFd) -> String {
+    match sys::peer_credentials(socket) {
+        Ok(Peer { uid, pid: Some(pid) }) => format!("uid {uid}, pid {pid}"),
+        Ok(Peer { uid, pid: None }) => format!("uid {uid}, outside of this container"),
+        Err(e) => format!("an unknown process ({e})"),
+    }
+}

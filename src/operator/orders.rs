@@ -1,0 +1,216 @@
+//! Turns events of signals and of operators' connections into orders; operators that wait for
+//! the end of a drain; whether SIGHUP is a hangup or asks for a hot restart.
+
+use crate::kernel::sys::{self, Signal};
+use crate::kernel::world::fd::OwnedFd;
+use crate::kernel::world::fs::{Mode, OFlags, open};
+use crate::kernel::world::mio::Registry;
+use crate::kernel::world::{env, process};
+use crate::operator::control_socket::{ControlConnectionState, ControlSocket, Request, parse};
+use crate::operator::run_time_settings::RunTimeSettings;
+use crate::sockets::ids::ControlClient;
+use crate::sockets::slots::{Source, watch};
+use engine::Time;
+use std::io;
+use std::sync::LazyLock;
+
+/// The sources of orders, and what orders have set.
+pub(crate) struct Operators {
+    signals: OwnedFd,
+    pub(crate) control: ControlSocket,
+    pub(crate) settings: RunTimeSettings,
+    /// The operators that wait for the end of the drain.
+    waiting: Vec<ControlClient>,
+    /// Sources that had an event in this turn, or may have more requests.
+    ready: Vec<Source>,
+    /// A signal to the old image has asked for another restart.
+    restarts_again: bool,
+    /// Requests that the old image has not answered.
+    resumed: Vec<(ControlClient, Result<Request, String>)>,
+}
+
+/// An order to the daemon, obeyed between two turns of the loop.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// End at once.
+    Stop(&'static str),
+    /// Hot restart with the current options.
+    Restart,
+    /// Drain.
+    Drain,
+    /// Drain, or take new clients again.
+    ToggleDrain,
+    /// Answer a request on the control socket; an `Err` contains why a line is invalid.
+    Asked(ControlClient, Result<Request, String>),
+    /// Release a connection on the control socket whose input has ended.
+    Ended(ControlClient),
+}
+
+impl Operators {
+    pub(crate) fn new(signals: OwnedFd, settings: RunTimeSettings) -> Self {
+        Operators {
+            signals,
+            control: ControlSocket::new(),
+            settings,
+            waiting: Vec::new(),
+            ready: Vec::new(),
+            restarts_again: false,
+            resumed: Vec::new(),
+        }
+    }
+
+    /// Orders another hot restart.
+    pub(crate) fn restart_again(&mut self) {
+        self.restarts_again = true;
+    }
+
+    /// Continues with the old image's connections; `requester` is the one in whose slot the
+    /// operator waits for this restart. Other requests that are not answered are served again.
+    pub(crate) fn resume(
+        signals: OwnedFd,
+        settings: RunTimeSettings,
+        connections: Vec<ControlConnectionState>,
+        requester: Option<ControlClient>,
+    ) -> Self {
+        let mut operators = Operators::new(signals, settings);
+        operators.control = ControlSocket::resume(connections);
+        for (client, unanswered) in operators.control.unanswered() {
+            operators.ready.push(Source::Operator(client.slot as usize));
+            let line = unanswered.filter(|_| Some(client) != requester);
+            operators.resumed.extend(line.map(|line| (client, parse(line))));
+        }
+        operators
+    }
+
+    /// Makes the loop watch the signals.
+    pub(crate) fn watch(&self, registry: &Registry) -> io::Result<()> {
+        watch(registry, &self.signals, Source::Signals)
+    }
+
+    /// Notes an event of `source`.
+    pub(crate) fn record_event(&mut self, source: Source) {
+        if !self.ready.contains(&source) {
+            self.ready.push(source);
+        }
+    }
+
+    /// When the next turn should start: at once, or when something happens.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        (self.restarts_again || !self.ready.is_empty()).then(Time::default)
+    }
+
+    /// Returns this turn's orders. Signals come first: a hot restart must not lose an
+    /// order to stop.
+    pub(crate) fn take_orders(&mut self) -> Vec<Order> {
+        let ready = std::mem::take(&mut self.ready);
+        let mut orders = Vec::new();
+        if ready.contains(&Source::Signals) {
+            orders.extend(
+                std::iter::from_fn(|| sys::next_signal(&self.signals)).filter_map(order_of),
+            );
+        }
+        if std::mem::take(&mut self.restarts_again) {
+            orders.push(Order::Restart);
+        }
+        let resumed = std::mem::take(&mut self.resumed).into_iter();
+        orders.extend(resumed.map(|(client, request)| Order::Asked(client, request)));
+        for source in ready {
+            if let Source::Operator(number) = source {
+                if let Some((client, request)) = self.control.read(number) {
+                    orders.push(Order::Asked(client, request));
+                    // More may follow.
+                    self.record_event(source);
+                }
+                orders.extend(self.control.ended(number).map(Order::Ended));
+            }
+        }
+        orders
+    }
+
+    /// Answers a request, if its client is still connected.
+    pub(crate) fn answer(&mut self, client: ControlClient, answer: &str) {
+        self.control.answer(client, answer);
+        self.resume_input(client);
+    }
+
+    /// Answers `client` when the drain is over.
+    pub(crate) fn wait_for_end(&mut self, client: ControlClient) {
+        let control = &self.control;
+        self.waiting.retain(|waiting| control.awaits_answer(*waiting));
+        self.waiting.push(client);
+    }
+
+    /// Answers all operators that wait for the end of the drain.
+    pub(crate) fn answer_waiting(&mut self, answer: &str) {
+        for client in std::mem::take(&mut self.waiting) {
+            self.answer(client, answer);
+        }
+    }
+
+    /// Ends the wait of `client`: it would keep its place until the end of the drain.
+    pub(crate) fn record_ended(&mut self, client: ControlClient) {
+        if let Some(place) = self.waiting.iter().position(|waiting| *waiting == client) {
+            self.waiting.remove(place);
+            self.answer(client, "ERROR still draining");
+        }
+    }
+
+    /// Input that arrived before makes no new event.
+    fn resume_input(&mut self, client: ControlClient) {
+        self.record_event(Source::Operator(client.slot as usize));
+    }
+
+    /// Answers a request for statistics with a text of whole lines, and reads the next
+    /// request of `client`.
+    pub(crate) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
+        self.control.report(client, text);
+        self.resume_input(client);
+    }
+}
+
+fn order_of(signal: sys::Signal) -> Option<Order> {
+    match signal.number {
+        sys::SIGHUP if is_meant_by(&signal) => Some(Order::Stop("stopping: the terminal hung up")),
+        sys::SIGTERM | sys::SIGINT => Some(Order::Stop("stopping on a signal")),
+        sys::SIGUSR1 | sys::SIGHUP => Some(Order::Restart),
+        sys::SIGQUIT => Some(Order::Drain),
+        sys::SIGUSR2 => Some(Order::ToggleDrain),
+        _ => None,
+    }
+}
+
+/// Tells the next image of this process, named by its id, that it was started from a
+/// terminal, which may have hung up by then.
+const TERMINAL_VARIABLE: &str = "POOLCOUNTERD_TERMINAL";
+
+/// Whether a shell leads the session of the daemon's terminal. When the terminal hangs up,
+/// the kernel signals the shell, and the shell signals the daemon.
+static IS_UNDER_SHELL: LazyLock<bool> =
+    LazyLock::new(|| !sys::is_session_leader() && (was_under_shell() || has_terminal()));
+
+/// Notes whether there is a terminal. To be called at the start, before it can hang up.
+pub(crate) fn record_terminal() {
+    LazyLock::force(&IS_UNDER_SHELL);
+}
+
+/// Whether this SIGHUP means that the terminal hung up. A session leader, for instance
+/// in a container with a terminal, gets that signal from the kernel; one from a process
+/// is then an operator's request.
+pub(crate) fn is_meant_by(signal: &Signal) -> bool {
+    signal.is_from_kernel || *IS_UNDER_SHELL
+}
+
+/// The environment variable for the next image.
+pub(crate) fn for_next_image() -> Option<(&'static str, String)> {
+    IS_UNDER_SHELL.then(|| (TERMINAL_VARIABLE, process::id().to_string()))
+}
+
+fn was_under_shell() -> bool {
+    env::var(TERMINAL_VARIABLE).is_ok_and(|pid| pid == process::id().to_string())
+}
+
+/// Whether there is a controlling terminal: tty(4), ENXIO without one.
+fn has_terminal() -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    open("/dev/tty", flags, Mode::empty()).is_ok()
+}

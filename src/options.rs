@@ -1,0 +1,413 @@
+//! The command line: options, their limits and errors, and the arguments of a reload.
+
+use crate::telling::logging::check_filter;
+use clap::{ArgAction, Parser};
+use engine::rules::rule::Rule;
+use ipnet::{IpNet, Ipv4Net};
+use log::warn;
+use std::net::{IpAddr, SocketAddr};
+
+/// The port that PoolCounter clients use by default.
+pub const PORT: u16 = 7531;
+
+/// The most keys that `/metrics` names.
+const HTTP_KEYS_MAX: usize = 100;
+
+const ABOUT: &str = "\
+Lock daemon for MediaWiki's PoolCounter: a few servers render a page while the \
+others wait for the result, or hear at once that the queue is full.";
+
+const AFTER_HELP: &str = "\
+Signals:
+  SIGTERM, SIGINT  stop at once
+  SIGUSR1, SIGHUP  hot restart: hand every connection, lock and wait to the
+                   binary that is now at the daemon's path. But SIGHUP stops a
+                   daemon whose terminal hung up, and nohup makes it ignored
+  SIGQUIT          drain: no new clients, exit when the last client has left
+  SIGUSR2          the same; once more: listen again
+
+If standard input is a listening socket, or systemd passes sockets (LISTEN_FDS),
+the daemon serves those and ignores -l and -p.
+
+RUST_LOG=debug shows every command and answer: six lines for each lock.
+
+Talk to it:  echo 'STATS FULL' | nc -N localhost 7531";
+
+/// The command line.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "poolcounterd", version, about = ABOUT, after_help = AFTER_HELP,
+          args_override_self = true)]
+pub struct Options {
+    /// Address to listen on: a literal IPv4 or IPv6 address, or several,
+    /// separated by commas. `::` serves IPv4 too. The last -l counts.
+    /// [default: 127.0.0.1 and, if the machine has it, ::1]
+    #[arg(short, long, value_name = "ADDRESS", allow_hyphen_values = true)]
+    pub listen: Option<String>,
+
+    /// TCP port; 0 takes a free port and logs it.
+    #[arg(short, long, default_value_t = PORT, value_parser = parse_port)]
+    pub port: u16,
+
+    /// Connections that the kernel queues until the daemon accepts them; at most
+    /// net.core.somaxconn.
+    #[arg(long, value_name = "N", default_value_t = 4096,
+          value_parser = clap::value_parser!(i32).range(1..))]
+    pub backlog: i32,
+
+    /// Also serve a Unix socket at this path.
+    #[arg(long, value_name = "PATH",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub listen_unix: Option<String>,
+
+    /// Mode of that socket's file, in octal: decides which users may connect.
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode)]
+    pub listen_unix_mode: u32,
+
+    /// Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close
+    /// other connections. May be given several times. [default: serve all]
+    #[arg(long, value_name = "CIDR", value_parser = parse_net)]
+    pub allow: Vec<IpNet>,
+
+    /// Serve at most this many connections from one address at a time.
+    /// [default: no limit]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub max_connections_per_ip: Option<usize>,
+
+    /// Probe the host of a client that is silent; if it does not respond, free
+    /// its locks within twice this time. 0 turns this off.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(..=16_000))]
+    pub keepalive: u32,
+
+    /// Close the connection of a client that has held a lock for this long. `*` in the
+    /// pattern matches anything, \xNN a byte. May be given several times; the first
+    /// pattern that matches a key counts. [default: no limit]
+    #[arg(long, value_name = "PATTERN=SECONDS", value_parser = Rule::parse_max_hold)]
+    pub max_hold: Vec<Rule>,
+
+    /// Decide by the rules in this file instead of the numbers of clients. A hot restart
+    /// reads it again. [default: no rules]
+    #[arg(long, value_name = "FILE",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub rules: Option<String>,
+
+    /// Also serve HTTP at this address, for monitoring and browsers, read-only. May be
+    /// given several times. [default: off]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_socket)]
+    pub http: Vec<SocketAddr>,
+
+    /// Serve HTTP only to these addresses. May be given several times.
+    /// [default: as --allow]
+    #[arg(long, value_name = "CIDR", value_parser = parse_net)]
+    pub http_allow: Vec<IpNet>,
+
+    /// Name this many of the keys that are asked for most in /metrics, at most 100.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_keys)]
+    pub http_keys: usize,
+
+    /// Remember and log holds and waits that take longer. [default: off]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub slow: Option<u64>,
+
+    /// Hide keys and addresses on the port and over HTTP; the control socket and the
+    /// log show them.
+    #[arg(long)]
+    pub private: bool,
+
+    /// Serve at most this many connections at a time, and close others at once.
+    /// [default: as many as there are descriptors]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub max_connections: Option<usize>,
+
+    /// Do not serve, but ask the daemon at this address, or on the Unix socket at this path,
+    /// for its uptime; exit with 0 if it answers, 1 if not.
+    /// [default address: localhost and --port]
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1)]
+    pub check: Option<Option<String>>,
+
+    /// Do not serve, but check this file of rules, and print what applies to each of the
+    /// keys that follow it. Exit with 1 if the file is invalid.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub check_rules: Vec<String>,
+
+    /// Unix socket for operators (send HELP to it) and for --reload.
+    #[arg(long, value_name = "PATH",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub control: Option<String>,
+
+    /// Group whose members may also use the control socket.
+    #[arg(long, value_name = "GROUP", value_parser = parse_group)]
+    pub control_group: Option<String>,
+
+    /// Do not serve, but ask the running daemon for a hot restart over its control
+    /// socket, and wait until it is done. The other options replace the daemon's;
+    /// without any it keeps its own. Exit with 1 if the restart is refused.
+    #[arg(long)]
+    pub reload: bool,
+
+    /// What to log: error, warn, info, debug, trace or off. Overrides RUST_LOG.
+    #[arg(long, value_name = "FILTER", value_parser = check_filter)]
+    pub log: Option<String>,
+
+    /// Asks a new binary, before a hot restart, whether it can continue
+    /// (docs/operations.md).
+    // Counted: the first one is the old image's, another one is an operator's.
+    #[arg(long, hide = true, action = ArgAction::Count)]
+    pub read_snapshot: u8,
+
+    /// Words that are not options. The C daemon ignores them, so an old
+    /// /etc/default/poolcounter with such words must not prevent the start.
+    #[arg(hide = true)]
+    pub ignored: Vec<String>,
+}
+
+impl Options {
+    /// Whether a daemon starts with these. With others the program asks or prints
+    /// something and ends: as a hot restart, that would lose every lock.
+    pub(super) fn are_for_serving(&self) -> bool {
+        let asks = self.reload || self.check.is_some() || !self.check_rules.is_empty();
+        !asks && self.read_snapshot <= 1
+    }
+
+    pub(super) fn warn_of_likely_mistakes(&self) {
+        for word in &self.ignored {
+            warn!("ignored: {word:?} on the command line is not an option");
+        }
+        for limit in self.max_hold.iter().filter(|limit| has_several(limit)) {
+            let pattern = &limit.pattern;
+            warn!("--max-hold: {pattern} is one pattern; give each limit an option of its own");
+        }
+    }
+}
+
+/// Whether the value of `--max-hold` seems to be a list, such as `a=1,b=2`, whose pattern is
+/// `a=1,b`.
+fn has_several(limit: &Rule) -> bool {
+    let pattern = limit.pattern.to_string();
+    let is_limit = |part: &str| {
+        let seconds = part.rsplit_once('=').map(|(_, seconds)| seconds);
+        seconds.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
+    };
+    // What follows the last separator has lost its seconds.
+    pattern.rsplit([',', ';']).skip(1).any(is_limit)
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "a port is a number from 0 to 65535".to_owned())
+}
+
+/// Parses a limit of connections. 0 is invalid: it would refuse every client.
+fn parse_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|&count| count > 0);
+    count.ok_or_else(|| "must be a number, at least 1; without the option there is no limit".into())
+}
+
+/// Parses how many keys are named, few enough for Prometheus's series.
+fn parse_keys(text: &str) -> Result<usize, String> {
+    let keys = text.parse().ok().filter(|&keys| keys <= HTTP_KEYS_MAX);
+    keys.ok_or_else(|| format!("must be a number from 0 to {HTTP_KEYS_MAX}"))
+}
+
+/// Parses seconds such as 0.5, into nanoseconds.
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    const SECONDS_MAX: f64 = 1e9;
+    let seconds: Option<f64> = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
+    let ns = seconds.map(|seconds| (seconds * 1e9) as u64);
+    ns.ok_or_else(|| "must be a number of seconds, such as 5 or 0.25".to_owned())
+}
+
+/// Parses an address with a port.
+fn parse_socket(text: &str) -> Result<SocketAddr, String> {
+    let hint = "must be a literal address and a port, such as 10.1.2.3:9531 or [::]:9531";
+    text.parse().map_err(|_| hint.to_owned())
+}
+
+/// Parses a network or a single address.
+fn parse_net(text: &str) -> Result<IpNet, String> {
+    let address = |_| text.parse::<IpAddr>().map(IpNet::from);
+    let net = text.parse().or_else(address);
+    net.map(canonical).map_err(|_| "must be such as 10.0.0.0/8, 2001:db8::/32 or 10.1.2.3".into())
+}
+
+/// Converts an IPv4-mapped network to IPv4 (`::ffff:10.0.0.0/104` to `10.0.0.0/8`),
+/// because IPv4 clients are matched by their IPv4 address.
+fn canonical(net: IpNet) -> IpNet {
+    const MAPPED_PREFIX_LEN: u8 = 96;
+    let IpNet::V6(v6) = net else { return net };
+    let v4 = v6.addr().to_ipv4_mapped();
+    let prefix_len = v6.prefix_len().checked_sub(MAPPED_PREFIX_LEN);
+    let v4_net = v4.zip(prefix_len).and_then(|(v4, len)| Ipv4Net::new(v4, len).ok());
+    v4_net.map_or(net, IpNet::V4)
+}
+
+/// A name may belong to a group later; a number that no group can have never does.
+fn parse_group(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("an empty name is no group".to_owned());
+    }
+    let is_number = text.bytes().all(|b| b.is_ascii_digit());
+    // To chown(2), the last number means "leave it as it is".
+    let can_be = !is_number || text.parse().is_ok_and(|id: u32| id != u32::MAX);
+    if can_be { Ok(text.to_owned()) } else { Err("no group can have this number".to_owned()) }
+}
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|&mode| mode <= 0o777);
+    mode.ok_or_else(|| "a mode is octal, from 0 to 777, such as 660".to_owned())
+}
+
+/// The daemon's new command line after `--reload`: `ours`, this program's, without
+/// `--reload`. Empty if no option but `--control` is left: then the daemon keeps its own.
+/// Paths in `ours` may be relative to this program's working directory; `paths` has the
+/// absolute ones of the other options, and `control`, which stays the daemon's.
+pub fn arguments_after_reload(
+    ours: &[String],
+    control: &str,
+    paths: &[(&str, String)],
+) -> Vec<String> {
+    let mut rest = Vec::new();
+    let mut ignored = Vec::new();
+    let mut words = ours.iter();
+    while let Some(word) = words.next() {
+        let (option, has_value) = match word.split_once('=') {
+            Some((option, _)) => (option, true),
+            None => (word.as_str(), false),
+        };
+        match option {
+            "--reload" => {}
+            "--control" | "--rules" | "--listen-unix" if has_value => {}
+            "--control" | "--rules" | "--listen-unix" => drop(words.next()),
+            "--" => ignored.extend([word].into_iter().chain(words.by_ref()).cloned()),
+            // Its value may begin with a hyphen.
+            "-l" | "--listen" if !has_value => {
+                rest.extend([word].into_iter().chain(words.next()).cloned());
+            }
+            _ => rest.push(word.clone()),
+        }
+    }
+    rest.extend(paths.iter().map(|(option, path)| format!("{option}={path}")));
+    if !rest.iter().any(|word| word.starts_with('-')) {
+        return Vec::new();
+    }
+    rest.push(format!("--control={control}"));
+    rest.extend(ignored);
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after_reload(ours: &str, paths: &[(&str, &str)]) -> String {
+        let ours: Vec<String> = ours.split_whitespace().map(str::to_owned).collect();
+        let paths: Vec<(&str, String)> =
+            paths.iter().map(|(option, path)| (*option, (*path).to_owned())).collect();
+        arguments_after_reload(&ours, "/run/c", &paths).join(" ")
+    }
+
+    /// Each option twice: the second value counts, or both if the help says "several times".
+    #[test]
+    fn an_option_may_be_repeated() {
+        let parse = |words: &[&str]| {
+            let words = ["poolcounterd"].iter().chain(words);
+            format!("{:?}", Options::try_parse_from(words).expect("valid"))
+        };
+        for (option, first, second) in [
+            ("--listen", "127.0.0.1", "::1"),
+            ("--port", "1", "2"),
+            ("--backlog", "1", "2"),
+            ("--listen-unix", "a", "b"),
+            ("--listen-unix-mode", "600", "660"),
+            ("--max-connections-per-ip", "1", "2"),
+            ("--keepalive", "1", "2"),
+            ("--rules", "a", "b"),
+            ("--http-keys", "1", "2"),
+            ("--slow", "1", "2"),
+            ("--max-connections", "1", "2"),
+            ("--control", "a", "b"),
+            ("--control-group", "a", "b"),
+            ("--log", "info", "debug"),
+            ("--check", "a", "b"),
+        ] {
+            let last = parse(&[option, second]);
+            assert_eq!(parse(&[option, first, option, second]), last, "{option}");
+            assert_ne!(parse(&[option, first]), last, "{option}");
+        }
+        for (option, first, second) in [
+            ("--allow", "10.0.0.0/8", "::1"),
+            ("--max-hold", "a=1", "b=2"),
+            ("--http", "127.0.0.1:1", "127.0.0.1:2"),
+            ("--http-allow", "10.0.0.0/8", "::1"),
+            ("--check-rules", "a", "b"),
+        ] {
+            let both = parse(&[option, first, option, second]);
+            for one in [first, second] {
+                assert_ne!(parse(&[option, one]), both, "{option}");
+            }
+            assert_ne!(parse(&[option, second, option, first]), both, "{option}");
+        }
+        for option in ["--private", "--reload"] {
+            assert_eq!(parse(&[option, option]), parse(&[option]), "{option}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_limits_in_one_option_is_found() {
+        for (value, expected) in [
+            ("*=1,b=2", true),
+            ("a:*=600;b:*=60", true),
+            ("a=1,b=2,c=3", true),
+            ("a,b=2", false),
+            ("a=b,c=2", false),
+            ("*:userlang=5=2", false),
+            ("*=600", false),
+        ] {
+            assert_eq!(has_several(&Rule::parse_max_hold(value).unwrap()), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_reload_without_options_keeps_the_old_ones() {
+        for ours in [
+            "--reload",
+            "--reload --control /run/c",
+            "--control=c --reload",
+            "--reload word",
+            "--reload -- --rules r",
+        ] {
+            assert_eq!(after_reload(ours, &[]), "", "{ours}");
+        }
+    }
+
+    #[test]
+    fn a_reload_with_options_makes_them_the_new_ones_and_keeps_the_control_socket() {
+        for (ours, expected) in [
+            ("--reload -l ::", "-l :: --control=/run/c"),
+            ("--reload --control c -l :: -p 1", "-l :: -p 1 --control=/run/c"),
+            ("--reload -l --reload -p 1", "-l --reload -p 1 --control=/run/c"),
+        ] {
+            assert_eq!(after_reload(ours, &[]), expected, "{ours}");
+        }
+    }
+
+    #[test]
+    fn a_reload_names_each_path_once() {
+        let paths = [("--rules", "/etc/r"), ("--listen-unix", "/run/p")];
+        for ours in [
+            "--reload --rules r -p 1 --listen-unix p",
+            "--rules=q --listen-unix=p -p 1 --reload --rules=r",
+        ] {
+            let expected = "-p 1 --rules=/etc/r --listen-unix=/run/p --control=/run/c";
+            assert_eq!(after_reload(ours, &paths), expected, "{ours}");
+        }
+    }
+
+    #[test]
+    fn a_reload_keeps_words_that_are_not_options_behind_the_options() {
+        assert_eq!(
+            after_reload("--reload -p 1 --rules r -- --reload --rules x", &[("--rules", "/etc/r")]),
+            "-p 1 --rules=/etc/r --control=/run/c -- --reload --rules x"
+        );
+    }
+}

@@ -1,0 +1,337 @@
+//! Makes the reports of `STATS` and HTTP, which take time: requests in queues, a few steps each
+//! turn, given up at a restart. Neither many keys nor many requests hold up the loop. Requests
+//! that come during a scan wait for the next one, which serves all of them. Operators and HTTP
+//! have a queue of their own, which comes first.
+
+use crate::clients::connections::Clients;
+use crate::kernel::clock;
+use crate::kernel::world::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
+use crate::options::Options;
+use crate::reporting::process_usage;
+use crate::sockets::ids::{ControlClient, HttpClient};
+use engine::observe::windows::Counted;
+use engine::{ClientId, Engine, Time};
+use protocol::{Query, Span, Subject};
+use reports::json::{self, Tops};
+use reports::lists::RuleSource;
+use reports::scan::{Scan, ScanParts};
+use reports::{self, ReportView, ServerFigures, metrics, wants_of};
+use std::collections::VecDeque;
+
+/// What the reports of a turn may [`cost`] before clients are served again.
+const COST_PER_TURN: usize = 64 * 1024;
+
+/// The requests that are not answered yet.
+pub(crate) struct Reporting {
+    /// Requests of operators and HTTP, which must see what a crowd of clients does to the
+    /// daemon. They are few: each connection waits for one report at a time.
+    first: ReportQueue,
+    /// Requests of clients.
+    others: ReportQueue,
+    /// Only operators may see keys and addresses.
+    is_private: bool,
+    /// How many keys `/metrics` names.
+    hot_keys: usize,
+}
+
+/// Requests in the order in which they came.
+#[derive(Default)]
+struct ReportQueue {
+    /// They need no scan.
+    direct: VecDeque<(Requester, ReportRequest)>,
+    /// They wait for the next scan.
+    waiting: VecDeque<(Requester, ReportRequest)>,
+    under_way: Option<RunningScan>,
+}
+
+/// A scan, and the requests that wait for it.
+struct RunningScan {
+    scan: Scan,
+    /// What it has not seen yet.
+    left: ScanParts,
+    /// The slot of the next connection to look at.
+    next_slot: usize,
+    requests: VecDeque<(Requester, ReportRequest)>,
+}
+
+impl Reporting {
+    pub(crate) fn new(options: &Options) -> Self {
+        Reporting {
+            first: ReportQueue::default(),
+            others: ReportQueue::default(),
+            is_private: options.private,
+            hot_keys: options.http_keys,
+        }
+    }
+
+    /// Puts a request into its queue.
+    pub(crate) fn enqueue(&mut self, requester: Requester, request: ReportRequest) {
+        match requester {
+            Requester::Operator(_) | Requester::Http(_) => self.first.enqueue(requester, request),
+            Requester::Client(_) => self.others.enqueue(requester, request),
+        }
+    }
+
+    /// Whether the next turn should start at once.
+    pub(crate) fn has_work(&self) -> bool {
+        self.first.has_work() || self.others.has_work()
+    }
+
+    /// Drops the requests of operators and HTTP clients that no longer wait.
+    pub(crate) fn retain(&mut self, waits: impl Fn(Requester) -> bool) {
+        self.first.retain(waits);
+    }
+
+    /// Does the work of one turn; returns the answers that are ready. `figures` lacks what is
+    /// found out here.
+    pub(crate) fn step(
+        &mut self,
+        engine: &Engine,
+        clients: &Clients,
+        mut figures: ServerFigures,
+        now: Time,
+    ) -> Vec<(Requester, Vec<u8>)> {
+        self.first.scan(engine, clients, now);
+        self.others.scan(engine, clients, now);
+        figures.version = env!("CARGO_PKG_VERSION");
+        figures.connections = clients.len();
+        figures.process = process_usage::read();
+        let (is_private, hot_keys) = (self.is_private, self.hot_keys);
+        let maker = Maker { engine, clients, figures: &figures, now, is_private, hot_keys };
+        let mut answers = Answers::default();
+        self.first.answer(&maker, &mut answers);
+        self.others.answer(&maker, &mut answers);
+        answers.made
+    }
+}
+
+/// The reports of a turn, and what they [`cost`].
+#[derive(Default)]
+struct Answers {
+    made: Vec<(Requester, Vec<u8>)>,
+    cost: usize,
+}
+
+impl ReportQueue {
+    fn enqueue(&mut self, requester: Requester, request: ReportRequest) {
+        let needs_scan = request.wants() != ScanParts::default();
+        let queue = if needs_scan { &mut self.waiting } else { &mut self.direct };
+        queue.push_back((requester, request));
+    }
+
+    fn has_work(&self) -> bool {
+        !(self.direct.is_empty() && self.waiting.is_empty()) || self.under_way.is_some()
+    }
+
+    /// Drops the requests of all requesters that do not stay.
+    fn retain(&mut self, mut stays: impl FnMut(Requester) -> bool) {
+        let under_way = self.under_way.iter_mut().map(|under_way| &mut under_way.requests);
+        for queue in [&mut self.direct, &mut self.waiting].into_iter().chain(under_way) {
+            queue.retain(|(requester, _)| stays(*requester));
+        }
+        self.end_scan();
+    }
+
+    /// Begins a scan if a request waits for one, and does its work of a turn.
+    fn scan(&mut self, engine: &Engine, clients: &Clients, now: Time) {
+        if self.under_way.is_none() && !self.waiting.is_empty() {
+            self.under_way = Some(RunningScan::new(std::mem::take(&mut self.waiting), now));
+        }
+        if let Some(under_way) = &mut self.under_way {
+            under_way.walk(engine, clients);
+        }
+    }
+
+    fn end_scan(&mut self) {
+        if self.under_way.as_ref().is_some_and(|it| it.requests.is_empty()) {
+            self.under_way = None;
+        }
+    }
+
+    /// Makes reports until those of this turn cost enough, but at least one: no queue
+    /// waits for another one to be empty.
+    fn answer(&mut self, maker: &Maker, answers: &mut Answers) {
+        let nothing = Scan::default();
+        loop {
+            // Alternates between the kinds, so that neither waits for a crowd of the other.
+            let scanned = self.under_way.as_mut().filter(|it| it.is_done());
+            let scanned = scanned.and_then(|it| Some((maker.next(&mut it.requests)?, &it.scan)));
+            let direct = maker.next(&mut self.direct).map(|request| (request, &nothing));
+            if scanned.is_none() && direct.is_none() {
+                break;
+            }
+            for ((requester, request), scan) in scanned.into_iter().chain(direct) {
+                let text = maker.report(requester, &request, scan);
+                answers.cost += cost(&request, text.len());
+                answers.made.push((requester, text));
+            }
+            if answers.cost >= COST_PER_TURN {
+                break;
+            }
+        }
+        self.end_scan();
+    }
+}
+
+/// What a report costs: the number of bytes of a plain list that takes as long to make.
+/// Sorting the rows of an hour takes milliseconds (docs/operations.md).
+fn cost(request: &ReportRequest, bytes: usize) -> usize {
+    let before_the_first_byte = match request {
+        ReportRequest::Query(Query::Json) => COST_PER_TURN,
+        ReportRequest::Query(Query::Top(Span::Hour, _)) => COST_PER_TURN / 2,
+        ReportRequest::Query(Query::Top(Span::Minute, _)) | ReportRequest::Metrics => {
+            COST_PER_TURN / 8
+        }
+        ReportRequest::Query(_) | ReportRequest::Rules(_) | ReportRequest::Exporter => {
+            COST_PER_TURN / 64
+        }
+    };
+    before_the_first_byte + bytes
+}
+
+impl RunningScan {
+    fn new(requests: VecDeque<(Requester, ReportRequest)>, now: Time) -> Self {
+        let wants = requests.iter().map(|(_, request)| request.wants());
+        let wants = wants.fold(ScanParts::default(), ScanParts::and);
+        RunningScan { scan: Scan::new(now), left: wants, next_slot: 0, requests }
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == ScanParts::default()
+    }
+
+    /// Looks at the next keys and connections.
+    fn walk(&mut self, engine: &Engine, clients: &Clients) {
+        if self.is_done() {
+            return;
+        }
+        self.scan.count_turn();
+        // Keys that appear after all were seen belong to a later moment.
+        if self.left.keys {
+            self.left.keys = !self.scan.step(engine, PLACES_PER_TURN);
+        }
+        if self.left.clients {
+            let end = self.next_slot + CONNECTIONS_PER_TURN;
+            clients.for_each_address(self.next_slot..end, |client, address| {
+                let locks = engine.client(client).into_iter().flat_map(|client| client.locks());
+                let (mut holds, mut waits) = (0, 0);
+                for lock in locks {
+                    holds += u64::from(lock.is_held());
+                    waits += u64::from(lock.phase().waits());
+                }
+                self.scan.add_connection(address, holds, waits);
+            });
+            self.next_slot = end;
+            self.left.clients = end < clients.slots();
+        }
+    }
+}
+
+/// Makes reports.
+struct Maker<'a> {
+    engine: &'a Engine,
+    clients: &'a Clients,
+    figures: &'a ServerFigures,
+    now: Time,
+    is_private: bool,
+    hot_keys: usize,
+}
+
+impl Maker<'_> {
+    /// The next request, without those of clients that have left.
+    fn next(
+        &self,
+        requests: &mut VecDeque<(Requester, ReportRequest)>,
+    ) -> Option<(Requester, ReportRequest)> {
+        loop {
+            match requests.pop_front()? {
+                (Requester::Client(client), _) if !self.clients.awaits_report(client) => {}
+                next => return Some(next),
+            }
+        }
+    }
+
+    fn report(&self, requester: Requester, request: &ReportRequest, scan: &Scan) -> Vec<u8> {
+        let is_private = self.is_private && !matches!(requester, Requester::Operator(_));
+        let text = match request {
+            ReportRequest::Query(Query::Json) => return self.json(is_private, scan),
+            ReportRequest::Query(query) => {
+                let top = match query {
+                    Query::Top(span, subject) => Some(self.top(*span, *subject)),
+                    _ => None,
+                };
+                reports::report(query, &self.view(is_private), scan, top.as_ref())
+            }
+            ReportRequest::Rules(sources) => {
+                reports::lists::rules(&self.view(is_private), scan, sources)
+            }
+            ReportRequest::Metrics => {
+                let rows = self.hot_keys;
+                let top = (rows > 0).then(|| self.top(Span::Minute, Subject::Keys));
+                let top = top.as_ref().map(|top| (top, rows));
+                metrics::metrics(&self.view(is_private), scan, top)
+            }
+            ReportRequest::Exporter => metrics::legacy(&self.view(is_private)),
+        };
+        text.into_bytes()
+    }
+
+    fn top(&self, span: Span, subject: Subject) -> Counted {
+        self.engine.observer.top(span, subject, self.now)
+    }
+
+    fn json(&self, is_private: bool, scan: &Scan) -> Vec<u8> {
+        let both = |subject| [Span::Minute, Span::Hour].map(|span| self.top(span, subject));
+        let tops = Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) };
+        // Can't fail: plain data with text keys and finite numbers, written to memory.
+        let report = json::report(&self.view(is_private), scan, &tops);
+        let mut text = serde_json::to_vec(&report).unwrap_or_default();
+        text.extend_from_slice(b"\n\n");
+        text
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
+    fn view(&self, is_private: bool) -> ReportView<'_> {
+        ReportView {
+            engine: self.engine,
+            now: self.now,
+            wall_ns: clock::wall_ns(),
+            figures: self.figures,
+            peers: self.clients,
+            is_private,
+        }
+    }
+}
+
+/// Who asks for a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requester {
+    Client(ClientId),
+    Operator(ControlClient),
+    Http(HttpClient),
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReportRequest {
+    Query(Query),
+    /// The rules, with their sources.
+    Rules(Vec<RuleSource>),
+    /// `/metrics`.
+    Metrics,
+    /// `/prometheus`.
+    Exporter,
+}
+
+impl ReportRequest {
+    /// What has to be scanned first.
+    pub(crate) fn wants(&self) -> ScanParts {
+        match self {
+            ReportRequest::Query(query) => wants_of(query),
+            ReportRequest::Metrics | ReportRequest::Rules(_) => {
+                ScanParts { keys: true, clients: false }
+            }
+            ReportRequest::Exporter => ScanParts::default(),
+        }
+    }
+}

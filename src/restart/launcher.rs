@@ -1,0 +1,305 @@
+//! Starts a new binary, in a trial and in the restart itself: its path, the two files that it
+//! gets (snapshot, answer), its arguments and environment, exec.
+
+use crate::kernel::sys;
+use crate::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use crate::kernel::world::fs::{
+    self, File, MemfdFlags, MetadataExt, SealFlags, fcntl_add_seals, ftruncate, memfd_create,
+};
+use crate::kernel::world::io::{
+    DupFlags, Errno, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread,
+};
+use crate::kernel::world::stdio::stdin;
+use crate::kernel::world::{env, process};
+use crate::operator::orders;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, BufWriter, Write};
+use std::num::ParseIntError;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Where the new image finds its snapshot: `PID:DESCRIPTOR`. The process id invalidates
+/// the variable in any other process.
+const HANDOFF_VARIABLE: &str = "POOLCOUNTERD_HANDOFF";
+
+/// Descriptors that the new image opens before it has read its snapshot: signalfd,
+/// an epoll instance, and some spare ones.
+const DESCRIPTORS_NEEDED: usize = 4;
+
+/// An answer is a line with an address for each listener, and with at most 64 rules of some
+/// 400 characters, which JSON may escape. More can't be an answer.
+const ANSWER_BYTES_MAX: u64 = 1 << 18;
+
+const SNAPSHOT_NAME: &str = "poolcounterd-snapshot";
+const ANSWER_NAME: &str = "poolcounterd-answer";
+
+/// Large, because each write is a system call.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Starts new binaries. Made before anything else is opened, and handed on from image
+/// to image.
+pub(crate) struct Launcher {
+    /// The path of the new binary: the one that started the first image. If the file
+    /// there was replaced, the replacement runs.
+    pub(crate) program: PathBuf,
+    pub(crate) files: TrialFiles,
+}
+
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LauncherState {
+    /// The descriptors of the two trial files.
+    pub trial_fds: [RawFd; 2],
+    /// Absolute path of the binary for the next hot restart.
+    #[serde(with = "serde_bytes")]
+    pub program: Vec<u8>,
+}
+
+impl Launcher {
+    /// The file that a hot restart executes.
+    ///
+    /// # Errors
+    /// It is not known.
+    pub(crate) fn binary(&self) -> io::Result<BinaryIdentity> {
+        if self.program.as_os_str().is_empty() {
+            return Err(io::Error::other(UNKNOWN_PROGRAM));
+        }
+        identity_of(&self.program)
+    }
+
+    /// The launcher of a cold start.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Launcher { files: TrialFiles::reserve()?, program: program_path()? })
+    }
+
+    /// What a hot restart carries over.
+    pub(crate) fn state(&self) -> LauncherState {
+        let program = self.program.as_os_str().as_encoded_bytes().to_vec();
+        LauncherState { trial_fds: self.files.numbers(), program }
+    }
+
+    /// Continues with the old image's launcher, whose `snapshot` is read.
+    pub(crate) fn resume(state: LauncherState, snapshot: OwnedFd) -> io::Result<Self> {
+        let [_, answer] = state.trial_fds;
+        let answer = match sys::inherited_descriptor(answer) {
+            Ok(answer) => answer,
+            Err(_) => file_in_memory(ANSWER_NAME, MemfdFlags::CLOEXEC)?,
+        };
+        let files = TrialFiles { snapshot, answer };
+        files.clear();
+        Ok(Launcher { files, program: PathBuf::from(OsString::from_vec(state.program)) })
+    }
+
+    /// The second phase: hands `descriptors` and the output of `write` to the program.
+    /// Returns only on failure, with the reason; then the files may still hold the snapshot.
+    pub(crate) fn hand_over(
+        &mut self,
+        arguments: &[OsString],
+        binary: BinaryIdentity,
+        descriptors: &[BorrowedFd],
+        write: impl FnOnce(&mut Out) -> io::Result<()>,
+    ) -> String {
+        if let Err(e) = self.files.renew().and_then(|()| self.files.write_snapshot(write)) {
+            return format!("the snapshot could not be written: {e}");
+        }
+        if let Err(e) = spare_descriptors() {
+            return format!("too few descriptors are free: {e}");
+        }
+        let program = self.program.display();
+        if identity_of(&self.program).ok() != Some(binary) {
+            return format!("{program} was replaced while it was being asked");
+        }
+        let mut all = descriptors.to_vec();
+        all.extend(self.files.both());
+        let error = match keep_on_exec(&all) {
+            Ok(()) => sys::execute(&self.program, &self.words(arguments), &self.environment()),
+            Err(e) => e,
+        };
+        match close_on_exec(&all) {
+            Ok(()) => format!("{program} can't be executed: {error}"),
+            Err(e) => format!("{program} can't be executed: {error}; and then: {e}"),
+        }
+    }
+
+    /// Executes the program as [`Launcher::hand_over`] does, in the forked child of a
+    /// trial, to read the snapshot only. Returns only on failure, with the reason.
+    pub(crate) fn execute_trial(&self, arguments: &[OsString]) -> io::Error {
+        if let Err(e) = keep_on_exec(&self.files.both()) {
+            return e;
+        }
+        let mut environment = self.environment();
+        // A program's notifications in a trial must not reach the service manager.
+        environment.retain(|(name, _)| name != "NOTIFY_SOCKET");
+        let arguments = [&["--read-snapshot".into()], arguments].concat();
+        sys::execute(&self.program, &self.words(&arguments), &environment)
+    }
+
+    /// The command line, with the name that the daemon was started by.
+    fn words(&self, arguments: &[OsString]) -> Vec<OsString> {
+        let name = env::args_os().next().unwrap_or_else(|| self.program.clone().into());
+        [&[name], arguments].concat()
+    }
+
+    /// The environment of the daemon, with the variables for the next image.
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let handoff = format!("{}:{}", process::id(), self.files.snapshot.as_raw_fd());
+        let ours = [Some((HANDOFF_VARIABLE, handoff)), orders::for_next_image()];
+        let is_ours = |name: &OsString| ours.iter().flatten().any(|(ours, _)| name == ours);
+        let mut environment: Vec<_> = env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
+        environment.extend(ours.iter().flatten().map(|(name, value)| (name.into(), value.into())));
+        environment
+    }
+}
+
+/// The two files that a new binary is handed, in memory. Between restarts they are empty
+/// and only reserve low descriptor numbers ([`sys::fork_apart`]).
+pub(crate) struct TrialFiles {
+    pub(crate) snapshot: OwnedFd,
+    pub(crate) answer: OwnedFd,
+}
+
+impl TrialFiles {
+    /// Opens them. To be called before anything else is opened.
+    pub(crate) fn reserve() -> io::Result<Self> {
+        let create = |name| file_in_memory(name, MemfdFlags::CLOEXEC);
+        Ok(TrialFiles { snapshot: create(SNAPSHOT_NAME)?, answer: create(ANSWER_NAME)? })
+    }
+
+    pub(crate) fn both(&self) -> [BorrowedFd<'_>; 2] {
+        [self.snapshot.as_fd(), self.answer.as_fd()]
+    }
+
+    /// Their descriptors.
+    pub(crate) fn numbers(&self) -> [RawFd; 2] {
+        self.both().map(|file| file.as_raw_fd())
+    }
+
+    /// Replaces them by new files: another process may still have the old ones open.
+    pub(crate) fn renew(&mut self) -> io::Result<()> {
+        let snapshot = file_in_memory(SNAPSHOT_NAME, MemfdFlags::CLOEXEC)?;
+        let answer = file_in_memory(ANSWER_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        // A program that writes without end must not fill the memory.
+        ftruncate(&answer, ANSWER_BYTES_MAX)?;
+        fcntl_add_seals(&answer, SealFlags::GROW)?;
+        dup3(&snapshot, &mut self.snapshot, DupFlags::CLOEXEC)?;
+        Ok(dup3(&answer, &mut self.answer, DupFlags::CLOEXEC)?)
+    }
+
+    /// Writes the snapshot.
+    pub(crate) fn write_snapshot(
+        &self,
+        write: impl FnOnce(&mut Out) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut file = File::from(self.snapshot.try_clone()?);
+        // Without memory for the buffer, creating it would end the process.
+        let mut memory = Vec::<u8>::new();
+        memory.try_reserve_exact(BUFFER_BYTES).map_err(|_| Errno::NOMEM)?;
+        drop(memory);
+        let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
+        write(&mut buffered)?;
+        buffered.flush()
+    }
+
+    /// Frees their memory.
+    pub(crate) fn clear(&self) {
+        for file in [&self.snapshot, &self.answer] {
+            // Shrinking a file needs no resources.
+            let _ = ftruncate(file, 0);
+        }
+    }
+
+    pub(crate) fn answer(&self) -> String {
+        let mut answer = Vec::new();
+        // Without memory for it, the restart is refused.
+        if answer.try_reserve_exact(ANSWER_BYTES_MAX as usize).is_err() {
+            return String::new();
+        }
+        answer.resize(ANSWER_BYTES_MAX as usize, 0);
+        let len = pread(&self.answer, &mut answer, 0).unwrap_or(0);
+        let answer = String::from_utf8_lossy(&answer[..len]);
+        answer.trim_end_matches('\0').trim_end().to_owned()
+    }
+}
+
+/// A file in memory that can't be executed: with `vm.memfd_noexec=2` the kernel creates no other.
+/// Linux before 6.3 does not know the flag.
+fn file_in_memory(name: &str, flags: MemfdFlags) -> io::Result<OwnedFd> {
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => Ok(memfd_create(name, flags)?),
+        created => Ok(created?),
+    }
+}
+
+/// Where a snapshot is written. Buffered, because records are written in small pieces.
+pub(crate) type Out<'a> = BufWriter<&'a mut File>;
+
+/// Why a hot restart is refused without a path.
+const UNKNOWN_PROGRAM: &str = "the path of the program is not known: \
+    when the daemon started, its file was removed, or in another root directory";
+
+/// Where the running file is, as an absolute path, or an empty path if that is not known. First
+/// AT_EXECFN, getauxval(3): not `argv[0]`, where a parent may put anything. Then what the kernel
+/// reports. Neither counts unless the running file is there: after a chroot(2) another one
+/// may be, and to the path of a file that was removed the kernel adds " (deleted)".
+fn program_path() -> io::Result<PathBuf> {
+    // fexecve(3) leaves a descriptor's path, which is another file later.
+    let is_lasting = |path: &PathBuf| !path.starts_with("/dev/fd") && !path.starts_with("/proc");
+    let is_program = |path: &PathBuf| fs::is_file(path) && env::is_running_file(path);
+    let executed = fs::absolute(env::executed_path()).ok();
+    if let Some(path) = executed.filter(is_lasting).filter(is_program) {
+        return Ok(path);
+    }
+    Ok(Some(env::current_exe()?).filter(is_program).unwrap_or_default())
+}
+
+/// Identifies the file at a path, to notice its replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BinaryIdentity {
+    device: u64,
+    inode: u64,
+    modified: (i64, i64),
+}
+
+pub(crate) fn identity_of(path: &Path) -> io::Result<BinaryIdentity> {
+    let meta = fs::metadata(path)?;
+    let modified = (meta.mtime(), meta.mtime_nsec());
+    Ok(BinaryIdentity { device: meta.dev(), inode: meta.ino(), modified })
+}
+
+/// Checks that the new image will find the few descriptors that it needs: an
+/// administrator may have lowered the limit since the start (prlimit(1)).
+fn spare_descriptors() -> io::Result<()> {
+    let open = || fcntl_dupfd_cloexec(stdin(), 3);
+    let opened: Result<Vec<OwnedFd>, _> = (0..DESCRIPTORS_NEEDED).map(|_| open()).collect();
+    Ok(opened.map(drop)?)
+}
+
+/// Has execve(2) hand these descriptors to the new image.
+fn keep_on_exec(handed_over: &[BorrowedFd]) -> io::Result<()> {
+    Ok(handed_over.iter().try_for_each(|fd| fcntl_setfd(fd, FdFlags::empty()))?)
+}
+
+/// Takes that back.
+fn close_on_exec(handed_over: &[BorrowedFd]) -> io::Result<()> {
+    Ok(handed_over.iter().try_for_each(|fd| fcntl_setfd(fd, FdFlags::CLOEXEC))?)
+}
+
+/// The snapshot that an old image of this process left, if any.
+pub(crate) fn inherited_snapshot() -> io::Result<Option<OwnedFd>> {
+    let Ok(handoff) = env::var(HANDOFF_VARIABLE) else {
+        return Ok(None);
+    };
+    let Some((pid, fd)) = handoff.split_once(':') else {
+        return Ok(None);
+    };
+    if pid != process::id().to_string() {
+        return Ok(None);
+    }
+    let no_snapshot =
+        |why: &dyn Display| io::Error::other(format!("{HANDOFF_VARIABLE}={handoff}: {why}"));
+    let fd = fd.parse().map_err(|e: ParseIntError| no_snapshot(&e))?;
+    sys::inherited_descriptor(fd).map(Some).map_err(|e| no_snapshot(&e))
+}

@@ -1,0 +1,248 @@
+//! The old image's side of a hot restart, in two phases: collects what is handed over, with all
+//! descriptors.
+//!
+//! There are two phases. First, while the loop keeps serving, a forked child writes its
+//! copy of the state as a trial snapshot and executes the new binary, which answers whether
+//! it could take over ([`Trial`]). Only if it can, the second phase writes the final
+//! snapshot, clears close-on-exec and executes it ([`Launcher::hand_over`]). If anything
+//! fails, the old image continues unchanged. `serving::resume` shows what the new image
+//! does, and why no step can fail.
+
+use crate::clients::connections::Clients;
+use crate::kernel::world::env;
+use crate::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd};
+use crate::kernel::world::mio::Poll;
+use crate::kernel::{clock, sys};
+use crate::listening::listener::Listener;
+use crate::listening::listeners::Listeners;
+use crate::operator::control_socket::ControlSocket;
+use crate::operator::run_time_settings::RunTimeSettings;
+use crate::restart::launcher::{Launcher, Out};
+use crate::restart::snapshot::{self, Gist, ServerState};
+use crate::restart::trial::{Consent, Trial, TrialAnswer};
+use crate::sockets::ids::ControlClient;
+use crate::sockets::slots::{Source, watch};
+use crate::telling::logging;
+use engine::rules::rule::Rule;
+use engine::state::EngineState;
+use engine::{Engine, Time};
+use log::info;
+use std::ffi::OsString;
+use std::io;
+
+/// Runs hot restarts, one at a time.
+pub(crate) struct Restart {
+    launcher: Launcher,
+    under_way: Option<RunningRestart>,
+}
+
+/// What a hot restart hands over.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) poll: &'a Poll,
+    pub(crate) listeners: &'a Listeners,
+    pub(crate) clients: &'a Clients,
+    pub(crate) engine: &'a Engine,
+    pub(crate) control: &'a ControlSocket,
+    pub(crate) settings: &'a RunTimeSettings,
+    /// When the daemon was started, as it was first shown.
+    pub(crate) started_wall_ns: Option<u64>,
+}
+
+/// A hot restart in its first phase.
+struct RunningRestart {
+    trial: Trial,
+    /// The operator waiting for the result.
+    requester: Option<ControlClient>,
+    /// The new binary has given its answer.
+    is_tried: bool,
+    /// Another one follows: a signal has asked for it since, perhaps because of a new file.
+    is_repeated: bool,
+}
+
+/// A hot restart that does not happen.
+pub(crate) struct RefusedRestart {
+    pub(crate) why: String,
+    /// The operator to answer.
+    pub(crate) requester: Option<ControlClient>,
+    /// Another one follows.
+    pub(crate) is_repeated: bool,
+}
+
+impl Restart {
+    pub(crate) fn new(launcher: Launcher) -> Self {
+        Restart { launcher, under_way: None }
+    }
+
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Notes that another restart follows the one that is under way.
+    pub(crate) fn repeat(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_repeated = true;
+        }
+    }
+
+    /// When the current trial times out.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.under_way.as_ref().map(|under_way| under_way.trial.deadline)
+    }
+
+    /// Notes that the trial has ended.
+    pub(crate) fn record_trial_end(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_tried = true;
+        }
+    }
+
+    /// Whether the second phase may begin.
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        let due = |it: &RunningRestart| it.is_tried || it.trial.deadline <= now;
+        self.under_way.as_ref().is_some_and(due)
+    }
+
+    /// The first phase: asks the new binary, with new `arguments` or the same. Must not
+    /// be called during another restart.
+    pub(crate) fn begin(
+        &mut self,
+        arguments: Option<Vec<OsString>>,
+        requester: Option<ControlClient>,
+        parts: Parts,
+    ) -> Result<(), String> {
+        let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
+        let begin = clock::now();
+        let program = self.launcher.program.display().to_string();
+        let trial = self
+            .start_trial(arguments, parts)
+            .map_err(|e| format!("{program} can't be asked: {e}"))?;
+        let pause_us = clock::now().ns_since(begin) / 1_000;
+        info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
+        let (is_tried, is_repeated) = (false, false);
+        self.under_way = Some(RunningRestart { trial, requester, is_tried, is_repeated });
+        Ok(())
+    }
+
+    fn start_trial(&mut self, arguments: Vec<OsString>, parts: Parts) -> io::Result<Trial> {
+        let state = self.state_of(parts, Handover::default());
+        let gist = Gist {
+            taken: state.taken,
+            connections: parts.clients.len(),
+            locks: parts.engine.len(),
+        };
+        let write = |out: &mut Out| write(out, &state, parts);
+        let kept = || {
+            let connections = parts.clients.iter().map(|(_, c)| c.stream.socket().as_fd());
+            let all = descriptors(parts, &Handover::default()).into_iter().chain(connections);
+            all.map(|fd| fd.as_raw_fd()).collect()
+        };
+        let trial = Trial::start(&mut self.launcher, arguments, gist, write, kept)?;
+        match watch(parts.poll.registry(), &trial.pidfd, Source::Trial) {
+            Ok(()) => Ok(trial),
+            Err(e) => {
+                trial.abandon(&self.launcher);
+                Err(e)
+            }
+        }
+    }
+
+    /// The second phase, once the trial has ended. Returns only if the new binary can't
+    /// take over. `None` if that is decided later.
+    pub(crate) fn finish(&mut self, parts: Parts) -> Option<RefusedRestart> {
+        let under_way = self.under_way.as_mut()?;
+        let verdict = under_way.trial.verdict(under_way.is_tried, &self.launcher)?;
+        let RunningRestart { requester, is_repeated, .. } = self.under_way.take()?;
+        let has_left = requester.is_some_and(|client| !parts.control.awaits_answer(client));
+        let why = match verdict {
+            Ok(_) if has_left => "the operator that asked for it has left".to_owned(),
+            Ok(consent) => {
+                let rules_file = Some(&consent.answer.rules_file[..]);
+                let handover = Handover { opened: &[], requester, rules_file, is_repeated };
+                self.execute(&consent, parts, handover)
+            }
+            Err(why) => why,
+        };
+        Some(RefusedRestart { why, requester, is_repeated })
+    }
+
+    /// Opens the new image's missing listeners and hands over to it. Returns only on
+    /// failure, with the reason.
+    fn execute(&mut self, consent: &Consent, parts: Parts, handover: Handover) -> String {
+        // Since the trial, orders may have added rules.
+        let TrialAnswer { wanted, rules_file, max_hold, .. } = &consent.answer;
+        let mut rules = parts.settings.rules.clone();
+        rules.resume(rules_file.clone(), max_hold.clone());
+        if let Err(why) = rules.check() {
+            return why;
+        }
+        let opened = match parts.listeners.open_missing(wanted) {
+            Ok(opened) => opened,
+            Err(e) => return e.to_string(),
+        };
+        let handover = Handover { opened: &opened, ..handover };
+        logging::report_suppressed();
+        let descriptors = descriptors(parts, &handover);
+        let state = self.state_of(parts, handover);
+        let Consent { arguments, binary, .. } = consent;
+        let why = self
+            .launcher
+            .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, parts));
+        self.launcher.files.clear();
+        parts.listeners.abandon(opened, wanted);
+        why
+    }
+
+    /// Everything that the new image needs, except connections and pools.
+    fn state_of(&self, parts: Parts, handover: Handover) -> ServerState {
+        let Parts { poll, listeners, clients, engine, control, settings, started_wall_ns } = parts;
+        ServerState {
+            taken: clock::now(),
+            last_serial: clients.last_serial(),
+            listening: listeners.state(handover.opened),
+            epoll_fd: poll.as_raw_fd(),
+            operators: control.states(),
+            requester: handover.requester,
+            restarts_again: handover.is_repeated,
+            launcher: self.launcher.state(),
+            settings: settings.clone(),
+            rules_file: handover.rules_file.unwrap_or_default().to_vec(),
+            logging: logging::state(),
+            connections: clients.len(),
+            pools: engine.counters.hashtable_entries as usize,
+            engine: EngineState { started_wall_ns, ..engine.state() },
+        }
+    }
+
+    /// Abandons a restart before the daemon exits.
+    pub(crate) fn abandon(self) {
+        if let Some(under_way) = self.under_way {
+            under_way.trial.abandon(&self.launcher);
+        }
+    }
+}
+
+/// What is handed over besides the [`Parts`].
+#[derive(Clone, Copy, Default)]
+struct Handover<'a> {
+    /// Listeners opened for the new image.
+    opened: &'a [Listener],
+    requester: Option<ControlClient>,
+    /// The rules that the new binary has read; `None` if it has yet to read them.
+    rules_file: Option<&'a [Rule]>,
+    /// Another restart follows.
+    is_repeated: bool,
+}
+
+/// Writes the daemon's whole state record by record, without copying it first.
+fn write(out: &mut Out, state: &ServerState, parts: Parts) -> io::Result<()> {
+    snapshot::write(out, state, parts.clients.states(), parts.engine.pool_states())
+}
+
+/// All descriptors that the state names, except the launcher's. Those of connections are
+/// never closed on exec.
+fn descriptors<'a>(parts: Parts<'a>, handover: &Handover<'a>) -> Vec<BorrowedFd<'a>> {
+    let Parts { poll, listeners, control, .. } = parts;
+    let listeners = listeners.all.iter().chain(handover.opened).map(|l| l.socket.as_fd());
+    listeners.chain(control.descriptors()).chain([sys::epoll_of(poll)]).collect()
+}

@@ -1,0 +1,217 @@
+#[path = "../../../tests/support/snapshot.rs"]
+mod whole;
+
+use super::*;
+use crate::telling::logging::LoggingState;
+use engine::state::LockState;
+use whole::Snapshot;
+
+fn sample() -> Snapshot {
+    let client = |slot| ClientId { slot, serial: slot + 100 };
+    let holder = LockState {
+        client: client(0),
+        sequence: 1,
+        since: Time::from_ns(5),
+        deadline: None,
+        for_anyone: true,
+        weight: 1,
+        workers: 3,
+        shortened_by: 1,
+        timer_place: 2,
+    };
+    let waiter = LockState {
+        client: client(1),
+        sequence: 2,
+        deadline: Some(Time::from_ns(u64::MAX)),
+        ..holder
+    };
+    let every_byte: Vec<u8> = (0..=255).collect();
+    let pool = PoolState {
+        key: every_byte.clone().into(),
+        holders: vec![holder],
+        waiters_for_me: vec![waiter],
+        waiters_for_anyone: vec![],
+    };
+    let connection = |slot| ConnectionState {
+        slot,
+        serial: slot + 100,
+        fd: slot as RawFd + 10,
+        unfinished_line: b"ACQ4ME \xff\0".to_vec(),
+        skipping: slot == 1,
+        unhandled: Vec::new(),
+        unsent: every_byte.clone(),
+        finishing: slot == 0,
+        unread: slot == 1,
+        unix: slot == 1,
+    };
+    let mut engine =
+        EngineState { started: Time::from_ns(1), last_sequence: 2, ..EngineState::default() };
+    engine.started_wall_ns = Some(u64::MAX);
+    engine.counters.total_acquired = 7;
+    engine.times.processing_ns = u128::from(u64::MAX) * 1_000_000_000;
+    let name = "[::1]:7531".to_owned();
+    let server = ServerState {
+        taken: Time::from_ns(77),
+        last_serial: 200,
+        listening: ListenersState {
+            listeners: vec![ListenerState {
+                fd: 3,
+                name,
+                wanted: None,
+                file: None,
+                life: ListenerStage::Closing,
+                may_hold_clients: true,
+                left: 7,
+            }],
+            draining: true,
+            lost: vec!["127.0.0.1:7531".to_owned()],
+            free_port: Some(1),
+        },
+        epoll_fd: 6,
+        operators: vec![ControlConnectionState {
+            slot: 2,
+            serial: 9,
+            fd: 5,
+            input: b"HEL".to_vec(),
+            unanswered: Some(b"RESTART".to_vec()),
+            requests: 3,
+        }],
+        requester: Some(ControlClient { slot: 2, serial: 9 }),
+        restarts_again: true,
+        launcher: LauncherState { trial_fds: [7, 8], program: b"/usr/bin/\xff".to_vec() },
+        settings: RunTimeSettings::default(),
+        rules_file: Vec::new(),
+        logging: LoggingState::default(),
+        connections: 2,
+        pools: 1,
+        engine,
+    };
+    Snapshot { server, connections: vec![connection(0), connection(1)], pools: vec![pool] }
+}
+
+fn refusal(snapshot: &Snapshot) -> String {
+    Snapshot::read(&snapshot.write()).expect_err("is refused").to_string()
+}
+
+fn record(value: &impl Serialize) -> Vec<u8> {
+    rmp_serde::to_vec_named(value).expect("written to memory")
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let snapshot = sample();
+    assert_eq!(Snapshot::read(&snapshot.write()).unwrap(), snapshot);
+    let launcher = LauncherState { trial_fds: [4, 5], ..LauncherState::default() };
+    let server = ServerState { epoll_fd: 3, launcher, ..ServerState::default() };
+    let empty = Snapshot { server, ..Snapshot::default() };
+    assert_eq!(Snapshot::read(&empty.write()).unwrap(), empty);
+}
+
+#[test]
+fn keys_are_written_verbatim() {
+    let key: Vec<u8> = (0..=255).collect();
+    assert!(sample().write().windows(key.len()).any(|bytes| bytes == key));
+}
+
+#[test]
+fn another_version_is_refused_by_its_number() {
+    #[derive(Serialize)]
+    struct OtherHeader<V> {
+        poolcounterd_snapshot: V,
+        anything: Vec<u8>,
+    }
+    fn refusal(poolcounterd_snapshot: impl Serialize) -> String {
+        let header = OtherHeader { poolcounterd_snapshot, anything: vec![1] };
+        Snapshot::read(&record(&header)).expect_err("is refused").to_string()
+    }
+    for newer in [2, u64::from(u32::MAX), u64::from(u32::MAX) + 1, u64::MAX] {
+        let expected = format!("snapshot version {newer} is newer than 1, the newest known here");
+        assert_eq!(refusal(newer), expected);
+    }
+    assert_eq!(refusal(0), "impossible snapshot: version 0");
+    for other in [refusal(-1), refusal(1.0), refusal("1"), refusal(()), refusal([1, 1])] {
+        assert!(other.starts_with("not a snapshot: "), "{other}");
+    }
+}
+
+/// A daemon with fewer or more fields than the writer.
+#[test]
+fn unknown_fields_are_ignored_and_missing_ones_have_their_default() {
+    #[derive(Serialize)]
+    struct Server {
+        epoll_fd: RawFd,
+        launcher: LauncherState,
+        connections: usize,
+        unheard_of: Vec<Option<String>>,
+    }
+    #[derive(Serialize)]
+    struct Connection {
+        mood: f64,
+        fd: RawFd,
+        serial: u32,
+    }
+    let header = Header { poolcounterd_snapshot: 1, daemon: String::new() };
+    let unheard_of = vec![None, Some("of".to_owned())];
+    let launcher = LauncherState { trial_fds: [4, 5], ..LauncherState::default() };
+    let server = Server { epoll_fd: 3, launcher, connections: 1, unheard_of };
+    let connection = Connection { mood: 0.5, fd: 9, serial: 7 };
+    let bytes = [record(&header), record(&server), record(&connection)].concat();
+    let snapshot = Snapshot::read(&bytes).expect("readable");
+    let expected = ConnectionState { fd: 9, serial: 7, ..ConnectionState::default() };
+    assert_eq!(snapshot.connections, [expected]);
+    assert_eq!(snapshot.server.epoll_fd, 3);
+    assert!(!snapshot.server.listening.draining);
+}
+
+#[test]
+fn a_snapshot_truncated_anywhere_or_with_more_behind_it_is_refused() {
+    let mut bytes = sample().write();
+    for len in 0..bytes.len() {
+        assert!(Snapshot::read(&bytes[..len]).is_err(), "{len} bytes of {}", bytes.len());
+    }
+    bytes.push(0);
+    assert!(Snapshot::read(&bytes).unwrap_err().to_string().contains("data after its end"));
+}
+
+#[test]
+fn impossible_snapshots_are_refused() {
+    let mut twice = sample();
+    twice.connections[1].fd = 3;
+    assert!(refusal(&twice).contains("a descriptor twice"));
+    let mut standard_stream = sample();
+    standard_stream.connections[1].fd = 2;
+    assert!(refusal(&standard_stream).contains("a standard stream"));
+    let mut same_slot = sample();
+    same_slot.connections[1].slot = 0;
+    assert!(refusal(&same_slot).contains("two connections in one slot"));
+    let mut far_away = sample();
+    far_away.connections[0].slot = u32::MAX;
+    assert!(refusal(&far_away).contains("a slot that no connection could have"));
+    let mut two_lines = sample();
+    two_lines.connections[0].unfinished_line = b"a\nb".to_vec();
+    assert!(refusal(&two_lines).contains("an unfinished line"));
+    let mut taken = sample();
+    taken.server.operators[0].fd = 10;
+    assert!(refusal(&taken).contains("a descriptor twice"));
+    let mut two_operators = sample();
+    let other = ControlConnectionState { fd: 99, ..two_operators.server.operators[0].clone() };
+    two_operators.server.operators.push(other);
+    assert!(refusal(&two_operators).contains("an operator's slot twice"));
+    let mut two_requests = sample();
+    two_requests.server.operators[0].input = b"LOG\nLO".to_vec();
+    assert!(refusal(&two_requests).contains("the beginning of a request that is complete"));
+    let mut stranger = sample();
+    stranger.connections[0].serial = 9;
+    assert!(refusal(&stranger).contains("a lock without a connection"));
+}
+
+/// Bytes that announce four gigabytes and end there.
+#[test]
+fn a_length_is_not_trusted() {
+    let header = record(&Header { poolcounterd_snapshot: 1, daemon: String::new() });
+    for marker in [0xc6u8, 0xdb, 0xdd, 0xdf] {
+        let launcher = [&[0x81, 0xa8], &b"launcher"[..], &[0x81, 0xa7], b"program"].concat();
+        let huge = [&header[..], &launcher, &[marker, 255, 255, 255, 255]].concat();
+        assert!(Snapshot::read(&huge).is_err());
+    }
+}

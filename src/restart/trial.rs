@@ -1,0 +1,232 @@
+//! The trial: forks a child that executes the new binary and asks it; its time limit, answer
+//! and verdict.
+//!
+//! A forked child writes its copy of the daemon's state into a file in memory. It then
+//! executes the new binary as the second phase does: with the same environment, and with
+//! the same descriptor numbers open, to detect a wrapper that would lose any of it. The
+//! numbers refer to the snapshot itself: while the child held the sockets, closing one
+//! would not be final. A second file, for the answer, is standard output. So the loop
+//! pauses only for the fork, regardless of the size of the state, and there is no pipe on
+//! which either side could block. The new binary runs [`super::new_image::rehearse`].
+
+use crate::kernel::world::fd::{OwnedFd, RawFd};
+use crate::kernel::world::fs::{OFlags, open, write as write_file};
+use crate::kernel::world::io::pwrite;
+use crate::kernel::world::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process_group, pidfd_open,
+    set_parent_process_death_signal, setpgid, waitpid,
+};
+use crate::kernel::world::stdio;
+use crate::kernel::{clock, descriptors, sys};
+use crate::listening::addresses::Wanted;
+use crate::restart::launcher::{BinaryIdentity, Launcher, Out};
+use crate::restart::snapshot::Gist;
+use engine::Time;
+use engine::rules::rule::Rule;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// How long the new binary may take for a trial snapshot. A gigabyte takes some two
+/// seconds, on a busy machine several times that.
+const TRIAL_LIMIT_S: u64 = 15;
+
+/// How soon to look again whether a killed child has ended.
+const REAP_RETRY_NS: u64 = 100_000_000;
+
+/// The child's exit status if it could not execute the new binary.
+const EXIT_NOT_ASKED: i32 = 125;
+
+/// The new binary's answer if it can take over: a line of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TrialAnswer {
+    /// Its version.
+    pub(crate) poolcounterd: String,
+    /// Its process id, if the snapshot was handed over to it: the daemon's own process
+    /// has to become the new image.
+    pub(crate) process: Option<i32>,
+    /// How many descriptors it may have open.
+    pub(crate) descriptors_max: usize,
+    #[serde(flatten)]
+    pub(crate) gist: Gist,
+    /// The listeners of the new options. The old image opens the missing ones.
+    pub(crate) wanted: Vec<Wanted>,
+    /// The rules that it has read. The new image gets them from the snapshot: the file may be
+    /// edited in between.
+    #[serde(default)]
+    pub(crate) rules_file: Vec<Rule>,
+    /// The rules of its `--max-hold`.
+    #[serde(default)]
+    pub(crate) max_hold: Vec<Rule>,
+}
+
+/// A new binary that can take over.
+pub(crate) struct Consent {
+    /// The command line of the new image.
+    pub(crate) arguments: Vec<OsString>,
+    /// The file that was executed.
+    pub(crate) binary: BinaryIdentity,
+    pub(crate) answer: TrialAnswer,
+}
+
+/// A trial under way.
+pub(crate) struct Trial {
+    pid: Pid,
+    /// Readable when the child has ended.
+    pub(crate) pidfd: OwnedFd,
+    gist: Gist,
+    binary: BinaryIdentity,
+    arguments: Vec<OsString>,
+    /// When the trial times out.
+    pub(crate) deadline: Time,
+    /// It has timed out.
+    is_late: bool,
+}
+
+impl Trial {
+    /// Starts a trial. The child calls `write`, and `kept`, which returns the numbers of
+    /// the descriptors that the new image will have.
+    pub(crate) fn start(
+        launcher: &mut Launcher,
+        arguments: Vec<OsString>,
+        gist: Gist,
+        write: impl FnOnce(&mut Out) -> io::Result<()>,
+        kept: impl FnOnce() -> Vec<RawFd>,
+    ) -> io::Result<Self> {
+        let binary = launcher.binary()?;
+        launcher.files.renew()?;
+        let (launcher, files) = (&*launcher, &launcher.files);
+        let parent = getpid();
+        let ask = || run_new_binary(parent, launcher, &arguments, write, kept);
+        let pid = sys::fork_apart(files.numbers(), ask).inspect_err(|_| files.clear())?;
+        // The child does the same; the order does not matter.
+        let _ = setpgid(Some(pid), Some(pid));
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+            end(pid);
+            files.clear();
+        })?;
+        let deadline = clock::now().plus_seconds(TRIAL_LIMIT_S);
+        Ok(Trial { pid, pidfd, gist, binary, arguments, deadline, is_late: false })
+    }
+
+    /// The result, once the child `has_ended` or timed out: an error says why the new
+    /// binary can't take over. `None` while it can't be reaped: the kernel first frees the
+    /// memory of a child that was late, a tenth of a second for a gigabyte, and the loop
+    /// does not wait for that.
+    pub(crate) fn verdict(
+        &mut self,
+        has_ended: bool,
+        launcher: &Launcher,
+    ) -> Option<Result<Consent, String>> {
+        self.is_late |= !has_ended;
+        // Also ends processes that the new binary has left behind.
+        kill_all(self.pid);
+        match waitpid(Some(self.pid), WaitOptions::NOHANG) {
+            Ok(None) => {
+                self.deadline = clock::now().plus_ns(REAP_RETRY_NS);
+                None
+            }
+            Ok(Some((_, status))) if !self.is_late => {
+                Some(self.judge(launcher, ExitStatus::from_raw(status.as_raw())))
+            }
+            Ok(Some(_)) | Err(_) => {
+                launcher.files.clear();
+                Some(Err(format!("the new binary did not answer within {TRIAL_LIMIT_S} s")))
+            }
+        }
+    }
+
+    fn judge(&mut self, launcher: &Launcher, status: ExitStatus) -> Result<Consent, String> {
+        let said = launcher.files.answer();
+        launcher.files.clear();
+        if status.code() == Some(EXIT_NOT_ASKED) {
+            return Err(format!("{} can't be asked: {said}", launcher.program.display()));
+        }
+        let answer: Option<TrialAnswer> = serde_json::from_str(&said).ok();
+        let process = Some(self.pid.as_raw_nonzero().get());
+        let agrees = |answer: &TrialAnswer| answer.process == process && answer.gist == self.gist;
+        let ours = descriptors::limit();
+        match answer.filter(|answer| status.success() && agrees(answer)) {
+            Some(answer) if answer.descriptors_max < ours => Err(format!(
+                "the new binary could have only {} descriptors open, the daemon may have {ours}",
+                answer.descriptors_max
+            )),
+            Some(answer) => {
+                let arguments = std::mem::take(&mut self.arguments);
+                Ok(Consent { arguments, binary: self.binary, answer })
+            }
+            None => {
+                let said = quoted(&said);
+                Err(format!("the new binary can't take over: {status}, it said {said}"))
+            }
+        }
+    }
+
+    /// Ends the trial without a result.
+    pub(crate) fn abandon(self, launcher: &Launcher) {
+        end(self.pid);
+        launcher.files.clear();
+    }
+}
+
+/// Shortens the answer for a log line.
+fn quoted(said: &str) -> String {
+    const CHARS_MAX: usize = 400;
+    match said.chars().take(CHARS_MAX).collect::<String>() {
+        nothing if nothing.is_empty() => "nothing".to_owned(),
+        start => format!("{start:?}"),
+    }
+}
+
+/// Kills the child and all that it started, and reaps it.
+fn end(child: Pid) {
+    kill_all(child);
+    // Fails only if it is reaped already.
+    let _ = waitpid(Some(child), WaitOptions::empty());
+}
+
+/// Kills the child and all that it started. To be called before the child is reaped:
+/// until then, no other process gets its number.
+fn kill_all(child: Pid) {
+    // Fails only if all have ended.
+    let _ = kill_process_group(child, Signal::KILL);
+}
+
+/// The child's part: writes the snapshot and executes the new binary. Returns the exit
+/// status if that fails.
+fn run_new_binary(
+    parent: Pid,
+    launcher: &Launcher,
+    arguments: &[OsString],
+    write: impl FnOnce(&mut Out) -> io::Result<()>,
+    kept: impl FnOnce() -> Vec<RawFd>,
+) -> i32 {
+    let files = &launcher.files;
+    let execute = || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() != Some(parent) {
+            return Err(io::Error::other("the daemon has ended"));
+        }
+        setpgid(None, None)?;
+        // If memory runs out, the kernel should kill this process, not the daemon
+        // (proc_pid_oom_score_adj(5)). A sandbox may forbid this write.
+        let _ = write_file("/proc/self/oom_score_adj", "1000");
+        let null = open("/dev/null", OFlags::RDWR, 0.into())?;
+        stdio::dup2_stdin(&null)?;
+        stdio::dup2_stderr(null)?;
+        stdio::dup2_stdout(&files.answer)?;
+        files.write_snapshot(write)?;
+        for number in kept() {
+            sys::put_descriptor(&files.snapshot, number)?;
+        }
+        Err(launcher.execute_trial(arguments))
+    };
+    let result: io::Result<()> = execute();
+    if let Err(e) = result {
+        // If this write fails too, the exit status is enough.
+        let _ = pwrite(&files.answer, e.to_string().as_bytes(), 0);
+    }
+    EXIT_NOT_ASKED
+}

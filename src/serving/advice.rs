@@ -1,0 +1,133 @@
+//! Why the daemon could not start, and what to do about it. The advice is for people
+//! at a terminal; nothing depends on it.
+
+use crate::listening::addresses::{ListenError, Obstacle};
+use crate::operator::rule_book::RulesError;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Why the daemon could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// A listener could not be opened.
+    Listen(ListenError),
+    /// The file of rules can't be used, or there are too many.
+    Rules(String),
+    /// The kernel refuses a resource that serving needs.
+    System(io::Error),
+}
+
+impl From<ListenError> for StartError {
+    fn from(e: ListenError) -> Self {
+        StartError::Listen(e)
+    }
+}
+
+impl From<RulesError> for StartError {
+    fn from(e: RulesError) -> Self {
+        match e {
+            RulesError::Invalid(why) => StartError::Rules(why),
+            RulesError::System(why) => StartError::System(io::Error::other(why)),
+        }
+    }
+}
+
+impl From<io::Error> for StartError {
+    fn from(e: io::Error) -> Self {
+        StartError::System(e)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Listen(e) => e.fmt(f),
+            StartError::Rules(why) => write!(f, "Can't start: {why}"),
+            StartError::System(e) => write!(f, "Can't start: {e}"),
+        }
+    }
+}
+
+impl StartError {
+    /// What prevents the start.
+    pub fn obstacle(&self) -> Obstacle {
+        match self {
+            StartError::Listen(e) => e.obstacle(),
+            StartError::Rules(_) => Obstacle::Options,
+            StartError::System(_) => Obstacle::System,
+        }
+    }
+
+    /// What to do about it, if known.
+    pub fn advice(&self) -> Option<String> {
+        match self {
+            StartError::Listen(e) => about(e),
+            StartError::Rules(_) | StartError::System(_) => None,
+        }
+    }
+}
+
+fn about(error: &ListenError) -> Option<String> {
+    match error {
+        ListenError::InvalidAddress(list) => Some(right_address(list)),
+        ListenError::Bind(address, e) => bindable_address(*address, e),
+        ListenError::Unix(path, e) | ListenError::Control(path, e) => socket_path(path, e),
+        ListenError::Several(errors) => errors.iter().find_map(about),
+        ListenError::Inherited(..) | ListenError::Http(..) | ListenError::Contradiction(_) => None,
+    }
+}
+
+/// The correct form of the first bad address in `list`.
+fn right_address(list: &str) -> String {
+    let bad = list.split(',').find(|part| part.parse::<IpAddr>().is_err()).unwrap_or(list);
+    if let Ok(address) = bad.parse::<SocketAddr>() {
+        return format!("The port is an option: -l {} -p {}", address.ip(), address.port());
+    }
+    match bad.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(ip) => format!("Leave out the brackets: -l {ip}"),
+        Err(_) => "-l takes IP addresses, such as 10.1.2.3 or ::, not names.".to_owned(),
+    }
+}
+
+fn bindable_address(address: SocketAddr, error: &io::Error) -> Option<String> {
+    match error.kind() {
+        ErrorKind::AddrInUse => Some(taken_port(address.port())),
+        ErrorKind::AddrNotAvailable => Some(
+            "This machine does not have that address; `ip -brief address` lists its addresses."
+                .into(),
+        ),
+        _ => None,
+    }
+}
+
+/// Connections that a daemon without SO_REUSEADDR, such as the C one, has closed keep its port.
+fn taken_port(port: u16) -> String {
+    format!(
+        "As root, `ss -ltnp 'sport = :{port}'` shows what listens there. Stop it, or choose another \
+         port with -p. If nothing does, old connections keep the port for up to a minute."
+    )
+}
+
+fn socket_path(path: &str, error: &io::Error) -> Option<String> {
+    let path = Path::new(path);
+    if error.kind() == ErrorKind::NotFound {
+        let folder = path.parent()?;
+        return (!folder.exists()).then(|| "Its directory does not exist.".to_owned());
+    }
+    let file_type = std::fs::symlink_metadata(path).ok()?.file_type();
+    if file_type.is_dir() {
+        Some(format!(
+            "It is a directory: name a file in it, such as {}",
+            path.join("sock").display()
+        ))
+    } else if !file_type.is_socket() {
+        Some("The file there is not a socket, so it is left alone.".to_owned())
+    } else if error.kind() == ErrorKind::AddrInUse {
+        Some("Another daemon answers there. Stop it, or choose another path.".to_owned())
+    } else {
+        None
+    }
+}

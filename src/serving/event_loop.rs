@@ -1,0 +1,274 @@
+//! The steps of one turn of the loop. Decides nothing about locks.
+
+use crate::kernel::world::mio::Events;
+use crate::kernel::world::thread;
+use crate::kernel::{clock, sys};
+use crate::listening::accepting::NewConnection;
+use crate::listening::addresses::Purpose;
+use crate::reporting::report_queue::Requester;
+use crate::serving::Server;
+use crate::serving::dispatch::Dispatch;
+use crate::sockets::slots::Source;
+use crate::telling::logging::{self, limited};
+use engine::Time;
+use log::debug;
+use reports::ServerFigures;
+use std::io;
+use std::time::Duration;
+
+pub(super) const EVENTS_PER_TURN: usize = 1024;
+
+/// Why the daemon ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A signal to stop.
+    Stopped,
+    /// The last client of a drain has left.
+    Drained,
+}
+
+impl Server {
+    /// Serves until the daemon ends; returns why it ended.
+    pub fn run(mut self) -> Ended {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        let ended = loop {
+            if let Some(ended) = self.turn(&mut events) {
+                break ended;
+            }
+        };
+        self.stop();
+        ended
+    }
+
+    /// Ends what would outlive the loop, and disconnects the clients.
+    pub(super) fn stop(self) {
+        let Server {
+            mut service_manager,
+            restart,
+            mut listeners,
+            clients,
+            http,
+            operator,
+            poll,
+            ..
+        } = self;
+        let is_told = service_manager.stopping();
+        restart.abandon();
+        listeners.remove_files();
+        // Clients are disconnected before anything waits for systemd or the log.
+        drop(poll);
+        listeners.close_tcp();
+        drop((clients, http, operator));
+        listeners.refuse_queued();
+        drop(listeners);
+        if !is_told {
+            service_manager.stopping_at_last();
+        }
+        logging::flush_briefly();
+    }
+
+    /// Runs one turn of the loop. Operators' orders come last, so that a hot restart
+    /// finds no work half done.
+    pub(super) fn turn(&mut self, events: &mut Events) -> Option<Ended> {
+        self.wait(events);
+        self.record_events(events);
+        self.accept();
+        let now = self.handle_input();
+        self.make_reports(now);
+        self.finish_turn(now);
+        let is_draining = self.listeners.is_draining();
+        self.service_manager.notify(self.clients.len(), &self.engine, is_draining, now);
+        logging::retry(now);
+        self.obey_operators(now)
+    }
+}
+
+/// The steps of a turn.
+impl Server {
+    /// Waits for events, or until there is work without one.
+    fn wait(&mut self, events: &mut Events) {
+        let now = clock::now();
+        self.engine.measures.turns.count(now.ns_since(self.turn_began), self.events);
+        let timeout = self.time_until_next_work(now);
+        if let Err(e) = self.poll.poll(events, timeout) {
+            // Otherwise the last turn's events remain.
+            events.clear();
+            if e.kind() != io::ErrorKind::Interrupted {
+                limited!(error, "waiting for events failed: {e}");
+                // No documented error leads here; avoids a busy loop.
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        self.turn_began = clock::now();
+    }
+
+    fn time_until_next_work(&self, now: Time) -> Option<Duration> {
+        let has_work =
+            self.clients.has_work() || self.listeners.has_work() || self.reporting.has_work();
+        if has_work {
+            return Some(Duration::ZERO);
+        }
+        let deadlines = [
+            self.engine.next_deadline(),
+            self.listeners.next_deadline(),
+            self.tidier.next_deadline(),
+            self.http.next_deadline(),
+            self.operator.next_deadline(),
+            self.operator.settings.rules.next_deadline(),
+            self.service_manager.next_deadline(),
+            self.restart.deadline(),
+            logging::next_deadline(),
+        ];
+        let next = deadlines.into_iter().flatten().min()?;
+        Some(Duration::from_nanos(next.ns_since(now)))
+    }
+
+    fn record_events(&mut self, events: &Events) {
+        self.clients.begin_turn();
+        self.listeners.start_turn(self.turn_began);
+        self.events = 0;
+        for event in events.iter() {
+            self.events += 1;
+            match Source::from(event.token()) {
+                Source::Client(slot) => self.clients.record_event(slot, event),
+                Source::Listener(number) => self.listeners.record_ready(number),
+                Source::Http(number) => self.http.record_event(number),
+                Source::Trial => self.restart.record_trial_end(),
+                source @ (Source::Signals | Source::Operator(_)) => {
+                    self.operator.record_event(source);
+                }
+            }
+        }
+    }
+
+    /// Accepts new connections, as many as are left for this turn, and closes finished
+    /// listeners.
+    pub(super) fn accept(&mut self) {
+        let registry = self.poll.registry();
+        loop {
+            let has_room_for_http = self.http.has_room(self.turn_began);
+            let open = self.clients.len();
+            let Some(new) = self.listeners.next(open, has_room_for_http) else {
+                break;
+            };
+            let NewConnection { socket, purpose } = new;
+            match purpose {
+                Purpose::Clients => self.clients.add(socket, registry),
+                Purpose::Control => self.operator.control.add(socket, registry),
+                Purpose::Http => self.http.add(socket, registry, self.turn_began),
+            }
+        }
+        self.listeners.close_finished(registry);
+        self.engine.counters += self.clients.take_counters();
+        self.engine.counters.connect_errors += self.listeners.take_errors();
+    }
+
+    /// Receives from all ready clients, handles their input, and ends waits that have
+    /// timed out. Returns the time used for that.
+    fn handle_input(&mut self) -> Time {
+        loop {
+            let has_more = self.clients.receive(&mut self.input);
+            let now = clock::now();
+            let mut dispatch = Dispatch {
+                clients: &mut self.clients,
+                engine: &mut self.engine,
+                reporting: &mut self.reporting,
+                registry: self.poll.registry(),
+                now,
+            };
+            dispatch.handle(&mut self.input);
+            if !has_more {
+                // An expired rule must not end a hold.
+                self.end_expired_rules(now);
+                if self.dispatch(now).expire() {
+                    self.close_freed(now);
+                }
+                return now;
+            }
+        }
+    }
+
+    /// Continues reports and HTTP exchanges.
+    fn make_reports(&mut self, now: Time) {
+        for (client, request) in self.http.handle(now) {
+            self.reporting.enqueue(Requester::Http(client), request);
+        }
+        self.reporting.retain(|requester| match requester {
+            Requester::Client(_) => true,
+            Requester::Http(client) => self.http.waits(client),
+            Requester::Operator(client) => self.operator.control.awaits_answer(client),
+        });
+        if !self.reporting.has_work() {
+            return;
+        }
+        let figures = ServerFigures {
+            is_draining: self.listeners.is_draining(),
+            started_wall_ns: self.started_wall_ns(),
+            rule_orders: self.operator.settings.rules.orders(),
+            ..ServerFigures::default()
+        };
+        for (requester, text) in self.reporting.step(&self.engine, &self.clients, figures, now) {
+            match requester {
+                Requester::Client(client) => self.dispatch(now).deliver_report(client, text),
+                Requester::Http(client) => self.http.answer(client, text, now),
+                Requester::Operator(client) => self.operator.report(client, text),
+            }
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
+    fn started_wall_ns(&mut self) -> u64 {
+        let age_ns = clock::now().ns_since(self.engine.started());
+        *self.started_wall_ns.get_or_insert_with(|| clock::wall_ns().saturating_sub(age_ns))
+    }
+
+    fn dispatch(&mut self, now: Time) -> Dispatch<'_> {
+        Dispatch {
+            clients: &mut self.clients,
+            engine: &mut self.engine,
+            reporting: &mut self.reporting,
+            registry: self.poll.registry(),
+            now,
+        }
+    }
+
+    /// Sends everything owed before the loop sleeps, closes ended connections, and returns
+    /// their memory: the last step for clients in a turn.
+    pub(super) fn finish_turn(&mut self, now: Time) {
+        let mut dispatch = self.dispatch(now);
+        dispatch.send();
+        dispatch.record_observed();
+        self.close_ended();
+        if self.http.has_room_again(now) {
+            self.listeners.record_room_for_http();
+        }
+        self.tidy(now);
+    }
+
+    /// Closes connections whose locks go to others, before these get them: the old holder
+    /// notices first.
+    pub(super) fn close_freed(&mut self, now: Time) {
+        // Comes before the close: it needs the addresses of the connections.
+        self.dispatch(now).record_observed();
+        self.close_ended();
+    }
+
+    /// Closes the connections that have ended.
+    fn close_ended(&mut self) {
+        if self.clients.close_scheduled() {
+            self.listeners.record_closed();
+        }
+    }
+
+    /// Returns memory to the system after many clients have left.
+    fn tidy(&mut self, now: Time) {
+        if !self.tidier.is_due(self.clients.spare().max(self.engine.spare()), now) {
+            return;
+        }
+        self.engine.shrink();
+        self.clients.shrink();
+        self.input.shrink();
+        sys::give_memory_back();
+        debug!("returned unused memory");
+    }
+}

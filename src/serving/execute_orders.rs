@@ -1,0 +1,319 @@
+//! What each order does: `DRAIN`, `UNDRAIN`, `FREE`, `RULE`, `LOG`, `STATS`; begins and
+//! finishes a hot restart.
+
+use crate::clients::connections::Clients;
+use crate::kernel::clock;
+use crate::operator::control_socket::{self, Free, FreeTarget, Request};
+use crate::operator::orders::Order;
+use crate::operator::rule_book::RuleOrder;
+use crate::reporting::report_queue::{ReportRequest, Requester};
+use crate::restart::old_image::{Parts, RefusedRestart, Restart};
+use crate::serving::{Ended, Engine, Server};
+use crate::sockets::ids::ControlClient;
+use crate::telling::logging;
+use engine::{ClientId, Time};
+use log::{error, info};
+use protocol::Query;
+use reports::lists::locks_of;
+use reports::{ReportView, ServerFigures, StatsAnswer, stats};
+use std::collections::HashSet;
+use std::ffi::OsString;
+
+/// How a request on the control socket is answered.
+enum Answer {
+    Now(String),
+    /// With a report, or when a drain or a hot restart is done.
+    Separately,
+}
+
+impl Server {
+    /// Obeys the orders of this turn; returns why the daemon ends, if it does.
+    pub(super) fn obey_operators(&mut self, now: Time) -> Option<Ended> {
+        for order in self.operator.take_orders() {
+            match order {
+                Order::Stop(why) => {
+                    info!("{why}; {} connections are closed", self.clients.len());
+                    return Some(Ended::Stopped);
+                }
+                Order::Restart => self.begin_restart(None, None),
+                Order::Drain => self.drain(),
+                // Errors are logged already.
+                Order::ToggleDrain if self.listeners.is_draining() => drop(self.undrain()),
+                Order::ToggleDrain => self.drain(),
+                Order::Asked(client, request) => self.serve_request(client, request, now),
+                Order::Ended(client) => self.operator.record_ended(client),
+            }
+        }
+        if self.restart.is_due(now) {
+            self.finish_restart();
+        }
+        let has_drained = self.listeners.has_drained(self.clients.len(), now);
+        has_drained.then(|| self.operator.answer_waiting("OK drained")).map(|()| Ended::Drained)
+    }
+
+    fn serve_request(
+        &mut self,
+        client: ControlClient,
+        request: Result<Request, String>,
+        now: Time,
+    ) {
+        let result = request.and_then(|request| match request {
+            Request::Restart(arguments) => {
+                self.begin_restart(arguments, Some(client));
+                Ok(Answer::Separately)
+            }
+            Request::Drain => {
+                self.drain();
+                let left = self.clients.len();
+                Ok(Answer::Now(format!("OK draining, connections left: {left}")))
+            }
+            Request::Drained if self.listeners.is_draining() => {
+                self.operator.wait_for_end(client);
+                Ok(Answer::Separately)
+            }
+            Request::Drained => Err("not draining".to_owned()),
+            Request::Undrain => {
+                self.undrain()?;
+                Ok(Answer::Now(format!("OK listening on {}", self.listeners.names())))
+            }
+            Request::Log(filter) => {
+                filter.map_or(Ok(()), |filter| self.operator.settings.set_log(filter))?;
+                Ok(Answer::Now(format!("OK log filter: {}", logging::filter())))
+            }
+            Request::Free(free) => self.free(&free, now).map(Answer::Now),
+            Request::Rules => {
+                self.list_rules(client);
+                Ok(Answer::Separately)
+            }
+            Request::Rule(order) => self.change_rules(order, now).map(Answer::Now),
+            Request::Stats(query) => self.report(client, query),
+            Request::Help => Ok(Answer::Now(control_socket::help())),
+        });
+        match result {
+            Ok(Answer::Now(answer)) => self.operator.answer(client, &answer),
+            Ok(Answer::Separately) => {}
+            Err(why) => self.operator.answer(client, &format!("ERROR {}", one_line(&why))),
+        }
+    }
+
+    /// Answers at once if that is possible; otherwise in one of the next turns.
+    fn report(&mut self, client: ControlClient, query: Query) -> Result<Answer, String> {
+        match stats(&query, &self.engine, clock::now()) {
+            StatsAnswer::Text(text) => self.operator.report(client, text),
+            StatsAnswer::Unknown => return Err("no such statistic".to_owned()),
+            StatsAnswer::Report => {
+                self.reporting.enqueue(Requester::Operator(client), ReportRequest::Query(query));
+            }
+        }
+        Ok(Answer::Separately)
+    }
+
+    fn list_rules(&mut self, client: ControlClient) {
+        let sources = self.operator.settings.rules.sources();
+        self.reporting.enqueue(Requester::Operator(client), ReportRequest::Rules(sources));
+    }
+
+    fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
+        let answer = self.operator.settings.rules.obey(order, now)?;
+        self.set_rules(now);
+        self.finish_turn(now);
+        Ok(format!("OK rule {answer}"))
+    }
+
+    /// Passes the rules in force on to the engine, whose answers are to be sent then.
+    fn set_rules(&mut self, now: Time) {
+        let Server { engine, operator, service_manager, .. } = self;
+        let rules = &operator.settings.rules;
+        let go_on = || service_manager.notify_watchdog(clock::now());
+        engine.set_rules(rules.in_force(), &rules.groups(), now, go_on);
+    }
+
+    /// Ends the rules that have expired.
+    pub(super) fn end_expired_rules(&mut self, now: Time) {
+        let ended = self.operator.settings.rules.expire(now);
+        if !ended.is_empty() {
+            info!("the time of these rules is over: {}", ended.join(", "));
+            self.set_rules(now);
+        }
+    }
+
+    fn begin_restart(
+        &mut self,
+        arguments: Option<Vec<OsString>>,
+        requester: Option<ControlClient>,
+    ) {
+        if self.restart.is_under_way() {
+            let why = "a hot restart is already under way";
+            if requester.is_some() {
+                info!("{why}");
+                return self.answer(requester, &format!("ERROR {why}"));
+            }
+            info!("{why}: another one follows");
+            return self.restart.repeat();
+        }
+        self.service_manager.begin_reload(clock::now());
+        let (restart, parts) = self.restart_with_parts();
+        if let Err(why) = restart.begin(arguments, requester, parts) {
+            self.refuse_restart(&why, requester);
+        }
+    }
+
+    /// Returns only if the new binary can't take over.
+    fn finish_restart(&mut self) {
+        let (restart, parts) = self.restart_with_parts();
+        if let Some(RefusedRestart { why, requester, is_repeated }) = restart.finish(parts) {
+            self.refuse_restart(&why, requester);
+            if is_repeated {
+                self.begin_restart(None, None);
+            }
+        }
+    }
+
+    fn restart_with_parts(&mut self) -> (&mut Restart, Parts<'_>) {
+        let Server { restart, poll, listeners, clients, engine, operator, started_wall_ns, .. } =
+            self;
+        (
+            restart,
+            Parts {
+                poll,
+                listeners,
+                clients,
+                engine,
+                control: &operator.control,
+                settings: &operator.settings,
+                started_wall_ns: *started_wall_ns,
+            },
+        )
+    }
+
+    fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
+        self.engine.measures.restarts.refused += 1;
+        let why = one_line(why);
+        error!("hot restart refused, continuing to serve: {why}");
+        self.service_manager.end_reload(clock::now());
+        self.answer(requester, &format!("ERROR refused: {why}"));
+    }
+
+    /// Answers the operator on the control socket, if one made the request.
+    fn answer(&mut self, requester: Option<ControlClient>, answer: &str) {
+        if let Some(client) = requester {
+            self.operator.answer(client, answer);
+        }
+    }
+
+    /// Stops taking new clients, except those already in the kernel's queues.
+    fn drain(&mut self) {
+        if self.listeners.is_draining() {
+            return;
+        }
+        self.listeners.drain();
+        self.http.set_draining(true);
+        // Accepts those in the queues now: unless they are many, the kernel refuses every client
+        // that connects after the answer.
+        self.accept();
+        info!("draining: no new clients; connections left: {}", self.clients.len());
+    }
+
+    fn undrain(&mut self) -> Result<(), String> {
+        if !self.listeners.is_draining() {
+            return Ok(());
+        }
+        let result = self.listeners.undrain(&self.options, self.poll.registry());
+        match &result {
+            Ok(()) => {
+                self.http.set_draining(false);
+                info!("no longer draining: listening on {}", self.listeners.names());
+                self.operator.answer_waiting("ERROR not draining");
+            }
+            Err(why) => error!("still draining: {}", one_line(why)),
+        }
+        result
+    }
+}
+
+impl Server {
+    /// Closes the connections that `free` names and answers with the locks that they had. As
+    /// if the clients had disconnected: no waiter gets `DONE`, and the next one gets the lock.
+    ///
+    /// # Errors
+    /// No connection matches, or too many do: nothing is closed.
+    pub(super) fn free(&mut self, free: &Free, now: Time) -> Result<String, String> {
+        let mut clients = clients_of(&free.target, &self.engine, &self.clients);
+        // A client may hold a key several times. Some clients' input has ended already, and they
+        // only wait for their output to be sent.
+        let mut seen = HashSet::new();
+        clients.retain(|client| seen.insert(*client) && self.clients.open_mut(*client).is_some());
+        if clients.is_empty() {
+            return Err(match free.target {
+                FreeTarget::Key(_) => "no client holds this key".to_owned(),
+                FreeTarget::Connection(_) => "no such connection".to_owned(),
+                FreeTarget::Host(_) => "no connection from this host".to_owned(),
+            });
+        }
+        let count = clients.len();
+        if count > free.connections_max && !free.is_dry_run {
+            return Err(format!(
+                "{count} connections, more than {}: nothing is closed; a MAX of {count} would do",
+                free.connections_max,
+            ));
+        }
+        let what = if free.is_dry_run { "would close" } else { "closed" };
+        let first_line = format!("{what} {count} connection{}", if count == 1 { "" } else { "s" });
+        #[expect(clippy::disallowed_methods, reason = "the list shows since when, as reports do")]
+        let wall_ns = clock::wall_ns();
+        let view = ReportView {
+            engine: &self.engine,
+            now,
+            wall_ns,
+            figures: &ServerFigures::default(),
+            peers: &self.clients,
+            is_private: false,
+        };
+        let (totals, rows) = locks_of(&view, &clients);
+        if !free.is_dry_run {
+            self.close(&clients, now);
+        }
+        info!("FREE {first_line}: {totals}");
+        Ok(format!("OK {first_line}: {totals}\n{rows}"))
+    }
+
+    fn close(&mut self, clients: &[ClientId], now: Time) {
+        self.engine.disconnect_all(clients, now);
+        for &client in clients {
+            self.clients.free(client);
+        }
+        self.engine.counters += self.clients.take_counters();
+        // The old holders notice before the next ones get the locks.
+        self.close_freed(now);
+        self.finish_turn(now);
+    }
+}
+
+/// A reason in one line: it may name a path or a group, whose name may have line ends and what
+/// controls a terminal.
+fn one_line(why: &str) -> String {
+    why.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Looks at every connection, unless a key is named.
+fn clients_of(target: &FreeTarget, engine: &Engine, clients: &Clients) -> Vec<ClientId> {
+    let mut found = Vec::new();
+    match target {
+        FreeTarget::Key(key) => {
+            found.extend(engine.pool(key).iter().flat_map(|pool| pool.holders()));
+        }
+        FreeTarget::Connection(serial) => {
+            let all = clients.iter().map(|(client, _)| client);
+            found.extend(all.filter(|client| client.serial == *serial));
+        }
+        FreeTarget::Host(host) => {
+            let all = 0..clients.slots();
+            clients.for_each_address(all, |client, address| {
+                if address == host {
+                    found.push(client);
+                }
+            });
+        }
+    }
+    found
+}

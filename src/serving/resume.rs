@@ -1,0 +1,144 @@
+//! Continues what an old image has handed over, in a hot restart.
+//!
+//! Nothing here may fail, because all locks would be lost. What the new image does from
+//! its first line on, in order, and why it can't fail. (The trial also had more stack and
+//! memory than all of it takes: `restart::new_image::rehearse`.)
+//!
+//! | step | why it can't fail |
+//! |---|---|
+//! | reads its options | the trial read the same ones |
+//! | starts logging | an unreadable filter is ignored, a line that can't be written is dropped |
+//! | looks for a terminal | opening it does not block, and a failure means that there is none |
+//! | finds the snapshot | the old image wrote descriptor and process id into the environment; the trial got both in the same way |
+//! | maps the snapshot | the trial mapped one like it; if the machine has no memory, it retries ([`retry_for_a_while`]) |
+//! | [`restore`]: reads the snapshot, makes the engine and the connections, sets up admission | the trial did the same with the same code; a memfd has no read errors; a connection whose descriptor is missing is counted as lost, not fatal |
+//! | sets the rules | the trial set the same ones |
+//! | applies the log filter | the old image checked it; one that is unknown to the new image is ignored |
+//! | raises the limit of descriptors | a failure is only logged |
+//! | resumes the launcher | the snapshot's file becomes its own; the other descriptor and the program's absolute path are handed over: neither the working directory nor `PATH` is used |
+//! | opens signalfd and epoll instance | the old image checked that descriptors are free, and the exec closed some more; if the whole machine has none, it retries ([`retry_for_a_while`]) |
+//! | takes over the old epoll instance | dup3(2) onto an open descriptor |
+//! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
+//! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
+//! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
+//! | continues with the operators' connections | assignments; one whose descriptor is missing is lost |
+//! | disconnects clients whose connections are lost | the engine does it in memory |
+//! | accepts connections, a turn's worth | a failure loses one new connection |
+//! | sends what it owes | as in every turn, an error ends one connection |
+//! | tells systemd that it is ready, answers the operator | neither waits nor needs a reader |
+
+use crate::kernel::clock;
+use crate::kernel::sys::{self, inherited_descriptor};
+use crate::kernel::world::fd::OwnedFd;
+use crate::kernel::world::mio::Poll;
+use crate::listening::listeners::Listeners;
+use crate::operator::orders::Operators;
+use crate::options::Options;
+use crate::restart::launcher::Launcher;
+use crate::restart::new_image::{Restored, adopt, restore, retry_for_a_while};
+use crate::restart::old_image::Restart;
+use crate::serving::advice::StartError;
+use crate::serving::{Engine, Server, VERSION};
+use crate::sockets::ids::ControlClient;
+use crate::telling::logging;
+use engine::{ClientId, Time};
+use log::{debug, error, info};
+use std::io;
+
+impl Server {
+    /// Takes over everything that the old image of this process left in `snapshot`.
+    pub(super) fn resume(options: Options, snapshot: OwnedFd) -> Result<Self, StartError> {
+        let began = clock::now();
+        let bytes = retry_for_a_while("mapping the snapshot", || sys::MappedFile::new(&snapshot))?;
+        let restored =
+            restore(&bytes, &options, None, adopt).map_err(|e| io::Error::other(e.to_string()))?;
+        drop(bytes);
+        let Restored { server: state, clients, engine, now, started_wall_ns, lost, ended_orders } =
+            restored;
+        #[allow(clippy::useless_conversion, reason = "the simulation has another type")]
+        let mut engine = Engine::from(engine);
+        let rules = &state.settings.rules;
+        engine.set_rules(rules.in_force(), &rules.groups(), now, || {});
+        logging::resume(state.logging);
+        state.settings.apply_log();
+        let pause_us = |until: Time| until.ns_since(state.taken) / 1_000;
+        debug!(
+            "the new image began to read after a pause of {} µs, and had read after {} µs",
+            pause_us(began),
+            pause_us(clock::now()),
+        );
+        options.warn_of_likely_mistakes();
+        sys::raise_descriptor_limit();
+        let launcher = Launcher::resume(state.launcher, snapshot)?;
+        let restart = Restart::new(launcher);
+        let signals = retry_for_a_while("reading signals", sys::take_over_signals)?;
+        let requester = state.requester;
+        let operator = Operators::resume(signals, state.settings, state.operators, requester);
+        let poll = retry_for_a_while("an epoll instance", Poll::new)?;
+        sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
+        let mut listeners = Listeners::resume(state.listening, &options);
+        retry_for_a_while("watching sockets", || {
+            operator.watch(poll.registry())?;
+            listeners.watch(poll.registry(), clients.len() + operator.control.len())
+        })?;
+        let mut server =
+            Self::assemble(options, poll, listeners, clients, engine, operator, restart);
+        server.started_wall_ns = started_wall_ns;
+        server.disconnect_lost(lost);
+        server.accept();
+        server.finish_turn(clock::now());
+        if state.restarts_again {
+            server.service_manager.begin_reload(clock::now());
+            server.operator.restart_again();
+        } else {
+            server.service_manager.end_reload(clock::now());
+        }
+        server.count_restart(clock::now().ns_since(state.taken));
+        server.answer_requester(requester, &ended_orders);
+        Ok(server)
+    }
+
+    /// Disconnects the clients whose connections a hot restart has lost.
+    fn disconnect_lost(&mut self, lost: Vec<(ClientId, io::Error)>) {
+        for (client, e) in lost {
+            error!("#{} was lost in the hot restart: {e}", client.serial);
+            self.engine.counters.lost_connections += 1;
+            self.engine.disconnect(client, clock::now());
+        }
+    }
+
+    /// Tells the operator who asked for the restart, and the log, what has `ended`: orders of
+    /// [`ServerState::settings`] that no longer apply.
+    fn answer_requester(&mut self, requester: Option<ControlClient>, ended: &[String]) {
+        let ended = if ended.is_empty() {
+            String::new()
+        } else {
+            format!("; no longer set: {}", ended.join(", "))
+        };
+        if !ended.is_empty() {
+            info!("hot restart{ended}");
+        }
+        if let Some(client) = requester {
+            self.operator.answer(client, &format!("OK restarted, poolcounterd {VERSION}{ended}"));
+        }
+    }
+
+    /// Counts and logs that the daemon continues after a hot restart.
+    fn count_restart(&mut self, pause_ns: u64) {
+        let restarts = &mut self.engine.measures.restarts;
+        restarts.done += 1;
+        restarts.pause_ns += pause_ns;
+        restarts.last_pause_ns = pause_ns;
+        let pause_us = pause_ns / 1_000;
+        let counters = &self.engine.counters;
+        info!(
+            "poolcounterd {VERSION} continued after a pause of {pause_us} µs with {} connections, \
+             {} locks and {} waits; listening on {}",
+            self.clients.len(),
+            counters.processing_workers,
+            counters.waiting_workers,
+            self.listeners.names(),
+        );
+        self.listeners.log_http();
+    }
+}

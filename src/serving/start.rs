@@ -1,0 +1,95 @@
+//! Starts the daemon: assembles it from its options, or continues an old image.
+
+use crate::clients::connections::Clients;
+use crate::clients::input::Input;
+use crate::kernel::hash_seed::random_seed;
+use crate::kernel::world::mio::Poll;
+use crate::kernel::{clock, sys};
+use crate::listening::listeners::Listeners;
+use crate::operator::orders::{self, Operators};
+use crate::operator::rule_book::{RuleBook, read_rules};
+use crate::operator::run_time_settings::RunTimeSettings;
+use crate::options::Options;
+use crate::reporting::http::Http;
+use crate::reporting::report_queue::Reporting;
+use crate::restart::launcher::{Launcher, inherited_snapshot};
+use crate::restart::old_image::Restart;
+use crate::serving::advice::StartError;
+use crate::serving::memory_release::MemoryRelease;
+use crate::serving::{Engine, Server, VERSION};
+use crate::telling::logging;
+use crate::telling::systemd::ServiceManager;
+use log::info;
+
+/// Starts logging. To be called once, before anything else.
+pub fn start_logging(options: &Options) {
+    logging::start(options.log.as_deref());
+}
+
+impl Server {
+    /// Opens the sockets and prepares to serve them.
+    ///
+    /// # Errors
+    /// Why it can't listen, or which resource the kernel refuses.
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        orders::record_terminal();
+        match inherited_snapshot()? {
+            Some(snapshot) => Self::resume(options, snapshot),
+            None => Self::start_empty(options),
+        }
+    }
+
+    fn start_empty(options: Options) -> Result<Self, StartError> {
+        let file = read_rules(&options)?;
+        let rules = RuleBook::new(file, &options).map_err(StartError::Rules)?;
+        let settings = RunTimeSettings::new(&options, rules);
+        options.warn_of_likely_mistakes();
+        // Comes first, to get low descriptor numbers.
+        let restart = Restart::new(Launcher::new()?);
+        sys::raise_descriptor_limit();
+        let now = clock::now();
+        let mut engine = Engine::new(random_seed(), now);
+        engine.set_rules(settings.rules.in_force(), &settings.rules.groups(), now, || {});
+        let operator = Operators::new(sys::take_over_signals()?, settings);
+        let mut listeners = Listeners::open(&options)?;
+        let clients = Clients::new(&options);
+        let poll = Poll::new()?;
+        operator.watch(poll.registry())?;
+        listeners.watch(poll.registry(), 0)?;
+        info!("poolcounterd {VERSION} listening on {}", listeners.names());
+        listeners.log_http();
+        Ok(Self::assemble(options, poll, listeners, clients, engine, operator, restart))
+    }
+
+    /// Assembles the parts. `poll` must watch all of them already.
+    pub(super) fn assemble(
+        options: Options,
+        poll: Poll,
+        listeners: Listeners,
+        clients: Clients,
+        mut engine: Engine,
+        operator: Operators,
+        restart: Restart,
+    ) -> Self {
+        engine.observer.set_slow(options.slow);
+        let mut http = Http::new(&options);
+        http.set_draining(listeners.is_draining());
+        Server {
+            poll,
+            listeners,
+            clients,
+            engine,
+            reporting: Reporting::new(&options),
+            operator,
+            restart,
+            http,
+            input: Input::new(),
+            tidier: MemoryRelease::default(),
+            service_manager: ServiceManager::find(),
+            started_wall_ns: None,
+            turn_began: clock::now(),
+            events: 0,
+            options,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A connection's socket: receives and peeks, without passed descriptors; options, keepalive; the
+//! client's name and address.
+
+use crate::kernel::socket_name::SocketName;
+use crate::kernel::sys::{self, refuse_passed};
+use crate::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
+use crate::kernel::world::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::kernel::world::io::Errno;
+use crate::kernel::world::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, recv, recvmsg,
+    shutdown, sockopt,
+};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
+use std::time::Duration;
+
+/// How many descriptors a message may bring: SCM_MAX_FD, unix(7).
+pub(crate) const PASSED_MAX: usize = 253;
+
+/// Room for them, and for whatever else the kernel may add to a message.
+const PASSED_BYTES: usize = 4 * PASSED_MAX + 1024;
+
+/// The socket of a connection, TCP or Unix.
+///
+/// A client of a Unix socket can pass descriptors. The kernel closes those that the daemon
+/// does not receive, and if one is the last copy of a TCP socket that lingers (socket(7),
+/// SO_LINGER), the loop blocks for as long as the sender likes. So the daemon receives
+/// them, until no more can come, and closes them so that none lingers. (Since Linux 6.16
+/// the listener refuses them: `sys::refuse_passed`.)
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    is_unix: bool,
+}
+
+impl Socket {
+    pub(crate) fn new(fd: OwnedFd, is_unix: bool) -> Self {
+        if is_unix {
+            // The kernel discards urgent bytes unless they are requested, with the descriptors
+            // that come with them. Fails only on a socket that has no urgent bytes.
+            let _ = sockopt::set_socket_oobinline(&fd, true);
+        }
+        Socket { fd, is_unix }
+    }
+
+    pub(crate) fn is_unix(&self) -> bool {
+        self.is_unix
+    }
+
+    /// Receives once; 0 means the end of input.
+    ///
+    /// # Errors
+    /// The error of recv(2); `AGAIN` if there is nothing to read.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            let received = if self.is_unix {
+                self.receive_without_passed(buffer)
+            } else {
+                recv(&self.fd, &mut *buffer, RecvFlags::empty()).map(|(len, _)| len)
+            };
+            if received != Err(Errno::INTR) {
+                return received;
+            }
+        }
+    }
+
+    /// Looks at what the next [`Socket::receive`] gives; 0 means the end of input. Passed
+    /// descriptors stay where they are.
+    pub(crate) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            match recv(&self.fd, &mut *buffer, RecvFlags::PEEK) {
+                Err(Errno::INTR) => {}
+                result => return result.map(|(len, _)| len),
+            }
+        }
+    }
+
+    /// Whether poll(2) reports any of `flags` now.
+    pub(crate) fn has_state(&self, flags: PollFlags) -> bool {
+        let mut fds = [PollFd::new(&self.fd, flags)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().intersects(flags)
+    }
+
+    fn receive_without_passed(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut room = [MaybeUninit::uninit(); PASSED_BYTES];
+        let mut passed = RecvAncillaryBuffer::new(&mut room);
+        let mut bytes = [IoSliceMut::new(buffer)];
+        let received = recvmsg(&self.fd, &mut bytes, &mut passed, RecvFlags::CMSG_CLOEXEC)?;
+        for message in passed.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                for descriptor in descriptors {
+                    // Fails for anything but a socket.
+                    let _ = sockopt::set_socket_linger(&descriptor, None);
+                }
+            }
+        }
+        Ok(received.bytes)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if !self.is_unix {
+            return;
+        }
+        // From here on, nothing is added to what is received: the sender's buffer bounds it.
+        let _ = shutdown(&self.fd, Shutdown::Both);
+        let mut buffer = [0; 4096];
+        while self.receive(&mut buffer).is_ok_and(|len| len > 0) {}
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Deref for Socket {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+/// Sets the options of a listening socket that its connections inherit.
+pub(crate) fn set_options(socket: &OwnedFd, keepalive_s: u32) -> io::Result<()> {
+    let domain = sockopt::socket_domain(socket)?;
+    if domain == AddressFamily::INET || domain == AddressFamily::INET6 {
+        // Leftover connections must not prevent another bind of the port.
+        sockopt::set_socket_reuseaddr(socket, true)?;
+        sockopt::set_tcp_nodelay(socket, true)?;
+        set_keepalive(socket, keepalive_s)?;
+    } else {
+        refuse_passed(socket);
+    }
+    Ok(())
+}
+
+/// Whether it is a Unix socket.
+pub(crate) fn is_unix(socket: &OwnedFd) -> bool {
+    sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
+}
+
+/// Detects hosts that lost power. The kernel probes after half of `keepalive_s` of
+/// silence, then up to four times more, and gives up on data that stays
+/// unacknowledged for as long (tcp(7)). Detection takes at most twice `keepalive_s`
+/// from the last sign of life.
+fn set_keepalive(socket: &OwnedFd, keepalive_s: u32) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, keepalive_s > 0)?;
+    if keepalive_s == 0 {
+        return Ok(sockopt::set_tcp_user_timeout(socket, 0)?);
+    }
+    let idle_s = keepalive_s.div_ceil(2);
+    let interval_s = (keepalive_s / 4).max(1);
+    // One second allows for the kernel's coarse timers.
+    let count = ((2 * keepalive_s - 1 - idle_s) / interval_s).clamp(1, 4);
+    let seconds = |s: u32| Duration::from_secs(s.into());
+    sockopt::set_tcp_keepidle(socket, seconds(idle_s))?;
+    sockopt::set_tcp_keepintvl(socket, seconds(interval_s))?;
+    sockopt::set_tcp_keepcnt(socket, count)?;
+    // The kernel checks this timeout when a probe is due: half an interval less,
+    // so that the last probe decides.
+    let user_timeout_ms = (idle_s + count * interval_s) * 1_000 - interval_s * 500;
+    Ok(sockopt::set_tcp_user_timeout(socket, user_timeout_ms)?)
+}
+
+/// The client's name, as logs and lists show it.
+pub(crate) fn peer_name(socket: &OwnedFd) -> String {
+    sys::peer_name(socket).map_or_else(|_| "unknown".to_owned(), |name| name.brief())
+}
+
+/// The peer's address; `None` for a Unix socket.
+pub(crate) fn peer_address(socket: &OwnedFd) -> Result<Option<SocketAddr>, Errno> {
+    Ok(match sys::peer_name(socket)? {
+        SocketName::Tcp(address) => Some(address),
+        SocketName::Path(_) | SocketName::Abstract(_) | SocketName::Unnamed => None,
+    })
+}
+
+/// As [`peer_address`], without the port.
+pub(crate) fn peer_ip(socket: &OwnedFd) -> Result<Option<IpAddr>, Errno> {
+    Ok(peer_address(socket)?.map(|address| address.ip()))
+}

@@ -1,0 +1,206 @@
+//! Notifies systemd: sd_notify(3). Without systemd nothing happens, and a systemd that
+//! does not read never blocks the daemon.
+
+use crate::kernel::clock;
+use crate::kernel::supervisor;
+use crate::kernel::world::env;
+use crate::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
+use crate::kernel::world::fd::OwnedFd;
+use crate::kernel::world::io::Errno;
+use crate::kernel::world::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+};
+use crate::telling::logging::limited;
+use engine::{Engine, Time};
+use log::warn;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+/// How often to notify, without a watchdog that wants it more often.
+const INTERVAL_NS: u64 = 5_000_000_000;
+
+/// How often at most, whatever the watchdog wants.
+const INTERVAL_NS_MIN: u64 = 10_000_000;
+
+/// How long the daemon's exit may wait for systemd to read.
+const EXIT_WAIT_NS: i64 = 200_000_000;
+
+const STOPPING: &str = "STOPPING=1\n";
+
+/// The daemon's side of systemd's notification protocol. Every message contains everything,
+/// so the next one makes up for a lost one.
+#[derive(Debug)]
+pub(crate) struct ServiceManager {
+    channel: Option<Channel>,
+    interval_ns: u64,
+    next_message: Time,
+    reload: Reload,
+}
+
+/// What the service manager knows of a hot restart. Units of `Type=notify-reload` wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reload {
+    None,
+    /// It must not be told that the daemon is ready.
+    UnderWay,
+    /// It must be told of the restart first: an earlier message may be lost.
+    Ended,
+}
+
+impl ServiceManager {
+    pub(crate) fn find() -> Self {
+        // Twice in the time that sd_watchdog_enabled(3) recommends, so one may be lost.
+        let watchdog_ns = supervisor::watchdog_ns().map(|ns| ns / 4);
+        ServiceManager {
+            channel: Channel::find(),
+            interval_ns: watchdog_ns.unwrap_or(INTERVAL_NS).clamp(INTERVAL_NS_MIN, INTERVAL_NS),
+            next_message: clock::now(),
+            reload: Reload::None,
+        }
+    }
+
+    /// Notes that a hot restart begins.
+    pub(crate) fn begin_reload(&mut self, now: Time) {
+        self.reload = Reload::UnderWay;
+        if let Some(channel) = &mut self.channel {
+            // The end of the restart repeats it.
+            let _ = channel.send(&reloading(now));
+        }
+    }
+
+    /// Notes that a hot restart has ended, or was refused.
+    pub(crate) fn end_reload(&mut self, now: Time) {
+        self.reload = Reload::Ended;
+        self.next_message = now;
+    }
+
+    /// When [`ServiceManager::notify`] has something to send.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.channel.as_ref().map(|_| self.next_message)
+    }
+
+    /// Sends the message that is due at `now`, if any: the daemon is ready, alive, and has
+    /// this to do.
+    pub(crate) fn notify(
+        &mut self,
+        connections: usize,
+        engine: &Engine,
+        is_draining: bool,
+        now: Time,
+    ) {
+        let Some(channel) = self.channel.as_mut().filter(|_| now >= self.next_message) else {
+            return;
+        };
+        self.next_message = now.plus_ns(self.interval_ns);
+        if self.reload == Reload::Ended {
+            if let Err(e) = channel.send(&reloading(now)) {
+                return limited!(debug, "can't notify systemd of a restart now: {e}");
+            }
+            self.reload = Reload::None;
+        }
+        let ready = if self.reload == Reload::UnderWay { "" } else { "READY=1\n" };
+        let counters = &engine.counters;
+        let state = if is_draining { "draining: " } else { "" };
+        let message = format!(
+            "{ready}WATCHDOG=1\nSTATUS={state}{connections} connections, {} locks held, {} waiting, {} keys\n",
+            counters.processing_workers, counters.waiting_workers, counters.hashtable_entries,
+        );
+        if let Err(e) = channel.send(&message) {
+            limited!(debug, "can't notify systemd now: {e}");
+        }
+    }
+
+    /// Tells the watchdog, if that is due, in the middle of a long turn that the daemon is alive.
+    pub(crate) fn notify_watchdog(&mut self, now: Time) {
+        if let Some(channel) = self.channel.as_mut().filter(|_| now >= self.next_message) {
+            if let Err(e) = channel.send("WATCHDOG=1\n") {
+                limited!(debug, "can't notify systemd now: {e}");
+            }
+            self.next_message = now.plus_ns(INTERVAL_NS_MIN);
+        }
+    }
+
+    /// Reports that the daemon stops. Returns false if it must be sent again.
+    pub(crate) fn stopping(&mut self) -> bool {
+        self.channel.as_mut().is_none_or(|channel| channel.send(STOPPING).is_ok())
+    }
+
+    /// Sends it again, and waits for systemd a moment. To be called last of all.
+    pub(crate) fn stopping_at_last(mut self) {
+        if let Some(channel) = &mut self.channel {
+            channel.wait_a_moment();
+            // There is no later attempt.
+            let _ = channel.send(STOPPING);
+        }
+    }
+}
+
+fn reloading(now: Time) -> String {
+    format!("RELOADING=1\nMONOTONIC_USEC={}\n", now.as_ns() / 1_000)
+}
+
+/// The socket that `NOTIFY_SOCKET` names.
+#[derive(Debug)]
+struct Channel {
+    address: SocketAddrUnix,
+    /// Connected, so that it becomes writable when systemd reads. `None` before the
+    /// first message and after an error, because systemd may have replaced its socket.
+    socket: Option<OwnedFd>,
+}
+
+impl Channel {
+    fn find() -> Option<Self> {
+        let name = env::var_os("NOTIFY_SOCKET").map(OsString::into_vec)?;
+        if name.is_empty() {
+            return None;
+        }
+        let address = match name.split_first() {
+            Some((b'/', _)) => SocketAddrUnix::new(name.as_slice()),
+            Some((b'@', rest)) => SocketAddrUnix::new_abstract_name(rest),
+            _ => Err(Errno::AFNOSUPPORT),
+        };
+        match address {
+            Ok(address) => Some(Channel { address, socket: None }),
+            Err(e) => {
+                warn!("NOTIFY_SOCKET={:?} is unusable: {e}", String::from_utf8_lossy(&name));
+                None
+            }
+        }
+    }
+
+    /// Sends one datagram, or fails at once.
+    fn send(&mut self, message: &str) -> Result<(), Errno> {
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => self.open()?,
+        };
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match send(&socket, message.as_bytes(), flags) {
+            Ok(_) => {
+                self.socket = Some(socket);
+                Ok(())
+            }
+            Err(e) => {
+                self.socket = (e == Errno::AGAIN).then_some(socket);
+                Err(e)
+            }
+        }
+    }
+
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        connect(&socket, &self.address)?;
+        Ok(socket)
+    }
+
+    /// Waits until systemd reads, at most [`EXIT_WAIT_NS`].
+    fn wait_a_moment(&self) {
+        if let Some(socket) = &self.socket {
+            let mut wanted = [PollFd::new(socket, PollFlags::OUT)];
+            let timeout = Timespec { tv_sec: 0, tv_nsec: EXIT_WAIT_NS };
+            // The next send shows whether it does.
+            let _ = poll(&mut wanted, Some(&timeout));
+        }
+    }
+}
