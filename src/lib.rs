@@ -50,28 +50,28 @@
 //! at once; `src/serving.rs` begins with the steps of a turn.
 
 mod clients;
-mod kernel;
 mod listening;
+mod logging;
 mod operator;
 mod options;
+mod platform;
 mod reporting;
 mod restart;
 mod serving;
 mod sockets;
-mod telling;
 
 pub use listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
+pub use logging::logger::print as print_error;
 pub use operator::control_socket::{Request as ControlRequest, parse as parse_control_request};
 pub use operator::rule_book::{RuleOrder, check_rules};
 pub use options::{Options, PORT, arguments_after_reload};
 pub use reporting::http::head::{Head as HttpHead, parse as parse_http_head};
-pub use restart::new_image::rehearse;
+pub use restart::new_image::dry_run;
 pub use restart::snapshot;
 pub use serving::advice::StartError;
 #[cfg(test)]
 use serving::simulation;
 pub use serving::{Ended, Server, start_logging};
-pub use telling::logging::print as print_error;
 
 // tests/support/snapshot.rs is shared with tests outside of this crate.
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Signals and the control socket: what an operator orders, and what that does.
 //!
-//! Orders are obeyed last in a turn, by `serving`, which knows what they are about.
+//! Orders are executed last in a turn, by `serving`, which knows what they are about.
 
 pub(crate) mod control_socket;
 pub(crate) mod orders;

@@ -22,21 +22,21 @@ pub(super) mod simulation;
 
 use crate::clients::connections::Clients;
 use crate::clients::input::Input;
-use crate::kernel::world::mio::Poll;
 use crate::listening::listeners::Listeners;
+use crate::logging::systemd::ServiceManager;
 use crate::operator::orders::Operators;
 use crate::options::Options;
+use crate::platform::os::mio::Poll;
 use crate::reporting::http::Http;
 use crate::reporting::report_queue::Reporting;
 use crate::restart::old_image::Restart;
-use crate::telling::systemd::ServiceManager;
 #[cfg(not(test))]
 use engine::Engine;
 use engine::Time;
 pub use event_loop::Ended;
 use memory_release::MemoryRelease;
 #[cfg(test)]
-use simulation::world::Engine;
+use simulation::os::Engine;
 pub use start::start_logging;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -53,7 +53,7 @@ pub struct Server {
     restart: Restart,
     http: Http,
     input: Input,
-    tidier: MemoryRelease,
+    memory_release: MemoryRelease,
     service_manager: ServiceManager,
     /// When the daemon was started, in nanoseconds since 1970, as it was first shown. A different
     /// answer would look like another start, so it is kept, even if the wall clock is set later.

@@ -88,16 +88,16 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has ended, but no longer than SECONDS' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l key -d 'The holders of this key. Bytes can be written as \\xNN, as lists show them' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l client -d 'The connection with this number, which lists show as #NUMBER' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l host -d 'Every connection from this address; `unix` for those of Unix sockets' -r
@@ -106,11 +106,11 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l json -d
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l dry-run -d 'Only show which locks would be freed'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'
@@ -119,15 +119,15 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l for -d 'For a while, such as 90s, 30m, 12h or 7d; then the rule of the file returns. [default: until another order]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'
@@ -135,11 +135,11 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "reset" -d 'Return to the rule of this name in the file, or to none'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l control-socket -d 'The control socket of the daemon' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l timeout -d 'How long to wait for the answer; after that the daemon does not obey the order any more. [default: 10, or 60 for a hot restart]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check drain undrain free rules rule restart control help" -f -a "run" -d 'Run a command while holding a lock'

@@ -123,7 +123,7 @@ fn is_asked_before_a_restart() -> bool {
 
 /// The daemon runs this before a hot restart and reads standard output only.
 fn read_snapshot(options: &Options) -> ExitCode {
-    match poolcounterd::rehearse(options) {
+    match poolcounterd::dry_run(options) {
         Ok(answer) => print(&answer),
         Err(why) => {
             print(&why);

@@ -3,10 +3,10 @@
 //! counted separately, and logged at a limited rate.
 
 use crate::clients::connection::Connection;
-use crate::kernel::world::fd::OwnedFd;
+use crate::logging::logger::limited;
 use crate::options::Options;
+use crate::platform::os::fd::OwnedFd;
 use crate::sockets::socket::peer_ip;
-use crate::telling::logging::limited;
 use engine::counts::statistics::Counters;
 use ipnet::IpNet;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! One client's connection: its stream, its unfinished line, its stage, its address; what a hot
 //! restart carries of it.
 
-use crate::kernel::world::fd::{AsRawFd, RawFd};
-use crate::kernel::world::io::Errno;
+use crate::platform::os::fd::{AsRawFd, RawFd};
+use crate::platform::os::io::Errno;
 use crate::sockets::socket::{Socket, peer_address, peer_name};
 use crate::sockets::stream::Stream;
 use engine::ClientId;

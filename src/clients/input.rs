@@ -4,7 +4,7 @@
 //! code and the daemon's evict each other from the processor's caches less often, and
 //! one reading of the clock serves all (docs/benchmarks.md, "What was tried").
 
-use crate::kernel::world::io::Errno;
+use crate::platform::os::io::Errno;
 use crate::sockets::stream::Stream;
 use engine::ClientId;
 

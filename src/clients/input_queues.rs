@@ -2,12 +2,12 @@
 //! and the turn's budget of work.
 //!
 //! A turn has to be short, however many clients send: meanwhile nobody is accepted, no wait ends
-//! and no order is obeyed. So it has a budget, and what does not fit waits for the next turn. Both
+//! and no order is executed. So it has a budget, and what does not fit waits for the next turn. Both
 //! queues are first in, first out over turns, and each is guaranteed half of the budget: clients
 //! that send without end delay others by little, and are not starved by them either.
 
 use crate::clients::input::SHARE_BYTES;
-use crate::kernel::world::SHARES_PER_TURN;
+use crate::platform::os::SHARES_PER_TURN;
 use engine::ClientId;
 use std::collections::VecDeque;
 

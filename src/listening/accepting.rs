@@ -1,16 +1,16 @@
 //! Which listener accepts next, and how many connections in a turn; reserved descriptors;
 //! pauses after failures, and retries.
 
-use crate::kernel::world::SHARES_PER_TURN;
-use crate::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
-use crate::kernel::world::io::Errno;
-use crate::kernel::{clock, descriptors};
 use crate::listening::addresses::Purpose;
 use crate::listening::listener::{Accepted, Listener, ListenerStage};
 use crate::listening::listeners::Listeners;
+use crate::logging::logger::limited;
+use crate::platform::os::SHARES_PER_TURN;
+use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
+use crate::platform::os::io::Errno;
+use crate::platform::{clock, descriptors};
 use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
 use crate::sockets::socket::{PASSED_MAX, Socket};
-use crate::telling::logging::limited;
 use engine::Time;
 
 /// Connections accepted in a turn before clients are served again, in proportion to its budget:

@@ -1,9 +1,9 @@
 //! Which addresses the options ask for, for which purpose, and their errors; which of them
 //! cover or contradict each other.
 
-use crate::kernel::world::io::Errno;
 use crate::listening::unix_socket::is_same;
 use crate::options::Options;
+use crate::platform::os::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;

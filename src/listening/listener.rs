@@ -1,16 +1,16 @@
 //! One listening socket: checks it, adopts it, accepts from it, begins to close it; whose turn
 //! it is; its backlog.
 
-use crate::kernel::sys::{self, inherited_descriptor};
-use crate::kernel::world::fd::{AsRawFd, OwnedFd, RawFd};
-use crate::kernel::world::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
-use crate::kernel::world::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, shutdown,
-    sockopt,
-};
 use crate::listening::addresses::{Purpose, Wanted};
 use crate::listening::unix_socket::{self, SocketFile};
 use crate::options::Options;
+use crate::platform::os::fd::{AsRawFd, OwnedFd, RawFd};
+use crate::platform::os::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
+use crate::platform::os::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, shutdown,
+    sockopt,
+};
+use crate::platform::sys::{self, inherited_descriptor};
 use crate::sockets::socket::{Socket, is_unix, set_options};
 use engine::Time;
 use log::{error, warn};

@@ -1,11 +1,6 @@
 //! All listeners: opens and adopts those that are wanted, closes others; registers and
 //! deregisters them; drain, and its log.
 
-use crate::kernel::clock;
-use crate::kernel::socket_name::UNIX_PREFIX;
-use crate::kernel::world::fd::AsRawFd;
-use crate::kernel::world::mio::Registry;
-use crate::kernel::world::mio::unix::SourceFd;
 use crate::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, wanted};
 use crate::listening::listener::{
     Accepted, Listener, ListenerStage, ListenerState, SocketSettings,
@@ -13,6 +8,11 @@ use crate::listening::listener::{
 use crate::listening::opening::{self, abandon, open_missing};
 use crate::listening::unix_socket;
 use crate::options::Options;
+use crate::platform::clock;
+use crate::platform::os::fd::AsRawFd;
+use crate::platform::os::mio::Registry;
+use crate::platform::os::mio::unix::SourceFd;
+use crate::platform::socket_name::UNIX_PREFIX;
 use crate::sockets::slots::{Source, watch};
 use engine::Time;
 use log::{debug, error, info, warn};

@@ -2,17 +2,17 @@
 //! group of what exists; takes sockets over from systemd or standard input. Another process has
 //! bound the last, passed them on, and may still hold them.
 
-use crate::kernel::supervisor;
-use crate::kernel::sys;
-use crate::kernel::world::fd::OwnedFd;
-use crate::kernel::world::io::{Errno, fcntl_dupfd_cloexec};
-use crate::kernel::world::net::{
-    AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt,
-};
-use crate::kernel::world::{fs, stdio};
 use crate::listening::addresses::{ListenError, Wanted, overlap};
 use crate::listening::listener::{Listener, SocketSettings};
 use crate::listening::unix_socket;
+use crate::platform::os::fd::OwnedFd;
+use crate::platform::os::io::{Errno, fcntl_dupfd_cloexec};
+use crate::platform::os::net::{
+    AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt,
+};
+use crate::platform::os::{fs, stdio};
+use crate::platform::supervisor;
+use crate::platform::sys;
 use log::error;
 use std::io;
 use std::net::SocketAddr;

@@ -1,16 +1,16 @@
 //! The file of a Unix socket of this daemon: binds it, sets mode and group, removes a stale
 //! one, finds whether a process listens on it.
 
-use crate::kernel::world::fd::OwnedFd;
-use crate::kernel::world::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
-use crate::kernel::world::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
-use crate::kernel::world::fs::{Permissions, metadata, symlink_metadata};
-use crate::kernel::world::fs::{read, read_to_string, remove_file, set_permissions};
-use crate::kernel::world::io::Errno;
-use crate::kernel::world::net::{
+use crate::platform::os::fd::OwnedFd;
+use crate::platform::os::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use crate::platform::os::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use crate::platform::os::fs::{Permissions, metadata, symlink_metadata};
+use crate::platform::os::fs::{read, read_to_string, remove_file, set_permissions};
+use crate::platform::os::io::Errno;
+use crate::platform::os::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind as bind_to, connect, socket_with,
 };
-use crate::kernel::world::thread;
+use crate::platform::os::thread;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;

@@ -7,16 +7,16 @@
 
 mod requests;
 
-use crate::kernel::sys::{self, Peer};
-use crate::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use crate::kernel::world::io::Errno;
-use crate::kernel::world::mio::{Interest, Registry};
-use crate::kernel::world::net::{SendFlags, send};
+use crate::logging::logger::limited;
+use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use crate::platform::os::io::Errno;
+use crate::platform::os::mio::{Interest, Registry};
+use crate::platform::os::net::{SendFlags, send};
+use crate::platform::sys::{self, Peer};
 use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, ControlClient};
 use crate::sockets::slots::Slots;
 use crate::sockets::socket::Socket;
 use crate::sockets::stream::{Flushed, Stream};
-use crate::telling::logging::limited;
 use log::{debug, info, warn};
 pub(crate) use requests::help;
 use requests::printable;
@@ -52,7 +52,7 @@ struct ControlConnection {
     unanswered: Option<Vec<u8>>,
     /// Its input has ended.
     has_ended: bool,
-    /// It takes no answers any more. What it has sent before is not obeyed.
+    /// It takes no answers any more. What it has sent before is not executed.
     is_gone: bool,
     /// The number of its last use.
     last_use: u64,
@@ -263,11 +263,11 @@ impl ControlConnection {
         }
     }
 
-    /// Logs a request whose sender has gone: it is not obeyed.
+    /// Logs a request whose sender has gone: it is not executed.
     fn log_late(&self, line: Option<Result<Vec<u8>, String>>) {
         if let Some(Ok(line)) = line {
             let (who, line) = (credentials_of(self.stream.socket()), printable(&line));
-            limited!(info, "control socket: {who} has left; not obeyed: {line}");
+            limited!(info, "control socket: {who} has left; not executed: {line}");
         }
     }
 

@@ -1,13 +1,13 @@
 //! Turns events of signals and of operators' connections into orders; operators that wait for
 //! the end of a drain; whether SIGHUP is a hangup or asks for a hot restart.
 
-use crate::kernel::sys::{self, Signal};
-use crate::kernel::world::fd::OwnedFd;
-use crate::kernel::world::fs::{Mode, OFlags, open};
-use crate::kernel::world::mio::Registry;
-use crate::kernel::world::{env, process};
 use crate::operator::control_socket::{ControlConnectionState, ControlSocket, Request, parse};
 use crate::operator::run_time_settings::RunTimeSettings;
+use crate::platform::os::fd::OwnedFd;
+use crate::platform::os::fs::{Mode, OFlags, open};
+use crate::platform::os::mio::Registry;
+use crate::platform::os::{env, process};
+use crate::platform::sys::{self, Signal};
 use crate::sockets::ids::ControlClient;
 use crate::sockets::slots::{Source, watch};
 use engine::Time;
@@ -29,7 +29,7 @@ pub(crate) struct Operators {
     resumed: Vec<(ControlClient, Result<Request, String>)>,
 }
 
-/// An order to the daemon, obeyed between two turns of the loop.
+/// An order to the daemon, executed between two turns of the loop.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// End at once.

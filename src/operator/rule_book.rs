@@ -1,9 +1,9 @@
 //! Which rules are in force: those of the file, read here, and of `--max-hold`, with what
 //! `RULE` changed, and until when; checks keys for `--check-rules`.
 
-use crate::kernel::world::fs::read_regular_file;
-use crate::kernel::world::io::Errno;
 use crate::options::Options;
+use crate::platform::os::fs::read_regular_file;
+use crate::platform::os::io::Errno;
 use engine::Time;
 use engine::rules::rule::{FILE_BYTES_MAX, Rule, parse_file};
 use engine::rules::{RULES_MAX, Rules};
@@ -169,11 +169,11 @@ impl RuleBook {
         self.changes.iter().find(|change| change.name == name)
     }
 
-    /// Obeys an order; the answer to it.
+    /// Executes an order; the answer to it.
     ///
     /// # Errors
     /// Why nothing has changed.
-    pub(crate) fn obey(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
+    pub(crate) fn execute(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
         let old = self.changes.clone();
         let done = match order {
             RuleOrder::Set { rule, for_s } => self.set(rule, for_s, now),
@@ -329,24 +329,24 @@ mod tests {
             (RuleOrder::Reset("b".into()), vec!["d d* deny", "a a*", "b b* deny"]),
             (RuleOrder::Reset("d".into()), vec!["a a*", "b b* deny"]),
         ] {
-            book.obey(order.clone(), NOW).unwrap();
+            book.execute(order.clone(), NOW).unwrap();
             assert_eq!(in_force(&book), expected, "{order:?}");
         }
-        assert!(book.obey(RuleOrder::Off("x".into()), NOW).is_err());
+        assert!(book.execute(RuleOrder::Off("x".into()), NOW).is_err());
         assert_eq!(book.groups(), ["a", "b"]);
     }
 
     #[test]
     fn an_order_without_settings_needs_the_file_to_have_its_name() {
         let mut book = book("a a* deny\n");
-        book.obey(set("b b* deny"), NOW).unwrap();
+        book.execute(set("b b* deny"), NOW).unwrap();
         // The name of another order does not help.
         for nothing in ["b b*", "c *"] {
-            let refused = book.obey(set(nothing), NOW).unwrap_err();
+            let refused = book.execute(set(nothing), NOW).unwrap_err();
             assert!(refused.contains("has no settings"), "{refused}");
         }
         assert_eq!(in_force(&book), ["b b* deny", "a a* deny"]);
-        book.obey(set("a x*"), NOW).unwrap();
+        book.execute(set("a x*"), NOW).unwrap();
         assert_eq!(in_force(&book), ["b b* deny", "a x*"]);
     }
 
@@ -361,7 +361,7 @@ mod tests {
             ("", false),
         ] {
             let mut book = book("a a*\nb b* deny\n");
-            book.obey(RuleOrder::Off("b".into()), NOW).unwrap();
+            book.execute(RuleOrder::Off("b".into()), NOW).unwrap();
             let ended = book.resume(parse_file(file.as_bytes()).unwrap(), Vec::new());
             assert_eq!(ended.is_empty(), stay, "{file}");
         }
@@ -371,7 +371,7 @@ mod tests {
     fn a_change_for_a_while_returns_to_the_file() {
         let mut book = book("a a*\n");
         let rule = Rule::parse("a a* deny").unwrap();
-        book.obey(RuleOrder::Set { rule, for_s: Some(60) }, NOW).unwrap();
+        book.execute(RuleOrder::Set { rule, for_s: Some(60) }, NOW).unwrap();
         assert_eq!(in_force(&book), ["a a* deny"]);
         assert_eq!(book.next_deadline(), Some(NOW.plus_seconds(60)));
         assert_eq!(book.expire(NOW.plus_seconds(59)), [""; 0]);
@@ -395,7 +395,7 @@ mod tests {
             (RuleOrder::Off("a".into()), 5, (3, Some(3), 3, Some(3))),
             (RuleOrder::Reset("b".into()), 6, (2, Some(4), 2, Some(4))),
         ] {
-            book.obey(order.clone(), at(n)).unwrap();
+            book.execute(order.clone(), at(n)).unwrap();
             let RuleOrders { rules, since, endless, endless_since } = book.orders();
             let [since, endless_since] = [since, endless_since].map(|time| time.map(Time::as_ns));
             assert_eq!((rules, since, endless, endless_since), expected, "{order:?}");
@@ -412,20 +412,20 @@ mod tests {
     fn an_order_that_makes_too_many_rules_changes_nothing() {
         let full: String = (0..RULES_MAX).map(|n| format!("r{n} *\n")).collect();
         let mut book = book(&full);
-        assert!(book.obey(set("new * deny"), NOW).unwrap_err().contains("more than 64"));
+        assert!(book.execute(set("new * deny"), NOW).unwrap_err().contains("more than 64"));
         assert_eq!(in_force(&book).len(), RULES_MAX);
         // Rules that are off also count: names must not pile up.
         let mut other = RuleBook::default();
         for n in 0..RULES_MAX {
-            other.obey(set(&format!("x{n} * deny")), NOW).unwrap();
-            other.obey(RuleOrder::Off(format!("x{n}")), NOW).unwrap();
+            other.execute(set(&format!("x{n} * deny")), NOW).unwrap();
+            other.execute(RuleOrder::Off(format!("x{n}")), NOW).unwrap();
         }
-        assert!(other.obey(set("new * deny"), NOW).unwrap_err().contains("set or off"));
-        other.obey(RuleOrder::Reset("x7".into()), NOW).unwrap();
-        other.obey(set("new * deny"), NOW).unwrap();
-        book.obey(RuleOrder::Off("r0".into()), NOW).unwrap();
-        book.obey(set("new * deny"), NOW).unwrap();
-        assert!(book.obey(RuleOrder::Reset("r0".into()), NOW).is_err());
+        assert!(other.execute(set("new * deny"), NOW).unwrap_err().contains("set or off"));
+        other.execute(RuleOrder::Reset("x7".into()), NOW).unwrap();
+        other.execute(set("new * deny"), NOW).unwrap();
+        book.execute(RuleOrder::Off("r0".into()), NOW).unwrap();
+        book.execute(set("new * deny"), NOW).unwrap();
+        assert!(book.execute(RuleOrder::Reset("r0".into()), NOW).is_err());
         assert_eq!(in_force(&book).len(), RULES_MAX);
     }
 }

@@ -1,8 +1,8 @@
 //! What `LOG` and `RULE` set at run time, and what of it a hot restart ends.
 
+use crate::logging::logger;
 use crate::operator::rule_book::RuleBook;
 use crate::options::Options;
-use crate::telling::logging;
 use engine::rules::rule::Rule;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ impl RunTimeSettings {
     /// # Errors
     /// What is expected; the filter is unchanged.
     pub(crate) fn set_log(&mut self, filter: String) -> Result<(), String> {
-        logging::set_filter(&filter)?;
+        logger::set_filter(&filter)?;
         self.log_order = Some(filter);
         Ok(())
     }
@@ -52,7 +52,7 @@ impl RunTimeSettings {
         if let Some(filter) = &self.log_order {
             // The old image has checked it. If this image does not accept it, the option
             // applies.
-            let _ = logging::set_filter(filter);
+            let _ = logger::set_filter(filter);
         }
     }
 }

@@ -6,10 +6,10 @@
 pub(crate) mod head;
 mod pages;
 
-use crate::kernel::world::io::Errno;
-use crate::kernel::world::mio::{Interest, Registry};
-use crate::kernel::world::net::{Shutdown, shutdown};
 use crate::options::Options;
+use crate::platform::os::io::Errno;
+use crate::platform::os::mio::{Interest, Registry};
+use crate::platform::os::net::{Shutdown, shutdown};
 use crate::reporting::report_queue::ReportRequest;
 use crate::sockets::ids::{HTTP_CONNECTIONS_MAX, HttpClient};
 use crate::sockets::slots::Slots;

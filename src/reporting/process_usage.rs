@@ -1,7 +1,7 @@
 //! CPU time, memory, descriptors and their limit, as the kernel counts them for the process.
 
-use crate::kernel::world::fs::read_to_string;
-use crate::kernel::{clock, descriptors};
+use crate::platform::os::fs::read_to_string;
+use crate::platform::{clock, descriptors};
 use reports::ProcessFigures;
 
 /// Reads it, which takes some microseconds. A figure that the kernel does not give is 0.

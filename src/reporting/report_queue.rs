@@ -4,9 +4,9 @@
 //! have a queue of their own, which comes first.
 
 use crate::clients::connections::Clients;
-use crate::kernel::clock;
-use crate::kernel::world::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
 use crate::options::Options;
+use crate::platform::clock;
+use crate::platform::os::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
 use crate::reporting::process_usage;
 use crate::sockets::ids::{ControlClient, HttpClient};
 use engine::observe::windows::Counted;

@@ -1,17 +1,17 @@
 //! Starts a new binary, in a trial and in the restart itself: its path, the two files that it
 //! gets (snapshot, answer), its arguments and environment, exec.
 
-use crate::kernel::sys;
-use crate::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use crate::kernel::world::fs::{
+use crate::operator::orders;
+use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use crate::platform::os::fs::{
     self, File, MemfdFlags, MetadataExt, SealFlags, fcntl_add_seals, ftruncate, memfd_create,
 };
-use crate::kernel::world::io::{
+use crate::platform::os::io::{
     DupFlags, Errno, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread,
 };
-use crate::kernel::world::stdio::stdin;
-use crate::kernel::world::{env, process};
-use crate::operator::orders;
+use crate::platform::os::stdio::stdin;
+use crate::platform::os::{env, process};
+use crate::platform::sys;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fmt::Display;

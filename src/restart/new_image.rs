@@ -8,23 +8,23 @@
 
 use crate::clients::connection::Connection;
 use crate::clients::connections::Clients;
-use crate::kernel::hash_seed::random_seed;
-use crate::kernel::sys::{self, inherited_connection, inherited_descriptor};
-use crate::kernel::world::fd::{OwnedFd, RawFd};
-use crate::kernel::world::fs::is_same_file;
-use crate::kernel::world::io::{Errno, fcntl_dupfd_cloexec};
-use crate::kernel::world::mio::Poll;
-use crate::kernel::world::{process, stdio, thread};
-use crate::kernel::{clock, descriptors};
 use crate::listening::addresses;
 use crate::listening::listeners::Listeners;
 use crate::operator::orders::Operators;
 use crate::operator::rule_book::read_rules;
 use crate::options::Options;
+use crate::platform::hash_seed::random_seed;
+use crate::platform::os::fd::{OwnedFd, RawFd};
+use crate::platform::os::fs::is_same_file;
+use crate::platform::os::io::{Errno, fcntl_dupfd_cloexec};
+use crate::platform::os::mio::Poll;
+use crate::platform::os::{process, stdio, thread};
+use crate::platform::sys::{self, inherited_connection, inherited_descriptor};
+use crate::platform::{clock, descriptors};
 use crate::reporting::http::Http;
 use crate::reporting::report_queue::Reporting;
 use crate::restart::launcher::inherited_snapshot;
-use crate::restart::snapshot::{Gist, Reader, ServerState, SnapshotError};
+use crate::restart::snapshot::{Reader, ServerState, SnapshotError, Summary};
 use crate::restart::trial::TrialAnswer;
 use crate::sockets::socket::Socket;
 use engine::rules::rule::Rule;
@@ -96,8 +96,12 @@ pub(crate) fn restore(
 
 impl Restored {
     /// Proves that the snapshot was read.
-    pub(crate) fn gist(&self) -> Gist {
-        Gist { taken: self.server.taken, connections: self.clients.len(), locks: self.engine.len() }
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            taken: self.server.taken,
+            connections: self.clients.len(),
+            locks: self.engine.len(),
+        }
     }
 }
 
@@ -139,7 +143,7 @@ const STACK_MARGIN_BYTES: usize = 256 << 10;
 ///
 /// # Errors
 /// Why it can't, to be printed too.
-pub fn rehearse(options: &Options) -> Result<String, String> {
+pub fn dry_run(options: &Options) -> Result<String, String> {
     if !options.are_for_serving() {
         return Err("a daemon can only continue with options for serving".to_owned());
     }
@@ -153,10 +157,17 @@ pub fn rehearse(options: &Options) -> Result<String, String> {
     let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
     sys::raise_descriptor_limit();
     let descriptors_max = descriptors::limit();
-    let gist = restored.gist();
+    let summary = restored.summary();
     let max_hold = options.max_hold.clone();
-    let answer =
-        TrialAnswer { poolcounterd, process, descriptors_max, gist, wanted, rules_file, max_hold };
+    let answer = TrialAnswer {
+        poolcounterd,
+        process,
+        descriptors_max,
+        summary,
+        wanted,
+        rules_file,
+        max_hold,
+    };
     build_the_rest(restored, options).map_err(|e| e.to_string())?;
     serde_json::to_string(&answer).map_err(|e| e.to_string())
 }

@@ -9,20 +9,20 @@
 //! does, and why no step can fail.
 
 use crate::clients::connections::Clients;
-use crate::kernel::world::env;
-use crate::kernel::world::fd::{AsFd, AsRawFd, BorrowedFd};
-use crate::kernel::world::mio::Poll;
-use crate::kernel::{clock, sys};
 use crate::listening::listener::Listener;
 use crate::listening::listeners::Listeners;
+use crate::logging::logger;
 use crate::operator::control_socket::ControlSocket;
 use crate::operator::run_time_settings::RunTimeSettings;
+use crate::platform::os::env;
+use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use crate::platform::os::mio::Poll;
+use crate::platform::{clock, sys};
 use crate::restart::launcher::{Launcher, Out};
-use crate::restart::snapshot::{self, Gist, ServerState};
-use crate::restart::trial::{Consent, Trial, TrialAnswer};
+use crate::restart::snapshot::{self, ServerState, Summary};
+use crate::restart::trial::{Approval, Trial, TrialAnswer};
 use crate::sockets::ids::ControlClient;
 use crate::sockets::slots::{Source, watch};
-use crate::telling::logging;
 use engine::rules::rule::Rule;
 use engine::state::EngineState;
 use engine::{Engine, Time};
@@ -126,7 +126,7 @@ impl Restart {
 
     fn start_trial(&mut self, arguments: Vec<OsString>, parts: Parts) -> io::Result<Trial> {
         let state = self.state_of(parts, Handover::default());
-        let gist = Gist {
+        let summary = Summary {
             taken: state.taken,
             connections: parts.clients.len(),
             locks: parts.engine.len(),
@@ -137,7 +137,7 @@ impl Restart {
             let all = descriptors(parts, &Handover::default()).into_iter().chain(connections);
             all.map(|fd| fd.as_raw_fd()).collect()
         };
-        let trial = Trial::start(&mut self.launcher, arguments, gist, write, kept)?;
+        let trial = Trial::start(&mut self.launcher, arguments, summary, write, kept)?;
         match watch(parts.poll.registry(), &trial.pidfd, Source::Trial) {
             Ok(()) => Ok(trial),
             Err(e) => {
@@ -156,10 +156,10 @@ impl Restart {
         let has_left = requester.is_some_and(|client| !parts.control.awaits_answer(client));
         let why = match verdict {
             Ok(_) if has_left => "the operator that asked for it has left".to_owned(),
-            Ok(consent) => {
-                let rules_file = Some(&consent.answer.rules_file[..]);
+            Ok(approval) => {
+                let rules_file = Some(&approval.answer.rules_file[..]);
                 let handover = Handover { opened: &[], requester, rules_file, is_repeated };
-                self.execute(&consent, parts, handover)
+                self.execute(&approval, parts, handover)
             }
             Err(why) => why,
         };
@@ -168,9 +168,9 @@ impl Restart {
 
     /// Opens the new image's missing listeners and hands over to it. Returns only on
     /// failure, with the reason.
-    fn execute(&mut self, consent: &Consent, parts: Parts, handover: Handover) -> String {
+    fn execute(&mut self, approval: &Approval, parts: Parts, handover: Handover) -> String {
         // Since the trial, orders may have added rules.
-        let TrialAnswer { wanted, rules_file, max_hold, .. } = &consent.answer;
+        let TrialAnswer { wanted, rules_file, max_hold, .. } = &approval.answer;
         let mut rules = parts.settings.rules.clone();
         rules.resume(rules_file.clone(), max_hold.clone());
         if let Err(why) = rules.check() {
@@ -181,10 +181,10 @@ impl Restart {
             Err(e) => return e.to_string(),
         };
         let handover = Handover { opened: &opened, ..handover };
-        logging::report_suppressed();
+        logger::report_suppressed();
         let descriptors = descriptors(parts, &handover);
         let state = self.state_of(parts, handover);
-        let Consent { arguments, binary, .. } = consent;
+        let Approval { arguments, binary, .. } = approval;
         let why = self
             .launcher
             .hand_over(arguments, *binary, &descriptors, |out| write(out, &state, parts));
@@ -207,7 +207,7 @@ impl Restart {
             launcher: self.launcher.state(),
             settings: settings.clone(),
             rules_file: handover.rules_file.unwrap_or_default().to_vec(),
-            logging: logging::state(),
+            logging: logger::state(),
             connections: clients.len(),
             pools: engine.counters.hashtable_entries as usize,
             engine: EngineState { started_wall_ns, ..engine.state() },

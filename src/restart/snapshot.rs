@@ -12,16 +12,16 @@
 
 pub use crate::clients::connection::ConnectionState;
 use crate::clients::input::SHARE_BYTES;
-use crate::kernel::world::fd::RawFd;
 pub use crate::listening::listener::{ListenerStage, ListenerState};
 pub use crate::listening::listeners::ListenersState;
 pub use crate::listening::unix_socket::SocketFile;
+use crate::logging::logger;
 pub use crate::operator::control_socket::ControlConnectionState;
 use crate::operator::run_time_settings::RunTimeSettings;
+use crate::platform::os::fd::RawFd;
 pub use crate::restart::launcher::LauncherState;
 pub use crate::sockets::ids::ControlClient;
 use crate::sockets::stream::OUTPUT_BYTES_MAX;
-use crate::telling::logging;
 use engine::rules::rule::Rule;
 use engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};
 use engine::{ClientId, Time};
@@ -70,7 +70,7 @@ pub struct ServerState {
     /// What the new binary has read in its trial.
     pub rules_file: Vec<Rule>,
     /// Lines not written yet.
-    pub logging: logging::LoggingState,
+    pub logging: logger::LoggingState,
     /// How many records of connections follow.
     pub connections: usize,
     /// How many records of pools follow them.
@@ -81,7 +81,7 @@ pub struct ServerState {
 
 /// Facts from a snapshot, which prove that a program has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Gist {
+pub(crate) struct Summary {
     /// When it was taken.
     pub(crate) taken: Time,
     pub(crate) connections: usize,

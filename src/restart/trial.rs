@@ -7,20 +7,20 @@
 //! numbers refer to the snapshot itself: while the child held the sockets, closing one
 //! would not be final. A second file, for the answer, is standard output. So the loop
 //! pauses only for the fork, regardless of the size of the state, and there is no pipe on
-//! which either side could block. The new binary runs [`super::new_image::rehearse`].
+//! which either side could block. The new binary runs [`super::new_image::dry_run`].
 
-use crate::kernel::world::fd::{OwnedFd, RawFd};
-use crate::kernel::world::fs::{OFlags, open, write as write_file};
-use crate::kernel::world::io::pwrite;
-use crate::kernel::world::process::{
+use crate::listening::addresses::Wanted;
+use crate::platform::os::fd::{OwnedFd, RawFd};
+use crate::platform::os::fs::{OFlags, open, write as write_file};
+use crate::platform::os::io::pwrite;
+use crate::platform::os::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process_group, pidfd_open,
     set_parent_process_death_signal, setpgid, waitpid,
 };
-use crate::kernel::world::stdio;
-use crate::kernel::{clock, descriptors, sys};
-use crate::listening::addresses::Wanted;
+use crate::platform::os::stdio;
+use crate::platform::{clock, descriptors, sys};
 use crate::restart::launcher::{BinaryIdentity, Launcher, Out};
-use crate::restart::snapshot::Gist;
+use crate::restart::snapshot::Summary;
 use engine::Time;
 use engine::rules::rule::Rule;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ pub(crate) struct TrialAnswer {
     /// How many descriptors it may have open.
     pub(crate) descriptors_max: usize,
     #[serde(flatten)]
-    pub(crate) gist: Gist,
+    pub(crate) summary: Summary,
     /// The listeners of the new options. The old image opens the missing ones.
     pub(crate) wanted: Vec<Wanted>,
     /// The rules that it has read. The new image gets them from the snapshot: the file may be
@@ -63,7 +63,7 @@ pub(crate) struct TrialAnswer {
 }
 
 /// A new binary that can take over.
-pub(crate) struct Consent {
+pub(crate) struct Approval {
     /// The command line of the new image.
     pub(crate) arguments: Vec<OsString>,
     /// The file that was executed.
@@ -76,7 +76,7 @@ pub(crate) struct Trial {
     pid: Pid,
     /// Readable when the child has ended.
     pub(crate) pidfd: OwnedFd,
-    gist: Gist,
+    summary: Summary,
     binary: BinaryIdentity,
     arguments: Vec<OsString>,
     /// When the trial times out.
@@ -91,7 +91,7 @@ impl Trial {
     pub(crate) fn start(
         launcher: &mut Launcher,
         arguments: Vec<OsString>,
-        gist: Gist,
+        summary: Summary,
         write: impl FnOnce(&mut Out) -> io::Result<()>,
         kept: impl FnOnce() -> Vec<RawFd>,
     ) -> io::Result<Self> {
@@ -108,7 +108,7 @@ impl Trial {
             files.clear();
         })?;
         let deadline = clock::now().plus_seconds(TRIAL_LIMIT_S);
-        Ok(Trial { pid, pidfd, gist, binary, arguments, deadline, is_late: false })
+        Ok(Trial { pid, pidfd, summary, binary, arguments, deadline, is_late: false })
     }
 
     /// The result, once the child `has_ended` or timed out: an error says why the new
@@ -119,7 +119,7 @@ impl Trial {
         &mut self,
         has_ended: bool,
         launcher: &Launcher,
-    ) -> Option<Result<Consent, String>> {
+    ) -> Option<Result<Approval, String>> {
         self.is_late |= !has_ended;
         // Also ends processes that the new binary has left behind.
         kill_all(self.pid);
@@ -138,7 +138,7 @@ impl Trial {
         }
     }
 
-    fn judge(&mut self, launcher: &Launcher, status: ExitStatus) -> Result<Consent, String> {
+    fn judge(&mut self, launcher: &Launcher, status: ExitStatus) -> Result<Approval, String> {
         let said = launcher.files.answer();
         launcher.files.clear();
         if status.code() == Some(EXIT_NOT_ASKED) {
@@ -146,7 +146,8 @@ impl Trial {
         }
         let answer: Option<TrialAnswer> = serde_json::from_str(&said).ok();
         let process = Some(self.pid.as_raw_nonzero().get());
-        let agrees = |answer: &TrialAnswer| answer.process == process && answer.gist == self.gist;
+        let agrees =
+            |answer: &TrialAnswer| answer.process == process && answer.summary == self.summary;
         let ours = descriptors::limit();
         match answer.filter(|answer| status.success() && agrees(answer)) {
             Some(answer) if answer.descriptors_max < ours => Err(format!(
@@ -155,7 +156,7 @@ impl Trial {
             )),
             Some(answer) => {
                 let arguments = std::mem::take(&mut self.arguments);
-                Ok(Consent { arguments, binary: self.binary, answer })
+                Ok(Approval { arguments, binary: self.binary, answer })
             }
             None => {
                 let said = quoted(&said);

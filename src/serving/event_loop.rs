@@ -1,15 +1,15 @@
 //! The steps of one turn of the loop. Decides nothing about locks.
 
-use crate::kernel::world::mio::Events;
-use crate::kernel::world::thread;
-use crate::kernel::{clock, sys};
 use crate::listening::accepting::NewConnection;
 use crate::listening::addresses::Purpose;
+use crate::logging::logger::{self, limited};
+use crate::platform::os::mio::Events;
+use crate::platform::os::thread;
+use crate::platform::{clock, sys};
 use crate::reporting::report_queue::Requester;
 use crate::serving::Server;
 use crate::serving::dispatch::Dispatch;
 use crate::sockets::slots::Source;
-use crate::telling::logging::{self, limited};
 use engine::Time;
 use log::debug;
 use reports::ServerFigures;
@@ -64,7 +64,7 @@ impl Server {
         if !is_told {
             service_manager.stopping_at_last();
         }
-        logging::flush_briefly();
+        logger::flush_briefly();
     }
 
     /// Runs one turn of the loop. Operators' orders come last, so that a hot restart
@@ -78,8 +78,8 @@ impl Server {
         self.finish_turn(now);
         let is_draining = self.listeners.is_draining();
         self.service_manager.notify(self.clients.len(), &self.engine, is_draining, now);
-        logging::retry(now);
-        self.obey_operators(now)
+        logger::retry(now);
+        self.execute_orders(now)
     }
 }
 
@@ -111,13 +111,13 @@ impl Server {
         let deadlines = [
             self.engine.next_deadline(),
             self.listeners.next_deadline(),
-            self.tidier.next_deadline(),
+            self.memory_release.next_deadline(),
             self.http.next_deadline(),
             self.operator.next_deadline(),
             self.operator.settings.rules.next_deadline(),
             self.service_manager.next_deadline(),
             self.restart.deadline(),
-            logging::next_deadline(),
+            logger::next_deadline(),
         ];
         let next = deadlines.into_iter().flatten().min()?;
         Some(Duration::from_nanos(next.ns_since(now)))
@@ -262,7 +262,7 @@ impl Server {
 
     /// Returns memory to the system after many clients have left.
     fn tidy(&mut self, now: Time) {
-        if !self.tidier.is_due(self.clients.spare().max(self.engine.spare()), now) {
+        if !self.memory_release.is_due(self.clients.spare().max(self.engine.spare()), now) {
             return;
         }
         self.engine.shrink();

@@ -2,15 +2,15 @@
 //! finishes a hot restart.
 
 use crate::clients::connections::Clients;
-use crate::kernel::clock;
+use crate::logging::logger;
 use crate::operator::control_socket::{self, Free, FreeTarget, Request};
 use crate::operator::orders::Order;
 use crate::operator::rule_book::RuleOrder;
+use crate::platform::clock;
 use crate::reporting::report_queue::{ReportRequest, Requester};
 use crate::restart::old_image::{Parts, RefusedRestart, Restart};
 use crate::serving::{Ended, Engine, Server};
 use crate::sockets::ids::ControlClient;
-use crate::telling::logging;
 use engine::{ClientId, Time};
 use log::{error, info};
 use protocol::Query;
@@ -27,8 +27,8 @@ enum Answer {
 }
 
 impl Server {
-    /// Obeys the orders of this turn; returns why the daemon ends, if it does.
-    pub(super) fn obey_operators(&mut self, now: Time) -> Option<Ended> {
+    /// Executes the orders of this turn; returns why the daemon ends, if it does.
+    pub(super) fn execute_orders(&mut self, now: Time) -> Option<Ended> {
         for order in self.operator.take_orders() {
             match order {
                 Order::Stop(why) => {
@@ -78,7 +78,7 @@ impl Server {
             }
             Request::Log(filter) => {
                 filter.map_or(Ok(()), |filter| self.operator.settings.set_log(filter))?;
-                Ok(Answer::Now(format!("OK log filter: {}", logging::filter())))
+                Ok(Answer::Now(format!("OK log filter: {}", logger::filter())))
             }
             Request::Free(free) => self.free(&free, now).map(Answer::Now),
             Request::Rules => {
@@ -114,7 +114,7 @@ impl Server {
     }
 
     fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
-        let answer = self.operator.settings.rules.obey(order, now)?;
+        let answer = self.operator.settings.rules.execute(order, now)?;
         self.set_rules(now);
         self.finish_turn(now);
         Ok(format!("OK rule {answer}"))

@@ -2,7 +2,7 @@
 //!
 //! Nothing here may fail, because all locks would be lost. What the new image does from
 //! its first line on, in order, and why it can't fail. (The trial also had more stack and
-//! memory than all of it takes: `restart::new_image::rehearse`.)
+//! memory than all of it takes: `restart::new_image::dry_run`.)
 //!
 //! | step | why it can't fail |
 //! |---|---|
@@ -27,20 +27,20 @@
 //! | sends what it owes | as in every turn, an error ends one connection |
 //! | tells systemd that it is ready, answers the operator | neither waits nor needs a reader |
 
-use crate::kernel::clock;
-use crate::kernel::sys::{self, inherited_descriptor};
-use crate::kernel::world::fd::OwnedFd;
-use crate::kernel::world::mio::Poll;
 use crate::listening::listeners::Listeners;
+use crate::logging::logger;
 use crate::operator::orders::Operators;
 use crate::options::Options;
+use crate::platform::clock;
+use crate::platform::os::fd::OwnedFd;
+use crate::platform::os::mio::Poll;
+use crate::platform::sys::{self, inherited_descriptor};
 use crate::restart::launcher::Launcher;
 use crate::restart::new_image::{Restored, adopt, restore, retry_for_a_while};
 use crate::restart::old_image::Restart;
 use crate::serving::advice::StartError;
 use crate::serving::{Engine, Server, VERSION};
 use crate::sockets::ids::ControlClient;
-use crate::telling::logging;
 use engine::{ClientId, Time};
 use log::{debug, error, info};
 use std::io;
@@ -59,7 +59,7 @@ impl Server {
         let mut engine = Engine::from(engine);
         let rules = &state.settings.rules;
         engine.set_rules(rules.in_force(), &rules.groups(), now, || {});
-        logging::resume(state.logging);
+        logger::resume(state.logging);
         state.settings.apply_log();
         let pause_us = |until: Time| until.ns_since(state.taken) / 1_000;
         debug!(

@@ -2,14 +2,16 @@
 
 use crate::clients::connections::Clients;
 use crate::clients::input::Input;
-use crate::kernel::hash_seed::random_seed;
-use crate::kernel::world::mio::Poll;
-use crate::kernel::{clock, sys};
 use crate::listening::listeners::Listeners;
+use crate::logging::logger;
+use crate::logging::systemd::ServiceManager;
 use crate::operator::orders::{self, Operators};
 use crate::operator::rule_book::{RuleBook, read_rules};
 use crate::operator::run_time_settings::RunTimeSettings;
 use crate::options::Options;
+use crate::platform::hash_seed::random_seed;
+use crate::platform::os::mio::Poll;
+use crate::platform::{clock, sys};
 use crate::reporting::http::Http;
 use crate::reporting::report_queue::Reporting;
 use crate::restart::launcher::{Launcher, inherited_snapshot};
@@ -17,13 +19,11 @@ use crate::restart::old_image::Restart;
 use crate::serving::advice::StartError;
 use crate::serving::memory_release::MemoryRelease;
 use crate::serving::{Engine, Server, VERSION};
-use crate::telling::logging;
-use crate::telling::systemd::ServiceManager;
 use log::info;
 
 /// Starts logging. To be called once, before anything else.
 pub fn start_logging(options: &Options) {
-    logging::start(options.log.as_deref());
+    logger::start(options.log.as_deref());
 }
 
 impl Server {
@@ -84,7 +84,7 @@ impl Server {
             restart,
             http,
             input: Input::new(),
-            tidier: MemoryRelease::default(),
+            memory_release: MemoryRelease::default(),
             service_manager: ServiceManager::find(),
             started_wall_ns: None,
             turn_began: clock::now(),

@@ -2,9 +2,9 @@
 //! descriptor. Slots are used again, serial numbers are not: what was meant for a closed
 //! connection never reaches its successor.
 
-use crate::kernel::world::fd::{AsRawFd, OwnedFd};
-use crate::kernel::world::mio::unix::SourceFd;
-use crate::kernel::world::mio::{Interest, Registry, Token};
+use crate::platform::os::fd::{AsRawFd, OwnedFd};
+use crate::platform::os::mio::unix::SourceFd;
+use crate::platform::os::mio::{Interest, Registry, Token};
 use crate::sockets::ids::ConnectionId;
 use crate::sockets::socket::Socket;
 use engine::SpareCapacity;

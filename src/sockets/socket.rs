@@ -1,15 +1,15 @@
 //! A connection's socket: receives and peeks, without passed descriptors; options, keepalive; the
 //! client's name and address.
 
-use crate::kernel::socket_name::SocketName;
-use crate::kernel::sys::{self, refuse_passed};
-use crate::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
-use crate::kernel::world::fd::{AsFd, BorrowedFd, OwnedFd};
-use crate::kernel::world::io::Errno;
-use crate::kernel::world::net::{
+use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
+use crate::platform::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::platform::os::io::Errno;
+use crate::platform::os::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, recv, recvmsg,
     shutdown, sockopt,
 };
+use crate::platform::socket_name::SocketName;
+use crate::platform::sys::{self, refuse_passed};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,8 @@
 //! A socket and its unsent output, of clients and operators.
 
-use crate::kernel::world::event::PollFlags;
-use crate::kernel::world::io::Errno;
-use crate::kernel::world::net::{SendFlags, send};
+use crate::platform::os::event::PollFlags;
+use crate::platform::os::io::Errno;
+use crate::platform::os::net::{SendFlags, send};
 use crate::sockets::socket::Socket;
 use std::borrow::Cow;
 

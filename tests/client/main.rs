@@ -6,6 +6,7 @@ mod support;
 
 mod dead_servers;
 mod descendants;
+mod environment;
 mod freeing;
 mod hostile;
 mod library;
@@ -15,7 +16,6 @@ mod rules;
 mod running;
 mod several_servers;
 mod showing;
-mod surroundings;
 mod terminal_jobs;
 mod top;
 mod top_ends;

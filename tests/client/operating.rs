@@ -235,7 +235,7 @@ fn waiting_for_a_drain_survives_a_hot_restart_in_the_same_turn() {
 
 /// The daemon closes the first connection before it reads the order.
 #[test]
-fn a_drain_is_ordered_again_until_it_is_obeyed() {
+fn a_drain_is_ordered_again_until_it_is_executed() {
     let place = Place::new();
     let path = place.path("c").display().to_string();
     let daemon = UnixListener::bind(&path).expect("bind");
@@ -258,7 +258,7 @@ fn a_drain_is_ordered_again_until_it_is_obeyed() {
 
 /// A daemon that hangs: the order is given up, and not carried out when it continues.
 #[test]
-fn an_order_that_is_given_up_is_not_obeyed() {
+fn an_order_that_is_given_up_is_not_executed() {
     let (_place, path, server) = controlled();
     for given_up in [&["control", "LOG", "warn"][..], &["drain"], &["drain", "--wait"]] {
         server.signal(Signal::STOP);

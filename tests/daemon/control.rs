@@ -1,6 +1,6 @@
 //! The control socket and `--reload` (docs/operations.md).
 
-use crate::support::restart::{self, CONTINUED, Place, Surroundings, wait_until};
+use crate::support::restart::{self, CONTINUED, Environment, Place, wait_until};
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{
     DAEMON, Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
@@ -183,7 +183,7 @@ fn a_crowd_of_requests_does_not_fill_the_log() {
 
 /// The daemon hung for so long that the operator gave up, and perhaps took to other means.
 #[test]
-fn orders_of_an_operator_that_has_left_are_not_obeyed() {
+fn orders_of_an_operator_that_has_left_are_not_executed() {
     let daemon = Daemon::start();
     for orders in ["LOG warn\n", "STATS JSON\nLOG warn\n", "DRAINED\nLOG warn\nDRAIN\n"] {
         daemon.server.signal(Signal::STOP);
@@ -194,12 +194,12 @@ fn orders_of_an_operator_that_has_left_are_not_obeyed() {
         // It is served after the one that has left.
         assert_eq!(daemon.operator().ask("LOG"), "OK log filter: info", "{orders:?}");
     }
-    daemon.server.log.wait_for("has left; not obeyed: LOG warn");
+    daemon.server.log.wait_for("has left; not executed: LOG warn");
 }
 
 /// The operator closes its side only.
 #[test]
-fn orders_that_come_with_the_end_of_input_are_obeyed() {
+fn orders_that_come_with_the_end_of_input_are_executed() {
     let daemon = Daemon::start();
     daemon.server.signal(Signal::STOP);
     let mut operator = daemon.operator();
@@ -211,7 +211,7 @@ fn orders_that_come_with_the_end_of_input_are_obeyed() {
     assert_eq!(operator.line(), "");
 }
 
-/// The operator has given up: poolcounter said that the daemon would not obey.
+/// The operator has given up: poolcounter said that the daemon would not execute.
 #[test]
 fn a_restart_whose_operator_has_left_is_refused() {
     let daemon = Daemon::start();
@@ -497,7 +497,7 @@ fn reload_fails_when_the_daemon_ends_instead() {
 #[test]
 fn bad_options_are_refused() {
     let daemon = Daemon::start();
-    let before = Surroundings::of(daemon.server.pid());
+    let before = Environment::of(daemon.server.pid());
     let port = daemon.port();
     let taken = TcpListener::bind("127.0.0.2:0").expect("bind");
     let taken_port = taken.local_addr().expect("address").port().to_string();
@@ -513,7 +513,7 @@ fn bad_options_are_refused() {
         assert!(refused.stderr.contains(reason), "{arguments:?}: {:?}", refused.stderr);
     }
     daemon.expect_no_restart();
-    let quiet = || (Surroundings::of(daemon.server.pid()) == before).then_some(());
+    let quiet = || (Environment::of(daemon.server.pid()) == before).then_some(());
     wait_until("the process is unchanged", quiet);
 }
 

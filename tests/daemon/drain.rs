@@ -74,7 +74,7 @@ fn an_operator_that_no_longer_waits_for_a_drain_frees_its_connection() {
     client.settle();
 }
 
-/// Later requests are obeyed after it, also if a hot restart or the end of input comes first.
+/// Later requests are executed after it, also if a hot restart or the end of input comes first.
 #[test]
 fn requests_behind_one_for_the_end_of_a_drain_wait() {
     let place = Place::new();

@@ -302,23 +302,23 @@ fn orders_survive_hot_restarts_until_the_file_changes() {
     daemon.order("RULE SET night FOR 2h night:* deny");
     daemon.order("RULE SET few few:* workers=2 deny");
     daemon.order("RULE OFF bots");
-    let is_obeyed = || {
+    let is_executed = || {
         ["api:1", "night:1", "few:1", "bot:1"].map(|key| daemon.asked(key))
             == ["QUEUE_FULL", "QUEUE_FULL", "QUEUE_FULL", "LOCKED"]
     };
-    assert!(is_obeyed());
+    assert!(is_executed());
     let version = env!("CARGO_PKG_VERSION");
     for _ in 0..2 {
         restart(&daemon.server);
-        assert!(is_obeyed());
+        assert!(is_executed());
         let done = daemon.reload_rules();
         assert_eq!(done.stdout, format!("OK restarted, poolcounterd {version}\n"));
-        assert!(is_obeyed());
+        assert!(is_executed());
     }
     // A comment is no rule.
     daemon.edit("# a remark\nbots bot:*   deny\nfew few:* workers=1 # one\n");
     assert!(!daemon.reload_rules().stdout.contains("no longer set"));
-    assert!(is_obeyed());
+    assert!(is_executed());
     // Its deadline is unchanged.
     let left = daemon.column("left", "night");
     let left: f64 = left.trim_end_matches('s').parse().expect(&left);

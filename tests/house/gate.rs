@@ -34,7 +34,7 @@ const CLOCKS: [&str; 2] = ["Instant", "sleep("];
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/reporting/process_usage.rs", "VmRSS", "a line that the test itself has written"),
     ("tests/simulation/explore.rs", "seed_of_the_day", "only with SERVER_SIM_SEEDS"),
-    ("tests/simulation/world/files.rs", "VmRSS", "a file of the simulated kernel"),
+    ("tests/simulation/os/files.rs", "VmRSS", "a file of the simulated kernel"),
     ("tests/support/crowd.rs", "Private_Dirty", "tests/load measures"),
     ("tests/support/crowd.rs", "private_bytes", "tests/load measures"),
     ("tests/support/crowd.rs", "smaps", "tests/load measures"),

@@ -1,7 +1,6 @@
 //! The daemon is a stack of folders: each names only folders below it.
 
-use crate::source::{NamePath, paths_in, source_files, top};
-use std::collections::BTreeMap;
+use crate::source::{shipped_lines, source_files, top};
 
 /// From above. Those in one row do not name one another. A file can stand for a folder.
 const STACK: &[&[&str]] = &[
@@ -10,61 +9,56 @@ const STACK: &[&[&str]] = &[
     &["reporting"],
     &["listening", "operator", "clients"],
     &["options"],
-    &["telling", "sockets"],
-    &["kernel"],
+    &["logging", "sockets"],
+    &["platform"],
 ];
 
-/// A folder, and those that it still names without being above them.
-const EXCEPTIONS: &[(&str, &[&str])] = &[];
+/// What is not in the stack is above all of it, as the page of the crate is.
+fn row(folder: &str) -> Option<usize> {
+    STACK.iter().position(|row| row.contains(&folder))
+}
 
 #[test]
 fn each_folder_names_only_those_below() {
-    let top = top().join("src");
-    // What the stack lacks is above all of it, as `server.rs` is: nothing in it may name that.
-    let row = |folder: &str| STACK.iter().position(|row| row.contains(&folder));
-    let mut wrong = BTreeMap::new();
-    for file in source_files(&top).iter().filter(|file| !file.ends_with("tests.rs")) {
-        let path = file.strip_prefix(&top).expect("it is below").with_extension("");
-        let module: Vec<&str> = path.iter().map(|name| name.to_str().expect("text")).collect();
-        let from = folder(&module);
-        for named in paths_in(&std::fs::read_to_string(file).expect("the source can be read")) {
-            let to = named_folder(&named, &module).unwrap_or(from.clone());
-            if to != from && row(&to) <= row(&from) {
-                wrong.insert(format!("{from} names {to}"), path.clone());
-            }
-        }
-    }
-    for (from, named) in EXCEPTIONS {
-        for to in *named {
-            let found = wrong.remove(&format!("{from} names {to}"));
-            assert!(found.is_some(), "remove the exception: {from} no longer names {to}");
+    let src = top().join("src");
+    let mut wrong = Vec::new();
+    for file in source_files(&src) {
+        let path = file.strip_prefix(&src).expect("it is below").with_extension("");
+        let from = path.iter().next().and_then(|name| name.to_str()).expect("a name").to_owned();
+        for line in shipped_lines(&file) {
+            let names = names_in(&line);
+            let is_wrong = |to: &String| *to != from && row(to) <= row(&from);
+            wrong.extend(
+                names
+                    .iter()
+                    .filter(|to| is_wrong(to))
+                    .map(|to| format!("{from} names {to}: {line}")),
+            );
         }
     }
     assert!(wrong.is_empty(), "these are not below: {wrong:#?}");
 }
 
-/// The one that a module is in; `server` has the stack.
-fn folder(module: &[&str]) -> String {
-    (*module.iter().find(|name| **name != "server").unwrap_or(&"server")).to_owned()
-}
-
-/// The folder that a path names from the top or by going up, in the source of `module`.
-fn named_folder(path: &[String], module: &[&str]) -> Option<String> {
-    let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let ups = path.iter().take_while(|name| **name == "super").count();
-    match path[0] {
-        "crate" => Some(folder(&path[1..])),
-        "super" => Some(folder(&[&module[..module.len() - ups], &path[ups..]].concat())),
-        _ => None,
-    }
+/// The folders that a line names from the top of the crate. A list of them, or a path that goes
+/// up twice, is a name that is in no row.
+fn names_in(line: &str) -> Vec<String> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let from_top = line.split("crate::").skip(1);
+    let names = from_top.map(|path| path.split(|c| !is_name(c)).next().unwrap_or_default());
+    let up = line.matches("super::super::");
+    names.chain(up).map(str::to_owned).collect()
 }
 
 #[test]
-fn what_a_module_names_is_found() {
-    let source = "use crate::{engine::Engine, server::{Server, kernel::clock}}; use super::start;
-        use std::fs; fn f() { super::super::reports::g(); stream::h() } use crate::*;
-        #[cfg(test)] use crate::options; // crate::restart";
-    let named = |path: NamePath| named_folder(&path, &["server", "a"]);
-    let found: Vec<String> = paths_in(source).into_iter().filter_map(named).collect();
-    assert_eq!(found, ["engine", "Server", "kernel", "start", "reports", "server"]);
+fn what_a_line_names_is_found() {
+    for (line, names) in [
+        ("use crate::platform::clock;", &["platform"][..]),
+        ("fn f() { crate::options::g(crate::Server) }", &["options", "Server"]),
+        ("use crate::{options, serving};", &[""]),
+        ("pub(in crate::clients) fn f() {}", &["clients"]),
+        ("use super::super::serving;", &["super::super::"]),
+        ("use super::lines; use std::fs;", &[]),
+    ] {
+        assert_eq!(names_in(line), names, "{line}");
+    }
 }

@@ -1,9 +1,8 @@
-//! The daemon reaches the kernel by one way, `kernel/world.rs` and `kernel/sys.rs`, which the
+//! The daemon reaches the kernel by one way, `platform/os.rs` and `platform/sys.rs`, which the
 //! simulation replaces; two files may be unsafe.
 
-use crate::source::{source_files, top};
+use crate::source::{shipped_lines, source_files, top};
 use std::fs;
-use std::path::Path;
 
 const WAYS: [&str; 13] = [
     "rustix::",
@@ -21,8 +20,8 @@ const WAYS: [&str; 13] = [
     "io::stderr",
 ];
 
-/// The ways themselves, and what runs when the daemon can't start.
-const MAY: [&str; 3] = ["world.rs", "sys.rs", "advice.rs"];
+/// The ways themselves, and what runs before the daemon starts or when it can't.
+const MAY: [&str; 4] = ["os.rs", "sys.rs", "advice.rs", "poolcounterd.rs"];
 
 /// Plain data; `--reload`; a snapshot that an operator pipes in.
 const EXCEPTIONS: [&str; 6] = [
@@ -41,10 +40,9 @@ fn the_daemon_reaches_the_kernel_by_one_way() {
         if MAY.iter().any(|name| file.ends_with(name)) {
             continue;
         }
-        let shipped = shipped_part(&file);
-        for line in shipped.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for line in shipped_lines(&file) {
             let is_excepted = EXCEPTIONS.iter().any(|exception| line.contains(exception));
-            if WAYS.iter().any(|way| is_way(line, way)) && !is_excepted {
+            if WAYS.iter().any(|way| is_way(&line, way)) && !is_excepted {
                 found.push(format!("{}: {line}", file.display()));
             }
         }
@@ -60,14 +58,6 @@ fn is_way(line: &str, way: &str) -> bool {
     })
 }
 
-fn shipped_part(file: &Path) -> String {
-    let source = fs::read_to_string(file).expect("a source");
-    if file.ends_with("tests.rs") {
-        return String::new();
-    }
-    source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned()
-}
-
 /// The compiler refuses it, unless a file allows it.
 #[test]
 fn two_files_may_be_unsafe() {
@@ -75,6 +65,6 @@ fn two_files_may_be_unsafe() {
     let mut files: Vec<_> = folders.iter().flat_map(|f| source_files(&top().join(f))).collect();
     files.retain(|file| fs::read_to_string(file).is_ok_and(|s| s.contains("allow(unsafe_code")));
     files.sort();
-    let allowed = ["crates/command/src/unsafe_calls.rs", "src/kernel/sys.rs"];
+    let allowed = ["crates/command/src/unsafe_calls.rs", "src/platform/sys.rs"];
     assert_eq!(files, allowed.map(|path| top().join(path)));
 }

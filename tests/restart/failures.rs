@@ -2,8 +2,7 @@
 //! (docs/operations.md).
 
 use crate::support::restart::{
-    CONTINUED, Place, REFUSED, Surroundings, children, ignores, refused_restart, restart,
-    wait_until,
+    CONTINUED, Environment, Place, REFUSED, children, ignores, refused_restart, restart, wait_until,
 };
 use crate::support::{Client, DAEMON, Server, is_alive, skip};
 use rustix::process::{Resource, Rlimit, Signal};
@@ -20,7 +19,7 @@ struct Daemon {
     /// Waits until the daemon is idle: a new connection for each question would show
     /// among its descriptors.
     control: Client,
-    before: Surroundings,
+    before: Environment,
 }
 
 impl Daemon {
@@ -39,7 +38,7 @@ impl Daemon {
         control.settle();
         holder.send_bytes(b"RELE");
         control.settle();
-        let before = Surroundings::of(server.pid());
+        let before = Environment::of(server.pid());
         Daemon { place, server, holder, waiter, control, before }
     }
 
@@ -56,7 +55,7 @@ impl Daemon {
     fn expect_unchanged(mut self) {
         let pid = self.server.pid();
         self.control.settle();
-        let mut after = Surroundings::of(pid);
+        let mut after = Environment::of(pid);
         // The name of the executable changed when its file was replaced.
         after.executable.clone_from(&self.before.executable);
         assert_eq!(after, self.before);
@@ -164,7 +163,7 @@ fn the_descriptor_limit_was_lowered_meanwhile() {
     daemon.server.signal(Signal::USR1);
     daemon.place.wait_for_file("asked");
     // Two descriptors are free: one for the snapshot, and too few for the new image.
-    let open = Surroundings::of(daemon.server.pid()).descriptors;
+    let open = Environment::of(daemon.server.pid()).descriptors;
     let third_free = (0..).filter(|number| !open.contains_key(number)).nth(2);
     lower(third_free.map(|number| number as u64));
     daemon.place.touch("go");
@@ -238,7 +237,7 @@ fn the_trial_has_the_environment_of_the_new_image() {
          echo $$ > $HERE/pid; exec grep -e SigBlk -e SigIgn /proc/self/status > $HERE/signals.txt",
     );
     const SNAPSHOT: &str = "/memfd:poolcounterd-snapshot (deleted)";
-    let before = Surroundings::of(server.pid());
+    let before = Environment::of(server.pid());
     refused_restart(&server);
     let read = |name: &str| fs::read_to_string(place.path(name)).expect("written");
     let fds = read("fds.txt");

@@ -1,7 +1,7 @@
 //! Hot restart (docs/operations.md): what clients and operators must not notice.
 
 use crate::support::restart::{
-    CONTINUED, ConnectingLoop, Gap, Place, Surroundings, can_inject, children, executable, restart,
+    CONTINUED, ConnectingLoop, Environment, Gap, Place, can_inject, children, executable, restart,
     wait_until,
 };
 use crate::support::{Client, DAEMON, Server, launched};
@@ -132,7 +132,7 @@ fn is_fork(pid: u32) -> bool {
 fn the_file_now_at_the_path_is_executed() {
     let place = Place::with_daemon();
     let server = place.start(&[]);
-    let old = Surroundings::of(server.pid());
+    let old = Environment::of(server.pid());
     assert_eq!(old.executable, place.binary());
     place.install(Path::new(DAEMON));
     assert_ne!(executable(server.pid()), place.binary(), "the running file is deleted");
@@ -225,11 +225,11 @@ fn a_hundred_restarts_leave_nothing_behind() {
     for _ in 0..3 {
         restart(&server);
     }
-    let before = Surroundings::of(server.pid());
+    let before = Environment::of(server.pid());
     for _ in 0..100 {
         restart(&server);
     }
-    let after = Surroundings::of(server.pid());
+    let after = Environment::of(server.pid());
     assert_eq!(after.kinds(), before.kinds());
     assert_eq!((after.signals, after.children), (before.signals, before.children));
     holder.exchange("RELEASE", "RELEASED");

@@ -2,7 +2,7 @@
 //! is handed over is refused, whatever it does.
 
 use crate::support::random::{Random, number_from_environment};
-use crate::support::restart::{Place, Surroundings, refused_restart, wait_until};
+use crate::support::restart::{Environment, Place, refused_restart, wait_until};
 use crate::support::{Client, Server};
 use std::fs;
 
@@ -58,7 +58,7 @@ const CLOSES_ALL: &str = "for n in $(ls /proc/$$/fd); do\n\
 #[test]
 fn a_wrapper_that_would_lose_the_locks_is_refused() {
     let mut daemon = Daemon::start();
-    let descriptors = Surroundings::of(daemon.server.pid()).descriptors;
+    let descriptors = Environment::of(daemon.server.pid()).descriptors;
     let mut sockets = descriptors.iter().filter(|(_, (what, _))| what.starts_with("socket:"));
     let (a_socket, _) = sockets.next_back().expect("the holder's");
     for script in [

@@ -1,10 +1,10 @@
 //! Runs scripts from many seeds; shrinks a failing one, and prints it with the numbers that it
 //! drew.
 
+use super::invariants::Violation;
 use super::kernel::draws::Choices;
 use super::kernel::kernel;
 use super::random::{number_from_environment, seed_of_the_day};
-use super::rules::Violation;
 use super::scripts::steps::{Script, Step};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,14 +26,14 @@ pub(super) fn judge(script: &Script) -> Result<(usize, usize), Violation> {
     let _alone = script.logs.then(alone);
     let _shared = (!script.logs).then(|| LOGS.read().unwrap_or_else(PoisonError::into_inner));
     if script.logs {
-        crate::telling::logging::forget();
+        crate::logging::logger::forget();
     }
     let judged = judge_alone(script);
     if script.logs {
         log::set_max_level(log::LevelFilter::Off);
         // The daemon's panic hook would write into the simulated log.
         drop(std::panic::take_hook());
-        crate::telling::logging::forget();
+        crate::logging::logger::forget();
     }
     judged
 }

@@ -178,7 +178,7 @@ fn a_reset_does_not_slip_past_allow() {
 
 /// The trial of a hot restart ends in the turn in which a signal tells the daemon to stop.
 ///
-/// Fails if `Server::obey_operators` returns `Ended::Stopped` only after `finish_restart`.
+/// Fails if `Server::execute_orders` returns `Ended::Stopped` only after `finish_restart`.
 #[test]
 fn a_signal_to_stop_comes_before_a_restart() {
     let steps = vec![Step::Signal(libc::SIGUSR1), TURN, Step::Signal(libc::SIGINT)];

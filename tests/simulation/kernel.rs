@@ -2,7 +2,7 @@
 //! the two). The tests move its clock, and choose when what peers send arrives and in which turns
 //! calls may fail.
 //!
-//! The daemon calls it through [`super::world`]; the driver moves its clock, its peers and its
+//! The daemon calls it through [`super::os`]; the driver moves its clock, its peers and its
 //! other processes, and the judges look at it. It knows no rule, and nothing about the daemon.
 
 pub(crate) mod calls;

@@ -1,9 +1,9 @@
 //! Judges the log: whole lines, the clients that they name, and how much was omitted.
 
 use super::clients::oracle::Oracle;
+use super::invariants::Violation;
 use super::kernel::kernel;
-use super::rules::Violation;
-use crate::telling::logging;
+use crate::logging::logger;
 use std::collections::BTreeMap;
 
 /// How many slow holds and waits of a turn can be logged.
@@ -66,7 +66,7 @@ impl LogHistory {
         self.before = [oracle.moments.slow.len(), oracle.taken_away.len()];
     }
 
-    /// Rule: The log agrees with what happened in each turn.
+    /// Invariant: The log agrees with what happened in each turn.
     ///
     /// # Errors
     /// It does not.
@@ -102,13 +102,13 @@ impl LogHistory {
         let [slow, taken_away] = self.before;
         self.slow.end_turn((oracle.moments.slow.len() - slow).min(SLOW_MAX));
         self.taken_away.end_turn(oracle.taken_away.len() - taken_away);
-        if !logging::filter().contains("debug") {
+        if !logger::filter().contains("debug") {
             self.last_client = None;
         }
         Ok(())
     }
 
-    /// Rule: In a drain the log has the number of remaining clients every ten seconds, until the
+    /// Invariant: In a drain the log has the number of remaining clients every ten seconds, until the
     /// daemon ends. A line that can't be written is excused.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl LogHistory {
         let now_ns = kernel(|k| k.now_ns);
         let is_due = self.drain_line_ns.is_some_and(|last_ns| now_ns >= last_ns + 10_000_000_000);
         let is_excused =
-            kernel(|k| !k.calls.failures.is_empty()) || logging::next_deadline().is_some();
+            kernel(|k| !k.calls.failures.is_empty()) || logger::next_deadline().is_some();
         if is_due && clients > 0 && !is_excused {
             return Err(
                 "for ten seconds the log has not shown how many clients are left".to_owned()
@@ -126,7 +126,7 @@ impl LogHistory {
         Ok(())
     }
 
-    /// Rule: The log has whole lines of plain text. With `--max-hold` it names each lock that was
+    /// Invariant: The log has whole lines of plain text. With `--max-hold` it names each lock that was
     /// held for too long, and the client whose connection was closed.
     fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
         let text = message_of(line).ok_or("not exactly one log line")?;
@@ -161,7 +161,7 @@ impl LogHistory {
         if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_interval(line) }
     }
 
-    /// Rule: In a drain the log has the number of clients that are left at the end of the turn.
+    /// Invariant: In a drain the log has the number of clients that are left at the end of the turn.
     fn check_drain_line(&mut self, line: &str, clients: Option<usize>) -> Result<(), Violation> {
         let left = line.trim_end().split_once(" connections left: ");
         if left.is_some() || line.contains(" log lines could not be written") {
@@ -175,7 +175,7 @@ impl LogHistory {
         }
     }
 
-    /// Rule: Lines of each kind in [`RARE`] are logged at most once in ten seconds, except across
+    /// Invariant: Lines of each kind in [`RARE`] are logged at most once in ten seconds, except across
     /// a hot restart.
     fn check_interval(&mut self, line: &str) -> Result<(), Violation> {
         let now_ns = kernel(|k| k.now_ns);
@@ -188,7 +188,7 @@ impl LogHistory {
         Ok(())
     }
 
-    /// Rule: Each client that connects is logged; at most as many are missing as the log counts as
+    /// Invariant: Each client that connects is logged; at most as many are missing as the log counts as
     /// dropped, also after a hot restart.
     fn check_client(&mut self, client: u64, is_old: bool) -> Result<(), Violation> {
         if is_old && self.last_client.is_none() {
@@ -208,13 +208,13 @@ impl LogHistory {
 }
 
 impl RareLines {
-    /// Rule: A rare line that is logged counts those that were not.
+    /// Invariant: A rare line that is logged counts those that were not.
     fn check_line(&mut self, text: &str, is_old: bool) -> Result<(), Violation> {
         let left_out = text.split_once(" (").and_then(|(_, more)| number_before(more, " more"));
         self.check_omitted(left_out.unwrap_or(0) as usize, is_old)
     }
 
-    /// Rule: A line of a rare kind counts those that were left out since the last one, also after
+    /// Invariant: A line of a rare kind counts those that were left out since the last one, also after
     /// a hot restart: the old image logs the count before it.
     fn check_omitted(&mut self, left_out: usize, is_old: bool) -> Result<(), Violation> {
         self.is_logged = true;

@@ -167,7 +167,7 @@ pub(crate) fn refused_restart(server: &Server) -> String {
 /// The externally visible state of a process, which must not change when a hot restart is
 /// refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Surroundings {
+pub(crate) struct Environment {
     /// By number: the target of the descriptor, and whether an exec closes it.
     pub(crate) descriptors: BTreeMap<i32, (String, bool)>,
     /// Signal masks, as `/proc/PID/status` shows them.
@@ -176,9 +176,9 @@ pub(crate) struct Surroundings {
     pub(crate) executable: PathBuf,
 }
 
-impl Surroundings {
-    pub(crate) fn of(pid: u32) -> Surroundings {
-        Surroundings {
+impl Environment {
+    pub(crate) fn of(pid: u32) -> Environment {
+        Environment {
             descriptors: descriptors(pid),
             signals: status_lines(pid, &["SigBlk:", "SigIgn:", "SigCgt:"]),
             children: children(pid),

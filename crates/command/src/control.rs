@@ -34,7 +34,7 @@ pub(super) struct OrderOptions {
     #[arg(long, global = true)]
     json: bool,
 
-    /// How long to wait for the answer; after that the daemon does not obey the order any more.
+    /// How long to wait for the answer; after that the daemon does not execute the order any more.
     /// [default: 10, or 60 for a hot restart]
     #[arg(long = "timeout", value_name = "SECONDS", global = true,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -52,7 +52,7 @@ impl OrderOptions {
     }
 }
 
-/// Sends one order and prints the answer. Exits with 0 if it is obeyed, 1 if not or if the
+/// Sends one order and prints the answer. Exits with 0 if it is executed, 1 if not or if the
 /// answer can't be written.
 pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
     if line.contains('\n') {
@@ -62,13 +62,13 @@ pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
     let is_restart = line.split(' ').next() == Some("RESTART");
     let usual = if is_restart { connect::RESTART_TIMEOUT } else { connect::ANSWER_TIMEOUT };
     match connect::send_order(&options.socket, line, options.timeout(usual)) {
-        Ok(answer) if print_answer(&answer, options) && is_obeyed(&answer) => ExitCode::SUCCESS,
+        Ok(answer) if print_answer(&answer, options) && is_executed(&answer) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(e) => print_failure(&e, options),
     }
 }
 
-fn is_obeyed(answer: &str) -> bool {
+fn is_executed(answer: &str) -> bool {
     !answer.starts_with("ERROR")
 }
 
@@ -76,7 +76,7 @@ fn is_obeyed(answer: &str) -> bool {
 pub(super) fn print_answer(answer: &str, options: &OrderOptions) -> bool {
     let text = answer.trim_end();
     if options.json {
-        print_json(&json!({ "ok": is_obeyed(answer), "answer": text }))
+        print_json(&json!({ "ok": is_executed(answer), "answer": text }))
     } else {
         print(text)
     }
@@ -140,10 +140,10 @@ fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Dr
     let answer_until = Instant::now() + options.timeout(connect::ANSWER_TIMEOUT);
     let mut waiting = DrainWait::connect(options, Some(answer_until))?;
     waiting.send("DRAIN\nDRAINED\n");
-    let mut is_obeyed = false;
+    let mut is_executed = false;
     loop {
         match waiting.next_event()? {
-            DrainEvent::Late if !is_obeyed => return Err(io::ErrorKind::TimedOut.into()),
+            DrainEvent::Late if !is_executed => return Err(io::ErrorKind::TimedOut.into()),
             DrainEvent::Late => return Ok(DrainEnd::Drains),
             DrainEvent::End => return Ok(DrainEnd::Ended),
             DrainEvent::Line(line) => match line.as_str() {
@@ -154,12 +154,12 @@ fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Dr
                 line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
                 line => {
                     print_answer(line, options);
-                    (is_obeyed, waiting.until) = (true, until);
+                    (is_executed, waiting.until) = (true, until);
                 }
             },
             // It may have closed before it read the order.
             DrainEvent::Closed if waiting.reconnect() => {
-                if is_obeyed {
+                if is_executed {
                     waiting.send("DRAINED\n")
                 } else {
                     waiting.send("DRAIN\nDRAINED\n")

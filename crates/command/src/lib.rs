@@ -190,7 +190,7 @@ pub fn main() -> ExitCode {
             return wrong_usage();
         }
     };
-    obey(arguments.subcommand, servers)
+    execute(arguments.subcommand, servers)
 }
 
 /// # Errors
@@ -242,7 +242,7 @@ fn hint_at_hyphens(error: &mut clap::Error) {
     }
 }
 
-fn obey(what: Action, servers: Vec<ServerName>) -> ExitCode {
+fn execute(what: Action, servers: Vec<ServerName>) -> ExitCode {
     let list = |list, rows: Rows| stats::list(&servers, list, rows.rows, rows.json);
     match what {
         Action::Run(options) => match options.with_key() {

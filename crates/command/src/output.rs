@@ -57,7 +57,7 @@ pub(super) fn escape_controls(text: &str) -> String {
     shown
 }
 
-/// Whether a terminal obeys this character instead of showing it: control characters,
+/// Whether a terminal executes this character instead of showing it: control characters,
 /// those that turn the direction of what follows, and the ends of lines and paragraphs.
 pub(super) fn is_control(c: char) -> bool {
     let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')

@@ -5,7 +5,7 @@ mod descendants;
 mod job;
 mod stderr_thread;
 
-use self::job::{Job, JobEnd, OnLost, Surroundings};
+use self::job::{Environment, Job, JobEnd, OnLost};
 use self::stderr_thread::StderrThread;
 use super::output::print_error;
 use super::parsed_report::ParsedReport;
@@ -310,7 +310,7 @@ fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, stderr: &StderrT
     let started = Signals::block().and_then(|signals| {
         let connection = lock.as_ref().map(AsFd::as_fd);
         let &RunOptions { on_lost, kill_after, .. } = options;
-        let with = Surroundings { signals: &signals, connection, on_lost, kill_after, stderr };
+        let with = Environment { signals: &signals, connection, on_lost, kill_after, stderr };
         let mut job = Job::start(with, &mut command)?;
         let ended = (job.wait(), job.was_lost, job.was_stopped);
         drop(job);

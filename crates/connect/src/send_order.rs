@@ -29,7 +29,7 @@ pub fn restart_with(arguments: &[String]) -> String {
 }
 
 /// Sends an order, a single line, to the daemon at `path` and returns its whole answer. Waits
-/// for `timeout`; after that the daemon does not obey the order any more.
+/// for `timeout`; after that the daemon does not execute the order any more.
 ///
 /// If the connection ends without an answer, the order is sent once more, but not to a daemon
 /// that was started in the meantime.
@@ -77,7 +77,7 @@ fn exchange(line: &str, mut stream: UnixStream, timeout: Duration) -> io::Result
     match sent.and(read) {
         Err(e) if e.kind() == ErrorKind::WouldBlock => {
             let why = format!(
-                "no answer within {} seconds; the daemon does not obey it any more",
+                "no answer within {} seconds; the daemon does not execute it any more",
                 timeout.as_secs()
             );
             Err(io::Error::new(ErrorKind::TimedOut, why))

@@ -2,7 +2,7 @@
 mod whole;
 
 use super::*;
-use crate::telling::logging::LoggingState;
+use crate::logging::logger::LoggingState;
 use engine::state::LockState;
 use whole::Snapshot;
 

@@ -2,10 +2,10 @@
 //! kernel saw of them, and the options.
 
 use crate::Options;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::sockets::LocalAddress;
 use crate::simulation::kernel::{KernelEvent, kernel};
 use crate::simulation::reports::http::{HTTP, HTTP_PORT};
-use crate::simulation::rules::Violation;
 use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
 use crate::sockets::stream::OUTPUT_BYTES_MAX;
 use engine::counts::statistics::Counters;
@@ -60,7 +60,7 @@ impl Connections {
 
     /// The peer connects, where clients are served now or elsewhere.
     ///
-    /// Rule: It is a client even if its queue becomes that of the control socket before it is
+    /// Invariant: It is a client even if its queue becomes that of the control socket before it is
     /// accepted; and an operator, if it is the other way round.
     pub(crate) fn note_connect(&mut self, peer: u32, is_for_clients: bool) {
         let peers = if is_for_clients { &mut self.for_clients } else { &mut self.for_others };
@@ -69,7 +69,7 @@ impl Connections {
 
     /// Follows what has happened.
     ///
-    /// Rule: A connection that waits in the queue of a listener that begins to close is accepted,
+    /// Invariant: A connection that waits in the queue of a listener that begins to close is accepted,
     /// unless HTTP has all its connections; one that comes later may be refused.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Rule: A new client is served, unless `--allow`, `--max-connections` or
+    /// Invariant: A new client is served, unless `--allow`, `--max-connections` or
     /// `--max-connections-per-ip` refuses it at that moment. An IPv4 client of an IPv6 socket
     /// counts as an IPv4 client. Each new client counts once: as accepted, or by the one reason for
     /// its refusal.
@@ -173,7 +173,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Rule: Each client that leaves counts once, with one reason.
+    /// Invariant: Each client that leaves counts once, with one reason.
     fn note_endings(&mut self, events: &ConnectionEvents) -> Result<(), Violation> {
         let counters = &mut self.counters;
         let has_happened = |what: KernelEvent| events.seen.contains(&what);
@@ -221,7 +221,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Rule: The counters of connections follow from what the kernel saw. A period in which new
+    /// Invariant: The counters of connections follow from what the kernel saw. A period in which new
     /// clients wait for descriptors counts at most once.
     ///
     /// `counters` are the daemon's, after a turn.
@@ -256,7 +256,7 @@ impl Connections {
 
     /// The loop sleeps. `clients_wait` for descriptors, or `nobody_waits`.
     ///
-    /// Rule: A shortage of descriptors counts if no client had to wait before.
+    /// Invariant: A shortage of descriptors counts if no client had to wait before.
     ///
     /// # Errors
     /// If clients wait again, and that was not counted.

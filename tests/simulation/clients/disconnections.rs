@@ -1,11 +1,11 @@
 //! Rules about connections that the daemon ends: only those of dead hosts, and those in time.
 
 use crate::simulation::driver::play::Play;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::kernel;
-use crate::simulation::rules::Violation;
 use crate::sockets::stream::OUTPUT_BYTES_MAX;
 
-/// Rule: The daemon keeps the connection of a client that is there, however idle, unless the
+/// Invariant: The daemon keeps the connection of a client that is there, however idle, unless the
 /// client leaves 64 KiB unread or can't be sent an answer.
 pub(crate) fn check_closed_connections(play: &Play) -> Result<(), Violation> {
     for peer in kernel(|k| std::mem::take(&mut k.calls.closed_while_open)) {
@@ -29,7 +29,7 @@ fn may_be_closed(play: &Play, peer: u32) -> bool {
         .map_or(play.oracle.has_freed, |it| it.is_freed || it.unread_bytes() >= OUTPUT_BYTES_MAX)
 }
 
-/// Rule: The daemon handles all lines of a client that leaves without waiting for the answers,
+/// Invariant: The daemon handles all lines of a client that leaves without waiting for the answers,
 /// unless a call fails.
 pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
     if kernel(|k| !k.calls.failures.is_empty() || k.calls.was_urgent) {
@@ -44,7 +44,7 @@ pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: A client whose host has vanished is lost within twice `--keepalive`, counted from then,
+/// Invariant: A client whose host has vanished is lost within twice `--keepalive`, counted from then,
 /// or from when it was sent something.
 pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);

@@ -2,13 +2,13 @@
 //! right.
 
 use crate::operator::control_socket::FreeTarget;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::kernel;
 use crate::simulation::model::{Model, State, TakenAway};
+use crate::simulation::os::recording_engine::{EngineCall, OwnedAcquire};
 use crate::simulation::reports::moments::{
     Moments, Question, ReportKind, parse_report, report_prefix,
 };
-use crate::simulation::rules::Violation;
-use crate::simulation::world::recording_engine::{EngineCall, OwnedAcquire};
 use engine::KeyWork;
 use engine::counts::statistics::Counters;
 use engine::{ClientId, Time};
@@ -114,7 +114,7 @@ impl ClientConversation {
 
     /// This call must be the client's next line.
     ///
-    /// Rule: The engine gets exactly the lines that a client has sent, each once and in order.
+    /// Invariant: The engine gets exactly the lines that a client has sent, each once and in order.
     fn match_request(&mut self, asked: &ClientLine) -> Result<(), Violation> {
         loop {
             match self.requests.pop_front() {
@@ -156,7 +156,7 @@ impl ClientConversation {
 
     /// The engine answers its last line, or ends an earlier wait.
     ///
-    /// Rule: Only the end of a wait comes between the answers to later lines.
+    /// Invariant: Only the end of a wait comes between the answers to later lines.
     fn expect_answer(&mut self, reply: Reply, has_waited: bool) {
         let after_at_least = self.direct_handled;
         let after_at_most = if has_waited { self.direct_received } else { after_at_least };
@@ -173,7 +173,7 @@ impl ClientConversation {
         Ok(())
     }
 
-    /// Rule: A client reads its answers in the order of its lines.
+    /// Invariant: A client reads its answers in the order of its lines.
     fn check_line(&mut self, line: &[u8], moments: &Moments) -> Result<(), Violation> {
         if let Some((question, mut text)) = self.report.take() {
             if line == b"\n" {
@@ -237,7 +237,7 @@ impl ClientConversation {
         !self.has_gone && self.unread.is_empty() && self.unread_bytes() > 0
     }
 
-    /// Rule: A client that reads gets all its answers.
+    /// Invariant: A client that reads gets all its answers.
     pub(crate) fn check_all_answered(&self) -> Result<(), Violation> {
         let nothing = self.answers.is_empty() && self.direct.is_empty();
         if self.is_freed || nothing && self.unread.is_empty() && self.report.is_none() {
@@ -412,7 +412,7 @@ impl Oracle {
         clients.filter_map(|client| self.peers.get(client).copied()).collect()
     }
 
-    /// Rule: `FREE` disconnects exactly the clients that it names: the holders of a key, one
+    /// Invariant: `FREE` disconnects exactly the clients that it names: the holders of a key, one
     /// connection, or all of a host. Nothing else does.
     pub(crate) fn check_freed(&mut self, orders: Vec<FreeTarget>) -> Result<(), Violation> {
         let mut freed = std::mem::take(&mut self.freed).into_iter().peekable();
@@ -519,7 +519,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Rule: Only connected clients' lines reach the engine, never those of HTTP clients or
+    /// Invariant: Only connected clients' lines reach the engine, never those of HTTP clients or
     /// operators.
     fn match_request(&mut self, client: ClientId, request: &ClientLine) -> Result<(), Violation> {
         let conversation =

@@ -1,11 +1,11 @@
 //! Rules about a client's share of a turn.
 
 use crate::simulation::driver::play::Play;
+use crate::simulation::invariants::ANSWER_BYTES_MAX;
+use crate::simulation::invariants::Violation;
+use crate::simulation::invariants::listening::reserved_descriptors;
 use crate::simulation::kernel::kernel;
-use crate::simulation::rules::ANSWER_BYTES_MAX;
-use crate::simulation::rules::Violation;
-use crate::simulation::rules::listening::reserved_descriptors;
-use crate::simulation::world::SHARES_PER_TURN;
+use crate::simulation::os::SHARES_PER_TURN;
 use engine::Time;
 use protocol::lines::LINE_BYTES_MAX;
 use std::collections::BTreeMap;
@@ -82,14 +82,14 @@ impl TurnStart {
     }
 }
 
-/// Rule: A client with unread input gets its share of a turn, no more and no less: 4,096 bytes
+/// Invariant: A client with unread input gets its share of a turn, no more and no less: 4,096 bytes
 /// received, and 8,192 bytes of work, in which statistics count with their length. The last line
 /// may exceed it.
 ///
-/// Rule: A turn does no more work than its budget, however many clients have input. Only the last
+/// Invariant: A turn does no more work than its budget, however many clients have input. Only the last
 /// line of each client may exceed it.
 ///
-/// Rule: A client with unread input, or whose end can be seen, waits for its share no longer than
+/// Invariant: A client with unread input, or whose end can be seen, waits for its share no longer than
 /// all others need to use half of the budget of each turn: it loses its locks then if it has
 /// ended, even if its last line waits for a report.
 pub(crate) fn check(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {

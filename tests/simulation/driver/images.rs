@@ -1,13 +1,13 @@
 //! The images of the daemon: how it starts, executes the next one, and ends.
 
 use super::play::Play;
-use crate::simulation::kernel::{CallKind, KernelEvent, kernel};
-use crate::simulation::operator::service_manager;
-use crate::simulation::rules;
-use crate::simulation::rules::Violation;
-use crate::simulation::rules::listening::{
+use crate::simulation::invariants;
+use crate::simulation::invariants::Violation;
+use crate::simulation::invariants::listening::{
     check_kept_sockets, check_unix_paths, clients_addresses, clients_waiting,
 };
+use crate::simulation::kernel::{CallKind, KernelEvent, kernel};
+use crate::simulation::operator::service_manager;
 use crate::{Ended, Options, Server};
 use clap::Parser;
 
@@ -19,7 +19,7 @@ impl Play {
         let options = Options::try_parse_from(arguments).map_err(|e| e.to_string())?;
         if self.logs {
             // The snapshot has the rest of a line that the old image has partly written.
-            crate::telling::logging::forget();
+            crate::logging::logger::forget();
             crate::start_logging(&options);
         }
         self.oracle.moments.set_private(options.private, self.restarts);
@@ -36,7 +36,7 @@ impl Play {
 
     /// The old image is replaced by what was executed.
     ///
-    /// Rule: The next image gets no descriptor that the one before used only for itself.
+    /// Invariant: The next image gets no descriptor that the one before used only for itself.
     pub(super) fn exec(&mut self) -> Result<(), Violation> {
         let mut seen = self.follow_calls()?;
         let clients = self.server.as_ref().expect("it ran").clients.len();
@@ -73,9 +73,9 @@ impl Play {
         kernel(|k| k.end_turn());
         seen.append(&mut result?);
         self.check_connections()?;
-        rules::check_http_clients(self)?;
-        rules::check_lingering()?;
-        rules::check_accept_limit()?;
+        invariants::check_http_clients(self)?;
+        invariants::check_lingering()?;
+        invariants::check_accept_limit()?;
         let server = self.server.as_ref().expect("it runs");
         check_kept_sockets(server, &addresses)?;
         check_unix_paths(server)?;
@@ -93,7 +93,7 @@ impl Play {
         let connections = self.connections.len() + clients_waiting(&server.options);
         self.orders.check_end(end, connections)?;
         server.stop();
-        rules::check_lingering()?;
+        invariants::check_lingering()?;
         service_manager::check_shutdown(self)?;
         kernel(|k| k.end_process());
         Ok(())

@@ -7,6 +7,8 @@ use crate::serving::event_loop::EVENTS_PER_TURN;
 use crate::simulation::clients::connections::{ConnectionEvents, Connections};
 use crate::simulation::clients::oracle::{ClientConversation, Oracle};
 use crate::simulation::clients::shares::{TurnStart, WaitForShare};
+use crate::simulation::invariants;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::KernelEvent;
 use crate::simulation::kernel::draws::Choices;
 use crate::simulation::kernel::listening::{ConnectResult, RetryingPeer};
@@ -16,12 +18,10 @@ use crate::simulation::kernel::{CallKind, boot, kernel};
 use crate::simulation::log::LogHistory;
 use crate::simulation::operator::control_socket::OperatorSessions;
 use crate::simulation::operator::orders::Orders;
+use crate::simulation::os::fd::number;
+use crate::simulation::os::mio::Events;
 use crate::simulation::reports::http::{HTTP, HttpClients};
-use crate::simulation::rules;
-use crate::simulation::rules::Violation;
 use crate::simulation::scripts::steps::{CONTROL, Say, Script, Step, too_long_request};
-use crate::simulation::world::fd::number;
-use crate::simulation::world::mio::Events;
 use engine::KeyWork;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -388,7 +388,7 @@ impl Play {
         self.operators.may_miss_answers |= kernel(|k| k.has_failed(CallKind::Send));
         let end = match turned {
             Ok(ended) => ended,
-            Err(left) if left.is::<Asleep>() => return rules::check_sleep(self),
+            Err(left) if left.is::<Asleep>() => return invariants::check_sleep(self),
             Err(left) if left.is::<Executed>() => return self.exec(),
             Err(panic) => return Err(format!("it panics: {}", panic_text(&*panic))),
         };
@@ -407,7 +407,7 @@ impl Play {
         self.operators.check_failed(&seen, is_operator)?;
         self.operators.note_clients(&seen, server.clients.len(), &freed);
         self.http_clients.check_new_clients(&seen, &server.options)?;
-        rules::check_turn(self, &before)?;
+        invariants::check_turn(self, &before)?;
         match end {
             Some(end) => self.end(end),
             None => {

@@ -1,10 +1,10 @@
 //! How a run ends: everything comes to rest.
 
 use super::play::Play;
+use crate::simulation::invariants;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::draws::Choices;
 use crate::simulation::kernel::kernel;
-use crate::simulation::rules;
-use crate::simulation::rules::Violation;
 
 impl Play {
     /// Accepting is paused, because descriptors were scarce.
@@ -37,12 +37,12 @@ impl Play {
                 retries -= usize::from(!self.is_paused());
                 self.advance_to_deadline();
             } else if calm > 1 {
-                return rules::check_quiescence(self);
+                return invariants::check_quiescence(self);
             }
         }
         match self.server {
             Some(_) => Err("it never comes to rest".to_owned()),
-            None => rules::check_end(self),
+            None => invariants::check_end(self),
         }
     }
 }

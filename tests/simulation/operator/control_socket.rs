@@ -1,9 +1,9 @@
 //! What operators request on the control socket, and the answers.
 
 use crate::simulation::driver::play::was_reset;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::{KernelEvent, kernel};
 use crate::simulation::reports::moments::{Moments, Question, parse_report, report_prefix};
-use crate::simulation::rules::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a request may be. A longer one is refused, with everything after it.
@@ -92,7 +92,7 @@ impl OperatorSessions {
         }
     }
 
-    /// Rule: An operator that can't be sent an answer loses its place, even if more answers are
+    /// Invariant: An operator that can't be sent an answer loses its place, even if more answers are
     /// due.
     pub(crate) fn check_failed(
         &self,
@@ -155,7 +155,7 @@ impl OperatorSessions {
         self.all.values().any(|operator| !operator.questions.is_empty())
     }
 
-    /// Rule: After each turn, no operator waits for a report behind a crowd of clients.
+    /// Invariant: After each turn, no operator waits for a report behind a crowd of clients.
     pub(crate) fn check_waiting(
         &mut self,
         report_turns_max: usize,
@@ -189,16 +189,16 @@ impl OperatorSessions {
         operator.take_reports(moments).map_err(|why| format!("operator {peer}: {why}"))
     }
 
-    /// Rule: Each request of an operator has one answer, in the order of the requests, even if a hot
+    /// Invariant: Each request of an operator has one answer, in the order of the requests, even if a hot
     /// restart follows at once or the operator has closed its writing side. An answer is a line, except for HELP and reports,
     /// which end in a blank line. DRAINED is answered when the daemon no longer drains, or when
     /// the operator closes its writing side. An operator that asks for a restart gets a
     /// confirmation.
     ///
-    /// Rule: A seventeenth operator takes the place of another, which gets one error and may miss
+    /// Invariant: A seventeenth operator takes the place of another, which gets one error and may miss
     /// its other answers.
     ///
-    /// Rule: An operator that leaves without waiting changes nothing for others, and keeps no
+    /// Invariant: An operator that leaves without waiting changes nothing for others, and keeps no
     /// place once its input is read.
     pub(crate) fn check_quiescence(&self, restarts: usize, drains: bool) -> Result<(), Violation> {
         let confirmed: usize = self.all.values().map(OperatorSession::restarts_confirmed).sum();
@@ -259,7 +259,7 @@ impl OperatorSession {
         left.questions.len()
     }
 
-    /// Rule: An operator that drains gets the number of clients that are left.
+    /// Invariant: An operator that drains gets the number of clients that are left.
     fn check_drain_counts(&self, clients: &BTreeSet<usize>) -> Result<(), Violation> {
         let output = String::from_utf8_lossy(&self.output);
         let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);

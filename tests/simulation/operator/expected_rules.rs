@@ -2,8 +2,8 @@
 //! those of `--max-hold`.
 
 use crate::Options;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::kernel;
-use crate::simulation::rules::Violation;
 
 /// What the file of rules may contain, and whether that is valid.
 pub(crate) const RULES_TEXTS: [(&str, bool); 7] = [
@@ -73,7 +73,7 @@ pub(super) fn parse(text: &str) -> Option<RuleLine> {
 impl ExpectedRules {
     /// An image has started with these options.
     ///
-    /// Rule: Operators' changes to rules stay until a hot restart brings different rules in the file; a
+    /// Invariant: Operators' changes to rules stay until a hot restart brings different rules in the file; a
     /// missing option is an empty file, comments and spaces do not count. The file is the one that the
     /// trial has read.
     pub(super) fn note_start(&mut self, options: &Options, is_restart: bool) {
@@ -87,7 +87,7 @@ impl ExpectedRules {
         self.options = options.max_hold.iter().map(ToString::to_string).collect();
     }
 
-    /// Rule: A new image does not read the file of rules: somebody may be editing it.
+    /// Invariant: A new image does not read the file of rules: somebody may be editing it.
     pub(super) fn check_resumed(&self) -> Result<(), Violation> {
         if kernel(|k| k.rules_reads) == self.reads {
             Ok(())
@@ -104,7 +104,7 @@ impl ExpectedRules {
         self.is_in_file(name) || self.changes.iter().any(|change| change.name == name)
     }
 
-    /// Rule: `RULE SET` replaces the rule of a name, or puts it in front of all others; `RULE OFF`
+    /// Invariant: `RULE SET` replaces the rule of a name, or puts it in front of all others; `RULE OFF`
     /// disables it; `RULE RESET` returns to that of the file. Without settings, only a rule of the
     /// file can be replaced.
     pub(super) fn apply(&mut self, line: RuleLine) {
@@ -148,7 +148,7 @@ impl ExpectedRules {
         new.chain(replaced).chain(self.options.iter().cloned()).collect()
     }
 
-    /// Rule: A rule that was set `FOR` some time ends in the first turn after that.
+    /// Invariant: A rule that was set `FOR` some time ends in the first turn after that.
     pub(super) fn expire(&mut self) {
         let now_ns = kernel(|k| k.now_ns);
         self.changes.retain(|change| change.until_ns.is_none_or(|until_ns| until_ns > now_ns));

@@ -4,13 +4,13 @@ use super::control_socket::REQUESTS_BYTES_MAX;
 use super::expected_rules::{self, ExpectedRules, RuleLine};
 use crate::listening::addresses::{Purpose, Wanted};
 use crate::listening::listener::{Listener, ListenerStage};
+use crate::logging::logger;
 use crate::operator::control_socket::FreeTarget;
+use crate::simulation::invariants::Violation;
+use crate::simulation::invariants::listening::serves_clients;
 use crate::simulation::kernel::files::normalized;
 use crate::simulation::kernel::processes::PROGRAM;
 use crate::simulation::kernel::{KernelEvent, kernel};
-use crate::simulation::rules::Violation;
-use crate::simulation::rules::listening::serves_clients;
-use crate::telling::logging;
 use crate::{Ended, Options, Server};
 use clap::Parser;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +100,7 @@ enum OperatorOrder {
 impl Orders {
     /// A new image has started with these options, at first or by a hot restart.
     ///
-    /// Rule: The log filter that an operator has set stays until a restart brings another `--log`.
+    /// Invariant: The log filter that an operator has set stays until a restart brings another `--log`.
     pub(crate) fn note_start(&mut self, options: &Options, is_restart: bool) {
         self.rules.note_start(options, is_restart);
         if options.log != self.filter_by_option {
@@ -111,7 +111,7 @@ impl Orders {
 
     /// Follows the orders of a turn in which the daemon did not restart.
     ///
-    /// Rule: An order has its effect in the turn in which it is received.
+    /// Invariant: An order has its effect in the turn in which it is received.
     ///
     /// # Errors
     /// The daemon did something else.
@@ -160,7 +160,7 @@ impl Orders {
 
     /// Follows the orders up to an exec(2) with these arguments.
     ///
-    /// Rule: A hot restart happens only if it was asked for, with the arguments that were asked
+    /// Invariant: A hot restart happens only if it was asked for, with the arguments that were asked
     /// for, and accepts nothing that a cold start refuses.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Orders {
 
     /// What an order changes.
     ///
-    /// Rule: SIGUSR2 starts a drain or ends it; SIGQUIT never ends one. UNDRAIN always fails once
+    /// Invariant: SIGUSR2 starts a drain or ends it; SIGQUIT never ends one. UNDRAIN always fails once
     /// a passed socket is closed, also after a hot restart.
     fn apply(&mut self, order: OperatorOrder) {
         match order {
@@ -221,7 +221,7 @@ impl Orders {
         }
     }
 
-    /// Rule: A hot restart begins when it is asked for, and not otherwise; if a signal asks for it
+    /// Invariant: A hot restart begins when it is asked for, and not otherwise; if a signal asks for it
     /// during another one, after that. Its trial ends in the
     /// turn in which the end of the child can be seen; if there is no new image by then, the hot
     /// restart was refused.
@@ -280,7 +280,7 @@ impl Orders {
         Ok(0..=asked - 1)
     }
 
-    /// Rule: Each hot restart that is refused is counted.
+    /// Invariant: Each hot restart that is refused is counted.
     fn check_refused(
         &mut self,
         should: RangeInclusive<u64>,
@@ -299,7 +299,7 @@ impl Orders {
 
     /// At the end of a turn.
     ///
-    /// Rule: DRAIN, UNDRAIN, SIGQUIT, SIGUSR2, RULE and LOG have had their effect. An UNDRAIN
+    /// Invariant: DRAIN, UNDRAIN, SIGQUIT, SIGUSR2, RULE and LOG have had their effect. An UNDRAIN
     /// that fails leaves the drain as it was.
     fn check_effects(&mut self, server: &Server) -> Result<(), Violation> {
         let listeners = &server.listeners;
@@ -320,7 +320,7 @@ impl Orders {
         if rules != self.rules.in_force() {
             return Err(format!("the rules are {rules:?}, not {:?}", self.rules.in_force()));
         }
-        let filter = logging::filter();
+        let filter = logger::filter();
         match &self.filter {
             Some(set) if *set != filter => Err(format!("it logs {filter}, not {set}")),
             _ => Ok(()),
@@ -333,7 +333,7 @@ impl Orders {
         self.inherited = inherited;
     }
 
-    /// Rule: The port that `-p 0` got stays, over drains and hot restarts.
+    /// Invariant: The port that `-p 0` got stays, over drains and hot restarts.
     fn check_port(&mut self, listeners: &[Listener]) -> Result<(), Violation> {
         let has_free_port = |listener: &&Listener| match &listener.wanted {
             Some(Wanted::Tcp { address, purpose, .. }) => {
@@ -357,7 +357,7 @@ impl Orders {
         self.check_effects(server)
     }
 
-    /// Rule: The daemon ends only on SIGTERM or SIGINT, or in a drain when the last client has
+    /// Invariant: The daemon ends only on SIGTERM or SIGINT, or in a drain when the last client has
     /// left; clients that wait to be accepted count.
     pub(crate) fn check_end(&self, end: Ended, connections: usize) -> Result<(), Violation> {
         match end {
@@ -367,7 +367,7 @@ impl Orders {
         }
     }
 
-    /// Rule: The daemon ends in the turn in which it receives SIGTERM or SIGINT, or in which the
+    /// Invariant: The daemon ends in the turn in which it receives SIGTERM or SIGINT, or in which the
     /// last client of a drain leaves, clients that wait to be accepted included.
     pub(crate) fn check_still_running(&self, server: &Server) -> Result<(), Violation> {
         if self.stops {
@@ -381,7 +381,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Rule: The loop sleeps no longer than a trial may take or a rule is in force, and not at all
+    /// Invariant: The loop sleeps no longer than a trial may take or a rule is in force, and not at all
     /// once the child of a trial has ended.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         let end_ns = self.rules.next_end_ns();
@@ -412,7 +412,7 @@ impl Orders {
 
     /// The orders among what was seen, in their order.
     ///
-    /// Rule: An order is not obeyed if its operator has closed the connection before it is read.
+    /// Invariant: An order is not executed if its operator has closed the connection before it is read.
     fn parse_orders(
         &mut self,
         seen: &[KernelEvent],
@@ -464,14 +464,14 @@ impl ExpectedTrial {
 
     /// When the trial must be over.
     ///
-    /// Rule: After 15 seconds its child is killed; the loop does not wait until the child is dead,
+    /// Invariant: After 15 seconds its child is killed; the loop does not wait until the child is dead,
     /// but notices it within 100 ms.
     fn deadline_ns(&self) -> u64 {
         let seen_ns = kernel(|k| k.last_death_ns()).map(|dead_ns| dead_ns + DEATH_SEEN_NS);
         seen_ns.unwrap_or(self.begun_ns + TRIAL_NS)
     }
 
-    /// Rule: A hot restart happens in the turn in which its trial has ended, or in the first one
+    /// Invariant: A hot restart happens in the turn in which its trial has ended, or in the first one
     /// after 15 seconds. Clients and operators that wait for reports get them from the next image.
     fn check_pending(&self) -> Result<(), Violation> {
         if self.is_reported {
@@ -483,7 +483,7 @@ impl ExpectedTrial {
         Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))
     }
 
-    /// Rule: A hot restart is refused only if its options can't be served, or something disturbed
+    /// Invariant: A hot restart is refused only if its options can't be served, or something disturbed
     /// it: a failed call, scarce descriptors, another daemon, a changed binary (but not a working
     /// directory that was replaced), or a trial that took 15 seconds.
     fn check_refused(&self, server: &Server) -> Result<(), Violation> {

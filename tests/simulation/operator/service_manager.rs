@@ -2,8 +2,8 @@
 
 use crate::simulation::clients::shares::TurnStart;
 use crate::simulation::driver::play::Play;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::kernel;
-use crate::simulation::rules::Violation;
 
 fn is_present() -> bool {
     kernel(|k| k.variables.contains_key("NOTIFY_SOCKET"))
@@ -19,7 +19,7 @@ fn was_notified(what: &[u8]) -> bool {
 
 /// At rest.
 ///
-/// Rule: The service manager gets `READY=1` after each start and restart, once it reads.
+/// Invariant: The service manager gets `READY=1` after each start and restart, once it reads.
 pub(crate) fn check_ready() -> Result<(), Violation> {
     if is_present() && !was_notified(b"READY=1") {
         return Err("the service manager never gets READY=1".to_owned());
@@ -27,7 +27,7 @@ pub(crate) fn check_ready() -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: The service manager is sent how many locks, waits and keys there are, and whether the
+/// Invariant: The service manager is sent how many locks, waits and keys there are, and whether the
 /// daemon drains, on the socket that it has now: `systemctl status` shows that.
 pub(crate) fn check_status(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let counters = play.oracle.model.counters();
@@ -52,7 +52,7 @@ pub(crate) fn check_status(play: &Play, before: &TurnStart) -> Result<(), Violat
 /// What the simulated service manager passes in WATCHDOG_USEC.
 const WATCHDOG_NS: u64 = 10_000_000_000;
 
-/// Rule: The service manager gets `WATCHDOG=1` within half the time of its watchdog, or soon after
+/// Invariant: The service manager gets `WATCHDOG=1` within half the time of its watchdog, or soon after
 /// it reads again.
 pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     if !is_present() || !kernel(|k| k.variables.contains_key("WATCHDOG_USEC")) {
@@ -74,17 +74,17 @@ pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: Before the daemon ends, the service manager gets `STOPPING=1`, and the log its last
+/// Invariant: Before the daemon ends, the service manager gets `STOPPING=1`, and the log its last
 /// lines, if they are read within a moment. Clients do not wait for that.
 ///
-/// Rule: The daemon leaves no file of a socket and no child behind.
+/// Invariant: The daemon leaves no file of a socket and no child behind.
 pub(crate) fn check_shutdown(play: &Play) -> Result<(), Violation> {
     let (has_failed, did_not_read, is_unread) =
         kernel(|k| (!k.calls.failures.is_empty(), k.notify.did_not_read, k.log.did_not_read));
     if is_present() && !did_not_read && !has_failed && !was_notified(b"STOPPING=1") {
         return Err("the service manager never gets STOPPING=1".to_owned());
     }
-    if play.logs && !is_unread && crate::telling::logging::next_deadline().is_some() {
+    if play.logs && !is_unread && crate::logging::logger::next_deadline().is_some() {
         return Err("the last lines of the log are not written".to_owned());
     }
     if kernel(|k| k.calls.waits_with_clients) {

@@ -2,8 +2,8 @@
 
 use super::moments::{Moments, Question, QueueLengths};
 use super::top_lists::START_NS;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::kernel;
-use crate::simulation::rules::Violation;
 use serde_json::Value;
 use std::cell::Cell;
 
@@ -68,7 +68,7 @@ impl ExpectedFigures {
         self.pauses_ns.push(kernel(|k| k.now_ns) - self.restart_began_ns);
     }
 
-    /// Rule: `/metrics` and JSON show whether the daemon drains, as it was at some time since the
+    /// Invariant: `/metrics` and JSON show whether the daemon drains, as it was at some time since the
     /// question.
     fn judge_draining(&self, is_shown: bool, question: &Question) -> Result<(), Violation> {
         let (drained, changes) = question.draining;
@@ -79,7 +79,7 @@ impl ExpectedFigures {
         }
     }
 
-    /// Rule: `/metrics` shows whether it is safe to end the daemon, and when it was started: that
+    /// Invariant: `/metrics` shows whether it is safe to end the daemon, and when it was started: that
     /// stays, however the wall clock jumps.
     pub(super) fn judge_metrics(&self, text: &str, question: &Question) -> Result<(), Violation> {
         let value = |name: &str| {
@@ -107,7 +107,7 @@ impl ExpectedFigures {
         }
     }
 
-    /// Rule: JSON counts the hot restarts, with the time that they took, and those refused.
+    /// Invariant: JSON counts the hot restarts, with the time that they took, and those refused.
     fn judge(&self, json: &Value, question: &Question) -> Result<(), Violation> {
         let drains = json["draining"].as_bool().ok_or("no draining")?;
         self.judge_draining(drains, question)?;
@@ -135,7 +135,7 @@ impl ExpectedFigures {
 }
 
 impl Moments {
-    /// Rule: JSON has the uptime of one of the moments.
+    /// Invariant: JSON has the uptime of one of the moments.
     pub(super) fn judge_json(
         &self,
         question: &Question,

@@ -3,9 +3,9 @@
 use super::moments::{Moments, Question, ReportKind};
 use crate::Options;
 use crate::reporting::http::head::HEAD_BYTES_MAX;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::sockets::LocalAddress;
 use crate::simulation::kernel::{KernelEvent, kernel};
-use crate::simulation::rules::Violation;
 use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
 use protocol::Query;
 use std::collections::{BTreeMap, BTreeSet};
@@ -222,7 +222,7 @@ impl HttpClients {
         Ok(())
     }
 
-    /// Rule: A new client that `--http-allow` or `--allow` admits is served; if 16 HTTP clients
+    /// Invariant: A new client that `--http-allow` or `--allow` admits is served; if 16 HTTP clients
     /// already are, another one is closed.
     ///
     /// To be called before [`HttpClients::check_turn`].
@@ -256,7 +256,7 @@ impl HttpClients {
         Ok(())
     }
 
-    /// Rule: After each turn at most 16 HTTP clients are served, all of them in `--http-allow`.
+    /// Invariant: After each turn at most 16 HTTP clients are served, all of them in `--http-allow`.
     /// From the first turn after an order to drain, `/-/ready` has the status 503.
     pub(crate) fn check_turn(
         &mut self,
@@ -320,7 +320,7 @@ impl HttpClients {
         }
     }
 
-    /// Rule: The loop does not sleep past the deadline of an HTTP client, nor with unread input of
+    /// Invariant: The loop does not sleep past the deadline of an HTTP client, nor with unread input of
     /// one.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         for peer in &self.open {
@@ -342,7 +342,7 @@ impl HttpClients {
         Ok(())
     }
 
-    /// Rule: Each whole HTTP request has one whole answer at rest, or the connection was lost for
+    /// Invariant: Each whole HTTP request has one whole answer at rest, or the connection was lost for
     /// a reason: the end of the client, its time, too many clients, a hot restart, a failed call.
     pub(crate) fn check_quiescence(
         &self,
@@ -360,7 +360,7 @@ impl HttpClients {
 }
 
 impl HttpSession {
-    /// Rule: An answer has the status of docs/operations.md and a length, even to HEAD; JSON has
+    /// Invariant: An answer has the status of docs/operations.md and a length, even to HEAD; JSON has
     /// the content type of JSON.
     ///
     /// Returns whether that was the whole answer.
@@ -427,7 +427,7 @@ impl HttpSession {
         format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
     }
 
-    /// Rule: An HTTP client that has asked less than a second ago keeps its connection, even if a
+    /// Invariant: An HTTP client that has asked less than a second ago keeps its connection, even if a
     /// new client needs a place.
     fn is_prompt(&self, now_ns: u64) -> bool {
         let is_early = |from_ns: u64| now_ns + READ_NS <= from_ns + PROMPT_NS;
@@ -436,7 +436,7 @@ impl HttpSession {
 
     /// It was open before a turn, and is closed.
     ///
-    /// Rule: No HTTP client is closed before its time is over, unless it has ended itself, its
+    /// Invariant: No HTTP client is closed before its time is over, unless it has ended itself, its
     /// place is needed, or a call fails.
     fn check_early_close(
         &mut self,
@@ -460,7 +460,7 @@ impl HttpSession {
 
     /// It is open after a turn.
     ///
-    /// Rule: An HTTP client is served for at most 5 seconds to ask, 10 to read and 2 to close.
+    /// Invariant: An HTTP client is served for at most 5 seconds to ask, 10 to read and 2 to close.
     fn check_deadline(
         &mut self,
         may_wait: bool,

@@ -5,11 +5,11 @@ use super::addresses::ClientAddresses;
 use super::expected_figures::ExpectedFigures;
 use super::slow_list::SlowList;
 use super::top_lists::RequestHistory;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::kernel;
 use crate::simulation::model::{End, Lock, Model, is_match};
-use crate::simulation::rules::Violation;
-use crate::simulation::world::PLACES_PER_TURN;
-use crate::simulation::world::recording_engine::EngineCall;
+use crate::simulation::os::PLACES_PER_TURN;
+use crate::simulation::os::recording_engine::EngineCall;
 use engine::ClientId;
 use engine::counts::statistics::Counters;
 use protocol::{Command, Query, Reply};
@@ -235,12 +235,12 @@ impl Moments {
 
     /// Whether `text` may answer `question`.
     ///
-    /// Rule: A report shows the model's state at one moment between the question and its end:
+    /// Invariant: A report shows the model's state at one moment between the question and its end:
     /// counters, the holders and waiters of each key, the last slow holds and waits, and how often
     /// each key was asked for and how long it was held and waited for; the same for each host. If
     /// there are many keys, it shows each as it was at one of the moments.
     ///
-    /// Rule: With `--private` a report names no key and no address, except to operators.
+    /// Invariant: With `--private` a report names no key and no address, except to operators.
     pub(crate) fn judge(&self, question: &Question, text: &str) -> Result<(), Violation> {
         let is_operators = question.privacy.1 == usize::MAX;
         let is_changed = !is_operators && question.privacy != self.privacy;
@@ -323,7 +323,7 @@ impl Moments {
         self.check_key_rows(question, &shown, rows, is_private)
     }
 
-    /// Rule: The lists of `STATS TOP` and JSON show what was asked for most, by the model, at one
+    /// Invariant: The lists of `STATS TOP` and JSON show what was asked for most, by the model, at one
     /// of the moments.
     pub(super) fn judge_requests(
         &self,
@@ -367,7 +367,7 @@ impl Moments {
         })
     }
 
-    /// Rule: `RULES` shows for each rule in force how many keys it matches, their holders and
+    /// Invariant: `RULES` shows for each rule in force how many keys it matches, their holders and
     /// waiters; if there are many keys, no more of them than there were at any of the moments.
     fn judge_rules(&self, question: &Question, text: &str) -> Result<(), Violation> {
         let rows: Vec<Vec<&str>> = rows_of(text, 3).filter(|row| row[0] != "-").collect();
@@ -420,7 +420,7 @@ impl Moments {
         Some([least, most])
     }
 
-    /// Rule: `STATS CLIENTS` shows how many connections, holds and waits each host has, if it was
+    /// Invariant: `STATS CLIENTS` shows how many connections, holds and waits each host has, if it was
     /// made in one turn. If it was made in several, each connection shows as it was in its turn:
     /// the report counts the clients that were connected all the time, and none that never was.
     fn judge_clients(&self, question: &Question, text: &str) -> Result<(), Violation> {

@@ -4,7 +4,7 @@
 
 use super::addresses::{ClientAddresses, format_seconds};
 use crate::simulation::model::End;
-use crate::simulation::world::recording_engine::EngineCall;
+use crate::simulation::os::recording_engine::EngineCall;
 use engine::ClientId;
 use protocol::{Reply, Span, Subject};
 use serde_json::Value;

@@ -216,7 +216,7 @@ impl Script {
     }
 }
 
-/// What [`Step::AskTooLong`] sends: as it is refused, nothing in it is obeyed.
+/// What [`Step::AskTooLong`] sends: as it is refused, nothing in it is executed.
 pub(crate) fn too_long_request() -> Vec<u8> {
     [&[b'x'; 1_200_000], &b"\nDRAIN\n"[..]].concat()
 }

@@ -6,12 +6,12 @@
 pub(crate) mod clock;
 pub(crate) mod descriptors;
 pub(crate) mod hash_seed;
+#[cfg(not(test))]
+pub(crate) mod os;
 pub(crate) mod socket_name;
 pub(crate) mod supervisor;
 #[cfg(not(test))]
 pub(crate) mod sys;
-#[cfg(not(test))]
-pub(crate) mod world;
 
 #[cfg(test)]
-pub(crate) use crate::simulation::{sys, world};
+pub(crate) use crate::simulation::{os, sys};

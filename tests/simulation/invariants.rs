@@ -13,8 +13,8 @@ use super::clients::shares::{self, TurnStart};
 use super::driver::play::{Play, was_reset};
 use super::kernel::kernel;
 use super::operator::service_manager::{self, check_ready};
+use super::os::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
 use super::reports::http::HTTP;
-use super::world::{CONNECTIONS_PER_TURN, SHARES_PER_TURN};
 use crate::Server;
 use crate::clients::connection::{Connection, ConnectionStage};
 use crate::clients::input::SHARE_BYTES;
@@ -69,7 +69,7 @@ pub(crate) fn check_turn(play: &mut Play, before: &TurnStart) -> Result<(), Viol
     check_idleness(play, before)
 }
 
-/// Rule: Each turn ends the waits that have run out before it, however much clients send: the
+/// Invariant: Each turn ends the waits that have run out before it, however much clients send: the
 /// answer comes in the next turn.
 fn check_timeouts(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let began = before.began;
@@ -81,7 +81,7 @@ fn check_timeouts(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     }
 }
 
-/// Rule: A socket that a client passes does not linger when it is closed, wherever it is then: in
+/// Invariant: A socket that a client passes does not linger when it is closed, wherever it is then: in
 /// a message, in the queue of a connection or in that of a listener. Only if no descriptor is left
 /// for it, or in an exec(2) if an operator has passed it, does the kernel close it as it is.
 pub(crate) fn check_lingering() -> Result<(), Violation> {
@@ -91,7 +91,7 @@ pub(crate) fn check_lingering() -> Result<(), Violation> {
     })
 }
 
-/// Rule: A connection keeps at most 64 KiB and one answer of unsent output, and less than 4,096
+/// Invariant: A connection keeps at most 64 KiB and one answer of unsent output, and less than 4,096
 /// bytes of an unfinished line.
 fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
@@ -111,7 +111,7 @@ fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: The engine's counters are the model's. Each admitted client is still connected, or has
+/// Invariant: The engine's counters are the model's. Each admitted client is still connected, or has
 /// ended and counts once, by how.
 fn check_counters(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
@@ -135,7 +135,7 @@ fn check_counters(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: Open descriptors are connections, listeners, and at most nine others.
+/// Invariant: Open descriptors are connections, listeners, and at most nine others.
 fn check_descriptors(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let [all, tcp, unix, listeners] = kernel(|k| k.count_descriptors());
@@ -155,7 +155,7 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: A turn accepts a bounded number of new connections, however many keep coming. So does a new image
+/// Invariant: A turn accepts a bounded number of new connections, however many keep coming. So does a new image
 /// before its first turn.
 pub(crate) fn check_accept_limit() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted) {
@@ -164,7 +164,7 @@ pub(crate) fn check_accept_limit() -> Result<(), Violation> {
     }
 }
 
-/// Rule: After accept(2) has failed for an unknown reason, the daemon does not call it again for a
+/// Invariant: After accept(2) has failed for an unknown reason, the daemon does not call it again for a
 /// second, unless a connection ends or an operator gives an order.
 fn check_accept_pause() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted_too_soon) {
@@ -175,7 +175,7 @@ fn check_accept_pause() -> Result<(), Violation> {
     }
 }
 
-/// Rule: Whatever clients ask for, an HTTP client or an operator waits for its report at most as
+/// Invariant: Whatever clients ask for, an HTTP client or an operator waits for its report at most as
 /// long as a report for each possible HTTP client and operator takes, and two scans of as many
 /// places as there ever were.
 ///
@@ -204,7 +204,7 @@ pub(crate) fn check_http_clients(play: &mut Play) -> Result<(), Violation> {
     play.http_clients.check_turn(is_busy, is_draining, report_turns_max, may_be_served)
 }
 
-/// Rule: A closed socket leaves no file and no events, even if another process still holds it.
+/// Invariant: A closed socket leaves no file and no events, even if another process still holds it.
 fn check_closed_sockets() -> Result<(), Violation> {
     let dead = kernel(|k| k.dead_paths());
     if !dead.is_empty() {
@@ -216,7 +216,7 @@ fn check_closed_sockets() -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: A file that another daemon has bound stays.
+/// Invariant: A file that another daemon has bound stays.
 fn check_foreign_files() -> Result<(), Violation> {
     match kernel(|k| k.removed_foreign.pop()) {
         Some(path) => Err(format!("it removes {path} of another daemon")),
@@ -224,7 +224,7 @@ fn check_foreign_files() -> Result<(), Violation> {
     }
 }
 
-/// Rule: The loop does not spin: it sleeps if nothing is left to do.
+/// Invariant: The loop does not spin: it sleeps if nothing is left to do.
 fn check_idleness(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {
     let is_busy = kernel(|k| {
         let calls = &k.calls;
@@ -249,7 +249,7 @@ fn check_idleness(play: &mut Play, before: &TurnStart) -> Result<(), Violation> 
     Ok(())
 }
 
-/// Rule: The loop sleeps only if nothing is left to do: no unread input, no unsent answer that the
+/// Invariant: The loop sleeps only if nothing is left to do: no unread input, no unsent answer that the
 /// kernel would take, no deadline that has passed.
 pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     let (now_ns, timeout) = kernel(|k| (k.now_ns, k.calls.timeout_ns.expect("it waits")));
@@ -297,7 +297,7 @@ pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: The loop does not sleep while a signal is pending, also if several come at once.
+/// Invariant: The loop does not sleep while a signal is pending, also if several come at once.
 fn check_signals() -> Result<(), Violation> {
     let left = kernel(|k| k.signals.clone());
     if left.is_empty() { Ok(()) } else { Err(format!("it sleeps with pending signals {left:?}")) }
@@ -316,7 +316,7 @@ fn check_ended_client(play: &Play, client: ClientId, ends: bool) -> Result<(), V
 
 /// Everything has arrived and was read.
 ///
-/// Rule: Each client has all its answers, a drain without clients has ended, and no connection
+/// Invariant: Each client has all its answers, a drain without clients has ended, and no connection
 /// waits to be accepted.
 pub(crate) fn check_quiescence(play: &mut Play) -> Result<(), Violation> {
     for (&peer, conversation) in &play.oracle.conversations {
@@ -345,7 +345,7 @@ pub(crate) fn check_quiescence(play: &mut Play) -> Result<(), Violation> {
 
 /// The daemon has ended.
 ///
-/// Rule: No client is still connected.
+/// Invariant: No client is still connected.
 pub(crate) fn check_end(play: &Play) -> Result<(), Violation> {
     check_foreign_files()?;
     for peer in play.oracle.peers.values() {

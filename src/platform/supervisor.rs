@@ -2,8 +2,8 @@
 //! watchdog, and how many descriptors are sockets to serve. A value that is not meant for this
 //! process is ignored.
 
-use crate::kernel::world::fd::RawFd;
-use crate::kernel::world::{env, process};
+use crate::platform::os::fd::RawFd;
+use crate::platform::os::{env, process};
 use log::warn;
 use std::io;
 use std::ops::Range;

@@ -1,14 +1,14 @@
-//! Replaces src/kernel/world.rs: the same names, on the simulated kernel. Constants, errors
-//! and addresses are the real ones. [`sys`] has the names of src/kernel/sys.rs.
+//! Replaces src/platform/os.rs: the same names, on the simulated kernel. Constants, errors
+//! and addresses are the real ones. [`sys`] has the names of src/platform/sys.rs.
 //!
 //! The daemon's own code calls it, and it calls the simulated kernel. It knows no script and judges
 //! nothing; its engine records the calls, which are judged later.
 
+mod dry_run;
 mod files;
 mod network;
 mod processes;
 pub(crate) mod recording_engine;
-mod rehearsal;
 pub(crate) mod sys;
 
 pub(crate) use recording_engine::Engine;

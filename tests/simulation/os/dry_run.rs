@@ -2,7 +2,7 @@
 //! take over.
 
 use crate::simulation::kernel::kernel;
-use crate::{Options, rehearse};
+use crate::{Options, dry_run};
 use clap::Parser;
 use std::ffi::OsString;
 
@@ -12,7 +12,7 @@ pub(super) fn run(arguments: &[OsString]) -> i32 {
     let level = log::max_level();
     log::set_max_level(log::LevelFilter::Off);
     let (answer, status) = match Options::try_parse_from(arguments) {
-        Ok(options) => match rehearse(&options) {
+        Ok(options) => match dry_run(&options) {
             Ok(answer) => (answer, 0),
             Err(why) => (why, 1),
         },

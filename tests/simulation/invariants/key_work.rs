@@ -2,14 +2,14 @@
 
 use crate::simulation::clients::shares::TurnStart;
 use crate::simulation::driver::play::Play;
+use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::kernel;
-use crate::simulation::rules::Violation;
-use crate::simulation::world::PLACES_PER_TURN;
+use crate::simulation::os::PLACES_PER_TURN;
 
 /// The keys that reports of `STATS KEY` name.
 const REPORTED_BYTES_MAX: usize = 64;
 
-/// Rule: A turn looks at no more keys than two reports may, and compares no more bytes with rules
+/// Invariant: A turn looks at no more keys than two reports may, and compares no more bytes with rules
 /// than clients have sent; a change of rules looks at each key once, and compares it once.
 pub(super) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let (done, for_rules) = (play.key_work, play.oracle.work_of_rules);

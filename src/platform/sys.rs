@@ -2,7 +2,7 @@
 //! credentials, descriptors that are inherited, passed or refused, and their limit.
 #![allow(unsafe_code)]
 
-use crate::kernel::socket_name::SocketName;
+use crate::platform::socket_name::SocketName;
 use mio::Poll;
 use rustix::io::{DupFlags, Errno};
 use rustix::process::{Pid, Resource, getrlimit, setrlimit};

@@ -1,7 +1,7 @@
 //! How many descriptors the process has open, and may have.
 
-use crate::kernel::world::fs::{metadata, read_dir};
-use crate::kernel::world::process::{Resource, getrlimit};
+use crate::platform::os::fs::{metadata, read_dir};
+use crate::platform::os::process::{Resource, getrlimit};
 
 /// How many may be open. An administrator may change it (prlimit(1)).
 pub(crate) fn limit() -> usize {

@@ -9,8 +9,8 @@ use crate::simulation::driver::play::Play;
 use crate::simulation::kernel::kernel;
 use crate::simulation::kernel::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
 use crate::simulation::kernel::{CallKind, File};
+use crate::simulation::os::fd::number;
 use crate::simulation::reports::http::{HTTP, HTTP_PORT};
-use crate::simulation::world::fd::number;
 use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
 use crate::{Options, Server};
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ pub(crate) fn serves_clients(server: &Server) -> bool {
     map_listening_sockets(|socket| is_for_clients(socket, &server.options)).contains(&true)
 }
 
-/// Rule: In a drain, once all waiting clients are accepted, the daemon listens for no clients when
+/// Invariant: In a drain, once all waiting clients are accepted, the daemon listens for no clients when
 /// the loop sleeps.
 pub(crate) fn check_drain_listeners(play: &Play) -> Result<(), Violation> {
     let options = &play.server.as_ref().expect("it runs").options;
@@ -65,7 +65,7 @@ pub(crate) fn check_drain_listeners(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: At rest the daemon serves the addresses and paths of its options and no others; in a
+/// Invariant: At rest the daemon serves the addresses and paths of its options and no others; in a
 /// drain, none for clients.
 pub(crate) fn check_addresses(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
@@ -120,7 +120,7 @@ pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
     listeners.filter(serves).filter_map(Listener::tcp_address).collect()
 }
 
-/// Rule: A hot restart keeps the socket of an exact address that a wildcard serves from then on:
+/// Invariant: A hot restart keeps the socket of an exact address that a wildcard serves from then on:
 /// the kernel prefers that socket, and would reset the connections in its queue when it closes.
 pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Result<(), Violation> {
     let now = clients_addresses(server);
@@ -137,7 +137,7 @@ pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Resu
     }
 }
 
-/// Rule: After a hot restart each Unix socket is at its path, even if its file had vanished.
+/// Invariant: After a hot restart each Unix socket is at its path, even if its file had vanished.
 pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
     let is_draining = server.listeners.is_draining();
     let wanted = wanted(&server.options).map_err(|e| e.to_string())?;
@@ -154,7 +154,7 @@ pub(crate) fn check_unix_paths(server: &Server) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: TCP sockets probe a silent host within twice `--keepalive` and have TCP_NODELAY.
+/// Invariant: TCP sockets probe a silent host within twice `--keepalive` and have TCP_NODELAY.
 fn check_keepalive(options: &Options) -> Result<(), Violation> {
     if kernel(|k| k.ever_failed.contains(&CallKind::SetOption)) {
         return Ok(());
@@ -182,7 +182,7 @@ fn check_keepalive(options: &Options) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: After each turn, no second daemon could listen on the same address, not even with
+/// Invariant: After each turn, no second daemon could listen on the same address, not even with
 /// SO_REUSEPORT, and take some of the connections. A socket that was passed to the daemon is
 /// exempt.
 pub(crate) fn check_exclusive_addresses() -> Result<(), Violation> {
@@ -195,7 +195,7 @@ pub(crate) fn check_exclusive_addresses() -> Result<(), Violation> {
     }
 }
 
-/// Rule: The queue of each open socket has room for `--backlog`, including that of a service
+/// Invariant: The queue of each open socket has room for `--backlog`, including that of a service
 /// manager's socket, which keeps it for the next daemon. The queue of a closing socket has no room.
 pub(crate) fn check_backlogs(server: &Server) -> Result<(), Violation> {
     for listener in &server.listeners.all {
@@ -227,7 +227,7 @@ pub(crate) fn reserved_descriptors(options: &Options) -> usize {
     7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
 }
 
-/// Rule: New clients leave the reserved descriptors free, below the highest limit that this image
+/// Invariant: New clients leave the reserved descriptors free, below the highest limit that this image
 /// has had: the daemon notices a lowered limit once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let Server { clients, listeners, options, .. } = play.server.as_ref().expect("it runs");
@@ -243,7 +243,7 @@ pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Viola
     Ok(())
 }
 
-/// Rule: A new client waits for a descriptor for less than two seconds, unless clients have all
+/// Invariant: A new client waits for a descriptor for less than two seconds, unless clients have all
 /// except the reserved ones and the daemon's own. The daemon notices a raised limit within a
 /// second.
 pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
@@ -265,7 +265,7 @@ pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Rule: The loop does not sleep while an HTTP client waits to be accepted and there is room.
+/// Invariant: The loop does not sleep while an HTTP client waits to be accepted and there is room.
 pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
     let waiting = map_listening_sockets(|socket| match (&socket.local, &socket.role) {
         (Some(LocalAddress::Tcp(address)), SocketRole::Listening(queue))
@@ -288,7 +288,7 @@ pub(crate) fn check_waiting_http_clients() -> Result<(), Violation> {
     }
 }
 
-/// Rule: The file of a Unix socket has the mode and group of the options, unless the socket is
+/// Invariant: The file of a Unix socket has the mode and group of the options, unless the socket is
 /// closing (then it may have those of earlier options) or the last call to set them has failed.
 pub(crate) fn check_files(server: &Server) -> Result<(), Violation> {
     for one in wanted(&server.options).map_err(|e| e.to_string())? {

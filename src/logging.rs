@@ -2,6 +2,6 @@
 //!
 //! Called from everywhere; uses no other room of the server except the kernel.
 
-pub(crate) mod logging;
+pub(crate) mod logger;
 mod stderr;
 pub(crate) mod systemd;

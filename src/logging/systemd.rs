@@ -1,16 +1,16 @@
 //! Notifies systemd: sd_notify(3). Without systemd nothing happens, and a systemd that
 //! does not read never blocks the daemon.
 
-use crate::kernel::clock;
-use crate::kernel::supervisor;
-use crate::kernel::world::env;
-use crate::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
-use crate::kernel::world::fd::OwnedFd;
-use crate::kernel::world::io::Errno;
-use crate::kernel::world::net::{
+use crate::logging::logger::limited;
+use crate::platform::clock;
+use crate::platform::os::env;
+use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
+use crate::platform::os::fd::OwnedFd;
+use crate::platform::os::io::Errno;
+use crate::platform::os::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
-use crate::telling::logging::limited;
+use crate::platform::supervisor;
 use engine::{Engine, Time};
 use log::warn;
 use std::ffi::OsString;

@@ -1,6 +1,6 @@
 //! The one place where time is read.
 
-use crate::kernel::world::time::{ClockId, clock_gettime};
+use crate::platform::os::time::{ClockId, clock_gettime};
 use engine::Time;
 
 /// The time on CLOCK_MONOTONIC, which jumps of the wall clock do not affect.

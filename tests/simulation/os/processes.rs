@@ -115,7 +115,7 @@ pub(crate) mod time {
     use crate::simulation::kernel::kernel;
     pub(crate) use rustix::time::{ClockId, Timespec};
 
-    /// Rule: The wall clock, which jumps all the time, changes nothing.
+    /// Invariant: The wall clock, which jumps all the time, changes nothing.
     pub(crate) fn clock_gettime(clock: ClockId) -> Timespec {
         let now_ns = kernel(|k| match clock {
             ClockId::Realtime => k.draws.below(1 << 62),

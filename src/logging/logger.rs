@@ -1,9 +1,9 @@
 //! Log lines: filter, format, rate limits ([`limited`]), counts of dropped lines. [`stderr`]
 //! writes them without ever blocking.
 
-use crate::kernel::clock;
-use crate::kernel::world::env;
-use crate::telling::stderr;
+use crate::logging::stderr;
+use crate::platform::clock;
+use crate::platform::os::env;
 use engine::Time;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
@@ -386,8 +386,8 @@ impl Limit {
 /// ```
 macro_rules! limited {
     ($level:ident, $format:literal $($arguments:tt)*) => {{
-        static LIMIT: $crate::telling::logging::Limit =
-            $crate::telling::logging::Limit::new(|count| {
+        static LIMIT: $crate::logging::logger::Limit =
+            $crate::logging::logger::Limit::new(|count| {
                 log::$level!("{count} more like this were not logged: {}", $format)
             });
         if let Some(suppressed) = LIMIT.allow() {

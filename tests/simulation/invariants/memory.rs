@@ -15,7 +15,7 @@ const RETURNED_NS: u64 = 2_000_000_000;
 /// With fewer places there is too little to return.
 const PLACES_MIN: usize = 100;
 
-/// Rule: The unsent output of a connection takes at most 68 KiB of memory, and none once it is
+/// Invariant: The unsent output of a connection takes at most 68 KiB of memory, and none once it is
 /// sent.
 pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
@@ -29,7 +29,7 @@ pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     check_returned(play)
 }
 
-/// Rule: The daemon returns memory at most every two seconds: that blocks the loop for a while.
+/// Invariant: The daemon returns memory at most every two seconds: that blocks the loop for a while.
 fn check_pauses(play: &mut Play) -> Result<(), Violation> {
     let (returns, now_ns) = kernel(|k| (k.calls.returns_memory, k.now_ns));
     if !returns {
@@ -43,7 +43,7 @@ fn check_pauses(play: &mut Play) -> Result<(), Violation> {
     }
 }
 
-/// Rule: Two seconds after a crowd has left, the places of its connections and keys are returned,
+/// Invariant: Two seconds after a crowd has left, the places of its connections and keys are returned,
 /// unless the last place is still in use. Those that are freed later in a turn that returns memory
 /// are another crowd.
 fn check_returned(play: &mut Play) -> Result<(), Violation> {
@@ -76,7 +76,7 @@ fn has_spare(server: &Server) -> bool {
         || engine.spare() == SpareCapacity::Much
 }
 
-/// Rule: The loop does not sleep past the time when memory is to be returned.
+/// Invariant: The loop does not sleep past the time when memory is to be returned.
 pub(crate) fn check_sleep(play: &Play, until_ns: Option<u64>) -> Result<(), Violation> {
     match play.spare_since_ns {
         Some(since_ns) if until_ns.is_none_or(|until_ns| until_ns > since_ns + RETURNED_NS) => {

@@ -4,14 +4,14 @@
 //! Never changes the flags of the inherited descriptor: other processes share them,
 //! and the change would outlive this process.
 
-use crate::kernel::clock;
-use crate::kernel::world::env;
-use crate::kernel::world::event::{PollFd, PollFlags, Timespec, poll};
-use crate::kernel::world::fd::BorrowedFd;
-use crate::kernel::world::fs::{FileType, Mode, OFlags, fstat, open};
-use crate::kernel::world::io::{Errno, ReadWriteFlags, pwritev2, write};
-use crate::kernel::world::net::{SendFlags, send};
-use crate::kernel::world::stdio::{dup2_stderr, stderr};
+use crate::platform::clock;
+use crate::platform::os::env;
+use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
+use crate::platform::os::fd::BorrowedFd;
+use crate::platform::os::fs::{FileType, Mode, OFlags, fstat, open};
+use crate::platform::os::io::{Errno, ReadWriteFlags, pwritev2, write};
+use crate::platform::os::net::{SendFlags, send};
+use crate::platform::os::stdio::{dup2_stderr, stderr};
 use engine::Time;
 use std::io::IoSlice;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

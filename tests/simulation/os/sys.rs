@@ -1,9 +1,9 @@
-//! Replaces src/kernel/sys.rs: the same names, on the simulated kernel.
+//! Replaces src/platform/sys.rs: the same names, on the simulated kernel.
 
+use super::dry_run;
 use super::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use super::mio::Poll;
-use super::rehearsal;
-use crate::kernel::socket_name::SocketName;
+use crate::platform::socket_name::SocketName;
 use crate::simulation::kernel::processes::{ChildExited, Executed};
 use crate::simulation::kernel::sockets::{LocalAddress, SimulatedSocket, SocketFamily, SocketRole};
 use crate::simulation::kernel::{File, KernelEvent, kernel};
@@ -120,7 +120,7 @@ pub(crate) fn execute(
 ) -> io::Error {
     let is_in_child = kernel(|k| k.is_in_child());
     match kernel(|k| k.execute(program, arguments, environment)) {
-        Ok(()) if is_in_child => resume_unwind(Box::new(ChildExited(rehearsal::run(arguments)))),
+        Ok(()) if is_in_child => resume_unwind(Box::new(ChildExited(dry_run::run(arguments)))),
         Ok(()) => resume_unwind(Box::new(Executed)),
         Err(errno) => errno.into(),
     }
