@@ -1,7 +1,7 @@
-//! Clients' connections: bytes → lines → commands → answers → bytes, and admission.
+//! Clients' connections: whom to admit, bytes → lines, answers → bytes.
 //!
-//! The event loop calls it step by step; it calls the engine, and uses sockets but no
-//! address that the daemon listens on.
+//! The loop calls it step by step and handles the lines. It uses sockets, and knows neither
+//! what the engine decides nor an address that the daemon listens on.
 
 pub(crate) mod admission;
 pub(crate) mod connection;

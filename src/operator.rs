@@ -1,4 +1,4 @@
-//! Signals and the control socket: what an operator orders, and what that does.
+//! Signals and the control socket: what an operator orders, and what orders have set.
 //!
 //! Orders are executed last in a turn, by `serving`, which knows what they are about.
 

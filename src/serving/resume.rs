@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// Tells the operator who asked for the restart, and the log, what has `ended`: orders of
-    /// [`ServerState::settings`] that no longer apply.
+    /// `ServerState::settings` that no longer apply.
     fn answer_requester(&mut self, requester: Option<ControlClient>, ended: &[String]) {
         let ended = if ended.is_empty() {
             String::new()

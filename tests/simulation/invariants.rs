@@ -81,9 +81,9 @@ fn check_timeouts(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     }
 }
 
-/// Invariant: A socket that a client passes does not linger when it is closed, wherever it is then: in
-/// a message, in the queue of a connection or in that of a listener. Only if no descriptor is left
-/// for it, or in an exec(2) if an operator has passed it, does the kernel close it as it is.
+/// Invariant: A socket that a client passes does not linger when it is closed, wherever it is then:
+/// in a message, in the queue of a connection or in that of a listener. Only if no descriptor is
+/// left for it, or in an exec(2) if an operator has passed it, does the kernel close it as it is.
 pub(crate) fn check_lingering() -> Result<(), Violation> {
     kernel(|k| match k.calls.lingers {
         n if n > 0 && !k.was_full() => Err(format!("{n} passed sockets lingered")),
@@ -91,8 +91,8 @@ pub(crate) fn check_lingering() -> Result<(), Violation> {
     })
 }
 
-/// Invariant: A connection keeps at most 64 KiB and one answer of unsent output, and less than 4,096
-/// bytes of an unfinished line.
+/// Invariant: A connection keeps at most 64 KiB and one answer of unsent output, and less than
+/// 4,096 bytes of an unfinished line.
 fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     for (client, connection) in server.clients.iter() {
@@ -111,8 +111,8 @@ fn check_buffer_bounds(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Invariant: The engine's counters are the model's. Each admitted client is still connected, or has
-/// ended and counts once, by how.
+/// Invariant: The engine's counters are the model's. Each admitted client is still connected, or
+/// has ended and counts once, by how.
 fn check_counters(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");
     let engine = &server.engine;
@@ -155,8 +155,8 @@ fn check_descriptors(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Invariant: A turn accepts a bounded number of new connections, however many keep coming. So does a new image
-/// before its first turn.
+/// Invariant: A turn accepts a bounded number of new connections, however many keep coming. So does
+/// a new image before its first turn.
 pub(crate) fn check_accept_limit() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted) {
         n if n > ACCEPTS_PER_TURN => Err(format!("{n} connections were accepted in one turn")),
@@ -164,8 +164,8 @@ pub(crate) fn check_accept_limit() -> Result<(), Violation> {
     }
 }
 
-/// Invariant: After accept(2) has failed for an unknown reason, the daemon does not call it again for a
-/// second, unless a connection ends or an operator gives an order.
+/// Invariant: After accept(2) has failed for an unknown reason, the daemon does not call it again
+/// for a second, unless a connection ends or an operator gives an order.
 fn check_accept_pause() -> Result<(), Violation> {
     match kernel(|k| k.calls.accepted_too_soon) {
         0 => Ok(()),
@@ -175,8 +175,8 @@ fn check_accept_pause() -> Result<(), Violation> {
     }
 }
 
-/// Invariant: Whatever clients ask for, an HTTP client or an operator waits for its report at most as
-/// long as a report for each possible HTTP client and operator takes, and two scans of as many
+/// Invariant: Whatever clients ask for, an HTTP client or an operator waits for its report at most
+/// as long as a report for each possible HTTP client and operator takes, and two scans of as many
 /// places as there ever were.
 ///
 /// Returns how many turns that takes.
@@ -249,8 +249,8 @@ fn check_idleness(play: &mut Play, before: &TurnStart) -> Result<(), Violation> 
     Ok(())
 }
 
-/// Invariant: The loop sleeps only if nothing is left to do: no unread input, no unsent answer that the
-/// kernel would take, no deadline that has passed.
+/// Invariant: The loop sleeps only if nothing is left to do: no unread input, no unsent answer that
+/// the kernel would take, no deadline that has passed.
 pub(crate) fn check_sleep(play: &mut Play) -> Result<(), Violation> {
     let (now_ns, timeout) = kernel(|k| (k.now_ns, k.calls.timeout_ns.expect("it waits")));
     let until_ns = timeout.map(|timeout_ns| now_ns + timeout_ns);

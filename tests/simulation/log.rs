@@ -108,8 +108,8 @@ impl LogHistory {
         Ok(())
     }
 
-    /// Invariant: In a drain the log has the number of remaining clients every ten seconds, until the
-    /// daemon ends. A line that can't be written is excused.
+    /// Invariant: In a drain the log has the number of remaining clients every ten seconds, until
+    /// the daemon ends. A line that can't be written is excused.
     ///
     /// # Errors
     /// It does not.
@@ -126,8 +126,8 @@ impl LogHistory {
         Ok(())
     }
 
-    /// Invariant: The log has whole lines of plain text. With `--max-hold` it names each lock that was
-    /// held for too long, and the client whose connection was closed.
+    /// Invariant: The log has whole lines of plain text. With `--max-hold` it names each lock that
+    /// was held for too long, and the client whose connection was closed.
     fn check_line(&mut self, line: &str, oracle: &Oracle) -> Result<(), Violation> {
         let text = message_of(line).ok_or("not exactly one log line")?;
         if text.contains(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER) {
@@ -161,7 +161,8 @@ impl LogHistory {
         if is_old || line.contains(" DEBUG ") { Ok(()) } else { self.check_interval(line) }
     }
 
-    /// Invariant: In a drain the log has the number of clients that are left at the end of the turn.
+    /// Invariant: In a drain the log has the number of clients that are left at the end of the
+    /// turn.
     fn check_drain_line(&mut self, line: &str, clients: Option<usize>) -> Result<(), Violation> {
         let left = line.trim_end().split_once(" connections left: ");
         if left.is_some() || line.contains(" log lines could not be written") {
@@ -175,8 +176,8 @@ impl LogHistory {
         }
     }
 
-    /// Invariant: Lines of each kind in [`RARE`] are logged at most once in ten seconds, except across
-    /// a hot restart.
+    /// Invariant: Lines of each kind in [`RARE`] are logged at most once in ten seconds, except
+    /// across a hot restart.
     fn check_interval(&mut self, line: &str) -> Result<(), Violation> {
         let now_ns = kernel(|k| k.now_ns);
         for kind in RARE.into_iter().filter(|kind| line.contains(kind)) {
@@ -188,8 +189,8 @@ impl LogHistory {
         Ok(())
     }
 
-    /// Invariant: Each client that connects is logged; at most as many are missing as the log counts as
-    /// dropped, also after a hot restart.
+    /// Invariant: Each client that connects is logged; at most as many are missing as the log
+    /// counts as dropped, also after a hot restart.
     fn check_client(&mut self, client: u64, is_old: bool) -> Result<(), Violation> {
         if is_old && self.last_client.is_none() {
             // Others have connected since then, and were not logged.
@@ -214,8 +215,8 @@ impl RareLines {
         self.check_omitted(left_out.unwrap_or(0) as usize, is_old)
     }
 
-    /// Invariant: A line of a rare kind counts those that were left out since the last one, also after
-    /// a hot restart: the old image logs the count before it.
+    /// Invariant: A line of a rare kind counts those that were left out since the last one, also
+    /// after a hot restart: the old image logs the count before it.
     fn check_omitted(&mut self, left_out: usize, is_old: bool) -> Result<(), Violation> {
         self.is_logged = true;
         match self.due.replace(0) {

@@ -41,7 +41,8 @@ pub(crate) struct ConnectionEvents<'a> {
     pub(crate) seen: &'a [KernelEvent],
     /// Peers that are served now, and were not before.
     pub(crate) new_clients: &'a [u32],
-    /// The clients that have left, by the calls of the engine, and how many bytes they have not read.
+    /// The clients that have left, by the calls of the engine, and how many bytes they have not
+    /// read.
     pub(crate) gone: &'a [(u32, usize)],
     /// Peers that `FREE` or `--max-hold` has disconnected.
     pub(crate) freed: &'a [u32],
@@ -69,8 +70,8 @@ impl Connections {
 
     /// Follows what has happened.
     ///
-    /// Invariant: A connection that waits in the queue of a listener that begins to close is accepted,
-    /// unless HTTP has all its connections; one that comes later may be refused.
+    /// Invariant: A connection that waits in the queue of a listener that begins to close is
+    /// accepted, unless HTTP has all its connections; one that comes later may be refused.
     ///
     /// # Errors
     /// If a peer is wrongly served or refused.
@@ -221,8 +222,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Invariant: The counters of connections follow from what the kernel saw. A period in which new
-    /// clients wait for descriptors counts at most once.
+    /// Invariant: The counters of connections follow from what the kernel saw. A period in which
+    /// new clients wait for descriptors counts at most once.
     ///
     /// `counters` are the daemon's, after a turn.
     pub(crate) fn check(&mut self, counters: &Counters) -> Result<(), Violation> {

@@ -44,8 +44,8 @@ pub(crate) fn check_unread_input(play: &Play) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Invariant: A client whose host has vanished is lost within twice `--keepalive`, counted from then,
-/// or from when it was sent something.
+/// Invariant: A client whose host has vanished is lost within twice `--keepalive`, counted from
+/// then, or from when it was sent something.
 pub(crate) fn check_dead_hosts(play: &Play) -> Result<(), Violation> {
     let now_ns = kernel(|k| k.now_ns);
     let server = play.server.as_ref().expect("it runs");

@@ -86,11 +86,11 @@ impl TurnStart {
 /// received, and 8,192 bytes of work, in which statistics count with their length. The last line
 /// may exceed it.
 ///
-/// Invariant: A turn does no more work than its budget, however many clients have input. Only the last
-/// line of each client may exceed it.
+/// Invariant: A turn does no more work than its budget, however many clients have input. Only the
+/// last line of each client may exceed it.
 ///
-/// Invariant: A client with unread input, or whose end can be seen, waits for its share no longer than
-/// all others need to use half of the budget of each turn: it loses its locks then if it has
+/// Invariant: A client with unread input, or whose end can be seen, waits for its share no longer
+/// than all others need to use half of the budget of each turn: it loses its locks then if it has
 /// ended, even if its last line waits for a report.
 pub(crate) fn check(play: &mut Play, before: &TurnStart) -> Result<(), Violation> {
     check_budget(play, before)?;

@@ -9,8 +9,8 @@ use crate::simulation::os::PLACES_PER_TURN;
 /// The keys that reports of `STATS KEY` name.
 const REPORTED_BYTES_MAX: usize = 64;
 
-/// Invariant: A turn looks at no more keys than two reports may, and compares no more bytes with rules
-/// than clients have sent; a change of rules looks at each key once, and compares it once.
+/// Invariant: A turn looks at no more keys than two reports may, and compares no more bytes with
+/// rules than clients have sent; a change of rules looks at each key once, and compares it once.
 pub(super) fn check(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let (done, for_rules) = (play.key_work, play.oracle.work_of_rules);
     let visited_max = 2 * PLACES_PER_TURN as u64 + for_rules.visited;

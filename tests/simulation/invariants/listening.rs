@@ -52,8 +52,8 @@ pub(crate) fn serves_clients(server: &Server) -> bool {
     map_listening_sockets(|socket| is_for_clients(socket, &server.options)).contains(&true)
 }
 
-/// Invariant: In a drain, once all waiting clients are accepted, the daemon listens for no clients when
-/// the loop sleeps.
+/// Invariant: In a drain, once all waiting clients are accepted, the daemon listens for no clients
+/// when the loop sleeps.
 pub(crate) fn check_drain_listeners(play: &Play) -> Result<(), Violation> {
     let options = &play.server.as_ref().expect("it runs").options;
     if play.orders.drains
@@ -120,8 +120,8 @@ pub(crate) fn clients_addresses(server: &Server) -> Vec<SocketAddr> {
     listeners.filter(serves).filter_map(Listener::tcp_address).collect()
 }
 
-/// Invariant: A hot restart keeps the socket of an exact address that a wildcard serves from then on:
-/// the kernel prefers that socket, and would reset the connections in its queue when it closes.
+/// Invariant: A hot restart keeps the socket of an exact address that a wildcard serves from then
+/// on: the kernel prefers that socket, and would reset the connections in its queue when it closes.
 pub(crate) fn check_kept_sockets(server: &Server, before: &[SocketAddr]) -> Result<(), Violation> {
     let now = clients_addresses(server);
     let is_covered = |one: &SocketAddr| {
@@ -227,8 +227,8 @@ pub(crate) fn reserved_descriptors(options: &Options) -> usize {
     7 + 16 + passed + if http.contains(&true) { 16 } else { 0 }
 }
 
-/// Invariant: New clients leave the reserved descriptors free, below the highest limit that this image
-/// has had: the daemon notices a lowered limit once descriptors are scarce.
+/// Invariant: New clients leave the reserved descriptors free, below the highest limit that this
+/// image has had: the daemon notices a lowered limit once descriptors are scarce.
 pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Violation> {
     let Server { clients, listeners, options, .. } = play.server.as_ref().expect("it runs");
     let (clients, listeners) = (clients.len(), listeners.all.len());
@@ -243,8 +243,8 @@ pub(crate) fn check_reserve(play: &Play, before: &TurnStart) -> Result<(), Viola
     Ok(())
 }
 
-/// Invariant: A new client waits for a descriptor for less than two seconds, unless clients have all
-/// except the reserved ones and the daemon's own. The daemon notices a raised limit within a
+/// Invariant: A new client waits for a descriptor for less than two seconds, unless clients have
+/// all except the reserved ones and the daemon's own. The daemon notices a raised limit within a
 /// second.
 pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
     let server = play.server.as_ref().expect("it runs");

@@ -29,7 +29,8 @@ pub(crate) fn check(play: &mut Play) -> Result<(), Violation> {
     check_returned(play)
 }
 
-/// Invariant: The daemon returns memory at most every two seconds: that blocks the loop for a while.
+/// Invariant: The daemon returns memory at most every two seconds: that blocks the loop for a
+/// while.
 fn check_pauses(play: &mut Play) -> Result<(), Violation> {
     let (returns, now_ns) = kernel(|k| (k.calls.returns_memory, k.now_ns));
     if !returns {
@@ -43,9 +44,9 @@ fn check_pauses(play: &mut Play) -> Result<(), Violation> {
     }
 }
 
-/// Invariant: Two seconds after a crowd has left, the places of its connections and keys are returned,
-/// unless the last place is still in use. Those that are freed later in a turn that returns memory
-/// are another crowd.
+/// Invariant: Two seconds after a crowd has left, the places of its connections and keys are
+/// returned, unless the last place is still in use. Those that are freed later in a turn that
+/// returns memory are another crowd.
 fn check_returned(play: &mut Play) -> Result<(), Violation> {
     let (returns, now_ns) = kernel(|k| (k.calls.returns_memory, k.now_ns));
     if returns {

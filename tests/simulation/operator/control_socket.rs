@@ -92,8 +92,8 @@ impl OperatorSessions {
         }
     }
 
-    /// Invariant: An operator that can't be sent an answer loses its place, even if more answers are
-    /// due.
+    /// Invariant: An operator that can't be sent an answer loses its place, even if more answers
+    /// are due.
     pub(crate) fn check_failed(
         &self,
         seen: &[KernelEvent],
@@ -137,7 +137,8 @@ impl OperatorSessions {
         }
     }
 
-    /// The number of clients after a turn, and before each `FREE` in it, which disconnected `freed`.
+    /// The number of clients after a turn, and before each `FREE` in it, which disconnected
+    /// `freed`.
     pub(crate) fn note_clients(&mut self, seen: &[KernelEvent], clients: usize, freed: &[usize]) {
         let is_line = |one: &KernelEvent| matches!(one, KernelEvent::Input(_, bytes) if bytes.contains(&b'\n'));
         if seen.iter().any(is_line) {
@@ -189,14 +190,14 @@ impl OperatorSessions {
         operator.take_reports(moments).map_err(|why| format!("operator {peer}: {why}"))
     }
 
-    /// Invariant: Each request of an operator has one answer, in the order of the requests, even if a hot
-    /// restart follows at once or the operator has closed its writing side. An answer is a line, except for HELP and reports,
-    /// which end in a blank line. DRAINED is answered when the daemon no longer drains, or when
-    /// the operator closes its writing side. An operator that asks for a restart gets a
-    /// confirmation.
+    /// Invariant: Each request of an operator has one answer, in the order of the requests, even if
+    /// a hot restart follows at once or the operator has closed its writing side. An answer is a
+    /// line, except for HELP and reports, which end in a blank line. DRAINED is answered when the
+    /// daemon no longer drains, or when the operator closes its writing side. An operator that asks
+    /// for a restart gets a confirmation.
     ///
-    /// Invariant: A seventeenth operator takes the place of another, which gets one error and may miss
-    /// its other answers.
+    /// Invariant: A seventeenth operator takes the place of another, which gets one error and may
+    /// miss its other answers.
     ///
     /// Invariant: An operator that leaves without waiting changes nothing for others, and keeps no
     /// place once its input is read.

@@ -73,9 +73,9 @@ pub(super) fn parse(text: &str) -> Option<RuleLine> {
 impl ExpectedRules {
     /// An image has started with these options.
     ///
-    /// Invariant: Operators' changes to rules stay until a hot restart brings different rules in the file; a
-    /// missing option is an empty file, comments and spaces do not count. The file is the one that the
-    /// trial has read.
+    /// Invariant: Operators' changes to rules stay until a hot restart brings different rules in
+    /// the file; a missing option is an empty file, comments and spaces do not count. The file is
+    /// the one that the trial has read.
     pub(super) fn note_start(&mut self, options: &Options, is_restart: bool) {
         self.reads = kernel(|k| k.rules_reads);
         let text = if is_restart { self.next_file } else { kernel(|k| k.rules_text) };
@@ -104,9 +104,9 @@ impl ExpectedRules {
         self.is_in_file(name) || self.changes.iter().any(|change| change.name == name)
     }
 
-    /// Invariant: `RULE SET` replaces the rule of a name, or puts it in front of all others; `RULE OFF`
-    /// disables it; `RULE RESET` returns to that of the file. Without settings, only a rule of the
-    /// file can be replaced.
+    /// Invariant: `RULE SET` replaces the rule of a name, or puts it in front of all others; `RULE
+    /// OFF` disables it; `RULE RESET` returns to that of the file. Without settings, only a rule of
+    /// the file can be replaced.
     pub(super) fn apply(&mut self, line: RuleLine) {
         let now_ns = kernel(|k| k.now_ns);
         let change = match line {

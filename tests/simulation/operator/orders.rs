@@ -100,7 +100,8 @@ enum OperatorOrder {
 impl Orders {
     /// A new image has started with these options, at first or by a hot restart.
     ///
-    /// Invariant: The log filter that an operator has set stays until a restart brings another `--log`.
+    /// Invariant: The log filter that an operator has set stays until a restart brings another
+    /// `--log`.
     pub(crate) fn note_start(&mut self, options: &Options, is_restart: bool) {
         self.rules.note_start(options, is_restart);
         if options.log != self.filter_by_option {
@@ -160,8 +161,8 @@ impl Orders {
 
     /// Follows the orders up to an exec(2) with these arguments.
     ///
-    /// Invariant: A hot restart happens only if it was asked for, with the arguments that were asked
-    /// for, and accepts nothing that a cold start refuses.
+    /// Invariant: A hot restart happens only if it was asked for, with the arguments that were
+    /// asked for, and accepts nothing that a cold start refuses.
     ///
     /// # Errors
     /// If nobody has asked for that.
@@ -198,8 +199,8 @@ impl Orders {
 
     /// What an order changes.
     ///
-    /// Invariant: SIGUSR2 starts a drain or ends it; SIGQUIT never ends one. UNDRAIN always fails once
-    /// a passed socket is closed, also after a hot restart.
+    /// Invariant: SIGUSR2 starts a drain or ends it; SIGQUIT never ends one. UNDRAIN always fails
+    /// once a passed socket is closed, also after a hot restart.
     fn apply(&mut self, order: OperatorOrder) {
         match order {
             _ if self.stops => {}
@@ -221,10 +222,9 @@ impl Orders {
         }
     }
 
-    /// Invariant: A hot restart begins when it is asked for, and not otherwise; if a signal asks for it
-    /// during another one, after that. Its trial ends in the
-    /// turn in which the end of the child can be seen; if there is no new image by then, the hot
-    /// restart was refused.
+    /// Invariant: A hot restart begins when it is asked for, and not otherwise; if a signal asks
+    /// for it during another one, after that. Its trial ends in the turn in which the end of the
+    /// child can be seen; if there is no new image by then, the hot restart was refused.
     ///
     /// Returns how many were refused.
     fn check_trial(
@@ -367,8 +367,8 @@ impl Orders {
         }
     }
 
-    /// Invariant: The daemon ends in the turn in which it receives SIGTERM or SIGINT, or in which the
-    /// last client of a drain leaves, clients that wait to be accepted included.
+    /// Invariant: The daemon ends in the turn in which it receives SIGTERM or SIGINT, or in which
+    /// the last client of a drain leaves, clients that wait to be accepted included.
     pub(crate) fn check_still_running(&self, server: &Server) -> Result<(), Violation> {
         if self.stops {
             return Err("it was ordered to stop, but still runs".to_owned());
@@ -381,8 +381,8 @@ impl Orders {
         Ok(())
     }
 
-    /// Invariant: The loop sleeps no longer than a trial may take or a rule is in force, and not at all
-    /// once the child of a trial has ended.
+    /// Invariant: The loop sleeps no longer than a trial may take or a rule is in force, and not at
+    /// all once the child of a trial has ended.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         let end_ns = self.rules.next_end_ns();
         if end_ns.is_some_and(|end_ns| until_ns.is_none_or(|until_ns| until_ns > end_ns)) {
@@ -412,7 +412,8 @@ impl Orders {
 
     /// The orders among what was seen, in their order.
     ///
-    /// Invariant: An order is not executed if its operator has closed the connection before it is read.
+    /// Invariant: An order is not executed if its operator has closed the connection before it is
+    /// read.
     fn parse_orders(
         &mut self,
         seen: &[KernelEvent],
@@ -464,15 +465,16 @@ impl ExpectedTrial {
 
     /// When the trial must be over.
     ///
-    /// Invariant: After 15 seconds its child is killed; the loop does not wait until the child is dead,
-    /// but notices it within 100 ms.
+    /// Invariant: After 15 seconds its child is killed; the loop does not wait until the child is
+    /// dead, but notices it within 100 ms.
     fn deadline_ns(&self) -> u64 {
         let seen_ns = kernel(|k| k.last_death_ns()).map(|dead_ns| dead_ns + DEATH_SEEN_NS);
         seen_ns.unwrap_or(self.begun_ns + TRIAL_NS)
     }
 
-    /// Invariant: A hot restart happens in the turn in which its trial has ended, or in the first one
-    /// after 15 seconds. Clients and operators that wait for reports get them from the next image.
+    /// Invariant: A hot restart happens in the turn in which its trial has ended, or in the first
+    /// one after 15 seconds. Clients and operators that wait for reports get them from the next
+    /// image.
     fn check_pending(&self) -> Result<(), Violation> {
         if self.is_reported {
             return Err("a trial has ended, but there was no hot restart".to_owned());
@@ -483,9 +485,9 @@ impl ExpectedTrial {
         Err(format!("a hot restart that began at {} ns is still under way", self.begun_ns))
     }
 
-    /// Invariant: A hot restart is refused only if its options can't be served, or something disturbed
-    /// it: a failed call, scarce descriptors, another daemon, a changed binary (but not a working
-    /// directory that was replaced), or a trial that took 15 seconds.
+    /// Invariant: A hot restart is refused only if its options can't be served, or something
+    /// disturbed it: a failed call, scarce descriptors, another daemon, a changed binary (but not a
+    /// working directory that was replaced), or a trial that took 15 seconds.
     fn check_refused(&self, server: &Server) -> Result<(), Violation> {
         let is_late = kernel(|k| k.now_ns) >= self.begun_ns + TRIAL_NS;
         let ours = kernel(|k| k.arguments.clone());

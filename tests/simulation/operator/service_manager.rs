@@ -52,8 +52,8 @@ pub(crate) fn check_status(play: &Play, before: &TurnStart) -> Result<(), Violat
 /// What the simulated service manager passes in WATCHDOG_USEC.
 const WATCHDOG_NS: u64 = 10_000_000_000;
 
-/// Invariant: The service manager gets `WATCHDOG=1` within half the time of its watchdog, or soon after
-/// it reads again.
+/// Invariant: The service manager gets `WATCHDOG=1` within half the time of its watchdog, or soon
+/// after it reads again.
 pub(crate) fn check_sleep(until_ns: Option<u64>) -> Result<(), Violation> {
     if !is_present() || !kernel(|k| k.variables.contains_key("WATCHDOG_USEC")) {
         return Ok(());

@@ -42,8 +42,8 @@ impl ClientAddresses {
 
     /// Whether `shown` may be a client's address.
     ///
-    /// Invariant: The address that is shown is the client's own, even if that is a path made to forge a
-    /// line. It may be unknown once the client has gone, or if it came over a Unix socket.
+    /// Invariant: The address that is shown is the client's own, even if that is a path made to
+    /// forge a line. It may be unknown once the client has gone, or if it came over a Unix socket.
     pub(crate) fn is_address_of(&self, serial: u32, shown: &str, is_private: bool) -> bool {
         let Some((peer, address)) = self.0.get(&serial) else { return false };
         let has_gone = || kernel(|k| k.has_closed(*peer) || !k.is_open(*peer));
@@ -58,8 +58,8 @@ impl ClientAddresses {
 
     /// Whether these rows of `STATS KEY` are the locks of `key`.
     ///
-    /// Invariant: `STATS KEY` shows for each lock its client, for how long it has been held or waited
-    /// for, and how much time is left.
+    /// Invariant: `STATS KEY` shows for each lock its client, for how long it has been held or
+    /// waited for, and how much time is left.
     pub(crate) fn match_key_rows(
         &self,
         rows: &[Vec<&str>],

@@ -68,8 +68,8 @@ impl ExpectedFigures {
         self.pauses_ns.push(kernel(|k| k.now_ns) - self.restart_began_ns);
     }
 
-    /// Invariant: `/metrics` and JSON show whether the daemon drains, as it was at some time since the
-    /// question.
+    /// Invariant: `/metrics` and JSON show whether the daemon drains, as it was at some time since
+    /// the question.
     fn judge_draining(&self, is_shown: bool, question: &Question) -> Result<(), Violation> {
         let (drained, changes) = question.draining;
         if is_shown == drained || self.draining.1 != changes {
@@ -79,8 +79,8 @@ impl ExpectedFigures {
         }
     }
 
-    /// Invariant: `/metrics` shows whether it is safe to end the daemon, and when it was started: that
-    /// stays, however the wall clock jumps.
+    /// Invariant: `/metrics` shows whether it is safe to end the daemon, and when it was started:
+    /// that stays, however the wall clock jumps.
     pub(super) fn judge_metrics(&self, text: &str, question: &Question) -> Result<(), Violation> {
         let value = |name: &str| {
             let mut values =

@@ -222,8 +222,8 @@ impl HttpClients {
         Ok(())
     }
 
-    /// Invariant: A new client that `--http-allow` or `--allow` admits is served; if 16 HTTP clients
-    /// already are, another one is closed.
+    /// Invariant: A new client that `--http-allow` or `--allow` admits is served; if 16 HTTP
+    /// clients already are, another one is closed.
     ///
     /// To be called before [`HttpClients::check_turn`].
     pub(crate) fn check_new_clients(
@@ -256,8 +256,8 @@ impl HttpClients {
         Ok(())
     }
 
-    /// Invariant: After each turn at most 16 HTTP clients are served, all of them in `--http-allow`.
-    /// From the first turn after an order to drain, `/-/ready` has the status 503.
+    /// Invariant: After each turn at most 16 HTTP clients are served, all of them in
+    /// `--http-allow`. From the first turn after an order to drain, `/-/ready` has the status 503.
     pub(crate) fn check_turn(
         &mut self,
         is_busy: bool,
@@ -320,8 +320,8 @@ impl HttpClients {
         }
     }
 
-    /// Invariant: The loop does not sleep past the deadline of an HTTP client, nor with unread input of
-    /// one.
+    /// Invariant: The loop does not sleep past the deadline of an HTTP client, nor with unread
+    /// input of one.
     pub(crate) fn check_sleep(&self, until_ns: Option<u64>) -> Result<(), Violation> {
         for peer in &self.open {
             let session = &self.all[peer];
@@ -342,8 +342,9 @@ impl HttpClients {
         Ok(())
     }
 
-    /// Invariant: Each whole HTTP request has one whole answer at rest, or the connection was lost for
-    /// a reason: the end of the client, its time, too many clients, a hot restart, a failed call.
+    /// Invariant: Each whole HTTP request has one whole answer at rest, or the connection was lost
+    /// for a reason: the end of the client, its time, too many clients, a hot restart, a failed
+    /// call.
     pub(crate) fn check_quiescence(
         &self,
         may_have_lost: impl Fn(u32) -> bool,
@@ -360,8 +361,8 @@ impl HttpClients {
 }
 
 impl HttpSession {
-    /// Invariant: An answer has the status of docs/operations.md and a length, even to HEAD; JSON has
-    /// the content type of JSON.
+    /// Invariant: An answer has the status of docs/operations.md and a length, even to HEAD; JSON
+    /// has the content type of JSON.
     ///
     /// Returns whether that was the whole answer.
     fn check_answer(&self, moments: &Moments) -> Result<bool, Violation> {
@@ -427,8 +428,8 @@ impl HttpSession {
         format!("{stage:?} until {until_ns:?}, asked {start}, then {discarded} bytes")
     }
 
-    /// Invariant: An HTTP client that has asked less than a second ago keeps its connection, even if a
-    /// new client needs a place.
+    /// Invariant: An HTTP client that has asked less than a second ago keeps its connection, even
+    /// if a new client needs a place.
     fn is_prompt(&self, now_ns: u64) -> bool {
         let is_early = |from_ns: u64| now_ns + READ_NS <= from_ns + PROMPT_NS;
         self.stage == HttpStage::Reading && self.from_ns.is_some_and(is_early)

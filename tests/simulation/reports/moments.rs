@@ -323,8 +323,8 @@ impl Moments {
         self.check_key_rows(question, &shown, rows, is_private)
     }
 
-    /// Invariant: The lists of `STATS TOP` and JSON show what was asked for most, by the model, at one
-    /// of the moments.
+    /// Invariant: The lists of `STATS TOP` and JSON show what was asked for most, by the model, at
+    /// one of the moments.
     pub(super) fn judge_requests(
         &self,
         question: &Question,
@@ -420,9 +420,10 @@ impl Moments {
         Some([least, most])
     }
 
-    /// Invariant: `STATS CLIENTS` shows how many connections, holds and waits each host has, if it was
-    /// made in one turn. If it was made in several, each connection shows as it was in its turn:
-    /// the report counts the clients that were connected all the time, and none that never was.
+    /// Invariant: `STATS CLIENTS` shows how many connections, holds and waits each host has, if it
+    /// was made in one turn. If it was made in several, each connection shows as it was in its
+    /// turn: the report counts the clients that were connected all the time, and none that never
+    /// was.
     fn judge_clients(&self, question: &Question, text: &str) -> Result<(), Violation> {
         let sum = |column: usize| rows_of(text, 4).map(|row| number(row[column])).sum::<usize>();
         let (connections, holds, waits) = (sum(0), sum(1), sum(2));
