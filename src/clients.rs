@@ -1,7 +1,6 @@
-//! Clients' connections: whom to admit, bytes → lines, answers → bytes.
-//!
-//! The loop calls it step by step and handles the lines. It uses sockets, and knows neither
-//! what the engine decides nor an address that the daemon listens on.
+//! Clients' connections: bytes → lines, replies → bytes; whom the daemon admits; how much of a
+//! turn each client gets. `serving` calls it step by step and hands its lines to the engine. It
+//! may know sockets and the protocol, but no address on which the daemon listens.
 
 pub(crate) mod admission;
 pub(crate) mod connection;

@@ -1,53 +1,40 @@
-//! The lock daemon for MediaWiki's PoolCounter, as a library for its executable
-//! and its tests.
+//! The lock daemon for MediaWiki's PoolCounter, as a library for its executable and its tests.
 //!
-//! | where | what | may know |
-//! |---|---|---|
-//! | [`protocol`] | bytes ⇄ commands and replies | nothing else |
-//! | [`engine`] | pools, queues, locks, timer wheel, statistics: all decisions | `protocol` |
-//! | [`reports`] | what operators see: `STATS`, JSON, Prometheus's text, from read-only views | `engine` |
-//! | `server` | mio, sockets, signals, the clock, logs | all of them |
-//! | `src/bin` | `main`: serves, checks, reloads; the exit status | `server` |
-//!
-//! The first three are crates without std: they can name no socket, file, clock or thread, so a
-//! test can drive them with any bytes at any time.
-//!
-//! `server` is a stack; a folder names only those below it (`tests/house/map.rs`):
+//! What decides is in crates that cannot name a socket, a file, a clock or a thread:
 //!
 //! ```text
-//! serving                            what happens in a turn, and in which order; dispatches
-//!                                    lines; carries out orders; starts, anew or from an old image
-//! restart                            hot restarts: the old image, the trial, what the new image
-//!                                    adopts
-//! reporting                          the queue of reports, HTTP
-//! listening │ operator │ clients     none names another
-//! options
-//! telling │ sockets                  the log and systemd │ a socket with its unsent output,
-//!                                    connections by slot and serial number
-//! kernel                             the only door to system calls; the simulation replaces it
+//! crates/protocol    bytes ⇄ lines, commands, replies
+//! crates/engine      pools, queues, locks, timers, rules, statistics: all decisions about locks
+//! crates/reports     STATS, JSON and Prometheus's text, from views of the engine
+//! ```
+//!
+//! This crate moves the bytes. It is a stack; a folder names only those below it:
+//!
+//! ```text
+//! serving       the loop: what happens in a turn and in which order; hands lines to the engine,
+//!               executes orders, starts, continues after a hot restart
+//! restart       hot restarts: the old image, the trial of the new one, the snapshot
+//! reporting     the queue of reports that take time; HTTP
+//! listening │ operator │ clients    addresses │ signals, control socket, rules │ connections
+//! options       the command line
+//! logging │ sockets    the log and systemd │ a socket with its unsent output; slots and ids
+//! platform      the only way to system calls; the simulation (tests/simulation) replaces it
 //! ```
 //!
 //! The path of a command:
 //!
 //! ```text
-//! socket → clients (bytes → lines) → protocol::Command::parse
-//!        → serving::dispatch → engine.acquire / release(client, …, now)
-//!        → the engine's outbox of (client, reply)
+//! socket → clients (bytes → lines) → protocol::Command → serving::dispatch
+//!        → engine.acquire / release (client, …, now) → the engine's outbox of (client, reply)
 //!        → clients (replies → bytes) → socket
 //! ```
 //!
-//! What takes time to answer, such as `STATS KEYS` or a scrape, goes another way:
+//! The outbox exists because one client's command may answer others (`DONE`, `LOCKED`). What takes
+//! time, such as `STATS KEYS` or a scrape, waits in `reporting`, which does a part of it each turn.
 //!
-//! ```text
-//! serving (lines, orders) or reporting::http
-//!        → reporting (a queue; a few steps each turn)
-//!        → reports::scan (walks keys and connections) → reports (text)
-//!        → clients, operator or reporting::http → socket
-//! ```
-//!
-//! The outbox exists because one client's command may answer others (`DONE`,
-//! `LOCKED`). Each turn of the loop in `serving` sends each client all that it is owed
-//! at once; `src/serving.rs` begins with the steps of a turn.
+//! A turn: wait → accept → receive from all that are ready → handle their lines → end waits →
+//! continue reports and HTTP → send what is owed → close → orders last, so that a hot restart
+//! always happens between turns.
 
 mod clients;
 mod listening;

@@ -1,7 +1,6 @@
-//! What clients, operators and monitoring connect to: which addresses are wanted, how they
-//! open, drain and close, and when the daemon accepts.
-//!
-//! Called by the event loop and by hot restarts; independent of what connections carry.
+//! What clients, operators and monitoring connect to: which addresses are wanted, how they open,
+//! drain and close, and when the daemon accepts. `serving` calls it, and hot restarts hand its
+//! sockets over. It may know nothing of what the connections carry.
 
 pub(crate) mod accepting;
 pub(crate) mod addresses;

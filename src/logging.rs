@@ -1,6 +1,5 @@
-//! What the daemon reports unasked: the log and systemd. Never blocks.
-//!
-//! Called from everywhere; uses no other room of the server except the kernel.
+//! What the daemon says unasked: the log, and notifications of systemd. Everybody calls it. It
+//! never blocks and may know the platform only.
 
 pub(crate) mod logger;
 mod stderr;

@@ -1,6 +1,6 @@
-//! Signals and the control socket: what an operator orders, and what orders have set.
-//!
-//! Orders are executed last in a turn, by `serving`, which knows what they are about.
+//! What operators say, by signals and on the control socket, as orders; what they have set at run
+//! time, rules above all. `serving` executes the orders, last in a turn, because they concern
+//! every part. It may know sockets and the engine's rules, but no other part.
 
 pub(crate) mod control_socket;
 pub(crate) mod orders;

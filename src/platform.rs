@@ -1,7 +1,6 @@
-//! The only door to system calls, and small things around them. All `unsafe` code is in `sys`.
-//!
-//! Called from everywhere; uses no other room of the server. In the tests, a simulated
-//! kernel replaces `sys` and `world` (tests/simulation).
+//! The only way to system calls: safe ones are in `os`, the others, with all `unsafe` code, in
+//! `sys`; and small things around them. Everybody calls it; it may know nobody. In the tests a
+//! simulated kernel replaces both (tests/simulation).
 
 pub(crate) mod clock;
 pub(crate) mod descriptors;

@@ -1,7 +1,6 @@
-//! Statistics, lists and metrics on request: HTTP, and the queue of requests, of which
-//! each turn of the loop does a part.
-//!
-//! Called by the event loop; asks [`reports`] for the text.
+//! Statistics, lists and metrics on request: HTTP, and the queue of reports, of which each turn
+//! does a part. `serving` calls it, with the engine and the clients to look at. It may read
+//! them and change nothing; the crate [`reports`] makes the text.
 
 pub(crate) mod http;
 mod process_usage;

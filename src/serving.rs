@@ -1,11 +1,6 @@
-//! The daemon: its parts, what happens in a turn and in which order, how it starts.
-//!
-//! One turn: wait → accept → receive from all ready clients → handle their input → expire waits →
-//! continue reports and HTTP → flush owed output → close ended connections → operators' orders
-//! last, so that they take effect between turns.
-//!
-//! It stands above all other folders and alone knows all of them: what one part needs of another
-//! passes through here.
+//! The daemon: its parts, what happens in a turn and in which order, how it starts and continues.
+//! The executable calls it. It stands above all other folders and alone knows all of them: what
+//! one part needs of another passes through here.
 
 pub(crate) mod advice;
 mod dispatch;

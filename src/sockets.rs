@@ -1,8 +1,6 @@
-//! Connections, of whomever: a socket, with its unsent output; all of one kind, by slot and
-//! serial number.
-//!
-//! Called by everybody who has connections: clients, operators, HTTP. Knows the kernel, and
-//! nothing of what connections carry.
+//! Connections of any kind: a socket with its unsent output; all of one kind, by slot and serial
+//! number. Clients, operators and HTTP use it. It may know the platform, and nothing of what
+//! connections carry.
 
 pub(crate) mod ids;
 pub(crate) mod slots;
