@@ -66,14 +66,20 @@
 
 #![forbid(unsafe_code)]
 
-mod blocking;
+mod client;
+mod connection;
 mod conversation;
+mod error;
+mod lock;
 mod order;
 mod request;
 
-pub use blocking::{Canceller, Client, Connected, Error, Lock, NestedLock, Outcome};
+pub use client::{Client, Connected};
 #[doc(inline)]
 pub use connect::{BadServerName, PORT, ServerName};
+pub use connection::Canceller;
 pub use conversation::{Answer, Conversation, LOCKS_MAX, UnexpectedAnswer};
+pub use error::Error;
+pub use lock::{Lock, NestedLock, Outcome};
 pub use order::order;
 pub use request::{LockRequest, Refusal};

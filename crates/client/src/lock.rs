@@ -1,0 +1,173 @@
+//! What a request for a lock comes to, and the guards of locks that are held: a lock lasts as long
+//! as its guard.
+
+use crate::connection::Connection;
+use crate::conversation::{Answer, UnexpectedAnswer};
+use crate::error::Error;
+use crate::request::LockRequest;
+use connect::ServerName;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// What became of a request.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is given up, with its work undone"]
+pub enum Outcome<G> {
+    /// The client has the lock, until the guard is released or dropped.
+    Locked(G),
+    /// Another client did the work. Only for [`LockRequest::any`].
+    Done,
+    /// As many clients hold the key or wait for it as the request allows.
+    QueueFull,
+    /// The wait timed out.
+    TimedOut,
+}
+
+impl<G> Outcome<G> {
+    pub(crate) fn of(answer: Answer, guard: impl FnOnce() -> G) -> Result<Outcome<G>, Error> {
+        Ok(match answer {
+            Answer::Locked => Outcome::Locked(guard()),
+            Answer::Done => Outcome::Done,
+            Answer::QueueFull => Outcome::QueueFull,
+            Answer::TimedOut => Outcome::TimedOut,
+            // A conversation gives this only when it was asked to release.
+            Answer::Released => return Err(Error::Unexpected(UnexpectedAnswer::released())),
+        })
+    }
+}
+
+/// A lock, on a connection of its own. [`Lock::release`] gives it back, with its work done.
+/// Dropped, by `?`, a `return` or a panic, it is given up with its work undone: the
+/// connection is closed, no client gets `Done`, and the next waiter gets the lock.
+///
+/// # Nested locks
+/// A connection has up to four locks, given back in reverse order: an inner guard
+/// borrows the outer one. So this compiles:
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+/// # fn main() -> Result<(), poolcounter::Error> {
+/// use poolcounter::{Client, LockRequest, Outcome};
+///
+/// # let client = Client::new([serve().parse().unwrap()]);
+/// let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("job:host:7"))? else { return Ok(()) };
+/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("job:report"))? {
+///     inner.release()?;
+/// }
+/// outer.release()?;
+/// # Ok(())
+/// # }
+/// ```
+/// And this does not, since the outer one would be released first:
+/// ```compile_fail
+/// # use poolcounter::{Client, LockRequest, Outcome};
+/// # fn f(client: &Client) -> Result<(), poolcounter::Error> {
+/// # let Outcome::Locked(mut outer) = client.lock(&LockRequest::new("job:host:7"))? else { return Ok(()) };
+/// if let Outcome::Locked(inner) = outer.lock(&LockRequest::new("job:report"))? {
+///     outer.release()?;
+///     inner.release()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+/// An inner guard that is dropped closes the connection, and so gives up the outer locks
+/// too: their next call returns [`Error::Lost`]. One that is leaked, as by
+/// `std::mem::forget`, keeps its lock until then, and counts as dropped when an outer guard is
+/// released: only `release` says that work is done.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is given up, with its work undone"]
+pub struct Lock(pub(crate) Connection);
+
+/// A lock on the connection of another lock, which it borrows. See [`Lock`] for what happens
+/// to both when it is dropped.
+#[derive(Debug)]
+#[must_use = "a lock that is dropped is given up, with its work undone"]
+pub struct NestedLock<'a> {
+    connection: &'a mut Connection,
+    /// How many locks the connection had when this one was given, with this one.
+    level: usize,
+}
+
+/// The level of a connection's first lock.
+const OUTERMOST: usize = 1;
+
+impl Lock {
+    /// Gives the lock back, with its work done, and waits for the answer. Clients that
+    /// wait for anyone's work get `Done`.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] or [`Error::Cancelled`]: then another client may have had the lock
+    /// meanwhile, and waiting clients may still get `Done`.
+    pub fn release(mut self) -> Result<(), Error> {
+        self.0.release(OUTERMOST)
+    }
+
+    /// Asks for an inner lock, on this connection.
+    ///
+    /// # Errors
+    /// When the inner key belongs to another server, or a fifth lock is asked for:
+    /// [`Error::Refused`], and the outer lock stays. Otherwise as
+    /// [`Client::lock`](crate::Client::lock), and all locks of the connection are gone.
+    pub fn lock(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
+        NestedLock::ask(&mut self.0, request)
+    }
+
+    /// Whether the connection has ended, and with it the lock, so that another client may
+    /// have it. Asks the kernel only and does not wait: a daemon that ends is noticed at
+    /// once, a host that vanishes after [`Client::keepalive`](crate::Client::keepalive).
+    pub fn is_lost(&self) -> bool {
+        self.0.has_ended()
+    }
+
+    /// The server that keeps it.
+    pub fn server(&self) -> &ServerName {
+        self.0.server()
+    }
+}
+
+impl<'a> NestedLock<'a> {
+    fn ask(
+        connection: &'a mut Connection,
+        request: &LockRequest,
+    ) -> Result<Outcome<NestedLock<'a>>, Error> {
+        let answer = connection.lock(request)?;
+        let level = connection.locks();
+        Outcome::of(answer, || NestedLock { connection, level })
+    }
+
+    /// As [`Lock::release`]; the outer locks stay.
+    ///
+    /// # Errors
+    /// As [`Lock::release`].
+    pub fn release(self) -> Result<(), Error> {
+        self.connection.release(self.level)
+    }
+
+    /// As [`Lock::lock`].
+    ///
+    /// # Errors
+    /// As [`Lock::lock`].
+    pub fn lock(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
+        NestedLock::ask(self.connection, request)
+    }
+
+    /// As [`Lock::is_lost`], of all locks of the connection.
+    pub fn is_lost(&self) -> bool {
+        self.connection.has_ended()
+    }
+}
+
+impl Drop for NestedLock<'_> {
+    fn drop(&mut self) {
+        // Unless it was released.
+        if self.connection.locks() >= self.level {
+            self.connection.close();
+        }
+    }
+}
+
+/// The connection, to wait for its end together with other events: it can be read then. Nothing
+/// may be read from it or written to it.
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
