@@ -2,12 +2,12 @@
 //! belongs to which command.
 
 use crate::request::{LockRequest, Refusal};
-use protocol::Reply;
 use protocol::lines::{Line, Lines};
+use protocol::{LOCKS_PER_CONNECTION_MAX, Reply};
 use std::fmt;
 
 /// A connection holds and waits for at most this many locks.
-pub const LOCKS_MAX: usize = 4;
+pub const LOCKS_MAX: usize = LOCKS_PER_CONNECTION_MAX;
 
 /// One connection's conversation with a server, without I/O: it returns the bytes to send,
 /// takes those that were received, and keeps track of the locks that are held.

@@ -33,7 +33,7 @@ mod work;
 
 use alloc::vec::Vec;
 pub use hash::HashSeed;
-pub use lock::{ClientId, LOCKS_PER_CLIENT_MAX};
+pub use lock::ClientId;
 pub use spare_capacity::SpareCapacity;
 pub use time::Time;
 pub use work::KeyWork;

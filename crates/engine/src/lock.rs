@@ -3,7 +3,7 @@
 
 use crate::time::Time;
 use crate::wheel::{Timer, Timers};
-use protocol::Mode;
+use protocol::{LOCKS_PER_CONNECTION_MAX, Mode};
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 
@@ -176,9 +176,6 @@ impl LockQueue {
     }
 }
 
-/// How many locks a client may hold and wait for.
-pub const LOCKS_PER_CLIENT_MAX: usize = 4;
-
 const NONE: LockId = LockId::MAX;
 
 /// The locks of one client: a list through the slab of locks, from the last one down. A wait
@@ -205,14 +202,14 @@ impl Stack {
     }
 
     pub(super) fn oldest_first(self, locks: &Locks) -> impl ExactSizeIterator<Item = LockId> {
-        let mut ids = [NONE; LOCKS_PER_CLIENT_MAX];
+        let mut ids = [NONE; LOCKS_PER_CONNECTION_MAX];
         let places = ids.iter_mut().rev();
         let len = places.zip(self.last_first(locks)).map(|(place, id)| *place = id).count();
-        ids.into_iter().skip(LOCKS_PER_CLIENT_MAX - len)
+        ids.into_iter().skip(LOCKS_PER_CONNECTION_MAX - len)
     }
 
     pub(super) fn is_full(self, locks: &Locks) -> bool {
-        self.last_first(locks).count() == LOCKS_PER_CLIENT_MAX
+        self.last_first(locks).count() == LOCKS_PER_CONNECTION_MAX
     }
 
     pub(super) fn push(&mut self, locks: &mut Locks, id: LockId) {

@@ -30,6 +30,9 @@ use numbers::{next_number, saturating_u32};
 /// in 32 bits.
 pub const UNLIMITED: u32 = i32::MAX as u32;
 
+/// A connection holds and waits for at most this many locks.
+pub const LOCKS_PER_CONNECTION_MAX: usize = 4;
+
 /// Whose work a waiter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

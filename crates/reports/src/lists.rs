@@ -21,12 +21,12 @@ use engine::{ClientId, Time};
 use protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 
 /// How many holders, and how many waiters of each kind, `STATS KEY` lists: as many IPv6
-/// addresses as [`LOCKS_BYTES_MAX`] has room for.
-const LOCKS_MAX: usize = 120;
+/// addresses as [`QUEUE_BYTES_MAX`] has room for.
+const QUEUE_ROWS_MAX: usize = 120;
 
 /// How long the list of holders, and that of waiters of each kind, is. With the longest key, the
 /// answer must not exceed what a client may leave unread, whatever names the clients have.
-const LOCKS_BYTES_MAX: usize = 15 << 10;
+const QUEUE_BYTES_MAX: usize = 15 << 10;
 
 /// How long the list of what `FREE` frees is: the answer, with its other lines, has at most 64 KiB.
 const FREED_BYTES_MAX: usize = 63 << 10;
@@ -117,9 +117,9 @@ fn list_limits(text: &mut String, rules: &Rules, matches: Matches) {
 fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
     for phase in Phase::QUEUED {
         let what = if phase.waits() { "waiter" } else { "holder" };
-        let end = text.len() + LOCKS_BYTES_MAX;
+        let end = text.len() + QUEUE_BYTES_MAX;
         let mut listed = 0;
-        for lock in pool.locks(phase).take(LOCKS_MAX) {
+        for lock in pool.locks(phase).take(QUEUE_ROWS_MAX) {
             let row = format!("{what} {}", described(view, lock));
             if text.len() + row.len() >= end {
                 break;
