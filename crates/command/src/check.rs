@@ -19,9 +19,9 @@ Exit status: 0 OK, 1 WARNING (also: a rule is set or off by an order without --f
 thresholds). The worst server counts: its line comes first, followed by the performance
 data of all servers.";
 
-/// Options with thresholds.
+/// Options of `check`.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Limits {
+pub(super) struct CheckOptions {
     /// Clients that wait now: from how many on it is WARNING and CRITICAL.
     #[arg(long, value_name = "WARN,CRIT")]
     waiting: Option<Thresholds>,
@@ -42,19 +42,19 @@ pub(super) struct Limits {
 
 /// Checks all servers at once, so that several take as long as one; prints one output of
 /// a plugin, and exits with the worst level.
-pub(super) fn check(servers: &[ServerName], limits: &Limits) -> ExitCode {
-    let verdicts = ask_each(&distinct(servers), |server| judge(server, limits));
+pub(super) fn check(servers: &[ServerName], options: &CheckOptions) -> ExitCode {
+    let verdicts = ask_each(&distinct(servers), |server| judge(server, options));
     let (worst, output) = Verdict::report(verdicts);
     // A plugin that can't print its output is UNKNOWN.
     let level = if print(&output) { worst } else { worst.max(Severity::Unknown) };
     ExitCode::from(level.status())
 }
 
-fn judge(server: &ServerName, limits: &Limits) -> Verdict {
-    answered(server, limits).unwrap_or_else(|e| Verdict::critical(server.as_str(), &e.to_string()))
+fn judge(server: &ServerName, options: &CheckOptions) -> Verdict {
+    answered(server, options).unwrap_or_else(|e| Verdict::critical(server.as_str(), &e.to_string()))
 }
 
-fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
+fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
     let text = connection.query("FULL")?;
     let full = ParsedReport::read(&text);
@@ -64,15 +64,15 @@ fn answered(server: &ServerName, limits: &Limits) -> Result<Verdict, NoAnswer> {
     let report = json_report(&mut connection)?;
     let oldest_hold = oldest_hold_s(&report, locks);
     let mut figures = vec![
-        Figure::new("waiting", "", full.number("waiting_workers"), limits.waiting),
-        Figure::new("oldest_hold", "s", oldest_hold, limits.oldest_hold),
+        Figure::new("waiting", "", full.number("waiting_workers"), options.waiting),
+        Figure::new("oldest_hold", "s", oldest_hold, options.oldest_hold),
     ];
-    if limits.full_queues.is_some() {
-        thread::sleep(Duration::from_secs(limits.seconds));
+    if options.full_queues.is_some() {
+        thread::sleep(Duration::from_secs(options.seconds));
         let later = ParsedReport::read(&connection.query("FULL")?).number("full_queues");
         let rate =
-            queues.zip(later).map(|(queues, later)| (later - queues) / limits.seconds as f64);
-        figures.push(Figure::new("full_queues_rate", "", rate, limits.full_queues));
+            queues.zip(later).map(|(queues, later)| (later - queues) / options.seconds as f64);
+        figures.push(Figure::new("full_queues_rate", "", rate, options.full_queues));
     }
     figures.push(Figure::new("full_queues", "c", queues, None));
     figures.push(Figure::new("locks", "", locks, None));
@@ -180,8 +180,8 @@ impl Figure {
         match (self.thresholds, self.value) {
             (None, _) => Severity::Ok,
             (Some(_), None) => Severity::Unknown,
-            (Some(limits), Some(value)) if value >= limits.critical => Severity::Critical,
-            (Some(limits), Some(value)) if value >= limits.warning => Severity::Warning,
+            (Some(thresholds), Some(value)) if value >= thresholds.critical => Severity::Critical,
+            (Some(thresholds), Some(value)) if value >= thresholds.warning => Severity::Warning,
             _ => Severity::Ok,
         }
     }
@@ -199,8 +199,8 @@ impl Figure {
     /// For graphs, behind the label: `3;10;50;0`.
     fn performance(&self) -> Option<String> {
         let (unit, value) = (self.unit, rounded(self.value?));
-        let limits = self.thresholds.map(|t| format!("{};{}", t.warning, t.critical));
-        Some(format!("{value}{unit};{};0", limits.unwrap_or_else(|| ";".to_owned())))
+        let thresholds = self.thresholds.map(|t| format!("{};{}", t.warning, t.critical));
+        Some(format!("{value}{unit};{};0", thresholds.unwrap_or_else(|| ";".to_owned())))
     }
 }
 

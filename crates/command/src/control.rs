@@ -115,7 +115,7 @@ pub(super) struct DrainOptions {
 /// How a drain ends.
 enum DrainEnd {
     Ended,
-    /// It goes beyond the time limit.
+    /// It still drained when the wait was over.
     Drains,
     /// It takes new clients again.
     Undrained,
@@ -123,10 +123,10 @@ enum DrainEnd {
 
 pub(super) fn drain(options: &DrainOptions) -> ExitCode {
     let order_options = &options.order;
-    let Some(limit_s) = options.wait else {
+    let Some(wait_s_max) = options.wait else {
         return order("DRAIN", order_options);
     };
-    let (answer, status) = match drain_and_wait(limit_s, order_options) {
+    let (answer, status) = match drain_and_wait(wait_s_max, order_options) {
         Ok(DrainEnd::Ended) => ("OK ended".to_owned(), 0),
         Ok(DrainEnd::Drains) => ("ERROR still draining".to_owned(), 1),
         Ok(DrainEnd::Undrained) => ("ERROR not draining".to_owned(), 2),
@@ -135,15 +135,15 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
     if print_answer(&answer, order_options) { ExitCode::from(status) } else { ExitCode::FAILURE }
 }
 
-fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<DrainEnd> {
-    let until = limit_s.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
+fn drain_and_wait(wait_s_max: Option<u64>, options: &OrderOptions) -> io::Result<DrainEnd> {
+    let until = wait_s_max.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
     let answer_until = Instant::now() + options.timeout(connect::ANSWER_TIMEOUT);
     let mut waiting = DrainWait::connect(options, Some(answer_until))?;
     waiting.send("DRAIN\nDRAINED\n");
-    let mut is_executed = false;
+    let mut is_draining = false;
     loop {
         match waiting.next_event()? {
-            DrainEvent::Late if !is_executed => return Err(io::ErrorKind::TimedOut.into()),
+            DrainEvent::Late if !is_draining => return Err(io::ErrorKind::TimedOut.into()),
             DrainEvent::Late => return Ok(DrainEnd::Drains),
             DrainEvent::End => return Ok(DrainEnd::Ended),
             DrainEvent::Line(line) => match line.as_str() {
@@ -154,12 +154,12 @@ fn drain_and_wait(limit_s: Option<u64>, options: &OrderOptions) -> io::Result<Dr
                 line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
                 line => {
                     print_answer(line, options);
-                    (is_executed, waiting.until) = (true, until);
+                    (is_draining, waiting.until) = (true, until);
                 }
             },
             // It may have closed before it read the order.
             DrainEvent::Closed if waiting.reconnect() => {
-                if is_executed {
+                if is_draining {
                     waiting.send("DRAINED\n")
                 } else {
                     waiting.send("DRAIN\nDRAINED\n")
@@ -265,7 +265,7 @@ fn connect(options: &OrderOptions) -> io::Result<UnixStream> {
     connect_unix(&options.socket, timeout).map(UnixStream::from)
 }
 
-/// Waits until one of them is ready. False after the time limit.
+/// Waits until one of them is ready. False when the time is over.
 fn wait_for_any(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

@@ -94,7 +94,7 @@ enum Action {
     },
     /// Check the servers, as a plugin of Nagios and Icinga.
     #[command(after_help = check::AFTER_HELP)]
-    Check(check::Limits),
+    Check(check::CheckOptions),
     /// Have the daemon of this host refuse new clients, and exit when the last client has left.
     #[command(after_help = control::DRAIN_AFTER_HELP)]
     Drain(control::DrainOptions),
@@ -242,9 +242,9 @@ fn hint_at_hyphens(error: &mut clap::Error) {
     }
 }
 
-fn execute(what: Action, servers: Vec<ServerName>) -> ExitCode {
+fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
     let list = |list, rows: Rows| stats::list(&servers, list, rows.rows, rows.json);
-    match what {
+    match action {
         Action::Run(options) => match options.with_key() {
             Some(options) => run::run(servers, &options),
             None => {

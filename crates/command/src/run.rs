@@ -6,7 +6,7 @@ mod job;
 mod notice;
 mod stderr_thread;
 
-use self::job::{Environment, Job, JobEnd, OnLost};
+use self::job::{Job, JobContext, JobEnd, OnLost};
 use self::notice::{WaitNotice, held};
 use self::stderr_thread::StderrThread;
 use super::parsed_report::ParsedReport;
@@ -305,7 +305,7 @@ fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, stderr: &StderrT
     let started = Signals::block().and_then(|signals| {
         let connection = lock.as_ref().map(AsFd::as_fd);
         let &RunOptions { on_lost, kill_after, .. } = options;
-        let with = Environment { signals: &signals, connection, on_lost, kill_after, stderr };
+        let with = JobContext { signals: &signals, connection, on_lost, kill_after, stderr };
         let mut job = Job::start(with, &mut command)?;
         let ended = (job.wait(), job.was_lost, job.was_stopped);
         drop(job);

@@ -428,8 +428,8 @@ fn keys(view: &ReportView, scan: &Scan) -> Vec<Key> {
         for_anyone: row.for_anyone,
         oldest_hold_s: seconds(view.age_ns(row.oldest_hold())),
         oldest_wait_s: row.oldest_wait.map(|since| seconds(view.age_ns(since))),
-        limited_by: row.limits.names().cloned().collect(),
-        denied_by: row.limits.behind().denied_by,
+        limited_by: row.limiting_rules.names().cloned().collect(),
+        denied_by: row.limiting_rules.behind().denied_by,
     };
     rows.map(key).collect()
 }
@@ -443,8 +443,8 @@ fn old_hold(view: &ReportView, hold: &super::scan::OldHold) -> OldHoldJson {
         waiters: hold.waiters,
         client: hold.client.serial,
         address: view.peer(hold.client),
-        limited_by: hold.limits.names().cloned().collect(),
-        denied_by: hold.limits.behind().denied_by,
+        limited_by: hold.limiting_rules.names().cloned().collect(),
+        denied_by: hold.limiting_rules.behind().denied_by,
     }
 }
 

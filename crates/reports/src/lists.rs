@@ -1,5 +1,5 @@
 //! Lists as text (`STATS KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW`, `RULES`, `--check-rules`):
-//! columns, words in cells, the limit on rows. Some lines with a name and a value, then a line
+//! columns, words in cells, how many rows at most. Some lines with a name and a value, then a line
 //! with the names of columns, then the rows. Spaces separate columns; the one of unbounded
 //! length is the last.
 
@@ -41,21 +41,22 @@ const LOCK_COLUMNS: &str =
 /// A wait of this length means for ever.
 const UNLIMITED_NS: u64 = UNLIMITED as u64 * 1_000_000_000;
 
-fn limited(rows: u32) -> usize {
-    (rows as usize).min(ROWS_MAX)
+fn rows_shown(asked: u32) -> usize {
+    (asked as usize).min(ROWS_MAX)
 }
 
 /// `STATS KEYS`.
 pub(super) fn keys(view: &ReportView, scan: &Scan, rows: u32) -> String {
     let mut text = String::new();
     let all = scan.keys();
-    let rows = &all[..all.len().min(limited(rows))];
+    let rows = &all[..all.len().min(rows_shown(rows))];
     line!(text, "keys: {} of {}", rows.len(), scan.keys_seen);
     line!(text, "seen: {}", seen(view, scan));
-    let limits: Vec<String> = rows.iter().map(|row| row.limits.behind().to_string()).collect();
-    let width = limits.iter().map(String::len).max().unwrap_or(0).max("rule".len());
+    let rule_words: Vec<String> =
+        rows.iter().map(|row| row.limiting_rules.behind().to_string()).collect();
+    let width = rule_words.iter().map(String::len).max().unwrap_or(0).max("rule".len());
     line!(text, "holders for_me for_anyone oldest_hold oldest_wait {:width$} key", "rule");
-    for (row, rule) in rows.iter().zip(&limits) {
+    for (row, rule) in rows.iter().zip(&rule_words) {
         let hold = ShortDuration(view.age_ns(row.oldest_hold()));
         let wait = brief_or_dash(row.oldest_wait.map(|since| view.age_ns(since)));
         let (holders, for_me, for_anyone) = (row.holders, row.for_me, row.for_anyone);
@@ -180,7 +181,7 @@ fn described(view: &ReportView, lock: LockView) -> String {
 pub(super) fn clients(view: &ReportView, scan: &Scan, rows: u32) -> String {
     let mut text = String::new();
     let all = scan.addresses();
-    let rows = &all.rows[..all.rows.len().min(limited(rows))];
+    let rows = &all.rows[..all.rows.len().min(rows_shown(rows))];
     line!(text, "addresses: {} of {}", rows.len(), all.addresses);
     line!(text, "connections: {}", all.connections);
     line!(text, "seen: {}", seen(view, scan));
@@ -249,7 +250,7 @@ fn list_top(
 pub(super) fn slow(view: &ReportView, rows: u32) -> String {
     let mut text = String::new();
     let all = view.engine.observer.slow_log();
-    let rows = all.len().min(limited(rows));
+    let rows = all.len().min(rows_shown(rows));
     line!(text, "slow: {rows} of {}", all.len());
     line!(text, "over: {}", brief_or_dash(view.engine.observer.slow_ns()));
     line!(

@@ -108,7 +108,7 @@ pub(super) struct Row {
     pub(super) oldest_wait: Option<Time>,
     /// The number of its group.
     pub(super) group: usize,
-    pub(super) limits: Limits,
+    pub(super) limiting_rules: LimitingRules,
 }
 
 impl Row {
@@ -127,19 +127,19 @@ pub(super) struct OldHold {
     pub(super) key: Vec<u8>,
     /// The number of the key's group.
     pub(super) group: usize,
-    pub(super) limits: Limits,
+    pub(super) limiting_rules: LimitingRules,
 }
 
 /// The rules that limited a key when it was seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Limits {
+pub(super) struct LimitingRules {
     /// Of all rules that were in force then, by number.
     names: Rc<[String]>,
     limiting: Matches,
     denying: Option<usize>,
 }
 
-impl Limits {
+impl LimitingRules {
     /// Their names, in the order in which they apply.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         self.limiting.iter().map(|n| &self.names[n])
@@ -240,10 +240,10 @@ impl Scan {
         }
     }
 
-    fn limits(&self, pool: PoolView, rules: &Rules) -> Limits {
+    fn limiting_rules(&self, pool: PoolView, rules: &Rules) -> LimitingRules {
         let matches = pool.matches();
         let (limiting, denying) = (rules.limiting(matches), rules.denying(matches));
-        Limits { names: Rc::clone(&self.rule_names), limiting, denying }
+        LimitingRules { names: Rc::clone(&self.rule_names), limiting, denying }
     }
 
     fn add_key(&mut self, pool: PoolView, group: usize, rules: &Rules) {
@@ -278,7 +278,7 @@ impl Scan {
             for_anyone: pool.count(for_anyone),
             oldest_wait,
             group,
-            limits: self.limits(pool, rules),
+            limiting_rules: self.limiting_rules(pool, rules),
         }));
     }
 
@@ -324,8 +324,8 @@ impl Scan {
         let (since, client, mode) = (holder.since(), holder.client(), holder.mode());
         let key = pool.key();
         let key = key[..key.len().min(KEY_BYTES_KEPT)].to_vec();
-        let limits = self.limits(pool, rules);
-        let hold = OldHold { since, client, mode, waiters, key, group, limits };
+        let limiting_rules = self.limiting_rules(pool, rules);
+        let hold = OldHold { since, client, mode, waiters, key, group, limiting_rules };
         self.old_holds.insert(holder.sequence(), hold);
         if self.old_holds.len() > OLD_HOLDS {
             self.old_holds.pop_last();

@@ -28,7 +28,7 @@ pub(super) enum JobEnd {
 
 /// What a command runs with.
 #[derive(Clone, Copy)]
-pub(super) struct Environment<'a> {
+pub(super) struct JobContext<'a> {
     pub(super) signals: &'a Signals,
     /// The connection that has the lock, while it lasts.
     pub(super) connection: Option<BorrowedFd<'a>>,
@@ -40,7 +40,7 @@ pub(super) struct Environment<'a> {
 
 /// The running command.
 pub(super) struct Job<'a> {
-    with: Environment<'a>,
+    with: JobContext<'a>,
     descendants: Descendants,
     ended: Option<JobEnd>,
     /// The lock was lost.
@@ -55,7 +55,7 @@ pub(super) struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// Starts the command.
-    pub(super) fn start(with: Environment<'a>, command: &mut Command) -> std::io::Result<Self> {
+    pub(super) fn start(with: JobContext<'a>, command: &mut Command) -> std::io::Result<Self> {
         let may_be_stopped = with.on_lost == OnLost::Kill && with.connection.is_some();
         let mut descendants =
             if may_be_stopped { Descendants::adopt() } else { Descendants::default() };
