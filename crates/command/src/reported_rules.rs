@@ -1,6 +1,7 @@
 //! What `STATS JSON` says about rules: those that orders have set, in words, for `top` and
 //! `check`; the rules that limit a key, for lists.
 
+use protocol::rules_text;
 use serde_json::Value;
 
 /// How many rules orders have set or turned off, and since when; `None` if there are none, or the
@@ -22,15 +23,7 @@ fn counted(what: &str, count: &Value, since: &Value) -> Option<String> {
     Some(format!("{what}: {count}{}", since.unwrap_or_default()))
 }
 
-/// The first rule that limits a key, and the one that denies it, as `STATS KEYS` shows them: in
-/// one word, and a dash if there is none.
-pub(super) fn limiting(key: &Value) -> String {
-    let rule = key["limited_by"][0].as_str();
-    match (rule, key["denied_by"].as_str()) {
-        (rule, None) => rule.unwrap_or("-").to_owned(),
-        (Some(rule), Some(denied_by)) if rule != denied_by => {
-            format!("{rule},{denied_by}(denied)")
-        }
-        (_, Some(denied_by)) => format!("{denied_by}(denied)"),
-    }
+/// The first rule that limits a key, and the one that denies it, as `STATS KEYS` shows them.
+pub(super) fn limiting_rules(key: &Value) -> String {
+    rules_text(key["limited_by"][0].as_str(), key["denied_by"].as_str())
 }

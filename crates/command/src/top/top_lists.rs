@@ -2,7 +2,7 @@
 //! groups and oldest holds from JSON.
 
 use crate::parsed_report::ParsedReport;
-use crate::reported_rules::limiting;
+use crate::reported_rules::limiting_rules;
 use crate::table::{CLIENTS_ORDER, KEYS_ORDER, ListOrder, SLOW_ORDER, Table};
 use serde_json::Value;
 
@@ -125,7 +125,7 @@ fn groups(report: &Value) -> ParsedReport {
             let text = format!("{name}  {}", key["key"].as_str().unwrap_or_default());
             let counts = [number(&key["holders"]).to_string(), waiters.to_string()];
             let mut row: Vec<String> = std::iter::repeat_with(none).take(5).collect();
-            row.extend(counts.into_iter().chain([held, none(), limiting(key), text]));
+            row.extend(counts.into_iter().chain([held, none(), limiting_rules(key), text]));
             rows.push(row);
         }
     }
@@ -145,7 +145,7 @@ fn oldest_holds(report: &Value) -> ParsedReport {
         };
         let held = hold["held_s"].as_f64().map_or("-".to_owned(), |s| format!("{s:.3}s"));
         let client = format!("#{}", text("client"));
-        let rule = limiting(hold);
+        let rule = limiting_rules(hold);
         vec![held, text("kind"), text("waiters"), client, text("address"), rule, text("key")]
     };
     let rows: Vec<_> = report["oldest_holds"].as_array().into_iter().flatten().map(row).collect();
