@@ -1,9 +1,9 @@
 //! `poolcounter rules` and `poolcounter rule`.
 
-use crate::command::{ask, binary};
+use crate::command::ask;
 use crate::support::restart::{Place, restart};
 use crate::support::{Finished, Server};
-use crate::terminal_jobs::Terminal;
+use crate::top::top;
 
 struct Daemon {
     place: Place,
@@ -89,8 +89,9 @@ fn top_shows_groups_with_their_keys() {
     let mut holder = daemon.server.connect();
     assert_eq!(holder.ask("ACQ4ME enwiki:rcache:1234567:canonical 1 9 0"), "LOCKED");
     assert_eq!(daemon.answer("bot:1"), "QUEUE_FULL");
-    let line = format!("{} -s {} top", binary().display(), daemon.server.address());
-    let Some(terminal) = Terminal::start(160, 24, &line) else { return };
+    let server = daemon.server.address().to_string();
+    let Some(terminal) = top(&server, "enwiki:rcache:1234567:canonical") else { return };
+    terminal.resize(160, 24);
     terminal.press(&["g"]);
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     terminal.shows(|screen| {

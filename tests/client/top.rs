@@ -10,9 +10,15 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-fn top(server: &str) -> Option<Terminal> {
-    let line = format!("{} -s {server} top; echo; echo left with $?; exec cat", binary().display());
-    Terminal::start(90, 24, &line)
+/// `top` of these servers, once its screen contains `first`. A key that is pressed before comes
+/// while the shell has the terminal, or concerns a list that is not there yet.
+///
+/// tmux may show the screen between two parts of a drawing: what a test expects, it waits for.
+pub(crate) fn top(servers: &str, first: &str) -> Option<Terminal> {
+    let top = format!("{} -s {servers} top", binary().display());
+    let terminal = Terminal::start(90, 24, &format!("{top}; echo; echo left with $?; exec cat"))?;
+    terminal.shows(|screen| screen.contains(first));
+    Some(terminal)
 }
 
 /// The line of the screen that contains a text.
@@ -22,10 +28,12 @@ fn line_of(screen: &str, text: &str) -> usize {
 
 #[test]
 fn it_shows_sorts_resizes_and_quits() {
-    let Some(terminal) = top(&scripted(lists)) else { return };
-    let screen = terminal.shows(|screen| screen.contains("article:stuck"));
-    assert!(screen.contains("keys 2   locks 3   waiting 7"), "{screen}");
-    assert!(line_of(&screen, "article:busy") < line_of(&screen, "article:stuck"), "{screen}");
+    let Some(terminal) = top(&scripted(lists), "article:stuck") else { return };
+    terminal.shows(|screen| {
+        screen.contains("keys 2   locks 3   waiting 7")
+            && screen.contains("article:stuck")
+            && line_of(screen, "article:busy") < line_of(screen, "article:stuck")
+    });
     // By the fourth column: the oldest holders.
     terminal.press(&[">", ">", ">", ">"]);
     terminal.shows(|screen| {
@@ -68,9 +76,9 @@ fn it_shows_sorts_resizes_and_quits() {
 /// Without root: which rules limit keys, what they deny, and that orders have set some.
 #[test]
 fn it_shows_what_rules_do_and_that_orders_have_set_some() {
-    let Some(terminal) = top(&scripted(lists_with_rules)) else { return };
+    let Some(terminal) = top(&scripted(lists_with_rules), "article:busy") else { return };
     let orders = "rules set by orders: 2, since 2026-11-21T18:03:07.250Z";
-    terminal.shows(|screen| screen.contains("article:busy") && screen.contains(orders));
+    terminal.shows(|screen| screen.contains(orders));
     terminal.resize(220, 24);
     terminal.press(&["g"]);
     let has_row = |screen: &str, row: &[&str]| {
@@ -135,8 +143,7 @@ fn it_is_stopped_and_ended_by_kill_like_any_job() {
     let line = format!("P='{} -s {}'", binary().display(), scripted(lists));
     terminal.type_line(&line);
     terminal.type_line("clear; $P top");
-    let screen = terminal.shows(|screen| screen.contains("article:stuck"));
-    assert!(!screen.contains("ready>"), "{screen}");
+    terminal.shows(|screen| screen.contains("article:stuck") && !screen.contains("ready>"));
     let top = terminal.foreground_process();
     for signal in [Signal::TSTP, Signal::STOP] {
         kill_process(top, signal).expect("a signal");
@@ -153,8 +160,7 @@ fn it_is_stopped_and_ended_by_kill_like_any_job() {
 
 #[test]
 fn an_arrow_key_in_two_parts_does_not_quit() {
-    let Some(terminal) = top(&scripted(lists)) else { return };
-    terminal.shows(|screen| screen.contains("article:stuck"));
+    let Some(terminal) = top(&scripted(lists), "article:stuck") else { return };
     terminal.press(&["Escape"]);
     terminal.press(&["["]);
     terminal.press(&["B"]);
@@ -191,12 +197,11 @@ fn a_silent_server_hides_neither_the_next_server_nor_its_own_lists() {
         }
         lists(question)
     });
-    let Some(terminal) = top(&format!("{first},{second}")) else { return };
+    let Some(terminal) = top(&format!("{first},{second}"), "article:stuck") else { return };
     terminal.shows(|screen| screen.matches("article:stuck").count() == 2);
     is_silent.store(true, Ordering::Relaxed);
     terminal.press(&["Down", "Up", "Down", "Up", "c"]);
-    let screen = terminal.shows(|screen| screen.contains("[c clients]"));
-    assert!(!screen.contains("article"), "{screen}");
+    terminal.shows(|screen| screen.contains("[c clients]") && !screen.contains("article"));
     let clients_of = |screen: &str| -> Vec<String> {
         let rows = screen.lines().filter(|line| line.ends_with(" 10.0.0.9"));
         rows.map(|row| row.split_whitespace().next().unwrap_or_default().to_owned()).collect()
@@ -219,15 +224,16 @@ fn a_silent_server_hides_neither_the_next_server_nor_its_own_lists() {
 #[test]
 fn several_servers_are_shown_in_one_list_or_each_alone() {
     let (first, second) = (scripted(lists), scripted(lists));
-    let Some(terminal) = top(&format!("{first},{second},127.0.0.1:1")) else { return };
+    let Some(terminal) = top(&format!("{first},{second},127.0.0.1:1"), "article:stuck") else {
+        return;
+    };
     let rows = |screen: &str| screen.matches(" article:").count();
-    let screen = terminal.shows(|screen| {
-        rows(screen) == 4 && screen.contains("127.0.0.1:1 down or draining: Connection refused")
+    terminal.shows(|screen| {
+        screen.contains("poolcounter top  3 servers")
+            && screen.contains("127.0.0.1:1 down or draining: Connection refused")
+            && rows(screen) == 4
+            && line_of(screen, "article:stuck") == line_of(screen, "article:busy").saturating_add(2)
     });
-    assert!(screen.contains("poolcounter top  3 servers"), "{screen}");
-    let order: Vec<usize> =
-        ["article:busy", "article:stuck"].iter().map(|key| line_of(&screen, key)).collect();
-    assert_eq!(order[0] + 2, order[1], "{screen}");
     // By the fifth column, which is the fourth of one server.
     terminal.press(&[">", ">", ">", ">", ">"]);
     terminal.shows(|screen| screen.contains("oldest_holdv"));
@@ -266,7 +272,7 @@ const LONG_KEY: &str = "6b05410dccc1aca656850f122dce578470068867";
 
 #[test]
 fn a_key_keeps_half_of_the_width() {
-    let Some(terminal) = top(&scripted(crowded)) else { return };
+    let Some(terminal) = top(&scripted(crowded), LONG_KEY) else { return };
     terminal.press(&["h"]);
     terminal.resize(80, 24);
     let names = |screen: &str| -> Vec<String> {
@@ -275,9 +281,11 @@ fn a_key_keeps_half_of_the_width() {
     };
     terminal.shows(|screen| screen.contains(LONG_KEY) && names(screen).contains(&"refused".into()));
     terminal.resize(60, 24);
-    terminal.shows(|screen| screen.contains(&LONG_KEY[..30]) && !screen.contains(LONG_KEY));
+    terminal.shows(|screen| {
+        let has_errors = names(screen).iter().any(|name| name.starts_with("error"));
+        screen.contains(&LONG_KEY[..30]) && !screen.contains(LONG_KEY) && !has_errors
+    });
     // The column that sorts the list is shown.
-    assert!(!names(&terminal.screen()).iter().any(|name| name.starts_with("error")));
     terminal.press(&[">", ">"]);
     terminal.shows(|screen| screen.contains(&LONG_KEY[..30]) && screen.contains(" errorv "));
     terminal.resize(140, 24);
@@ -286,8 +294,7 @@ fn a_key_keeps_half_of_the_width() {
 
 #[test]
 fn a_list_shows_how_many_rows_it_omits() {
-    let Some(terminal) = top(&scripted(crowded)) else { return };
-    terminal.shows(|screen| screen.contains("[k keys now: 1 of 5002]"));
+    let Some(terminal) = top(&scripted(crowded), "[k keys now: 1 of 5002]") else { return };
     terminal.press(&["h"]);
     terminal.shows(|screen| screen.contains("[h hot keys: 1 of 612]"));
     terminal.press(&["o"]);
@@ -302,7 +309,7 @@ fn numbers_of_a_hung_daemon_are_marked_old() {
     let server = Server::start();
     let mut client = server.connect();
     assert_eq!(client.ask("ACQ4ME article:hot 1 9 0"), "LOCKED");
-    let Some(terminal) = top(&server.address().to_string()) else { return };
+    let Some(terminal) = top(&server.address().to_string(), "article:hot") else { return };
     let is_there = |screen: &str| screen.contains("article:hot") && screen.contains("keys 1 ");
     terminal.shows(is_there);
     server.signal(Signal::STOP);
@@ -315,10 +322,10 @@ fn numbers_of_a_hung_daemon_are_marked_old() {
 #[test]
 fn for_the_c_daemon_it_shows_the_statistics() {
     let Some(reference) = Server::reference() else { return };
-    let Some(terminal) = top(&reference.address().to_string()) else { return };
-    terminal.shows(|screen| {
-        screen.contains("This server has no lists") && screen.contains("waiting time for anyone")
-    });
+    let Some(terminal) = top(&reference.address().to_string(), "This server has no lists") else {
+        return;
+    };
+    terminal.shows(|screen| screen.contains("waiting time for anyone"));
     terminal.press(&["C-c"]);
     terminal.shows(|screen| screen.contains("left with 0"));
 }
@@ -326,8 +333,7 @@ fn for_the_c_daemon_it_shows_the_statistics() {
 #[test]
 fn a_server_that_ends_is_reported() {
     let server = Server::start();
-    let Some(terminal) = top(&server.address().to_string()) else { return };
-    terminal.shows(|screen| screen.contains("up 0 days"));
+    let Some(terminal) = top(&server.address().to_string(), "up 0 days") else { return };
     drop(server);
     terminal.shows(|screen| screen.contains("Connection refused"));
     terminal.press(&["q"]);
