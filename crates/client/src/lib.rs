@@ -1,5 +1,7 @@
 //! A client of [PoolCounter](https://www.mediawiki.org/wiki/PoolCounter): locks shared by
-//! programs on many machines, kept by the daemon poolcounterd.
+//! programs on many machines, kept by the daemon poolcounterd. Programs in Rust call it, among
+//! them the command `poolcounter`. It may know the protocol and connections, but nothing of the
+//! daemon; it prints nothing and starts no thread.
 //!
 //! A lock belongs to a connection. It ends at the latest when the connection does: a
 //! program that crashes leaves none behind.

@@ -1,5 +1,7 @@
-//! The command `poolcounter`: subcommands, the list of servers, the hint for a wrong command
-//! line.
+//! The command `poolcounter`: runs programs under locks, shows what servers report, sends orders to
+//! the daemon of this host; here are its subcommands and the list of servers. `main.rs` calls it. It
+//! may know the client, connections and the protocol, terminals and signals; of the daemon it knows
+//! what comes over sockets.
 
 mod check;
 mod control;

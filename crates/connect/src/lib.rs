@@ -1,6 +1,7 @@
-//! Reaches daemons: names of servers, blocking connections, and over them what operators ask:
-//! statistics of any server, orders of the one on this host. The client, the command and the
-//! daemon's `--check` and `--reload` call it. It prints nothing.
+//! Names of servers, blocking connections to them, and over these what operators ask: statistics of
+//! any server, orders of the daemon on this host. The client, the command and the daemon's `--check`
+//! and `--reload` call it. It may know sockets and clocks, but nothing of locks or the engine, and
+//! it prints nothing.
 
 #![forbid(unsafe_code)]
 

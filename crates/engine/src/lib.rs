@@ -1,9 +1,10 @@
 //! All decisions about locks: acquire, release, disconnect, expire; which waiter gets a lock
-//! next; the outbox of replies; records every event.
+//! next; the outbox of replies; a record of every event. The daemon calls it, and the reports read
+//! its views. It may know the protocol, but no connection and, without std, no socket, file, clock
+//! or thread.
 //!
-//! Pure: no I/O, no clock, no randomness except a hash seed. The caller passes the
-//! time in, and the same calls with the same times give the same answers;
-//! simulation, fuzzing and hot restart rely on that. A command of one client may
+//! The caller passes the time and a hash seed in, and the same calls with the same times give the
+//! same answers; simulation, fuzzing and hot restart rely on that. A command of one client may
 //! answer others, so the engine appends answers to an outbox
 //! ([`Engine::take_answer`]) and writes to no connection.
 //!

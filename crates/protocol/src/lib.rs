@@ -1,7 +1,8 @@
-//! Bytes → lines → commands, and replies in both directions: what a line asks, and the numbers
-//! of an ACQ. No state, no I/O.
+//! Bytes → lines → commands, and replies in both directions; queries; keys and rules as text.
+//! The engine, the reports, the daemon, the client and the command call it. It may know nothing but
+//! bytes: it decides nothing and, without std, names no socket, file, clock or thread.
 //!
-//! `docs/protocol.md` says what a line means; this module only recognises it. The
+//! `docs/protocol.md` says what a line means; this crate only recognises it. The
 //! engine decides whether a request is *allowed*: it also refuses a missing key and a
 //! limit of 0, which are parsed as they stand, because other refusals come before
 //! that one.

@@ -1,5 +1,7 @@
-//! Which report answers which `STATS`, and what the scan must collect for it; the text of
-//! `STATS FULL`.
+//! What operators see: which report answers which `STATS`, in text or JSON, what the scan must
+//! collect for it, and Prometheus's text. The daemon calls it, for `STATS` and for its HTTP pages. It
+//! may know the protocol and read-only views of the engine; without std, it names no socket, file,
+//! clock or thread.
 //!
 //! `STATS FULL`, `STATS UPTIME` and single counters are answered at once ([`stats`]).
 //! The others are [`report`]s: the server gives them a [`ReportView`], and some a [`Scan`],
