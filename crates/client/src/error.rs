@@ -19,7 +19,7 @@ pub enum Error {
     Lost(io::Error),
     /// The server sent an unexpected answer. The connection is closed.
     Unexpected(UnexpectedAnswer),
-    /// By a [`Canceller`]. All locks of the connection are gone.
+    /// By a [`Canceller`](crate::Canceller). All locks of the connection are gone.
     Cancelled,
 }
 
