@@ -1,7 +1,7 @@
 //! The rule of the gate: chance decides nothing. No test that `make test` runs measures the
 //! machine or differs each day. (clippy.toml keeps them from clocks and pauses.)
 
-use crate::source::{source_files, top};
+use crate::files::{source_files, top};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

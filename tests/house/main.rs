@@ -1,11 +1,10 @@
-//! Tests that read instead of running: sources, dependencies, documents.
+//! Tests that read instead of running: sources and dependencies.
 
 mod crates;
 mod dependencies;
-mod documents;
+#[path = "../support/files.rs"]
+mod files;
 mod gate;
-mod keys;
-mod links;
 mod map;
 mod platform;
 mod source;

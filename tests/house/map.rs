@@ -1,6 +1,7 @@
 //! The daemon is a stack of folders: each names only folders below it.
 
-use crate::source::{shipped_lines, source_files, top};
+use crate::files::{source_files, top};
+use crate::source::shipped_lines;
 
 /// From above. Those in one row do not name one another. A file can stand for a folder.
 const STACK: &[&[&str]] = &[

@@ -1,7 +1,8 @@
 //! The daemon reaches the kernel by one way, `platform/os.rs` and `platform/sys.rs`, which the
 //! simulation replaces; two files may be unsafe.
 
-use crate::source::{shipped_lines, source_files, top};
+use crate::files::{source_files, top};
+use crate::source::shipped_lines;
 use std::fs;
 
 const WAYS: [&str; 13] = [

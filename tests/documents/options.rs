@@ -1,5 +1,5 @@
 //! The documents about the command line agree with it: the man page, written by hand,
-//! and the generated shell completions, which `UPDATE=1 cargo test --test house
+//! and the generated shell completions, which `UPDATE=1 cargo test --test
 //! documents` writes again.
 
 use clap::{Arg, Command, CommandFactory};
@@ -23,7 +23,7 @@ fn is_current(shell: Shell, path: &str) {
     let committed = std::fs::read(&path).unwrap();
     assert!(
         committed == generated,
-        "{} does not match the options; UPDATE=1 cargo test --test house documents",
+        "{} does not match the options; UPDATE=1 cargo test --test documents",
         path.display()
     );
 }

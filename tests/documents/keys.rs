@@ -5,12 +5,12 @@
 #[path = "../support/keys.rs"]
 mod support;
 
-use crate::source::top;
+use crate::files::{files_in, top};
 use engine::rules::Rules;
 use engine::rules::rule::Rule;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use support::real_keys;
 
 /// What operators read: each pattern in it matches a real key. The shells' completions have
@@ -96,7 +96,7 @@ fn each_word_that_claims_to_be_a_clients_key_is_one() {
     let mut found = 0;
     for file in FOR_OPERATORS.iter().chain(&OTHERS).flat_map(|path| files_in(&top().join(path))) {
         // This file has invented ones.
-        let is_exempt = file.ends_with("house/keys.rs") || file.ends_with("support/keys.txt");
+        let is_exempt = file.ends_with(file!()) || file.ends_with("support/keys.txt");
         let text = text_of(&file);
         for word in words_in(&text).filter(|word| !is_exempt && claims_to_be_real(word, &names)) {
             found += 1;
@@ -219,16 +219,6 @@ fn numbers_as_n(text: &str) -> String {
         }
     }
     result
-}
-
-/// The file itself, or every file in the folder and below it.
-fn files_in(path: &Path) -> Vec<PathBuf> {
-    if !path.is_dir() {
-        return vec![path.to_owned()];
-    }
-    let entries = fs::read_dir(path).expect("the folder can be read");
-    let paths = entries.map(|entry| entry.expect("the folder can be read").path());
-    paths.filter(|path| !path.is_symlink()).flat_map(|path| files_in(&path)).collect()
 }
 
 #[test]

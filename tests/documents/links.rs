@@ -1,7 +1,7 @@
 //! Links in documents lead to files and headings that exist. Tests that documents, comments and
 //! scripts name exist: files as `tests/…`, others as `cargo test … --test CRATE FILTER …`.
 
-use crate::source::{files_in, source_files, top};
+use crate::files::{files_in, source_files, top};
 use std::fs;
 use std::path::{Path, PathBuf};
 
