@@ -2,13 +2,11 @@
 //! the generated shell completions, which `UPDATE=1 cargo test -p poolcounter-command` writes
 //! again.
 
-use clap::{Arg, Command};
-use clap_complete::{Shell, generate};
-use std::path::{Path, PathBuf};
+#[path = "../../../tests/support/command_line.rs"]
+mod command_line;
 
-fn document(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(path)
-}
+use clap::{Arg, Command};
+use command_line::{completions_are_current, describes, shown_options};
 
 /// The command without the options that --help hides, which clap_complete would offer. A
 /// hidden option replaces an option of all subcommands; the other subcommands get that
@@ -33,58 +31,18 @@ fn shown_command() -> Command {
     Command::new("poolcounter").version(version).args(options).subcommands(shown)
 }
 
-fn is_current(shell: Shell, path: &str) {
-    let path = document(path);
-    let mut generated = Vec::new();
-    generate(shell, &mut shown_command(), "poolcounter", &mut generated);
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &generated).unwrap();
-    }
-    let committed = std::fs::read(&path).unwrap();
-    let how = "UPDATE=1 cargo test -p poolcounter-command";
-    assert!(committed == generated, "{} does not match the command; {how}", path.display());
-}
-
 #[test]
-fn bash_completion_is_current() {
-    is_current(Shell::Bash, "completions/poolcounter.bash");
-}
-
-#[test]
-fn zsh_completion_is_current() {
-    is_current(Shell::Zsh, "completions/_poolcounter");
-}
-
-#[test]
-fn fish_completion_is_current() {
-    is_current(Shell::Fish, "completions/poolcounter.fish");
-}
-
-/// The entry of an option in mdoc(7), in clap's order.
-fn item_of(option: &Arg) -> String {
-    let value = match option.get_value_names() {
-        Some([name]) if option.get_action().takes_values() => {
-            let is_optional = option.get_num_args().is_some_and(|range| range.min_values() == 0);
-            format!("{} Ar {name}", if is_optional { " Op" } else { "" })
-        }
-        _ => String::new(),
-    };
-    let short = option.get_short().map(|c| format!("Fl {c}{value}"));
-    let long = option.get_long().map(|name| format!("Fl -{name}{value}"));
-    let names: Vec<String> = [short, long].into_iter().flatten().collect();
-    format!(".It {}", names.join(" , "))
-}
-
-fn shown(command: &Command) -> impl Iterator<Item = &Arg> {
-    command.get_arguments().filter(|option| !option.is_positional() && !option.is_hide_set())
+fn completions_have_the_subcommands_and_options() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/completions");
+    completions_are_current(&mut shown_command(), folder);
 }
 
 /// Each subcommand and its own options, after those of all subcommands.
 fn options(command: &mut Command) -> Vec<(String, Vec<Arg>)> {
     command.build();
-    let all: Vec<Arg> = shown(command).cloned().collect();
+    let all: Vec<Arg> = shown_options(command).cloned().collect();
     let is_own = |option: &&Arg| all.iter().all(|other| other.get_id() != option.get_id());
-    let own = |command: &Command| shown(command).filter(is_own).cloned().collect();
+    let own = |command: &Command| shown_options(command).filter(is_own).cloned().collect();
     let subcommands = command.get_subcommands().filter(|sub| sub.get_name() != "help");
     let subcommands = subcommands.map(|sub| (sub.get_name().to_owned(), own(sub)));
     [("Options of all".to_owned(), all.clone())].into_iter().chain(subcommands).collect()
@@ -92,7 +50,7 @@ fn options(command: &mut Command) -> Vec<(String, Vec<Arg>)> {
 
 #[test]
 fn man_page_has_every_subcommand_and_option_and_no_other() {
-    let page = std::fs::read_to_string(document("man/poolcounter.1")).unwrap();
+    let page = include_str!("../../../docs/man/poolcounter.1");
     let sections = page.lines().filter_map(|line| line.strip_prefix(".Ss "));
     let all = options(&mut poolcounter_command::command());
     let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
@@ -100,17 +58,6 @@ fn man_page_has_every_subcommand_and_option_and_no_other() {
     for (name, options) in &all {
         let (_, section) = page.split_once(&format!("\n.Ss {name}\n")).unwrap();
         let section = section.split("\n.Ss ").flat_map(|part| part.split("\n.Sh ")).next().unwrap();
-        let in_page: Vec<&str> =
-            section.lines().filter(|line| line.starts_with(".It Fl")).collect();
-        let expected: Vec<String> = options.iter().map(item_of).collect();
-        assert_eq!(in_page, expected, "of {name}");
-        for option in options {
-            for default in option.get_default_values().iter().filter_map(|value| value.to_str()) {
-                let is_flag = !option.get_action().takes_values();
-                let (_, text) = section.split_once(&item_of(option)).unwrap();
-                let text = text.split("\n.It ").next().unwrap();
-                assert!(is_flag || text.contains(default), "{name}: default {default}");
-            }
-        }
+        describes(section, options);
     }
 }
