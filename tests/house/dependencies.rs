@@ -1,8 +1,8 @@
 //! Each dependency has a comment with its reason, and all of them may be shipped.
 
+use crate::files::top;
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Licences that a binary under MIT or Apache-2.0 may contain. Ask before adding one:
@@ -17,17 +17,13 @@ const ALLOWED: &[&str] = &[
     "NCSA",
 ];
 
-fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
 /// Every problem with the dependencies of the workspace, benchmarks and fuzz targets
 /// included.
 fn trouble_with_packages() -> Vec<String> {
     let mut cargo = Command::new(env!("CARGO"));
     // Not --offline: a fresh clone has yet to fetch what other systems would need.
     cargo.args(["metadata", "--locked", "--format-version", "1"]);
-    let output = cargo.current_dir(folder(".")).output().expect("run cargo");
+    let output = cargo.current_dir(top()).output().expect("run cargo");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let packages = metadata["packages"].as_array().expect("packages");
@@ -89,7 +85,7 @@ fn each_dependency_has_its_reason() {
         "bench",
         "fuzz",
     ] {
-        let manifest = std::fs::read_to_string(folder(crate_name).join("Cargo.toml"));
+        let manifest = std::fs::read_to_string(top().join(crate_name).join("Cargo.toml"));
         let manifest = manifest.expect("Cargo.toml");
         assert_eq!(without_reason(&manifest), [""; 0], "in {crate_name}/Cargo.toml");
     }
