@@ -2,16 +2,12 @@
 //! real clients: tests/support/keys.txt. Keys that claim nothing about others, such as `k` or
 //! `page:1`, and those of one's own jobs (`job:…`) are free.
 
-#[path = "../support/keys.rs"]
-mod support;
-
-use crate::files::{files_in, top};
+use crate::files::top;
+use crate::real_keys::real_keys;
+use crate::{READ, text_of, texts};
 use engine::rules::Rules;
 use engine::rules::rule::Rule;
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use support::real_keys;
 
 /// What operators read: each pattern in it matches a real key. The shells' completions have
 /// the help texts.
@@ -27,8 +23,8 @@ const FOR_OPERATORS: [&str; 9] = [
     "systemd",
 ];
 
-/// What else names keys. Not `bench`, whose keys have a chosen length.
-const OTHERS: [&str; 5] = ["Makefile", "crates", "fuzz", "src", "tests"];
+/// Keys of a chosen length, the real ones, and the invented ones of this file.
+const EXEMPT: [&str; 3] = ["bench", "tests/support/keys.txt", file!()];
 
 /// Words with a star that are no patterns of keys.
 const OTHER_STARS: [&str; 4] = ["*runbook_url:/s", "^ARGS.*[=", "abort-*", "poolcounter=1.*"];
@@ -72,11 +68,10 @@ fn each_real_key_has_a_pool_and_a_source() {
 fn each_pattern_for_operators_matches_a_real_key() {
     let mut unmatched = Vec::new();
     let mut found = 0;
-    for file in FOR_OPERATORS.iter().flat_map(|path| files_in(&top().join(path))) {
+    for (file, text) in texts(&FOR_OPERATORS) {
         if file.extension().is_some_and(|it| it == "png") {
             continue;
         }
-        let text = text_of(&file);
         let is_markdown = file.extension().is_some_and(|it| it == "md");
         let code = if is_markdown { code_in(&text) } else { text };
         let patterns: Vec<&str> = words_in(&code).filter(|word| is_pattern(word)).collect();
@@ -94,11 +89,11 @@ fn each_word_that_claims_to_be_a_clients_key_is_one() {
     let names = names_in_keys();
     let mut invented = Vec::new();
     let mut found = 0;
-    for file in FOR_OPERATORS.iter().chain(&OTHERS).flat_map(|path| files_in(&top().join(path))) {
-        // This file has invented ones.
-        let is_exempt = file.ends_with(file!()) || file.ends_with("support/keys.txt");
-        let text = text_of(&file);
-        for word in words_in(&text).filter(|word| !is_exempt && claims_to_be_real(word, &names)) {
+    for (file, text) in texts(&READ) {
+        if EXEMPT.iter().any(|path| file.starts_with(top().join(path))) {
+            continue;
+        }
+        for word in words_in(&text).filter(|word| claims_to_be_real(word, &names)) {
             found += 1;
             let is_real = if word.contains('*') {
                 matches_a_real_key(word)
@@ -112,11 +107,6 @@ fn each_word_that_claims_to_be_a_clients_key_is_one() {
     }
     assert!(found > 50, "only {found} were found");
     assert_eq!(invented, [""; 0]);
-}
-
-/// Some seeds of the fuzzers are not text.
-fn text_of(file: &Path) -> String {
-    String::from_utf8_lossy(&fs::read(file).expect("the file can be read")).into_owned()
 }
 
 /// What Markdown has in backticks, in blocks and in comments: its prose has stars, too.
@@ -170,18 +160,18 @@ fn matches_a_real_key(pattern: &str) -> bool {
 }
 
 fn claims_to_be_real(word: &str, names: &BTreeSet<String>) -> bool {
-    let is_pool = real_keys().iter().any(|key| key.pool == word);
     let lower = word.to_lowercase();
     let has_name = |name: &String| {
-        let places = lower.match_indices(name.as_str()).map(|(at, _)| (at, at + name.len()));
-        places.into_iter().any(|(start, end)| {
-            let begins = lower[..start].chars().next_back().is_none_or(|c| ":*".contains(c));
-            begins && lower[end..].starts_with([':', '-'])
+        lower.match_indices(name.as_str()).any(|(at, name)| {
+            let (before, after) = (&lower[..at], &lower[at + name.len()..]);
+            let begins = before.is_empty() || before.ends_with([':', '*']);
+            begins && after.starts_with([':', '-'])
         })
     };
     let is_of_wiki = lower.split_once(':').is_some_and(|(id, _)| is_wiki(id));
     let is_claim = is_of_wiki || names.iter().any(has_name);
-    is_claim && !is_pool && !lower.contains("::") && !word.contains(['/', '…', '$', '['])
+    let is_other = lower.contains("::") || word.contains(['/', '…', '$', '[']);
+    is_claim && !is_other && real_keys().iter().all(|key| key.pool != word)
 }
 
 /// Of all real keys. A word in a text has lost the colon at its end.
@@ -198,24 +188,25 @@ fn shape_of(key: &str) -> String {
         let end = shape.find(":revid:").unwrap_or(shape.len());
         shape.replace_range(start..end, "!O");
     }
+    // `{n}` and `{}` in a program stand for a number.
+    let shape = shape.replace("{n}", "0").replace("{}", "0");
     let mut result = String::new();
     for part in shape.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
-        let digits = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
-        let is_digest = digits.len() >= 32 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-        result += if is_digest { "H" } else { digits };
-        result += &part[digits.len()..];
+        let word = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+        let is_digest = word.len() >= 32 && word.bytes().all(|b| b.is_ascii_hexdigit());
+        result += if is_digest { "H" } else { word };
+        result += &part[word.len()..];
     }
     numbers_as_n(&result)
 }
 
-/// `{n}` and `{}` in a program stand for a number.
 fn numbers_as_n(text: &str) -> String {
     let mut result = String::new();
-    for c in text.replace("{n}", "0").replace("{}", "0").chars() {
-        match c.is_ascii_digit() {
-            true if result.ends_with('N') => {}
-            true => result.push('N'),
-            false => result.push(c),
+    for c in text.chars() {
+        if !c.is_ascii_digit() {
+            result.push(c);
+        } else if !result.ends_with('N') {
+            result.push('N');
         }
     }
     result

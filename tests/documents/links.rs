@@ -1,32 +1,16 @@
 //! Links in documents lead to files and headings that exist. Tests that documents, comments and
 //! scripts name exist: files as `tests/…`, others as `cargo test … --test CRATE FILTER …`.
 
-use crate::files::{files_in, source_files, top};
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// Where tests are named and documents are. Not `vendor`, of a tarball.
-const READ: [&str; 13] = [
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "Cargo.toml",
-    "Makefile",
-    "README.md",
-    "SECURITY.md",
-    "bench",
-    "crates",
-    "docs",
-    "fuzz",
-    "monitoring",
-    "src",
-    "tests",
-];
+use crate::files::{source_files, top};
+use crate::{READ, text_of, texts};
+use std::path::Path;
 
 #[test]
 fn each_link_leads_to_a_file_and_a_heading() {
     let mut dead = Vec::new();
     let mut found = 0;
-    for (document, text) in texts().filter(|(path, _)| path.extension() == Some("md".as_ref())) {
+    let is_document = |path: &Path| path.extension() == Some("md".as_ref());
+    for (document, text) in texts(&READ).filter(|(path, _)| is_document(path)) {
         for link in links_in(&text).filter(|link| !link.contains("://")) {
             found += 1;
             let (path, heading) = link.split_once('#').unwrap_or((link, ""));
@@ -34,7 +18,7 @@ fn each_link_leads_to_a_file_and_a_heading() {
                 "" => document.clone(),
                 path => document.parent().expect("a folder").join(path),
             };
-            let has_heading = || headings_in(&read(&target)).any(|it| anchor_of(it) == heading);
+            let has_heading = || headings_in(&text_of(&target)).any(|it| anchor_of(it) == heading);
             if !target.exists() || !heading.is_empty() && !has_heading() {
                 dead.push(format!("{}: {link}", document.display()));
             }
@@ -48,7 +32,8 @@ fn each_link_leads_to_a_file_and_a_heading() {
 fn each_test_that_is_named_exists() {
     let mut missing = Vec::new();
     let mut found = 0;
-    for (file, text) in texts() {
+    // This file has examples.
+    for (file, text) in texts(&READ).filter(|(file, _)| !file.ends_with(file!())) {
         let paths = paths_in(&text).into_iter().filter(|path| !top().join(path).exists());
         missing.extend(paths.map(|path| format!("{}: {path}", file.display())));
         for (test_crate, filter) in filters_in(&text) {
@@ -60,17 +45,6 @@ fn each_test_that_is_named_exists() {
     }
     assert!(found > 60, "only {found} were found");
     assert_eq!(missing, [""; 0]);
-}
-
-/// Each file with its text, except this one, which has examples.
-fn texts() -> impl Iterator<Item = (PathBuf, String)> {
-    let files = READ.iter().flat_map(|path| files_in(&top().join(path)));
-    files.filter(|file| !file.ends_with(file!())).map(|file| (file.clone(), read(&file)))
-}
-
-/// Nothing, if it is not text.
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default()
 }
 
 /// What is in `](…)`.
@@ -140,7 +114,7 @@ fn names_of_tests(test_crate: &str) -> Vec<String> {
     for file in source_files(&folder) {
         let module = file.strip_prefix(&folder).expect("it is below").with_extension("");
         let module = module.display().to_string().replace('/', "::");
-        let text = read(&file);
+        let text = text_of(&file);
         let functions = text.split("fn ").skip(1).filter_map(|rest| rest.split(['(', '<']).next());
         names.extend(functions.map(|function| format!("{module}::{function}")));
     }
