@@ -82,7 +82,7 @@ fn paths_in(text: &str) -> Vec<&str> {
 /// The crate and each filter of the commands that run tests; without a filter, all of the crate.
 fn filters_in(text: &str) -> Vec<(String, String)> {
     let mut filters = Vec::new();
-    let text = text.replace("```", "");
+    let text = text.replace("```", "").replace("--test\n", "--test ");
     for (at, option) in text.match_indices("--test ") {
         // Only a command in backticks continues in the next line.
         let paragraph = text[..at].rfind("\n\n").unwrap_or(0);
@@ -90,7 +90,8 @@ fn filters_in(text: &str) -> Vec<(String, String)> {
         let rest = &text[at + option.len()..];
         let command = rest.split(if is_quoted { '`' } else { '\n' }).next().unwrap_or_default();
         // `-D warnings` is for clippy.
-        let words = command.split_whitespace().take_while(|word| !["--test", "-D"].contains(word));
+        let words = command.split_whitespace().filter(|word| !word.starts_with("//"));
+        let words = words.take_while(|word| !["--test", "-D"].contains(word));
         let mut words = words.map(|word| word.trim_end_matches(['.', ',', ';', ')', '"']));
         let Some(test_crate) = words.next().filter(|word| is_name(word)) else { continue };
         let named: Vec<&str> = words.filter(|word| is_name(word)).collect();
@@ -129,7 +130,7 @@ fn links_headings_and_names_are_found() {
     assert_eq!(anchors, ["one-two-three", "under_score"]);
     let text = "(tests/load/memory.rs), `tests/README.md`. debian/tests/x ../tests/y tests/*.rs";
     assert_eq!(paths_in(text), ["tests/load/memory.rs", "tests/README.md"]);
-    let text = "`cargo test\n//! --test load a::b -- --nocapture --test-threads=1` and\n\n    \
+    let text = "`cargo test --test\n//! load a::b -- --nocapture --test-threads=1` and\n\n    \
         --test daemon -- one two\nwords\n`--test CRATE x`; --test house --test browser";
     let names =
         [("load", "a::b"), ("daemon", "one"), ("daemon", "two"), ("house", ""), ("browser", "")];
