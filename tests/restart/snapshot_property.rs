@@ -234,10 +234,19 @@ impl World {
             }
             Step::Release { slot } => engine.release(client_in(slot), self.now),
             Step::Disconnect { slot } => engine.disconnect(client_in(slot), self.now),
+            Step::DisconnectAll { first, count } => {
+                let slots = first..(first + count).min(self.serials.len() as u32);
+                let clients: Vec<ClientId> = slots.map(client_in).collect();
+                engine.disconnect_all(&clients, self.now);
+            }
             Step::Shrink => engine.shrink(),
             Step::SetRules { number } => set_rules(engine, number, self.now),
             Step::Expire => engine.expire(self.now),
-            _ => {}
+            Step::Advance { .. }
+            | Step::AdvanceToDeadline
+            | Step::AdvanceToRunOut { .. }
+            | Step::AdvanceToNextLook
+            | Step::Restart => {}
         }
         engine.check_invariants();
         engine.take_expired();
