@@ -298,6 +298,8 @@ pub fn arguments_after_reload(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
+    use std::collections::BTreeSet;
 
     fn after_reload(ours: &str, paths: &[(&str, &str)]) -> String {
         let ours: Vec<String> = ours.split_whitespace().map(str::to_owned).collect();
@@ -313,7 +315,7 @@ mod tests {
             let words = ["poolcounterd"].iter().chain(words);
             format!("{:?}", Options::try_parse_from(words).expect("valid"))
         };
-        for (option, first, second) in [
+        let with_the_last = [
             ("--listen", "127.0.0.1", "::1"),
             ("--port", "1", "2"),
             ("--backlog", "1", "2"),
@@ -329,27 +331,36 @@ mod tests {
             ("--control-group", "a", "b"),
             ("--log", "info", "debug"),
             ("--check", "a", "b"),
-        ] {
+        ];
+        for (option, first, second) in with_the_last {
             let last = parse(&[option, second]);
             assert_eq!(parse(&[option, first, option, second]), last, "{option}");
             assert_ne!(parse(&[option, first]), last, "{option}");
         }
-        for (option, first, second) in [
+        let with_all = [
             ("--allow", "10.0.0.0/8", "::1"),
             ("--max-hold", "a=1", "b=2"),
             ("--http", "127.0.0.1:1", "127.0.0.1:2"),
             ("--http-allow", "10.0.0.0/8", "::1"),
             ("--check-rules", "a", "b"),
-        ] {
+        ];
+        for (option, first, second) in with_all {
             let both = parse(&[option, first, option, second]);
             for one in [first, second] {
                 assert_ne!(parse(&[option, one]), both, "{option}");
             }
             assert_ne!(parse(&[option, second, option, first]), both, "{option}");
         }
-        for option in ["--private", "--reload"] {
+        let flags = ["--private", "--reload"];
+        for option in flags {
             assert_eq!(parse(&[option, option]), parse(&[option]), "{option}");
         }
+        let with_values = with_the_last.iter().chain(&with_all).map(|(option, ..)| *option);
+        let tried: BTreeSet<&str> = with_values.chain(flags).collect();
+        let command = Options::command();
+        let shown = command.get_arguments().filter(|option| !option.is_hide_set());
+        let names = shown.filter_map(|option| option.get_long().map(|name| format!("--{name}")));
+        assert_eq!(tried, names.collect::<Vec<_>>().iter().map(String::as_str).collect());
     }
 
     #[test]

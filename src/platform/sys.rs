@@ -115,7 +115,8 @@ pub(crate) struct Peer {
     pub(crate) pid: Option<i32>,
 }
 
-/// The process that connected, or that listens, at the other end.
+/// The process that connected, or that listens, at the other end of a Unix socket. For a TCP
+/// socket the kernel reports the user 4294967295 and no process.
 pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -42,7 +42,7 @@ impl Daemon {
     /// A client that waits for the one lock of `key`.
     fn waiter(&self, key: &str, waiting: u64) -> Client {
         let mut client = self.server.connect();
-        client.send(&format!("ACQ4ME {key} 1 99 60"));
+        client.send(&format!("ACQ4ME {key} 1 99 6000"));
         self.server.connect().wait_for_counter("waiting_workers", |count| count == waiting);
         client
     }

@@ -3,6 +3,7 @@
 
 use crate::command_line::{completions_are_current, describes, shown_options};
 use clap::{Arg, Command, CommandFactory};
+use engine::counts::statistics::Counters;
 use poolcounterd::Options;
 
 #[test]
@@ -22,4 +23,13 @@ fn man_page_has_every_option_and_no_other() {
     command.build();
     let options: Vec<Arg> = shown_options(&command).cloned().collect();
     describes(include_str!("../../docs/man/poolcounterd.1"), &options);
+}
+
+#[test]
+fn the_protocol_names_every_counter() {
+    let page = include_str!("../../docs/protocol.md");
+    let is_missing = |name: &&str| !page.contains(&format!("| `{name}` |"));
+    let missing: Vec<&str> = Counters::ALL.iter().map(|counter| counter.name).collect();
+    let missing: Vec<&str> = missing.into_iter().filter(is_missing).collect();
+    assert_eq!(missing, [""; 0], "docs/protocol.md needs rows for them");
 }

@@ -52,7 +52,8 @@ pub(super) struct Lock {
     pub(super) mode: Mode,
     /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
     pub(super) weight: u8,
-    /// The number of the rule that has shortened the wait, plus 1; 0 without one.
+    /// The number of the rule that has shortened the wait, plus 1; 0 without one, or once that rule
+    /// is no longer in force.
     pub(super) shortened_by: u8,
     /// How many clients may hold the key beside this wait's client, by its own request; its
     /// largest value also stands for more.

@@ -98,7 +98,8 @@ pub struct LockState {
     /// stands for more. 0 for a holder.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub workers: u16,
-    /// The number of the rule that has shortened the wait, plus 1; 0 without one.
+    /// The number of the rule that has shortened the wait, plus 1; 0 without one, or once that rule
+    /// is no longer in force.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shortened_by: u8,
     /// The place of its timer among those of its tick, from 1, where a change of rules has

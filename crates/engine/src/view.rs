@@ -136,7 +136,8 @@ impl<'a> LockView<'a> {
         self.lock.weight
     }
 
-    /// The number of the rule that has shortened the wait, plus 1; 0 without one.
+    /// The number of the rule that has shortened the wait, plus 1; 0 without one, or once that rule
+    /// is no longer in force.
     pub(super) fn shortened_by(self) -> u8 {
         self.lock.shortened_by
     }

@@ -131,11 +131,11 @@ const KINDS: &[RequestKind] = &[
 
 /// The answer to `HELP`; the line end appended to it makes a blank line.
 pub(crate) fn help() -> String {
-    let line = |kind: &RequestKind| {
-        let request = format!("{} {}", kind.word, kind.arguments);
-        format!("{request:39}{}\n", kind.help)
-    };
-    KINDS.iter().map(line).collect()
+    let requests = KINDS.iter().map(|kind| format!("{} {}", kind.word, kind.arguments));
+    let requests: Vec<String> = requests.collect();
+    let width = 2 + requests.iter().map(String::len).max().unwrap_or_default();
+    let lines = requests.iter().zip(KINDS);
+    lines.map(|(request, kind)| format!("{request:width$}{}\n", kind.help)).collect()
 }
 
 /// Parses one request: bytes, without the line feed. A carriage return at its end is ignored. An

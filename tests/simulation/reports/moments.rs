@@ -20,7 +20,7 @@ use std::rc::Rc;
 /// How many moments are remembered: a question that is older is not judged.
 const MOMENTS_MAX: usize = 10_000;
 
-/// Counters of the server, which the model does not have.
+/// What the daemon counts outside of the engine: the model does not have it.
 const NOT_OF_THE_MODEL: [&str; 10] = [
     "connect_errors",
     "failed_sends",

@@ -97,6 +97,7 @@ enum Kind {
     SetRules,
 }
 
+/// Another kind changes what the seeds in fuzz/seeds/engine mean.
 const KINDS: &[Kind] = &[
     Kind::Acquire,
     Kind::Acquire,
