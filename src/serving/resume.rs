@@ -39,6 +39,7 @@ use crate::restart::launcher::Launcher;
 use crate::restart::new_image::{Restored, adopt, restore, retry_for_a_while};
 use crate::restart::old_image::Restart;
 use crate::serving::advice::StartError;
+use crate::serving::start::ServerParts;
 use crate::serving::{Engine, Server, VERSION};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
@@ -81,9 +82,16 @@ impl Server {
             operator.watch(poll.registry())?;
             listeners.watch(poll.registry(), clients.len() + operator.control.len())
         })?;
-        let mut server =
-            Self::assemble(options, poll, listeners, clients, engine, operator, restart);
-        server.started_wall_ns = started_wall_ns;
+        let mut server = Self::assemble(ServerParts {
+            options,
+            poll,
+            listeners,
+            clients,
+            engine,
+            operator,
+            restart,
+            started_wall_ns,
+        });
         server.disconnect_lost(lost);
         server.accept();
         server.finish_turn(clock::now());

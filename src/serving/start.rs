@@ -26,6 +26,19 @@ pub fn start_logging(options: &Options) {
     logger::start(options.log.as_deref());
 }
 
+/// The parts of a server that a start makes anew and a hot restart continues.
+pub(super) struct ServerParts {
+    pub(super) options: Options,
+    pub(super) poll: Poll,
+    pub(super) listeners: Listeners,
+    pub(super) clients: Clients,
+    pub(super) engine: Engine,
+    pub(super) operator: Operators,
+    pub(super) restart: Restart,
+    /// [`Server::started_wall_ns`].
+    pub(super) started_wall_ns: Option<u64>,
+}
+
 impl Server {
     /// Opens the sockets and prepares to serve them.
     ///
@@ -58,35 +71,37 @@ impl Server {
         listeners.watch(poll.registry(), 0)?;
         info!("poolcounterd {VERSION} listening on {}", listeners.names());
         listeners.log_http();
-        Ok(Self::assemble(options, poll, listeners, clients, engine, operator, restart))
-    }
-
-    /// Assembles the parts. `poll` must watch all of them already.
-    pub(super) fn assemble(
-        options: Options,
-        poll: Poll,
-        listeners: Listeners,
-        clients: Clients,
-        mut engine: Engine,
-        operator: Operators,
-        restart: Restart,
-    ) -> Self {
-        engine.observer.set_slow(options.slow);
-        let mut http = Http::new(&options);
-        http.set_draining(listeners.is_draining());
-        Server {
+        Ok(Self::assemble(ServerParts {
+            options,
             poll,
             listeners,
             clients,
             engine,
-            reporting: Reporting::new(&options),
             operator,
             restart,
+            started_wall_ns: None,
+        }))
+    }
+
+    /// Makes the server. `poll` must watch all `parts` already.
+    pub(super) fn assemble(parts: ServerParts) -> Self {
+        let ServerParts { options, listeners, mut engine, .. } = parts;
+        engine.observer.set_slow(options.slow);
+        let mut http = Http::new(&options);
+        http.set_draining(listeners.is_draining());
+        Server {
+            poll: parts.poll,
+            listeners,
+            clients: parts.clients,
+            engine,
+            reporting: Reporting::new(&options),
+            operator: parts.operator,
+            restart: parts.restart,
             http,
             input: Input::new(),
             memory_release: MemoryRelease::default(),
             service_manager: ServiceManager::find(),
-            started_wall_ns: None,
+            started_wall_ns: parts.started_wall_ns,
             turn_began: clock::now(),
             events: 0,
             options,
