@@ -1,6 +1,6 @@
 //! The command line: options, their limits and errors, and the arguments of a reload.
 
-use crate::logging::logger::check_filter;
+use crate::logging::filter::check_filter;
 use clap::{ArgAction, Parser};
 use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};

@@ -3,7 +3,7 @@
 //! counted separately, and logged at a limited rate.
 
 use crate::clients::connection::Connection;
-use crate::logging::logger::limited;
+use crate::logging::rate_limit::limited;
 use crate::options::Options;
 use crate::platform::os::fd::OwnedFd;
 use crate::sockets::socket::peer_ip;

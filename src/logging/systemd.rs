@@ -1,7 +1,7 @@
 //! Notifies systemd: sd_notify(3). Without systemd nothing happens, and a systemd that
 //! does not read never blocks the daemon.
 
-use crate::logging::logger::limited;
+use crate::logging::rate_limit::limited;
 use crate::platform::clock;
 use crate::platform::os::env;
 use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};

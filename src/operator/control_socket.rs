@@ -7,7 +7,7 @@
 
 mod requests;
 
-use crate::logging::logger::limited;
+use crate::logging::rate_limit::limited;
 use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::platform::os::io::Errno;
 use crate::platform::os::mio::{Interest, Registry};

@@ -11,7 +11,7 @@
 use crate::clients::connections::Clients;
 use crate::listening::listener::Listener;
 use crate::listening::listeners::Listeners;
-use crate::logging::logger;
+use crate::logging::{logger, rate_limit};
 use crate::operator::control_socket::ControlSocket;
 use crate::operator::run_time_settings::RunTimeSettings;
 use crate::platform::os::env;
@@ -181,7 +181,7 @@ impl Restart {
             Err(e) => return e.to_string(),
         };
         let handover = Handover { opened: &opened, ..handover };
-        logger::report_suppressed();
+        rate_limit::report_suppressed();
         let descriptors = descriptors(parts, &handover);
         let state = self.state_of(parts, handover);
         let Approval { arguments, binary, .. } = approval;

@@ -5,7 +5,7 @@ use crate::clients::connection::ConnectionStage;
 use crate::clients::connections::{Clients, Fate};
 use crate::clients::input::{Input, Received, SHARE_BYTES};
 use crate::clients::input_queues::{END_WORK, SHARE_WORK};
-use crate::logging::logger::limited;
+use crate::logging::rate_limit::limited;
 use crate::platform::os::io::Errno;
 use crate::platform::os::mio::Registry;
 use crate::reporting::report_queue::{ReportRequest, Reporting, Requester};

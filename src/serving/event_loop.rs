@@ -2,7 +2,8 @@
 
 use crate::listening::accepting::NewConnection;
 use crate::listening::addresses::Purpose;
-use crate::logging::logger::{self, limited};
+use crate::logging::logger;
+use crate::logging::rate_limit::limited;
 use crate::platform::os::mio::Events;
 use crate::platform::os::thread;
 use crate::platform::{clock, sys};
