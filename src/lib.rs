@@ -53,7 +53,7 @@ pub use operator::control_socket::{Request as ControlRequest, parse as parse_con
 pub use operator::rule_book::{RuleOrder, check_rules};
 pub use options::{Options, PORT, arguments_after_reload};
 pub use reporting::http::head::{Head as HttpHead, parse as parse_http_head};
-pub use restart::new_image::dry_run;
+pub use restart::dry_run::dry_run;
 pub use restart::snapshot;
 pub use serving::advice::StartError;
 #[cfg(test)]

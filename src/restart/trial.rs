@@ -7,7 +7,7 @@
 //! numbers refer to the snapshot itself: while the child held the sockets, closing one
 //! would not be final. A second file, for the answer, is standard output. So the loop
 //! pauses only for the fork, regardless of the size of the state, and there is no pipe on
-//! which either side could block. The new binary runs [`super::new_image::dry_run`].
+//! which either side could block. The new binary runs [`super::dry_run`].
 
 use crate::listening::addresses::Wanted;
 use crate::platform::os::fd::{OwnedFd, RawFd};

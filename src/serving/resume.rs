@@ -2,7 +2,7 @@
 //!
 //! Nothing here may fail, because all locks would be lost. What the new image does from
 //! its first line on, in order, and why it can't fail. (The trial also had more stack and
-//! memory than all of it takes: `restart::new_image::dry_run`.)
+//! memory than all of it takes: `restart::dry_run`.)
 //!
 //! | step | why it can't fail |
 //! |---|---|
@@ -36,8 +36,9 @@ use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::mio::Poll;
 use crate::platform::sys::{self, inherited_descriptor};
 use crate::restart::launcher::Launcher;
-use crate::restart::new_image::{Restored, adopt, restore, retry_for_a_while};
+use crate::restart::new_image::{Restored, adopt, restore};
 use crate::restart::old_image::Restart;
+use crate::restart::retry::retry_for_a_while;
 use crate::serving::advice::StartError;
 use crate::serving::start::ServerParts;
 use crate::serving::{Engine, Server, VERSION};

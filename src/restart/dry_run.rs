@@ -1,0 +1,126 @@
+//! What a new binary does in the trial: restores the old image's snapshot by the code of the
+//! restart itself, with more memory and stack than that takes, and prints its answer.
+//! [`trial`](super::trial) is the old image's side.
+
+use crate::listening::addresses;
+use crate::listening::listeners::Listeners;
+use crate::operator::orders::Operators;
+use crate::operator::rule_book::read_rules;
+use crate::options::Options;
+use crate::platform::descriptors;
+use crate::platform::os::fd::OwnedFd;
+use crate::platform::os::fs::is_same_file;
+use crate::platform::os::io::fcntl_dupfd_cloexec;
+use crate::platform::os::mio::Poll;
+use crate::platform::os::{process, stdio};
+use crate::platform::sys::{self, inherited_descriptor};
+use crate::reporting::http::Http;
+use crate::reporting::report_queue::Reporting;
+use crate::restart::launcher::inherited_snapshot;
+use crate::restart::new_image::{Restored, restore};
+use crate::restart::trial::TrialAnswer;
+use crate::sockets::socket::Socket;
+use engine::rules::rule::Rule;
+use std::hint::black_box;
+use std::io::{self, Read};
+
+/// How much more memory than in the trial the new image finds in any case.
+const HEAP_MARGIN_BYTES: usize = 4 << 20;
+const STACK_MARGIN_BYTES: usize = 256 << 10;
+
+/// Reads a trial snapshot and returns the answer to print, namely that this binary could
+/// take over with `options`. The snapshot is handed over as in the restart itself; an
+/// operator may also pipe one in, to find out whether this binary can read it.
+///
+/// # Errors
+/// Why it can't, to be printed too.
+pub fn dry_run(options: &Options) -> Result<String, String> {
+    if !options.are_for_serving() {
+        return Err("a daemon can only continue with options for serving".to_owned());
+    }
+    let rules_file = read_rules(options).map_err(|e| e.to_string())?;
+    let closed = |e: io::Error| format!("the snapshot was lost on its way here: {e}");
+    let (process, restored) = match inherited_snapshot().map_err(closed)? {
+        Some(snapshot) => (Some(process::id() as i32), take_over(snapshot, options, &rules_file)?),
+        None => (None, read_standard_input(options, &rules_file)?),
+    };
+    let wanted = addresses::wanted(options).map_err(|e| e.to_string())?;
+    let poolcounterd = env!("CARGO_PKG_VERSION").to_owned();
+    sys::raise_descriptor_limit();
+    let descriptors_max = descriptors::limit();
+    let summary = restored.summary();
+    let max_hold = options.max_hold.clone();
+    let answer = TrialAnswer {
+        poolcounterd,
+        process,
+        descriptors_max,
+        summary,
+        wanted,
+        rules_file,
+        max_hold,
+    };
+    build_the_rest(restored, options).map_err(|e| e.to_string())?;
+    serde_json::to_string(&answer).map_err(|e| e.to_string())
+}
+
+/// Restores what was handed over, and finds the snapshot at each descriptor, where the
+/// old image has put it in place of a socket.
+fn take_over(
+    snapshot: OwnedFd,
+    options: &Options,
+    rules_file: &[Rule],
+) -> Result<Restored, String> {
+    let adopt = |number, _| {
+        let stand_in = inherited_descriptor(number)?;
+        if is_same_file(&stand_in, &snapshot) {
+            Ok(Socket::new(stand_in, /* is_unix */ false))
+        } else {
+            Err(io::Error::other("it was replaced"))
+        }
+    };
+    let bytes = sys::MappedFile::new(&snapshot).map_err(|e| e.to_string())?;
+    let restored =
+        restore(&bytes, options, Some(rules_file.to_vec()), adopt).map_err(|e| e.to_string())?;
+    if let Some((_, e)) = restored.lost.first() {
+        return Err(format!("{} connections would be lost: {e}", restored.lost.len()));
+    }
+    for number in restored.server.kept_descriptors() {
+        adopt(number, false)
+            .map_err(|e| format!("descriptor {number} was lost on its way here: {e}"))?;
+    }
+    Ok(restored)
+}
+
+fn read_standard_input(options: &Options, rules_file: &[Rule]) -> Result<Restored, String> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    if bytes.is_empty() {
+        return Err("it was handed no snapshot: whatever is at the daemon's path must execute \
+                    the daemon in the same process, with its environment"
+            .to_owned());
+    }
+    // Stands in for each connection. As a Unix socket it would be shut down.
+    let stand_in =
+        |_, _| Ok(Socket::new(fcntl_dupfd_cloexec(stdio::stdout(), 3)?, /* is_unix */ false));
+    restore(&bytes, options, Some(rules_file.to_vec()), stand_in).map_err(|e| e.to_string())
+}
+
+/// Sets the rules, builds what the new image builds besides the restored state, and touches a
+/// margin of memory.
+fn build_the_rest(mut restored: Restored, options: &Options) -> io::Result<()> {
+    let rules = &restored.server.settings.rules;
+    restored.engine.set_rules(rules.in_force(), &rules.groups(), restored.now, || {});
+    let operator = Operators::new(sys::take_over_signals()?, restored.server.settings.clone());
+    let poll = Poll::new()?;
+    operator.watch(poll.registry())?;
+    let others = (Listeners::none(options), Reporting::new(options), Http::new(options));
+    black_box(vec![1_u8; HEAP_MARGIN_BYTES]);
+    touch_stack();
+    drop((restored, poll, operator, others));
+    Ok(())
+}
+
+#[inline(never)]
+fn touch_stack() {
+    black_box([1_u8; STACK_MARGIN_BYTES]);
+}
