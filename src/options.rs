@@ -173,8 +173,8 @@ impl Options {
         for word in &self.ignored {
             warn!("ignored: {word:?} on the command line is not an option");
         }
-        for limit in self.max_hold.iter().filter(|limit| has_several(limit)) {
-            let pattern = &limit.pattern;
+        for rule in self.max_hold.iter().filter(|rule| has_several(rule)) {
+            let pattern = &rule.pattern;
             warn!("--max-hold: {pattern} is one pattern; give each limit an option of its own");
         }
     }
@@ -182,14 +182,14 @@ impl Options {
 
 /// Whether the value of `--max-hold` seems to be a list, such as `a=1,b=2`, whose pattern is
 /// `a=1,b`.
-fn has_several(limit: &Rule) -> bool {
-    let pattern = limit.pattern.to_string();
-    let is_limit = |part: &str| {
+fn has_several(rule: &Rule) -> bool {
+    let pattern = rule.pattern.to_string();
+    let is_rule = |part: &str| {
         let seconds = part.rsplit_once('=').map(|(_, seconds)| seconds);
         seconds.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
     };
     // What follows the last separator has lost its seconds.
-    pattern.rsplit([',', ';']).skip(1).any(is_limit)
+    pattern.rsplit([',', ';']).skip(1).any(is_rule)
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_limits_in_one_option_is_found() {
+    fn a_list_of_rules_in_one_option_is_found() {
         for (value, expected) in [
             ("*=1,b=2", true),
             ("a:*=600;b:*=60", true),

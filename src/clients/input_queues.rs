@@ -62,7 +62,7 @@ impl InputQueues {
 
     /// The next client of this turn; [`InputQueues::settle`] follows.
     pub(crate) fn next(&mut self) -> Option<ClientId> {
-        let fits = |limit: usize| self.spent + SHARE_WORK <= limit;
+        let fits = |budget: usize| self.spent + SHARE_WORK <= budget;
         let client = if fits(TURN_WORK / 2) && !self.fresh.is_empty() {
             self.fresh.pop_front()
         } else if !fits(TURN_WORK) {

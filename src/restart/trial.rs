@@ -31,7 +31,7 @@ use std::process::ExitStatus;
 
 /// How long the new binary may take for a trial snapshot. A gigabyte takes some two
 /// seconds, on a busy machine several times that.
-const TRIAL_LIMIT_S: u64 = 15;
+const TRIAL_S_MAX: u64 = 15;
 
 /// How soon to look again whether a killed child has ended.
 const REAP_RETRY_NS: u64 = 100_000_000;
@@ -107,7 +107,7 @@ impl Trial {
             end(pid);
             files.clear();
         })?;
-        let deadline = clock::now().plus_seconds(TRIAL_LIMIT_S);
+        let deadline = clock::now().plus_seconds(TRIAL_S_MAX);
         Ok(Trial { pid, pidfd, summary, binary, arguments, deadline, is_late: false })
     }
 
@@ -133,7 +133,7 @@ impl Trial {
             }
             Ok(Some(_)) | Err(_) => {
                 launcher.files.clear();
-                Some(Err(format!("the new binary did not answer within {TRIAL_LIMIT_S} s")))
+                Some(Err(format!("the new binary did not answer within {TRIAL_S_MAX} s")))
             }
         }
     }
