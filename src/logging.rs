@@ -1,5 +1,13 @@
 //! What the daemon says unasked: the log, and notifications of systemd. Everybody calls it. It
 //! never blocks and may know the platform only.
+//!
+//! | the log | file |
+//! |---|---|
+//! | which lines | [`filter`] |
+//! | how often a line | [`rate_limit`] |
+//! | how they look | [`format`](self::format) |
+//! | how they are written without blocking | [`stderr`] |
+//! | sets it up and joins these; panics; messages for the terminal | [`logger`] |
 
 pub(crate) mod filter;
 mod format;
