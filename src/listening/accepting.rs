@@ -1,12 +1,10 @@
-//! Which listener accepts next, and how many connections in a turn; reserved descriptors;
-//! pauses after failures, and retries.
+//! When the daemon accepts: which listener is next, how many connections fit into a turn and into
+//! the descriptors, and how long accepting pauses when it cannot go on.
 
 use crate::listening::addresses::Purpose;
-use crate::listening::listener::{Accepted, Listener, ListenerStage};
-use crate::listening::listeners::Listeners;
+use crate::listening::listener::{Accepted, Listener, ListenerStage, PauseCause};
 use crate::logging::logger::limited;
 use crate::platform::os::SHARES_PER_TURN;
-use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
 use crate::platform::os::io::Errno;
 use crate::platform::{clock, descriptors};
 use crate::sockets::ids::{CONTROL_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX};
@@ -39,59 +37,41 @@ pub(crate) struct NewConnection {
     pub(crate) purpose: Purpose,
 }
 
-impl Listeners {
-    /// Notes an event of the listener with this number.
-    pub(crate) fn record_ready(&mut self, number: usize) {
-        if let Some(listener) = self.all.iter_mut().find(|l| l.number == number) {
-            listener.may_have_more = true;
-        }
-    }
+/// Decides when to accept from which listener. The listeners themselves are passed in.
+#[derive(Default)]
+pub(crate) struct Acceptor {
+    /// The listener that had the last turn, so that a crowd at one does not block
+    /// another.
+    current: usize,
+    /// Connections that may still be accepted before clients are served again.
+    left: usize,
+    /// How many descriptors may be open. An administrator may change it (prlimit(1)).
+    descriptors_max: usize,
+    /// Descriptors that are neither listeners' nor connections'.
+    other_descriptors: usize,
+    /// Since descriptors ran out, the backlog has not been empty: that is one
+    /// episode, however many attempts fail.
+    in_episode: bool,
+    /// Failures to accept since [`Acceptor::take_errors`].
+    errors: u64,
+}
 
-    /// Notes that a connection or a listener was closed, which freed descriptors.
-    pub(crate) fn record_closed(&mut self) {
-        self.all.iter_mut().for_each(|listener| listener.paused_until = None);
-    }
-
-    /// Notes that there is room for an HTTP connection again.
-    pub(crate) fn record_room_for_http(&mut self) {
-        let waiting = self.all.iter_mut().filter(|listener| listener.awaits_room);
-        waiting.for_each(|listener| listener.paused_until = None);
-    }
-
-    /// Whether the next turn should come at once.
-    pub(crate) fn has_work(&self) -> bool {
-        self.all.iter().any(Listener::is_ready)
-    }
-
+impl Acceptor {
     /// Counts the descriptors of the daemon itself, while `open` clients and no others are
     /// connected: HTTP and operators have descriptors in reserve.
-    pub(crate) fn count_descriptors(&mut self, open: usize) {
+    pub(crate) fn count_descriptors(&mut self, listeners: &[Listener], open: usize) {
         // Without /proc: standard streams, epoll, signals, a few listeners.
         let all = descriptors::open().unwrap_or(16 + open);
-        self.accept_budget.others = all.saturating_sub(open + self.all.len());
-        self.accept_budget.limit = descriptors::limit();
+        self.other_descriptors = all.saturating_sub(open + listeners.len());
+        self.descriptors_max = descriptors::limit();
     }
 
-    /// How many clients there are descriptors for.
-    fn capacity(&self) -> usize {
-        let has_http = self.all.iter().any(|l| l.purpose() == Purpose::Http);
-        let has_unix = self.all.iter().any(|l| l.is_unix && l.purpose() == Purpose::Clients);
-        let reserved = DESCRIPTORS_RESERVED
-            + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 }
-            + if has_unix { DESCRIPTORS_FOR_PASSED } else { 0 };
-        self.accept_budget
-            .limit
-            .saturating_sub(self.accept_budget.others + self.all.len() + reserved)
-            .max(1)
-    }
-
-    pub(crate) fn start_turn(&mut self, now: Time) {
-        self.accept_budget.left = ACCEPTS_PER_TURN;
+    /// Begins a turn with a whole budget.
+    pub(crate) fn begin_turn(&mut self, listeners: &mut [Listener], now: Time) {
+        self.left = ACCEPTS_PER_TURN;
         // Its listener may have closed since.
-        self.accept_budget.in_episode &= self.all.iter().any(|l| l.may_have_more);
-        for listener in &mut self.all {
-            listener.paused_until = listener.paused_until.filter(|&until| until > now);
-        }
+        self.in_episode &= listeners.iter().any(Listener::may_have_more);
+        listeners.iter_mut().for_each(|listener| listener.end_pause_if_over(now));
     }
 
     /// How often accepting has failed since the last call.
@@ -101,87 +81,96 @@ impl Listeners {
 
     /// Accepts the next connection of this turn, while `open` clients are served.
     /// `None` if there is none, or none that can be served now.
-    pub(crate) fn next(&mut self, open: usize, has_room_for_http: bool) -> Option<NewConnection> {
-        while self.accept_budget.left > 0 {
-            self.accept_budget.current = self.next_ready()?;
-            let listener = &self.all[self.accept_budget.current];
-            let purpose = listener.purpose_of_next();
+    pub(crate) fn next(
+        &mut self,
+        listeners: &mut [Listener],
+        open: usize,
+        has_room_for_http: bool,
+    ) -> Option<NewConnection> {
+        while self.left > 0 {
+            self.current = self.next_ready(listeners)?;
+            let purpose = listeners[self.current].purpose_of_next();
             // Operators and HTTP have descriptors in reserve.
-            if purpose == Purpose::Clients && open >= self.capacity() {
-                self.wait_for_descriptor(Errno::MFILE, open);
+            if purpose == Purpose::Clients && open >= self.capacity(listeners) {
+                self.wait_for_descriptor(listeners, Errno::MFILE, open);
                 continue;
             }
             if purpose == Purpose::Http && !has_room_for_http {
-                self.give_up_for_now();
-                self.all[self.accept_budget.current].awaits_room = true;
+                self.give_up_for_now(listeners, PauseCause::NoRoomForHttp);
                 continue;
             }
-            self.accept_budget.left -= 1;
-            match self.all[self.accept_budget.current].accept(purpose) {
+            self.left -= 1;
+            let listener = &mut listeners[self.current];
+            match listener.accept(purpose) {
                 Accepted::Connection(socket) => {
-                    self.all[self.accept_budget.current].record_accepted();
+                    listener.record_accepted();
                     return Some(NewConnection { socket, purpose });
                 }
                 Accepted::Aborted(e) => {
-                    if self.all[self.accept_budget.current].record_aborted() {
-                        self.record_failure(e);
+                    if listener.record_aborted() {
+                        self.record_failure(listeners, e);
                     }
                 }
-                Accepted::Nobody => self.record_empty(),
-                Accepted::OutOfDescriptors(e) => self.wait_for_descriptor(e, open),
-                Accepted::Failed(e) => self.record_failure(e),
+                Accepted::Nobody => self.record_empty(listeners),
+                Accepted::OutOfDescriptors(e) => self.wait_for_descriptor(listeners, e, open),
+                Accepted::Failed(e) => self.record_failure(listeners, e),
             }
         }
         None
     }
 
     /// The next listener in turn that may have a connection to accept.
-    fn next_ready(&self) -> Option<usize> {
-        let n = self.all.len();
-        (1..=n).map(|i| (self.accept_budget.current + i) % n).find(|&i| self.all[i].is_ready())
+    fn next_ready(&self, listeners: &[Listener]) -> Option<usize> {
+        let n = listeners.len();
+        (1..=n).map(|i| (self.current + i) % n).find(|&i| listeners[i].is_ready())
+    }
+
+    /// How many clients there are descriptors for.
+    fn capacity(&self, listeners: &[Listener]) -> usize {
+        let has_http = listeners.iter().any(|l| l.purpose() == Purpose::Http);
+        let has_unix = listeners.iter().any(|l| l.is_unix && l.purpose() == Purpose::Clients);
+        let reserved = DESCRIPTORS_RESERVED
+            + if has_http { DESCRIPTORS_FOR_HTTP } else { 0 }
+            + if has_unix { DESCRIPTORS_FOR_PASSED } else { 0 };
+        let taken = self.other_descriptors + listeners.len() + reserved;
+        self.descriptors_max.saturating_sub(taken).max(1)
     }
 
     /// Notes that the current listener's queue is empty.
-    fn record_empty(&mut self) {
-        self.all[self.accept_budget.current].record_empty();
-        if !self.all.iter().any(|l| l.may_have_more) {
-            self.accept_budget.in_episode = false;
-        }
+    fn record_empty(&mut self, listeners: &mut [Listener]) {
+        listeners[self.current].record_empty();
+        self.in_episode &= listeners.iter().any(Listener::may_have_more);
     }
 
-    fn record_failure(&mut self, errno: Errno) {
+    fn record_failure(&mut self, listeners: &mut [Listener], errno: Errno) {
         self.errors += 1;
         limited!(error, "accepting a connection failed: {errno}");
-        self.give_up_for_now();
+        self.give_up_for_now(listeners, PauseCause::Failure);
     }
 
     /// Pauses the current listener. One that fails while it closes counts as empty.
-    fn give_up_for_now(&mut self) {
-        match self.all[self.accept_budget.current].stage {
-            ListenerStage::Closing => self.record_empty(),
-            _ => self.pause(),
+    fn give_up_for_now(&mut self, listeners: &mut [Listener], cause: PauseCause) {
+        let listener = &mut listeners[self.current];
+        match listener.stage {
+            ListenerStage::Closing => self.record_empty(listeners),
+            _ => listener.pause(retry_time(), cause),
         }
-    }
-
-    fn pause(&mut self) {
-        let listener = &mut self.all[self.accept_budget.current];
-        listener.paused_until = Some(clock::now().plus_ns(RETRY_MS * 1_000_000));
-        listener.awaits_room = false;
     }
 
     /// Pauses accepting; new connections stay in the queue. Clients are still served, and
     /// the first that leaves makes room.
-    fn wait_for_descriptor(&mut self, errno: Errno, open: usize) {
-        if !self.somebody_waits() {
-            self.record_empty();
+    fn wait_for_descriptor(&mut self, listeners: &mut [Listener], errno: Errno, open: usize) {
+        let listener = &mut listeners[self.current];
+        if !listener.has_connection() {
+            self.record_empty(listeners);
             return;
         }
         let limit = descriptors::limit();
-        if std::mem::replace(&mut self.accept_budget.limit, limit) != limit {
+        if std::mem::replace(&mut self.descriptors_max, limit) != limit {
             return;
         }
-        self.pause();
-        if std::mem::replace(&mut self.accept_budget.in_episode, true) {
+        listener.pause(retry_time(), PauseCause::Failure);
+        if std::mem::replace(&mut self.in_episode, true) {
             return;
         }
         self.errors += 1;
@@ -191,12 +180,9 @@ impl Listeners {
              backlog until one closes; see LimitNOFILE"
         );
     }
+}
 
-    /// Whether the current listener has a connection to accept, without accepting it.
-    fn somebody_waits(&self) -> bool {
-        let mut fds = [PollFd::new(&self.all[self.accept_budget.current].socket, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // If even poll fails, pausing is safe.
-        poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0)
-    }
+/// When a listener that pauses now is tried again.
+fn retry_time() -> Time {
+    clock::now().plus_ns(RETRY_MS * 1_000_000)
 }

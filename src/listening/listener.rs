@@ -1,9 +1,10 @@
-//! One listening socket: checks it, adopts it, accepts from it, begins to close it; whose turn
-//! it is; its backlog.
+//! One listening socket: checks it, adopts it, accepts from it, pauses it, begins to close it; its
+//! backlog.
 
 use crate::listening::addresses::{Purpose, Wanted};
 use crate::listening::unix_socket::{self, SocketFile};
 use crate::options::Options;
+use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
 use crate::platform::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::platform::os::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use crate::platform::os::net::{
@@ -65,19 +66,32 @@ pub(crate) struct Listener {
     pub(crate) file: Option<SocketFile>,
     pub(crate) stage: ListenerStage,
     /// Its queue may contain connections; only accept(2) shows.
-    pub(crate) may_have_more: bool,
+    may_have_more: bool,
     /// Connections that may be in its queue since before it began to close, or got another
     /// purpose.
     earlier: Earlier,
-    /// Descriptors are scarce: accepting is paused until then, or until a connection
-    /// closes.
-    pub(crate) paused_until: Option<Time>,
+    pause: Option<Pause>,
     /// How many times in a row accept(2) has reported errors of new connections.
     aborted: usize,
-    /// The pause is for lack of room for HTTP, and ends with it; accepting has not failed.
-    pub(crate) awaits_room: bool,
     /// The number in its token.
     pub(crate) number: usize,
+}
+
+/// Nothing is accepted from a listener, whatever is in its queue.
+#[derive(Debug)]
+struct Pause {
+    cause: PauseCause,
+    /// It ends then at the latest.
+    until: Time,
+}
+
+/// Why accepting pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PauseCause {
+    /// Accepting has failed, or descriptors are scarce: until a connection closes.
+    Failure,
+    /// Until there is room for an HTTP connection; accepting has not failed.
+    NoRoomForHttp,
 }
 
 /// The first connections in a queue. The daemon does not wait for a crowd that keeps
@@ -220,9 +234,8 @@ impl Listener {
             stage: life,
             may_have_more: true,
             earlier: Earlier::default(),
-            paused_until: None,
+            pause: None,
             aborted: 0,
-            awaits_room: false,
             number: 0,
         }
     }
@@ -311,7 +324,49 @@ impl Listener {
 
     /// Whether accepting may yield a connection now.
     pub(crate) fn is_ready(&self) -> bool {
-        self.may_have_more && self.paused_until.is_none() && self.stage != ListenerStage::Finished
+        self.may_have_more && self.pause.is_none() && self.stage != ListenerStage::Finished
+    }
+
+    /// Whether its queue may contain connections.
+    pub(crate) fn may_have_more(&self) -> bool {
+        self.may_have_more
+    }
+
+    /// Whether its queue contains a connection, without accepting it.
+    pub(crate) fn has_connection(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // If even poll fails, pausing is safe.
+        poll(&mut fds, Some(&at_once)).map_or(true, |ready| ready > 0)
+    }
+
+    /// Pauses accepting until then at the latest.
+    pub(crate) fn pause(&mut self, until: Time, cause: PauseCause) {
+        self.pause = Some(Pause { cause, until });
+    }
+
+    /// When its pause ends at the latest.
+    pub(crate) fn paused_until(&self) -> Option<Time> {
+        self.pause.as_ref().map(|pause| pause.until)
+    }
+
+    pub(crate) fn end_pause(&mut self) {
+        self.pause = None;
+    }
+
+    /// Ends a pause that was for this `cause`.
+    pub(crate) fn end_pause_for(&mut self, cause: PauseCause) {
+        self.pause.take_if(|pause| pause.cause == cause);
+    }
+
+    /// Ends a pause whose time is over.
+    pub(crate) fn end_pause_if_over(&mut self, now: Time) {
+        self.pause.take_if(|pause| pause.until <= now);
+    }
+
+    /// Notes an event: its queue may contain connections.
+    pub(crate) fn record_ready(&mut self) {
+        self.may_have_more = true;
     }
 
     /// Notes that it has accepted one from its queue.
@@ -361,7 +416,7 @@ impl Listener {
             self.earlier.count = self.queued(settings);
         }
         self.may_have_more = true;
-        self.paused_until = None;
+        self.pause = None;
     }
 
     /// Restores the backlog for other processes that hold the socket.

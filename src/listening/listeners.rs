@@ -1,9 +1,10 @@
 //! All listeners: opens and adopts those that are wanted, closes others; registers and
 //! deregisters them; drain, and its log.
 
+use crate::listening::accepting::{Acceptor, NewConnection};
 use crate::listening::addresses::{ListenError, Purpose, Wanted, check_purposes, wanted};
 use crate::listening::listener::{
-    Accepted, Listener, ListenerStage, ListenerState, SocketSettings,
+    Accepted, Listener, ListenerStage, ListenerState, PauseCause, SocketSettings,
 };
 use crate::listening::opening::{self, abandon, open_missing};
 use crate::listening::unix_socket;
@@ -29,29 +30,10 @@ pub(crate) struct Listeners {
     settings: SocketSettings,
     pub(crate) all: Vec<Listener>,
     last_number: usize,
-    pub(crate) accept_budget: AcceptBudget,
-    /// Failures to accept since [`Listeners::take_errors`].
-    pub(crate) errors: u64,
+    acceptor: Acceptor,
     drain: Drain,
     /// The port that `-p 0` got: UNDRAIN reuses it.
     free_port: Option<u16>,
-}
-
-/// Which listener's turn it is, and how many connections may be accepted.
-#[derive(Default)]
-pub(crate) struct AcceptBudget {
-    /// The listener that had the last turn, so that a crowd at one does not block
-    /// another.
-    pub(crate) current: usize,
-    /// Connections that may still be accepted before clients are served again.
-    pub(crate) left: usize,
-    /// How many descriptors may be open. An administrator may change it (prlimit(1)).
-    pub(crate) limit: usize,
-    /// Descriptors that are neither listeners' nor connections'.
-    pub(crate) others: usize,
-    /// Since descriptors ran out, the backlog has not been empty: that is one
-    /// episode, however many attempts fail.
-    pub(crate) in_episode: bool,
 }
 
 /// The state of a drain.
@@ -104,7 +86,7 @@ impl Listeners {
         let all = state.listeners.into_iter().filter_map(resume).collect();
         let mut listeners = Self::new(SocketSettings::new(options), all);
         // New connections are accepted before the first turn.
-        listeners.start_turn(clock::now());
+        listeners.begin_turn(clock::now());
         listeners.drain = Drain { is_on: state.draining, lost: state.lost, next_log: clock::now() };
         listeners.free_port = state.free_port;
         listeners.record_free_port();
@@ -131,8 +113,7 @@ impl Listeners {
             settings,
             all,
             last_number: 0,
-            accept_budget: AcceptBudget::default(),
-            errors: 0,
+            acceptor: Acceptor::default(),
             drain: Drain::default(),
             free_port: None,
         }
@@ -156,7 +137,7 @@ impl Listeners {
             listener.number = self.last_number;
             watch(registry, &listener.socket, Source::Listener(listener.number))?;
         }
-        self.count_descriptors(open);
+        self.acceptor.count_descriptors(&self.all, open);
         Ok(())
     }
 
@@ -191,6 +172,48 @@ impl Listeners {
                 }
             }
         }
+    }
+}
+
+/// The steps of a turn.
+impl Listeners {
+    /// Begins a turn. Events of it follow.
+    pub(crate) fn begin_turn(&mut self, now: Time) {
+        self.acceptor.begin_turn(&mut self.all, now);
+    }
+
+    /// Notes an event of the listener with this number.
+    pub(crate) fn record_ready(&mut self, number: usize) {
+        if let Some(listener) = self.all.iter_mut().find(|l| l.number == number) {
+            listener.record_ready();
+        }
+    }
+
+    /// Notes that a connection or a listener was closed, which freed descriptors.
+    pub(crate) fn record_closed(&mut self) {
+        self.all.iter_mut().for_each(Listener::end_pause);
+    }
+
+    /// Notes that there is room for an HTTP connection again.
+    pub(crate) fn record_room_for_http(&mut self) {
+        let all = self.all.iter_mut();
+        all.for_each(|listener| listener.end_pause_for(PauseCause::NoRoomForHttp));
+    }
+
+    /// Whether the next turn should come at once.
+    pub(crate) fn has_work(&self) -> bool {
+        self.all.iter().any(Listener::is_ready)
+    }
+
+    /// Accepts the next connection of this turn, while `open` clients are served.
+    /// `None` if there is none, or none that can be served now.
+    pub(crate) fn accept(&mut self, open: usize, has_room_for_http: bool) -> Option<NewConnection> {
+        self.acceptor.next(&mut self.all, open, has_room_for_http)
+    }
+
+    /// How often accepting has failed since the last call.
+    pub(crate) fn take_errors(&mut self) -> u64 {
+        self.acceptor.take_errors()
     }
 }
 
@@ -316,7 +339,7 @@ impl Listeners {
 impl Listeners {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let drain_log = self.drain.is_on.then_some(self.drain.next_log);
-        self.all.iter().filter_map(|listener| listener.paused_until).chain(drain_log).min()
+        self.all.iter().filter_map(Listener::paused_until).chain(drain_log).min()
     }
 
     pub(crate) fn is_draining(&self) -> bool {

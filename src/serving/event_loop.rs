@@ -126,7 +126,7 @@ impl Server {
 
     fn record_events(&mut self, events: &Events) {
         self.clients.begin_turn();
-        self.listeners.start_turn(self.turn_began);
+        self.listeners.begin_turn(self.turn_began);
         self.events = 0;
         for event in events.iter() {
             self.events += 1;
@@ -149,7 +149,7 @@ impl Server {
         loop {
             let has_room_for_http = self.http.has_room(self.turn_began);
             let open = self.clients.len();
-            let Some(new) = self.listeners.next(open, has_room_for_http) else {
+            let Some(new) = self.listeners.accept(open, has_room_for_http) else {
                 break;
             };
             let NewConnection { socket, purpose } = new;

@@ -320,7 +320,7 @@ fn room_for_http_does_not_end_the_pause_after_a_failure() {
 
 /// A drain or a reload kept accepting new clients in one turn, and answered no other client.
 ///
-/// Fails if `Server::drain` or `Server::resume` sets `accept_budget.left` to `usize::MAX` before it
+/// Fails if `Server::drain` or `Server::resume` sets the acceptor's `left` to `usize::MAX` before it
 /// calls `accept`.
 #[test]
 fn a_closing_listener_waits_only_for_the_clients_in_its_queue() {

@@ -10,7 +10,7 @@ impl Play {
     /// Accepting is paused, because descriptors were scarce.
     fn is_paused(&self) -> bool {
         let listeners = self.server.iter().flat_map(|server| &server.listeners.all);
-        listeners.into_iter().any(|listener| listener.paused_until.is_some())
+        listeners.into_iter().any(|listener| listener.paused_until().is_some())
     }
 
     /// Everything arrives, all clients read, nothing fails: then all that is due must be there.

@@ -256,7 +256,7 @@ pub(crate) fn check_waiting_clients(play: &mut Play) -> Result<(), Violation> {
         let changed_ns = k.last_failure_ns.max(k.limit_changed_ns);
         (k.descriptors_max as usize, k.now_ns < changed_ns + 2_000_000_000)
     });
-    let is_paused = server.listeners.all.iter().any(|l| l.paused_until.is_some());
+    let is_paused = server.listeners.all.iter().any(|l| l.paused_until().is_some());
     let nobody_waits = kernel(|k| k.connections_waiting()) == 0 && !is_paused;
     play.connections.check_sleep(waiting > 0 && !is_recent, nobody_waits)?;
     if waiting > 0 && used < limit && !is_recent {
