@@ -20,6 +20,7 @@ use engine::{ClientId, SpareCapacity};
 use log::debug;
 use reports::Peers;
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
@@ -33,9 +34,8 @@ pub(crate) struct Clients {
     admission: Admission,
     /// Clients to receive from.
     queues: InputQueues,
-    /// Clients to flush in this turn, and how many were flushed.
-    owed: Vec<ClientId>,
-    owed_done: usize,
+    /// Clients to flush in this turn.
+    owed: VecDeque<ClientId>,
     /// Connections to close at the end of the turn.
     closing: Vec<ClientId>,
     /// What has happened to connections since [`Clients::take_counters`].
@@ -67,8 +67,7 @@ impl Clients {
             slots: Slots::new(READABLE),
             admission: Admission::new(options),
             queues: InputQueues::default(),
-            owed: Vec::new(),
-            owed_done: 0,
+            owed: VecDeque::new(),
             closing: Vec::new(),
             counters: Counters::default(),
         }
@@ -251,7 +250,7 @@ impl Clients {
     fn record_owed(&mut self, client: ClientId) {
         if let Some(connection) = self.get_mut(client) {
             if !std::mem::replace(&mut connection.is_owed, true) {
-                self.owed.push(client);
+                self.owed.push_back(client);
             }
         }
     }
@@ -259,13 +258,7 @@ impl Clients {
     /// The next client to flush in this turn. The list may grow meanwhile: when a
     /// client is lost, its locks may pass to waiters, which are then owed an answer.
     pub(crate) fn next_owed(&mut self) -> Option<ClientId> {
-        let next = self.owed.get(self.owed_done).copied();
-        self.owed_done += 1;
-        if next.is_none() {
-            self.owed.clear();
-            self.owed_done = 0;
-        }
-        next
+        self.owed.pop_front()
     }
 
     /// Sends what `client` is owed. Counts failed sends.

@@ -30,12 +30,30 @@ pub(crate) struct InputQueues {
     /// An event has reported input.
     fresh: VecDeque<ClientId>,
     /// They used up a share, and may have more: no event will report it.
-    rest: VecDeque<ClientId>,
-    /// How many of `rest` may have another share in this turn.
-    rest_due: usize,
+    rest: NextTurnQueue,
     /// The work of this turn. A client that was taken counts as a whole share until it is
     /// settled, so that a batch does not exceed the budget.
     spent: usize,
+}
+
+/// A queue in which those that join in a turn wait for the next one.
+#[derive(Debug, Default)]
+struct NextTurnQueue {
+    clients: VecDeque<ClientId>,
+    /// How many of them joined before this turn.
+    due: usize,
+}
+
+impl NextTurnQueue {
+    fn begin_turn(&mut self) {
+        self.due = self.clients.len();
+    }
+
+    /// The first one, if it is due in this turn.
+    fn pop_due(&mut self) -> Option<ClientId> {
+        self.due = self.due.checked_sub(1)?;
+        self.clients.pop_front()
+    }
 }
 
 impl InputQueues {
@@ -46,17 +64,17 @@ impl InputQueues {
 
     /// `client` may have more, and gets its next share in a later turn.
     pub(crate) fn push_rest(&mut self, client: ClientId) {
-        self.rest.push_back(client);
+        self.rest.clients.push_back(client);
     }
 
     /// Whether any client waits.
     pub(crate) fn has_work(&self) -> bool {
-        !self.fresh.is_empty() || !self.rest.is_empty()
+        !self.fresh.is_empty() || !self.rest.clients.is_empty()
     }
 
     /// Begins a turn with a whole budget.
     pub(crate) fn begin_turn(&mut self) {
-        self.rest_due = self.rest.len();
+        self.rest.begin_turn();
         self.spent = 0;
     }
 
@@ -67,11 +85,8 @@ impl InputQueues {
             self.fresh.pop_front()
         } else if !fits(TURN_WORK) {
             None
-        } else if self.rest_due > 0 {
-            self.rest_due -= 1;
-            self.rest.pop_front()
         } else {
-            self.fresh.pop_front()
+            self.rest.pop_due().or_else(|| self.fresh.pop_front())
         };
         self.spent += client.map_or(0, |_| SHARE_WORK);
         client
@@ -86,7 +101,7 @@ impl InputQueues {
     /// Frees memory after many clients have left.
     pub(crate) fn shrink(&mut self) {
         self.fresh.shrink_to_fit();
-        self.rest.shrink_to_fit();
+        self.rest.clients.shrink_to_fit();
     }
 }
 
