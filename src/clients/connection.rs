@@ -24,6 +24,18 @@ pub(crate) enum ConnectionStage {
     Closing,
 }
 
+/// What is to be done about a connection's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutputState {
+    /// Nothing: all is sent, or an event will tell when there is room for the rest.
+    Idle,
+    /// It is in the list of clients to flush.
+    Owed,
+    /// An answer could not be sent, so no more are. What the client sent before is still
+    /// handled.
+    Failed,
+}
+
 /// A client, TCP or Unix. An idle one owns no memory beyond this struct: buffers for
 /// pending input and output are freed once they are empty.
 #[derive(Debug)]
@@ -36,13 +48,9 @@ pub(crate) struct Connection {
     pub(crate) reads_to_end: bool,
     /// Is in the list of clients that may have more to read or handle.
     pub(crate) is_unread: bool,
-    /// Is in the list of clients to flush.
-    pub(crate) is_owed: bool,
+    pub(super) output: OutputState,
     /// Is watched for writable events, because output has blocked before.
     pub(crate) watches_writable: bool,
-    /// An answer could not be sent, so no more are. What it sent before is still
-    /// handled.
-    pub(crate) output_failed: bool,
     /// Its address, once it was needed: those who look at connections may ask for it.
     origin: Cell<Origin>,
 }
@@ -123,9 +131,8 @@ impl Connection {
             stage: ConnectionStage::Open,
             reads_to_end: false,
             is_unread: false,
-            is_owed: false,
+            output: OutputState::Idle,
             watches_writable: false,
-            output_failed: false,
             origin: Cell::new(Origin::NotAsked),
         }
     }
@@ -133,6 +140,11 @@ impl Connection {
     /// Whether it came by a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
         self.stream.socket().is_unix()
+    }
+
+    /// Whether no answer can reach it any more.
+    pub(crate) fn has_failed_output(&self) -> bool {
+        self.output == OutputState::Failed
     }
 
     /// What can be seen of its end while a line is held: nothing is received meanwhile.
@@ -229,10 +241,9 @@ impl Connection {
             reads_to_end: state.unread,
             is_unread: state.unread,
             // The old image's epoll instance reports when blocked output has room.
-            is_owed: false,
+            output: OutputState::Idle,
             // The next block registers it again, which epoll permits.
             watches_writable: false,
-            output_failed: false,
             origin: Cell::new(Origin::NotAsked),
         }
     }

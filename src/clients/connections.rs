@@ -2,7 +2,9 @@
 //! walks their addresses for reports. Handles sockets, not the protocol.
 
 use crate::clients::admission::Admission;
-use crate::clients::connection::{Connection, ConnectionStage, ConnectionState, EndOfInput};
+use crate::clients::connection::{
+    Connection, ConnectionStage, ConnectionState, EndOfInput, OutputState,
+};
 use crate::clients::input::{Input, SHARE_BYTES};
 use crate::clients::input_queues::InputQueues;
 use crate::logging::logger::limited;
@@ -111,6 +113,11 @@ impl Clients {
     /// The connection of `client`, until its input ends.
     pub(crate) fn open_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
         self.get_mut(client).filter(|connection| connection.stage == ConnectionStage::Open)
+    }
+
+    /// The connection of `client`, if it can still be sent answers.
+    fn answerable_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
+        self.get_mut(client).filter(|connection| !connection.has_failed_output())
     }
 
     /// The address of `client`, as logs show it. `None` if it has gone.
@@ -237,8 +244,7 @@ impl Clients {
     /// if that exceeds its bound and must be flushed at once.
     #[must_use]
     pub(crate) fn owe(&mut self, client: ClientId, bytes: Cow<'static, [u8]>) -> bool {
-        let Some(connection) = self.get_mut(client).filter(|connection| !connection.output_failed)
-        else {
+        let Some(connection) = self.answerable_mut(client) else {
             return true;
         };
         connection.stream.push(bytes);
@@ -249,7 +255,8 @@ impl Clients {
 
     fn record_owed(&mut self, client: ClientId) {
         if let Some(connection) = self.get_mut(client) {
-            if !std::mem::replace(&mut connection.is_owed, true) {
+            if connection.output == OutputState::Idle {
+                connection.output = OutputState::Owed;
                 self.owed.push_back(client);
             }
         }
@@ -263,10 +270,10 @@ impl Clients {
 
     /// Sends what `client` is owed. Counts failed sends.
     pub(crate) fn flush(&mut self, client: ClientId, registry: &Registry) -> Fate {
-        let Some(connection) = self.get_mut(client) else {
+        let Some(connection) = self.answerable_mut(client) else {
             return Fate::Stays;
         };
-        connection.is_owed = false;
+        connection.output = OutputState::Idle;
         let finishing = connection.stage == ConnectionStage::Finishing;
         let failure = match connection.stream.flush() {
             Flushed::All if finishing && !connection.owes_answers() => {
@@ -316,7 +323,7 @@ impl Clients {
     /// of its input is handled.
     fn record_output_failure(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
-            connection.output_failed = true;
+            connection.output = OutputState::Failed;
             connection.stream.discard_output();
             connection.lines.finish_line();
             self.record_unread(client);

@@ -115,7 +115,7 @@ impl Dispatch<'_> {
     fn handle_next_line(&mut self, client: ClientId, input: &mut &[u8]) -> Option<usize> {
         let connection = self.clients.get_mut(client)?;
         let before = *input;
-        let output_failed = connection.output_failed;
+        let has_failed_output = connection.has_failed_output();
         let mut answer_bytes = ANSWER_BYTES;
         let reply = match connection.lines.next_line(input)? {
             Line::TooLong => Some((CommandKind::Other, Reply::LineTooLong)),
@@ -136,7 +136,7 @@ impl Dispatch<'_> {
                             self.owe_text(client, text);
                             None
                         }
-                        StatsAnswer::Report if output_failed => None,
+                        StatsAnswer::Report if has_failed_output => None,
                         StatsAnswer::Report => {
                             let taken = &before[..before.len() - input.len()];
                             self.request_report(client, query, taken, std::mem::take(input));
