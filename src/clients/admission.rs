@@ -1,6 +1,6 @@
 //! Which clients are admitted: `--allow`, `--max-connections`, `--max-connections-per-ip`, and
-//! the count of connections of each address. Other connections are closed once accepted,
-//! counted separately, and logged at a limited rate.
+//! the count of connections of each address. Other connections are closed once accepted, without
+//! any of the states in `connections.rs`, counted separately, and logged at a limited rate.
 
 use crate::clients::connection::Connection;
 use crate::logging::rate_limit::limited;

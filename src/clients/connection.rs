@@ -1,5 +1,5 @@
-//! One client's connection: its stream, its unfinished line, its stage, its address; what a hot
-//! restart carries of it.
+//! One client's connection: its stream, its unfinished line, its states, which the tables in
+//! `connections.rs` explain, its address; what a hot restart carries of it.
 
 use crate::platform::os::fd::{AsRawFd, RawFd};
 use crate::platform::os::io::Errno;
@@ -45,12 +45,13 @@ pub(crate) struct Connection {
     pub(crate) stage: ConnectionStage,
     /// The peer has closed, reset or sent urgent data: a short read does not mean that
     /// the socket is drained.
-    pub(crate) reads_to_end: bool,
-    /// Is in the list of clients that may have more to read or handle.
-    pub(crate) is_unread: bool,
+    pub(super) reads_to_end: bool,
+    /// Is in a queue of clients that may have more to read or handle, or was taken from it
+    /// in this turn.
+    pub(super) is_unread: bool,
     pub(super) output: OutputState,
     /// Is watched for writable events, because output has blocked before.
-    pub(crate) watches_writable: bool,
+    pub(super) watches_writable: bool,
     /// Its address, once it was needed: those who look at connections may ask for it.
     origin: Cell<Origin>,
 }

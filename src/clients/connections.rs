@@ -1,5 +1,34 @@
-//! All clients' connections: ready, unread, owed output, scheduled to close; flushes them;
-//! walks their addresses for reports. Handles sockets, not the protocol.
+//! All clients' connections, and the lists of those with which something is to be done. Handles
+//! sockets, not the protocol.
+//!
+//! A connection has a stage, a state of its input and one of its output. One in no list waits for
+//! an event or for the engine. A list may name a connection that has moved on; it is skipped then.
+//!
+//! | stage | list | what moves it on |
+//! |---|---|---|
+//! | `Open` | | its input ends: `Finishing`; it is lost, freed or reads too little: `Closing` |
+//! | `Finishing` | | its answers are sent, or it is lost or freed: `Closing` |
+//! | `Closing` | `closing` | the end of the turn frees its slot |
+//!
+//! | input | flag | list | what moves it on |
+//! |---|---|---|---|
+//! | drained | | | an event: unread, in `fresh` |
+//! | unread | `is_unread` | `queues.fresh` | its share of this turn or a later one: taken |
+//! | unread | `is_unread` | `queues.rest` | its share of a later turn: taken |
+//! | taken | `is_unread` | | in the same turn: drained, or in `rest` if more may follow |
+//!
+//! While a line is held for a report, nothing is received: a client that is taken counts as
+//! drained after a look for its end; if it has hung up, its output is `Failed`. The report puts it
+//! in `rest`. A client that is `Finishing` is not received from either.
+//!
+//! | output | list | what moves it on |
+//! |---|---|---|
+//! | `Idle` | | an answer, or an event that there is room for unsent output: `Owed` |
+//! | `Owed` | `owed` | a flush: `Idle`; the peer has left while `Open`: `Failed`, in `rest` |
+//! | `Failed` | | nothing: the end of its input makes it `Closing` |
+//!
+//! Two flags go with any state: `reads_to_end`, from an event that the peer has closed until the
+//! socket is drained, and `watches_writable`, from the first flush that blocks.
 
 use crate::clients::admission::Admission;
 use crate::clients::connection::{
@@ -32,7 +61,7 @@ const READABLE: Interest = Interest::READABLE.add(Interest::PRIORITY);
 
 /// All clients, by slot.
 pub(crate) struct Clients {
-    pub(crate) slots: Slots<ClientId, Connection>,
+    slots: Slots<ClientId, Connection>,
     admission: Admission,
     /// Clients to receive from.
     queues: InputQueues,
@@ -124,7 +153,10 @@ impl Clients {
     pub(crate) fn peer_name(&self, client: ClientId) -> Option<String> {
         self.slots.get(client).map(Connection::peer)
     }
+}
 
+/// Input.
+impl Clients {
     /// Notes an event that epoll reported for `slot`.
     pub(crate) fn record_event(&mut self, slot: usize, event: &Event) {
         let Some((client, connection)) = self.slots.at_mut(slot) else {
@@ -231,7 +263,10 @@ impl Clients {
             }
         }
     }
+}
 
+/// Output.
+impl Clients {
     /// Whether `client` is owed so much that sending it at once pays, and the kernel may
     /// take it.
     pub(crate) fn has_much_to_send(&mut self, client: ClientId) -> bool {
@@ -343,7 +378,10 @@ impl Clients {
         let token = Source::Client(client.slot as usize).into();
         registry.reregister(&mut SourceFd(&fd), token, READABLE.add(Interest::WRITABLE))
     }
+}
 
+/// Stages.
+impl Clients {
     /// Closes the connection of `client`, whose input has ended, once its output is
     /// sent.
     pub(crate) fn close_after_output(&mut self, client: ClientId) {
@@ -390,7 +428,10 @@ impl Clients {
         }
         any
     }
+}
 
+/// Memory and hot restarts.
+impl Clients {
     /// What [`Clients::shrink`] would free.
     pub(crate) fn spare(&self) -> SpareCapacity {
         self.slots.spare()
@@ -433,6 +474,7 @@ impl Clients {
     }
 }
 
+/// What reports see.
 impl Clients {
     /// How many slots there are, with and without a connection.
     pub(crate) fn slots(&self) -> usize {

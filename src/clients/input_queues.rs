@@ -1,5 +1,5 @@
-//! Whose input is received and handled next, and how much of it in a turn: two queues of clients,
-//! and the turn's budget of work.
+//! Whose input is received and handled next, and how much of it in a turn: two queues of unread
+//! clients (`connections.rs` has the states of input), and the turn's budget of work.
 //!
 //! A turn has to be short, however many clients send: meanwhile nobody is accepted, no wait ends
 //! and no order is executed. So it has a budget, and what does not fit waits for the next turn. Both
@@ -24,7 +24,7 @@ pub(crate) const END_WORK: usize = SHARE_WORK / 2;
 /// The budget of a turn, some 10 ms.
 pub(crate) const TURN_WORK: usize = SHARES_PER_TURN * SHARE_WORK;
 
-/// Clients whose input is to be received or handled. Each is in one queue at most.
+/// Unread clients: their input is to be received or handled. Each is in one queue at most.
 #[derive(Debug, Default)]
 pub(crate) struct InputQueues {
     /// An event has reported input.
