@@ -5,7 +5,7 @@
 //! |---|---|
 //! | which lines | [`filter`] |
 //! | how often a line | [`rate_limit`] |
-//! | how they look | [`format`](self::format) |
+//! | how they look | [`mod@format`] |
 //! | how they are written without blocking | [`stderr`] |
 //! | sets it up and joins these; panics; messages for the terminal | [`logger`] |
 
