@@ -36,7 +36,7 @@ use crate::clients::connection::{
 };
 use crate::clients::input::{Input, SHARE_BYTES};
 use crate::clients::input_queues::InputQueues;
-use crate::logging::logger::limited;
+use crate::logging::rate_limit::limited;
 use crate::options::Options;
 use crate::platform::os::fd::AsRawFd;
 use crate::platform::os::io::Errno;

@@ -3,7 +3,7 @@
 
 use crate::listening::addresses::Purpose;
 use crate::listening::listener::{Accepted, Listener, ListenerStage, PauseCause};
-use crate::logging::logger::limited;
+use crate::logging::rate_limit::limited;
 use crate::platform::os::SHARES_PER_TURN;
 use crate::platform::os::io::Errno;
 use crate::platform::{clock, descriptors};

@@ -6,7 +6,6 @@ use crate::logging::filter::{DEFAULT_FILTER, Filter};
 use crate::logging::format::formatter;
 #[cfg(test)]
 use crate::logging::rate_limit;
-pub(crate) use crate::logging::rate_limit::limited;
 use crate::logging::stderr;
 use crate::platform::os::env;
 use engine::Time;
