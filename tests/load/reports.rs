@@ -96,7 +96,7 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
         texts.push((format!("{query:?}"), text.len(), took));
     }
     let (tops, took_top) = timed(|| {
-        let mut both = |subject| {
+        let both = |subject| {
             [Span::Minute, Span::Hour].map(|span| engine.observer.top(span, subject, now))
         };
         Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
