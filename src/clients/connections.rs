@@ -69,8 +69,10 @@ pub(crate) struct Clients {
     owed: VecDeque<ClientId>,
     /// Connections to close at the end of the turn.
     closing: Vec<ClientId>,
-    /// What has happened to connections since [`Clients::take_counters`].
+    /// What has happened to connections since [`Clients::add_counters_to`].
     counters: Counters,
+    /// Most turns count nothing, and adding up all counters takes a hundred instructions.
+    has_counted: bool,
 }
 
 /// Whether a client remains after a flush or a scheduled close.
@@ -101,6 +103,7 @@ impl Clients {
             owed: VecDeque::new(),
             closing: Vec::new(),
             counters: Counters::default(),
+            has_counted: false,
         }
     }
 
@@ -116,16 +119,17 @@ impl Clients {
     /// Serves a new connection, or closes it if it is not admitted.
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
         if !self.admission.admits(&socket, self.slots.len(), &mut self.counters) {
+            self.has_counted = true;
             return;
         }
         match self.slots.insert(socket, registry, Connection::new) {
             Ok((client, connection)) => {
                 debug!("#{} connected: {}", client.serial, connection.peer());
-                self.counters.accepted_connections += 1;
                 self.admission.count_opened(connection);
+                self.count().accepted_connections += 1;
             }
             Err(e) => {
-                self.counters.connect_errors += 1;
+                self.count().connect_errors += 1;
                 limited!(
                     error,
                     "closing a connection that could not be registered with epoll: {e}"
@@ -336,16 +340,16 @@ impl Clients {
                 OutputFailure::Send(e)
             }
         };
-        self.counters.failed_sends += 1;
+        self.count().failed_sends += 1;
         let ended = match failure {
             // The next reads return what it sent before, then its end.
             OutputFailure::Send(Errno::PIPE | Errno::CONNRESET) if !finishing => {
                 self.record_output_failure(client);
                 return Fate::Stays;
             }
-            OutputFailure::Unread => &mut self.counters.unread_connections,
+            OutputFailure::Unread => &mut self.count().unread_connections,
             OutputFailure::NotWatched | OutputFailure::Send(_) => {
-                &mut self.counters.lost_connections
+                &mut self.count().lost_connections
             }
         };
         // The end of its input has counted already.
@@ -407,13 +411,20 @@ impl Clients {
     /// the turn: its locks go to others.
     pub(crate) fn free(&mut self, client: ClientId) {
         if self.schedule_close(client) == Fate::Gone {
-            self.counters.freed_connections += 1;
+            self.count().freed_connections += 1;
         }
     }
 
     /// What has happened to connections since the last call.
-    pub(crate) fn take_counters(&mut self) -> Counters {
-        std::mem::take(&mut self.counters)
+    pub(crate) fn add_counters_to(&mut self, counters: &mut Counters) {
+        if std::mem::take(&mut self.has_counted) {
+            *counters += std::mem::take(&mut self.counters);
+        }
+    }
+
+    fn count(&mut self) -> &mut Counters {
+        self.has_counted = true;
+        &mut self.counters
     }
 
     /// Closes the connections scheduled for it; returns false if there are none. Runs
