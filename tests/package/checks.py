@@ -48,7 +48,8 @@ def copyright_is_complete(world):
     """debian/copyright names every crate that gets into the binary."""
     tree = subprocess.run(["cargo", "tree", "--locked", "-e", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"],
                           cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True).stdout
-    crates = {line.split()[0] for line in tree.splitlines()} - {"poolcounterd"}
+    # Of the workspace's own crates, the tree shows the folder.
+    crates = {line.split()[0] for line in tree.splitlines() if "(/" not in line}
     words = set((REPOSITORY / "debian/copyright").read_text().replace("(", " ").replace(")", " ").replace(",", " ").split())
     expect(crates <= words, f"debian/copyright lacks {sorted(crates - words)}")
 
