@@ -16,7 +16,7 @@ pub struct ServerName {
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub(crate) enum Endpoint {
     /// A host, by name or address, and a port.
     Tcp(String, u16),
     /// The path of a Unix socket.
@@ -60,7 +60,7 @@ impl ServerName {
     ///
     /// # Errors
     /// It is no name of a server.
-    pub fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
+    pub(crate) fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
         let place = parse_endpoint(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
         let name = match &place {
             Endpoint::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
@@ -71,7 +71,7 @@ impl ServerName {
     }
 
     /// Where it is.
-    pub fn endpoint(&self) -> &Endpoint {
+    pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.place
     }
 }
