@@ -32,6 +32,8 @@ pub struct Observer {
     keys: Windows,
     /// By address, which the caller finds for each [`Sample`].
     clients: Windows,
+    /// When the running minute of keys or clients is over: one comparison for both.
+    minute_ends: Time,
     pub(crate) samples: Vec<Sample>,
     /// Holds and waits that take longer are slow; in nanoseconds.
     slow_ns: u64,
@@ -124,7 +126,7 @@ impl Observer {
 
     /// Counts what a client did for its address.
     pub fn count_sample(&mut self, sample: &Sample, address: &[u8], now: Time) {
-        self.clients.roll(now, self.left_out);
+        self.roll(now);
         self.clients.add(address, self.seed.hash_aside(address), &sample.columns);
     }
 
@@ -168,6 +170,7 @@ impl Observer {
             seed,
             keys: Windows::new(now),
             clients: Windows::new(now),
+            minute_ends: now,
             samples: Vec::new(),
             slow_ns: u64::MAX,
             watched_ns: u64::MAX,
@@ -180,8 +183,16 @@ impl Observer {
     /// Ends the minutes and hours that are over.
     #[inline]
     pub(crate) fn roll(&mut self, now: Time) {
+        if now >= self.minute_ends {
+            self.roll_windows(now);
+        }
+    }
+
+    #[cold]
+    fn roll_windows(&mut self, now: Time) {
         self.keys.roll(now, self.left_out);
         self.clients.roll(now, self.left_out);
+        self.minute_ends = self.keys.minute_ends().min(self.clients.minute_ends());
     }
 
     /// Whether the engine looks at the ends of all holds and waits, not only of slow ones.
@@ -252,7 +263,7 @@ impl Observer {
     }
 
     fn count(&mut self, sample: Sample, (key, hash): (&[u8], u64), now: Time) {
-        self.keys.roll(now, self.left_out);
+        self.roll(now);
         match short_name(key) {
             Cow::Borrowed(key) => self.keys.add(key, hash, &sample.columns),
             Cow::Owned(name) => {

@@ -73,13 +73,17 @@ impl Windows {
 
     /// Closes the windows that have ended by `now`. `left_out` is when something was last not
     /// counted because another request stood for it.
-    #[inline]
     pub(crate) fn roll(&mut self, now: Time, left_out: Time) {
         if now.ns_since(self.minute.began) >= MINUTE_NS {
             self.hour.running.merge(&self.minute.running);
             self.minute.roll(MINUTE_NS, now, left_out);
             self.hour.roll(HOUR_NS, now, left_out);
         }
+    }
+
+    /// When the running minute is over.
+    pub(crate) fn minute_ends(&self) -> Time {
+        self.minute.began.plus_ns(MINUTE_NS)
     }
 
     /// What there is to show of the last minute or hour.
