@@ -3,11 +3,11 @@
 //! any of the states in `connections.rs`, counted separately, and logged at a limited rate.
 
 use crate::clients::connection::Connection;
+use crate::clients::connection_counts::ConnectionCounts;
 use crate::logging::rate_limit::limited;
 use crate::options::Options;
 use crate::platform::os::fd::OwnedFd;
 use crate::sockets::socket::peer_ip;
-use engine::counts::statistics::Counters;
 use ipnet::IpNet;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -40,10 +40,10 @@ impl Admission {
         &mut self,
         socket: &OwnedFd,
         open: usize,
-        counters: &mut Counters,
+        counts: &mut ConnectionCounts,
     ) -> bool {
         if open >= self.connections_max {
-            counters.rejected_connections += 1;
+            counts.rejected += 1;
             limited!(warn, "--max-connections is reached: closed a new connection");
             return false;
         }
@@ -59,13 +59,13 @@ impl Admission {
             Err(_) => return false,
         };
         if !self.allowed.is_empty() && !self.allowed.iter().any(|net| net.contains(&ip)) {
-            counters.denied_connections += 1;
+            counts.denied += 1;
             limited!(warn, "{ip} is not in --allow: closed its connection");
             return false;
         }
         let connections = self.connections_by_ip.get(&ip).copied().unwrap_or(0);
         if self.per_ip_max.is_some_and(|max| connections >= max) {
-            counters.rejected_connections_per_ip += 1;
+            counts.rejected_per_ip += 1;
             limited!(
                 warn,
                 "--max-connections-per-ip is reached: closed a new connection from {ip}"

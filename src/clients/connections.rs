@@ -34,6 +34,7 @@ use crate::clients::admission::Admission;
 use crate::clients::connection::{
     Connection, ConnectionStage, ConnectionState, EndOfInput, OutputState,
 };
+use crate::clients::connection_counts::ConnectionCounts;
 use crate::clients::input::{Input, SHARE_BYTES};
 use crate::clients::input_queues::InputQueues;
 use crate::logging::rate_limit::limited;
@@ -69,9 +70,9 @@ pub(crate) struct Clients {
     owed: VecDeque<ClientId>,
     /// Connections to close at the end of the turn.
     closing: Vec<ClientId>,
-    /// What has happened to connections since [`Clients::add_counters_to`].
-    counters: Counters,
-    /// Most turns count nothing, and adding up all counters takes a hundred instructions.
+    /// What has happened to connections since [`Clients::move_counts_to`].
+    counts: ConnectionCounts,
+    /// Most turns count nothing.
     has_counted: bool,
 }
 
@@ -102,7 +103,7 @@ impl Clients {
             queues: InputQueues::default(),
             owed: VecDeque::new(),
             closing: Vec::new(),
-            counters: Counters::default(),
+            counts: ConnectionCounts::default(),
             has_counted: false,
         }
     }
@@ -118,7 +119,7 @@ impl Clients {
 
     /// Serves a new connection, or closes it if it is not admitted.
     pub(crate) fn add(&mut self, socket: Socket, registry: &Registry) {
-        if !self.admission.admits(&socket, self.slots.len(), &mut self.counters) {
+        if !self.admission.admits(&socket, self.slots.len(), &mut self.counts) {
             self.has_counted = true;
             return;
         }
@@ -126,7 +127,7 @@ impl Clients {
             Ok((client, connection)) => {
                 debug!("#{} connected: {}", client.serial, connection.peer());
                 self.admission.count_opened(connection);
-                self.count().accepted_connections += 1;
+                self.count().accepted += 1;
             }
             Err(e) => {
                 self.count().connect_errors += 1;
@@ -347,10 +348,8 @@ impl Clients {
                 self.record_output_failure(client);
                 return Fate::Stays;
             }
-            OutputFailure::Unread => &mut self.count().unread_connections,
-            OutputFailure::NotWatched | OutputFailure::Send(_) => {
-                &mut self.count().lost_connections
-            }
+            OutputFailure::Unread => &mut self.count().unread,
+            OutputFailure::NotWatched | OutputFailure::Send(_) => &mut self.count().lost,
         };
         // The end of its input has counted already.
         *ended += u64::from(!finishing);
@@ -411,20 +410,20 @@ impl Clients {
     /// the turn: its locks go to others.
     pub(crate) fn free(&mut self, client: ClientId) {
         if self.schedule_close(client) == Fate::Gone {
-            self.count().freed_connections += 1;
+            self.count().freed += 1;
         }
     }
 
-    /// What has happened to connections since the last call.
-    pub(crate) fn add_counters_to(&mut self, counters: &mut Counters) {
+    /// Adds what has happened to connections since the last call.
+    pub(crate) fn move_counts_to(&mut self, counters: &mut Counters) {
         if std::mem::take(&mut self.has_counted) {
-            *counters += std::mem::take(&mut self.counters);
+            self.counts.move_to(counters);
         }
     }
 
-    fn count(&mut self) -> &mut Counters {
+    fn count(&mut self) -> &mut ConnectionCounts {
         self.has_counted = true;
-        &mut self.counters
+        &mut self.counts
     }
 
     /// Closes the connections scheduled for it; returns false if there are none. Runs

@@ -226,7 +226,7 @@ impl Dispatch<'_> {
             );
             self.clients.free(lock.client);
         }
-        self.clients.add_counters_to(&mut self.engine.counters);
+        self.clients.move_counts_to(&mut self.engine.counters);
         !expired.is_empty()
     }
 
@@ -259,7 +259,7 @@ impl Dispatch<'_> {
 
     fn flush(&mut self, client: ClientId) {
         let fate = self.clients.flush(client, self.registry);
-        self.clients.add_counters_to(&mut self.engine.counters);
+        self.clients.move_counts_to(&mut self.engine.counters);
         if fate == Fate::Gone {
             self.engine.disconnect(client, self.now);
         }

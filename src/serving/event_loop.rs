@@ -160,7 +160,7 @@ impl Server {
             }
         }
         self.listeners.close_finished(registry);
-        self.clients.add_counters_to(&mut self.engine.counters);
+        self.clients.move_counts_to(&mut self.engine.counters);
         self.engine.counters.connect_errors += self.listeners.take_errors();
     }
 

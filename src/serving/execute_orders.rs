@@ -282,7 +282,7 @@ impl Server {
         for &client in clients {
             self.clients.free(client);
         }
-        self.clients.add_counters_to(&mut self.engine.counters);
+        self.clients.move_counts_to(&mut self.engine.counters);
         // The old holders notice before the next ones get the locks.
         self.close_freed(now);
         self.finish_turn(now);

@@ -3,7 +3,6 @@
 //! and any other list derive from the declarations. [`Event`] lists what changes them.
 
 use crate::counts::measures::{CommandKind, LockOutcome, Measures};
-use core::ops::AddAssign;
 use protocol::{Mode, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -16,12 +15,6 @@ macro_rules! counters {
         #[serde(default)]
         pub struct Counters {
             $(#[doc = $help] pub $name: u64,)*
-        }
-
-        impl AddAssign for Counters {
-            fn add_assign(&mut self, more: Self) {
-                $(self.$name += more.$name;)*
-            }
         }
 
         impl Counters {
