@@ -130,7 +130,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub check_rules: Vec<String>,
 
-    /// Unix socket for operators (send HELP to it) and for --reload.
+    /// Unix socket for operators (send HELP to it) and for --reload; "none" is no socket.
     #[arg(long, value_name = "PATH",
           value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub control: Option<String>,

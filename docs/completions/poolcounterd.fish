@@ -15,7 +15,7 @@ complete -c poolcounterd -l slow -d 'Remember and log holds and waits that take 
 complete -c poolcounterd -l max-connections -d 'Serve at most this many connections at a time, and close others at once. [default: as many as there are descriptors]' -r
 complete -c poolcounterd -l check -d 'Do not serve, but ask the daemon at this address, or on the Unix socket at this path, for its uptime; exit with 0 if it answers, 1 if not. [default address: localhost and --port]' -r
 complete -c poolcounterd -l check-rules -d 'Do not serve, but check this file of rules, and print what applies to each of the keys that follow it. Exit with 1 if the file is invalid' -r
-complete -c poolcounterd -l control -d 'Unix socket for operators (send HELP to it) and for --reload' -r
+complete -c poolcounterd -l control -d 'Unix socket for operators (send HELP to it) and for --reload; "none" is no socket' -r
 complete -c poolcounterd -l control-group -d 'Group whose members may also use the control socket' -r
 complete -c poolcounterd -l log -d 'What to log: error, warn, info, debug, trace or off. Overrides RUST_LOG' -r
 complete -c poolcounterd -l private -d 'Hide keys and addresses on the port and over HTTP; the control socket and the log show them'

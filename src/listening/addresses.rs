@@ -119,6 +119,9 @@ pub enum Purpose {
     Http,
 }
 
+/// The value of `--control` that asks for none. Only a hot restart needs it, to close the socket.
+pub(crate) const NO_CONTROL_SOCKET: &str = "none";
+
 /// A listener that the options ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -228,7 +231,7 @@ pub(crate) fn wanted(options: &Options) -> Result<Vec<Wanted>, ListenError> {
         let purpose = Purpose::Clients;
         wanted.push(Wanted::Unix { path: path.clone(), mode, group: None, purpose });
     }
-    if let Some(path) = &options.control {
+    if let Some(path) = options.control.as_ref().filter(|path| *path != NO_CONTROL_SOCKET) {
         let group = options.control_group.clone();
         let mode = if group.is_some() { 0o660 } else { 0o600 };
         let control = Wanted::Unix { path: path.clone(), mode, group, purpose: Purpose::Control };

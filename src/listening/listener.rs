@@ -11,6 +11,7 @@ use crate::platform::os::net::{
     AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, shutdown,
     sockopt,
 };
+use crate::platform::socket_name::UNIX_PREFIX;
 use crate::platform::sys::{self, inherited_descriptor};
 use crate::sockets::socket::{Socket, is_unix, set_options};
 use engine::Time;
@@ -269,6 +270,17 @@ impl Listener {
 
     pub(crate) fn purpose(&self) -> Purpose {
         self.wanted.as_ref().map_or(Purpose::Clients, Wanted::purpose)
+    }
+
+    /// Its name and purpose, for operators.
+    pub(super) fn described(&self) -> String {
+        match self.purpose() {
+            Purpose::Clients => self.name.clone(),
+            Purpose::Http => format!("HTTP on {}", self.name),
+            Purpose::Control => {
+                format!("control socket {}", self.name.trim_start_matches(UNIX_PREFIX))
+            }
+        }
     }
 
     /// Whether an IPv6 socket leaves IPv4 to other sockets.

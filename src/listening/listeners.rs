@@ -75,9 +75,9 @@ impl Listeners {
     }
 
     /// Continues with the old image's listeners, to which it has added the missing ones;
-    /// closes the unwanted ones once their queues are empty. Never fails: a missing listener
-    /// or an unwanted address is better than lost locks.
-    pub(crate) fn resume(state: ListenersState, options: &Options) -> Self {
+    /// closes the unwanted ones, which are returned too, once their queues are empty. Never
+    /// fails: a missing listener or an unwanted address is better than lost locks.
+    pub(crate) fn resume(state: ListenersState, options: &Options) -> (Self, Vec<String>) {
         let resume = |state: ListenerState| {
             let name = state.name.clone();
             let lost = |e: &io::Error| error!("{name} was lost in the hot restart: {e}");
@@ -90,17 +90,20 @@ impl Listeners {
         listeners.drain = Drain { is_on: state.draining, lost: state.lost, next_log: clock::now() };
         listeners.free_port = state.free_port;
         listeners.record_free_port();
-        match wanted(options) {
+        let closed = match wanted(options) {
             Ok(wanted) => listeners.keep(&wanted),
             // The trial has read the same options.
-            Err(e) => error!("still serving the old addresses: {e}"),
-        }
+            Err(e) => {
+                error!("still serving the old addresses: {e}");
+                Vec::new()
+            }
+        };
         for listener in &listeners.all {
             if let Err(e) = listener.apply(&listeners.settings) {
                 error!("the options of {} could not be set: {e}", listener.name);
             }
         }
-        listeners
+        (listeners, closed)
     }
 
     /// The listeners of a daemon that listens nowhere.
@@ -254,8 +257,10 @@ impl Listeners {
         wanted.iter().filter(|wanted| !(inherits && wanted.gives_way())).cloned().collect()
     }
 
-    /// Keeps wanted listeners and begins to close the rest.
-    fn keep(&mut self, wanted: &[Wanted]) {
+    /// Keeps wanted listeners and begins to close the rest. Returns which of them are unwanted,
+    /// for operators.
+    fn keep(&mut self, wanted: &[Wanted]) -> Vec<String> {
+        let mut closed = Vec::new();
         let wanted = self.applicable(wanted);
         let mut left = wanted.clone();
         // The kernel prefers the socket of an exact address to a wildcard: connections
@@ -271,6 +276,9 @@ impl Listeners {
             let now = n.map(|n| left.remove(n));
             let stays = listener.is_inherited() || now.is_some() || is_covered(listener);
             let purpose = now.as_ref().map_or(listener.purpose(), Wanted::purpose);
+            if !stays && listener.stage == ListenerStage::Open {
+                closed.insert(0, listener.described());
+            }
             if !stays || self.drain.is_on && purpose == Purpose::Clients {
                 listener.begin_to_close(&self.settings);
                 continue;
@@ -280,6 +288,15 @@ impl Listeners {
             }
             listener.open(&self.settings);
         }
+        closed
+    }
+
+    /// The control socket that these new options would close.
+    pub(crate) fn control_socket_lost(&self, wanted: &[Wanted]) -> Option<&str> {
+        let is_control = |purpose| purpose == Purpose::Control;
+        let ours = self.all.iter().find(|listener| is_control(listener.purpose()))?;
+        let stays = wanted.iter().any(|wanted| is_control(wanted.purpose()));
+        (!stays).then(|| ours.name.trim_start_matches(UNIX_PREFIX))
     }
 
     /// Closes the TCP listeners: a client that is disconnected now asks another daemon.

@@ -56,6 +56,7 @@ pub fn dry_run(options: &Options) -> Result<String, String> {
         descriptors_max,
         summary,
         wanted,
+        is_control_given: options.control.is_some(),
         rules_file,
         max_hold,
     };

@@ -9,6 +9,7 @@
 //! does, and why no step can fail.
 
 use crate::clients::connections::Clients;
+use crate::listening::addresses::NO_CONTROL_SOCKET;
 use crate::listening::listener::Listener;
 use crate::listening::listeners::Listeners;
 use crate::logging::{logger, rate_limit};
@@ -170,11 +171,18 @@ impl Restart {
     /// failure, with the reason.
     fn execute(&mut self, approval: &Approval, parts: Parts, handover: Handover) -> String {
         // Since the trial, orders may have added rules.
-        let TrialAnswer { wanted, rules_file, max_hold, .. } = &approval.answer;
+        let TrialAnswer { wanted, is_control_given, rules_file, max_hold, .. } = &approval.answer;
         let mut rules = parts.settings.rules.clone();
         rules.resume(rules_file.clone(), max_hold.clone());
         if let Err(why) = rules.check() {
             return why;
+        }
+        let lost = parts.listeners.control_socket_lost(wanted);
+        if let Some(path) = lost.filter(|_| !is_control_given) {
+            return format!(
+                "without --control, the socket {path} would close: add --control={path}, \
+                 or --control={NO_CONTROL_SOCKET} to close it"
+            );
         }
         let opened = match parts.listeners.open_missing(wanted) {
             Ok(opened) => opened,

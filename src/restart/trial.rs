@@ -53,6 +53,9 @@ pub(crate) struct TrialAnswer {
     pub(crate) summary: Summary,
     /// The listeners of the new options. The old image opens the missing ones.
     pub(crate) wanted: Vec<Wanted>,
+    /// Its options include `--control`, with a path or to have no socket.
+    #[serde(default)]
+    pub(crate) is_control_given: bool,
     /// The rules that it has read. The new image gets them from the snapshot: the file may be
     /// edited in between.
     #[serde(default)]

@@ -78,7 +78,7 @@ impl Server {
         let operator = Operators::resume(signals, state.settings, state.operators, requester);
         let poll = retry_for_a_while("an epoll instance", Poll::new)?;
         sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
-        let mut listeners = Listeners::resume(state.listening, &options);
+        let (mut listeners, closed) = Listeners::resume(state.listening, &options);
         retry_for_a_while("watching sockets", || {
             operator.watch(poll.registry())?;
             listeners.watch(poll.registry(), clients.len() + operator.control.len())
@@ -103,7 +103,7 @@ impl Server {
             server.service_manager.end_reload(clock::now());
         }
         server.count_restart(clock::now().ns_since(state.taken));
-        server.answer_requester(requester, &ended_orders);
+        server.answer_requester(requester, &closed, &ended_orders);
         Ok(server)
     }
 
@@ -116,19 +116,25 @@ impl Server {
         }
     }
 
-    /// Tells the operator who asked for the restart, and the log, what has `ended`: orders of
-    /// `ServerState::settings` that no longer apply.
-    fn answer_requester(&mut self, requester: Option<ControlClient>, ended: &[String]) {
-        let ended = if ended.is_empty() {
-            String::new()
-        } else {
-            format!("; no longer set: {}", ended.join(", "))
-        };
-        if !ended.is_empty() {
-            info!("hot restart{ended}");
+    /// Tells the operator who asked for the restart, and the log, which listeners it has
+    /// `closed`, and what has `ended`: orders of `ServerState::settings` that no longer apply.
+    fn answer_requester(
+        &mut self,
+        requester: Option<ControlClient>,
+        closed: &[String],
+        ended: &[String],
+    ) {
+        let mut lost = String::new();
+        for (what, names) in [("closed", closed), ("no longer set", ended)] {
+            if !names.is_empty() {
+                lost += &format!("; {what}: {}", names.join(", "));
+            }
+        }
+        if !lost.is_empty() {
+            info!("hot restart{lost}");
         }
         if let Some(client) = requester {
-            self.operator.answer(client, &format!("OK restarted, poolcounterd {VERSION}{ended}"));
+            self.operator.answer(client, &format!("OK restarted, poolcounterd {VERSION}{lost}"));
         }
     }
 

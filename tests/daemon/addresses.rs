@@ -196,6 +196,52 @@ fn a_socket_in_use_is_not_replaced_even_if_its_owner_does_not_accept() {
     assert!(Path::new(&path).exists());
 }
 
+/// An operator who gives one option more may forget that all others go.
+#[test]
+fn a_restart_answers_what_it_has_closed() {
+    let tcp = ["-l", "127.0.0.1", "-p", "0"];
+    let other = ["-l", "127.0.0.2", "-p", "0"];
+    let http = ["--http", "127.0.0.1:0"];
+    let daemon = Daemon::start(&[&tcp[..], &http].concat());
+    let clients = daemon.server.address();
+    let http_line = daemon.server.log.wait_for("HTTP on ");
+    let http = http_line.split("HTTP on ").last().expect("an address").trim();
+    let version = env!("CARGO_PKG_VERSION");
+    let restarted = |closed: &str| format!("OK restarted, poolcounterd {version}{closed}");
+    assert_eq!(daemon.reload(&tcp), restarted(&format!("; closed: HTTP on {http}")));
+    assert_eq!(daemon.reload(&tcp), restarted(""));
+    assert_eq!(daemon.reload(&other), restarted(&format!("; closed: {clients}")));
+    daemon.server.log.wait_for(&format!("hot restart; closed: {clients}"));
+    let (before, after) = (daemon.text("control.sock"), daemon.text("other.sock"));
+    let moved = serde_json::json!([&other[..], &["--control", &after]].concat());
+    let answer = daemon.ask(&format!("RESTART {moved}"));
+    assert_eq!(answer, restarted(&format!("; closed: control socket {before}")));
+}
+
+/// Without it nobody can reload the daemon, or end its drain.
+#[test]
+fn a_restart_closes_the_control_socket_only_if_told_to() {
+    let daemon = Daemon::start(&["-l", "127.0.0.1", "-p", "0"]);
+    let path = daemon.text("control.sock");
+    let why = format!(
+        "ERROR refused: without --control, the socket {path} would close: \
+         add --control={path}, or --control=none to close it"
+    );
+    for arguments in [
+        r#"["-l","127.0.0.1","-p","0","--slow","5"]"#,
+        r#"["-p","0","--","--control","/run/control.sock"]"#,
+        r#"["-p","0","--control-group","0"]"#,
+        "[]",
+    ] {
+        assert_eq!(daemon.ask(&format!("RESTART {arguments}")), why, "{arguments}");
+    }
+    daemon.server.connect().settle();
+    let answer = daemon.ask(r#"RESTART ["-l","127.0.0.1","-p","0","--control=none"]"#);
+    assert!(answer.ends_with(&format!("; closed: control socket {path}")), "{answer}");
+    daemon.server.connect().settle();
+    assert!(UnixStream::connect(&path).is_err());
+}
+
 /// prlimit(1) takes effect at once, in both directions.
 #[test]
 fn a_changed_descriptor_limit_takes_effect() {
