@@ -41,7 +41,7 @@ pub use work::KeyWork;
 
 use alloc::collections::VecDeque;
 use counts::measures::{CommandKind, LockOutcome, Measures};
-use counts::statistics::{Counters, Event, Times};
+use counts::statistics::{Counters, Times};
 use lock::{Lock, LockId, Locks, Phase, PoolId, Stack};
 use observe::observer::{FollowedRequest, Observer};
 use pool::Pools;
@@ -256,10 +256,9 @@ impl Engine {
         let lock = self.add_lock(lock);
         if phase == Phase::Holding {
             self.begin_hold(lock);
-            self.record(Event::Locked);
             return Some(Reply::Locked);
         }
-        self.record(Event::WaitBegan);
+        self.counters.waiting_workers += 1;
         self.wheel.start(&mut self.locks, lock, now.plus_seconds(request.timeout_s));
         None
     }
@@ -276,9 +275,10 @@ impl Engine {
         self.observer.count_request(request, answer, now);
     }
 
-    /// A hold or a wait has ended after `ns` nanoseconds. Its pool must still be there.
+    /// Counts a hold or a wait that has ended after `ns` nanoseconds. Its pool must still be there.
     #[inline(always)]
     fn observe_end(&mut self, lock: &Lock, outcome: LockOutcome, ns: u64, now: Time) {
+        self.measures.locks.count(lock.mode, outcome, ns);
         if lock.weight != 1 {
             self.observer.left_out = now;
         }
@@ -315,7 +315,7 @@ impl Engine {
             return;
         };
         let lock = self.remove_lock(id);
-        self.record(Event::Released);
+        self.counters.total_releases += 1;
         if lock.phase == Phase::Holding {
             let held_ns = self.end_hold(&lock, LockOutcome::Released, now);
             self.answer_done(lock.pool, held_ns, now);
@@ -327,18 +327,29 @@ impl Engine {
         self.answer(CommandKind::Release, client, Reply::Released);
     }
 
+    /// Counts the end of a hold; returns how long it lasted, in nanoseconds.
     #[inline(always)]
     fn end_hold(&mut self, lock: &Lock, outcome: LockOutcome, now: Time) -> u64 {
         let held_ns = now.ns_since(lock.since);
-        self.record(Event::HoldEnded { mode: lock.mode, outcome, held_ns });
+        self.counters.processed_count += 1;
+        self.counters.processing_workers -= 1;
+        self.counters.expired_locks += u64::from(outcome == LockOutcome::Expired);
+        self.times.processing_ns += u128::from(held_ns);
         self.observe_end(lock, outcome, held_ns, now);
         held_ns
     }
 
-    fn cancel_wait(&mut self, lock: &Lock, now: Time) {
+    /// Counts the end of a wait; returns how long it lasted, in nanoseconds.
+    #[inline(always)]
+    fn end_wait(&mut self, lock: &Lock, outcome: LockOutcome, now: Time) -> u64 {
         let waited_ns = now.ns_since(lock.since);
-        self.record(Event::WaitCancelled { mode: lock.mode, waited_ns });
-        self.observe_end(lock, LockOutcome::Cancelled, waited_ns, now);
+        self.counters.waiting_workers -= 1;
+        self.observe_end(lock, outcome, waited_ns, now);
+        waited_ns
+    }
+
+    fn cancel_wait(&mut self, lock: &Lock, now: Time) {
+        self.end_wait(lock, LockOutcome::Cancelled, now);
     }
 
     /// The client has disconnected: gives back all that it holds, the last lock
@@ -428,9 +439,8 @@ impl Engine {
             return self.expire_hold(id, now);
         }
         let lock = self.remove_lock(id);
-        let waited_ns = now.ns_since(lock.since);
-        self.record(Event::WaitTimedOut { mode: lock.mode, waited_ns });
-        self.observe_end(&lock, LockOutcome::Timeout, waited_ns, now);
+        let waited_ns = self.end_wait(&lock, LockOutcome::Timeout, now);
+        self.times.wasted_timeout_ns += u128::from(waited_ns);
         self.answer(lock.mode.into(), lock.client, Reply::Timeout);
     }
 
@@ -448,9 +458,9 @@ impl Engine {
     fn answer_done(&mut self, pool: PoolId, held_ns: u64, now: Time) {
         while let Some(id) = self.pools.get(pool).waiters_for_anyone.first(&self.locks) {
             let waiter = self.remove_lock(id);
-            let waited_ns = now.ns_since(waiter.since);
-            self.record(Event::WaitDone { waited_ns, held_ns });
-            self.observe_end(&waiter, LockOutcome::Done, waited_ns, now);
+            let waited_ns = self.end_wait(&waiter, LockOutcome::Done, now);
+            self.times.waiting_for_good_ns += u128::from(waited_ns);
+            self.times.gained_ns += u128::from(held_ns);
             self.answer(CommandKind::ForAnyone, waiter.client, Reply::Done);
         }
     }
@@ -481,14 +491,13 @@ impl Engine {
         pool.queue_mut(waiter.phase).leave(&mut self.locks, id);
         pool.holders.join(&mut self.locks, id);
         self.begin_hold(id);
-        let waited_ns = now.ns_since(waiter.since);
-        self.record(Event::HandedOn { mode: waiter.mode, waited_ns });
-        self.observe_end(&waiter, LockOutcome::Locked, waited_ns, now);
+        let waited_ns = self.end_wait(&waiter, LockOutcome::Locked, now);
+        *self.times.of_waits(waiter.mode) += u128::from(waited_ns);
         self.answer(waiter.mode.into(), waiter.client, Reply::Locked);
     }
 
     fn refuse(&mut self, reply: Reply) -> Reply {
-        self.record(Event::Refused(reply));
+        self.counters.refused(reply);
         reply
     }
 }
@@ -496,19 +505,19 @@ impl Engine {
 /// The steps that decisions are made of.
 impl Engine {
     fn answer(&mut self, asked: CommandKind, client: ClientId, reply: Reply) {
-        self.record(Event::Answered(asked, reply));
+        self.measures.replies.count(asked, Some(reply));
         self.outbox.push_back((client, reply));
     }
 
     #[inline(always)]
     fn add_pool(&mut self, key: &[u8], hash: u64, matches: Matches) -> PoolId {
-        self.record(Event::PoolAdded);
+        self.counters.hashtable_entries += 1;
         self.pools.add(key, hash, matches)
     }
 
     fn drop_pool_if_empty(&mut self, pool: PoolId) {
         if self.pools.remove_if_empty(pool) {
-            self.record(Event::PoolRemoved);
+            self.counters.hashtable_entries -= 1;
         }
     }
 
@@ -557,16 +566,10 @@ impl Engine {
 
     #[inline(always)]
     fn begin_hold(&mut self, id: LockId) {
+        self.counters.total_acquired += 1;
+        self.counters.processing_workers += 1;
         if self.rules.limit_holds() {
             self.begin_hold_by_rules(id);
         }
-    }
-
-    /// Counts an event. Every event passes through here, once. Inlined, because the
-    /// compiler then knows the event and keeps only its few additions; otherwise each
-    /// operation takes 10 to 30 more instructions (`make bench-instructions`).
-    #[inline(always)]
-    fn record(&mut self, event: Event) {
-        event.count(&mut self.counters, &mut self.times, &mut self.measures);
     }
 }

@@ -1,8 +1,7 @@
 //! Counters, each declared with its name, kind and sentence; sums of time with the names of
-//! their lines; how each event changes them. `STATS`, the state that survives a hot restart,
-//! and any other list derive from the declarations. [`Event`] lists what changes them.
+//! their lines. `STATS`, the state that survives a hot restart, and any other list derive from
+//! the declarations. The engine changes them where it does what they count.
 
-use crate::counts::measures::{CommandKind, LockOutcome, Measures};
 use protocol::{Mode, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -152,109 +151,10 @@ times! {
     wasted_timeout_ns: "wasted timeout time", "Waits that ended with TIMEOUT.";
 }
 
-/// What happens to locks, waits and requests. Times are in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A key got its first holder.
-    PoolAdded,
-    /// A key lost its last holder.
-    PoolRemoved,
-    /// A client got a lock at once.
-    Locked,
-    /// A request was answered with this refusal.
-    Refused(Reply),
-    /// A client began to wait.
-    WaitBegan,
-    /// A wait ended with `LOCKED`.
-    HandedOn {
-        /// For whom.
-        mode: Mode,
-        /// How long it took.
-        waited_ns: u64,
-    },
-    /// A wait ended with `DONE`.
-    WaitDone {
-        /// How long it took.
-        waited_ns: u64,
-        /// How long the releaser had held the lock.
-        held_ns: u64,
-    },
-    /// A wait ended with `TIMEOUT`.
-    WaitTimedOut {
-        /// For whom.
-        mode: Mode,
-        /// How long it took.
-        waited_ns: u64,
-    },
-    /// A wait ended by `RELEASE` or disconnect.
-    WaitCancelled {
-        /// For whom.
-        mode: Mode,
-        /// How long it took.
-        waited_ns: u64,
-    },
-    /// A client gave back a lock or a wait by `RELEASE`. The end of the hold or of
-    /// the wait is a separate event.
-    Released,
-    /// A hold ended: by `RELEASE`, by disconnect, or because it lasted for too long.
-    HoldEnded {
-        /// For whom.
-        mode: Mode,
-        /// Which of the three.
-        outcome: LockOutcome,
-        /// How long it lasted.
-        held_ns: u64,
-    },
-    /// A client gets an answer to this command.
-    Answered(CommandKind, Reply),
-}
-
-impl Event {
-    /// Adds the event to the statistics.
-    #[inline(always)]
-    pub(crate) fn count(self, counters: &mut Counters, times: &mut Times, measures: &mut Measures) {
-        match self {
-            Event::PoolAdded => counters.hashtable_entries += 1,
-            Event::PoolRemoved => counters.hashtable_entries -= 1,
-            Event::Locked => counters.hold_began(),
-            Event::Refused(reply) => counters.refused(reply),
-            Event::WaitBegan => counters.waiting_workers += 1,
-            Event::HandedOn { mode, waited_ns } => {
-                counters.waiting_workers -= 1;
-                counters.hold_began();
-                measures.locks.count(mode, LockOutcome::Locked, waited_ns);
-                *times.of_waits(mode) += u128::from(waited_ns);
-            }
-            Event::WaitDone { waited_ns, held_ns } => {
-                counters.waiting_workers -= 1;
-                measures.locks.count(Mode::ForAnyone, LockOutcome::Done, waited_ns);
-                times.waiting_for_good_ns += u128::from(waited_ns);
-                times.gained_ns += u128::from(held_ns);
-            }
-            Event::WaitTimedOut { mode, waited_ns } => {
-                counters.waiting_workers -= 1;
-                measures.locks.count(mode, LockOutcome::Timeout, waited_ns);
-                times.wasted_timeout_ns += u128::from(waited_ns);
-            }
-            Event::WaitCancelled { mode, waited_ns } => {
-                counters.waiting_workers -= 1;
-                measures.locks.count(mode, LockOutcome::Cancelled, waited_ns);
-            }
-            Event::Released => counters.total_releases += 1,
-            Event::HoldEnded { mode, outcome, held_ns } => {
-                counters.hold_ended();
-                counters.expired_locks += u64::from(outcome == LockOutcome::Expired);
-                measures.locks.count(mode, outcome, held_ns);
-                times.processing_ns += u128::from(held_ns);
-            }
-            Event::Answered(asked, reply) => measures.replies.count(asked, Some(reply)),
-        }
-    }
-}
-
 impl Times {
     /// The sum of waits that ended with `LOCKED`.
-    fn of_waits(&mut self, mode: Mode) -> &mut u128 {
+    #[inline(always)]
+    pub(crate) fn of_waits(&mut self, mode: Mode) -> &mut u128 {
         match mode {
             Mode::ForMe => &mut self.waiting_for_me_ns,
             Mode::ForAnyone => &mut self.waiting_for_anyone_ns,
@@ -263,17 +163,9 @@ impl Times {
 }
 
 impl Counters {
-    fn hold_began(&mut self) {
-        self.total_acquired += 1;
-        self.processing_workers += 1;
-    }
-
-    fn hold_ended(&mut self) {
-        self.processed_count += 1;
-        self.processing_workers -= 1;
-    }
-
-    fn refused(&mut self, reply: Reply) {
+    /// Counts a request that was answered with this refusal.
+    #[inline(always)]
+    pub(crate) fn refused(&mut self, reply: Reply) {
         match reply {
             Reply::LockHeld => self.lock_mismatch += 1,
             Reply::WaitForResponse => self.lock_while_waiting += 1,
