@@ -8,6 +8,27 @@ use alloc::vec::Vec;
 use protocol::{Mode, Reply};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Declares an enumeration, each variant with its word, which counts are kept under.
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$about])*
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            const ALL: &[$name] = &[$($name::$variant,)*];
+
+            /// As reports and snapshots spell it.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $($name::$variant => $word,)*
+                }
+            }
+        }
+    };
+}
+
 /// All measures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -102,88 +123,49 @@ pub struct Restarts {
     pub last_pause_ns: u64,
 }
 
-/// How a hold or a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LockOutcome {
-    /// The wait got the lock.
-    Locked,
-    /// Another client's work was enough for the wait.
-    Done,
-    /// The wait timed out.
-    Timeout,
-    /// The wait ended by `RELEASE` or disconnect.
-    Cancelled,
-    /// The hold ended by `RELEASE`.
-    Released,
-    /// The hold ended by disconnect.
-    Disconnected,
-    /// The hold lasted for longer than `--max-hold`.
-    Expired,
+words! {
+    /// How a hold or a wait ended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    LockOutcome {
+        /// The wait got the lock.
+        Locked = "locked",
+        /// Another client's work was enough for the wait.
+        Done = "done",
+        /// The wait timed out.
+        Timeout = "timeout",
+        /// The wait ended by `RELEASE` or disconnect.
+        Cancelled = "cancelled",
+        /// The hold ended by `RELEASE`.
+        Released = "released",
+        /// The hold ended by disconnect.
+        Disconnected = "disconnected",
+        /// The hold lasted for longer than `--max-hold`.
+        Expired = "expired",
+    }
 }
 
 impl LockOutcome {
-    const ALL: [LockOutcome; 7] = [
-        LockOutcome::Locked,
-        LockOutcome::Done,
-        LockOutcome::Timeout,
-        LockOutcome::Cancelled,
-        LockOutcome::Released,
-        LockOutcome::Disconnected,
-        LockOutcome::Expired,
-    ];
-
-    /// As reports spell it.
-    pub fn word(self) -> &'static str {
-        match self {
-            LockOutcome::Locked => "locked",
-            LockOutcome::Done => "done",
-            LockOutcome::Timeout => "timeout",
-            LockOutcome::Cancelled => "cancelled",
-            LockOutcome::Released => "released",
-            LockOutcome::Disconnected => "disconnected",
-            LockOutcome::Expired => "expired",
-        }
-    }
-
     /// Whether a hold ended like this, not a wait.
     pub fn is_of_hold(self) -> bool {
         matches!(self, LockOutcome::Released | LockOutcome::Disconnected | LockOutcome::Expired)
     }
 }
 
-/// A kind of command, by which answers are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandKind {
-    /// `ACQ4ME`.
-    ForMe,
-    /// `ACQ4ANY`.
-    ForAnyone,
-    /// `RELEASE`.
-    Release,
-    /// `STATS`.
-    Stats,
-    /// Anything else.
-    Other,
-}
-
-impl CommandKind {
-    const ALL: [CommandKind; 5] = [
-        CommandKind::ForMe,
-        CommandKind::ForAnyone,
-        CommandKind::Release,
-        CommandKind::Stats,
-        CommandKind::Other,
-    ];
-
-    fn word(self) -> &'static str {
-        match self {
-            CommandKind::ForMe => "ACQ4ME",
-            CommandKind::ForAnyone => "ACQ4ANY",
-            CommandKind::Release => "RELEASE",
-            CommandKind::Stats => "STATS",
-            CommandKind::Other => "other",
-        }
+words! {
+    /// A kind of command, by which answers are counted.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    CommandKind {
+        /// `ACQ4ME`.
+        ForMe = "ACQ4ME",
+        /// `ACQ4ANY`.
+        ForAnyone = "ACQ4ANY",
+        /// `RELEASE`.
+        Release = "RELEASE",
+        /// `STATS`.
+        Stats = "STATS",
+        /// Anything else.
+        Other = "other",
     }
 }
 
@@ -258,7 +240,7 @@ mod tests {
     #[test]
     fn each_reply_is_counted_separately() {
         let mut replies = Replies::default();
-        for asked in CommandKind::ALL {
+        for &asked in CommandKind::ALL {
             for &reply in Reply::ALL {
                 replies.count(asked, Some(reply));
             }
