@@ -213,9 +213,8 @@ impl RunningScan {
         if self.left.clients {
             let end = self.next_slot + CONNECTIONS_PER_TURN;
             clients.for_each_address(self.next_slot..end, |client, address| {
-                let locks = engine.client(client).into_iter().flat_map(|client| client.locks());
                 let (mut holds, mut waits) = (0, 0);
-                for lock in locks {
+                for lock in engine.locks_of(client) {
                     holds += u64::from(lock.is_held());
                     waits += u64::from(lock.phase().waits());
                 }

@@ -18,7 +18,6 @@ use crate::lock::{ClientId, Lock, LockId, Phase, PoolId};
 use crate::observe::observer::{Observer, ObserverState};
 use crate::rules::{Rules, RulesState};
 use crate::time::Time;
-use crate::view::{LockView, PoolView};
 use crate::wheel::tick_after;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -144,12 +143,11 @@ impl Engine {
     pub fn pool_states(&self) -> impl Iterator<Item = PoolState<'_>> {
         let places = self.timer_places();
         self.pools.iter_uncounted().map(move |(_, pool)| {
-            let pool = PoolView::of(self, pool);
-            let state = |lock: LockView| LockState {
-                timer_place: places.get(&lock.id()).copied().unwrap_or_default(),
-                ..LockState::of(&lock)
+            let state = |(id, lock): (LockId, &Lock)| LockState {
+                timer_place: places.get(&id).copied().unwrap_or_default(),
+                ..LockState::of(lock)
             };
-            let queue = |phase| pool.locks(phase).map(state).collect();
+            let queue = |phase| pool.queue(phase).iter(&self.locks).map(state).collect();
             PoolState {
                 key: Cow::Borrowed(pool.key()),
                 holders: queue(Phase::Holding),
@@ -337,16 +335,16 @@ impl Resumed {
 }
 
 impl LockState {
-    fn of(lock: &LockView) -> Self {
+    fn of(lock: &Lock) -> Self {
         LockState {
-            client: lock.client(),
-            sequence: lock.sequence(),
-            since: lock.since(),
-            deadline: lock.deadline(),
-            for_anyone: lock.phase() == Phase::Holding && lock.mode() == Mode::ForAnyone,
-            weight: lock.weight(),
-            workers: if lock.phase().waits() { lock.workers() } else { 0 },
-            shortened_by: lock.shortened_by(),
+            client: lock.client,
+            sequence: lock.sequence,
+            since: lock.since,
+            deadline: lock.timer.deadline(),
+            for_anyone: lock.phase == Phase::Holding && lock.mode == Mode::ForAnyone,
+            weight: lock.weight,
+            workers: if lock.phase.waits() { lock.workers } else { 0 },
+            shortened_by: lock.shortened_by,
             timer_place: 0,
         }
     }

@@ -1,9 +1,9 @@
-//! Read-only views of the engine, borrowed from it: pools, locks and clients.
+//! Read-only views of the engine, borrowed from it: pools and locks.
 //! Nothing is copied, and nothing can be changed through them.
 
 use crate::Engine;
 pub use crate::lock::Phase;
-use crate::lock::{ClientId, Lock, LockId, Stack};
+use crate::lock::{ClientId, Lock};
 use crate::pool::{Pool, Pools};
 use crate::rules::matcher::Matches;
 use crate::time::Time;
@@ -32,15 +32,12 @@ impl Engine {
         Some(PoolView::of(self, self.pools.get(id)))
     }
 
-    /// All clients that have locks, by slot.
-    pub fn clients(&self) -> impl Iterator<Item = ClientView<'_>> {
-        self.stacks.iter().filter_map(|&stack| ClientView::new(self, stack))
-    }
-
-    /// The client `id`, if it has locks. O(1).
-    pub fn client(&self, id: ClientId) -> Option<ClientView<'_>> {
-        let view = ClientView::new(self, *self.stacks.get(id.slot as usize)?)?;
-        (view.id == id).then_some(view)
+    /// The locks of a client, oldest first. If it waits, the wait is the last one. O(1).
+    pub fn locks_of(&self, client: ClientId) -> impl Iterator<Item = LockView<'_>> {
+        let Engine { locks, pools, .. } = self;
+        let stack = self.stacks.get(client.slot as usize).copied().unwrap_or_default();
+        let all = stack.oldest_first(locks).map(|id| LockView { lock: &locks[id as usize], pools });
+        all.filter(move |lock| lock.client() == client)
     }
 }
 
@@ -79,23 +76,18 @@ impl<'a> PoolView<'a> {
     /// The locks in one phase, oldest first.
     pub fn locks(self, phase: Phase) -> impl Iterator<Item = LockView<'a>> {
         let Engine { locks, pools, .. } = self.engine;
-        self.pool.queue(phase).iter(locks).map(|(id, lock)| LockView { id, lock, pools })
+        self.pool.queue(phase).iter(locks).map(|(_, lock)| LockView { lock, pools })
     }
 }
 
 /// One lock, held or waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct LockView<'a> {
-    id: LockId,
     lock: &'a Lock,
     pools: &'a Pools,
 }
 
 impl<'a> LockView<'a> {
-    pub(super) fn id(self) -> LockId {
-        self.id
-    }
-
     /// The client that it belongs to.
     pub fn client(self) -> ClientId {
         self.lock.client
@@ -131,50 +123,8 @@ impl<'a> LockView<'a> {
         self.lock.mode
     }
 
-    /// How many requests this one stands for in `STATS TOP`; 0 if it is not followed.
-    pub(super) fn weight(self) -> u8 {
-        self.lock.weight
-    }
-
-    /// The number of the rule that has shortened the wait, plus 1; 0 without one, or once that rule
-    /// is no longer in force.
-    pub(super) fn shortened_by(self) -> u8 {
-        self.lock.shortened_by
-    }
-
-    /// How many clients may hold the key by the request of a waiter.
-    pub(super) fn workers(self) -> u16 {
-        self.lock.workers
-    }
-
     /// Its number in the order in which all holds and waits of the engine began.
     pub fn sequence(self) -> u64 {
         self.lock.sequence
-    }
-}
-
-/// One client that has locks.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientView<'a> {
-    id: ClientId,
-    engine: &'a Engine,
-    stack: Stack,
-}
-
-impl<'a> ClientView<'a> {
-    fn new(engine: &'a Engine, stack: Stack) -> Option<Self> {
-        let id = engine.locks[stack.top()? as usize].client;
-        Some(ClientView { id, engine, stack })
-    }
-
-    /// Its slot and serial number.
-    pub fn id(self) -> ClientId {
-        self.id
-    }
-
-    /// Its locks, oldest first. If it waits, the wait is the last one.
-    pub fn locks(self) -> impl ExactSizeIterator<Item = LockView<'a>> {
-        let Engine { locks, pools, .. } = self.engine;
-        self.stack.oldest_first(locks).map(|id| LockView { id, lock: &locks[id as usize], pools })
     }
 }

@@ -138,19 +138,18 @@ fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
 /// The locks of `clients`, held and waited for: the totals in words, and a table of at most
 /// [`ROWS_MAX`] rows. The answer to `FREE`.
 pub fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
-    let locks = clients.iter().filter_map(|client| view.engine.client(*client));
-    let locks = locks.flat_map(|client| client.locks()).map(|lock| (lock, lock.key()));
+    let locks = clients.iter().flat_map(|client| view.engine.locks_of(*client));
     let (mut holds, mut waits) = (0, 0);
     let mut text = String::new();
     line!(text, "{LOCK_COLUMNS} key");
     let (mut listed, mut rows_max) = (0, ROWS_MAX);
-    for (lock, key) in locks {
+    for lock in locks {
         let what = if lock.is_held() { "holder" } else { "waiter" };
         *(if lock.is_held() { &mut holds } else { &mut waits }) += 1;
         if listed == rows_max {
             continue;
         }
-        let row = format!("{what} {} {}", described(view, lock), view.key(key));
+        let row = format!("{what} {} {}", described(view, lock), view.key(lock.key()));
         if text.len() + row.len() < FREED_BYTES_MAX {
             line!(text, "{row}");
             listed += 1;

@@ -130,11 +130,11 @@ impl Pair {
         let Some(serial) = self.former_serials[slot as usize] else {
             return;
         };
-        if self.engine.client(client).is_none() {
+        if self.engine.locks_of(client).next().is_none() {
             return;
         }
         let former = ClientId { slot, serial };
-        assert!(self.engine.client(former).is_none(), "a former client has locks");
+        assert!(self.engine.locks_of(former).next().is_none(), "a former client has locks");
         let key = key(1);
         let mode = Mode::ForMe;
         let request = Acquire { mode, key: &key, workers: 9, max_queue: 99, timeout_s: 9 };
