@@ -7,10 +7,10 @@ use crate::logging::format::formatter;
 #[cfg(test)]
 use crate::logging::rate_limit;
 use crate::logging::stderr;
+pub(crate) use crate::logging::stderr::{LoggingState, next_deadline, resume, state};
 use crate::platform::os::env;
 use engine::Time;
 use log::{Level, Log, Metadata, Record};
-use serde::{Deserialize, Serialize};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -61,35 +61,10 @@ pub(crate) fn filter() -> String {
     LOGGER.get().map_or_else(default, |logger| logger.read_filter().text.clone())
 }
 
-/// What a hot restart carries over.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoggingState {
-    /// The rest of a partly written line.
-    rest: Vec<u8>,
-    /// Dropped lines that are not reported yet.
-    dropped: u64,
-}
-
-/// The state to hand over.
-pub(crate) fn state() -> LoggingState {
-    let (rest, dropped) = stderr::left();
-    LoggingState { rest, dropped }
-}
-
-/// Continues from the old image's state. To be called before the first line is logged.
-pub(crate) fn resume(state: LoggingState) {
-    stderr::resume(state.rest, state.dropped);
-}
-
-/// When [`retry`] has work to do.
-pub(crate) fn next_deadline() -> Option<Time> {
-    stderr::next_deadline()
-}
-
 /// Retries writing the rest of a line and the number of dropped lines. To be called
 /// in each turn of the loop; costs nothing before its deadline.
 pub(crate) fn retry(now: Time) {
-    if stderr::next_deadline().is_some_and(|deadline| deadline <= now) {
+    if next_deadline().is_some_and(|deadline| deadline <= now) {
         log_pending();
     }
 }
@@ -98,7 +73,7 @@ pub(crate) fn retry(now: Time) {
 /// before the daemon exits.
 pub(crate) fn flush_briefly() {
     log_pending();
-    if stderr::next_deadline().is_some() {
+    if next_deadline().is_some() {
         stderr::wait_a_moment();
         log_pending();
     }
@@ -115,7 +90,7 @@ fn log_pending() {
 /// As in a new process.
 #[cfg(test)]
 pub(crate) fn forget() {
-    stderr::resume(Vec::new(), 0);
+    resume(LoggingState::default());
     rate_limit::forget();
     if let Some(logger) = LOGGER.get() {
         logger.replace_filter(Filter::default());

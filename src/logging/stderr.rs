@@ -13,6 +13,7 @@ use crate::platform::os::io::{Errno, ReadWriteFlags, pwritev2, write};
 use crate::platform::os::net::{SendFlags, send};
 use crate::platform::os::stdio::{dup2_stderr, stderr};
 use engine::Time;
+use serde::{Deserialize, Serialize};
 use std::io::IoSlice;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -52,28 +53,37 @@ pub(super) fn flush() -> bool {
 
 /// Counts dropped lines.
 pub(super) fn count_dropped(lines: u64) {
-    lock().dropped += lines;
+    lock().left.dropped += lines;
 }
 
 /// Returns how many lines were dropped since the last call.
 pub(super) fn take_dropped() -> u64 {
-    std::mem::take(&mut lock().dropped)
+    std::mem::take(&mut lock().left.dropped)
 }
 
-/// What remains: the rest of a line, and how many lines were dropped.
-pub(super) fn left() -> (Vec<u8>, u64) {
-    lock().left()
+/// What a hot restart carries over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggingState {
+    /// The rest of a partly written line; one line at most.
+    rest: Vec<u8>,
+    /// Dropped lines that are not reported yet.
+    dropped: u64,
 }
 
-/// Continues with what remained in the old image.
-pub(super) fn resume(rest: Vec<u8>, dropped: u64) {
-    lock().resume(rest, dropped);
+/// The state to hand over.
+pub(crate) fn state() -> LoggingState {
+    lock().left.clone()
+}
+
+/// Continues from the old image's state. To be called before the first line is logged.
+pub(crate) fn resume(state: LoggingState) {
+    lock().left = state;
 }
 
 /// When to retry what remains, if anything does.
-pub(super) fn next_deadline() -> Option<Time> {
+pub(crate) fn next_deadline() -> Option<Time> {
     let stderr = lock();
-    let is_something_left = stderr.dropped > 0 || !stderr.rest.is_empty();
+    let is_something_left = stderr.left.dropped > 0 || !stderr.left.rest.is_empty();
     is_something_left.then_some(stderr.next_try)
 }
 
@@ -110,25 +120,15 @@ enum Way {
 struct Stderr {
     fd: BorrowedFd<'static>,
     way: Way,
-    /// The rest of a partly written line; one line at most.
-    rest: Vec<u8>,
-    dropped: u64,
+    left: LoggingState,
     next_try: Time,
 }
 
 impl Stderr {
     fn new() -> Self {
         let way = choose_way();
-        Stderr { fd: stderr(), way, rest: Vec::new(), dropped: 0, next_try: Time::default() }
-    }
-
-    fn left(&self) -> (Vec<u8>, u64) {
-        (self.rest.clone(), self.dropped)
-    }
-
-    fn resume(&mut self, rest: Vec<u8>, dropped: u64) {
-        self.rest = rest;
-        self.dropped = dropped;
+        let left = LoggingState::default();
+        Stderr { fd: stderr(), way, left, next_try: Time::default() }
     }
 
     fn write_line(&mut self, line: &[u8]) -> Written {
@@ -138,17 +138,17 @@ impl Stderr {
         match self.write(line) {
             0 => Written::Refused,
             written => {
-                self.rest.extend_from_slice(line.get(written..).unwrap_or_default());
+                self.left.rest.extend_from_slice(line.get(written..).unwrap_or_default());
                 Written::Taken
             }
         }
     }
 
     fn flush(&mut self) -> bool {
-        let rest = std::mem::take(&mut self.rest);
+        let rest = std::mem::take(&mut self.left.rest);
         let written = self.write(&rest);
-        self.rest.extend_from_slice(rest.get(written..).unwrap_or_default());
-        self.rest.is_empty()
+        self.left.rest.extend_from_slice(rest.get(written..).unwrap_or_default());
+        self.left.rest.is_empty()
     }
 
     /// Writes as much as there is room for; returns the number of bytes.
