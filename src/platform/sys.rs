@@ -4,7 +4,7 @@
 
 use crate::platform::socket_name::SocketName;
 use mio::Poll;
-use rustix::io::{DupFlags, Errno};
+use rustix::io::{DupFlags, Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, getrlimit, setrlimit};
 use std::ffi::{CString, NulError, OsString};
 use std::io;
@@ -119,67 +119,40 @@ pub(crate) struct Peer {
 /// socket the kernel reports the user 4294967295 and no process.
 pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    let (fd, option) = (socket.as_fd().as_raw_fd(), libc::SO_PEERCRED);
-    // SAFETY: both pointers are to local values, and `len` is the size of the first.
-    let result = unsafe {
-        let value = (&raw mut credentials).cast();
-        libc::getsockopt(fd, libc::SOL_SOCKET, option, value, &raw mut len)
-    };
-    if result == -1 {
-        return Err(io::Error::last_os_error());
-    }
+    get_option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut credentials)?;
     let pid = Some(credentials.pid).filter(|&pid| pid != 0);
     Ok(Peer { uid: credentials.uid, pid })
 }
 
 /// The socket's own name. An error for a family that has none that is known.
 pub(crate) fn own_name(socket: impl AsFd) -> Result<SocketName, Errno> {
-    let mut name = NameBytes::default();
-    // SAFETY: both pointers are to one value, and `len` is the size of its bytes.
-    let result = unsafe {
-        let fd = socket.as_fd().as_raw_fd();
-        libc::getsockname(fd, (&raw mut name.bytes).cast(), &raw mut name.len)
-    };
-    name.read(result)
+    name(socket, libc::getsockname)
 }
 
 /// The name of the socket at the other end.
 pub(crate) fn peer_name(socket: impl AsFd) -> Result<SocketName, Errno> {
-    let mut name = NameBytes::default();
-    // SAFETY: both pointers are to one value, and `len` is the size of its bytes.
-    let result = unsafe {
-        let fd = socket.as_fd().as_raw_fd();
-        libc::getpeername(fd, (&raw mut name.bytes).cast(), &raw mut name.len)
-    };
-    name.read(result)
+    name(socket, libc::getpeername)
 }
+
+/// getsockname(2) or getpeername(2).
+type AskForName =
+    unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
 
 /// A socket's name as the kernel writes it. rustix and std don't expect a length that exceeds
 /// the type of the name's family, which a path of 108 bytes has.
-struct NameBytes {
-    bytes: [u8; NAME_BYTES_MAX],
-    len: libc::socklen_t,
-}
-
-/// Room for the longest name of any family.
-const NAME_BYTES_MAX: usize = size_of::<libc::sockaddr_storage>();
-
-impl Default for NameBytes {
-    fn default() -> Self {
-        NameBytes { bytes: [0; NAME_BYTES_MAX], len: NAME_BYTES_MAX as libc::socklen_t }
+fn name(socket: impl AsFd, ask: AskForName) -> Result<SocketName, Errno> {
+    // Room for the longest name of any family.
+    const NAME_BYTES_MAX: usize = size_of::<libc::sockaddr_storage>();
+    let mut bytes = [0_u8; NAME_BYTES_MAX];
+    let mut len = NAME_BYTES_MAX as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: both pointers are to local values, and `len` is the size of the first.
+    if unsafe { ask(fd, (&raw mut bytes).cast(), &raw mut len) } == -1 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
     }
-}
-
-impl NameBytes {
-    fn read(&self, result: libc::c_int) -> Result<SocketName, Errno> {
-        if result == -1 {
-            return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL));
-        }
-        // A longer name is cut by the kernel, which reports the length that it has.
-        let len = NAME_BYTES_MAX.min(self.len as usize);
-        SocketName::parse(&self.bytes[..len]).ok_or(Errno::AFNOSUPPORT)
-    }
+    // A longer name is cut by the kernel, which reports the length that it has.
+    let len = NAME_BYTES_MAX.min(len as usize);
+    SocketName::parse(&bytes[..len]).ok_or(Errno::AFNOSUPPORT)
 }
 
 /// How many connections wait to be accepted from a TCP socket that listens (tcp(7),
@@ -187,14 +160,24 @@ impl NameBytes {
 pub(crate) fn accept_queue_len(socket: impl AsFd) -> Option<usize> {
     // SAFETY: the structure is plain numbers, for which 0 is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: both pointers are to local values, and `len` is the size of the first.
-    let result = unsafe {
-        let value = (&raw mut info).cast();
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, value, &raw mut len)
-    };
-    (result == 0).then_some(info.tcpi_unacked as usize)
+    get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok()?;
+    Some(info.tcpi_unacked as usize)
+}
+
+/// Reads an option whose value is plain numbers.
+fn get_option<T: Copy>(
+    socket: impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &mut T,
+) -> io::Result<()> {
+    let (fd, mut len) = (socket.as_fd().as_raw_fd(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: both pointers are valid, and `len` is the size of the first: the kernel writes no
+    // more, and plain numbers can have any bytes.
+    match unsafe { libc::getsockopt(fd, level, option, (&raw mut *value).cast(), &raw mut len) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Makes a listening Unix socket refuse descriptors: a client that passes some gets EPERM,
@@ -204,11 +187,8 @@ pub(crate) fn refuse_passed(socket: impl AsFd) {
     const SO_PASSPIDFD: i32 = 76;
     const SO_PASSRIGHTS: i32 = 83;
     let no: libc::c_int = 0;
-    let len = size_of_val(&no) as libc::socklen_t;
     for option in [SO_PASSPIDFD, SO_PASSRIGHTS] {
-        let fd = socket.as_fd().as_raw_fd();
-        // SAFETY: the pointer is to a local value, and `len` is its size.
-        unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const no).cast(), len) };
+        set_option(&socket, libc::SOL_SOCKET, option, no);
     }
 }
 
@@ -216,18 +196,18 @@ pub(crate) fn refuse_passed(socket: impl AsFd) {
 /// close that waits for the peer (SO_LINGER), input that waits for more (SO_RCVLOWAT), answers
 /// that wait for more (TCP_CORK). What a kind of socket does not have is not reset.
 pub(crate) fn reset_waits(listener: impl AsFd) {
-    let fd = listener.as_fd().as_raw_fd();
     let no_linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let (one, no): (libc::c_int, libc::c_int) = (1, 0);
-    // SAFETY: each pointer is to a local value, with its size.
-    unsafe {
-        let len = size_of_val(&no_linger) as libc::socklen_t;
-        let value = (&raw const no_linger).cast();
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, len);
-        let len = size_of_val(&one) as libc::socklen_t;
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, (&raw const one).cast(), len);
-        libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, (&raw const no).cast(), len);
-    }
+    set_option(&listener, libc::SOL_SOCKET, libc::SO_LINGER, no_linger);
+    set_option(&listener, libc::SOL_SOCKET, libc::SO_RCVLOWAT, one);
+    set_option(&listener, libc::IPPROTO_TCP, libc::TCP_CORK, no);
+}
+
+/// Sets an option, if the socket has it.
+fn set_option<T: Copy>(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: T) {
+    let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the pointer is to a local value, and `len` is its size.
+    unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), len) };
 }
 
 /// Forks a child with a copy of this process's memory. It runs `work` and exits with
@@ -411,28 +391,19 @@ pub(crate) fn next_signal(fd: &OwnedFd) -> Option<Signal> {
 /// EBADF if nobody did. The number may be in use by now, but what the daemon opens itself
 /// is close-on-exec, and what survived an exec is not.
 pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
-    check_inherited(fd)?;
-    // SAFETY: fcntl(F_SETFD) sets a flag and accepts any number.
-    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it is open, and the caller guarantees that it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let inherited = inherited_connection(fd)?;
+    fcntl_setfd(&inherited, FdFlags::CLOEXEC)?;
+    Ok(inherited)
 }
 
 /// As [`inherited_descriptor`], but the next hot restart also keeps it.
 pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
-    check_inherited(fd)?;
-    // SAFETY: it is open, and the caller guarantees that it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn check_inherited(fd: RawFd) -> io::Result<()> {
     // SAFETY: fcntl(F_GETFD) changes nothing and accepts any number.
     match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
         -1 => Err(io::Error::last_os_error()),
         flags if flags & libc::FD_CLOEXEC != 0 => Err(io::Error::from_raw_os_error(libc::EBADF)),
-        _ => Ok(()),
+        // SAFETY: it is open, and the caller guarantees that it has no other owner.
+        _ => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
 }
 
