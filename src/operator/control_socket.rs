@@ -160,19 +160,9 @@ impl ControlSocket {
         (connection.unanswered.is_some() && connection.stream.is_shut_there()).then_some(client)
     }
 
-    /// Sends `answer` to `client`, if it is still connected. Answers are short: if the
-    /// kernel does not accept one, the operator has stopped reading.
-    pub(crate) fn answer(&mut self, client: ControlClient, answer: &str) {
-        self.send(client, format!("{answer}\n").into_bytes());
-    }
-
-    /// Answers `client` with a report, or with why there is none.
-    pub(crate) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
-        self.send(client, text);
-    }
-
-    /// Sends an answer of whole lines.
-    fn send(&mut self, client: ControlClient, answer: Vec<u8>) {
+    /// Sends an answer of whole lines to `client`, if it is still connected. Answers are short:
+    /// if the kernel does not accept one, the operator has stopped reading.
+    pub(crate) fn answer(&mut self, client: ControlClient, answer: Vec<u8>) {
         let Some(connection) = self.connections.get_mut(client) else {
             return;
         };

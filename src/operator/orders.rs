@@ -129,8 +129,7 @@ impl Operators {
 
     /// Answers a request, if its client is still connected.
     pub(crate) fn answer(&mut self, client: ControlClient, answer: &str) {
-        self.control.answer(client, answer);
-        self.resume_input(client);
+        self.report(client, format!("{answer}\n").into_bytes());
     }
 
     /// Answers `client` when the drain is over.
@@ -155,16 +154,12 @@ impl Operators {
         }
     }
 
-    /// Input that arrived before makes no new event.
-    fn resume_input(&mut self, client: ControlClient) {
-        self.record_event(Source::Operator(client.slot as usize));
-    }
-
-    /// Answers a request for statistics with a text of whole lines, and reads the next
+    /// Answers a request with a text of whole lines, and reads the next
     /// request of `client`.
     pub(crate) fn report(&mut self, client: ControlClient, text: Vec<u8>) {
-        self.control.report(client, text);
-        self.resume_input(client);
+        self.control.answer(client, text);
+        // Input that arrived before makes no new event.
+        self.record_event(Source::Operator(client.slot as usize));
     }
 }
 
