@@ -25,14 +25,8 @@ pub enum Obstacle {
 pub enum ListenError {
     /// `-l` names something that is not an address.
     InvalidAddress(String),
-    /// An address could not be bound.
-    Bind(SocketAddr, io::Error),
-    /// An address for HTTP could not be bound.
-    Http(SocketAddr, io::Error),
-    /// A Unix socket could not be opened at this path.
-    Unix(String, io::Error),
-    /// The control socket could not be opened at this path.
-    Control(String, io::Error),
+    /// A listener could not be opened.
+    NotOpened(Wanted, io::Error),
     /// An inherited socket can't be served.
     Inherited(String, io::Error),
     /// The options ask for one address or path for two purposes.
@@ -48,12 +42,16 @@ impl fmt::Display for ListenError {
             ListenError::InvalidAddress(address) => {
                 write!(f, "Address `{address}` is not valid to listen on.")
             }
-            ListenError::Bind(address, e) => write!(f, "Couldn't bind to {address}: {e}"),
-            ListenError::Http(address, e) => {
-                write!(f, "Couldn't bind to {address} for HTTP: {e}")
-            }
-            ListenError::Unix(path, e) => write!(f, "Couldn't listen on {path}: {e}"),
-            ListenError::Control(path, e) => write!(f, "Can't open the control socket {path}: {e}"),
+            ListenError::NotOpened(wanted, e) => match wanted {
+                Wanted::Tcp { address, purpose: Purpose::Http, .. } => {
+                    write!(f, "Couldn't bind to {address} for HTTP: {e}")
+                }
+                Wanted::Tcp { address, .. } => write!(f, "Couldn't bind to {address}: {e}"),
+                Wanted::Unix { path, purpose: Purpose::Control, .. } => {
+                    write!(f, "Can't open the control socket {path}: {e}")
+                }
+                Wanted::Unix { path, .. } => write!(f, "Couldn't listen on {path}: {e}"),
+            },
             ListenError::Inherited(which, e) => write!(f, "Can't serve {which}: {e}"),
             ListenError::Contradiction(what) => f.write_str(what),
             ListenError::Several(errors) => {
@@ -77,10 +75,7 @@ impl ListenError {
                 None | Some(Errno::BADF | Errno::NOTSOCK) => Obstacle::Options,
                 Some(_) => Obstacle::System,
             },
-            ListenError::Bind(_, e)
-            | ListenError::Http(_, e)
-            | ListenError::Unix(_, e)
-            | ListenError::Control(_, e) => obstacle_of(e),
+            ListenError::NotOpened(_, e) => obstacle_of(e),
         }
     }
 }
@@ -202,16 +197,7 @@ impl Wanted {
 
     /// The error to report when this listener can't be opened.
     pub(crate) fn failed(&self, error: io::Error) -> ListenError {
-        match self {
-            Wanted::Tcp { address, purpose: Purpose::Http, .. } => {
-                ListenError::Http(*address, error)
-            }
-            Wanted::Tcp { address, .. } => ListenError::Bind(*address, error),
-            Wanted::Unix { path, purpose: Purpose::Control, .. } => {
-                ListenError::Control(path.clone(), error)
-            }
-            Wanted::Unix { path, .. } => ListenError::Unix(path.clone(), error),
-        }
+        ListenError::NotOpened(self.clone(), error)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Why the daemon could not start, and what to do about it. The advice is for people
 //! at a terminal; nothing depends on it.
 
-use crate::listening::addresses::{ListenError, Obstacle};
+use crate::listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
 use crate::operator::rule_book::RulesError;
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -73,10 +73,12 @@ impl StartError {
 fn about(error: &ListenError) -> Option<String> {
     match error {
         ListenError::InvalidAddress(list) => Some(right_address(list)),
-        ListenError::Bind(address, e) => bindable_address(*address, e),
-        ListenError::Unix(path, e) | ListenError::Control(path, e) => socket_path(path, e),
+        // The advice is about the options for clients' addresses.
+        ListenError::NotOpened(Wanted::Tcp { purpose: Purpose::Http, .. }, _) => None,
+        ListenError::NotOpened(Wanted::Tcp { address, .. }, e) => bindable_address(*address, e),
+        ListenError::NotOpened(Wanted::Unix { path, .. }, e) => socket_path(path, e),
         ListenError::Several(errors) => errors.iter().find_map(about),
-        ListenError::Inherited(..) | ListenError::Http(..) | ListenError::Contradiction(_) => None,
+        ListenError::Inherited(..) | ListenError::Contradiction(_) => None,
     }
 }
 
