@@ -3,7 +3,7 @@
 
 use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
 use crate::platform::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use crate::platform::os::io::Errno;
+use crate::platform::os::io::{Errno, retry_on_intr};
 use crate::platform::os::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, recv, recvmsg,
     shutdown, sockopt,
@@ -54,27 +54,19 @@ impl Socket {
     /// # Errors
     /// The error of recv(2); `AGAIN` if there is nothing to read.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        loop {
-            let received = if self.is_unix {
+        retry_on_intr(|| {
+            if self.is_unix {
                 self.receive_without_passed(buffer)
             } else {
                 recv(&self.fd, &mut *buffer, RecvFlags::empty()).map(|(len, _)| len)
-            };
-            if received != Err(Errno::INTR) {
-                return received;
             }
-        }
+        })
     }
 
     /// Looks at what the next [`Socket::receive`] gives; 0 means the end of input. Passed
     /// descriptors stay where they are.
     pub(crate) fn peek(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        loop {
-            match recv(&self.fd, &mut *buffer, RecvFlags::PEEK) {
-                Err(Errno::INTR) => {}
-                result => return result.map(|(len, _)| len),
-            }
-        }
+        retry_on_intr(|| recv(&self.fd, &mut *buffer, RecvFlags::PEEK)).map(|(len, _)| len)
     }
 
     /// Whether poll(2) reports any of `flags` now.

@@ -259,7 +259,7 @@ pub(crate) mod fs {
 pub(crate) mod io {
     use super::super::fd::{AsFd, OwnedFd, RawFd, number};
     use crate::simulation::kernel::kernel;
-    pub(crate) use rustix::io::{DupFlags, Errno, FdFlags, ReadWriteFlags};
+    pub(crate) use rustix::io::{DupFlags, Errno, FdFlags, ReadWriteFlags, retry_on_intr};
     use std::io::IoSlice;
 
     pub(crate) fn fcntl_dupfd_cloexec(fd: impl AsFd, low: RawFd) -> Result<OwnedFd, Errno> {
