@@ -431,18 +431,13 @@ impl Listener {
         self.pause = None;
     }
 
-    /// Restores the backlog for other processes that hold the socket.
-    pub(crate) fn restore_backlog(&self, settings: &SocketSettings) {
-        self.set_backlog(settings.backlog);
-    }
-
     /// How many connections may be in its queue. For a Unix socket, the kernel does not report
     /// the number.
     fn queued(&self, settings: &SocketSettings) -> usize {
         sys::accept_queue_len(&self.socket).unwrap_or(settings.backlog as usize + 1)
     }
 
-    fn set_backlog(&self, backlog: i32) {
+    pub(super) fn set_backlog(&self, backlog: i32) {
         // On a listening socket, listen(2) only changes the backlog.
         if let Err(e) = listen(&self.socket, backlog) {
             error!("the backlog of {} can't be changed: {e}", self.name);

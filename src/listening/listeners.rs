@@ -336,7 +336,7 @@ impl Listeners {
             let name = listener.name.clone();
             if listener.is_inherited() {
                 let v6_only = listener.is_v6_only();
-                listener.restore_backlog(&self.settings);
+                listener.set_backlog(self.settings.backlog);
                 drop(listener);
                 report_closed(&name, v6_only);
                 self.drain.lost.push(name);

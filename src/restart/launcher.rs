@@ -114,11 +114,11 @@ impl Launcher {
         }
         let mut all = descriptors.to_vec();
         all.extend(self.files.both());
-        let error = match keep_on_exec(&all) {
+        let error = match set_flags(&all, FdFlags::empty()) {
             Ok(()) => sys::execute(&self.program, &self.words(arguments), &self.environment()),
             Err(e) => e,
         };
-        match close_on_exec(&all) {
+        match set_flags(&all, FdFlags::CLOEXEC) {
             Ok(()) => format!("{program} can't be executed: {error}"),
             Err(e) => format!("{program} can't be executed: {error}; and then: {e}"),
         }
@@ -127,7 +127,7 @@ impl Launcher {
     /// Executes the program as [`Launcher::hand_over`] does, in the forked child of a
     /// trial, to read the snapshot only. Returns only on failure, with the reason.
     pub(crate) fn execute_trial(&self, arguments: &[OsString]) -> io::Error {
-        if let Err(e) = keep_on_exec(&self.files.both()) {
+        if let Err(e) = set_flags(&self.files.both(), FdFlags::empty()) {
             return e;
         }
         let mut environment = self.environment();
@@ -277,14 +277,9 @@ fn spare_descriptors() -> io::Result<()> {
     Ok(opened.map(drop)?)
 }
 
-/// Has execve(2) hand these descriptors to the new image.
-fn keep_on_exec(handed_over: &[BorrowedFd]) -> io::Result<()> {
-    Ok(handed_over.iter().try_for_each(|fd| fcntl_setfd(fd, FdFlags::empty()))?)
-}
-
-/// Takes that back.
-fn close_on_exec(handed_over: &[BorrowedFd]) -> io::Result<()> {
-    Ok(handed_over.iter().try_for_each(|fd| fcntl_setfd(fd, FdFlags::CLOEXEC))?)
+/// Without flags, execve(2) hands these descriptors to the new image.
+fn set_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Result<()> {
+    Ok(descriptors.iter().try_for_each(|fd| fcntl_setfd(fd, flags))?)
 }
 
 /// The snapshot that an old image of this process left, if any.
