@@ -165,16 +165,6 @@ pub(super) struct GroupGauges {
 }
 
 impl GroupGauges {
-    fn add(&mut self, pool: PoolView, oldest_hold: Time, is_stuck: bool) {
-        let holders = pool.count(Phase::Holding) as u64;
-        self.keys += 1;
-        self.holders += holders;
-        self.waiters +=
-            (pool.count(Phase::WaitingForMe) + pool.count(Phase::WaitingForAnyone)) as u64;
-        self.oldest_hold = earlier(self.oldest_hold, Some(oldest_hold));
-        self.stuck += u64::from(is_stuck);
-    }
-
     fn merge(&mut self, later: &GroupGauges) {
         self.keys += later.keys;
         self.holders += later.holders;
@@ -290,14 +280,22 @@ impl Scan {
         let is_stuck = rules.stuck_after_s(matches).is_some_and(|stuck_after_s| {
             self.began.ns_since(oldest_hold) >= u64::from(stuck_after_s) * 1_000_000_000
         });
+        let [holders, for_me, for_anyone] = Phase::QUEUED.map(|phase| pool.count(phase) as u64);
+        let of_key = GroupGauges {
+            keys: 1,
+            holders,
+            waiters: for_me + for_anyone,
+            oldest_hold: Some(oldest_hold),
+            stuck: u64::from(is_stuck),
+        };
         for rule in matches.iter() {
-            by_rule[rule].add(pool, oldest_hold, is_stuck);
+            by_rule[rule].merge(&of_key);
         }
         let group = rules.group_of(matches);
         if self.groups.len() <= group {
             self.groups.resize(group + 1, GroupGauges::default());
         }
-        self.groups[group].add(pool, oldest_hold, is_stuck);
+        self.groups[group].merge(&of_key);
         group
     }
 
