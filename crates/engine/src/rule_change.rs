@@ -112,7 +112,7 @@ impl Engine {
             }
             go_on();
         }
-        self.rules.count_bytes(rematch.added.matched_bytes());
+        self.rules.matcher.count_bytes(rematch.added.matched_bytes());
         reached
     }
 

@@ -55,7 +55,7 @@ pub struct RulesState {
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub(super) in_force: Vec<RuleInForce>,
-    matcher: Matcher,
+    pub(super) matcher: Matcher,
     /// The first is `other`, for the keys that no rule with a group matches.
     pub(super) groups: Vec<Group>,
     is_active: bool,
@@ -151,7 +151,7 @@ impl Rules {
             let same = old.groups.iter().find(|old| old.name == group.name);
             group.counts = same.map_or_else(Default::default, |old| old.counts.clone());
         }
-        self.count_bytes(old.matched_bytes());
+        self.matcher.count_bytes(old.matcher.matched_bytes());
     }
 
     /// The number of the rule that continues rule `n` of these.
@@ -219,16 +219,6 @@ impl Rules {
     /// The groups; the first is `other`.
     pub fn groups(&self) -> &[Group] {
         &self.groups
-    }
-
-    /// How many bytes of keys these rules, and those that they continue, were compared with.
-    pub(super) fn matched_bytes(&self) -> u64 {
-        self.matcher.matched_bytes()
-    }
-
-    /// Counts what a matcher of some of these rules has done.
-    pub(super) fn count_bytes(&self, bytes: u64) {
-        self.matcher.count_bytes(bytes);
     }
 
     /// Which rules match `key`.

@@ -14,6 +14,6 @@ pub struct KeyWork {
 impl Engine {
     /// How much was done for keys since the engine was made. Writing its state does not count.
     pub fn key_work(&self) -> KeyWork {
-        KeyWork { visited: self.pools.visited(), matched_bytes: self.rules.matched_bytes() }
+        KeyWork { visited: self.pools.visited(), matched_bytes: self.rules.matcher.matched_bytes() }
     }
 }

@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::fmt::{self, Display, Write as _};
+use core::fmt::{self, Display};
 use core::num::{IntErrorKind, NonZeroU32};
 use serde::{Deserialize, Serialize};
 
@@ -262,10 +262,7 @@ impl TryFrom<String> for Rule {
 
 impl From<Rule> for String {
     fn from(rule: Rule) -> Self {
-        let mut text = String::new();
-        // Writing to a String never fails.
-        let _ = write!(text, "{rule}");
-        text
+        rule.to_string()
     }
 }
 
