@@ -2,7 +2,6 @@
 mod whole;
 
 use super::*;
-use crate::logging::logger::LoggingState;
 use engine::state::LockState;
 use whole::Snapshot;
 
@@ -44,9 +43,9 @@ fn sample() -> Snapshot {
         unread: slot == 1,
         unix: slot == 1,
     };
+    let (started, started_wall_ns) = (Time::from_ns(1), Some(u64::MAX));
     let mut engine =
-        EngineState { started: Time::from_ns(1), last_sequence: 2, ..EngineState::default() };
-    engine.started_wall_ns = Some(u64::MAX);
+        EngineState { started, started_wall_ns, last_sequence: 2, ..EngineState::default() };
     engine.counters.total_acquired = 7;
     engine.times.processing_ns = u128::from(u64::MAX) * 1_000_000_000;
     let name = "[::1]:7531".to_owned();
@@ -79,18 +78,20 @@ fn sample() -> Snapshot {
         requester: Some(ControlClient { slot: 2, serial: 9 }),
         restarts_again: true,
         launcher: LauncherState { trial_fds: [7, 8], program: b"/usr/bin/\xff".to_vec() },
-        settings: RunTimeSettings::default(),
-        rules_file: Vec::new(),
-        logging: LoggingState::default(),
         connections: 2,
         pools: 1,
         engine,
+        ..ServerState::default()
     };
     Snapshot { server, connections: vec![connection(0), connection(1)], pools: vec![pool] }
 }
 
-fn refusal(snapshot: &Snapshot) -> String {
-    Snapshot::read(&snapshot.write()).expect_err("is refused").to_string()
+#[track_caller]
+fn refused(why: &str, change: impl FnOnce(&mut Snapshot)) {
+    let mut snapshot = sample();
+    change(&mut snapshot);
+    let refusal = Snapshot::read(&snapshot.write()).expect_err("is refused").to_string();
+    assert!(refusal.contains(why), "{refusal}");
 }
 
 fn record(value: &impl Serialize) -> Vec<u8> {
@@ -175,34 +176,24 @@ fn a_snapshot_truncated_anywhere_or_with_more_behind_it_is_refused() {
 
 #[test]
 fn impossible_snapshots_are_refused() {
-    let mut twice = sample();
-    twice.connections[1].fd = 3;
-    assert!(refusal(&twice).contains("a descriptor twice"));
-    let mut standard_stream = sample();
-    standard_stream.connections[1].fd = 2;
-    assert!(refusal(&standard_stream).contains("a standard stream"));
-    let mut same_slot = sample();
-    same_slot.connections[1].slot = 0;
-    assert!(refusal(&same_slot).contains("two connections in one slot"));
-    let mut far_away = sample();
-    far_away.connections[0].slot = u32::MAX;
-    assert!(refusal(&far_away).contains("a slot that no connection could have"));
-    let mut two_lines = sample();
-    two_lines.connections[0].unfinished_line = b"a\nb".to_vec();
-    assert!(refusal(&two_lines).contains("an unfinished line"));
-    let mut taken = sample();
-    taken.server.operators[0].fd = 10;
-    assert!(refusal(&taken).contains("a descriptor twice"));
-    let mut two_operators = sample();
-    let other = ControlConnectionState { fd: 99, ..two_operators.server.operators[0].clone() };
-    two_operators.server.operators.push(other);
-    assert!(refusal(&two_operators).contains("an operator's slot twice"));
-    let mut two_requests = sample();
-    two_requests.server.operators[0].input = b"LOG\nLO".to_vec();
-    assert!(refusal(&two_requests).contains("the beginning of a request that is complete"));
-    let mut stranger = sample();
-    stranger.connections[0].serial = 9;
-    assert!(refusal(&stranger).contains("a lock without a connection"));
+    refused("a descriptor twice", |snapshot| snapshot.connections[1].fd = 3);
+    refused("a descriptor twice", |snapshot| snapshot.server.operators[0].fd = 10);
+    refused("a standard stream", |snapshot| snapshot.connections[1].fd = 2);
+    refused("two connections in one slot", |snapshot| snapshot.connections[1].slot = 0);
+    refused("a slot that no connection could have", |snapshot| {
+        snapshot.connections[0].slot = u32::MAX;
+    });
+    refused("an unfinished line", |snapshot| {
+        snapshot.connections[0].unfinished_line = b"a\nb".to_vec();
+    });
+    refused("an operator's slot twice", |snapshot| {
+        let operators = &mut snapshot.server.operators;
+        operators.push(ControlConnectionState { fd: 99, ..operators[0].clone() });
+    });
+    refused("the beginning of a request that is complete", |snapshot| {
+        snapshot.server.operators[0].input = b"LOG\nLO".to_vec();
+    });
+    refused("a lock without a connection", |snapshot| snapshot.connections[0].serial = 9);
 }
 
 /// Bytes that announce four gigabytes and end there.
