@@ -143,32 +143,33 @@ fn the_binary_leaves_a_child_that_holds_its_output() {
     daemon.expect_unchanged();
 }
 
-/// As with prlimit(1). The new image would have no descriptor for its signals.
-#[test]
-fn the_descriptor_limit_was_lowered_meanwhile() {
+/// A daemon refuses a hot restart for want of `resource`, which the administrator changes at run
+/// time (prlimit(1)): first `at_first` of it, which lets no trial begin; then, once the trial has
+/// begun, `later`, which is too little for the restart itself.
+#[track_caller]
+fn expect_refused_without(
+    resource: Resource,
+    (at_first, why): (u64, &str),
+    (later, why_later): (impl Fn(&Server) -> u64, &str),
+) {
     let daemon = Daemon::start();
     let pid = rustix::process::Pid::from_raw(daemon.server.pid() as i32);
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let lower = |current| {
+    let limit = rustix::process::getrlimit(resource);
+    let set = |current| {
         let limit = Rlimit { current, ..limit };
-        rustix::process::prlimit(pid, Resource::Nofile, limit).expect("prlimit");
+        rustix::process::prlimit(pid, resource, limit).expect("prlimit");
     };
-    lower(Some(5));
+    set(Some(at_first));
     let refusal = refused_restart(&daemon.server);
-    assert!(refusal.contains("can't be asked: Too many open files"), "{refusal:?}");
-    lower(limit.maximum);
-    daemon.place.install_script(
-        "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
-    );
+    assert!(refusal.contains(&format!("can't be asked: {why}")), "{refusal:?}");
+    set(limit.maximum);
+    daemon.place.install_delayed();
     daemon.server.signal(Signal::USR1);
     daemon.place.wait_for_file("asked");
-    // Two descriptors are free: one for the snapshot, and too few for the new image.
-    let open = Environment::of(daemon.server.pid()).descriptors;
-    let third_free = (0..).filter(|number| !open.contains_key(number)).nth(2);
-    lower(third_free.map(|number| number as u64));
+    set(Some(later(&daemon.server)));
     daemon.place.touch("go");
-    daemon.server.log.wait_for("too few descriptors are free: Too many open files");
-    lower(limit.maximum);
+    daemon.server.log.wait_for(why_later);
+    set(limit.maximum);
     let mut holder = daemon.holder;
     holder.send_bytes(b"ASE\n");
     holder.expect("RELEASED");
@@ -176,34 +177,24 @@ fn the_descriptor_limit_was_lowered_meanwhile() {
     restart(&daemon.server);
 }
 
-/// As with `ulimit -f` and prlimit(1): writing beyond the limit raises SIGXFSZ first.
+/// The new image would have no descriptor for its signals.
+#[test]
+fn the_descriptor_limit_was_lowered_meanwhile() {
+    // Two descriptors are free: one for the snapshot, and too few for the new image.
+    let third_free = |server: &Server| {
+        let open = Environment::of(server.pid()).descriptors;
+        (0..).filter(|number| !open.contains_key(number)).nth(2).expect("a number") as u64
+    };
+    let why_later = "too few descriptors are free: Too many open files";
+    let at_first = (5, "Too many open files");
+    expect_refused_without(Resource::Nofile, at_first, (third_free, why_later));
+}
+
+/// As with `ulimit -f`: writing beyond the limit raises SIGXFSZ first.
 #[test]
 fn the_size_of_files_is_limited() {
-    let daemon = Daemon::start();
-    let pid = rustix::process::Pid::from_raw(daemon.server.pid() as i32);
-    let limit = rustix::process::getrlimit(Resource::Fsize);
-    let set = |current| {
-        let limit = Rlimit { current, ..limit };
-        rustix::process::prlimit(pid, Resource::Fsize, limit).expect("prlimit");
-    };
-    set(Some(0));
-    let refusal = refused_restart(&daemon.server);
-    assert!(refusal.contains("can't be asked: File too large"), "{refusal:?}");
-    set(limit.maximum);
-    daemon.place.install_script(
-        "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
-    );
-    daemon.server.signal(Signal::USR1);
-    daemon.place.wait_for_file("asked");
-    set(Some(0));
-    daemon.place.touch("go");
-    daemon.server.log.wait_for("the snapshot could not be written: File too large");
-    set(limit.maximum);
-    let mut holder = daemon.holder;
-    holder.send_bytes(b"ASE\n");
-    holder.expect("RELEASED");
-    daemon.place.install(Path::new(DAEMON));
-    restart(&daemon.server);
+    let why_later = "the snapshot could not be written: File too large";
+    expect_refused_without(Resource::Fsize, (0, "File too large"), (|_: &_| 0, why_later));
 }
 
 #[test]
