@@ -1,7 +1,7 @@
 //! `drain`, `undrain`, `restart` and `control`, on the control socket.
 
 use crate::command::{ask, binary, poolcounter, shell};
-use crate::support::restart::{CONTINUED, Place, restart, wait_until};
+use crate::support::restart::{CONTINUED, Place, restart, wait_for_unaccepted};
 use crate::support::{Client, Finished, Server, daemon_command, finish, skip, wait_for_exit};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -206,24 +206,11 @@ fn waiting_for_a_drain_survives_a_hot_restart_in_the_same_turn() {
     let (place, path, mut server) = controlled();
     let mut client = server.connect();
     client.exchange("ACQ4ME k 1 1 0", "LOCKED");
-    place.install_script(
-        "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
-    );
-    server.signal(Signal::USR1);
-    let child = place.wait_for_file("asked");
-    server.signal(Signal::STOP);
-    place.touch("go");
-    let stat = format!("/proc/{}/stat", child.trim());
-    wait_until("the new binary has answered", || {
-        std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(())
-    });
+    place.install_delayed();
+    place.stop_after_trial(&server);
     let mut drain = poolcounter("", &["drain", "--wait", "--control-socket", &path]);
     let mut drain = drain.stdout(Stdio::null()).spawn().expect("the command");
-    wait_until("it has connected", || {
-        let list = std::fs::read_to_string("/proc/net/unix").expect("/proc");
-        // The listener, and a connection that is not accepted yet.
-        (list.matches(&path).count() == 2).then_some(())
-    });
+    wait_for_unaccepted(&path);
     server.signal(Signal::CONT);
     server.log.wait_for(CONTINUED);
     server.log.wait_for("draining: no new clients");

@@ -93,8 +93,8 @@ fn servers_that_do_not_answer_are_named_and_the_others_listed() {
 
 /// Neither server answers before the other one is asked.
 #[test]
-fn lists_are_requested_in_parallel() {
-    for words in [&["keys"][..], &["keys", "--json"], &["top"]] {
+fn all_servers_are_asked_in_parallel() {
+    for words in [&["keys"][..], &["keys", "--json"], &["top"], &["check"]] {
         let asked = Arc::new(AtomicUsize::new(0));
         let servers = [(); 2].map(|()| {
             let asked = Arc::clone(&asked);

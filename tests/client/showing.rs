@@ -2,9 +2,8 @@
 
 use crate::command::{ask, binary, lists, lists_with_rules, scripted, servers, shell};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{Finished, Server, eventually};
+use crate::support::{Finished, Server};
 use serde_json::Value;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -183,22 +182,6 @@ fn failed_output_is_reported() {
         assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
         assert!(output.stderr.contains("No space left on device"), "{}", output.stderr);
     }
-}
-
-/// Neither server answers before the other one is asked.
-#[test]
-fn check_asks_all_servers_in_parallel() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let servers = [(); 2].map(|()| {
-        let asked = Arc::clone(&asked);
-        scripted(move |question| {
-            asked.fetch_add(1, Ordering::Relaxed);
-            eventually(|| asked.load(Ordering::Relaxed) > 1);
-            lists(question)
-        })
-    });
-    let output = ask(&servers.join(","), &["check"]);
-    assert_eq!(output.code, Some(0), "{}", output.stdout);
 }
 
 /// A plugin that takes longer is killed by the monitoring. tests/load/command.rs measures

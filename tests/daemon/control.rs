@@ -1,6 +1,8 @@
 //! The control socket and `--reload` (docs/operations.md).
 
-use crate::support::restart::{self, CONTINUED, Environment, Place, wait_until};
+use crate::support::restart::{
+    self, CONTINUED, Environment, Place, wait_for_unaccepted, wait_until,
+};
 use crate::support::status::{NO_ADDRESS, WRONG_OPTIONS};
 use crate::support::{
     DAEMON, Finished, PATIENCE, Server, daemon_command, finish, launched, leave_stale_socket,
@@ -215,9 +217,7 @@ fn orders_that_come_with_the_end_of_input_are_executed() {
 #[test]
 fn a_restart_whose_operator_has_left_is_refused() {
     let daemon = Daemon::start();
-    daemon.place.install_script(
-        "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
-    );
+    daemon.place.install_delayed();
     let mut operator = daemon.operator();
     operator.send(b"RESTART\n");
     daemon.place.wait_for_file("asked");
@@ -428,26 +428,12 @@ fn a_reload_by_relative_paths_serves_and_keeps_what_they_name() {
 #[test]
 fn reload_retries_when_another_restart_came_first() {
     let daemon = Daemon::start();
-    daemon.place.install_script(
-        "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
-    );
-    daemon.server.signal(Signal::USR1);
-    let child = daemon.place.wait_for_file("asked");
-    // So that the daemon receives both in one turn.
-    daemon.server.signal(Signal::STOP);
-    daemon.place.touch("go");
-    let stat = format!("/proc/{}/stat", child.trim());
-    wait_until("the new binary has answered", || {
-        std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(())
-    });
+    daemon.place.install_delayed();
+    daemon.place.stop_after_trial(&daemon.server);
     let path = daemon.path();
     let reload =
         std::thread::spawn(move || finish(&mut daemon_command(&["--reload", "--control", &path])));
-    wait_until("it has asked", || {
-        let list = std::fs::read_to_string("/proc/net/unix").expect("/proc");
-        // The listener, and a connection that is not accepted yet.
-        (list.matches(&daemon.path()).count() == 2).then_some(())
-    });
+    wait_for_unaccepted(&daemon.path());
     daemon.server.signal(Signal::CONT);
     let done = reload.join().expect("reload");
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));

@@ -3,7 +3,7 @@
 //! and none of it ends a daemon that runs. docs/operations.md has the table.
 
 use crate::support::notified::Notified;
-use crate::support::restart::{CONTINUED, Place, refused_restart, restart, wait_until};
+use crate::support::restart::{CONTINUED, Place, refused_restart, restart};
 use crate::support::status::{SYSTEM_REFUSED, WRONG_OPTIONS};
 use crate::support::{Client, DAEMON, PATIENCE, Server, daemon_command, finish, launched, skip};
 use rustix::net::{
@@ -348,17 +348,8 @@ fn a_signal_during_a_restart_is_followed_by_another_restart() {
     let arguments = ["-l", "127.0.0.1", "-p", "0", "--rules", &rules_path];
     let server = Server::spawn(place.command(&arguments).env("NOTIFY_SOCKET", &notified.name));
     notified.expect("READY=1");
-    place.install_script(
-        "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
-    );
-    server.signal(Signal::USR1);
-    let child = place.wait_for_file("asked");
-    server.signal(Signal::STOP);
-    place.touch("go");
-    let stat = format!("/proc/{}/stat", child.trim());
-    wait_until("the new binary has read the old file", || {
-        fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(())
-    });
+    place.install_delayed();
+    place.stop_after_trial(&server);
     fs::write(&rules, "new new:* deny\n").expect("a file of rules");
     server.signal(Signal::USR1);
     server.signal(Signal::CONT);

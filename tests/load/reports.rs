@@ -30,6 +30,10 @@ impl Peers for NoPeers {
     }
 }
 
+fn view<'a>(engine: &'a Engine, figures: &'a ServerFigures, now: Time) -> ReportView<'a> {
+    ReportView { engine, now, wall_ns: 0, figures, peers: &NoPeers, is_private: false }
+}
+
 /// Processor time of this thread, without the time that other processes use the core.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
@@ -83,15 +87,7 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
     for query in
         [Query::Keys(200), Query::Key(b"enwiki:pcache:idhash:7-0!canonical:revid:7".to_vec())]
     {
-        let peers = &NoPeers;
-        let view = ReportView {
-            engine: &engine,
-            now,
-            wall_ns: 0,
-            figures: &figures,
-            peers,
-            is_private: false,
-        };
+        let view = view(&engine, &figures, now);
         let (text, took) = timed(|| report(&query, &view, &scan, None));
         texts.push((format!("{query:?}"), text.len(), took));
     }
@@ -101,14 +97,7 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
         };
         Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
     });
-    let view = ReportView {
-        engine: &engine,
-        now,
-        wall_ns: 0,
-        figures: &figures,
-        peers: &NoPeers,
-        is_private: false,
-    };
+    let view = view(&engine, &figures, now);
     let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &scan, &tops)));
     texts.push(("JSON".to_owned(), text.expect("JSON").len(), took + took_top));
     let (text, took) = timed(|| metrics::metrics(&view, &scan, Some((&tops.keys[0], 100))));
@@ -134,15 +123,7 @@ fn many_requests_for_addresses_cost_little_more_than_one() {
         scan.add_connection(&format!("2001:db8:1234:5678:9abc:def0:1234:{n:04x}"), 1, 0);
     }
     let figures = ServerFigures::default();
-    let (now, peers) = (at_us(0), &NoPeers);
-    let view = ReportView {
-        engine: &engine,
-        now,
-        wall_ns: 0,
-        figures: &figures,
-        peers,
-        is_private: false,
-    };
+    let view = view(&engine, &figures, at_us(0));
     let ask = || report(&Query::Clients(1), &view, &scan, None);
     let (text, took) = timed(|| (1..400).fold(ask(), |_, _| ask()));
     println!("400 times STATS CLIENTS 1 of 10,000 addresses: {took:?}, at most {STEP_MAX:?}");

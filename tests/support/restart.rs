@@ -79,6 +79,27 @@ impl Place {
         self.install(&draft);
     }
 
+    /// Installs a daemon that writes its process into the file `asked`, and answers the trial of
+    /// a hot restart once there is a file `go`.
+    pub(crate) fn install_delayed(&self) {
+        self.install_script(
+            "echo $$ > $HERE/asked; while [ ! -e $HERE/go ]; do sleep 0.01; done; exec $REAL \"$@\"",
+        );
+    }
+
+    /// Begins a hot restart with [`Place::install_delayed`] and stops the server when the trial
+    /// has ended: what is sent now, it receives in the turn that ends with the restart.
+    pub(crate) fn stop_after_trial(&self, server: &Server) {
+        server.signal(Signal::USR1);
+        let child = self.wait_for_file("asked");
+        server.signal(Signal::STOP);
+        self.touch("go");
+        let stat = format!("/proc/{}/stat", child.trim());
+        wait_until("the new binary has answered", || {
+            std::fs::read_to_string(&stat).ok()?.contains(") Z ").then_some(())
+        });
+    }
+
     /// Starts the binary here on a free port of 127.0.0.1.
     pub(crate) fn start(&self, arguments: &[&str]) -> Server {
         let all = [&["-l", "127.0.0.1", "-p", "0"], arguments].concat();
@@ -138,6 +159,15 @@ impl Gap {
         self.place.touch("go");
         server.log.wait_for(CONTINUED);
     }
+}
+
+/// Waits until a process has connected to the Unix socket at `path`, whose owner is stopped.
+pub(crate) fn wait_for_unaccepted(path: &str) {
+    wait_until("it has connected", || {
+        let list = std::fs::read_to_string("/proc/net/unix").expect("/proc");
+        // The listener, and a connection that is not accepted yet.
+        (list.matches(path).count() == 2).then_some(())
+    });
 }
 
 /// Polls until there is an answer, for states without an event to wait for.
