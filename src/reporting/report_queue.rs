@@ -9,10 +9,9 @@ use crate::platform::clock;
 use crate::platform::os::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
 use crate::reporting::process_usage;
 use crate::sockets::ids::{ControlClient, HttpClient};
-use engine::observe::windows::Counted;
 use engine::{ClientId, Engine, Time};
-use protocol::{Query, Span, Subject};
-use reports::json::{self, Tops};
+use protocol::{Query, Span};
+use reports::json;
 use reports::lists::RuleSource;
 use reports::scan::{Scan, ScanParts};
 use reports::{self, ReportView, ServerFigures, metrics, wants_of};
@@ -251,53 +250,30 @@ impl Maker<'_> {
     }
 
     fn report(&self, requester: Requester, request: &ReportRequest, scan: &Scan) -> Vec<u8> {
-        let is_private = self.is_private && !matches!(requester, Requester::Operator(_));
+        let view = self.view(requester);
         let text = match request {
-            ReportRequest::Query(Query::Json) => return self.json(is_private, scan),
-            ReportRequest::Query(query) => {
-                let top = match query {
-                    Query::Top(span, subject) => Some(self.top(*span, *subject)),
-                    _ => None,
-                };
-                reports::report(query, &self.view(is_private), scan, top.as_ref())
+            ReportRequest::Query(Query::Json) => {
+                // Can't fail: plain data with text keys and finite numbers, written to memory.
+                let text = serde_json::to_string(&json::report(&view, scan)).unwrap_or_default();
+                text + "\n\n"
             }
-            ReportRequest::Rules(sources) => {
-                reports::lists::rules(&self.view(is_private), scan, sources)
-            }
-            ReportRequest::Metrics => {
-                let rows = self.hot_keys;
-                let top = (rows > 0).then(|| self.top(Span::Minute, Subject::Keys));
-                let top = top.as_ref().map(|top| (top, rows));
-                metrics::metrics(&self.view(is_private), scan, top)
-            }
-            ReportRequest::Exporter => metrics::legacy(&self.view(is_private)),
+            ReportRequest::Query(query) => reports::report(query, &view, scan),
+            ReportRequest::Rules(sources) => reports::lists::rules(&view, scan, sources),
+            ReportRequest::Metrics => metrics::metrics(&view, scan, self.hot_keys),
+            ReportRequest::Exporter => metrics::legacy(&view),
         };
         text.into_bytes()
     }
 
-    fn top(&self, span: Span, subject: Subject) -> Counted {
-        self.engine.observer.top(span, subject, self.now)
-    }
-
-    fn json(&self, is_private: bool, scan: &Scan) -> Vec<u8> {
-        let both = |subject| [Span::Minute, Span::Hour].map(|span| self.top(span, subject));
-        let tops = Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) };
-        // Can't fail: plain data with text keys and finite numbers, written to memory.
-        let report = json::report(&self.view(is_private), scan, &tops);
-        let mut text = serde_json::to_vec(&report).unwrap_or_default();
-        text.extend_from_slice(b"\n\n");
-        text
-    }
-
     #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
-    fn view(&self, is_private: bool) -> ReportView<'_> {
+    fn view(&self, requester: Requester) -> ReportView<'_> {
         ReportView {
             engine: self.engine,
             now: self.now,
             wall_ns: clock::wall_ns(),
             figures: self.figures,
             peers: self.clients,
-            is_private,
+            is_private: self.is_private && !matches!(requester, Requester::Operator(_)),
         }
     }
 }

@@ -8,7 +8,7 @@ use engine::state::EngineState;
 use engine::{ClientId, Engine, HashSeed, Time};
 use protocol::{Acquire, Mode, Query, Span, Subject};
 use reports::ServerFigures;
-use reports::json::{self, Tops};
+use reports::json;
 use reports::scan::{PLACES_PER_TURN, Scan};
 use reports::{Peers, ReportView, metrics, report};
 use rustix::process::Signal;
@@ -88,19 +88,13 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
         [Query::Keys(200), Query::Key(b"enwiki:pcache:idhash:7-0!canonical:revid:7".to_vec())]
     {
         let view = view(&engine, &figures, now);
-        let (text, took) = timed(|| report(&query, &view, &scan, None));
+        let (text, took) = timed(|| report(&query, &view, &scan));
         texts.push((format!("{query:?}"), text.len(), took));
     }
-    let (tops, took_top) = timed(|| {
-        let both = |subject| {
-            [Span::Minute, Span::Hour].map(|span| engine.observer.top(span, subject, now))
-        };
-        Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
-    });
     let view = view(&engine, &figures, now);
-    let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &scan, &tops)));
-    texts.push(("JSON".to_owned(), text.expect("JSON").len(), took + took_top));
-    let (text, took) = timed(|| metrics::metrics(&view, &scan, Some((&tops.keys[0], 100))));
+    let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &scan)));
+    texts.push(("JSON".to_owned(), text.expect("JSON").len(), took));
+    let (text, took) = timed(|| metrics::metrics(&view, &scan, 100));
     texts.push(("/metrics".to_owned(), text.len(), took));
     println!(
         "scan: {steps} steps, the longest {longest:?} (at most {STEP_MAX:?}), together {sum:?}"
@@ -124,7 +118,7 @@ fn many_requests_for_addresses_cost_little_more_than_one() {
     }
     let figures = ServerFigures::default();
     let view = view(&engine, &figures, at_us(0));
-    let ask = || report(&Query::Clients(1), &view, &scan, None);
+    let ask = || report(&Query::Clients(1), &view, &scan);
     let (text, took) = timed(|| (1..400).fold(ask(), |_, _| ask()));
     println!("400 times STATS CLIENTS 1 of 10,000 addresses: {took:?}, at most {STEP_MAX:?}");
     assert!(text.starts_with("addresses: 1 of 10000\nconnections: 10000\n"), "{text}");

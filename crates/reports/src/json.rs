@@ -14,9 +14,8 @@ use engine::counts::measures::LockOutcome;
 use engine::counts::statistics::{Counters, Times};
 use engine::observe::heavy_hitters::Ranked;
 use engine::observe::observer::SlowLogEntry;
-use engine::observe::windows::Counted;
 use engine::rules::groups::Group;
-use protocol::{Mode, Subject};
+use protocol::{Mode, Span, Subject};
 use serde::Serialize;
 
 /// How many rows a list has.
@@ -287,24 +286,16 @@ struct SlowJson {
     denied_by: Option<String>,
 }
 
-/// The most frequent keys and clients, of the last minute and the last hour.
-pub struct Tops {
-    /// Of keys.
-    pub keys: [Counted; 2],
-    /// Of addresses.
-    pub clients: [Counted; 2],
-}
-
 /// Makes the report.
-pub fn report(view: &ReportView, scan: &Scan, tops: &Tops) -> Report {
+pub fn report(view: &ReportView, scan: &Scan) -> Report {
     let ReportView { engine, figures, .. } = view;
     let age_s = |since: Time| seconds(view.age_ns(since));
     let counters = Counters::ALL.iter().map(|c| (c.name, (c.get)(&engine.counters)));
     let replies = engine.measures.replies.iter();
     let restarts = &engine.measures.restarts;
-    let top_of = |subject, [minute, hour]: &[Counted; 2]| TopOf {
-        minute: top(view, subject, minute),
-        hour: top(view, subject, hour),
+    let top_of = |subject| TopOf {
+        minute: top(view, subject, Span::Minute),
+        hour: top(view, subject, Span::Hour),
     };
     Report {
         version: figures.version,
@@ -340,10 +331,7 @@ pub fn report(view: &ReportView, scan: &Scan, tops: &Tops) -> Report {
         oldest_holds: scan.old_holds().map(|hold| old_hold(view, hold)).collect(),
         addresses: scan.addresses().addresses,
         clients: clients(view, scan),
-        top: TopLists {
-            keys: top_of(Subject::Keys, &tops.keys),
-            clients: top_of(Subject::Clients, &tops.clients),
-        },
+        top: TopLists { keys: top_of(Subject::Keys), clients: top_of(Subject::Clients) },
         slow_over_s: engine.observer.slow_ns().map(seconds),
         slow_kept: engine.observer.slow_log().len(),
         slow: engine.observer.slow_log().take(ROWS).map(|entry| slow(view, entry)).collect(),
@@ -456,7 +444,8 @@ fn clients(view: &ReportView, scan: &Scan) -> Vec<ClientJson> {
     rows.chain(others).collect()
 }
 
-fn top(view: &ReportView, subject: Subject, counted: &Counted) -> Top {
+fn top(view: &ReportView, subject: Subject, span: Span) -> Top {
+    let counted = view.engine.observer.top(span, subject, view.now);
     Top {
         from: view.wall(counted.began),
         to: view.wall(counted.ended),

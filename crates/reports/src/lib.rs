@@ -31,7 +31,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 use engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
-use engine::observe::windows::Counted;
 use engine::{Engine, Time};
 use protocol::Query;
 pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
@@ -78,17 +77,14 @@ pub fn wants_of(query: &Query) -> ScanParts {
 }
 
 /// Answers a `query` other than `JSON` ([`json::report`]). `scan` covers what
-/// [`wants_of`] returns; `top` is for [`Query::Top`]. A blank line ends the report.
-pub fn report(query: &Query, view: &ReportView, scan: &Scan, top: Option<&Counted>) -> String {
+/// [`wants_of`] returns. A blank line ends the report.
+pub fn report(query: &Query, view: &ReportView, scan: &Scan) -> String {
     let mut text = match query {
         Query::Keys(rows) => lists::keys(view, scan, *rows),
         Query::Key(key) => lists::key(view, key),
         Query::Clients(rows) => lists::clients(view, scan, *rows),
         Query::Slow(rows) => lists::slow(view, *rows),
-        Query::Top(span, subject) => match top {
-            Some(top) => lists::top(view, top, *span, *subject),
-            None => String::new(),
-        },
+        Query::Top(span, subject) => lists::top(view, *span, *subject),
         Query::Full | Query::Uptime | Query::Json | Query::Counter(_) => String::new(),
     };
     text.push('\n');

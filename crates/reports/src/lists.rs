@@ -12,7 +12,6 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 use engine::observe::heavy_hitters::Ranked;
-use engine::observe::windows::Counted;
 use engine::rules::matcher::Matches;
 use engine::rules::rule::Rule;
 use engine::rules::{RULES_MAX, Rules};
@@ -196,7 +195,8 @@ pub(super) fn clients(view: &ReportView, scan: &Scan, rows: u32) -> String {
 }
 
 /// `STATS TOP`.
-pub(super) fn top(view: &ReportView, top: &Counted, span: Span, subject: Subject) -> String {
+pub(super) fn top(view: &ReportView, span: Span, subject: Subject) -> String {
+    let top = view.engine.observer.top(span, subject, view.now);
     let mut text = String::new();
     line!(text, "top: {} of the last {}", subject.word(), span.word());
     line!(text, "from: {}", view.wall(top.began));

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use engine::counts::histogram::{Histogram, LOCK_TIMES, TURN_EVENTS, TURN_TIMES};
 use engine::counts::statistics::{COUNTERS_IN_FULL, Counter, CounterKind, Counters, Times};
 use engine::observe::heavy_hitters::Ranked;
-use engine::observe::windows::Counted;
 use engine::rules::groups::{Group, GroupCounts};
+use protocol::{Span, Subject};
 
 const NS_PER_S: f64 = 1e9;
 
@@ -28,8 +28,8 @@ const FATES: [(&str, &str); 7] = [
     ("denied_connections", "denied"),
 ];
 
-/// `/metrics`. With `top`, also the most requested keys, at most that number.
-pub fn metrics(view: &ReportView, scan: &Scan, top: Option<(&Counted, usize)>) -> String {
+/// `/metrics`, with at most this number of the most requested keys.
+pub fn metrics(view: &ReportView, scan: &Scan, hot_keys: usize) -> String {
     let mut text = MetricsText::default();
     write_counters(&mut text, view);
     write_measures(&mut text, view);
@@ -39,8 +39,8 @@ pub fn metrics(view: &ReportView, scan: &Scan, top: Option<(&Counted, usize)>) -
     write_daemon(&mut text, view);
     write_safety(&mut text, view);
     write_process(&mut text, view);
-    if let Some((top, rows)) = top {
-        write_top(&mut text, view, top, rows);
+    if hot_keys > 0 && !view.is_private {
+        write_top(&mut text, view, hot_keys);
     }
     text.into_text()
 }
@@ -231,10 +231,8 @@ fn write_process(text: &mut MetricsText, view: &ReportView) {
 }
 
 /// Nothing if keys are not shown: all would be one series.
-fn write_top(text: &mut MetricsText, view: &ReportView, top: &Counted, rows: usize) {
-    if view.is_private {
-        return;
-    }
+fn write_top(text: &mut MetricsText, view: &ReportView, rows: usize) {
+    let top = view.engine.observer.top(Span::Minute, Subject::Keys, view.now);
     let name = "poolcounter_hot_key_sampled_one_in";
     let help = "At some time of the last full minute, one request in this many was recorded; 1 if all were.";
     text.single(name, GAUGE, help, top.sampled_one_in);

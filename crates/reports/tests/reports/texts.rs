@@ -6,7 +6,7 @@ use engine::state::BadState;
 use engine::view::Phase;
 use engine::{ClientId, Engine, HashSeed, Time};
 use protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
-use reports::json::{self, Tops};
+use reports::json;
 use reports::lists::{self, RuleSource};
 use reports::scan::Scan;
 use reports::{Peers, ReportView, StatsAnswer, metrics, report, stats};
@@ -136,12 +136,8 @@ fn scanned(engine: &Engine, now: Time) -> Scan {
 pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: bool) -> String {
     let line = format!("STATS {words}");
     let Command::Stats(query) = Command::parse(line.as_bytes()) else { panic!("{words}") };
-    let top = match query {
-        Query::Top(span, subject) => Some(engine.observer.top(span, subject, now)),
-        _ => None,
-    };
     let scan = scanned(engine, now);
-    report(&query, &view(engine, now, is_private), &scan, top.as_ref())
+    report(&query, &view(engine, now, is_private), &scan)
 }
 
 /// All that operators see of an engine in which waits of both modes have ended with a lock, and
@@ -182,12 +178,10 @@ fn reports_are_as_recorded() {
     ] {
         text += &format!("== {words}\n{}", asked(&mut engine, words, now, false));
     }
-    let (tops, top) =
-        (tops(&mut engine, now), engine.observer.top(Span::Minute, Subject::Keys, now));
     let (view, scan) = (view(&engine, now, false), scanned(&engine, now));
-    let json = serde_json::to_string(&json::report(&view, &scan, &tops)).expect("JSON");
+    let json = serde_json::to_string(&json::report(&view, &scan)).expect("JSON");
     text += &format!("== JSON\n{json}\n");
-    let metrics = metrics::metrics(&view, &scan, Some((&top, 9)));
+    let metrics = metrics::metrics(&view, &scan, 9);
     for (page, metrics) in [("metrics", metrics), ("prometheus", metrics::legacy(&view))] {
         text += &format!("== /{page}\n");
         let is_left_out = |line: &str| {
@@ -218,7 +212,7 @@ fn a_scan_in_steps_finds_what_one_step_finds() {
         acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms(n.into()));
     }
     let view = view(&engine, at_ms(2_000), false);
-    let list = |scan: &Scan| report(&Query::Keys(200), &view, scan, None);
+    let list = |scan: &Scan| report(&Query::Keys(200), &view, scan);
     let (whole, steps) = (scan(&engine, START, 9_999), scan(&engine, at_ms(1_500), 33));
     let rows = |text: &str| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
     let (whole, steps) = (list(&whole), list(&steps));
@@ -239,13 +233,11 @@ fn private_reports_hide_clients() {
         .into_iter()
         .map(|words| asked(&mut engine, words, at_ms(1_000), true))
         .collect();
-    let tops = tops(&mut engine, at_ms(1_000));
-    let top = engine.observer.top(Span::Minute, Subject::Keys, at_ms(1_000));
     let view = view(&engine, at_ms(1_000), true);
     let mut scan = scan(&engine, at_ms(1_000), 100);
     scan.add_connection("10.0.0.7", 1, 0);
-    texts.push(serde_json::to_string(&json::report(&view, &scan, &tops)).expect("JSON"));
-    texts.push(metrics::metrics(&view, &scan, Some((&top, 9))));
+    texts.push(serde_json::to_string(&json::report(&view, &scan)).expect("JSON"));
+    texts.push(metrics::metrics(&view, &scan, 9));
     texts.push(metrics::legacy(&view));
     for text in &texts {
         for secret in ["10.0.0.", "2001:", "x5c"] {
@@ -253,12 +245,6 @@ fn private_reports_hide_clients() {
         }
     }
     assert!(texts[..7].iter().all(|text| text.contains("hidden")), "{texts:#?}");
-}
-
-pub(crate) fn tops(engine: &mut Engine, now: Time) -> Tops {
-    let both =
-        |subject| [Span::Minute, Span::Hour].map(|span| engine.observer.top(span, subject, now));
-    Tops { keys: both(Subject::Keys), clients: both(Subject::Clients) }
 }
 
 /// As much of everything as possible, with keys of control characters, whose text is four times as
@@ -314,7 +300,7 @@ fn the_address_with_most_connections_is_seen_among_many() {
         }
     }
     let view = view(&engine, START, false);
-    let text = report(&Query::Clients(1), &view, &scan, None);
+    let text = report(&Query::Clients(1), &view, &scan);
     let rows: Vec<Vec<&str>> =
         text.lines().skip(4).map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(text.lines().nth(1), Some("connections: 25500"));
@@ -329,11 +315,9 @@ fn the_address_with_most_connections_is_seen_among_many() {
 
 #[test]
 fn no_report_exceeds_what_a_client_may_leave_unread() {
-    let (mut engine, scan) = crowded();
+    let (engine, scan) = crowded();
     for seconds in [1, 8_000_000] {
         let now = START.plus_seconds(seconds);
-        let tops = tops(&mut engine, now);
-        let tops_of_keys = tops.keys[0].clone();
         let view = ReportView { peers: &LongNames, ..view(&engine, now, false) };
         let key = engine.pools().max_by_key(|pool| pool.count(Phase::Holding));
         let key = key.expect("a key").key();
@@ -344,11 +328,11 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
             Query::Top(Span::Minute, Subject::Keys),
             Query::Slow(u32::MAX),
         ] {
-            let text = report(&query, &view, &scan, Some(&tops_of_keys));
+            let text = report(&query, &view, &scan);
             assert!(text.ends_with("\n\n") && !text.trim_end().contains("\n\n"), "{text}");
             assert!(text.len() < OUTPUT_BYTES_MAX, "{query:?}: {}", text.len());
         }
-        let text = serde_json::to_string(&json::report(&view, &scan, &tops)).expect("JSON");
+        let text = serde_json::to_string(&json::report(&view, &scan)).expect("JSON");
         assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
     }
 }
@@ -368,7 +352,7 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
     let now = START.plus_seconds(9_999_000);
     for (peers, holders) in [(&Addresses as &dyn Peers, 120), (&LongNames, 70)] {
         let view = ReportView { peers, ..view(&engine, now, false) };
-        let text = report(&Query::Key(key.clone()), &view, &Scan::default(), None);
+        let text = report(&Query::Key(key.clone()), &view, &Scan::default());
         assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
         assert_eq!(text.matches(" by rule ").count(), 6, "{text}");
         // Counted in the header, and listed or among the rest.
@@ -478,7 +462,7 @@ fn an_order_during_a_scan_mixes_up_no_rules() {
         ],
     );
     // Each key is limited by what limited it when it was seen.
-    let list = report(&Query::Keys(200), &view(&engine, at_ms(0), false), &scan, None);
+    let list = report(&Query::Keys(200), &view(&engine, at_ms(0), false), &scan);
     let limits = |row: &str, rule: &str| row.split_whitespace().nth(5) == Some(rule);
     let limited = |rule| list.lines().filter(|row| limits(row, rule)).count();
     assert_eq!((limited("a"), limited("b"), limited("-")), (15, 20, 5), "{list}");
@@ -567,10 +551,9 @@ fn json_names_the_oldest_holders_with_any_number_of_queues() {
         acquire(&mut engine, 2 * n, Mode::ForAnyone, key.as_bytes(), at_ms(u64::from(n)));
         acquire(&mut engine, 2 * n + 1, Mode::ForAnyone, key.as_bytes(), at_ms(100));
     }
-    let tops = tops(&mut engine, at_ms(1_000));
     for places_per_turn in [1, 7, 100] {
         let scan = scan(&engine, at_ms(1_000), places_per_turn);
-        let report = json::report(&view(&engine, at_ms(1_000), false), &scan, &tops);
+        let report = json::report(&view(&engine, at_ms(1_000), false), &scan);
         let report = serde_json::to_value(&report).expect("JSON");
         let list = |name: &str| report[name].as_array().expect("a list").clone();
         assert!(list("keys").iter().all(|row| row["key"] != "stuck"));
@@ -602,11 +585,10 @@ fn hot_keys_that_look_the_same_are_one_series_and_private_keys_have_no_series() 
         engine.release(client(slot as u32), at_ms(500));
     }
     note_observed(&mut engine, at_ms(500));
-    let top = engine.observer.top(Span::Minute, Subject::Keys, at_ms(1_000));
     let scan = Scan::new(START);
     let text = |is_private| {
         let view = view(&engine, at_ms(1_000), is_private);
-        metrics::metrics(&view, &scan, Some((&top, 9)))
+        metrics::metrics(&view, &scan, 9)
     };
     let shown = text(false);
     let series: Vec<&str> =
@@ -622,7 +604,7 @@ fn a_drain_is_safe_to_end_once_no_lock_is_held() {
     let metrics = |engine: &Engine, is_draining: bool| {
         let figures = ServerFigures { is_draining, ..FIGURES.clone() };
         let view = ReportView { figures: &figures, ..view(engine, at_ms(600), false) };
-        let text = metrics::metrics(&view, &Scan::default(), None);
+        let text = metrics::metrics(&view, &Scan::default(), 0);
         let names =
             ["process_start_time", "poolcounter_safe_to_end", "poolcounter_unsafe_start_time"];
         names.map(|name| {
