@@ -21,7 +21,7 @@ struct LogWriter;
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if stderr::write_line(line) == stderr::Written::Refused {
+        if !stderr::write_line(line) {
             stderr::count_dropped(1);
         }
         Ok(line.len())

@@ -101,7 +101,7 @@ pub(crate) fn forget() {
 /// Waits once, briefly, if standard error is full.
 pub fn print(message: &str) {
     let line = format!("{message}\n");
-    if stderr::write_line(line.as_bytes()) != stderr::Written::Taken {
+    if !stderr::write_line(line.as_bytes()) {
         stderr::wait_a_moment();
         stderr::write_line(line.as_bytes());
     }

@@ -32,17 +32,9 @@ fn lock() -> MutexGuard<'static, Stderr> {
     STDERR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The result of writing a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Written {
-    /// Written, at least in part; the rest is kept and comes before any other line.
-    Taken,
-    /// Nothing was written.
-    Refused,
-}
-
-/// Writes a line, after the rest of the previous one.
-pub(super) fn write_line(line: &[u8]) -> Written {
+/// Writes a line, after the rest of the previous one; its own rest comes before any other line.
+/// Returns false if nothing was written.
+pub(super) fn write_line(line: &[u8]) -> bool {
     lock().write_line(line)
 }
 
@@ -131,17 +123,12 @@ impl Stderr {
         Stderr { fd: stderr(), way, left, next_try: Time::default() }
     }
 
-    fn write_line(&mut self, line: &[u8]) -> Written {
-        if !self.flush() {
-            return Written::Refused;
+    fn write_line(&mut self, line: &[u8]) -> bool {
+        let written = if self.flush() { self.write(line) } else { 0 };
+        if written > 0 {
+            self.left.rest.extend_from_slice(line.get(written..).unwrap_or_default());
         }
-        match self.write(line) {
-            0 => Written::Refused,
-            written => {
-                self.left.rest.extend_from_slice(line.get(written..).unwrap_or_default());
-                Written::Taken
-            }
-        }
+        written > 0
     }
 
     fn flush(&mut self) -> bool {
