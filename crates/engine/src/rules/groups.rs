@@ -39,12 +39,6 @@ pub struct GroupCounts {
     pub holds: Histogram,
 }
 
-impl Group {
-    pub(super) fn new(name: &str) -> Self {
-        Group { name: name.to_owned(), counts: GroupCounts::default() }
-    }
-}
-
 impl GroupCounts {
     /// Counts a decided request. No answer means that it waits.
     pub(crate) fn count_request(&mut self, answer: Option<Reply>, is_denied: bool) {
@@ -73,5 +67,6 @@ impl GroupCounts {
 /// Groups with these names, after the group of all other keys.
 pub(super) fn named(names: &[String]) -> Vec<Group> {
     let names = core::iter::once(OTHER).chain(names.iter().map(String::as_str));
-    names.map(Group::new).collect()
+    let group = |name: &str| Group { name: name.to_owned(), counts: GroupCounts::default() };
+    names.map(group).collect()
 }
