@@ -38,19 +38,21 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    if options.read_snapshot > 0 {
-        read_snapshot(&options)
+    let answer = if options.read_snapshot > 0 {
+        return read_snapshot(&options);
     } else if let Some(server) = &options.check {
-        check(server.as_deref(), options.port)
+        let uptime = places(server.as_deref(), options.port).and_then(first_uptime);
+        uptime.map_err(|e| format!("Check failed: {e}"))
     } else if let [path, keys @ ..] = &options.check_rules[..] {
-        match poolcounterd::check_rules(path, keys) {
-            Ok(text) => print(text.trim_end()),
-            Err(why) => fail(&why),
-        }
+        poolcounterd::check_rules(path, keys)
     } else if options.reload {
-        reload(&options)
+        reload(&options).map_err(|why| format!("Not reloaded: {why}"))
     } else {
-        serve(options)
+        return serve(options);
+    };
+    match answer {
+        Ok(answer) => print(answer.trim_end()),
+        Err(why) => fail(&why),
     }
 }
 
@@ -77,18 +79,11 @@ fn serve(options: Options) -> ExitCode {
     }
 }
 
-fn reload(options: &Options) -> ExitCode {
-    match order_of_reload(options) {
-        Ok((control, order)) => {
-            let timeout = connect::RESTART_TIMEOUT;
-            match connect::send_order(Path::new(&control), &order, timeout) {
-                Ok(answer) if answer.starts_with("OK ") => print(answer.trim_end()),
-                Ok(answer) => fail(&format!("Not reloaded: {}", answer.trim_end())),
-                Err(e) => fail(&format!("Not reloaded: {control}: {e}")),
-            }
-        }
-        Err(why) => fail(&format!("Not reloaded: {why}")),
-    }
+fn reload(options: &Options) -> Result<String, String> {
+    let (control, order) = order_of_reload(options)?;
+    let answer = connect::send_order(Path::new(&control), &order, connect::RESTART_TIMEOUT);
+    let answer = answer.map_err(|e| format!("{control}: {e}"))?;
+    if answer.starts_with("OK ") { Ok(answer) } else { Err(answer.trim_end().to_owned()) }
 }
 
 /// The path of the control socket, and what to send to it.
@@ -129,13 +124,6 @@ fn read_snapshot(options: &Options) -> ExitCode {
             print(&why);
             ExitCode::FAILURE
         }
-    }
-}
-
-fn check(server: Option<&str>, port: u16) -> ExitCode {
-    match places(server, port).and_then(first_uptime) {
-        Ok(answer) => print(answer.trim_end()),
-        Err(e) => fail(&format!("Check failed: {e}")),
     }
 }
 
