@@ -117,8 +117,6 @@ impl fmt::Display for SnapshotError {
     }
 }
 
-impl std::error::Error for SnapshotError {}
-
 impl From<BadState> for SnapshotError {
     fn from(BadState(why): BadState) -> Self {
         impossible(why)

@@ -22,7 +22,6 @@ use crate::wheel::tick_after;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::fmt;
 use protocol::Mode;
 use protocol::lines::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
@@ -114,14 +113,6 @@ pub const SLOTS_MAX: u32 = 1 << 22;
 /// The reason why no engine can have written a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadState(pub &'static str);
-
-impl fmt::Display for BadState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl core::error::Error for BadState {}
 
 impl Engine {
     /// Everything except the pools. Pending answers, and expired locks that are not reported
