@@ -153,11 +153,6 @@ impl Clients {
     fn answerable_mut(&mut self, client: ClientId) -> Option<&mut Connection> {
         self.get_mut(client).filter(|connection| !connection.has_failed_output())
     }
-
-    /// The address of `client`, as logs show it. `None` if it has gone.
-    pub(crate) fn peer_name(&self, client: ClientId) -> Option<String> {
-        self.slots.get(client).map(Connection::peer)
-    }
 }
 
 /// Input.
@@ -516,6 +511,6 @@ impl Clients {
 
 impl Peers for Clients {
     fn peer(&self, client: ClientId) -> Option<String> {
-        self.peer_name(client)
+        self.slots.get(client).map(Connection::peer)
     }
 }

@@ -15,7 +15,7 @@ use engine::{ClientId, Time};
 use log::debug;
 use protocol::lines::Line;
 use protocol::{Command, Query, Reply};
-use reports::{StatsAnswer, stats};
+use reports::{Peers, StatsAnswer, stats};
 use std::borrow::Cow;
 
 /// What a line with a one-line answer costs beyond its length.
@@ -196,7 +196,7 @@ impl Dispatch<'_> {
         }
         while let Some(slow) = self.engine.observer.take_slow() {
             // A row without it would be a column short.
-            let peer = self.clients.peer_name(slow.client).unwrap_or_else(|| "unknown".to_owned());
+            let peer = self.clients.peer(slow.client).unwrap_or_else(|| "unknown".to_owned());
             limited!(
                 warn,
                 "slow: {} on {} by {peer} took {:.3} s, ended: {}, rule: {}",
@@ -220,7 +220,7 @@ impl Dispatch<'_> {
             limited!(
                 warn,
                 "max-hold: closed {}, which held {} for {} s",
-                self.clients.peer_name(lock.client).unwrap_or_default(),
+                self.clients.peer(lock.client).unwrap_or_default(),
                 lock.key[..lock.key.len().min(LOGGED_KEY_BYTES)].escape_ascii(),
                 lock.held_ns / 1_000_000_000,
             );

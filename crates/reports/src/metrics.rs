@@ -39,6 +39,7 @@ pub fn metrics(view: &ReportView, scan: &Scan, hot_keys: usize) -> String {
     write_daemon(&mut text, view);
     write_safety(&mut text, view);
     write_process(&mut text, view);
+    // Keys that are not shown would all be one series.
     if hot_keys > 0 && !view.is_private {
         write_top(&mut text, view, hot_keys);
     }
@@ -207,12 +208,8 @@ fn write_safety(text: &mut MetricsText, view: &ReportView) {
     let help = "Whether it drains and no lock is held: its end loses none.";
     text.single("poolcounter_safe_to_end", GAUGE, help, u8::from(is_safe));
     let help = "process_start_time_seconds, but 0 while poolcounter_safe_to_end is 1.";
-    let start_s = if is_safe { 0.0 } else { started_s(view) };
+    let start_s = if is_safe { 0.0 } else { seconds(view.figures.started_wall_ns) };
     text.single("poolcounter_unsafe_start_time_seconds", GAUGE, help, start_s);
-}
-
-fn started_s(view: &ReportView) -> f64 {
-    seconds(view.figures.started_wall_ns)
 }
 
 /// Under the names that all exporters use.
@@ -227,10 +224,9 @@ fn write_process(text: &mut MetricsText, view: &ReportView) {
     let help = "How many descriptors the process may have.";
     gauge("process_max_fds", help, process.descriptors_max as f64);
     let help = "When the daemon was started, in seconds since 1970.";
-    gauge("process_start_time_seconds", help, started_s(view));
+    gauge("process_start_time_seconds", help, seconds(view.figures.started_wall_ns));
 }
 
-/// Nothing if keys are not shown: all would be one series.
 fn write_top(text: &mut MetricsText, view: &ReportView, rows: usize) {
     let top = view.engine.observer.top(Span::Minute, Subject::Keys, view.now);
     let name = "poolcounter_hot_key_sampled_one_in";
