@@ -171,7 +171,8 @@ impl Stderr {
     }
 }
 
-fn has_room(fd: BorrowedFd, timeout: &Timespec) -> bool {
+/// Waits until a write to `fd` would not block, at most for `timeout`.
+pub(super) fn has_room(fd: BorrowedFd, timeout: &Timespec) -> bool {
     let mut wanted = [PollFd::new(&fd, PollFlags::OUT)];
     poll(&mut wanted, Some(timeout)).is_ok_and(|ready| ready > 0)
 }

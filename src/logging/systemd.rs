@@ -2,10 +2,11 @@
 //! does not read never blocks the daemon.
 
 use crate::logging::rate_limit::limited;
+use crate::logging::stderr::has_room;
 use crate::platform::clock;
 use crate::platform::os::env;
-use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
-use crate::platform::os::fd::OwnedFd;
+use crate::platform::os::event::Timespec;
+use crate::platform::os::fd::{AsFd, OwnedFd};
 use crate::platform::os::io::Errno;
 use crate::platform::os::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
@@ -197,10 +198,8 @@ impl Channel {
     /// Waits until systemd reads, at most [`EXIT_WAIT_NS`].
     fn wait_a_moment(&self) {
         if let Some(socket) = &self.socket {
-            let mut wanted = [PollFd::new(socket, PollFlags::OUT)];
-            let timeout = Timespec { tv_sec: 0, tv_nsec: EXIT_WAIT_NS };
             // The next send shows whether it does.
-            let _ = poll(&mut wanted, Some(&timeout));
+            has_room(socket.as_fd(), &Timespec { tv_sec: 0, tv_nsec: EXIT_WAIT_NS });
         }
     }
 }
