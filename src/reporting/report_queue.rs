@@ -215,7 +215,7 @@ impl RunningScan {
                 let (mut holds, mut waits) = (0, 0);
                 for lock in engine.locks_of(client) {
                     holds += u64::from(lock.is_held());
-                    waits += u64::from(lock.phase().waits());
+                    waits += u64::from(!lock.is_held());
                 }
                 self.scan.add_connection(address, holds, waits);
             });

@@ -85,7 +85,7 @@ impl Restored {
         Summary {
             taken: self.server.taken,
             connections: self.clients.len(),
-            locks: self.engine.len(),
+            locks: self.engine.lock_count(),
         }
     }
 }

@@ -130,7 +130,7 @@ impl Restart {
         let summary = Summary {
             taken: state.taken,
             connections: parts.clients.len(),
-            locks: parts.engine.len(),
+            locks: parts.engine.lock_count(),
         };
         let write = |out: &mut Out| write(out, &state, parts);
         let kept = || {

@@ -98,7 +98,7 @@ fn run(seed: u64) -> Seen {
         if n % STEPS_PER_TWIN == 0 {
             let snapshot = world.snapshot(&engine, &mut random);
             seen.snapshots += 1;
-            seen.locks = seen.locks.max(engine.len());
+            seen.locks = seen.locks.max(engine.lock_count());
             twin = Some(world.twin(&snapshot, &what));
         }
         world.prepare(step, &engine);

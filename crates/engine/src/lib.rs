@@ -134,13 +134,8 @@ impl Engine {
     }
 
     /// The number of locks, held or waited for.
-    pub fn len(&self) -> usize {
+    pub fn lock_count(&self) -> usize {
         self.locks.len()
-    }
-
-    /// Whether no client holds or waits for anything.
-    pub fn is_empty(&self) -> bool {
-        self.locks.is_empty()
     }
 
     /// What [`Engine::shrink`] would free.

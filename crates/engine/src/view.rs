@@ -93,11 +93,6 @@ impl<'a> LockView<'a> {
         self.lock.client
     }
 
-    /// Whether it is held or waited for.
-    pub fn phase(self) -> Phase {
-        self.lock.phase
-    }
-
     /// Whether its client holds it.
     pub fn is_held(self) -> bool {
         self.lock.phase == Phase::Holding

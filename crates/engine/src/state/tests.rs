@@ -72,7 +72,7 @@ fn a_newer_client_of_a_slot_ends_the_former_one() {
         [(0, Reply::Locked), (1, Reply::Locked), (0, Reply::NotLocked)]
     );
     engine.disconnect(former, at_ms(2));
-    assert_eq!(engine.len(), 1);
+    assert_eq!(engine.lock_count(), 1);
 }
 
 /// Three clients: the first holds `k` and waits for `l`, the second holds `l` and

@@ -189,7 +189,7 @@ impl Pair {
         let taken_away: Vec<TakenAway> =
             taken_away.map(|lock| (lock.client, lock.key, lock.held_ns.into())).collect();
         same("locks taken away", &taken_away, &self.model.take_taken_away())?;
-        same("numbers of locks", &self.engine.len(), &self.model.len())?;
+        same("numbers of locks", &self.engine.lock_count(), &self.model.len())?;
         same("counters", &self.engine.counters, &self.model.counters())?;
         same("sums of time", self.engine.times(), self.model.times())?;
         same("counts of rules", &counts_of_rules(&self.engine), &self.model.counts_of_rules())?;
