@@ -82,7 +82,8 @@ impl Server {
             }
             Request::Free(free) => self.free(&free, now).map(Answer::Now),
             Request::Rules => {
-                self.list_rules(client);
+                let request = ReportRequest::Rules(self.operator.settings.rules.sources());
+                self.reporting.enqueue(Requester::Operator(client), request);
                 Ok(Answer::Separately)
             }
             Request::Rule(order) => self.change_rules(order, now).map(Answer::Now),
@@ -106,11 +107,6 @@ impl Server {
             }
         }
         Ok(Answer::Separately)
-    }
-
-    fn list_rules(&mut self, client: ControlClient) {
-        let sources = self.operator.settings.rules.sources();
-        self.reporting.enqueue(Requester::Operator(client), ReportRequest::Rules(sources));
     }
 
     fn change_rules(&mut self, order: RuleOrder, now: Time) -> Result<String, String> {
