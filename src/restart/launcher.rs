@@ -18,7 +18,7 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
 use std::num::ParseIntError;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where the new image finds its snapshot: `PID:DESCRIPTOR`. The process id invalidates
 /// the variable in any other process.
@@ -67,7 +67,9 @@ impl Launcher {
         if self.program.as_os_str().is_empty() {
             return Err(io::Error::other(UNKNOWN_PROGRAM));
         }
-        identity_of(&self.program)
+        let meta = fs::metadata(&self.program)?;
+        let modified = (meta.mtime(), meta.mtime_nsec());
+        Ok(BinaryIdentity { device: meta.dev(), inode: meta.ino(), modified })
     }
 
     /// The launcher of a cold start.
@@ -109,7 +111,7 @@ impl Launcher {
             return format!("too few descriptors are free: {e}");
         }
         let program = self.program.display();
-        if identity_of(&self.program).ok() != Some(binary) {
+        if self.binary().ok() != Some(binary) {
             return format!("{program} was replaced while it was being asked");
         }
         let mut all = descriptors.to_vec();
@@ -261,12 +263,6 @@ pub(crate) struct BinaryIdentity {
     device: u64,
     inode: u64,
     modified: (i64, i64),
-}
-
-pub(crate) fn identity_of(path: &Path) -> io::Result<BinaryIdentity> {
-    let meta = fs::metadata(path)?;
-    let modified = (meta.mtime(), meta.mtime_nsec());
-    Ok(BinaryIdentity { device: meta.dev(), inode: meta.ino(), modified })
 }
 
 /// Checks that the new image will find the few descriptors that it needs: an
