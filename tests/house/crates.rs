@@ -2,10 +2,15 @@
 //! thread; and each depends on what stands here.
 
 use crate::files::{source_files, top};
-use crate::source::shipped_lines;
+use crate::source::{packages, shipped_lines, words};
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 
 const WITHOUT_STD: [&str; 3] = ["protocol", "engine", "reports"];
+
+/// What these three may ask of a dependency: nothing that needs std.
+const FEATURES: [&str; 3] = ["alloc", "derive", "inline-more"];
 
 /// All that each depends on. The command may have more.
 const DEPENDENCIES: [(&str, &[&str]); 5] = [
@@ -34,21 +39,38 @@ fn pure_crates_are_without_std() {
         let page = fs::read_to_string(folder.join("lib.rs")).expect("lib.rs");
         assert!(page.contains("\n#![no_std]\n"), "{name}");
         for file in source_files(&folder) {
-            let names_std = |line: &String| line.contains("extern crate std");
-            assert!(!shipped_lines(&file).iter().any(names_std), "{}", file.display());
+            let lines = shipped_lines(&file);
+            // A source from elsewhere would be one that this test does not read.
+            let is_wrong =
+                |line: &&String| words(line).any(|word| word == "std") || line.contains("#[path");
+            assert_eq!(lines.iter().find(is_wrong), None, "{}", file.display());
         }
     }
 }
 
+/// As cargo understands them: renamed ones, and those of one platform or of a build script.
 #[test]
 fn each_crate_depends_on_what_it_may_know() {
+    let packages = packages();
     for (name, allowed) in DEPENDENCIES {
         let manifest = top().join("crates").join(name).join("Cargo.toml");
-        let manifest = fs::read_to_string(manifest).expect("Cargo.toml");
-        let (_, section) = manifest.split_once("\n[dependencies]\n").expect("dependencies");
-        let lines = section.lines().take_while(|line| !line.starts_with('['));
-        let names = lines.filter_map(|line| Some(line.split_once(" = ")?.0));
-        let names: Vec<&str> = names.filter(|name| !name.starts_with('#')).collect();
-        assert_eq!(names, allowed, "{name}");
+        let is_it = |package: &&Value| package["manifest_path"].as_str() == manifest.to_str();
+        let package = packages.iter().find(is_it).expect("a crate of the workspace");
+        let dependencies = package["dependencies"].as_array().expect("a list");
+        let shipped = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
+        let names: BTreeSet<_> = shipped.clone().filter_map(|d| d["name"].as_str()).collect();
+        assert_eq!(names, allowed.iter().copied().collect(), "{name}");
+        if WITHOUT_STD.contains(&name) {
+            assert_eq!(package["features"].as_object().map(|all| all.len()), Some(0), "{name}");
+            let with_std: Vec<_> = shipped.filter(|dependency| may_need_std(dependency)).collect();
+            assert!(with_std.is_empty(), "{name}: {with_std:#?}");
+        }
     }
+}
+
+fn may_need_std(dependency: &Value) -> bool {
+    let features = dependency["features"].as_array().expect("a list");
+    let is_allowed = |feature: &Value| FEATURES.iter().any(|allowed| feature == allowed);
+    let is_ours = dependency["path"].is_string();
+    !features.iter().all(is_allowed) || (!is_ours && dependency["uses_default_features"] != false)
 }

@@ -1,9 +1,9 @@
 //! Each dependency has a comment with its reason, and all of them may be shipped.
 
 use crate::files::top;
+use crate::source::packages;
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
-use std::process::Command;
 
 /// Licences that a binary under MIT or Apache-2.0 may contain. Ask before adding one:
 /// a passing test is not a reason.
@@ -20,13 +20,7 @@ const ALLOWED: &[&str] = &[
 /// Every problem with the dependencies of the workspace, benchmarks and fuzz targets
 /// included.
 fn trouble_with_packages() -> Vec<String> {
-    let mut cargo = Command::new(env!("CARGO"));
-    // Not --offline: a fresh clone has yet to fetch what other systems would need.
-    cargo.args(["metadata", "--locked", "--format-version", "1"]);
-    let output = cargo.current_dir(top()).output().expect("run cargo");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let packages = metadata["packages"].as_array().expect("packages");
+    let packages = packages();
     assert!(packages.len() > 3, "only {} packages", packages.len());
     packages.iter().filter_map(trouble_with_package).collect()
 }

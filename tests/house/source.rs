@@ -1,7 +1,30 @@
-//! Reads sources for these tests.
+//! Reads sources and manifests for these tests.
 
+use crate::files::top;
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+
+/// What cargo says of each package of the workspace and of those that they depend on.
+pub(crate) fn packages() -> Vec<Value> {
+    let mut cargo = Command::new(env!("CARGO"));
+    // Not --offline: a fresh clone has yet to fetch what other systems would need.
+    cargo.args(["metadata", "--locked", "--format-version", "1"]);
+    let output = cargo.current_dir(top()).output().expect("run cargo");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    metadata["packages"].as_array().expect("packages").clone()
+}
+
+/// The names and keywords of a line.
+pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !is_of_word(c)).filter(|word| !word.is_empty())
+}
+
+pub(crate) fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
 
 /// The lines of a source without comments and tests.
 pub(crate) fn shipped_lines(file: &Path) -> Vec<String> {
