@@ -22,8 +22,18 @@ pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !is_of_word(c)).filter(|word| !word.is_empty())
 }
 
-pub(crate) fn is_of_word(c: char) -> bool {
+fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
+}
+
+/// What follows a name that is not the end or the middle of a longer path.
+pub(crate) fn after_root<'a>(line: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(name).filter_map(move |(at, _)| {
+        let (before, rest) = (&line[..at], &line[at + name.len()..]);
+        let before = before.strip_suffix("::").unwrap_or(before);
+        let is_root = !before.ends_with(is_of_word) && !rest.starts_with(is_of_word);
+        is_root.then_some(rest)
+    })
 }
 
 /// The lines of a source without comments and tests.
