@@ -153,6 +153,7 @@ fn ask_in_turn(places: &[ServerName]) -> Result<String, String> {
 }
 
 /// Does not panic if standard output is closed.
+#[expect(clippy::disallowed_methods, reason = "no daemon runs that it could block")]
 fn print(line: &str) -> ExitCode {
     match writeln!(std::io::stdout(), "{line}") {
         Ok(()) => ExitCode::SUCCESS,

@@ -92,6 +92,7 @@ fn take_over(
     Ok(restored)
 }
 
+#[expect(clippy::disallowed_methods, reason = "the old image or an operator pipes it in")]
 fn read_standard_input(options: &Options, rules_file: &[Rule]) -> Result<Restored, String> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes).map_err(|e| e.to_string())?;
