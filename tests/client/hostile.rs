@@ -2,6 +2,7 @@
 
 use crate::command::{ask, binary, poolcounter, run, shell, stderr_line};
 use crate::support::restart::Place;
+use crate::support::stopwatch::pause;
 use crate::support::{Finished, Server, eventually, wait_for_exit};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -44,11 +45,10 @@ fn answering(bytes: impl Into<Vec<u8>>) -> String {
 }
 
 /// A server that sends a byte every tenth of a second, and never a complete line.
-#[expect(clippy::disallowed_methods, reason = "plays a slow server")]
 fn dripping() -> String {
     server(|mut stream| {
         while stream.write_all(b"L").is_ok() {
-            thread::sleep(Duration::from_millis(100));
+            pause(Duration::from_millis(100));
         }
     })
 }
@@ -88,7 +88,6 @@ fn an_invalid_answer_runs_nothing() {
 
 /// A server that closes the first connection after a while, and answers the next one with
 /// `later`.
-#[expect(clippy::disallowed_methods, reason = "plays a server that closes late")]
 fn closing_once(later: &'static str) -> String {
     let has_closed = Arc::new(AtomicBool::new(false));
     server(move |mut stream| {
@@ -98,7 +97,7 @@ fn closing_once(later: &'static str) -> String {
             let _ = stream.read_to_end(&mut Vec::new());
         } else {
             // Longer than a second, because the uptime is rounded down.
-            thread::sleep(Duration::from_millis(1200));
+            pause(Duration::from_millis(1200));
         }
     })
 }

@@ -1,7 +1,7 @@
 //! What `stats`, the lists and `check` print.
 
 use crate::command::{ask, binary, lists, lists_with_rules, scripted, servers, shell};
-use crate::support::stopwatch::Stopwatch;
+use crate::support::stopwatch::{Stopwatch, pause};
 use crate::support::{Finished, Server};
 use serde_json::Value;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -187,11 +187,10 @@ fn failed_output_is_reported() {
 /// A plugin that takes longer is killed by the monitoring. tests/load/command.rs measures
 /// how long it takes.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "plays slow servers")]
 fn check_does_not_wait_for_answers_that_take_longer_than_five_seconds() {
     let slow = || {
         scripted(|question| {
-            std::thread::sleep(Duration::from_secs(3));
+            pause(Duration::from_secs(3));
             lists(question)
         })
     };

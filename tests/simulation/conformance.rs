@@ -15,6 +15,7 @@ mod simulated;
 mod socket_script;
 
 use super::random::{Random, number_from_environment};
+use super::stopwatch::ask_within;
 use real::RealKernel;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the real kernel may take to bring something from one end of a loopback connection to
 /// the other, in each play of a script. A difference counts only if it shows in all plays. Other
@@ -159,16 +160,9 @@ fn play(script: &SocketScript, lowest_fd: RawFd, arrival_max: Duration) -> Resul
 }
 
 /// Waits until everything has arrived: until the real kernel shows what is expected, or for `max`.
-#[expect(clippy::disallowed_methods, reason = "nothing tells when all has arrived")]
 fn settled(real: &RealKernel, expected: &PollView, max: Duration) -> PollView {
-    let start = Instant::now();
-    loop {
-        let view = real.view();
-        if view == *expected || start.elapsed() > max {
-            return view;
-        }
-        std::thread::sleep(Duration::from_micros(50));
-    }
+    let as_expected = || Some(real.view()).filter(|view| view == expected);
+    ask_within(max, as_expected).unwrap_or_else(|| real.view())
 }
 
 fn judge(script: &SocketScript, lowest_fd: RawFd) -> Result<(), Difference> {

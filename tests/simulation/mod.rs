@@ -25,4 +25,7 @@ pub(crate) mod os;
 pub(crate) mod random;
 mod reports;
 mod scripts;
+#[allow(dead_code)]
+#[path = "../support/stopwatch.rs"]
+mod stopwatch;
 pub(crate) use os::sys;

@@ -33,10 +33,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+pub(crate) use stopwatch::PATIENCE;
 use stopwatch::{Stopwatch, ask_until_answered};
-
-/// How long any step may take before a test fails: longer than a busy machine ever needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The twelve whole-number counters, in the order of `STATS FULL`.
 pub(crate) const COUNTERS: [&str; 12] = [
