@@ -98,7 +98,11 @@ fn order_of_reload(options: &Options) -> Result<(String, String), String> {
         }
     }
     let arguments = poolcounterd::arguments_after_reload(&ours, &control, &paths);
-    Ok((control, connect::restart_with(&arguments)))
+    let order = match &arguments[..] {
+        [] => "RESTART".to_owned(),
+        _ => format!("RESTART {}", serde_json::json!(arguments)),
+    };
+    Ok((control, order))
 }
 
 /// The daemon may be in another directory. Fails for a relative path if the working

@@ -27,8 +27,8 @@ const DEPENDENCIES: [(&str, &[&str]); 5] = [
             "serde_bytes",
         ],
     ),
-    ("reports", &["poolcounter-engine", "poolcounter-protocol", "jiff", "serde", "serde_json"]),
-    ("connect", &["rustix", "serde_json"]),
+    ("reports", &["poolcounter-engine", "poolcounter-protocol", "jiff", "serde"]),
+    ("connect", &["rustix"]),
     ("client", &["poolcounter-protocol", "poolcounter-connect", "md5"]),
 ];
 

@@ -68,6 +68,14 @@ pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
     }
 }
 
+/// Orders a hot restart, with the daemon's new arguments, if any.
+pub(super) fn restart(arguments: &[String], options: &OrderOptions) -> ExitCode {
+    match arguments {
+        [] => order("RESTART", options),
+        _ => order(&format!("RESTART {}", json!(arguments)), options),
+    }
+}
+
 fn is_executed(answer: &str) -> bool {
     !answer.starts_with("ERROR")
 }

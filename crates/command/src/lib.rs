@@ -267,9 +267,7 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Free(options) => control::free(&options),
         Action::Rules(options) => control::order("RULES", &options),
         Action::Rule { options, action } => control::rule(&action, &options),
-        Action::Restart { options, arguments } => {
-            control::order(&connect::restart_with(&arguments), &options)
-        }
+        Action::Restart { options, arguments } => control::restart(&arguments, &options),
         Action::Control { options, words } => control::order(&words.join(" "), &options),
     }
 }

@@ -10,7 +10,7 @@ mod server_name;
 mod stats_connection;
 mod transport;
 
-pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, RESTART_TIMEOUT, restart_with, send_order};
+pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, RESTART_TIMEOUT, send_order};
 pub use server_name::{BadServerName, PORT, ServerName};
 pub use stats_connection::{NoAnswer, StatsConnection, places, uptime};
 pub use transport::{Stream, connect_unix, is_closed};

@@ -1,6 +1,5 @@
 //! Sends an order to the control socket of this host and reads the answer; asks once more if
-//! the connection is lost, unless the socket's file has been replaced; the words of a restart,
-//! for the daemon's `--reload`.
+//! the connection is lost, unless the socket's file has been replaced.
 
 use crate::transport::{connect_unix, is_closed};
 use std::fs::metadata;
@@ -19,14 +18,6 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// As [`ANSWER_TIMEOUT`], for a hot restart: longer than the longest trial of a new binary.
 pub const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The order for a hot restart, with the daemon's new arguments, if any.
-pub fn restart_with(arguments: &[String]) -> String {
-    match arguments {
-        [] => "RESTART".to_owned(),
-        _ => format!("RESTART {}", serde_json::json!(arguments)),
-    }
-}
 
 /// Sends an order, a single line, to the daemon at `path` and returns its whole answer. Waits
 /// for `timeout`; after that the daemon does not execute the order any more.
