@@ -10,7 +10,7 @@ mod memory_release;
 mod resume;
 mod start;
 
-// The tests run the server in a simulated world, and look at all parts of it.
+// The tests run the server on a simulated kernel, and look at all parts of it.
 #[cfg(test)]
 #[path = "../tests/simulation/mod.rs"]
 pub(super) mod simulation;

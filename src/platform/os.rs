@@ -6,14 +6,14 @@ pub(crate) use rustix::{event, io, net, stdio, time};
 pub(crate) use std::os::fd;
 
 /// How many connections a report looks at in a turn of the loop: each may cost a system
-/// call. In the simulated world a few make several turns.
+/// call. In the simulation a few make several turns.
 pub(crate) const CONNECTIONS_PER_TURN: usize = 1_000;
 
 /// How many places of keys a report looks at in a turn of the loop.
 pub(crate) use reports::scan::PLACES_PER_TURN;
 
 /// How many clients' full shares a turn of the loop handles, which takes some 10 ms. In the
-/// simulated world a few clients make several turns.
+/// simulation a few clients make several turns.
 pub(crate) const SHARES_PER_TURN: usize = 320;
 
 /// Files, by path and by descriptor.

@@ -53,7 +53,7 @@ impl Server {
             poll,
             ..
         } = self;
-        let is_told = service_manager.stopping();
+        let is_delivered = service_manager.stopping();
         restart.abandon();
         listeners.remove_files();
         // Clients are disconnected before anything waits for systemd or the log.
@@ -62,7 +62,7 @@ impl Server {
         drop((clients, http, operator));
         listeners.refuse_queued();
         drop(listeners);
-        if !is_told {
+        if !is_delivered {
             service_manager.stopping_at_last();
         }
         logger::flush_briefly();
@@ -243,7 +243,7 @@ impl Server {
         if self.http.has_room_again(now) {
             self.listeners.record_room_for_http();
         }
-        self.tidy(now);
+        self.release_memory(now);
     }
 
     /// Closes connections whose locks go to others, before these get them: the old holder
@@ -262,7 +262,7 @@ impl Server {
     }
 
     /// Returns memory to the system after many clients have left.
-    fn tidy(&mut self, now: Time) {
+    fn release_memory(&mut self, now: Time) {
         if !self.memory_release.is_due(self.clients.spare().max(self.engine.spare()), now) {
             return;
         }

@@ -89,24 +89,24 @@ struct Seen {
 fn run(seed: u64) -> Seen {
     let mut random = Random(seed);
     let script = Script::generate(&mut random, STEPS_PER_RUN);
-    let mut world = World::new(&script);
+    let mut outside = Outside::new(&script);
     let mut seen = Seen::default();
-    let mut engine = world.engine();
+    let mut engine = outside.engine();
     let mut twin = None;
     for (n, step) in script.steps.iter().enumerate() {
         let what = format!("SNAPSHOT_SEED={seed}, step {n}, {step:?}");
         if n % STEPS_PER_TWIN == 0 {
-            let snapshot = world.snapshot(&engine, &mut random);
+            let snapshot = outside.snapshot(&engine, &mut random);
             seen.snapshots += 1;
             seen.locks = seen.locks.max(engine.lock_count());
-            twin = Some(world.twin(&snapshot, &what));
+            twin = Some(outside.twin(&snapshot, &what));
         }
-        world.prepare(step, &engine);
-        let expected = world.take(step, &mut engine);
+        outside.prepare(step, &engine);
+        let expected = outside.take(step, &mut engine);
         let Some(twin) = &mut twin else {
             continue;
         };
-        let answers = world.take(step, twin);
+        let answers = outside.take(step, twin);
         seen.timeouts += answers.iter().filter(|(_, reply)| *reply == Reply::Timeout).count();
         same(&what, "answers", &answers, &expected);
         same(&what, "counters", &twin.counters, &engine.counters);
@@ -122,7 +122,7 @@ fn set_rules(engine: &mut Engine, number: u8, now: Time) {
 }
 
 /// The state outside the engine.
-struct World {
+struct Outside {
     now: Time,
     rules: u8,
     /// The serial number of the client in each slot.
@@ -130,10 +130,10 @@ struct World {
     last_serial: u32,
 }
 
-impl World {
+impl Outside {
     fn new(script: &Script) -> Self {
         let now = Time::from_ns(script.start_ns);
-        World { now, rules: script.rules, serials: Vec::new(), last_serial: 0 }
+        Outside { now, rules: script.rules, serials: Vec::new(), last_serial: 0 }
     }
 
     fn engine(&self) -> Engine {

@@ -1,4 +1,4 @@
-//! Plays a script: starts the daemon, lets the world around it act, runs the turns of its loop,
+//! Plays a script: starts the daemon, lets its environment act, runs the turns of its loop,
 //! executes its next images, and brings everything to rest.
 //!
 //! Called by [`super::explore`]. It calls the kernel and the daemon, hands what both did to the

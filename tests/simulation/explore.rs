@@ -159,7 +159,7 @@ fn the_server_in_a_simulated_world() {
 fn a_seed_repeats_exactly() {
     let log_of = |seed| {
         let script = Script { logs: true, ..Script::generate(seed, 300) };
-        let judged = judge(&script).expect("no rule is violated");
+        let judged = judge(&script).expect("no invariant is violated");
         let lines = kernel(|k| k.log.was_read.iter().flatten().copied().collect::<Vec<u8>>());
         (judged, lines.split(|&b| b == b'\n').map(without_time).collect::<Vec<_>>())
     };

@@ -27,7 +27,7 @@ use listening::{
 };
 use protocol::lines::LINE_BYTES_MAX;
 
-/// A violated rule.
+/// A violated invariant, and how.
 pub(crate) type Violation = String;
 
 /// New connections accepted in a turn.

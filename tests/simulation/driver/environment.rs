@@ -1,4 +1,4 @@
-//! The world around the daemon: other processes, files, administrators.
+//! The environment of the daemon: other processes, files, administrators.
 
 use crate::simulation::kernel::files::PathEntry;
 use crate::simulation::kernel::kernel;

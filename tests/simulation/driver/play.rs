@@ -34,7 +34,7 @@ const CROWD: usize = 1000;
 /// Behind them in the crowd are clients that keep trying to connect.
 const INSISTENT: usize = 500;
 
-/// The daemon and the world around it.
+/// The daemon and its environment.
 pub(crate) struct Play {
     pub(crate) server: Option<Server>,
     pub(crate) oracle: Oracle,
@@ -72,7 +72,7 @@ impl Script {
     /// Plays the script and what comes to rest after it.
     ///
     /// # Errors
-    /// The first violated rule, and the step.
+    /// The first violated invariant, and the step.
     pub(crate) fn play(&self) -> Result<Play, Violation> {
         let mut play = Play::start(self).map_err(|why| format!("at the start: {why}"))?;
         for (n, step) in self.steps.iter().enumerate() {

@@ -67,7 +67,7 @@ fn record() -> Result<()> {
     let mut text = String::from(
         "# Instructions an operation; written by `make bench-instructions RECORD=--record`.\n",
     );
-    writeln!(text, "{}", surroundings()?).expect("a string");
+    writeln!(text, "{}", environment()?).expect("a string");
     for measurement in measurements() {
         let line = format!("{} {:.1}", measurement.name(), measurement.count()?);
         println!("{line}");
@@ -86,7 +86,7 @@ fn compare() -> Result<()> {
     let text = std::fs::read_to_string(COUNTS).map_err(|e| format!("{COUNTS}: {e}"))?;
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let recorded_with = lines.next().unwrap_or_default();
-    let here = surroundings()?;
+    let here = environment()?;
     let recorded: Vec<(&str, f64)> = lines.map(parse_count).collect::<Result<_>>()?;
 
     let mut risen = Vec::new();
@@ -155,7 +155,7 @@ fn parse_count(line: &str) -> Result<(&str, f64)> {
 
 /// What the counts depend on besides the source: the compiler, and the C library,
 /// whose allocator and memcpy are counted too.
-fn surroundings() -> Result<String> {
+fn environment() -> Result<String> {
     let compiler = output_of(Command::new("rustc").arg("-V"))?;
     let library = output_of(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
     Ok(format!("{}, {}, {}", compiler.trim(), std::env::consts::ARCH, library.trim()))
