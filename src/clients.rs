@@ -1,6 +1,7 @@
 //! Clients' connections: bytes → lines, replies → bytes; whom the daemon admits; how much of a
 //! turn each client gets. `serving` calls it step by step and hands its lines to the engine. It
-//! may know sockets and the protocol, but no address on which the daemon listens.
+//! may know what is below it (options, sockets, the log), the protocol's lines, ids of clients
+//! and their counters, but no lock, and no address on which the daemon listens.
 
 pub(crate) mod admission;
 pub(crate) mod connection;

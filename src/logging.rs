@@ -1,5 +1,5 @@
 //! What the daemon says unasked: the log, and notifications of systemd. Everybody calls it. It
-//! never blocks and may know the platform only.
+//! never blocks. It may know the platform, and of the engine its time.
 //!
 //! | the log | file |
 //! |---|---|

@@ -1,5 +1,6 @@
 //! The only way to system calls: safe ones are in `os`, the others, with all `unsafe` code, in
-//! `sys`; and small things around them. Everybody calls it; it may know nobody. In the tests a
+//! `sys`; and small things around them. Everybody calls it; it may know no other folder, and of
+//! the pure crates only plain values: a time, a seed, how much a turn may do. In the tests a
 //! simulated kernel replaces both (tests/simulation).
 
 pub(crate) mod clock;

@@ -1,6 +1,6 @@
 //! Hot restart: the old image hands everything to a new one, which continues where it was.
 //! `serving` calls it, for an order and at the start. It may know every part that hands
-//! something over.
+//! something over, and the engine's state.
 //!
 //! | image | files |
 //! |---|---|

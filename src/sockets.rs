@@ -1,6 +1,6 @@
 //! Connections of any kind: a socket with its unsent output; all of one kind, by slot and serial
-//! number. Clients, operators and HTTP use it. It may know the platform, and nothing of what
-//! connections carry.
+//! number. Clients, operators and HTTP use it. It may know the platform, and of the engine its ids
+//! of clients; nothing of what connections carry.
 
 pub(crate) mod ids;
 pub(crate) mod slots;

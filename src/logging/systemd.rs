@@ -12,7 +12,7 @@ use crate::platform::os::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
 use crate::platform::supervisor;
-use engine::{Engine, Time};
+use engine::Time;
 use log::warn;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -36,6 +36,18 @@ pub(crate) struct ServiceManager {
     interval_ns: u64,
     next_message: Time,
     reload: Reload,
+}
+
+/// What systemctl shows of the daemon.
+#[derive(Debug)]
+pub(crate) struct Status {
+    pub(crate) connections: usize,
+    /// Locks that are held.
+    pub(crate) held: u64,
+    /// Clients that wait for a lock.
+    pub(crate) waiting: u64,
+    pub(crate) keys: u64,
+    pub(crate) is_draining: bool,
 }
 
 /// What the service manager knows of a hot restart. Units of `Type=notify-reload` wait for it.
@@ -82,13 +94,7 @@ impl ServiceManager {
 
     /// Sends the message that is due at `now`, if any: the daemon is ready, alive, and has
     /// this to do.
-    pub(crate) fn notify(
-        &mut self,
-        connections: usize,
-        engine: &Engine,
-        is_draining: bool,
-        now: Time,
-    ) {
+    pub(crate) fn notify(&mut self, status: &Status, now: Time) {
         let Some(channel) = self.channel.as_mut().filter(|_| now >= self.next_message) else {
             return;
         };
@@ -100,11 +106,10 @@ impl ServiceManager {
             self.reload = Reload::None;
         }
         let ready = if self.reload == Reload::UnderWay { "" } else { "READY=1\n" };
-        let counters = &engine.counters;
-        let state = if is_draining { "draining: " } else { "" };
+        let Status { connections, held, waiting, keys, is_draining } = status;
+        let state = if *is_draining { "draining: " } else { "" };
         let message = format!(
-            "{ready}WATCHDOG=1\nSTATUS={state}{connections} connections, {} locks held, {} waiting, {} keys\n",
-            counters.processing_workers, counters.waiting_workers, counters.hashtable_entries,
+            "{ready}WATCHDOG=1\nSTATUS={state}{connections} connections, {held} locks held, {waiting} waiting, {keys} keys\n",
         );
         if let Err(e) = channel.send(&message) {
             limited!(debug, "can't notify systemd now: {e}");

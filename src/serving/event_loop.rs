@@ -4,6 +4,7 @@ use crate::listening::accepting::NewConnection;
 use crate::listening::addresses::Purpose;
 use crate::logging::logger;
 use crate::logging::rate_limit::limited;
+use crate::logging::systemd::Status;
 use crate::platform::os::mio::Events;
 use crate::platform::os::thread;
 use crate::platform::{clock, sys};
@@ -77,8 +78,7 @@ impl Server {
         let now = self.handle_input();
         self.make_reports(now);
         self.finish_turn(now);
-        let is_draining = self.listeners.is_draining();
-        self.service_manager.notify(self.clients.len(), &self.engine, is_draining, now);
+        self.service_manager.notify(&self.status(), now);
         logger::retry(now);
         self.execute_orders(now)
     }
@@ -86,6 +86,17 @@ impl Server {
 
 /// The steps of a turn.
 impl Server {
+    fn status(&self) -> Status {
+        let counters = &self.engine.counters;
+        Status {
+            connections: self.clients.len(),
+            held: counters.processing_workers,
+            waiting: counters.waiting_workers,
+            keys: counters.hashtable_entries,
+            is_draining: self.listeners.is_draining(),
+        }
+    }
+
     /// Waits for events, or until there is work without one.
     fn wait(&mut self, events: &mut Events) {
         let now = clock::now();
