@@ -57,7 +57,8 @@ impl Server {
         drop(bytes);
         let Restored { server: state, clients, engine, now, started_wall_ns, lost, ended_orders } =
             restored;
-        #[allow(clippy::useless_conversion, reason = "the simulation has another type")]
+        // In the tests it becomes one that records its calls.
+        #[cfg_attr(not(test), expect(clippy::useless_conversion))]
         let mut engine = Engine::from(engine);
         let rules = &state.settings.rules;
         engine.set_rules(rules.in_force(), &rules.groups(), now, || {});

@@ -23,7 +23,7 @@ use rule::{Rule, RuleSettings, StuckAfter};
 use serde::{Deserialize, Serialize};
 
 /// After how many seconds a lock that is still held counts as stuck, unless a rule says so.
-pub const STUCK_AFTER_S: u32 = 300;
+const STUCK_AFTER_S: u32 = 300;
 
 /// A rule, and what it has done.
 #[derive(Clone, Debug)]

@@ -21,10 +21,10 @@ impl Kernel {
         self.draws.begin_turn(choices);
         self.one_arrives_in = if arrives { 4 } else { 0 };
         self.only_watching_fails = fails && self.one_in(3);
-        self.one_fails_in = match fails {
-            true if self.only_watching_fails => 2,
-            true => 12,
-            false => 0,
+        self.one_fails_in = match (fails, self.only_watching_fails) {
+            (false, _) => 0,
+            (true, true) => 2,
+            (true, false) => 12,
         };
         let TurnCalls { bytes, logged, .. } = std::mem::take(&mut self.calls);
         self.calls = TurnCalls { bytes, logged, arrives, ..TurnCalls::default() };

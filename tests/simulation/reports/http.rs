@@ -276,10 +276,11 @@ impl HttpClients {
         // given.
         let begins_to_drain = is_draining && !self.was_draining;
         for (peer, session) in self.all.iter_mut().filter(|(_, b)| b.question.is_some()) {
-            session.ready.get_or_insert(match self.was_draining {
-                true => &[503],
-                false if begins_to_drain && !self.open.contains(peer) => &[200, 503],
-                false => &[200],
+            let may_be_both = begins_to_drain && !self.open.contains(peer);
+            session.ready.get_or_insert(match (self.was_draining, may_be_both) {
+                (true, _) => &[503],
+                (false, true) => &[200, 503],
+                (false, false) => &[200],
             });
         }
         self.was_draining = is_draining;

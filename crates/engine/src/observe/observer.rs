@@ -18,7 +18,7 @@ use protocol::{Mode, Reply, Span, Subject};
 use serde::{Deserialize, Serialize};
 
 /// How many slow holds and waits are remembered.
-pub const SLOW_MAX: usize = 128;
+const SLOW_MAX: usize = 128;
 
 /// Everything that is observed.
 #[derive(Clone, Debug)]

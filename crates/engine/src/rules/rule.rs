@@ -13,7 +13,7 @@ use core::num::{IntErrorKind, NonZeroU32};
 use serde::{Deserialize, Serialize};
 
 /// The group of the keys that no named rule of the file matches.
-pub const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
 const NAME_BYTES_MAX: usize = 32;
 
