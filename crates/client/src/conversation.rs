@@ -6,9 +6,6 @@ use protocol::lines::{Line, Lines};
 use protocol::{LOCKS_PER_CONNECTION_MAX, Reply};
 use std::fmt;
 
-/// A connection holds and waits for at most this many locks.
-pub const LOCKS_MAX: usize = LOCKS_PER_CONNECTION_MAX;
-
 /// One connection's conversation with a server, without I/O: it returns the bytes to send,
 /// takes those that were received, and keeps track of the locks that are held.
 ///
@@ -89,7 +86,7 @@ impl Conversation {
     /// When the request is invalid, or not allowed now. Nothing is sent then.
     pub fn lock(&mut self, request: &LockRequest) -> Result<(), Refusal> {
         self.may_ask()?;
-        if self.locks >= LOCKS_MAX {
+        if self.locks >= LOCKS_PER_CONNECTION_MAX {
             return Err(Refusal::TooManyLocks);
         }
         self.output.extend(request.line()?);

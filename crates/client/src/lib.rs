@@ -80,8 +80,10 @@ pub use client::{Client, Connected};
 #[doc(inline)]
 pub use connect::{BadServerName, PORT, ServerName};
 pub use connection::Canceller;
-pub use conversation::{Answer, Conversation, LOCKS_MAX, UnexpectedAnswer};
+pub use conversation::{Answer, Conversation, UnexpectedAnswer};
 pub use error::Error;
 pub use lock::{Lock, NestedLock, Outcome};
 pub use order::order;
+#[doc(inline)]
+pub use protocol::LOCKS_PER_CONNECTION_MAX;
 pub use request::{LockRequest, Refusal};

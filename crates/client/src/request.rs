@@ -117,7 +117,7 @@ pub enum Refusal {
     KeyOfTwoLines,
     /// The limit of workers or of the queue is 0.
     LimitOfZero,
-    /// The connection has four locks already ([`LOCKS_MAX`](crate::LOCKS_MAX)).
+    /// The connection has [four locks](crate::LOCKS_PER_CONNECTION_MAX) already.
     TooManyLocks,
     /// The previous question is not answered yet.
     Unanswered,
