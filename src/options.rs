@@ -2,13 +2,11 @@
 
 use crate::logging::filter::check_filter;
 use clap::{ArgAction, Parser};
+use connect::PORT;
 use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};
 use log::warn;
 use std::net::{IpAddr, SocketAddr};
-
-/// The port that PoolCounter clients use by default.
-pub const PORT: u16 = 7531;
 
 /// The most keys that `/metrics` names.
 const HTTP_KEYS_MAX: usize = 100;
