@@ -3,7 +3,7 @@
 use crate::counts::measures::LockOutcome;
 use crate::lock::{ClientId, Lock, LockId, PoolId};
 use crate::rules::matcher::Matches;
-use crate::rules::{Limited, QueueLen};
+use crate::rules::{LimitedRequest, QueueLen};
 use crate::time::Time;
 use crate::{Engine, FoundKey, HEIRS};
 use protocol::{Acquire, Reply};
@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// The client's wait has begun.
-    fn record_wait(&mut self, client: ClientId, request: &Acquire, limited: &Limited) {
+    fn record_wait(&mut self, client: ClientId, request: &Acquire, limited: &LimitedRequest) {
         if let Some(wait) = self.stacks[client.slot as usize].top() {
             let wait = &mut self.locks[wait as usize];
             wait.set_workers(request.workers);

@@ -54,7 +54,7 @@ struct Reached {
     /// The holds whose limit has changed.
     holds: Vec<LockId>,
     /// The pools that may have room for their waiters, each with the number of its oldest wait.
-    limited: Vec<(u64, PoolId)>,
+    may_have_room: Vec<(u64, PoolId)>,
 }
 
 impl Engine {
@@ -84,10 +84,10 @@ impl Engine {
         let old = core::mem::replace(&mut self.rules, new);
         self.observer.watch_all(self.rules.are_active());
         self.rename_shortened_waits(&old);
-        let Reached { holds, mut limited } = self.reach_keys(&old, go_on);
+        let Reached { holds, mut may_have_room } = self.reach_keys(&old, go_on);
         self.restart_timers(holds, now);
-        limited.sort_unstable();
-        for (_, pool) in limited {
+        may_have_room.sort_unstable();
+        for (_, pool) in may_have_room {
             self.fill(pool, now);
         }
     }
@@ -130,7 +130,7 @@ impl Engine {
             let of_pool = self.pools.get(pool);
             let first = |&phase| of_pool.queue(phase).first(&self.locks);
             let oldest = HEIRS.iter().filter_map(first).map(|id| self.locks[id as usize].sequence);
-            reached.limited.extend(oldest.min().map(|oldest| (oldest, pool)));
+            reached.may_have_room.extend(oldest.min().map(|oldest| (oldest, pool)));
         }
     }
 

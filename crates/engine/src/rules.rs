@@ -63,7 +63,7 @@ pub struct Rules {
 }
 
 /// A request as rules limit it.
-pub(super) struct Limited<'a> {
+pub(super) struct LimitedRequest<'a> {
     pub(super) request: Acquire<'a>,
     pub(super) is_denied: bool,
     /// The rule that changes the answer.
@@ -338,7 +338,7 @@ impl Rules {
         matches: Matches,
         request: &Acquire<'a>,
         queue: QueueLen,
-    ) -> Limited<'a> {
+    ) -> LimitedRequest<'a> {
         let mut limited = *request;
         let workers = self.workers(matches);
         let max_queue = self.first(matches, |settings| settings.max_queue);
@@ -364,7 +364,7 @@ impl Rules {
             _ => workers.map(|(rule, _)| rule),
         };
         let is_shortened = limited.timeout_s < request.timeout_s;
-        Limited {
+        LimitedRequest {
             request: limited,
             is_denied: denies.is_some(),
             changed_by,

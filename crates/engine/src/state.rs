@@ -155,7 +155,7 @@ impl Engine {
         if !self.rules.have_max_hold() {
             return places;
         }
-        for mut timers in self.wheel.slots(&self.locks) {
+        for mut timers in self.wheel.buckets(&self.locks) {
             let tick = |&id: &LockId| self.locks[id as usize].timer.deadline().map(tick_after);
             timers.sort_by_key(tick);
             for timers in timers.chunk_by(|one, other| tick(one) == tick(other)) {

@@ -1,20 +1,20 @@
-//! The timer wheel, with its levels and slots: finds the timer that expires next. Each
+//! The timer wheel, with its levels and buckets: finds the timer that expires next. Each
 //! operation is O(1).
 //!
-//! Eight levels of 64 slots (G. Varghese, A. Lauck, "Hashed and Hierarchical
+//! Eight levels of 64 buckets (G. Varghese, A. Lauck, "Hashed and Hierarchical
 //! Timing Wheels", 1987). A tick is 2^20 ns, about a millisecond. Read the tick
 //! of a deadline and the current tick of the wheel as numbers in base 64: the timer
-//! is at the level of the highest digit in which they differ, in the slot of the
+//! is at the level of the highest digit in which they differ, in the bucket of the
 //! deadline's digit. As the wheel turns, a timer moves down at most seven times, so
 //! a deadline months ahead costs as much as one a second ahead.
 //!
-//! The owners store the timers ([`Timers`]); a slot is a doubly linked list through
+//! The owners store the timers ([`Timers`]); a bucket is a doubly linked list through
 //! them. Stopping a timer unlinks it, so no sequence of starts and stops makes the
 //! wheel grow.
 //!
 //! Timers of one tick expire in the order in which they were started: they join their
-//! slot at its end and move down from its front, before any timer can be started on
-//! the lower level. Overdue timers share the current slot.
+//! bucket at its end and move down from its front, before any timer can be started on
+//! the lower level. Overdue timers share the current bucket.
 
 use crate::time::Time;
 use alloc::boxed::Box;
@@ -22,13 +22,13 @@ use alloc::vec::Vec;
 
 const TICK_BITS: u32 = 20;
 const DIGIT_BITS: u32 = 6;
-const SLOTS: usize = 1 << DIGIT_BITS;
+const BUCKETS: usize = 1 << DIGIT_BITS;
 /// 8 digits of 6 bits hold the 44 bits that a u64 of nanoseconds has in ticks.
 const LEVELS: usize = 8;
 const NONE: u32 = u32::MAX;
 
-/// The number of no slot: the timer is not started.
-const NO_SLOT: u16 = u16::MAX;
+/// The number of no bucket: the timer is not started.
+const NO_BUCKET: u16 = u16::MAX;
 
 /// What the wheel stores in each owner that may have a deadline.
 /// Packed, so that an owner's other fields fit in its cache line.
@@ -39,19 +39,19 @@ pub(super) struct Timer {
     next: u32,
     previous: u32,
     /// Numbered through all levels.
-    slot: u16,
+    bucket: u16,
 }
 
 impl Default for Timer {
     fn default() -> Self {
-        Timer { deadline: Time::default(), next: NONE, previous: NONE, slot: NO_SLOT }
+        Timer { deadline: Time::default(), next: NONE, previous: NONE, bucket: NO_BUCKET }
     }
 }
 
 impl Timer {
     /// `None` unless the timer is started.
     pub(super) fn deadline(&self) -> Option<Time> {
-        (self.slot != NO_SLOT).then_some(self.deadline)
+        (self.bucket != NO_BUCKET).then_some(self.deadline)
     }
 }
 
@@ -65,16 +65,25 @@ pub(super) trait Timers {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct Bucket {
     first: u32,
     last: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct WheelLevel {
-    /// Bit n is set when slot n has a timer.
+    /// Bit n is set when bucket n has a timer.
     occupied: u64,
-    slots: [Slot; SLOTS],
+    buckets: [Bucket; BUCKETS],
+}
+
+/// The first bucket with a timer.
+struct FirstBucket {
+    level: usize,
+    /// Its number in the level.
+    bucket: usize,
+    /// Its first tick.
+    tick: u64,
 }
 
 /// Started timers, by deadline.
@@ -89,8 +98,8 @@ pub(super) struct Wheel {
 impl Wheel {
     /// A wheel without timers, at `now`.
     pub(super) fn new(now: Time) -> Self {
-        let slot = Slot { first: NONE, last: NONE };
-        let level = WheelLevel { occupied: 0, slots: [slot; SLOTS] };
+        let bucket = Bucket { first: NONE, last: NONE };
+        let level = WheelLevel { occupied: 0, buckets: [bucket; BUCKETS] };
         Wheel { tick: tick_before(now), len: 0, levels: Box::new([level; LEVELS]) }
     }
 
@@ -102,7 +111,7 @@ impl Wheel {
     /// Starts the timer of `id`, which must not be started.
     pub(super) fn start(&mut self, timers: &mut impl Timers, id: u32, deadline: Time) {
         let timer = timers.timer_mut(id);
-        debug_assert!(timer.slot == NO_SLOT, "timer {id} is started already");
+        debug_assert!(timer.bucket == NO_BUCKET, "timer {id} is started already");
         timer.deadline = deadline;
         self.len += 1;
         self.link(timers, id);
@@ -110,9 +119,9 @@ impl Wheel {
 
     /// Stops the timer of `id`. Does nothing if the timer is not started.
     pub(super) fn stop(&mut self, timers: &mut impl Timers, id: u32) {
-        if timers.timer(id).slot != NO_SLOT {
+        if timers.timer(id).bucket != NO_BUCKET {
             self.unlink(timers, id);
-            timers.timer_mut(id).slot = NO_SLOT;
+            timers.timer_mut(id).bucket = NO_BUCKET;
             self.len -= 1;
         }
     }
@@ -121,17 +130,17 @@ impl Wheel {
     /// In order of ticks, then in the order in which they were started.
     pub(super) fn pop_expired(&mut self, timers: &mut impl Timers, now: Time) -> Option<u32> {
         let now = tick_before(now);
-        while let Some((level, slot, tick)) = self.first_slot() {
+        while let Some(FirstBucket { level, bucket, tick }) = self.first_bucket() {
             if tick > now {
                 break;
             }
             self.tick = self.tick.max(tick);
             if level == 0 {
-                let id = self.levels[0].slots[slot].first;
+                let id = self.levels[0].buckets[bucket].first;
                 self.stop(timers, id);
                 return Some(id);
             }
-            self.move_down(timers, level, slot);
+            self.move_down(timers, level, bucket);
         }
         self.tick = self.tick.max(now);
         None
@@ -141,36 +150,35 @@ impl Wheel {
     /// earliest deadline, perhaps earlier, to move timers down. `None` without
     /// timers.
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        let (_, _, tick) = self.first_slot()?;
+        let FirstBucket { tick, .. } = self.first_bucket()?;
         Some(Time::from_ns(tick.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// The started timers by slot, in the order in which those of a tick expire. All timers of
-    /// a tick are in one slot.
-    pub(super) fn slots(&self, timers: &impl Timers) -> impl Iterator<Item = Vec<u32>> {
-        let slots = self.levels.iter().flat_map(|level| &level.slots);
-        slots.filter(|slot| slot.first != NONE).map(|slot| {
+    /// The started timers by bucket, in the order in which those of a tick expire. All timers of
+    /// a tick are in one bucket.
+    pub(super) fn buckets(&self, timers: &impl Timers) -> impl Iterator<Item = Vec<u32>> {
+        let buckets = self.levels.iter().flat_map(|level| &level.buckets);
+        buckets.filter(|bucket| bucket.first != NONE).map(|bucket| {
             let next = |&id: &u32| Some(timers.timer(id).next).filter(|&id| id != NONE);
-            core::iter::successors(Some(slot.first), next).collect()
+            core::iter::successors(Some(bucket.first), next).collect()
         })
     }
 
-    /// The level and number of the first slot with a timer, and the slot's first
-    /// tick. The lowest level comes first: its timers differ from the current tick
-    /// only in lower digits.
-    fn first_slot(&self) -> Option<(usize, usize, u64)> {
+    /// The lowest level comes first: its timers differ from the current tick only in lower
+    /// digits.
+    fn first_bucket(&self) -> Option<FirstBucket> {
         let level = self.levels.iter().position(|l| l.occupied != 0)?;
-        let slot = self.levels[level].occupied.trailing_zeros() as usize;
+        let bucket = self.levels[level].occupied.trailing_zeros() as usize;
         let shift = DIGIT_BITS * level as u32;
         let above = self.tick >> (shift + DIGIT_BITS) << (shift + DIGIT_BITS);
-        Some((level, slot, above | (slot as u64) << shift))
+        Some(FirstBucket { level, bucket, tick: above | (bucket as u64) << shift })
     }
 
-    /// Moves the timers of a slot that the wheel has reached to lower levels, in order.
-    fn move_down(&mut self, timers: &mut impl Timers, level: usize, slot: usize) {
-        let empty = Slot { first: NONE, last: NONE };
-        let list = core::mem::replace(&mut self.levels[level].slots[slot], empty);
-        self.levels[level].occupied &= !(1 << slot);
+    /// Moves the timers of a bucket that the wheel has reached to lower levels, in order.
+    fn move_down(&mut self, timers: &mut impl Timers, level: usize, bucket: usize) {
+        let empty = Bucket { first: NONE, last: NONE };
+        let list = core::mem::replace(&mut self.levels[level].buckets[bucket], empty);
+        self.levels[level].occupied &= !(1 << bucket);
         let mut id = list.first;
         while id != NONE {
             let next = timers.timer(id).next;
@@ -184,26 +192,26 @@ impl Wheel {
         let tick = tick_after(timers.timer(id).deadline).max(self.tick);
         let difference = tick ^ self.tick;
         let level = (63 - (difference | 1).leading_zeros()) / DIGIT_BITS;
-        let digit = tick >> (DIGIT_BITS * level) & (SLOTS as u64 - 1);
-        let slots = &mut self.levels[level as usize];
-        slots.occupied |= 1 << digit;
-        let slot = &mut slots.slots[digit as usize];
-        let previous = core::mem::replace(&mut slot.last, id);
+        let digit = tick >> (DIGIT_BITS * level) & (BUCKETS as u64 - 1);
+        let buckets = &mut self.levels[level as usize];
+        buckets.occupied |= 1 << digit;
+        let bucket = &mut buckets.buckets[digit as usize];
+        let previous = core::mem::replace(&mut bucket.last, id);
         if previous == NONE {
-            slot.first = id;
+            bucket.first = id;
         } else {
             timers.timer_mut(previous).next = id;
         }
         let timer = timers.timer_mut(id);
         (timer.previous, timer.next) = (previous, NONE);
-        timer.slot = (level << DIGIT_BITS) as u16 | digit as u16;
+        timer.bucket = (level << DIGIT_BITS) as u16 | digit as u16;
     }
 
     fn unlink(&mut self, timers: &mut impl Timers, id: u32) {
-        let Timer { previous, next, slot, .. } = *timers.timer(id);
-        let slots = &mut self.levels[usize::from(slot) / SLOTS];
-        let slot = usize::from(slot) % SLOTS;
-        let ends = &mut slots.slots[slot];
+        let Timer { previous, next, bucket, .. } = *timers.timer(id);
+        let buckets = &mut self.levels[usize::from(bucket) / BUCKETS];
+        let bucket = usize::from(bucket) % BUCKETS;
+        let ends = &mut buckets.buckets[bucket];
         if previous == NONE {
             ends.first = next;
         } else {
@@ -215,7 +223,7 @@ impl Wheel {
             timers.timer_mut(next).previous = previous;
         }
         if ends.first == NONE {
-            slots.occupied &= !(1 << slot);
+            buckets.occupied &= !(1 << bucket);
         }
     }
 }
