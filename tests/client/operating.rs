@@ -192,7 +192,8 @@ fn waiting_for_a_drain_survives_a_hot_restart() {
     }
     // Without a control socket the daemon can't be asked, but its process is still
     // visible.
-    let closes = ["restart", "--control-socket", &wait.path, "--", "-l", "127.0.0.1", "-p", "0"];
+    let socket = ["restart", "--control-socket", &wait.path, "--"];
+    let closes = [&socket[..], &["-l", "127.0.0.1", "-p", "0", "--control=none"]].concat();
     assert_eq!(ask("", &closes).code, Some(0));
     wait.client.settle();
     assert!(wait.waiting.try_wait().expect("a child").is_none());
