@@ -28,7 +28,7 @@ const DEPENDENCIES: [(&str, &[&str]); 5] = [
         ],
     ),
     ("reports", &["poolcounter-engine", "poolcounter-protocol", "jiff", "serde"]),
-    ("connect", &["rustix"]),
+    ("connect", &["rustix", "nix"]),
     ("client", &["poolcounter-protocol", "poolcounter-connect", "md5"]),
 ];
 

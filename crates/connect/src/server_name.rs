@@ -1,6 +1,7 @@
 //! Names of servers, read from text: host, port, Unix socket.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// The port of PoolCounter.
@@ -68,6 +69,15 @@ impl ServerName {
             Endpoint::Unix(_) => name.to_owned(),
         };
         Ok(ServerName { name, place })
+    }
+
+    /// Whether it is an address, and no name that must be looked up.
+    pub(crate) fn is_numeric(&self) -> bool {
+        match &self.place {
+            // An IPv6 address may name its interface.
+            Endpoint::Tcp(host, _) => host.contains(':') || host.parse::<IpAddr>().is_ok(),
+            Endpoint::Unix(_) => true,
+        }
     }
 
     /// Where it is.

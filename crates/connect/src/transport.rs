@@ -1,12 +1,12 @@
 //! A blocking connection over TCP or a Unix socket: reads and writes, keepalive, whether the
 //! other side has closed.
 
-use crate::server_name::{Endpoint, ServerName};
+use crate::addresses::Addresses;
+use crate::server_name::ServerName;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,26 +23,12 @@ const SECONDS_MAX: u64 = 32_767;
 pub struct Stream(OwnedFd);
 
 impl Stream {
-    /// Connects; each address of the server may take `timeout`.
+    /// Looks the server up and connects; each of its addresses may take `timeout`.
     ///
     /// # Errors
     /// The server is unreachable, or its name has no address.
     pub fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
-        let (host, port) = match server.endpoint() {
-            Endpoint::Unix(path) => return connect_unix(path, timeout).map(Stream),
-            Endpoint::Tcp(host, port) => (host.as_str(), *port),
-        };
-        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in (host, port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, timeout) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(Stream(stream.into()));
-                }
-                Err(e) => last = e,
-            }
-        }
-        Err(last)
+        Addresses::look_up(server, timeout)?.connect(timeout)
     }
 
     /// A read that takes longer fails with `WouldBlock`.

@@ -1,0 +1,163 @@
+//! The addresses of a server: looked up once, in bounded time, then connected to one after the
+//! other.
+
+use crate::server_name::{Endpoint, ServerName};
+use crate::transport::{Stream, connect_unix};
+use nix::sys::signal::SigSet;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+/// A name server that is well answers in a fraction of this; one that is busy may lose a packet,
+/// and is asked again.
+const LOOK_UP_TIME_MIN: Duration = Duration::from_secs(2);
+
+/// Where a server can be connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+    /// All addresses of the host, each once, in the order of the resolver.
+    Tcp(Vec<SocketAddr>),
+}
+
+impl Addresses {
+    /// Looks the server's name up, for `timeout` or two seconds, whichever is longer. A thread
+    /// waits for the resolver, which nothing can interrupt: it may outlive this call. An address
+    /// needs neither the thread nor the time.
+    ///
+    /// # Errors
+    /// The name has no address, or the resolver did not answer in time.
+    pub fn look_up(server: &ServerName, timeout: Duration) -> io::Result<Addresses> {
+        let (host, port) = match server.endpoint() {
+            Endpoint::Unix(path) => return Ok(Addresses::Unix(path.clone())),
+            Endpoint::Tcp(host, port) => (host.clone(), *port),
+        };
+        let resolve = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        let found = if server.is_numeric() {
+            resolve()?
+        } else {
+            within(timeout.max(LOOK_UP_TIME_MIN), resolve)?
+        };
+        Ok(Addresses::Tcp(each_once(found)))
+    }
+
+    /// Whether they are those of one host, as far as numbers can show it: a single address, or
+    /// one of IPv4 and one of IPv6.
+    pub fn is_one_host(&self) -> bool {
+        match self {
+            Addresses::Unix(_) => true,
+            Addresses::Tcp(found) => match found.as_slice() {
+                [one, other] => one.is_ipv4() != other.is_ipv4(),
+                found => found.len() < 2,
+            },
+        }
+    }
+
+    /// Connects to the first address that accepts; each may take `timeout`.
+    ///
+    /// # Errors
+    /// Why the last one does not accept.
+    pub fn connect(&self, timeout: Duration) -> io::Result<Stream> {
+        let found = match self {
+            Addresses::Unix(path) => return connect_unix(path, timeout).map(Stream::from),
+            Addresses::Tcp(found) => found,
+        };
+        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in found {
+            match TcpStream::connect_timeout(address, timeout) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(Stream::from(std::os::fd::OwnedFd::from(stream)));
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+}
+
+/// What the resolver finds, unless it takes longer than `time`.
+fn within(
+    time: Duration,
+    resolve: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
+) -> io::Result<Vec<SocketAddr>> {
+    let (found, result) = channel();
+    thread::Builder::new().spawn(move || {
+        // The program's signals are for its own threads.
+        let _ = SigSet::all().thread_block();
+        // Fails if nobody waits any more.
+        let _ = found.send(resolve());
+    })?;
+    result.recv_timeout(time).unwrap_or_else(|_| {
+        let why = format!("the name was not resolved within {} seconds", time.as_secs_f64());
+        Err(io::Error::new(ErrorKind::TimedOut, why))
+    })
+}
+
+/// A hosts file may have an address twice.
+fn each_once(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let mut distinct = Vec::new();
+    for address in found {
+        if !distinct.contains(&address) {
+            distinct.push(address);
+        }
+    }
+    distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(list: &[&str]) -> Vec<SocketAddr> {
+        list.iter().map(|one| one.parse().expect("an address")).collect()
+    }
+
+    #[test]
+    fn one_address_of_each_kind_may_be_one_host() {
+        for (list, is_one_host) in [
+            (&["10.0.0.1:7531"][..], true),
+            (&["10.0.0.1:7531", "[2001:db8::1]:7531"], true),
+            (&["[2001:db8::1]:7531", "10.0.0.1:7531"], true),
+            (&["10.0.0.1:7531", "10.0.0.2:7531"], false),
+            (&["[2001:db8::1]:7531", "[2001:db8::2]:7531"], false),
+            (&["10.0.0.1:7531", "[2001:db8::1]:7531", "10.0.0.2:7531"], false),
+        ] {
+            assert_eq!(Addresses::Tcp(addresses(list)).is_one_host(), is_one_host, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_found_twice_counts_once() {
+        let twice = addresses(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:1"]);
+        assert_eq!(each_once(twice), addresses(&["10.0.0.1:1", "10.0.0.2:1"]));
+    }
+
+    #[test]
+    fn a_silent_resolver_is_not_waited_for() {
+        let (_never, silence) = channel::<()>();
+        let resolve = move || {
+            let _ = silence.recv();
+            Ok(Vec::new())
+        };
+        let error = within(Duration::from_millis(10), resolve).expect_err("too late");
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let found = addresses(&["10.0.0.1:1"]);
+        let copy = found.clone();
+        assert_eq!(within(Duration::MAX, move || Ok(copy)).expect("found"), found);
+    }
+
+    #[test]
+    fn an_address_is_not_looked_up() {
+        for name in ["10.1.2.3", "::1", "[::1]:99", "fe80::1%lo"] {
+            assert!(name.parse::<ServerName>().expect("a server").is_numeric(), "{name}");
+        }
+        for name in ["localhost", "pc1.example:99"] {
+            assert!(!name.parse::<ServerName>().expect("a server").is_numeric(), "{name}");
+        }
+    }
+}
