@@ -48,7 +48,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s n -l wor
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s q -l queue -d 'How many clients may hold the key or wait for it. [default: any number]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l timeout -d 'How long to wait for the lock, rounded up to whole seconds; 0 is not at all. [default: for ever]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given: the time is over, or the queue is full' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server answers' -r -f -a "run\t'Run the command without a lock'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server of the list answers' -r -f -a "run\t'Run the command without a lock'
 fail\t'Don\'t run it'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Print a warning; the command continues'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
@@ -57,8 +57,8 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if it releases the lock during the wait, exit with 0 and do not run the command'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own, even if that one is down'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during a wait'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own, even if that one is down. Its name must not have several addresses, except one of IPv4 and one of IPv6'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during a wait, which servers are passed over, and when the wait starts again'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'As JSON, an object for each server'

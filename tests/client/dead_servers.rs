@@ -45,7 +45,10 @@ fn a_vanished_daemon_is_noticed_before_it_hands_the_lock_on() {
         assert!(!why.contains("poolcounter"), "{why}{printed}");
         return skip("this kernel, or container, gives no network namespaces");
     }
-    assert!(printed.contains("the connection to the server is lost"), "{printed}");
+    assert!(
+        printed.contains("k: the connection to 192.0.2.1 is lost, and with it the lock"),
+        "{printed}"
+    );
     assert!(printed.contains("status 74"), "{printed}");
     // Not before 10 s of silence. The daemon's counter, below, shows that it is not too late.
     let seconds = printed.lines().find_map(|line| line.strip_prefix("seconds ")).expect("a time");

@@ -135,7 +135,7 @@ fn dropping_or_leaking_an_inner_guard_loses_the_outer_lock() {
             let waiter = waiter(&server);
             end(inner);
             let released = outer.release();
-            assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+            assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
             assert_eq!(waiter.join().expect("no panic"), "locked");
             held(&server, 0);
         }
@@ -144,7 +144,7 @@ fn dropping_or_leaking_an_inner_guard_loses_the_outer_lock() {
         drop(locked(outer.lock(&at_once("k"))));
         held(&server, 0);
         let inner = outer.lock(&at_once("k"));
-        assert!(matches!(inner, Err(Error::Lost(_))), "{inner:?}");
+        assert!(matches!(inner, Err(Error::Lost { .. })), "{inner:?}");
     }
 }
 
@@ -164,6 +164,14 @@ fn a_key_of_another_server_is_refused_and_the_outer_lock_stays() {
     // With that server down, the other guards all keys, nested ones too.
     drop(one);
     let mut outer = locked(client.lock(&at_once(&key_of_one)));
+    assert_eq!(outer.key(), key_of_one.as_bytes());
+    let passed_over = |list: &[(ServerName, std::io::Error)]| {
+        list.iter().map(|(name, why)| (name.clone(), why.kind())).collect::<Vec<_>>()
+    };
+    let expected = [(names[0].clone(), std::io::ErrorKind::ConnectionRefused)];
+    assert_eq!(passed_over(outer.passed_over()), expected);
+    let connected = client.connect(key_of_one.as_bytes()).expect("connected");
+    assert_eq!(passed_over(connected.passed_over()), expected);
     locked(outer.lock(&at_once(&key_of_other))).release().expect("released");
 }
 
@@ -234,7 +242,7 @@ fn a_lock_whose_server_has_ended_is_lost() {
         drop(server);
         assert!(eventually(|| lock.is_lost() && connected.is_lost()));
         let released = lock.release();
-        assert!(matches!(released, Err(Error::Lost(_))), "{released:?}");
+        assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
     }
 }
 
@@ -300,7 +308,7 @@ fn a_server_that_accepts_is_not_skipped_when_silent() {
     let names = [address.parse().expect("a server"), name(&other)];
     let client = patient(names.clone()).answer_timeout(Duration::from_millis(200));
     let result = client.lock(&at_once(&key_of_first(&names)));
-    assert!(matches!(result, Err(Error::Lost(_))), "{result:?}");
+    assert!(matches!(result, Err(Error::Lost { .. })), "{result:?}");
     assert_eq!(other.counter("total_acquired"), 0);
 }
 
@@ -310,5 +318,5 @@ fn a_lock_held_for_too_long_is_lost_with_its_connection() {
     let lock = locked(client(&server).lock(&at_once("k")));
     held(&server, 0);
     assert!(lock.is_lost());
-    assert!(matches!(lock.release(), Err(Error::Lost(_))));
+    assert!(matches!(lock.release(), Err(Error::Lost { .. })));
 }

@@ -10,6 +10,8 @@ mod environment;
 mod freeing;
 mod hostile;
 mod library;
+mod lost_waits;
+mod names;
 mod operating;
 mod races;
 mod rules;

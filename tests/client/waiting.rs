@@ -1,6 +1,6 @@
 //! How `poolcounter run` reports whom it waits for.
 
-use crate::command::{run, servers, start, stderr_line};
+use crate::command::{ask, key_of_first, run, servers, start, stderr_line};
 use crate::running::{complaint, end, lasting};
 use crate::support::{Server, wait_for_exit};
 
@@ -50,4 +50,20 @@ fn a_free_lock_prints_nothing() {
     let server = Server::start();
     let output = run(&server, &["-v", "k", "--", "echo", "ran"]);
     assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("ran\n", ""));
+}
+
+#[test]
+fn a_server_that_is_passed_over_is_named_on_request() {
+    let server = Server::start();
+    let names = ["127.0.0.1:1".to_owned(), server.address().to_string()];
+    let key = key_of_first(&names.each_ref().map(|name| name.parse().expect("a server")));
+    let printed = |options: &[&str]| {
+        let output = ask(&names.join(","), &[&["run"], options, &[&key, "--", "true"]].concat());
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output.stderr
+    };
+    let line = format!("poolcounter: {key}: 127.0.0.1:1 is passed over: Connection refused");
+    let stderr = printed(&["-v"]);
+    assert!(stderr.starts_with(&line) && stderr.lines().count() == 1, "{stderr}");
+    assert_eq!(printed(&[]), "");
 }

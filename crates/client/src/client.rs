@@ -1,14 +1,17 @@
 //! The client: its servers, how it chooses one for a key and connects to it; the connection before
 //! its first lock.
 
-use crate::connection::{Canceller, Connection};
+use crate::attempt::LockAttempt;
+use crate::canceller::{Cancellation, Canceller};
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::lock::{Lock, Outcome};
 use crate::order::order;
 use crate::request::LockRequest;
-use connect::{ServerName, Stream};
+use connect::{Addresses, ServerName, Stream};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// As MediaWiki's client: a healthy server accepts in a fraction of this.
@@ -50,7 +53,8 @@ impl Client {
 
     /// How long one attempt to connect to an address may take; each server gets two
     /// attempts, at each of its addresses. 0.1 s by default, as MediaWiki's. Must not be
-    /// zero. Finding the addresses of a name takes as long as the resolver does.
+    /// zero. The addresses of a name are looked up once, in this time or in two seconds if that
+    /// is longer.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -79,6 +83,10 @@ impl Client {
     /// Never asks another server than the key's own, the first in [`order`]. Otherwise a
     /// server that drains, or can't be reached for a moment, makes the next one give the
     /// lock, while a client that got it before may still hold it.
+    ///
+    /// A name with several addresses may be several servers, each with locks of its own: it is
+    /// refused then ([`Error::SeveralAddresses`]), unless it has one address of IPv4 and one of
+    /// IPv6. With fallback, each address is tried as if it were the same server.
     pub fn no_fallback(mut self) -> Self {
         self.tries_max = 1;
         self
@@ -86,58 +94,138 @@ impl Client {
 
     /// Asks for a lock and waits for it, for as long as the request allows.
     ///
+    /// If the connection ends during the wait, as when the server is restarted, the wait starts
+    /// again, with what is left of the request's time: on the same server if that comes back
+    /// within two seconds, otherwise on the next one in [`order`]
+    /// (with [`Client::no_fallback`] on the same one, whenever it comes back). A request without
+    /// a timeout goes through the list of servers once, and then fails. A lock that was granted
+    /// is never asked for again.
+    ///
     /// # Errors
-    /// When no server could be connected to, or the one that was gave no answer. A
-    /// request without a timeout waits as long as the connection lasts
-    /// ([`Client::answer_timeout`]).
+    /// When no server could be connected to, or the one that was gave no answer, or
+    /// did not come back in time, or still runs and has ended this wait
+    /// ([`Error::TurnedAway`]). A request without a timeout waits as long as the connection
+    /// lasts ([`Client::answer_timeout`]).
     pub fn lock(&self, request: &LockRequest) -> Result<Outcome<Lock>, Error> {
-        self.connect(request.key())?.lock(request)
+        self.attempt(request).lock()
+    }
+
+    /// As [`Client::lock`], in two steps: between them, the attempt gives a [`Canceller`], and
+    /// takes an observer.
+    pub fn attempt<'a>(&'a self, request: &'a LockRequest) -> LockAttempt<'a> {
+        LockAttempt::new(self, request)
     }
 
     /// Connects to the server that guards `key`; the next one only when connecting
     /// fails (never, with [`Client::no_fallback`]).
     ///
     /// # Errors
-    /// [`Error::NoServer`].
+    /// [`Error::NoServer`], [`Error::SeveralAddresses`].
     pub fn connect(&self, key: &[u8]) -> Result<Connected, Error> {
-        let mut failed = Vec::new();
-        for server in order(&self.servers, key).into_iter().take(self.tries_max) {
-            match self.connect_to(server) {
-                Ok(stream) => {
-                    let has_failed = |server| failed.iter().any(|(failed, _)| failed == server);
-                    let servers = self.servers.iter().filter(|&server| !has_failed(server));
-                    let (server, servers) = (server.clone(), servers.cloned().collect());
-                    let timeout = self.answer_timeout;
-                    return Ok(Connected(Connection::new(stream, server, servers, timeout)));
+        let mut passed_over = Vec::new();
+        for server in self.order(key) {
+            match self.reach(server, Duration::MAX)? {
+                Ok(Reached { stream, .. }) => {
+                    let connection = self.connection(stream, server, &passed_over, Arc::default());
+                    return Ok(Connected { connection, passed_over });
                 }
-                Err(e) => failed.push((server.clone(), e)),
+                Err(e) => passed_over.push((server.clone(), e)),
             }
         }
-        Err(Error::NoServer(failed))
+        Err(Error::NoServer(passed_over))
     }
 
-    fn connect_to(&self, server: &ServerName) -> io::Result<Stream> {
-        let mut result = Stream::connect(server, self.connect_timeout);
+    /// The servers that may be asked for a key, in the order in which they are.
+    pub(crate) fn order(&self, key: &[u8]) -> impl Iterator<Item = &ServerName> + use<'_> {
+        order(&self.servers, key).into_iter().take(self.tries_max)
+    }
+
+    /// Looks a server up and connects to it; each attempt may take this time, but no longer than
+    /// usual. The inner error is why it is unreachable.
+    ///
+    /// # Errors
+    /// [`Error::SeveralAddresses`].
+    pub(crate) fn reach(
+        &self,
+        server: &ServerName,
+        time: Duration,
+    ) -> Result<io::Result<Reached>, Error> {
+        let addresses = match Addresses::look_up(server, self.connect_timeout.min(time)) {
+            Ok(addresses) => addresses,
+            Err(e) => return Ok(Err(e)),
+        };
+        self.must_be_one_host(server, &addresses)?;
+        let mut result = self.connect_within(time, &addresses);
         for _ in 1..ATTEMPTS {
             if result.is_err() {
-                result = Stream::connect(server, self.connect_timeout);
+                result = self.connect_within(time, &addresses);
             }
         }
-        if let (Ok(stream), Some(silence)) = (&result, self.keepalive) {
+        Ok(result.map(|stream| Reached { addresses, stream }))
+    }
+
+    /// Without a fallback, each client must ask the same server, which a name of several does not
+    /// promise.
+    fn must_be_one_host(&self, server: &ServerName, addresses: &Addresses) -> Result<(), Error> {
+        match addresses {
+            Addresses::Tcp(found) if self.tries_max == 1 && !addresses.is_one_host() => {
+                let (server, addresses) = (server.clone(), found.clone());
+                Err(Error::SeveralAddresses { server, addresses })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Connects once. Each address may take this time, but no longer than usual.
+    pub(crate) fn connect_within(
+        &self,
+        time: Duration,
+        addresses: &Addresses,
+    ) -> io::Result<Stream> {
+        let stream = addresses.connect(self.connect_timeout.min(time))?;
+        if let Some(silence) = self.keepalive {
             stream.watch_the_host(silence);
         }
-        result
+        Ok(stream)
     }
+
+    /// A connection to `server`, which guards all keys for which it is the first, except those
+    /// servers that were passed over.
+    pub(crate) fn connection(
+        &self,
+        stream: Stream,
+        server: &ServerName,
+        passed_over: &[(ServerName, io::Error)],
+        cancellation: Arc<Cancellation>,
+    ) -> Connection {
+        let is_asked = |name: &&ServerName| passed_over.iter().all(|(it, _)| it != *name);
+        let servers = self.servers.iter().filter(is_asked).cloned().collect();
+        Connection::new(stream, server.clone(), servers, self.answer_timeout, cancellation)
+    }
+}
+
+/// A server that accepts connections.
+pub(crate) struct Reached {
+    pub(crate) addresses: Addresses,
+    pub(crate) stream: Stream,
 }
 
 /// A connection that holds no lock yet.
 #[derive(Debug)]
-pub struct Connected(Connection);
+pub struct Connected {
+    connection: Connection,
+    passed_over: Vec<(ServerName, io::Error)>,
+}
 
 impl Connected {
     /// The server.
     pub fn server(&self) -> &ServerName {
-        self.0.server()
+        self.connection.server()
+    }
+
+    /// The servers before it in [`order`] that could not be connected to, and why.
+    pub fn passed_over(&self) -> &[(ServerName, io::Error)] {
+        &self.passed_over
     }
 
     /// For another thread, to end a wait on this connection, and to give up its locks.
@@ -157,27 +245,29 @@ impl Connected {
     /// # }
     /// ```
     pub fn canceller(&self) -> Canceller {
-        self.0.canceller()
+        self.connection.canceller()
     }
 
     /// Whether the server has closed the connection, or its host has vanished. Does not
     /// wait.
     pub fn is_lost(&self) -> bool {
-        self.0.has_ended()
+        self.connection.has_ended()
     }
 
-    /// Asks for a lock and waits for it; its key must be one that this server guards.
+    /// Asks for a lock and waits for it, on this connection only: when that ends, so does the
+    /// wait. Its key must be one that this server guards.
     ///
     /// # Errors
-    /// As [`Client::lock`]; and when another server guards the key.
+    /// [`Error::Lost`] when the connection ended, or gave no answer in time; and when another
+    /// server guards the key.
     pub fn lock(mut self, request: &LockRequest) -> Result<Outcome<Lock>, Error> {
-        let answer = self.0.lock(request)?;
-        Outcome::of(answer, || Lock(self.0))
+        let answer = self.connection.lock(request)?;
+        Outcome::of(answer, || Lock::new(self.connection, self.passed_over))
     }
 }
 
 impl AsFd for Connected {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.connection.as_fd()
     }
 }

@@ -1,15 +1,15 @@
 //! One connection to a server, blocking: sends what its conversation says, waits for the answers,
-//! and is closed when the state of its locks is unknown; from another thread, a canceller ends it.
+//! and is closed when the state of its locks is unknown.
 
-use crate::conversation::{Answer, Conversation};
+use crate::canceller::{Cancellation, Canceller};
+use crate::conversation::{Answer, Conversation, UnexpectedAnswer};
 use crate::error::Error;
 use crate::order::order;
 use crate::request::{LockRequest, Refusal};
 use connect::{ServerName, Stream};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The read timeout when no time is left; zero would mean no timeout.
@@ -27,33 +27,9 @@ pub(crate) struct Connection {
     /// How long the server may take to answer, besides the time that a request waits.
     answer_timeout: Duration,
     is_closed: bool,
-    is_cancelled: Arc<AtomicBool>,
-}
-
-/// Ends a wait for a lock from another thread: see
-/// [`Connected::canceller`](crate::Connected::canceller).
-#[derive(Clone, Debug)]
-pub struct Canceller {
-    /// Gone when the connection is dropped.
-    stream: Weak<Stream>,
-    is_cancelled: Arc<AtomicBool>,
-}
-
-impl Canceller {
-    /// Closes the connection. A call that waits on it returns
-    /// [`Error::Cancelled`], and so does each later one; the server drops the wait. A
-    /// lock that was granted before is given up, with its work undone, whether or not its
-    /// guard was returned already; [`Lock::is_lost`](crate::Lock::is_lost) reports it. A
-    /// release that was sent before may still take effect, although its call returns
-    /// [`Error::Cancelled`].
-    ///
-    /// When the connection has ended already, nothing happens.
-    pub fn cancel(&self) {
-        if let Some(stream) = self.stream.upgrade() {
-            self.is_cancelled.store(true, Ordering::SeqCst);
-            stream.shutdown();
-        }
-    }
+    cancellation: Arc<Cancellation>,
+    /// Those of its locks, in their order.
+    keys: Vec<Vec<u8>>,
 }
 
 impl Connection {
@@ -63,15 +39,19 @@ impl Connection {
         server: ServerName,
         servers: Vec<ServerName>,
         answer_timeout: Duration,
+        cancellation: Arc<Cancellation>,
     ) -> Self {
+        let stream = Arc::new(stream);
+        cancellation.follow(&stream);
         Connection {
-            stream: Arc::new(stream),
+            stream,
             conversation: Conversation::new(),
             server,
             servers,
             answer_timeout,
             is_closed: false,
-            is_cancelled: Arc::default(),
+            cancellation,
+            keys: Vec::new(),
         }
     }
 
@@ -80,8 +60,12 @@ impl Connection {
     }
 
     pub(crate) fn canceller(&self) -> Canceller {
-        let is_cancelled = Arc::clone(&self.is_cancelled);
-        Canceller { stream: Arc::downgrade(&self.stream), is_cancelled }
+        self.cancellation.canceller()
+    }
+
+    /// The key of the outermost lock.
+    pub(crate) fn first_key(&self) -> &[u8] {
+        self.keys.first().map_or(&[], Vec::as_slice)
     }
 
     /// How many locks it has.
@@ -99,10 +83,14 @@ impl Connection {
         if order(&self.servers, request.key()).first() != Some(&&self.server) {
             return Err(Error::Refused(Refusal::OtherServer));
         }
-        self.must_be_open()?;
+        self.must_be_open(request.key())?;
         self.conversation.lock(request).map_err(Error::Refused)?;
         let timeout = request.wait().map(|wait| wait.saturating_add(self.answer_timeout));
-        self.exchange(timeout)
+        let answer = self.exchange(request.key(), timeout)?;
+        if answer == Answer::Locked {
+            self.keys.push(request.key().to_vec());
+        }
+        Ok(answer)
     }
 
     /// Gives the last lock back, which must be the `level`th of the connection, and waits for the
@@ -112,9 +100,11 @@ impl Connection {
         if self.locks() > level {
             self.close();
         }
-        self.must_be_open()?;
+        self.keys.truncate(level);
+        let key = self.keys.pop().unwrap_or_default();
+        self.must_be_open(&key)?;
         self.conversation.release().map_err(Error::Refused)?;
-        self.exchange(Some(self.answer_timeout)).map(drop)
+        self.exchange(&key, Some(self.answer_timeout)).map(drop)
     }
 
     /// Ends the connection: the server gives all its locks to others, with their work
@@ -124,29 +114,32 @@ impl Connection {
         self.stream.shutdown();
     }
 
-    fn must_be_open(&self) -> Result<(), Error> {
-        if self.is_cancelled() {
+    fn must_be_open(&self, key: &[u8]) -> Result<(), Error> {
+        if self.cancellation.is_cancelled() {
             return Err(Error::Cancelled);
         }
         if self.is_closed {
             let why = "it was closed when an inner lock was dropped, or a request failed";
-            return Err(Error::Lost(io::Error::new(ErrorKind::NotConnected, why)));
+            return Err(self.lost(key, io::Error::new(ErrorKind::NotConnected, why)));
         }
         Ok(())
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.is_cancelled.load(Ordering::SeqCst)
+    fn lost(&self, key: &[u8], cause: io::Error) -> Error {
+        Error::Lost { key: key.to_vec(), server: self.server.clone(), cause }
     }
 
-    /// Sends what is to be sent and waits for the answer. After an error the state of the
-    /// locks is unknown, so the connection is closed.
-    fn exchange(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
+    /// Sends what is to be sent about a key and waits for the answer. After an error the state of
+    /// the locks is unknown, so the connection is closed.
+    fn exchange(&mut self, key: &[u8], timeout: Option<Duration>) -> Result<Answer, Error> {
         let output = self.conversation.take_output();
-        let sent = (&*self.stream).write_all(&output).map_err(Error::Lost);
-        let mut answer = sent.and_then(|()| self.answer(timeout));
+        let sent = (&*self.stream).write_all(&output);
+        let mut answer = match sent.and_then(|()| self.answer(timeout)) {
+            Ok(answer) => answer.map_err(Error::Unexpected),
+            Err(e) => Err(self.lost(key, e)),
+        };
         // A lock that was granted just before is also lost.
-        if self.is_cancelled() && matches!(answer, Ok(Answer::Locked) | Err(_)) {
+        if self.cancellation.is_cancelled() && matches!(answer, Ok(Answer::Locked) | Err(_)) {
             answer = Err(Error::Cancelled);
         }
         if answer.is_err() {
@@ -155,27 +148,33 @@ impl Connection {
         answer
     }
 
-    fn answer(&mut self, timeout: Option<Duration>) -> Result<Answer, Error> {
+    /// # Errors
+    /// The connection has ended, or no answer came in time.
+    fn answer(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> io::Result<Result<Answer, UnexpectedAnswer>> {
         let asked = Instant::now();
-        let too_late = || Error::Lost(io::Error::new(ErrorKind::TimedOut, "no answer"));
+        let too_late = || io::Error::new(ErrorKind::TimedOut, "no answer");
         let mut buffer = [0; 512];
         loop {
             let left = timeout.map(|timeout| timeout.saturating_sub(asked.elapsed()));
             // Reads once more: the answer may have arrived while this process was suspended.
             let is_last = left.is_some_and(|left| left.is_zero());
-            let read_timeout = left.map(|left| left.max(SHORTEST_READ));
-            self.stream.set_read_timeout(read_timeout).map_err(Error::Lost)?;
+            self.stream.set_read_timeout(left.map(|left| left.max(SHORTEST_READ)))?;
             let received = match (&*self.stream).read(&mut buffer) {
-                Ok(0) => return Err(Error::Lost(ErrorKind::UnexpectedEof.into())),
+                Ok(0) => {
+                    let why = "the server closed it";
+                    return Err(io::Error::new(ErrorKind::UnexpectedEof, why));
+                }
                 Ok(received) => received,
                 Err(e) if e.kind() == ErrorKind::Interrupted && !is_last => continue,
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                     return Err(too_late());
                 }
-                Err(e) => return Err(Error::Lost(e)),
+                Err(e) => return Err(e),
             };
-            let answer = self.conversation.receive(&buffer[..received]);
-            if let Some(answer) = answer.map_err(Error::Unexpected)? {
+            if let Some(answer) = self.conversation.receive(&buffer[..received]).transpose() {
                 return Ok(answer);
             }
             if is_last {
@@ -210,12 +209,16 @@ mod tests {
         let stream = Stream::from(OwnedFd::from(ours));
         let server: ServerName = "10.1.2.3".parse().expect("a server");
         let servers = vec![server.clone()];
-        let mut connection = Connection::new(stream, server, servers, Duration::ZERO);
+        let mut connection =
+            Connection::new(stream, server, servers, Duration::ZERO, Arc::default());
         (&theirs).write_all(b"LOCKED\n").expect("room");
         let request = LockRequest::new("k").timeout(Duration::ZERO);
         assert!(matches!(connection.lock(&request), Ok(Answer::Locked)));
         (&theirs).write_all(b"RELE").expect("room");
         let error = connection.release(1).expect_err("half an answer");
-        assert!(matches!(&error, Error::Lost(e) if e.kind() == ErrorKind::TimedOut), "{error}");
+        assert!(
+            matches!(&error, Error::Lost { cause, .. } if cause.kind() == ErrorKind::TimedOut),
+            "{error}"
+        );
     }
 }

@@ -5,6 +5,7 @@ use crate::request::Refusal;
 use connect::ServerName;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 
 /// No answer, or an invalid one.
 #[derive(Debug)]
@@ -14,9 +15,32 @@ pub enum Error {
     NoServer(Vec<(ServerName, io::Error)>),
     /// The request is invalid. Nothing was sent.
     Refused(Refusal),
+    /// The name of a server has several addresses, so it may be several servers, and the client
+    /// has no fallback ([`Client::no_fallback`](crate::Client::no_fallback)). Nothing was sent.
+    SeveralAddresses {
+        /// The server.
+        server: ServerName,
+        /// All its addresses.
+        addresses: Vec<SocketAddr>,
+    },
     /// The connection ended, or the answer did not come in time, or an inner guard was
     /// dropped before. All its locks are gone.
-    Lost(io::Error),
+    Lost {
+        /// The key that was asked for, or whose lock was to be released.
+        key: Vec<u8>,
+        /// The server.
+        server: ServerName,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The server closed the connection without an answer, and still runs: an operator has
+    /// ended the wait, or the server does not admit this host.
+    TurnedAway {
+        /// The key that was asked for.
+        key: Vec<u8>,
+        /// The server.
+        server: ServerName,
+    },
     /// The server sent an unexpected answer. The connection is closed.
     Unexpected(UnexpectedAnswer),
     /// By a [`Canceller`](crate::Canceller). All locks of the connection are gone.
@@ -32,7 +56,29 @@ impl fmt::Display for Error {
                 write!(f, "no server could be connected to: {}", tried.join("; "))
             }
             Error::Refused(refusal) => refusal.fmt(f),
-            Error::Lost(e) => write!(f, "the connection to the server is lost: {e}"),
+            Error::SeveralAddresses { server, addresses } => {
+                let addresses: Vec<String> =
+                    addresses.iter().map(|address| address.ip().to_string()).collect();
+                write!(
+                    f,
+                    "{server} has several addresses, and may be several servers: {}; without \
+                     fallback, a name has one, or one of IPv4 and one of IPv6",
+                    addresses.join(", ")
+                )
+            }
+            Error::Lost { key, server, cause } => {
+                let key = String::from_utf8_lossy(key);
+                write!(f, "{key}: the connection to {server} is lost: {cause}")
+            }
+            Error::TurnedAway { key, server } => {
+                let key = String::from_utf8_lossy(key);
+                write!(
+                    f,
+                    "{key}: {server} closed the connection without an answer, and still runs; \
+                     its --allow or --max-connections may not admit this host, or an operator \
+                     has ended the wait"
+                )
+            }
             Error::Unexpected(answer) => answer.fmt(f),
             Error::Cancelled => f.write_str("cancelled"),
         }

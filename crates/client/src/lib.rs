@@ -1,7 +1,7 @@
 //! A client of [PoolCounter](https://www.mediawiki.org/wiki/PoolCounter): locks shared by
 //! programs on many machines, kept by the daemon poolcounterd. Programs in Rust call it, among
 //! them the command `poolcounter`. It may know the protocol and connections, but nothing of the
-//! daemon; it prints nothing and starts no thread.
+//! daemon; it prints nothing, and starts a thread only to look a name up.
 //!
 //! A lock belongs to a connection. It ends at the latest when the connection does: a
 //! program that crashes leaves none behind.
@@ -58,7 +58,8 @@
 //!
 //! # Waiting, and noticing a loss
 //! A wait ends when the request's timeout says so, or when a [`Canceller`] does, from
-//! another thread. A lock ends with its connection: work that takes long asks
+//! another thread. If its connection ends, as when the daemon is restarted,
+//! [`Client::lock`] starts it again with the time that is left. A lock ends with its connection: work that takes long asks
 //! [`Lock::is_lost`] now and then, or polls the guard's descriptor. A host that vanishes is
 //! noticed after [`Client::keepalive`].
 //!
@@ -68,6 +69,8 @@
 
 #![forbid(unsafe_code)]
 
+mod attempt;
+mod canceller;
 mod client;
 mod connection;
 mod conversation;
@@ -75,11 +78,13 @@ mod error;
 mod lock;
 mod order;
 mod request;
+mod still_runs;
 
+pub use attempt::{LockAttempt, Progress};
+pub use canceller::Canceller;
 pub use client::{Client, Connected};
 #[doc(inline)]
 pub use connect::{BadServerName, PORT, ServerName};
-pub use connection::Canceller;
 pub use conversation::{Answer, Conversation, UnexpectedAnswer};
 pub use error::Error;
 pub use lock::{Lock, NestedLock, Outcome};

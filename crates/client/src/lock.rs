@@ -6,6 +6,7 @@ use crate::conversation::{Answer, UnexpectedAnswer};
 use crate::error::Error;
 use crate::request::LockRequest;
 use connect::ServerName;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// What became of a request.
@@ -74,7 +75,10 @@ impl<G> Outcome<G> {
 /// released: only `release` says that work is done.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
-pub struct Lock(pub(crate) Connection);
+pub struct Lock {
+    connection: Connection,
+    passed_over: Vec<(ServerName, io::Error)>,
+}
 
 /// A lock on the connection of another lock, which it borrows. See [`Lock`] for what happens
 /// to both when it is dropped.
@@ -90,6 +94,10 @@ pub struct NestedLock<'a> {
 const OUTERMOST: usize = 1;
 
 impl Lock {
+    pub(crate) fn new(connection: Connection, passed_over: Vec<(ServerName, io::Error)>) -> Self {
+        Lock { connection, passed_over }
+    }
+
     /// Gives the lock back, with its work done, and waits for the answer. Clients that
     /// wait for anyone's work get `Done`.
     ///
@@ -97,7 +105,7 @@ impl Lock {
     /// [`Error::Lost`] or [`Error::Cancelled`]: then another client may have had the lock
     /// meanwhile, and waiting clients may still get `Done`.
     pub fn release(mut self) -> Result<(), Error> {
-        self.0.release(OUTERMOST)
+        self.connection.release(OUTERMOST)
     }
 
     /// Asks for an inner lock, on this connection.
@@ -107,19 +115,30 @@ impl Lock {
     /// [`Error::Refused`], and the outer lock stays. Otherwise as
     /// [`Client::lock`](crate::Client::lock), and all locks of the connection are gone.
     pub fn lock(&mut self, request: &LockRequest) -> Result<Outcome<NestedLock<'_>>, Error> {
-        NestedLock::ask(&mut self.0, request)
+        NestedLock::ask(&mut self.connection, request)
     }
 
     /// Whether the connection has ended, and with it the lock, so that another client may
     /// have it. Asks the kernel only and does not wait: a daemon that ends is noticed at
     /// once, a host that vanishes after [`Client::keepalive`](crate::Client::keepalive).
     pub fn is_lost(&self) -> bool {
-        self.0.has_ended()
+        self.connection.has_ended()
     }
 
     /// The server that keeps it.
     pub fn server(&self) -> &ServerName {
-        self.0.server()
+        self.connection.server()
+    }
+
+    /// The key, as it was given.
+    pub fn key(&self) -> &[u8] {
+        self.connection.first_key()
+    }
+
+    /// The servers before it in [`order`](crate::order()) that could not be connected to, and
+    /// why: while they are down for this client only, others get the same key from them.
+    pub fn passed_over(&self) -> &[(ServerName, io::Error)] {
+        &self.passed_over
     }
 }
 
@@ -168,6 +187,6 @@ impl Drop for NestedLock<'_> {
 /// may be read from it or written to it.
 impl AsFd for Lock {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.connection.as_fd()
     }
 }

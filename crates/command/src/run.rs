@@ -5,25 +5,22 @@ mod descendants;
 mod job;
 mod notice;
 mod stderr_thread;
+mod waiting;
 
 use self::job::{Job, JobContext, JobEnd, OnLost};
-use self::notice::{WaitNotice, held};
+use self::notice::holders;
 use self::stderr_thread::StderrThread;
-use super::parsed_report::ParsedReport;
+use self::waiting::{Waited, wait_for_lock};
+use super::every_server::ask_each;
 use super::status;
 use super::unsafe_calls::{Signals, end_as_first_process};
 use super::which::key_in_slots;
-use connect::{NoAnswer, ServerName, StatsConnection, is_closed};
-use poolcounter::{Client, Error, Lock, LockRequest, Outcome};
+use connect::{ServerName, uptime};
+use poolcounter::{Client, Error, Lock, LockRequest, Outcome, order};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
-
-/// How often to try a server that has closed the connection, while it closes new ones too.
-const LOOKS: u32 = 4;
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+use std::time::Duration;
 
 /// In the command's environment, while there is a lock.
 const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
@@ -34,11 +31,11 @@ pub(super) const AFTER_HELP: &str = "\
 Exit status: the command's own (128+N if signal N ended it); or
   0   --any: another client did the work, the command was not run
   1   the time is over or the queue is full (-E sets another)
-  64  the command line is not valid
+  64  the command line is not valid, or --no-fallback has a name of several addresses
   69  the command can't be executed
   74  the lock was lost, and --on-lost kill stopped the command
   75  no server answers (--no-server run runs the command without a lock), or the
-      one that is there does not admit this host
+      one that is there does not admit this host, or an operator ended the wait
   76  the server's answer is not understood";
 
 /// What happens when no server answers.
@@ -77,7 +74,7 @@ pub(super) struct RunOptions {
     #[arg(short = 'E', long, value_name = "STATUS", default_value_t = status::CONFLICT)]
     conflict_exit_code: u8,
 
-    /// What to do when no server answers.
+    /// What to do when no server of the list answers.
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = NoServer::Fail)]
     no_server: NoServer,
 
@@ -92,7 +89,8 @@ pub(super) struct RunOptions {
           default_value = "10", allow_negative_numbers = true)]
     kill_after: Duration,
 
-    /// Never ask another server than the key's own, even if that one is down.
+    /// Never ask another server than the key's own, even if that one is down. Its name must not
+    /// have several addresses, except one of IPv4 and one of IPv6.
     #[arg(long)]
     no_fallback: bool,
 
@@ -106,7 +104,8 @@ pub(super) struct RunOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     hash_slots: Option<u32>,
 
-    /// Print who holds the lock during a wait.
+    /// Print who holds the lock during a wait, which servers are passed over, and when the wait
+    /// starts again.
     #[arg(short, long)]
     verbose: bool,
 
@@ -152,7 +151,7 @@ pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
     let stderr = StderrThread::default();
     end_as_first_process();
     let ended = match request(options) {
-        Ok(request) => under_lock(&client(servers, options), &request, options, &stderr)
+        Ok(request) => under_lock(&servers, &request, options, &stderr)
             .unwrap_or_else(|why| without_lock(&why, options, &stderr)),
         Err(why) => {
             stderr.print(&why);
@@ -182,8 +181,8 @@ impl RunEnd {
     }
 }
 
-fn client(servers: Vec<ServerName>, options: &RunOptions) -> Client {
-    let client = Client::new(servers).connect_timeout(options.connect_timeout);
+fn client(servers: &[ServerName], options: &RunOptions) -> Client {
+    let client = Client::new(servers.iter().cloned()).connect_timeout(options.connect_timeout);
     if options.no_fallback { client.no_fallback() } else { client }
 }
 
@@ -204,82 +203,82 @@ fn request(options: &RunOptions) -> Result<LockRequest, String> {
 }
 
 fn under_lock(
-    client: &Client,
+    servers: &[ServerName],
     request: &LockRequest,
     options: &RunOptions,
     stderr: &StderrThread,
 ) -> Result<RunEnd, NoLock> {
     let key = request.key();
-    let connected = client.connect(key)?;
-    let server = connected.server().clone();
-    let asked = Instant::now();
-    let waiting = options.verbose.then(|| WaitNotice::begin(server.clone(), key.to_vec()));
-    let outcome = connected.lock(request);
-    drop(waiting);
+    let client = client(servers, options);
+    let Waited { outcome, server } = wait_for_lock(&client, request, options.verbose, stderr);
     let why = match outcome {
-        Ok(Outcome::Locked(lock)) => return Ok(execute(Some((lock, key)), options, stderr)),
+        Ok(Outcome::Locked(lock)) => return Ok(execute(Some(lock), options, stderr)),
         Ok(Outcome::Done) => return Ok(RunEnd::Status(0)),
         Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
-        Ok(Outcome::TimedOut) => format!("timed out{}", held(&server, key)),
-        Err(Error::Lost(e)) if is_closed(&e) && is_still_there(&server, asked) => {
-            return Err(NoLock::not_admitted(&server));
+        Ok(Outcome::TimedOut) => {
+            let held = server.and_then(|server| holders(&server, key));
+            format!("timed out{}", held.map_or(String::new(), |who| format!("; held{who}")))
         }
-        Err(e) => return Err(e.into()),
+        Err(e) => return Err(no_lock(&e, servers, request, options)),
     };
     let key = String::from_utf8_lossy(key);
     stderr.print(&format!("{key}: {why}; {:?} was not run", options.command[0]));
     Ok(RunEnd::Status(options.conflict_exit_code))
 }
 
-/// Whether a server that has closed the connection is still the same process, which then does
-/// not admit this host. A server that was started since or does not answer is not the same; a
-/// socket unit accepts connections without a daemon.
-fn is_still_there(server: &ServerName, asked: Instant) -> bool {
-    let waited = asked.elapsed();
-    for _ in 0..LOOKS {
-        match StatsConnection::connect(server).and_then(|mut connection| connection.query("FULL")) {
-            Ok(full) => {
-                let uptime_s = ParsedReport::read(&full).number("uptime");
-                // In whole seconds, rounded down.
-                return uptime_s.is_none_or(|uptime_s| uptime_s + 1.0 > waited.as_secs_f64());
-            }
-            // A process that ends may close its listener last.
-            Err(NoAnswer::Io(e)) if is_closed(&e) => std::thread::sleep(LOOK_INTERVAL),
-            Err(NoAnswer::Io(_)) => return false,
-            Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => return true,
-        }
-    }
-    true
-}
-
 /// Why there is neither a lock nor an answer.
 struct NoLock {
     why: String,
-    /// No server is known to have the lock.
+    /// No server of the list answers, so none is known to have the lock.
     is_down: bool,
     status: u8,
 }
 
 impl NoLock {
-    /// The server is up, and may have given the lock to another client.
-    fn not_admitted(server: &ServerName) -> NoLock {
-        let why = format!(
-            "{server} closed the connection without an answer; its --allow or \
-             --max-connections may not admit this host, or it was restarted"
-        );
-        NoLock { why, is_down: false, status: status::NO_SERVER }
+    fn new(e: &Error, key: &[u8]) -> NoLock {
+        let why = match e {
+            // They name it.
+            Error::Lost { .. } | Error::TurnedAway { .. } => e.to_string(),
+            _ => format!("{}: {e}", String::from_utf8_lossy(key)),
+        };
+        let (is_down, status) = match e {
+            Error::NoServer(_) | Error::Lost { .. } => (true, status::NO_SERVER),
+            Error::TurnedAway { .. } => (false, status::NO_SERVER),
+            Error::Refused(_) | Error::SeveralAddresses { .. } => (false, status::USAGE),
+            _ => (false, status::PROTOCOL),
+        };
+        NoLock { why, is_down, status }
+    }
+
+    /// When the time is over, some servers may not have been asked.
+    fn unless_one_answers(mut self, tried: &[ServerName]) -> NoLock {
+        if let Some(server) = first_that_answers(tried) {
+            self.is_down = false;
+            self.why += &format!("; but {server} answers");
+        }
+        self
     }
 }
 
-impl From<Error> for NoLock {
-    fn from(e: Error) -> Self {
-        let (is_down, status) = match e {
-            Error::NoServer(_) | Error::Lost(_) => (true, status::NO_SERVER),
-            Error::Refused(_) => (false, status::USAGE),
-            _ => (false, status::PROTOCOL),
-        };
-        NoLock { why: e.to_string(), is_down, status }
+fn no_lock(
+    e: &Error,
+    servers: &[ServerName],
+    request: &LockRequest,
+    options: &RunOptions,
+) -> NoLock {
+    let no_lock = NoLock::new(e, request.key());
+    if !matches!(e, Error::Lost { .. }) || options.no_server == NoServer::Fail {
+        return no_lock;
     }
+    let tries_max = if options.no_fallback { 1 } else { servers.len() };
+    let tried = order(servers, request.key()).into_iter().take(tries_max);
+    no_lock.unless_one_answers(&tried.cloned().collect::<Vec<_>>())
+}
+
+fn first_that_answers(servers: &[ServerName]) -> Option<&ServerName> {
+    let answers = ask_each(servers, |server| uptime(server).is_ok());
+    let answering = servers.iter().zip(answers).find(|(_, answers)| *answers);
+    answering.map(|(server, _)| server)
 }
 
 fn without_lock(no_lock: &NoLock, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
@@ -292,20 +291,19 @@ fn without_lock(no_lock: &NoLock, options: &RunOptions, stderr: &StderrThread) -
     RunEnd::Status(no_lock.status)
 }
 
-fn execute(locked: Option<(Lock, &[u8])>, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
+fn execute(lock: Option<Lock>, options: &RunOptions, stderr: &StderrThread) -> RunEnd {
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
     // The variables of a run around this one are about another lock.
     command.env_remove(KEY_VARIABLE).env_remove(SERVER_VARIABLE);
-    if let Some((lock, key)) = &locked {
-        command.env(KEY_VARIABLE, OsStr::from_bytes(key));
+    if let Some(lock) = &lock {
+        command.env(KEY_VARIABLE, OsStr::from_bytes(lock.key()));
         command.env(SERVER_VARIABLE, lock.server().as_str());
     }
-    let lock = locked.map(|(lock, _)| lock);
     let started = Signals::block().and_then(|signals| {
-        let connection = lock.as_ref().map(AsFd::as_fd);
         let &RunOptions { on_lost, kill_after, .. } = options;
-        let with = JobContext { signals: &signals, connection, on_lost, kill_after, stderr };
+        let with =
+            JobContext { signals: &signals, lock: lock.as_ref(), on_lost, kill_after, stderr };
         let mut job = Job::start(with, &mut command)?;
         let ended = (job.wait(), job.was_lost, job.was_stopped);
         drop(job);

@@ -206,9 +206,10 @@ fn read_uptime(line: &str) -> Option<Duration> {
     (count == 4).then(|| Duration::from_secs(seconds))
 }
 
+/// Reads the member of `STATS JSON`. No text in it has that name in quotes: JSON escapes quotes.
 fn read_exact_uptime(json: &str) -> Option<Duration> {
-    let report: serde_json::Value = serde_json::from_str(json).ok()?;
-    Duration::try_from_secs_f64(report.get("uptime_s")?.as_f64()?).ok()
+    let (_, rest) = json.split_once("\"uptime_s\":")?;
+    Duration::try_from_secs_f64(rest.split([',', '}']).next()?.trim().parse().ok()?).ok()
 }
 
 /// Asks for the uptime.

@@ -27,7 +27,7 @@ impl Stream {
     ///
     /// # Errors
     /// The server is unreachable, or its name has no address.
-    pub fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
+    pub(crate) fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
         Addresses::look_up(server, timeout)?.connect(timeout)
     }
 

@@ -4,9 +4,9 @@
 use super::descendants::{Descendants, Signalled};
 use super::stderr_thread::StderrThread;
 use crate::unsafe_calls::{Arrived, Signals, send};
+use poolcounter::Lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
-use std::os::fd::BorrowedFd;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,8 @@ pub(super) enum JobEnd {
 #[derive(Clone, Copy)]
 pub(super) struct JobContext<'a> {
     pub(super) signals: &'a Signals,
-    /// The connection that has the lock, while it lasts.
-    pub(super) connection: Option<BorrowedFd<'a>>,
+    /// While it lasts.
+    pub(super) lock: Option<&'a Lock>,
     pub(super) on_lost: OnLost,
     /// How long processes may take to end after SIGTERM before they are killed.
     pub(super) kill_after: Duration,
@@ -56,7 +56,7 @@ pub(super) struct Job<'a> {
 impl<'a> Job<'a> {
     /// Starts the command.
     pub(super) fn start(with: JobContext<'a>, command: &mut Command) -> std::io::Result<Self> {
-        let may_be_stopped = with.on_lost == OnLost::Kill && with.connection.is_some();
+        let may_be_stopped = with.on_lost == OnLost::Kill && with.lock.is_some();
         let mut descendants =
             if may_be_stopped { Descendants::adopt() } else { Descendants::default() };
         let child = with.signals.spawn(command)?;
@@ -110,8 +110,7 @@ impl<'a> Job<'a> {
         let mut wanted = vec![PollFd::new(self.with.signals, PollFlags::IN)];
         // A server sends nothing unasked: anything to read is the end.
         let end = PollFlags::IN | PollFlags::RDHUP;
-        let connection = self.with.connection.as_ref();
-        wanted.extend(connection.map(|connection| PollFd::new(connection, end)));
+        wanted.extend(self.with.lock.map(|lock| PollFd::new(lock, end)));
         let left = self.killed_at.map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let events = poll(&mut wanted, left.as_ref());
@@ -119,14 +118,15 @@ impl<'a> Job<'a> {
     }
 
     fn lose(&mut self) {
-        self.with.connection = None;
+        let Some(lock) = self.with.lock.take() else { return };
         self.was_lost = true;
         let what_follows = match self.with.on_lost {
             OnLost::Warn => "the command continues",
             OnLost::Kill => self.stop_the_command(),
         };
+        let (key, server) = (String::from_utf8_lossy(lock.key()), lock.server());
         self.with.stderr.print(&format!(
-            "the connection to the server is lost, and with it the lock; {what_follows}"
+            "{key}: the connection to {server} is lost, and with it the lock; {what_follows}"
         ));
     }
 

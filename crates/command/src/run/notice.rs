@@ -24,7 +24,7 @@ impl WaitNotice {
             if over.recv_timeout(NOTICED_AFTER) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
-            let held = held(&server, &key);
+            let held = holders(&server, &key).map_or(String::new(), |who| format!("; held{who}"));
             // The question may also have taken a while.
             if over.recv_timeout(Duration::ZERO) == Err(RecvTimeoutError::Timeout) {
                 print_error(&format!("{}: waiting{held}", String::from_utf8_lossy(&key)));
@@ -37,12 +37,12 @@ impl WaitNotice {
     }
 }
 
-/// As `; held by 10.1.2.9 for 3 min`, if the server reports it.
-pub(super) fn held(server: &ServerName, key: &[u8]) -> String {
+/// Who holds the lock, as ` by 10.1.2.9 for 3 min`, if the server reports it.
+pub(super) fn holders(server: &ServerName, key: &[u8]) -> Option<String> {
     let question = format!("KEY {}", key_text(&key_on_the_wire(key)));
     let connection = StatsConnection::connect(server).ok();
     let report = connection.and_then(|mut connection| connection.query(&question).ok());
-    report.and_then(|report| in_words(&ParsedReport::read(&report))).unwrap_or_default()
+    in_words(&ParsedReport::read(&report?))
 }
 
 /// The client that has held the key for longest, and the number of other holders.
@@ -62,7 +62,7 @@ fn in_words(key: &ParsedReport) -> Option<String> {
         2 => " and by another".to_owned(),
         count => format!(" and by {} others", count - 1),
     };
-    Some(format!("; held{who} for {}{others}", rounded(held_s)))
+    Some(format!("{who} for {}{others}", rounded(held_s)))
 }
 
 fn rounded(time_s: f64) -> String {
@@ -82,10 +82,10 @@ mod tests {
         let row = |time: &str, address: &str| format!("holder me - {time} - #1 {address}\n");
         let words = |text: String| in_words(&ParsedReport::read(&text));
         let report = format!("holders: 1\n{head}{}", row("190.5s", "[2001:db8::1]:4711"));
-        assert_eq!(words(report).unwrap(), "; held by [2001:db8::1] for 3 min");
+        assert_eq!(words(report).unwrap(), " by [2001:db8::1] for 3 min");
         let (young, old) = (row("1.5s", "10.1.2.8:1"), row("7200s", "unix"));
         let report = format!("holders: 130\n{head}{young}{old}holder and 128 more\n");
-        assert_eq!(words(report).unwrap(), "; held by unix for 2 h and by 129 others");
+        assert_eq!(words(report).unwrap(), " by unix for 2 h and by 129 others");
         let waiter = format!("holders: 0\n{head}waiter me - 1s - #1 10.1.2.8:1\n");
         assert_eq!(words(waiter), None);
         assert_eq!(words("ERROR\n".to_owned()), None);

@@ -1,0 +1,267 @@
+//! An attempt to get a lock: goes through the servers, and starts a wait again whose connection
+//! is lost, as long as the request has time.
+
+use crate::canceller::{Cancellation, Canceller};
+use crate::client::{Client, Reached};
+use crate::error::Error;
+use crate::lock::{Lock, Outcome};
+use crate::request::LockRequest;
+use crate::still_runs::{Finding, look_after};
+use connect::{Addresses, ServerName, Stream, is_closed};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to come back before the next one is asked. Others that waited come
+/// back to it too, and a second holder elsewhere is worse than a late start.
+const RETURN_TIME: Duration = Duration::from_secs(2);
+
+/// Between two attempts to connect to a server that may come back.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Before the list of servers is gone through again.
+const ROUND_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What happens while a [`LockAttempt`] lasts.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Progress<'a> {
+    /// This server is asked, and the wait begins.
+    Asking(&'a ServerName),
+    /// This server can't be connected to, for this reason: the next one is tried.
+    PassedOver(&'a ServerName, &'a io::Error),
+    /// The connection to this server ended during the wait, for this reason.
+    Lost(&'a ServerName, &'a io::Error),
+}
+
+/// An attempt to get a lock that has not begun: [`Client::attempt`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+/// # fn main() -> Result<(), poolcounter::Error> {
+/// use poolcounter::{Client, Error, LockRequest, Progress};
+///
+/// # let client = Client::new([serve().parse().unwrap()]);
+/// let request = LockRequest::new("nightly-report");
+/// let attempt = client.attempt(&request).observe(|progress| {
+///     if let Progress::PassedOver(server, why) = progress {
+///         eprintln!("{server}: {why}");
+///     }
+/// });
+/// let canceller = attempt.canceller();
+/// std::thread::spawn(move || canceller.cancel()).join().unwrap();
+/// assert!(matches!(attempt.lock(), Err(Error::Cancelled)));
+/// # Ok(())
+/// # }
+/// ```
+pub struct LockAttempt<'a> {
+    client: &'a Client,
+    request: &'a LockRequest,
+    observer: Box<dyn FnMut(Progress<'_>) + 'a>,
+    cancellation: Arc<Cancellation>,
+    /// When the request's time is over; `None` is never.
+    ends_at: Option<Instant>,
+    passed_over: Vec<(ServerName, io::Error)>,
+    /// The last wait that was lost.
+    lost: Option<(ServerName, io::Error)>,
+}
+
+impl<'a> LockAttempt<'a> {
+    pub(crate) fn new(client: &'a Client, request: &'a LockRequest) -> Self {
+        LockAttempt {
+            client,
+            request,
+            observer: Box::new(|_| {}),
+            cancellation: Arc::default(),
+            ends_at: None,
+            passed_over: Vec::new(),
+            lost: None,
+        }
+    }
+
+    /// Calls this for all that happens, in the thread that waits.
+    pub fn observe(mut self, observer: impl FnMut(Progress<'_>) + 'a) -> Self {
+        self.observer = Box::new(observer);
+        self
+    }
+
+    /// For another thread, to end the attempt, and later to give up the lock.
+    pub fn canceller(&self) -> Canceller {
+        self.cancellation.canceller()
+    }
+
+    /// Asks for the lock and waits for it: [`Client::lock`].
+    ///
+    /// # Errors
+    /// As [`Client::lock`]; and [`Error::Cancelled`].
+    pub fn lock(mut self) -> Result<Outcome<Lock>, Error> {
+        let wait = self.request.wait();
+        self.ends_at = wait.and_then(|wait| Instant::now().checked_add(wait));
+        loop {
+            for server in self.client.order(self.request.key()) {
+                if let Some(outcome) = self.visit(server)? {
+                    return Ok(outcome);
+                }
+            }
+            // Without a timeout, a second round would be the first of an endless number.
+            if self.lost.is_none() || self.ends_at.is_none() {
+                return Err(self.failure());
+            }
+            self.pause(ROUND_INTERVAL)?;
+        }
+    }
+
+    /// Asks one server, again and again while its waits are lost. `None` if the next server is to
+    /// be tried.
+    fn visit(&mut self, server: &ServerName) -> Result<Option<Outcome<Lock>>, Error> {
+        let time = self.time_to_connect(Duration::MAX);
+        let reached = match self.client.reach(server, time)? {
+            Ok(reached) => self.ask_until_answered(server, reached)?,
+            Err(why) => Err(why),
+        };
+        match reached {
+            Ok(outcome) => Ok(Some(outcome)),
+            Err(why) => self.pass_over(server, why).map(|()| None),
+        }
+    }
+
+    /// The inner error is why the server is to be passed over.
+    fn ask_until_answered(
+        &mut self,
+        server: &ServerName,
+        reached: Reached,
+    ) -> Result<io::Result<Outcome<Lock>>, Error> {
+        let Reached { addresses, mut stream } = reached;
+        let mut until = None;
+        loop {
+            let asked = Instant::now();
+            let why = match self.ask(server, stream) {
+                Err(Error::Lost { cause, .. }) => cause,
+                answered => return answered.map(Ok),
+            };
+            let waited = asked.elapsed();
+            (self.observer)(Progress::Lost(server, &why));
+            let was_closed = is_closed(&why);
+            self.lost = Some((server.clone(), why));
+            if was_closed && !self.may_return(server, &addresses, asked)? {
+                let why = "it accepts connections, but does not answer";
+                return Ok(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
+            }
+            // A server that ends again and again does not gain time by that.
+            let began = until.filter(|_| waited < RETURN_TIME);
+            let ends = began.unwrap_or_else(|| Instant::now() + RETURN_TIME);
+            until = Some(ends);
+            stream = match self.return_to(&addresses, ends)? {
+                Ok(stream) => stream,
+                Err(why) => return Ok(Err(why)),
+            };
+        }
+    }
+
+    /// Asks for the lock on this connection, with the time that is left.
+    fn ask(&mut self, server: &ServerName, stream: Stream) -> Result<Outcome<Lock>, Error> {
+        (self.observer)(Progress::Asking(server));
+        self.passed_over.retain(|(name, _)| name != server);
+        let cancellation = Arc::clone(&self.cancellation);
+        let mut connection =
+            self.client.connection(stream, server, &self.passed_over, cancellation);
+        let mut request = self.request.clone();
+        if let Some(left) = self.time_left().filter(|_| self.lost.is_some()) {
+            request = request.timeout(left);
+        }
+        let answer = connection.lock(&request)?;
+        let passed_over = std::mem::take(&mut self.passed_over);
+        Outcome::of(answer, || Lock::new(connection, passed_over))
+    }
+
+    /// Whether a server that has closed the connection may come back. False if it accepts
+    /// connections and is silent.
+    ///
+    /// # Errors
+    /// It still runs, so it has ended this wait alone.
+    fn may_return(
+        &self,
+        server: &ServerName,
+        addresses: &Addresses,
+        asked: Instant,
+    ) -> Result<bool, Error> {
+        let connect = || self.client.connect_within(RETURN_TIME, addresses);
+        let finding = look_after(connect, asked, || self.cancellation.pause(RETRY_INTERVAL));
+        self.must_not_be_cancelled()?;
+        match finding {
+            Finding::StillRuns => {
+                let key = self.request.key().to_vec();
+                Err(Error::TurnedAway { key, server: server.clone() })
+            }
+            Finding::Silent => Ok(false),
+            Finding::HasEnded => Ok(true),
+        }
+    }
+
+    /// Connects to a server as soon as it accepts again. The inner error is why it has not.
+    fn return_to(
+        &mut self,
+        addresses: &Addresses,
+        until: Instant,
+    ) -> Result<io::Result<Stream>, Error> {
+        let mut why = io::Error::other("it ends again and again");
+        while Instant::now() < until {
+            self.pause(RETRY_INTERVAL)?;
+            let left = self.time_to_connect(until.saturating_duration_since(Instant::now()));
+            match self.client.connect_within(left, addresses) {
+                Ok(stream) => return Ok(Ok(stream)),
+                Err(e) => why = e,
+            }
+        }
+        Ok(Err(why))
+    }
+
+    /// Goes on to the next server, and tells so unless it did in the round before.
+    fn pass_over(&mut self, server: &ServerName, why: io::Error) -> Result<(), Error> {
+        self.must_not_be_cancelled()?;
+        if self.passed_over.iter().all(|(name, _)| name != server) {
+            (self.observer)(Progress::PassedOver(server, &why));
+            self.passed_over.push((server.clone(), why));
+        }
+        Ok(())
+    }
+
+    /// Waits for a moment.
+    ///
+    /// # Errors
+    /// The attempt was cancelled, or the request's time is over.
+    fn pause(&mut self, time: Duration) -> Result<(), Error> {
+        let time = self.time_left().map_or(time, |left| left.min(time));
+        self.cancellation.pause(time);
+        self.must_not_be_cancelled()?;
+        match self.time_left() {
+            Some(left) if left.is_zero() => Err(self.failure()),
+            _ => Ok(()),
+        }
+    }
+
+    fn must_not_be_cancelled(&self) -> Result<(), Error> {
+        if self.cancellation.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    /// `None` is for ever.
+    fn time_left(&self) -> Option<Duration> {
+        self.ends_at.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// This time, or what is left of the request's once a wait was lost; enough to connect.
+    fn time_to_connect(&self, time: Duration) -> Duration {
+        let left = self.time_left().filter(|_| self.lost.is_some());
+        left.map_or(time, |left| left.min(time)).max(RETRY_INTERVAL)
+    }
+
+    /// Why there is no answer.
+    fn failure(&mut self) -> Error {
+        match self.lost.take() {
+            Some((server, cause)) => {
+                Error::Lost { key: self.request.key().to_vec(), server, cause }
+            }
+            None => Error::NoServer(std::mem::take(&mut self.passed_over)),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Tells whether a server that has closed a connection has ended, or has closed that one alone.
+
+use connect::{NoAnswer, StatsConnection, Stream, is_closed};
+use std::io;
+use std::time::Instant;
+
+/// How often to look at a server that closes new connections too: a process that ends may close
+/// its listener last.
+const LOOKS: u32 = 4;
+
+/// What a server does that has closed a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// It is the same process: an operator has ended the wait, or it does not admit this host.
+    StillRuns,
+    /// The process has ended; another one may run.
+    HasEnded,
+    /// It accepts a connection, and does not answer. A socket unit does so without a daemon.
+    Silent,
+}
+
+/// Looks at a server that was asked at this time and has closed the connection; connects by
+/// `connect`, and calls `pause` before it looks again.
+pub(crate) fn look_after(
+    connect: impl Fn() -> io::Result<Stream>,
+    asked: Instant,
+    pause: impl Fn(),
+) -> Finding {
+    for _ in 0..LOOKS {
+        let stream = match connect() {
+            Ok(stream) => stream,
+            Err(e) if is_closed(&e) => {
+                pause();
+                continue;
+            }
+            Err(_) => return Finding::HasEnded,
+        };
+        match StatsConnection::over(stream).has_run_since(asked) {
+            Ok(true) | Err(NoAnswer::Unknown | NoAnswer::Refused(_)) => return Finding::StillRuns,
+            Ok(false) => return Finding::HasEnded,
+            Err(NoAnswer::Io(e)) if is_closed(&e) => pause(),
+            Err(NoAnswer::Io(_)) => return Finding::Silent,
+        }
+    }
+    Finding::StillRuns
+}

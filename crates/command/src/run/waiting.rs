@@ -1,0 +1,49 @@
+//! Waits for the lock: asks for it, and tells what happens meanwhile.
+
+use super::notice::WaitNotice;
+use super::stderr_thread::StderrThread;
+use poolcounter::{Client, Error, Lock, LockRequest, Outcome, Progress, ServerName};
+
+/// What a wait came to.
+pub(super) struct Waited {
+    pub(super) outcome: Result<Outcome<Lock>, Error>,
+    /// The server that was asked last, if any could be connected to.
+    pub(super) server: Option<ServerName>,
+}
+
+/// Asks for the lock. With `is_verbose`, prints who holds it, which servers are passed over, and
+/// when the wait starts again.
+pub(super) fn wait_for_lock(
+    client: &Client,
+    request: &LockRequest,
+    is_verbose: bool,
+    stderr: &StderrThread,
+) -> Waited {
+    let key = String::from_utf8_lossy(request.key());
+    let mut server = None;
+    let mut notice = None;
+    let observer = |progress: Progress| {
+        // What the last one would print is about a wait that is over.
+        notice = None;
+        if let Progress::Asking(asked) = progress {
+            server = Some(asked.clone());
+            let begin = || WaitNotice::begin(asked.clone(), request.key().to_vec());
+            notice = is_verbose.then(begin);
+        } else if let Some(line) = in_words(progress).filter(|_| is_verbose) {
+            stderr.print(&format!("{key}: {line}"));
+        }
+    };
+    let outcome = client.attempt(request).observe(observer).lock();
+    drop(notice);
+    Waited { outcome, server }
+}
+
+fn in_words(progress: Progress) -> Option<String> {
+    match progress {
+        Progress::PassedOver(server, why) => Some(format!("{server} is passed over: {why}")),
+        Progress::Lost(server, why) => {
+            Some(format!("the connection to {server} is lost during the wait: {why}"))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,467 @@
+//! Waits whose connection ends, as when the daemon is restarted: they start again.
+
+use crate::command::{binary, key_of, key_of_first, poolcounter, start, stderr_line};
+use crate::running::{complaint, end, first_line, lasting};
+use crate::support::restart::Place;
+use crate::support::stopwatch::Stopwatch;
+use crate::support::{PATIENCE, Server, daemon_command, eventually, finish, wait_for_exit};
+use poolcounter::{Client, Error, Lock, LockRequest, Outcome, Progress, ServerName};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// A daemon where another one was.
+fn again(address: SocketAddr) -> Server {
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
+    Server::spawn(&mut daemon_command(&["-l", &ip, "-p", &port]))
+}
+
+/// The request lines that a played server got.
+#[derive(Clone, Default)]
+struct Requests(Arc<Mutex<Vec<String>>>);
+
+impl Requests {
+    fn list(&self) -> Vec<String> {
+        self.0.lock().expect("a list").clone()
+    }
+
+    fn count(&self) -> usize {
+        self.list().len()
+    }
+
+    /// The timeouts that they ask for.
+    fn timeouts_s(&self) -> Vec<u64> {
+        let last = |line: &String| line.rsplit(' ').next().and_then(|word| word.parse().ok());
+        self.list().iter().map(|line| last(line).expect("a timeout")).collect()
+    }
+}
+
+/// A server that has just been started each time it is asked for its uptime. It answers the
+/// request of this number, from 1 on, with `answer`; an empty one ends the connection. It keeps
+/// connections open otherwise.
+fn played(
+    answer: impl Fn(usize) -> &'static str + Send + Sync + 'static,
+) -> (ServerName, Requests) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let name = listener.local_addr().expect("an address").to_string().parse().expect("a server");
+    let requests = Requests::default();
+    let (answer, asked) = (Arc::new(answer), requests.clone());
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (answer, asked) = (Arc::clone(&answer), asked.clone());
+            thread::spawn(move || converse(&stream, &asked, &*answer));
+        }
+    });
+    (name, requests)
+}
+
+fn converse(mut stream: &TcpStream, asked: &Requests, answer: &dyn Fn(usize) -> &'static str) {
+    let lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+    for line in lines.map_while(Result::ok) {
+        let said = match line.as_str() {
+            "STATS UPTIME" => "uptime: 0 days, 0h 0m 0s\n",
+            "STATS JSON" => "{\"uptime_s\":0.0}\n\n",
+            "RELEASE" => "RELEASED\n",
+            _ => {
+                asked.0.lock().expect("a list").push(line);
+                answer(asked.count())
+            }
+        };
+        if said.is_empty() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            return;
+        }
+        let _ = stream.write_all(said.as_bytes());
+    }
+}
+
+/// Closes these many requests, then grants the lock.
+fn closing(count: usize) -> (ServerName, Requests) {
+    played(move |number| if number > count { "LOCKED\n" } else { "" })
+}
+
+/// A client that tolerates a busy machine.
+fn patient(servers: impl IntoIterator<Item = ServerName>) -> Client {
+    Client::new(servers).connect_timeout(PATIENCE).answer_timeout(PATIENCE)
+}
+
+fn request(key: &str) -> LockRequest {
+    LockRequest::new(key).timeout(Duration::from_secs(600))
+}
+
+#[track_caller]
+fn locked<G: std::fmt::Debug>(outcome: Result<Outcome<G>, Error>) -> G {
+    match outcome {
+        Ok(Outcome::Locked(guard)) => guard,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn name(server: &Server) -> ServerName {
+    server.address().to_string().parse().expect("a server")
+}
+
+/// A `poolcounter run` that prints the server of its lock; waits in the queue of `server`.
+fn waiter(server: &Server, list: &str, options: &[&str], key: &str) -> Child {
+    let waiting = server.counter("waiting_workers");
+    let command = [key, "--", "sh", "-c", "echo \"${POOLCOUNTER_SERVER-none}\"; exec cat"];
+    let mut command = poolcounter(list, &[&["run"], options, &command].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("start it");
+    assert!(eventually(|| server.counter("waiting_workers") == waiting + 1), "it does not wait");
+    child
+}
+
+#[test]
+fn a_job_that_waits_gets_its_lock_after_a_restart_of_the_daemon() {
+    for options in [&["-t", "600"][..], &["-t", "600", "--no-fallback"]] {
+        let server = Server::start_apart(&[]);
+        let address = server.address();
+        let (holder, _) = lasting(&server, &["k"]);
+        let mut waiter = waiter(&server, &address.to_string(), options, "k");
+        drop(server);
+        let server = again(address);
+        assert_eq!(first_line(&mut waiter), address.to_string(), "{options:?}");
+        assert_eq!(server.counter("processing_workers"), 1);
+        assert_eq!(end(waiter).code(), Some(0));
+        end(holder);
+    }
+}
+
+/// Others return to it too, so the next server does not grant a second lock.
+#[test]
+fn a_server_that_is_back_is_asked_again_with_the_time_that_is_left() {
+    let other = Server::start();
+    let (first, requests) = played(|number| match number {
+        1 => {
+            nap(Duration::from_millis(1100));
+            ""
+        }
+        2 => "",
+        _ => "LOCKED\n",
+    });
+    let names = [first.clone(), name(&other)];
+    let lock = locked(patient(names.clone()).lock(&request(&key_of_first(&names))));
+    assert_eq!(lock.server(), &first);
+    assert_eq!(other.counter("total_acquired"), 0);
+    let timeouts_s = requests.timeouts_s();
+    assert!(timeouts_s.len() == 3 && timeouts_s[0] == 600, "{timeouts_s:?}");
+    assert!(timeouts_s[1] <= 599 && timeouts_s[2] <= timeouts_s[1], "{timeouts_s:?}");
+}
+
+#[expect(clippy::disallowed_methods, reason = "plays a server that ends after a while")]
+fn nap(time: Duration) {
+    thread::sleep(time);
+}
+
+#[test]
+fn the_next_server_is_asked_when_one_does_not_come_back() {
+    for options in [&["-v", "-t", "600"][..], &["-v"]] {
+        let (own, other) = (Server::start_apart(&[]), Server::start());
+        let [own_name, other_name] = [&own, &other].map(|server| server.address().to_string());
+        let key = key_of([&own, &other]);
+        let (holder, _) = lasting(&own, &[&key]);
+        let mut waiter = waiter(&own, &format!("{own_name},{other_name}"), options, &key);
+        let since_loss = Stopwatch::start();
+        drop(own);
+        assert_eq!(first_line(&mut waiter), other_name);
+        since_loss.at_least(Duration::from_secs(2));
+        drop(waiter.stdin.take());
+        assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
+        let lines = complaint(&mut waiter);
+        let lost = format!("{key}: the connection to {own_name} is lost during the wait: ");
+        let passed_over = format!("{key}: {own_name} is passed over: Connection refused");
+        assert!(lines.contains(&lost) && lines.contains(&passed_over), "{lines}");
+        end(holder);
+    }
+}
+
+/// "No server" means that none of the list answers.
+#[test]
+fn jobs_of_a_dead_server_take_turns_on_the_next_one() {
+    let (own, other) = (Server::start_apart(&[]), Server::start());
+    let names = [&own, &other].map(|server| server.address().to_string());
+    let key = key_of([&own, &other]);
+    let (holder, _) = lasting(&own, &[&key]);
+    let start = |_| waiter(&own, &names.join(","), &["--no-server", "run"], &key);
+    let mut waiters = [0, 1, 2, 3].map(start);
+    drop(own);
+    // One has the lock.
+    assert!(eventually(|| other.counter("waiting_workers") == 3));
+    assert_eq!(other.counter("processing_workers"), 1);
+    // They come in any order.
+    waiters.iter_mut().for_each(|waiter| drop(waiter.stdin.take()));
+    for mut waiter in waiters {
+        assert_eq!(first_line(&mut waiter), names[1]);
+        assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
+    }
+    assert_eq!(other.counter("total_acquired"), 4);
+    end(holder);
+}
+
+#[test]
+fn without_a_fallback_no_other_server_is_asked_after_a_lost_wait() {
+    let (own, other) = (Server::start_apart(&[]), Server::start());
+    let names = [&own, &other].map(|server| server.address().to_string());
+    let (list, address) = (names.join(","), own.address());
+    let key = key_of([&own, &other]);
+    let (holder, _) = lasting(&own, &[&key]);
+    let endless = ["--no-fallback"];
+    let started = [&endless[..], &["--no-fallback", "-t", "600"]]
+        .map(|options| waiter(&own, &list, options, &key));
+    let [mut endless, mut timed] = started;
+    drop(own);
+    assert_eq!(wait_for_exit(&mut endless).code(), Some(75));
+    let line = complaint(&mut endless);
+    assert!(line.contains(&format!("{key}: the connection to {} is lost: ", names[0])), "{line}");
+    // Long after the two seconds.
+    let own = again(address);
+    assert_eq!(first_line(&mut timed), names[0]);
+    assert_eq!(end(timed).code(), Some(0));
+    assert_eq!(other.counter("total_acquired"), 0);
+    assert_eq!(own.counter("total_acquired"), 1);
+    end(holder);
+}
+
+#[test]
+fn a_wait_ends_in_time_if_no_server_comes_back() {
+    let server = Server::start_apart(&[]);
+    let list = server.address().to_string();
+    let (holder, _) = lasting(&server, &["k"]);
+    let since_asked = Stopwatch::start();
+    let start = |policy| waiter(&server, &list, &["-t", "5", "--no-server", policy], "k");
+    let waiters = [("fail", 75, ""), ("run", 0, "none")]
+        .map(|(policy, code, printed)| (start(policy), code, printed));
+    drop(server);
+    for (mut waiter, code, printed) in waiters {
+        drop(waiter.stdin.take());
+        assert_eq!(wait_for_exit(&mut waiter).code(), Some(code));
+        since_asked.at_least(Duration::from_secs(5));
+        assert_eq!(first_line(&mut waiter), printed);
+        let line = complaint(&mut waiter);
+        assert!(line.contains(&format!("k: the connection to {list} is lost: ")), "{line}");
+    }
+    end(holder);
+}
+
+/// The time is over before the next server is asked, or with a server that hangs.
+#[test]
+fn a_server_that_answers_is_no_missing_server() {
+    let (dead, _) = played(|_| {
+        nap(Duration::from_millis(1200));
+        ""
+    });
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = silent.local_addr().map(|address| (silent, address)).expect("an address");
+    let other = Server::start();
+    for first in [dead, silent.1.to_string().parse().expect("a server")] {
+        let names = [first.clone(), name(&other)];
+        let key = key_of_first(&names);
+        let list = names.each_ref().map(ServerName::as_str).join(",");
+        let command = ["run", "--no-server", "run", "-t", "1", &key, "--", "echo", "ran"];
+        let output = finish(&mut poolcounter(&list, &command));
+        assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
+        assert!(output.stderr.contains(" answers; \"echo\" was not run"), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn a_connection_that_ends_before_the_request_is_read_is_a_lost_wait() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let requests = Requests::default();
+    let asked = requests.clone();
+    thread::spawn(move || {
+        drop(listener.accept());
+        for stream in listener.incoming().flatten() {
+            converse(&stream, &asked, &|_| "LOCKED\n");
+        }
+    });
+    let server = address.to_string().parse().expect("a server");
+    drop(locked(patient([server]).lock(&request("k"))));
+    assert_eq!(requests.count(), 1);
+}
+
+#[test]
+fn an_answer_ends_the_attempt() {
+    type Check = fn(&Result<Outcome<Lock>, Error>) -> bool;
+    let answers: [(&str, Check); 4] = [
+        ("QUEUE_FULL\n", |outcome| matches!(outcome, Ok(Outcome::QueueFull))),
+        ("TIMEOUT\n", |outcome| matches!(outcome, Ok(Outcome::TimedOut))),
+        ("DONE\n", |outcome| matches!(outcome, Ok(Outcome::Done))),
+        ("ERROR BAD_SYNTAX\n", |outcome| matches!(outcome, Err(Error::Unexpected(_)))),
+    ];
+    for (answer, is_expected) in answers {
+        let (server, requests) = played(move |number| if number == 1 { "" } else { answer });
+        let outcome = patient([server]).lock(&request("k"));
+        assert!(is_expected(&outcome), "{answer}: {outcome:?}");
+        assert_eq!(requests.count(), 2, "{answer}");
+    }
+}
+
+#[test]
+fn a_wait_that_an_operator_ends_does_not_start_again() {
+    let place = Place::with_daemon();
+    let control = place.path("c").display().to_string();
+    let own = place.start(&["--control", &control]);
+    let other = Server::start();
+    let names = [&own, &other].map(|server| server.address().to_string());
+    let key = key_of([&own, &other]);
+    let mut holder = own.connect();
+    let sent_key = key.replace(' ', "%20");
+    assert_eq!(holder.ask(&format!("ACQ4ME {sent_key} 1 99 60")), "LOCKED");
+    let options = ["--no-server", "run", "-t", "600"];
+    let mut waiter = waiter(&own, &names.join(","), &options, &key);
+    let free = ["free", "--control-socket", &control, "--host", "127.0.0.1"];
+    assert_eq!(finish(&mut poolcounter("", &free)).code, Some(0));
+    assert_eq!(wait_for_exit(&mut waiter).code(), Some(75));
+    let line = complaint(&mut waiter);
+    assert!(line.starts_with(&format!("poolcounter: {key}: {} closed", names[0])), "{line}");
+    assert_eq!(first_line(&mut waiter), "");
+    assert_eq!(own.counter("total_acquired") + other.counter("total_acquired"), 1);
+}
+
+#[test]
+fn only_a_wait_on_a_connection_of_its_own_starts_again() {
+    // An inner lock belongs on the outer one's connection.
+    let (server, requests) = played(|number| if number == 1 { "LOCKED\n" } else { "" });
+    let mut outer = locked(patient([server]).lock(&request("outer")));
+    let inner = outer.lock(&request("inner"));
+    assert!(matches!(&inner, Err(Error::Lost { key, .. }) if key == b"inner"), "{inner:?}");
+    drop(inner);
+    // A lock that was granted.
+    let released = outer.release();
+    assert!(matches!(&released, Err(Error::Lost { key, .. }) if key == b"outer"), "{released:?}");
+    assert_eq!(requests.count(), 2);
+    // A connection that the caller has chosen.
+    let (server, requests) = closing(9);
+    let client = patient([server]);
+    let outcome = client.connect(b"k").expect("connected").lock(&request("k"));
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
+    assert_eq!(requests.count(), 1);
+}
+
+#[test]
+fn a_wait_without_time_does_not_start_again() {
+    let (server, requests) = closing(9);
+    let outcome = patient([server]).lock(&LockRequest::new("k").timeout(Duration::ZERO));
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
+    assert_eq!(requests.count(), 1);
+}
+
+/// It gains no time by that: the next server is asked, or the attempt ends.
+#[test]
+fn a_server_that_ends_again_and_again_is_passed_over() {
+    let (broken, requests) = played(|_| "");
+    let trying = Stopwatch::start();
+    let outcome = patient([broken.clone()]).lock(&LockRequest::new("k"));
+    assert!(matches!(outcome, Err(Error::Lost { .. })), "{outcome:?}");
+    trying.at_least(Duration::from_secs(2));
+    assert!(requests.count() <= 21, "{} requests in two seconds", requests.count());
+    let other = Server::start();
+    let names = [broken, name(&other)];
+    let lock = locked(patient(names.clone()).lock(&request(&key_of_first(&names))));
+    assert_eq!(lock.server(), &names[1]);
+    let [(passed_over, why)] = lock.passed_over() else { panic!("{:?}", lock.passed_over()) };
+    assert_eq!((passed_over, why.to_string().as_str()), (&names[0], "it ends again and again"));
+    let broken = patient([names[0].clone()]);
+    let limited = LockRequest::new("k").timeout(Duration::from_secs(4));
+    let trying = Stopwatch::start();
+    assert!(matches!(broken.lock(&limited), Err(Error::Lost { .. })));
+    trying.at_least(Duration::from_secs(4));
+}
+
+#[test]
+fn a_canceller_ends_a_pause_and_a_second_wait() {
+    let (waits, requests) = played(|number| match number {
+        1 => "",
+        // Waits for as long as the test.
+        _ => loop {
+            thread::park();
+        },
+    });
+    let server = Server::start_apart(&[]);
+    let _lock = locked(patient([name(&server)]).lock(&request("k")));
+    let gone = name(&server);
+    let (lost, was_lost) = channel();
+    for (server, other) in [(waits, None), (gone, Some(server))] {
+        let client = patient([server]);
+        let request = request("k");
+        let lost = lost.clone();
+        let (send_canceller, canceller) = channel();
+        let waiter = thread::spawn(move || {
+            let attempt = client.attempt(&request).observe(move |progress| {
+                if let Progress::Lost(..) = progress {
+                    lost.send(()).expect("the test waits");
+                }
+            });
+            send_canceller.send(attempt.canceller()).expect("the test waits");
+            attempt.lock().map(drop)
+        });
+        let canceller = canceller.recv().expect("a canceller");
+        match other {
+            // It comes back never.
+            Some(server) => {
+                assert!(eventually(|| server.counter("waiting_workers") == 1));
+                drop(server);
+            }
+            None => assert!(eventually(|| requests.count() == 2)),
+        }
+        was_lost.recv_timeout(PATIENCE).expect("the wait is lost");
+        canceller.cancel();
+        let outcome = waiter.join().expect("no panic");
+        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_canceller_prevents_an_attempt() {
+    let (server, requests) = closing(0);
+    let client = patient([server]);
+    let request = request("k");
+    let attempt = client.attempt(&request);
+    attempt.canceller().cancel();
+    let outcome = attempt.lock();
+    assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
+    assert_eq!(requests.count(), 0);
+    let attempt = client.attempt(&request);
+    let canceller = attempt.canceller();
+    let lock = locked(attempt.lock());
+    canceller.cancel();
+    assert!(lock.is_lost());
+}
+
+#[test]
+fn a_signal_ends_the_command_between_two_tries_and_in_the_second_wait() {
+    binary();
+    let server = Server::start_apart(&[]);
+    let (holder, _) = lasting(&server, &["k"]);
+    let mut between = start(&server, &["-v", "-t", "600", "k", "--", "echo", "ran"]);
+    assert!(eventually(|| server.counter("waiting_workers") == 1));
+    drop(server);
+    while !stderr_line(&mut between).contains(" is lost during the wait") {}
+    let (again, requests) = played(|number| match number {
+        1 => "",
+        _ => loop {
+            thread::park();
+        },
+    });
+    let command = ["run", "-t", "600", "k", "--", "echo", "ran"];
+    let mut waiting = poolcounter(again.as_str(), &command);
+    let waiting = waiting.stdout(Stdio::piped()).spawn().expect("start it");
+    assert!(eventually(|| requests.count() == 2));
+    for mut run in [between, waiting] {
+        kill_process(Pid::from_child(&run), Signal::TERM).expect("a signal");
+        assert_eq!(wait_for_exit(&mut run).signal(), Some(15));
+        let mut printed = String::new();
+        run.stdout.take().expect("a pipe").read_to_string(&mut printed).expect("text");
+        assert_eq!(printed, "");
+    }
+    end(holder);
+}
