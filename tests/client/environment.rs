@@ -105,7 +105,7 @@ fn has_socket(run: &Child) -> bool {
 
 /// `poolcounter run --on-lost kill` as an ordinary user, with a command that can execute
 /// the setuid program `$ROOT`. `None`, with a message, if setuid doesn't work here.
-fn with_a_setuid_program(server: &Server, script: &str) -> Option<Child> {
+fn with_a_setuid_program(server: &Server, options: &[&str], script: &str) -> Option<Child> {
     if !rustix::process::geteuid().is_root() {
         skip("only root can become another user");
         return None;
@@ -122,8 +122,9 @@ fn with_a_setuid_program(server: &Server, script: &str) -> Option<Child> {
     let mode = PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.directory(), mode).expect("chmod");
     let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
-    let options = ["run", "--on-lost", "kill", "k", "--", "sh", "-c", script];
-    let mut command = launched(&nobody, &run, &options);
+    let command = ["k", "--", "sh", "-c", script];
+    let words = [&["run", "--on-lost", "kill"], options, &command].concat();
+    let mut command = launched(&nobody, &run, &words);
     command.env("POOLCOUNTER_SERVERS", server.address().to_string());
     command.env("ROOT", format!("{} --reuid 0", setuid.display()));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -142,7 +143,7 @@ fn with_a_setuid_program(server: &Server, script: &str) -> Option<Child> {
 fn an_unstoppable_command_is_not_reported_as_stopped() {
     let server = Server::start();
     let script = "exec $ROOT sh -c 'id -u; read line; exit 3'";
-    let Some(mut child) = with_a_setuid_program(&server, script) else { return };
+    let Some(mut child) = with_a_setuid_program(&server, &[], script) else { return };
     drop(server);
     let line = stderr_line(&mut child);
     assert!(line.contains("not allowed to signal the command"), "{line}");
@@ -155,7 +156,7 @@ fn an_unstoppable_command_is_not_reported_as_stopped() {
 fn a_script_is_stopped_even_if_it_runs_a_setuid_program() {
     let server = Server::start();
     let script = "$ROOT sh -c 'id -u; read line'; echo went on";
-    let Some(mut child) = with_a_setuid_program(&server, script) else { return };
+    let Some(mut child) = with_a_setuid_program(&server, &[], script) else { return };
     drop(server);
     assert_eq!(wait_for_exit(&mut child).code(), Some(74));
     // The program ends now too.
@@ -163,6 +164,23 @@ fn a_script_is_stopped_even_if_it_runs_a_setuid_program() {
     let text = complaint(&mut child);
     assert!(text.contains("except processes that it may not signal"), "{text}");
     assert_eq!(first_line(&mut child), "");
+}
+
+/// As `sudo -u` the user that runs it: the program may not be signalled, but its child may. The
+/// kernel reports the child's end to the program alone.
+#[test]
+fn the_end_of_another_users_child_is_noticed() {
+    for (kill_after, trap) in [("1", "\\\"\\\""), ("inf", "\\\"sleep 0.2; exit\\\"")] {
+        let server = Server::start();
+        let child = format!("trap {trap} TERM; echo \\$U; while :; do sleep 0.1; done");
+        let as_nobody = format!("setpriv --reuid 65534 --clear-groups sh -c '{child}'");
+        let script = format!("$ROOT sh -c \"export U=\\$(id -u); {as_nobody} & read line\"; :");
+        let options = ["--kill-after", kill_after];
+        let Some(mut child) = with_a_setuid_program(&server, &options, &script) else { return };
+        drop(server);
+        assert_eq!(wait_for_exit(&mut child).code(), Some(74));
+        drop(child.stdin.take());
+    }
 }
 
 /// As in a container: the kernel drops the signals that PID 1 does not handle.

@@ -19,6 +19,11 @@ pub(super) enum OnLost {
     Kill,
 }
 
+/// How often to look whether the processes that the command has left are gone: while they may
+/// take their time, and once they are killed.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const KILLED_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobEnd {
@@ -111,10 +116,19 @@ impl<'a> Job<'a> {
         // A server sends nothing unasked: anything to read is the end.
         let end = PollFlags::IN | PollFlags::RDHUP;
         wanted.extend(self.with.lock.map(|lock| PollFd::new(lock, end)));
-        let left = self.killed_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let left = self.next_look().and_then(|left| Timespec::try_from(left).ok());
         let events = poll(&mut wanted, left.as_ref());
         events.is_ok() && wanted.get(1).is_some_and(|wanted| !wanted.revents().is_empty())
+    }
+
+    /// How long to wait for a signal until there is something to do without one.
+    fn next_look(&self) -> Option<Duration> {
+        let left = self.killed_at.map(|at| at.saturating_duration_since(Instant::now()));
+        // Only a child's end is a signal, and the parent of another process may be one that must
+        // not be signalled.
+        let interval = if self.is_killed { KILLED_LOOK_INTERVAL } else { LOOK_INTERVAL };
+        let look = (self.was_stopped && self.ended.is_some()).then_some(interval);
+        left.into_iter().chain(look).min()
     }
 
     fn lose(&mut self) {
