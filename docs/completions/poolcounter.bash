@@ -870,7 +870,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__run)
-            opts="-n -q -t -E -k -v -s -h --any --workers --queue --timeout --conflict-exit-code --no-server --on-lost --kill-after --no-fallback --connect-timeout --hash-slots --verbose --server --help"
+            opts="-n -q -t -E -k -v -s -h --any --workers --queue --timeout --conflict-exit-code --no-server --on-lost --kill-after --no-fallback --connect-timeout --hash-slots --verbose --quiet --server --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -59,6 +59,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l ser
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if it releases the lock during the wait, exit with 0 and do not run the command'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own, even if that one is down. Its name must not have several addresses, except one of IPv4 and one of IPv6'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during a wait, which servers are passed over, and when the wait starts again'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l quiet -d 'Print no line when the lock is not given: the time is over, or the queue is full'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'As JSON, an object for each server'

@@ -58,7 +58,7 @@ fn the_lock_is_held_while_the_command_runs() {
         let refused = run(&server, &["-t", "0", "k", "--", "echo", "ran"]);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
         let stderr = refused.stderr;
-        assert!(stderr.starts_with("poolcounter: k: timed out; "), "{stderr}");
+        assert!(stderr.starts_with("poolcounter: k: locked"), "{stderr}");
         assert!(stderr.ends_with("; \"echo\" was not run\n"), "{stderr}");
         assert_eq!(end(child).code(), Some(0));
         assert_eq!(server.counter("processing_workers"), 0);

@@ -29,9 +29,12 @@ fn a_timeout_names_the_holder() {
     let server = Server::start();
     let (holder, _) = lasting(&server, &["-n", "2", "k"]);
     let (other, _) = lasting(&server, &["-n", "2", "k"]);
-    let stderr = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
-    assert!(stderr.contains("timed out; held by 127.0.0.1 for "), "{stderr}");
-    assert!(stderr.contains(" s and by another; \"true\" was not run"), "{stderr}");
+    for (time, begin) in [("1", "timed out; held"), ("0", "locked")] {
+        let stderr = run(&server, &["-t", time, "k", "--", "true"]).stderr;
+        let begin = format!("poolcounter: k: {begin} by 127.0.0.1 for ");
+        assert!(stderr.starts_with(&begin), "{stderr}");
+        assert!(stderr.ends_with(" s and by another; \"true\" was not run\n"), "{stderr}");
+    }
     end(holder);
     end(other);
 }
@@ -40,7 +43,7 @@ fn a_timeout_names_the_holder() {
 fn a_private_server_is_not_asked_for_holders() {
     let server = Server::start_with(&["--private"]);
     let (holder, _) = lasting(&server, &["k"]);
-    let stderr = run(&server, &["-t", "0", "k", "--", "true"]).stderr;
+    let stderr = run(&server, &["-t", "1", "k", "--", "true"]).stderr;
     assert!(stderr.contains("timed out; held for "), "{stderr}");
     end(holder);
 }
@@ -50,6 +53,27 @@ fn a_free_lock_prints_nothing() {
     let server = Server::start();
     let output = run(&server, &["-v", "k", "--", "echo", "ran"]);
     assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("ran\n", ""));
+}
+
+/// As in a crontab, where each line is a mail.
+#[test]
+fn a_job_that_is_skipped_quietly_prints_nothing() {
+    for server in servers() {
+        let (holder, _) = lasting(&server, &["k"]);
+        for limits in [["-t", "0"], ["-t", "1"], ["-q", "1"]] {
+            let command = ["--quiet", "-E", "0", "k", "--", "echo", "ran"];
+            let output = run(&server, &[&limits[..], &command].concat());
+            assert_eq!(output.code, Some(0), "{limits:?}");
+            assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("", ""), "{limits:?}");
+        }
+        end(holder);
+    }
+    // It hides no failure.
+    let output = ask("127.0.0.1:1", &["run", "--quiet", "k", "--", "true"]);
+    assert_eq!(output.code, Some(75));
+    assert!(output.stderr.contains("Connection refused"), "{}", output.stderr);
+    let both = ask("127.0.0.1:1", &["run", "--quiet", "-v", "k", "--", "true"]);
+    assert_eq!(both.code, Some(64), "{}", both.stderr);
 }
 
 #[test]

@@ -109,6 +109,10 @@ pub(super) struct RunOptions {
     #[arg(short, long)]
     verbose: bool,
 
+    /// Print no line when the lock is not given: the time is over, or the queue is full.
+    #[arg(long, conflicts_with = "verbose")]
+    quiet: bool,
+
     /// What to lock.
     #[arg(
         value_name = "KEY",
@@ -214,16 +218,28 @@ fn under_lock(
     let why = match outcome {
         Ok(Outcome::Locked(lock)) => return Ok(execute(Some(lock), options, stderr)),
         Ok(Outcome::Done) => return Ok(RunEnd::Status(0)),
+        Ok(_) if options.quiet => return Ok(RunEnd::Status(options.conflict_exit_code)),
         Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
         Ok(Outcome::TimedOut) => {
-            let held = server.and_then(|server| holders(&server, key));
-            format!("timed out{}", held.map_or(String::new(), |who| format!("; held{who}")))
+            let holders = server.and_then(|server| holders(&server, key));
+            late(holders.as_deref(), options)
         }
         Err(e) => return Err(no_lock(&e, servers, request, options)),
     };
     let key = String::from_utf8_lossy(key);
     stderr.print(&format!("{key}: {why}; {:?} was not run", options.command[0]));
     Ok(RunEnd::Status(options.conflict_exit_code))
+}
+
+/// As `locked by 10.1.2.9 for 3 min`; after a wait, that it timed out.
+fn late(holders: Option<&str>, options: &RunOptions) -> String {
+    match holders {
+        _ if options.timeout == Some(Duration::ZERO) => {
+            format!("locked{}", holders.unwrap_or_default())
+        }
+        Some(holders) => format!("timed out; held{holders}"),
+        None => "timed out".to_owned(),
+    }
 }
 
 /// Why there is neither a lock nor an answer.
