@@ -131,6 +131,7 @@ fn plain_query(rest: &[u8]) -> Query {
         ["full"] => Some(Query::Full),
         ["uptime"] => Some(Query::Uptime),
         ["json"] => Some(Query::Json),
+        ["json", "history"] => Some(Query::History),
         ["keys"] => Some(Query::Keys(ROWS)),
         ["keys", n] => rows(n).map(Query::Keys),
         ["clients"] => Some(Query::Clients(ROWS)),

@@ -11,10 +11,12 @@ use crate::reporting::process_usage;
 use crate::sockets::ids::{ControlClient, HttpClient};
 use engine::{ClientId, Engine, Time};
 use protocol::{Query, Span};
+use reports::history::History;
 use reports::json;
 use reports::lists::RuleSource;
 use reports::scan::{Scan, ScanParts};
 use reports::{self, ReportView, ServerFigures, metrics, wants_of};
+use serde::Serialize;
 use std::collections::VecDeque;
 
 /// What the reports of a turn may [`cost`] before clients are served again.
@@ -31,6 +33,7 @@ pub(crate) struct Reporting {
     is_private: bool,
     /// How many keys `/metrics` names.
     hot_keys: usize,
+    pub(crate) history: History,
 }
 
 /// Requests in the order in which they came.
@@ -54,12 +57,13 @@ struct RunningScan {
 }
 
 impl Reporting {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options, history: History) -> Self {
         Reporting {
             first: ReportQueue::default(),
             others: ReportQueue::default(),
             is_private: options.private,
             hot_keys: options.http_keys,
+            history,
         }
     }
 
@@ -95,8 +99,9 @@ impl Reporting {
         figures.version = env!("CARGO_PKG_VERSION");
         figures.connections = clients.len();
         figures.process = process_usage::read();
-        let (is_private, hot_keys) = (self.is_private, self.hot_keys);
-        let maker = Maker { engine, clients, figures: &figures, now, is_private, hot_keys };
+        let (is_private, hot_keys, history) = (self.is_private, self.hot_keys, &self.history);
+        let maker =
+            Maker { engine, clients, figures: &figures, now, is_private, hot_keys, history };
         let mut answers = Answers::default();
         self.first.answer(&maker, &mut answers);
         self.others.answer(&maker, &mut answers);
@@ -178,9 +183,8 @@ fn cost(request: &ReportRequest, bytes: usize) -> usize {
     let before_the_first_byte = match request {
         ReportRequest::Query(Query::Json) => COST_PER_TURN,
         ReportRequest::Query(Query::Top(Span::Hour, _)) => COST_PER_TURN / 2,
-        ReportRequest::Query(Query::Top(Span::Minute, _)) | ReportRequest::Metrics => {
-            COST_PER_TURN / 8
-        }
+        ReportRequest::Query(Query::Top(Span::Minute, _) | Query::History)
+        | ReportRequest::Metrics => COST_PER_TURN / 8,
         ReportRequest::Query(_) | ReportRequest::Rules(_) | ReportRequest::Exporter => {
             COST_PER_TURN / 64
         }
@@ -233,6 +237,7 @@ struct Maker<'a> {
     now: Time,
     is_private: bool,
     hot_keys: usize,
+    history: &'a History,
 }
 
 impl Maker<'_> {
@@ -252,11 +257,8 @@ impl Maker<'_> {
     fn report(&self, requester: Requester, request: &ReportRequest, scan: &Scan) -> Vec<u8> {
         let view = self.view(requester);
         let text = match request {
-            ReportRequest::Query(Query::Json) => {
-                // Can't fail: plain data with text keys and finite numbers, written to memory.
-                let text = serde_json::to_string(&json::report(&view, scan)).unwrap_or_default();
-                text + "\n\n"
-            }
+            ReportRequest::Query(Query::Json) => return written(&json::report(&view, scan)),
+            ReportRequest::Query(Query::History) => return written(&self.history.report(&view)),
             ReportRequest::Query(query) => reports::report(query, &view, scan),
             ReportRequest::Rules(sources) => reports::lists::rules(&view, scan, sources),
             ReportRequest::Metrics => metrics::metrics(&view, scan, self.hot_keys),
@@ -276,6 +278,14 @@ impl Maker<'_> {
             is_private: self.is_private && !matches!(requester, Requester::Operator(_)),
         }
     }
+}
+
+/// A report in JSON, and the blank line that ends it.
+fn written(report: &impl Serialize) -> Vec<u8> {
+    // Can't fail: plain data with text keys and finite numbers, written to memory.
+    let mut text = serde_json::to_vec(report).unwrap_or_default();
+    text.extend_from_slice(b"\n\n");
+    text
 }
 
 /// Who asks for a report.

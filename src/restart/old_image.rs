@@ -28,6 +28,7 @@ use engine::rules::rule::Rule;
 use engine::state::EngineState;
 use engine::{Engine, Time};
 use log::info;
+use reports::history::History;
 use std::ffi::OsString;
 use std::io;
 
@@ -46,6 +47,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) control: &'a ControlSocket,
     pub(crate) settings: &'a RunTimeSettings,
+    pub(crate) history: &'a History,
     /// When the daemon was started, as it was first shown.
     pub(crate) started_wall_ns: Option<u64>,
 }
@@ -203,7 +205,8 @@ impl Restart {
 
     /// Everything that the new image needs, except connections and pools.
     fn state_of(&self, parts: Parts, handover: Handover) -> ServerState {
-        let Parts { poll, listeners, clients, engine, control, settings, started_wall_ns } = parts;
+        let Parts { poll, listeners, clients, engine, control, settings, history, .. } = parts;
+        let started_wall_ns = parts.started_wall_ns;
         ServerState {
             taken: clock::now(),
             last_serial: clients.last_serial(),
@@ -215,6 +218,7 @@ impl Restart {
             launcher: self.launcher.state(),
             settings: settings.clone(),
             rules_file: handover.rules_file.unwrap_or_default().to_vec(),
+            history: history.clone(),
             logging: logger::state(),
             connections: clients.len(),
             pools: engine.counters.hashtable_entries as usize,

@@ -26,6 +26,7 @@ use engine::rules::rule::Rule;
 use engine::state::{BadState, EngineState, PoolState, SLOTS_MAX};
 use engine::{ClientId, Time};
 use protocol::lines::LINE_BYTES_MAX;
+use reports::history::History;
 use rmp_serde::decode::ReadRefReader;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -69,6 +70,8 @@ pub struct ServerState {
     pub settings: RunTimeSettings,
     /// What the new binary has read in its trial.
     pub rules_file: Vec<Rule>,
+    /// The last hour.
+    pub history: History,
     /// Lines not written yet.
     pub logging: logger::LoggingState,
     /// How many records of connections follow.

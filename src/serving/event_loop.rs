@@ -73,6 +73,7 @@ impl Server {
     /// finds no work half done.
     pub(super) fn turn(&mut self, events: &mut Events) -> Option<Ended> {
         self.wait(events);
+        self.record_history();
         self.record_events(events);
         self.accept();
         let now = self.handle_input();
@@ -112,6 +113,14 @@ impl Server {
             }
         }
         self.turn_began = clock::now();
+    }
+
+    /// Comes first in a turn: a daemon that slept fills the gap with what was then.
+    fn record_history(&mut self) {
+        let history = &mut self.reporting.history;
+        if history.is_due(self.turn_began) {
+            history.add_points(&self.engine, clock::cpu_ns(), self.turn_began);
+        }
     }
 
     fn time_until_next_work(&self, now: Time) -> Option<Duration> {

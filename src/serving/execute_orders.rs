@@ -13,7 +13,7 @@ use crate::serving::{Ended, Engine, Server};
 use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{error, info};
-use protocol::Query;
+use protocol::{Query, key_text};
 use reports::lists::locks_of;
 use reports::{ReportView, ServerFigures, StatsAnswer, stats};
 use std::collections::HashSet;
@@ -77,7 +77,10 @@ impl Server {
                 Ok(Answer::Now(format!("OK listening on {}", self.listeners.names())))
             }
             Request::Log(filter) => {
-                filter.map_or(Ok(()), |filter| self.operator.settings.set_log(filter))?;
+                if let Some(filter) = filter {
+                    self.operator.settings.set_log(filter)?;
+                    self.mark("log", &logger::filter());
+                }
                 Ok(Answer::Now(format!("OK log filter: {}", logger::filter())))
             }
             Request::Free(free) => self.free(&free, now).map(Answer::Now),
@@ -113,6 +116,7 @@ impl Server {
         let answer = self.operator.settings.rules.execute(order, now)?;
         self.set_rules(now);
         self.finish_turn(now);
+        self.mark("rule", &answer);
         Ok(format!("OK rule {answer}"))
     }
 
@@ -128,7 +132,9 @@ impl Server {
     pub(super) fn end_expired_rules(&mut self, now: Time) {
         let ended = self.operator.settings.rules.expire(now);
         if !ended.is_empty() {
-            info!("the time of these rules is over: {}", ended.join(", "));
+            let ended = ended.join(", ");
+            info!("the time of these rules is over: {ended}");
+            self.mark("rule", &format!("the time is over: {ended}"));
             self.set_rules(now);
         }
     }
@@ -166,8 +172,7 @@ impl Server {
     }
 
     fn restart_with_parts(&mut self) -> (&mut Restart, Parts<'_>) {
-        let Server { restart, poll, listeners, clients, engine, operator, started_wall_ns, .. } =
-            self;
+        let Server { restart, poll, listeners, clients, engine, operator, reporting, .. } = self;
         (
             restart,
             Parts {
@@ -177,7 +182,8 @@ impl Server {
                 engine,
                 control: &operator.control,
                 settings: &operator.settings,
-                started_wall_ns: *started_wall_ns,
+                history: &reporting.history,
+                started_wall_ns: self.started_wall_ns,
             },
         )
     }
@@ -185,6 +191,7 @@ impl Server {
     fn refuse_restart(&mut self, why: &str, requester: Option<ControlClient>) {
         self.engine.measures.restarts.refused += 1;
         let why = one_line(why);
+        self.mark("restart refused", &why);
         error!("hot restart refused, continuing to serve: {why}");
         self.service_manager.end_reload(clock::now());
         self.answer(requester, &format!("ERROR refused: {why}"));
@@ -197,6 +204,11 @@ impl Server {
         }
     }
 
+    /// Notes in the history what happened.
+    pub(super) fn mark(&mut self, what: &str, detail: &str) {
+        self.reporting.history.mark(what, detail, clock::now());
+    }
+
     /// Stops taking new clients, except those already in the kernel's queues.
     fn drain(&mut self) {
         if self.listeners.is_draining() {
@@ -207,7 +219,9 @@ impl Server {
         // Accepts those in the queues now: unless they are many, the kernel refuses every client
         // that connects after the answer.
         self.accept();
-        info!("draining: no new clients; connections left: {}", self.clients.len());
+        let left = format!("connections left: {}", self.clients.len());
+        info!("draining: no new clients; {left}");
+        self.mark("drain", &left);
     }
 
     fn undrain(&mut self) -> Result<(), String> {
@@ -218,7 +232,9 @@ impl Server {
         match &result {
             Ok(()) => {
                 self.http.set_draining(false);
-                info!("no longer draining: listening on {}", self.listeners.names());
+                let names = self.listeners.names();
+                info!("no longer draining: listening on {names}");
+                self.mark("undrain", &format!("listening on {names}"));
                 self.operator.answer_waiting("ERROR not draining");
             }
             Err(why) => error!("still draining: {}", one_line(why)),
@@ -270,6 +286,9 @@ impl Server {
             self.close(&clients, now);
         }
         info!("FREE {first_line}: {totals}");
+        if !free.is_dry_run {
+            self.mark("free", &format!("{}: {first_line}: {totals}", target_text(&free.target)));
+        }
         Ok(format!("OK {first_line}: {totals}\n{rows}"))
     }
 
@@ -289,6 +308,15 @@ impl Server {
 /// controls a terminal.
 fn one_line(why: &str) -> String {
     why.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// As in the order.
+fn target_text(target: &FreeTarget) -> String {
+    match target {
+        FreeTarget::Key(key) => format!("KEY {}", key_text(key)),
+        FreeTarget::Connection(serial) => format!("#{serial}"),
+        FreeTarget::Host(host) => format!("HOST {host}"),
+    }
 }
 
 /// Looks at every connection, unless a key is named.

@@ -92,6 +92,7 @@ impl Server {
             engine,
             operator,
             restart,
+            history: state.history.resume(now),
             started_wall_ns,
         });
         server.disconnect_lost(lost);
@@ -156,5 +157,6 @@ impl Server {
             self.listeners.names(),
         );
         self.listeners.log_http();
+        self.mark("hot restart", &format!("poolcounterd {VERSION}, a pause of {pause_us} µs"));
     }
 }

@@ -20,6 +20,7 @@ use crate::serving::advice::StartError;
 use crate::serving::memory_release::MemoryRelease;
 use crate::serving::{Engine, Server, VERSION};
 use log::info;
+use reports::history::History;
 
 /// Starts logging. To be called once, before anything else.
 pub fn start_logging(options: &Options) {
@@ -35,6 +36,7 @@ pub(super) struct ServerParts {
     pub(super) engine: Engine,
     pub(super) operator: Operators,
     pub(super) restart: Restart,
+    pub(super) history: History,
     /// [`Server::started_wall_ns`].
     pub(super) started_wall_ns: Option<u64>,
 }
@@ -61,6 +63,8 @@ impl Server {
         let restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();
         let now = clock::now();
+        let mut history = History::new(now);
+        history.mark("start", &format!("poolcounterd {VERSION}"), now);
         let mut engine = Engine::new(random_seed(), now);
         engine.set_rules(settings.rules.in_force(), &settings.rules.groups(), now, || {});
         let operator = Operators::new(sys::take_over_signals()?, settings);
@@ -79,6 +83,7 @@ impl Server {
             engine,
             operator,
             restart,
+            history,
             started_wall_ns: None,
         }))
     }
@@ -94,7 +99,7 @@ impl Server {
             listeners,
             clients: parts.clients,
             engine,
-            reporting: Reporting::new(&options),
+            reporting: Reporting::new(&options, parts.history),
             operator: parts.operator,
             restart: parts.restart,
             http,

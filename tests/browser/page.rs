@@ -1,7 +1,7 @@
 //! The page at `/`, in a browser.
 
 use crate::browser::Browser;
-use crate::support::http::Daemon;
+use crate::support::http::{Daemon, get};
 use crate::support::restart::Place;
 use crate::support::{Client, PATIENCE, Server, eventually};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
@@ -73,7 +73,7 @@ fn the_page_shows_holders_and_waiters() {
     let plot = "document.querySelectorAll('figure svg')[3]";
     browser.wait_for(&format!("{plot}.querySelectorAll('polyline').length > 0"));
     let label = browser.text(&format!("{plot}.getAttribute('aria-label')"));
-    assert!(label.starts_with("Waits in the last five minutes: now median "), "{label}");
+    assert!(label.starts_with("Waits in the last hour: now median "), "{label}");
     daemon.server.signal(Signal::USR2);
     browser.wait_for("document.getElementById('state').textContent === 'draining'");
     daemon.server.signal(Signal::KILL);
@@ -142,6 +142,8 @@ fn data_of_a_hung_daemon_is_grey_and_the_title_names_the_host() {
         return;
     };
     browser.open_page(&daemon, DESK, "light");
+    let five_minutes = "((plots) => { plots.value = 300; plots.dispatchEvent(new Event('change')); })(document.getElementById('plotted'))";
+    browser.value(five_minutes);
     browser.wait_for("document.querySelectorAll('polyline').length > 4");
     assert_eq!(browser.text("document.title"), format!("{}: serving", daemon.http));
     assert_eq!(browser.value(IS_GREY), false);
@@ -168,32 +170,63 @@ fn restarts_are_marked_and_the_pointer_reads_the_plots() {
     browser.open_page(&daemon, DESK, "light");
     let marks = |name: &str| format!("document.querySelectorAll('figure svg .{name}').length");
     let labels = "[...document.querySelectorAll('#marks span')].map(s => s.textContent.replace(/[0-9:]{8}/, 'T')).join()";
-    assert_eq!(browser.text(labels), "");
+    // The daemon's start is a mark, too.
+    browser.wait_for(&format!("{} === 6", marks("start")));
     daemon.server.signal(Signal::USR1);
-    browser.wait_for(&format!("{} === 6 && {} === 0", marks("hot"), marks("cold")));
-    assert_eq!(browser.text(labels), "hot restart, seen at T UTC");
+    browser.wait_for(&format!("{} === 6 && {} === 6", marks("hot"), marks("start")));
+    let version = env!("CARGO_PKG_VERSION");
+    let shown = browser.text(labels);
+    let expected = format!(
+        "T UTC start: poolcounterd {version},T UTC hot restart: poolcounterd {version}, a pause of "
+    );
+    assert!(shown.starts_with(&expected), "{shown}");
     let http = daemon.http.to_string();
     daemon.server.signal(Signal::KILL);
     daemon.server.wait_for_exit();
     let _next = Daemon::of(Server::start_with(&["--http", &http]));
-    browser.wait_for(&format!("{} === 6 && {} === 6", marks("hot"), marks("cold")));
-    assert_eq!(browser.text(labels), "hot restart, seen at T UTC,cold start at T UTC");
+    browser.wait_for(&format!("{} === 6 && {} === 12", marks("hot"), marks("start")));
     let look = |name: &str| {
         format!("getComputedStyle(document.querySelector('svg .{name}')).strokeDasharray")
     };
-    assert_ne!(browser.text(&look("hot")), browser.text(&look("cold")));
+    assert_ne!(browser.text(&look("hot")), browser.text(&look("start")));
 
     let place = "(({ x, y, width }) => [x + width / 2, y + 9])(document.querySelector('.plot').getBoundingClientRect())";
     let place = browser.value(place);
     let to = json!({ "type": "mouseMoved", "x": place[0], "y": place[1] });
     browser.call("Input.dispatchMouseEvent", to);
-    let under = "[...document.querySelectorAll('figure')].filter(f => f.innerText.includes('2 min 30 s ago')).length";
+    let under = "[...document.querySelectorAll('figure')].filter(f => f.innerText.includes('30 min 0 s ago')).length";
     browser.wait_for(&format!("{under} === 6 && {} === 6", marks("pointer")));
     // The page was not open at that time.
     assert!(browser.text("document.querySelector('figcaption').innerText").contains("all –"));
     browser.call("Input.dispatchMouseEvent", json!({ "type": "mouseMoved", "x": 1, "y": 1 }));
     browser.wait_for(&format!("{under} === 0 && {} === 0", marks("pointer")));
     browser.wait_for("!document.querySelector('figcaption').innerText.includes('all –')");
+}
+
+/// In an outage nobody has had the page open.
+#[test]
+fn what_was_before_the_page_opened_is_there() {
+    let daemon = Daemon::start(&[]);
+    let mut client: Client = daemon.server.connect();
+    for _ in 0..100 {
+        client.exchange("ACQ4ME article:1 1 9 0", "LOCKED");
+        client.exchange("RELEASE", "RELEASED");
+    }
+    let has_points = |count: usize| {
+        let (_, body) = get(daemon.http, "/history.json");
+        let history: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        history["points"].as_array().is_some_and(|points| points.len() >= count)
+    };
+    // The daemon sleeps meanwhile: each question wakes it.
+    assert!(eventually(|| has_points(2)));
+    let Some(mut browser) = Browser::start("history") else {
+        return;
+    };
+    browser.open_page(&daemon, DESK, "light");
+    // 100 locks in the first ten seconds.
+    browser.wait_for("plots[0].drawn[1].points[0]?.[1] === 10");
+    browser.wait_for("document.querySelectorAll('figure svg .start').length === 6");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 #[test]
@@ -406,7 +439,7 @@ fn keyboard_and_screen_reader_reach_everything() {
     browser.open_page(&daemon, DESK, "light");
     browser.value("document.getElementById('pause').click()");
     let mut reached = Vec::new();
-    for _ in 0..15 {
+    for _ in 0..17 {
         browser.press_tab();
         let active = "((a) => a.id || a.getAttribute('aria-labelledby') || a.textContent)";
         reached.push(browser.text(&format!("{active}(document.activeElement)")));
@@ -415,6 +448,7 @@ fn keyboard_and_screen_reader_reach_everything() {
     }
     let expected = [
         "Skip to the figures",
+        "plotted",
         "pause",
         "subject",
         "span",
@@ -427,6 +461,7 @@ fn keyboard_and_screen_reader_reach_everything() {
         "metrics",
         "prometheus",
         "stats.json",
+        "history.json",
         "healthy",
         "ready",
     ];
@@ -445,8 +480,8 @@ fn keyboard_and_screen_reader_reach_everything() {
         ["poolcounterd", "Hot", "Oldest holders", "Queues", "Clients", "Slow"]
     );
     assert_eq!(named("image").len(), 6);
-    assert!(named("image").iter().all(|name| name.contains("in the last five minutes: now")));
-    assert_eq!(named("combobox"), ["Keys or addresses", "Period", "Ranked by"]);
+    assert!(named("image").iter().all(|name| name.contains("in the last hour: now")));
+    assert_eq!(named("combobox"), ["Plots", "Keys or addresses", "Period", "Ranked by"]);
     assert_eq!(named("button"), ["Resume"]);
     assert_eq!(named("status").len(), 1);
 }

@@ -1,5 +1,6 @@
 //! HTTP for monitoring: `--http`.
 
+use crate::control::Operator;
 use crate::support::http::Daemon;
 use crate::support::restart::Place;
 use crate::support::status::NO_ADDRESS;
@@ -96,6 +97,7 @@ fn every_response_has_a_type_and_an_end() {
     for (path, status, start) in [
         ("/", 200, "<!doctype html>"),
         ("/stats.json", 200, "{\"version\":"),
+        ("/history.json", 200, "{\"time\":"),
         ("/key?caf%C3%A9%5c", 200, "key: caf\\xc3\\xa9\\x5c\nholders: 0\n"),
         ("/key?", 400, "not a request"),
         ("/-/healthy", 200, "healthy"),
@@ -113,6 +115,54 @@ fn every_response_has_a_type_and_an_end() {
     let post = daemon.ask("POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(post.status, 405);
     assert!(post.has("allow: GET, HEAD, OPTIONS"));
+}
+
+/// Over a hot restart too. With `--private` it shows what happened, but not to whom.
+#[test]
+fn history_marks_what_operators_did() {
+    let place = Place::with_daemon();
+    let path = place.path("control.sock").display().to_string();
+    let server = place.start(&["--http", "127.0.0.1:0", "--private", "--control", &path]);
+    let daemon = Daemon::of(server);
+    let mut client = daemon.server.connect();
+    client.exchange("ACQ4ME enwiki:pcache:idhash:2-0!canonical:revid:7 1 1 1", "LOCKED");
+    // Otherwise the drain would be over.
+    let mut other = daemon.server.connect();
+    other.settle();
+    for order in [
+        "LOG warn",
+        "RULE SET slow enwiki:* max-hold=120",
+        "RULE OFF nobody",
+        "FREE --dry-run KEY enwiki:pcache:idhash:2-0!canonical:revid:7",
+        "FREE KEY enwiki:pcache:idhash:2-0!canonical:revid:7",
+        "DRAIN",
+        "DRAIN",
+        "UNDRAIN",
+        "RESTART",
+    ] {
+        Operator::connect(&path).ask(order);
+    }
+    let marks = |answer: &str| -> Vec<(String, String)> {
+        let history: serde_json::Value = serde_json::from_str(answer).expect("JSON");
+        let marks = history["marks"].as_array().expect("marks").iter();
+        let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+        marks.map(|mark| (text(&mark["what"]), text(&mark["detail"]))).collect()
+    };
+    let hidden = marks(&daemon.get("/history.json").body);
+    let what: Vec<&str> = hidden.iter().map(|(what, _)| what.as_str()).collect();
+    let expected = ["start", "log", "rule", "free", "drain", "undrain", "hot restart"];
+    assert_eq!(what, expected);
+    assert!(hidden.iter().all(|(_, detail)| detail == "hidden"), "{hidden:?}");
+    let shown = marks(&Operator::connect(&path).ask("STATS JSON HISTORY"));
+    let detail = |what: &str| {
+        let mark = shown.iter().find(|mark| mark.0 == what);
+        mark.map(|(_, detail)| detail.as_str()).expect("the mark")
+    };
+    assert_eq!(detail("rule"), "slow enwiki:* max-hold=120");
+    assert_eq!(
+        detail("free"),
+        "KEY enwiki:pcache:idhash:2-0!canonical:revid:7: closed 1 connection: holds: 1, waits: 0"
+    );
 }
 
 /// haproxy checks servers so: `option httpchk`, alone and with a method and a path.

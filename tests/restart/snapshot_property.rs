@@ -174,6 +174,7 @@ impl Outside {
             launcher: LauncherState { trial_fds: [9, 10], program: random.bytes() },
             settings: Default::default(),
             rules_file: Default::default(),
+            history: Default::default(),
             logging: Default::default(),
             connections: connections.len(),
             pools: pools.len(),

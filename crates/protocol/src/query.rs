@@ -17,6 +17,8 @@ pub enum Query {
     Uptime,
     /// `JSON`: everything, for machines.
     Json,
+    /// `JSON HISTORY`: the last hour, for machines.
+    History,
     /// `KEYS [n]`: the `n` keys with the most waiters.
     Keys(u32),
     /// `KEY <key>`: the holders and waiters of this key.
@@ -92,13 +94,20 @@ impl Query {
             3 if is("KEY") => parse_key(rest?).map(Query::Key),
             3 if is("TOP") => parse_top(rest),
             4 if is("FULL") => alone(Query::Full),
-            4 if is("JSON") => alone(Query::Json),
+            4 if is("JSON") => parse_json(rest),
             4 if is("KEYS") => parse_rows(rest).map(Query::Keys),
             4 if is("SLOW") => parse_rows(rest).map(Query::Slow),
             6 if is("UPTIME") => alone(Query::Uptime),
             7 if is("CLIENTS") => parse_rows(rest).map(Query::Clients),
             _ => None,
         }
+    }
+}
+
+fn parse_json(word: Option<&[u8]>) -> Option<Query> {
+    match word {
+        None => Some(Query::Json),
+        Some(word) => word.eq_ignore_ascii_case(b"HISTORY").then_some(Query::History),
     }
 }
 
@@ -146,6 +155,7 @@ mod tests {
             (b"fulL", Query::Full),
             (b"Uptime", Query::Uptime),
             (b"json", Query::Json),
+            (b"json History", Query::History),
             (b"keys", Query::Keys(ROWS)),
             (b"KEYS 7", Query::Keys(7)),
             (b"KEYS 99999999999999999999", Query::Keys(u32::MAX)),

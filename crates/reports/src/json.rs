@@ -489,20 +489,25 @@ fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
     }
 }
 
+/// Compares a schema with the one in docs.
+#[cfg(test)]
+pub(crate) fn compare_schema(schema: &schemars::Schema, name: &str) {
+    extern crate std;
+    let schema = serde_json::to_string_pretty(schema).expect("JSON") + "\n";
+    let path = alloc::format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &schema).expect("write the schema");
+    }
+    let committed = std::fs::read_to_string(&path).expect("the schema in docs");
+    assert!(committed == schema, "{name}: UPDATE=1 cargo test -p poolcounter-reports the_schema");
+}
+
 #[cfg(test)]
 mod tests {
-    extern crate std;
     use super::*;
 
     #[test]
     fn the_schema_is_that_of_the_types() {
-        let schema = schemars::schema_for!(Report);
-        let schema = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stats.schema.json");
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(path, &schema).expect("write the schema");
-        }
-        let committed = std::fs::read_to_string(path).expect("docs/stats.schema.json");
-        assert!(committed == schema, "UPDATE=1 cargo test -p poolcounter-reports the_schema");
+        compare_schema(&schemars::schema_for!(Report), "stats.schema.json");
     }
 }

@@ -19,6 +19,7 @@ macro_rules! line {
     };
 }
 
+pub mod history;
 pub mod json;
 pub mod lists;
 pub mod metrics;
@@ -59,6 +60,7 @@ pub fn stats(query: &Query, engine: &Engine, now: Time) -> StatsAnswer {
             None => return StatsAnswer::Unknown,
         },
         Query::Json
+        | Query::History
         | Query::Keys(_)
         | Query::Key(_)
         | Query::Clients(_)
@@ -85,7 +87,9 @@ pub fn report(query: &Query, view: &ReportView, scan: &Scan) -> String {
         Query::Clients(rows) => lists::clients(view, scan, *rows),
         Query::Slow(rows) => lists::slow(view, *rows),
         Query::Top(span, subject) => lists::top(view, *span, *subject),
-        Query::Full | Query::Uptime | Query::Json | Query::Counter(_) => String::new(),
+        Query::Full | Query::Uptime | Query::Json | Query::History | Query::Counter(_) => {
+            String::new()
+        }
     };
     text.push('\n');
     text

@@ -60,7 +60,7 @@ impl Response {
     /// The answer to a request for a report.
     pub(super) fn of_report(request: &ReportRequest, body: Vec<u8>) -> Self {
         let content_type = match request {
-            ReportRequest::Query(Query::Json) => "application/json",
+            ReportRequest::Query(Query::Json | Query::History) => "application/json",
             ReportRequest::Query(_) | ReportRequest::Rules(_) => TEXT,
             ReportRequest::Metrics | ReportRequest::Exporter => EXPOSITION,
         };
@@ -110,6 +110,7 @@ pub(super) fn find(path: &str, query: &str, is_draining: bool) -> Page {
         "/metrics" => Page::Report(ReportRequest::Metrics),
         "/prometheus" => Page::Report(ReportRequest::Exporter),
         "/stats.json" => Page::Report(ReportRequest::Query(Query::Json)),
+        "/history.json" => Page::Report(ReportRequest::Query(Query::History)),
         "/key" => match key_in(query) {
             Some(key) => Page::Report(ReportRequest::Query(Query::Key(key))),
             None => ready(Response::refused(400)),

@@ -217,7 +217,7 @@ impl ClientConversation {
     pub(crate) fn unread_bytes(&self) -> usize {
         let of_report = |question: &Question| match question.report {
             ReportKind::Query(Query::Full) => 700,
-            ReportKind::Query(Query::Json) => 40_000,
+            ReportKind::Query(Query::Json | Query::History) => 40_000,
             ReportKind::Query(Query::Slow(rows)) => 100 + 120 * rows as usize,
             _ => 8_000,
         };

@@ -281,7 +281,7 @@ impl Moments {
                 })
             }
             ReportKind::Rules => self.judge_rules(question, text),
-            ReportKind::Query(Query::Uptime | Query::Counter(_)) => Ok(()),
+            ReportKind::Query(Query::Uptime | Query::History | Query::Counter(_)) => Ok(()),
         }
     }
 
@@ -500,7 +500,7 @@ pub(crate) fn parse_report(line: &[u8]) -> Option<ReportKind> {
 pub(crate) fn report_prefix(report: &ReportKind) -> &'static str {
     match report {
         ReportKind::Query(Query::Full) => "uptime: ",
-        ReportKind::Query(Query::Json) => "{",
+        ReportKind::Query(Query::Json | Query::History) => "{",
         ReportKind::Query(Query::Keys(_)) => "keys: ",
         ReportKind::Query(Query::Key(_)) => "key: ",
         ReportKind::Query(Query::Clients(_)) => "addresses: ",

@@ -84,6 +84,7 @@ pub(super) const REQUESTS: &[&str] = &[
     "STATS TOP hour clients",
     "STATS SLOW",
     "STATS JSON",
+    "STATS JSON HISTORY",
     "STATS NONSENSE",
     "RESTART [\"-l\",\"::\",\"--control\",\"/run/control.sock\",\"--max-connections-per-ip\",\"1\"]",
     "RESTART [\"-l\",\"10.0.0.1\",\"--control\",\"/run/control.sock\",\"--control-group\",\"operators\",\"--listen-unix\",\"/run/pool.sock\",\"--listen-unix-mode\",\"606\"]",
