@@ -12,6 +12,7 @@ mod reported_rules;
 mod run;
 mod stats;
 mod status;
+mod support_bundle;
 mod table;
 mod top;
 mod unsafe_calls;
@@ -97,6 +98,9 @@ enum Action {
     /// Check the servers, as a plugin of Nagios and Icinga.
     #[command(after_help = check::AFTER_HELP)]
     Check(check::CheckOptions),
+    /// Save what explains an incident: the daemon's reports, its process, unit and journal.
+    #[command(after_help = support_bundle::AFTER_HELP)]
+    SupportBundle(support_bundle::BundleOptions),
     /// Have the daemon of this host refuse new clients, and exit when the last client has left.
     #[command(after_help = control::DRAIN_AFTER_HELP)]
     Drain(control::DrainOptions),
@@ -262,6 +266,7 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
         Action::Top { interval } => top::top(&servers, Duration::from_secs(interval)),
         Action::Check(options) => check::check(&servers, &options),
+        Action::SupportBundle(options) => support_bundle::support_bundle(&servers, &options),
         Action::Drain(options) => control::drain(&options),
         Action::Undrain(options) => control::order("UNDRAIN", &options),
         Action::Free(options) => control::free(&options),

@@ -293,11 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_is_that_of_the_types() {
-        crate::json::compare_schema(&schemars::schema_for!(HistoryReport), "history.schema.json");
-    }
-
-    #[test]
     fn few_marks_are_kept_and_each_is_short() {
         let mut history = History::default();
         for n in 0..100_u64 {

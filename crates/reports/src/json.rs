@@ -489,25 +489,27 @@ fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
     }
 }
 
-/// Compares a schema with the one in docs.
-#[cfg(test)]
-pub(crate) fn compare_schema(schema: &schemars::Schema, name: &str) {
-    extern crate std;
-    let schema = serde_json::to_string_pretty(schema).expect("JSON") + "\n";
-    let path = alloc::format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &schema).expect("write the schema");
-    }
-    let committed = std::fs::read_to_string(&path).expect("the schema in docs");
-    assert!(committed == schema, "{name}: UPDATE=1 cargo test -p poolcounter-reports the_schema");
-}
-
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use crate::history::HistoryReport;
+    use alloc::format;
+    use schemars::schema_for;
 
     #[test]
-    fn the_schema_is_that_of_the_types() {
-        compare_schema(&schemars::schema_for!(Report), "stats.schema.json");
+    fn the_schemas_are_those_of_the_types() {
+        for (name, schema) in [
+            ("stats.schema.json", schema_for!(Report)),
+            ("history.schema.json", schema_for!(HistoryReport)),
+        ] {
+            let schema = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
+            let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+            if std::env::var_os("UPDATE").is_some() {
+                std::fs::write(&path, &schema).expect("write the schema");
+            }
+            let committed = std::fs::read_to_string(&path).expect("the schema in docs");
+            assert!(committed == schema, "{name}: UPDATE=1 cargo test -p poolcounter-reports");
+        }
     }
 }
