@@ -83,7 +83,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s h -l he
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'Seconds between two looks at a server' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Clients that wait now: from how many on it is WARNING and CRITICAL' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Clients that wait now: the ranges outside of which it is WARNING and CRITICAL' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l oldest-hold -d 'Seconds for which the oldest lock is held' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l full-queues -d 'QUEUE_FULL answers per second, counted for --for seconds' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d 'For how long to count QUEUE_FULL answers for --full-queues' -r

@@ -117,7 +117,12 @@ fn check_exits_and_prints_as_a_plugin() {
                  locks 3 | waiting=7;{limits};0 oldest_hold=12.5s;;;0 full_queues=4c;;;0 locks=3;;;0\n"
         )
     };
-    for (limits, code, level) in [("8,9", 0, "OK"), ("7,8", 1, "WARNING"), ("1,7", 2, "CRITICAL")] {
+    for (limits, code, level) in [
+        ("7,8", 0, "OK"),
+        ("6,7", 1, "WARNING"),
+        ("1,@5:7", 2, "CRITICAL"),
+        ("8:,9:", 2, "CRITICAL"),
+    ] {
         let output = ask(&server, &["check", "--waiting", limits]);
         assert_eq!(
             (output.code, output.stdout),
@@ -136,7 +141,7 @@ fn check_exits_and_prints_as_a_plugin() {
 fn check_warns_of_rules_that_orders_have_set_without_an_end() {
     let server = scripted(lists_with_rules);
     let why = "rules set by orders without --for: 1, since 2026-11-21T18:04:00.000Z; up 0 days, ";
-    for (limits, code, level) in [("8,9", 1, "WARNING"), ("1,7", 2, "CRITICAL")] {
+    for (limits, code, level) in [("8,9", 1, "WARNING"), ("1,6", 2, "CRITICAL")] {
         let output = ask(&server, &["check", "--waiting", limits]);
         assert_eq!(output.code, Some(code));
         let start = format!("POOLCOUNTER {level} - {server}: {why}");
@@ -210,6 +215,7 @@ fn check_of_an_old_server_reports_unknown_figures() {
     let output = ask(&address, &["check", "--oldest-hold", "1,2"]);
     assert_eq!(output.code, Some(3), "{}", output.stdout);
     assert!(output.stdout.contains("oldest hold unknown"), "{}", output.stdout);
+    assert!(output.stdout.contains(" oldest_hold=U;1;2;0 "), "{}", output.stdout);
 }
 
 /// The rate is per second of `--for`, not of the time that passed.
@@ -228,7 +234,7 @@ fn full_queues_are_counted_for_the_seconds_of_for() {
         }
     });
     let checking = Stopwatch::start();
-    for (limits, seconds, code, rate) in [("10,11", "1", 1, 10), ("4,5", "2", 2, 5)] {
+    for (limits, seconds, code, rate) in [("9,11", "1", 1, 10), ("3,4", "2", 2, 5)] {
         let output = ask(&growing, &["check", "--full-queues", limits, "--for", seconds]);
         assert_eq!(output.code, Some(code), "{}", output.stdout);
         assert!(output.stdout.contains(&format!("full_queues_rate={rate};")), "{}", output.stdout);

@@ -16,12 +16,15 @@ pub(super) const AFTER_HELP: &str = "\
 Exit status: 0 OK, 1 WARNING (also: a rule is set or off by an order without --for),
 2 CRITICAL (also: a server does not answer), 3 UNKNOWN (a server lacks a figure that has
 thresholds). The worst server counts: its line comes first, followed by the performance
-data of all servers.";
+data of all servers.
+
+WARN and CRIT are ranges as all plugins take them, ends included. 10 alerts above 10,
+10: below 10, 5:10 outside, @5:10 inside; ~ is minus infinity.";
 
 /// Options of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CheckOptions {
-    /// Clients that wait now: from how many on it is WARNING and CRITICAL.
+    /// Clients that wait now: the ranges outside of which it is WARNING and CRITICAL.
     #[arg(long, value_name = "WARN,CRIT")]
     waiting: Option<Thresholds>,
 
@@ -63,15 +66,15 @@ fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAn
     let report = json_report(&mut connection)?;
     let oldest_hold = oldest_hold_s(&report, locks);
     let mut figures = vec![
-        Figure::new("waiting", "", full.number("waiting_workers"), options.waiting),
-        Figure::new("oldest_hold", "s", oldest_hold, options.oldest_hold),
+        Figure::new("waiting", "", full.number("waiting_workers"), options.waiting.clone()),
+        Figure::new("oldest_hold", "s", oldest_hold, options.oldest_hold.clone()),
     ];
     if options.full_queues.is_some() {
         thread::sleep(Duration::from_secs(options.seconds));
         let later = ParsedReport::read(&connection.query("FULL")?).number("full_queues");
         let rate =
             queues.zip(later).map(|(queues, later)| (later - queues) / options.seconds as f64);
-        figures.push(Figure::new("full_queues_rate", "", rate, options.full_queues));
+        figures.push(Figure::new("full_queues_rate", "", rate, options.full_queues.clone()));
     }
     figures.push(Figure::new("full_queues", "c", queues, None));
     figures.push(Figure::new("locks", "", locks, None));
@@ -101,9 +104,9 @@ pub(super) enum Severity {
     Ok,
     /// A requested figure is not known.
     Unknown,
-    /// A figure has reached its first threshold, or a rule was set by an order without an end.
+    /// A figure is not in its first range, or a rule was set by an order without an end.
     Warning,
-    /// A figure has reached its second one, or the server does not answer.
+    /// A figure is not in its second one, or the server does not answer.
     Critical,
 }
 
@@ -130,11 +133,51 @@ impl fmt::Display for Severity {
     }
 }
 
-/// From which values on a figure is [`Severity::Warning`] and [`Severity::Critical`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// In which ranges a figure must be, or it is [`Severity::Warning`] or [`Severity::Critical`].
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Thresholds {
-    warning: f64,
-    critical: f64,
+    warning: Range,
+    critical: Range,
+}
+
+/// A range as plugins take it (Monitoring Plugins Development Guidelines, "Threshold and
+/// ranges"): `[@]start:end`, both ends included. It is an alert to be outside, with `@` inside.
+#[derive(Clone, Debug, PartialEq)]
+struct Range {
+    /// As it was given: performance data repeats it.
+    text: String,
+    start: f64,
+    end: f64,
+    is_inverted: bool,
+}
+
+impl Range {
+    fn alerts(&self, value: f64) -> bool {
+        (self.start..=self.end).contains(&value) == self.is_inverted
+    }
+}
+
+impl std::str::FromStr for Range {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|n: &f64| n.is_finite());
+        let bounds = text.strip_prefix('@').unwrap_or(text);
+        let (start, end) = match bounds.split_once(':') {
+            None => (Some(0.0), number(bounds)),
+            Some((start, end)) => {
+                let start = if start == "~" { Some(f64::NEG_INFINITY) } else { number(start) };
+                (start, if end.is_empty() { Some(f64::INFINITY) } else { number(end) })
+            }
+        };
+        match start.zip(end).filter(|(start, end)| start <= end) {
+            Some((start, end)) => {
+                let is_inverted = text.starts_with('@');
+                Ok(Range { text: text.to_owned(), start, end, is_inverted })
+            }
+            None => Err(format!("{text:?} is no range such as 10, 10:, ~:10, 5:10 or @5:10")),
+        }
+    }
 }
 
 impl std::str::FromStr for Thresholds {
@@ -142,15 +185,8 @@ impl std::str::FromStr for Thresholds {
 
     /// Reads `WARN,CRIT`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse().ok().filter(|&n: &f64| n.is_finite() && n >= 0.0);
-        let pair = text.split_once(',');
-        let pair = pair.and_then(|(warning, critical)| Some((number(warning)?, number(critical)?)));
-        match pair {
-            Some((warning, critical)) if warning <= critical => {
-                Ok(Thresholds { warning, critical })
-            }
-            _ => Err("must be WARN,CRIT: two numbers, the second not smaller".to_owned()),
-        }
+        let (warning, critical) = text.split_once(',').ok_or("must be WARN,CRIT: two ranges")?;
+        Ok(Thresholds { warning: warning.parse()?, critical: critical.parse()? })
     }
 }
 
@@ -176,11 +212,15 @@ impl Figure {
     }
 
     fn level(&self) -> Severity {
-        match (self.thresholds, self.value) {
+        match (&self.thresholds, self.value) {
             (None, _) => Severity::Ok,
             (Some(_), None) => Severity::Unknown,
-            (Some(thresholds), Some(value)) if value >= thresholds.critical => Severity::Critical,
-            (Some(thresholds), Some(value)) if value >= thresholds.warning => Severity::Warning,
+            (Some(thresholds), Some(value)) if thresholds.critical.alerts(value) => {
+                Severity::Critical
+            }
+            (Some(thresholds), Some(value)) if thresholds.warning.alerts(value) => {
+                Severity::Warning
+            }
             _ => Severity::Ok,
         }
     }
@@ -195,11 +235,14 @@ impl Figure {
         }
     }
 
-    /// For graphs, behind the label: `3;10;50;0`.
-    fn performance(&self) -> Option<String> {
-        let (unit, value) = (self.unit, rounded(self.value?));
-        let thresholds = self.thresholds.map(|t| format!("{};{}", t.warning, t.critical));
-        Some(format!("{value}{unit};{};0", thresholds.unwrap_or_else(|| ";".to_owned())))
+    /// For graphs, behind the label: `3;10;50;0`. `U` is a value that is not known: a graph
+    /// needs the same figures each time.
+    fn performance(&self) -> String {
+        let value = self.value.map(|value| format!("{}{}", rounded(value), self.unit));
+        let value = value.unwrap_or_else(|| "U".to_owned());
+        let thresholds = self.thresholds.as_ref();
+        let ranges = thresholds.map(|t| format!("{};{}", t.warning.text, t.critical.text));
+        format!("{value};{};0", ranges.unwrap_or_else(|| ";".to_owned()))
     }
 }
 
@@ -224,8 +267,7 @@ impl Verdict {
         let level = figures.iter().map(Figure::level).max().unwrap_or(Severity::Ok);
         let words: Vec<String> = figures.iter().map(Figure::words).collect();
         let text = format!("up {uptime}, {}", words.join(", "));
-        let performance =
-            figures.iter().filter_map(|figure| Some((figure.name, figure.performance()?)));
+        let performance = figures.iter().map(|figure| (figure.name, figure.performance()));
         Verdict { server: server.to_owned(), level, text, performance: performance.collect() }
     }
 
@@ -281,27 +323,43 @@ fn in_label(server: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The table of the guidelines.
     #[test]
-    fn a_threshold_counts_from_its_value_on() {
-        for (value, level) in [
-            (Some(9.9), Severity::Ok),
-            (Some(10.0), Severity::Warning),
-            (Some(50.0), Severity::Critical),
-            (None, Severity::Unknown),
+    fn ranges_are_those_of_all_plugins() {
+        for (range, alerts, is_well) in [
+            ("10", &[-0.1, 10.1][..], &[0.0, 10.0][..]),
+            ("10:", &[9.9], &[10.0, 1e9]),
+            ("~:10", &[10.1], &[-5.0, 10.0]),
+            ("10:20", &[9.9, 20.1], &[10.0, 20.0]),
+            ("@10:20", &[10.0, 20.0], &[9.9, 20.1]),
+            ("@1.5", &[0.0, 1.5], &[1.6]),
+            ("0", &[0.001], &[0.0]),
         ] {
-            let thresholds = "10,50".parse().expect("thresholds");
-            let figure = Figure::new("waiting", "", value, Some(thresholds));
-            assert_eq!(figure.level(), level, "{value:?}");
+            let parsed: Range = range.parse().expect(range);
+            assert!(alerts.iter().all(|&value| parsed.alerts(value)), "{range}");
+            assert!(!is_well.iter().any(|&value| parsed.alerts(value)), "{range}");
+        }
+        for bad in
+            ["", "1", "1,", "a,b", "1,inf", "1,nan", "20:10,5", ":10,1", "@,1", "1,~", "1,2,3"]
+        {
+            assert!(bad.parse::<Thresholds>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_critical_range_counts_first_and_an_unknown_value_is_neither() {
+        for (value, level, performance) in [
+            (Some(10.0), Severity::Ok, "10s;10;@50:;0"),
+            (Some(10.5), Severity::Warning, "10.5s;10;@50:;0"),
+            (Some(50.0), Severity::Critical, "50s;10;@50:;0"),
+            (None, Severity::Unknown, "U;10;@50:;0"),
+        ] {
+            let thresholds = "10,@50:".parse().expect("thresholds");
+            let figure = Figure::new("oldest_hold", "s", value, Some(thresholds));
+            assert_eq!((figure.level(), figure.performance()), (level, performance.to_owned()));
         }
         let statuses = [Severity::Ok, Severity::Warning, Severity::Critical, Severity::Unknown]
             .map(Severity::status);
         assert_eq!(statuses, [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn thresholds_are_two_numbers() {
-        for bad in ["", "1", "1,", "5,1", "a,b", "-1,2", "1,inf"] {
-            assert!(bad.parse::<Thresholds>().is_err(), "{bad:?}");
-        }
     }
 }
