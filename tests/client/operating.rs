@@ -3,9 +3,10 @@
 use crate::command::{ask, binary, poolcounter, shell};
 use crate::support::restart::{CONTINUED, Place, restart, wait_for_unaccepted};
 use crate::support::{Client, Finished, Server, daemon_command, finish, skip, wait_for_exit};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
 fn order(path: &str, arguments: &[&str]) -> Finished {
@@ -173,6 +174,26 @@ fn waiting_for_a_drain_ends_with_the_daemon() {
     assert_eq!(at_once.code, Some(0));
     let last = at_once.stdout.lines().last().map(str::to_owned);
     assert_eq!(last.as_deref(), Some(r#"{"answer":"OK ended","ok":true}"#));
+}
+
+/// Who waits wants to know for whom, and whether it still drains after Ctrl-C.
+#[test]
+fn waiting_for_a_drain_shows_who_is_left_and_that_an_interrupted_one_continues() {
+    let (_place, path, server) = controlled();
+    let mut client = server.connect();
+    client.exchange("ACQ4ME k 1 1 0", "LOCKED");
+    let mut drain = poolcounter("", &["drain", "--wait", "--control-socket", &path]);
+    let mut drain = drain.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
+    let mut lines = BufReader::new(drain.stderr.take().expect("stderr")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    let left = "still draining, connections left: 1 (127.0.0.1 1), locks held: 1";
+    assert_eq!(next(), format!("poolcounter: {left}"));
+    rustix::process::kill_process(Pid::from_child(&drain), Signal::INT).expect("kill");
+    assert_eq!(next(), "poolcounter: interrupted; the drain continues (undrain ends it)");
+    let status = wait_for_exit(&mut drain);
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+    let answer = order(&path, &["undrain"]).stdout;
+    assert!(answer.starts_with("OK listening on "), "{answer}");
 }
 
 /// The daemon ends by a signal, not by the drain.

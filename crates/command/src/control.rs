@@ -10,12 +10,17 @@ use connect::connect_unix;
 use protocol::key_text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use serde_json::json;
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::low_level::{emulate_default_handler, pipe};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Options of all orders.
@@ -109,6 +114,13 @@ again.";
 /// How soon to ask again if others take all the places.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// After so long, and then as often as the second says, a wait shows who is left.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How many addresses it names.
+const LEFT_SHOWN_MAX: usize = 5;
+
 /// Options of a drain.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DrainOptions {
@@ -163,6 +175,7 @@ fn drain_and_wait(wait_s_max: Option<u64>, options: &OrderOptions) -> io::Result
                 line => {
                     print_answer(line, options);
                     (is_draining, waiting.until) = (true, until);
+                    waiting.next_look = Instant::now().checked_add(FIRST_LOOK);
                 }
             },
             // It may have closed before it read the order.
@@ -182,6 +195,9 @@ fn drain_and_wait(wait_s_max: Option<u64>, options: &OrderOptions) -> io::Result
 struct DrainWait<'a> {
     options: &'a OrderOptions,
     until: Option<Instant>,
+    /// When to show next who is left.
+    next_look: Option<Instant>,
+    signals: EndingSignals,
     stream: UnixStream,
     /// The start of the daemon's next line.
     received: Vec<u8>,
@@ -205,7 +221,8 @@ impl DrainWait<'_> {
         let stream = connect(options)?;
         let daemon = process_of(&stream);
         let end = daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok());
-        Ok(DrainWait { options, until, stream, received: Vec::new(), daemon, end })
+        let (signals, received, next_look) = (EndingSignals::watch()?, Vec::new(), None);
+        Ok(DrainWait { options, until, next_look, signals, stream, received, daemon, end })
     }
 
     /// Connects to the same daemon again, if it is there.
@@ -223,8 +240,7 @@ impl DrainWait<'_> {
     fn pause(&self) -> io::Result<()> {
         let until = Instant::now() + PAUSE;
         let until = self.until.map_or(until, |at| at.min(until));
-        let mut end: Vec<_> = self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
-        wait_for_any(&mut end, Some(until)).map(drop)
+        self.wait_for_end(Some(until)).map(drop)
     }
 
     /// If the connection is closed already, the next event is its end.
@@ -239,10 +255,19 @@ impl DrainWait<'_> {
                 let line: Vec<u8> = self.received.drain(..=len).collect();
                 return Ok(DrainEvent::Line(String::from_utf8_lossy(&line[..len]).into_owned()));
             }
+            let wakes_at = self.until.into_iter().chain(self.next_look).min();
             let mut fds = vec![PollFd::new(&self.stream, PollFlags::IN)];
+            fds.push(PollFd::new(&self.signals.arrived, PollFlags::IN));
             fds.extend(self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)));
-            if !wait_for_any(&mut fds, self.until)? {
-                return Ok(DrainEvent::Late);
+            if !wait_for_any(&mut fds, wakes_at)? {
+                if self.until.is_some_and(|until| until <= Instant::now()) {
+                    return Ok(DrainEvent::Late);
+                }
+                self.show_who_is_left();
+                continue;
+            }
+            if !fds[1].revents().is_empty() {
+                return Err(self.signals.end());
             }
             if fds[0].revents().is_empty() {
                 return Ok(DrainEvent::End);
@@ -260,11 +285,76 @@ impl DrainWait<'_> {
         }
     }
 
+    /// Prints who is left, unless the daemon does not say.
+    fn show_who_is_left(&mut self) {
+        self.next_look = Instant::now().checked_add(LOOK_INTERVAL);
+        let report = connect::send_order(&self.options.socket, "STATS JSON", PAUSE).ok();
+        let report = report.and_then(|report| serde_json::from_str(&report).ok());
+        if let Some(words) = report.and_then(|report| who_is_left(&report)) {
+            print_error(&words);
+        }
+    }
+
     /// Waits until the process has ended, which sends nothing more.
     fn wait_for_process_end(&self) -> io::Result<DrainEnd> {
-        let Some(end) = &self.end else { return Ok(DrainEnd::Ended) };
-        let has_ended = wait_for_any(&mut [PollFd::new(end, PollFlags::IN)], self.until)?;
+        let has_ended = self.end.is_none() || self.wait_for_end(self.until)?;
         Ok(if has_ended { DrainEnd::Ended } else { DrainEnd::Drains })
+    }
+
+    /// Waits until the process has ended; false when the time is over.
+    fn wait_for_end(&self, until: Option<Instant>) -> io::Result<bool> {
+        let mut fds = vec![PollFd::new(&self.signals.arrived, PollFlags::IN)];
+        fds.extend(self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)));
+        let is_early = wait_for_any(&mut fds, until)?;
+        if !fds[0].revents().is_empty() {
+            return Err(self.signals.end());
+        }
+        Ok(is_early)
+    }
+}
+
+/// As `still draining, connections left: 3 (10.1.2.3 2, 10.1.2.4 1), locks held: 2`.
+fn who_is_left(report: &Value) -> Option<String> {
+    let (connections, held) = (&report["connections"], &report["counters"]["processing_workers"]);
+    let clients = report["clients"].as_array()?;
+    let shown = clients.iter().take(LEFT_SHOWN_MAX).filter_map(|client| {
+        Some(format!("{} {}", client["address"].as_str()?, client["connections"].as_u64()?))
+    });
+    let mut shown: Vec<String> = shown.collect();
+    let addresses = report["addresses"].as_u64()?;
+    if addresses > shown.len() as u64 {
+        shown.push(format!("{} addresses more", addresses - shown.len() as u64));
+    }
+    let left = format!("connections left: {connections} ({})", shown.join(", "));
+    Some(format!("still draining, {left}, locks held: {held}"))
+}
+
+/// Signals that end this command. The drain does not end with it.
+struct EndingSignals {
+    /// Readable when one has arrived.
+    arrived: UnixStream,
+    /// Which one.
+    signal: Arc<AtomicUsize>,
+}
+
+impl EndingSignals {
+    fn watch() -> io::Result<EndingSignals> {
+        let (arrived, sender) = UnixStream::pair()?;
+        let signal = Arc::new(AtomicUsize::new(0));
+        for number in [SIGINT, SIGTERM, SIGHUP] {
+            flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+            pipe::register(number, sender.try_clone()?)?;
+        }
+        Ok(EndingSignals { arrived, signal })
+    }
+
+    /// Ends this command by the signal that has arrived.
+    fn end(&self) -> io::Error {
+        print_error("interrupted; the drain continues (undrain ends it)");
+        let signal = self.signal.load(Ordering::SeqCst);
+        // Returns only if it fails.
+        let result = emulate_default_handler(signal as i32);
+        result.err().unwrap_or_else(|| io::ErrorKind::Interrupted.into())
     }
 }
 
