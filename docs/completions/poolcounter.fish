@@ -53,7 +53,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-serve
 fail\t'Don\'t run it'"
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Print a warning; the command continues'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock free, before they are killed' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock free, before they are killed. [default: 10]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long each of the two attempts to connect to a server may take' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
@@ -80,12 +80,12 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s h -l
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -l json -d 'As JSON, an object for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'Seconds between two looks at a server' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'The time between two looks at a server, such as 1, 0.5 or 1m' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Clients that wait now: the ranges outside of which it is WARNING and CRITICAL' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l oldest-hold -d 'Seconds for which the oldest lock is held' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l full-queues -d 'QUEUE_FULL answers per second, counted for --for seconds' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l full-queues -d 'QUEUE_FULL answers per second, counted for the time of --for' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d 'For how long to count QUEUE_FULL answers for --full-queues' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
@@ -96,7 +96,7 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" 
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The control socket of the daemon' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has ended, but no longer than SECONDS' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has ended, but no longer than TIME' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The control socket of the daemon' -r -F

@@ -22,6 +22,18 @@ pub(crate) fn report_suppressed() {
     }
 }
 
+/// A line of a format without its arguments, which were not kept.
+pub(crate) fn without_arguments(format: &str) -> String {
+    let mut line = String::new();
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once('{') {
+        line += before;
+        line.push('…');
+        rest = after.split_once('}').map_or("", |(_, rest)| rest);
+    }
+    line + rest
+}
+
 /// As in a new process.
 #[cfg(test)]
 pub(super) fn forget() {
@@ -93,7 +105,8 @@ macro_rules! limited {
     ($level:ident, $format:literal $($arguments:tt)*) => {{
         static LIMIT: $crate::logging::rate_limit::RateLimit =
             $crate::logging::rate_limit::RateLimit::new(|count| {
-                log::$level!("{count} more like this were not logged: {}", $format)
+                let line = $crate::logging::rate_limit::without_arguments($format);
+                log::$level!("{count} more like this were not logged: {line}")
             });
         if let Some(suppressed) = LIMIT.allow() {
             log::$level!("{}{suppressed}", format_args!($format $($arguments)*));
@@ -117,6 +130,17 @@ mod tests {
         (0..2).for_each(|_| report_suppressed());
         assert_eq!(SAID.load(Ordering::Relaxed), 3);
         assert_eq!(LIMIT.allow().as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_line_without_its_arguments_has_no_braces() {
+        for (format, line) in [
+            ("{ip} is not in --allow: closed", "… is not in --allow: closed"),
+            ("closed {}, which held {} for {} s", "closed …, which held … for … s"),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(without_arguments(format), line);
+        }
     }
 
     #[test]

@@ -266,6 +266,50 @@ fn limits_may_be_huge_and_not_negative() {
 }
 
 #[test]
+fn options_that_mean_nothing_together_are_refused() {
+    let server = Server::start();
+    for (options, why) in [
+        (&["-k", "5"][..], "only with --on-lost kill"),
+        (&["-k", "10", "--on-lost", "warn"], "only with --on-lost kill"),
+        (&["-n", "5", "-q", "2"], "--queue 2 counts those that hold the key too"),
+        (&["--quiet", "--verbose"], "cannot be used with"),
+    ] {
+        let output = run(&server, &[options, &["k", "--", "true"]].concat());
+        assert_eq!(output.code, Some(64), "{options:?}");
+        assert!(output.stderr.contains(why), "{options:?}: {}", output.stderr);
+    }
+    for options in [&["-k", "5", "--on-lost", "kill"][..], &["-n", "5", "-q", "5"]] {
+        let output = run(&server, &[options, &["k", "--", "true"]].concat());
+        assert_eq!(output.code, Some(0), "{options:?}: {}", output.stderr);
+    }
+}
+
+/// Each option that takes a time takes all units.
+#[test]
+fn times_have_units_everywhere() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    let nobody = "/nowhere";
+    for (arguments, code) in [
+        (&["run", "-t", "1.5s", "k", "--", "true"][..], 0),
+        (&["run", "--connect-timeout", "250ms", "k", "--", "true"], 0),
+        (&["run", "-k", "1m", "--on-lost", "kill", "k", "--", "true"], 0),
+        (&["top", "--interval", "0.5s"], 0),
+        (&["check", "--full-queues", "1,9", "--for", "100ms"], 0),
+        (&["undrain", "--timeout", "1.5s", "--control-socket", nobody], 75),
+        (&["drain", "--wait", "30m", "--control-socket", nobody], 75),
+        (&["rule", "set", "a", "--for", "90", "k*", "deny", "--control-socket", nobody], 75),
+        (&["run", "-t", "5min", "k", "--", "true"], 64),
+        (&["top", "--interval", "0"], 64),
+        (&["undrain", "--timeout", "0"], 64),
+        (&["rule", "set", "a", "--for", "soon", "k*", "deny"], 64),
+    ] {
+        let output = ask(&address, arguments);
+        assert_eq!(output.code, Some(code), "{arguments:?}: {}", output.stderr);
+    }
+}
+
+#[test]
 fn an_invalid_list_of_servers_is_not_localhost() {
     for list in ["", ",", " "] {
         let output = ask("127.0.0.1:1", &["-s", list, "run", "k", "--", "true"]);

@@ -3,7 +3,7 @@
 use crate::command::{binary, key_of, key_of_first, poolcounter, start, stderr_line};
 use crate::running::{complaint, end, first_line, lasting};
 use crate::support::restart::Place;
-use crate::support::stopwatch::Stopwatch;
+use crate::support::stopwatch::{Stopwatch, pause};
 use crate::support::{PATIENCE, Server, daemon_command, eventually, finish, wait_for_exit};
 use poolcounter::{Client, Error, Lock, LockRequest, Outcome, Progress, ServerName};
 use rustix::process::{Pid, Signal, kill_process};
@@ -140,7 +140,7 @@ fn a_server_that_is_back_is_asked_again_with_the_time_that_is_left() {
     let other = Server::start();
     let (first, requests) = played(|number| match number {
         1 => {
-            nap(Duration::from_millis(1100));
+            pause(Duration::from_millis(1100));
             ""
         }
         2 => "",
@@ -153,11 +153,6 @@ fn a_server_that_is_back_is_asked_again_with_the_time_that_is_left() {
     let timeouts_s = requests.timeouts_s();
     assert!(timeouts_s.len() == 3 && timeouts_s[0] == 600, "{timeouts_s:?}");
     assert!(timeouts_s[1] <= 599 && timeouts_s[2] <= timeouts_s[1], "{timeouts_s:?}");
-}
-
-#[expect(clippy::disallowed_methods, reason = "plays a server that ends after a while")]
-fn nap(time: Duration) {
-    thread::sleep(time);
 }
 
 #[test]
@@ -254,7 +249,7 @@ fn a_wait_ends_in_time_if_no_server_comes_back() {
 #[test]
 fn a_server_that_answers_is_no_missing_server() {
     let (dead, _) = played(|_| {
-        nap(Duration::from_millis(1200));
+        pause(Duration::from_millis(1200));
         ""
     });
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -50,6 +50,22 @@ fn becomes_free(server: &Server) {
     assert!(eventually(|| server.counter("processing_workers") == 0), "the lock is still held");
 }
 
+/// Without it, a job that did not run looks like one that printed nothing.
+#[test]
+fn verbose_says_whether_another_client_did_the_work() {
+    let server = Server::start();
+    let alone = run(&server, &["--any", "-v", "k", "--", "echo", "ran"]);
+    assert_eq!((alone.code, alone.stdout.as_str()), (Some(0), "ran\n"));
+    assert!(alone.stderr.contains("k: no other client did the work\n"), "{}", alone.stderr);
+    let (holder, _) = lasting(&server, &["--any", "k"]);
+    let mut waiter = start(&server, &["--any", "-v", "k", "--", "echo", "ran"]);
+    assert!(eventually(|| server.counter("waiting_workers") == 1));
+    assert_eq!(end(holder).code(), Some(0));
+    assert_eq!(wait_for_exit(&mut waiter).code(), Some(0));
+    let said = complaint(&mut waiter);
+    assert!(said.ends_with("k: another client did the work; \"echo\" was not run\n"), "{said}");
+}
+
 #[test]
 fn the_lock_is_held_while_the_command_runs() {
     for server in servers() {

@@ -1,6 +1,7 @@
 //! `check`, a plugin of Nagios and Icinga: figures, thresholds, verdicts, the plugin's line.
 //! The health of a server is a level, a line, and figures with their thresholds.
 
+use super::duration;
 use super::every_server::{ask_each, distinct};
 use super::output::print;
 use super::parsed_report::ParsedReport;
@@ -32,14 +33,14 @@ pub(super) struct CheckOptions {
     #[arg(long, value_name = "WARN,CRIT")]
     oldest_hold: Option<Thresholds>,
 
-    /// QUEUE_FULL answers per second, counted for --for seconds.
+    /// QUEUE_FULL answers per second, counted for the time of --for.
     #[arg(long, value_name = "WARN,CRIT")]
     full_queues: Option<Thresholds>,
 
     /// For how long to count QUEUE_FULL answers for --full-queues.
-    #[arg(long = "for", value_name = "SECONDS", default_value_t = 1, requires = "full_queues",
-          value_parser = clap::value_parser!(u64).range(1..=3600))]
-    seconds: u64,
+    #[arg(long = "for", value_name = "TIME", default_value = "1", requires = "full_queues",
+          value_parser = duration::parse_some_duration)]
+    lasts: Duration,
 }
 
 /// Checks all servers at once, so that several take as long as one; prints one output of
@@ -70,10 +71,10 @@ fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAn
         Figure::new("oldest_hold", "s", oldest_hold, options.oldest_hold.clone()),
     ];
     if options.full_queues.is_some() {
-        thread::sleep(Duration::from_secs(options.seconds));
+        thread::sleep(options.lasts);
         let later = ParsedReport::read(&connection.query("FULL")?).number("full_queues");
         let rate =
-            queues.zip(later).map(|(queues, later)| (later - queues) / options.seconds as f64);
+            queues.zip(later).map(|(queues, later)| (later - queues) / options.lasts.as_secs_f64());
         figures.push(Figure::new("full_queues_rate", "", rate, options.full_queues.clone()));
     }
     figures.push(Figure::new("full_queues", "c", queues, None));

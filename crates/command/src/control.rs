@@ -1,6 +1,7 @@
 //! Orders to the daemon of this host: `drain` and its wait, line by line, until the process has
 //! ended; `undrain`, `free`, `rules`, `rule`, `restart`, `control`.
 
+use super::duration::{parse_duration, parse_some_duration, whole_seconds};
 use super::output::{print, print_error, print_json};
 use super::stats::key_from_user;
 use super::status;
@@ -41,9 +42,8 @@ pub(super) struct OrderOptions {
 
     /// How long to wait for the answer; after that the daemon does not execute the order any more.
     /// [default: 10, or 60 for a hot restart]
-    #[arg(long = "timeout", value_name = "SECONDS", global = true,
-          value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    timeout_s: Option<u64>,
+    #[arg(long, value_name = "TIME", global = true, value_parser = parse_some_duration)]
+    timeout: Option<Duration>,
 
     /// Refused, since an order goes to the daemon of this host.
     // Takes the place of the option of all other subcommands, and is not in the help.
@@ -53,7 +53,7 @@ pub(super) struct OrderOptions {
 
 impl OrderOptions {
     fn timeout(&self, usual: Duration) -> Duration {
-        self.timeout_s.map_or(usual, Duration::from_secs)
+        self.timeout.unwrap_or(usual)
     }
 }
 
@@ -101,6 +101,9 @@ pub(super) fn print_failure(why: &io::Error, options: &OrderOptions) -> ExitCode
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "; no daemon runs there (one that has drained has exited)"
         }
+        io::ErrorKind::PermissionDenied => {
+            "; root and the daemon's user may give orders: try sudo (or the daemon's --control-group)"
+        }
         _ => "",
     };
     print_error(&format!("{}: {why}{hint}", options.socket.display()));
@@ -127,9 +130,9 @@ pub(super) struct DrainOptions {
     #[command(flatten)]
     pub(super) order: OrderOptions,
 
-    /// Wait until the daemon has ended, but no longer than SECONDS.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1)]
-    wait: Option<Option<u64>>,
+    /// Wait until the daemon has ended, but no longer than TIME.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, value_parser = parse_duration)]
+    wait: Option<Option<Duration>>,
 }
 
 /// How a drain ends.
@@ -143,10 +146,10 @@ enum DrainEnd {
 
 pub(super) fn drain(options: &DrainOptions) -> ExitCode {
     let order_options = &options.order;
-    let Some(wait_s_max) = options.wait else {
+    let Some(wait_max) = options.wait else {
         return order("DRAIN", order_options);
     };
-    let (answer, status) = match drain_and_wait(wait_s_max, order_options) {
+    let (answer, status) = match drain_and_wait(wait_max, order_options) {
         Ok(DrainEnd::Ended) => ("OK ended".to_owned(), 0),
         Ok(DrainEnd::Drains) => ("ERROR still draining".to_owned(), 1),
         Ok(DrainEnd::Undrained) => ("ERROR not draining".to_owned(), 2),
@@ -155,8 +158,8 @@ pub(super) fn drain(options: &DrainOptions) -> ExitCode {
     if print_answer(&answer, order_options) { ExitCode::from(status) } else { ExitCode::FAILURE }
 }
 
-fn drain_and_wait(wait_s_max: Option<u64>, options: &OrderOptions) -> io::Result<DrainEnd> {
-    let until = wait_s_max.and_then(|s| Instant::now().checked_add(Duration::from_secs(s)));
+fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Result<DrainEnd> {
+    let until = wait_max.and_then(|wait| Instant::now().checked_add(wait));
     let answer_until = Instant::now() + options.timeout(connect::ANSWER_TIMEOUT);
     let mut waiting = DrainWait::connect(options, Some(answer_until))?;
     waiting.send("DRAIN\nDRAINED\n");
@@ -435,8 +438,8 @@ pub(super) enum RuleAction {
     Set {
         /// For a while, such as 90s, 30m, 12h or 7d; then the rule of the file returns.
         /// [default: until another order]
-        #[arg(long = "for", value_name = "TIME")]
-        lasts: Option<String>,
+        #[arg(long = "for", value_name = "TIME", value_parser = parse_some_duration)]
+        lasts: Option<Duration>,
         /// A letter a to z, then letters, digits, _ or -.
         #[arg(value_name = "NAME")]
         name: String,
@@ -463,15 +466,20 @@ pub(super) enum RuleAction {
 
 impl RuleAction {
     /// The order, in words.
-    fn words(&self) -> Vec<&str> {
+    fn words(&self) -> Vec<String> {
+        let own = |words: [&str; 2]| words.map(str::to_owned).to_vec();
         match self {
-            RuleAction::Set { lasts, name, pattern, settings, .. } => {
-                let lasts = lasts.iter().flat_map(|time| ["FOR", time]);
-                let head = ["SET", name].into_iter().chain(lasts).chain([pattern.as_str()]);
-                head.chain(settings.iter().map(String::as_str)).collect()
+            RuleAction::Set { lasts, name, pattern, settings } => {
+                let mut words = own(["SET", name]);
+                if let Some(lasts) = lasts {
+                    words.extend(["FOR".to_owned(), format!("{}s", whole_seconds(*lasts))]);
+                }
+                words.push(pattern.clone());
+                words.extend(settings.iter().cloned());
+                words
             }
-            RuleAction::Off { name, .. } => vec!["OFF", name],
-            RuleAction::Reset { name, .. } => vec!["RESET", name],
+            RuleAction::Off { name } => own(["OFF", name]),
+            RuleAction::Reset { name } => own(["RESET", name]),
         }
     }
 }
@@ -479,7 +487,7 @@ impl RuleAction {
 /// Sends the order and prints the answer.
 pub(super) fn rule(action: &RuleAction, options: &OrderOptions) -> ExitCode {
     let words = action.words();
-    let is_odd = |word: &&&str| word.is_empty() || word.contains(char::is_whitespace);
+    let is_odd = |word: &&String| word.is_empty() || word.contains(char::is_whitespace);
     if let Some(odd) = words.iter().find(is_odd) {
         print_error(&format!("{odd:?} is not one word; a space in a key is sent as %20"));
         return ExitCode::from(status::USAGE);

@@ -5,6 +5,7 @@
 
 mod check;
 mod control;
+mod duration;
 mod every_server;
 mod output;
 mod parsed_report;
@@ -90,10 +91,10 @@ enum Action {
     /// Watch servers as htop does: hot keys, queues, oldest holders, clients, rates.
     #[command(after_help = top::AFTER_HELP)]
     Top {
-        /// Seconds between two looks at a server.
-        #[arg(long, value_name = "SECONDS", default_value_t = 1,
-              value_parser = clap::value_parser!(u64).range(1..=3600))]
-        interval: u64,
+        /// The time between two looks at a server, such as 1, 0.5 or 1m.
+        #[arg(long, value_name = "TIME", default_value = "1",
+              value_parser = duration::parse_some_duration)]
+        interval: Duration,
     },
     /// Check the servers, as a plugin of Nagios and Icinga.
     #[command(after_help = check::AFTER_HELP)]
@@ -264,7 +265,7 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Slow(rows) => list(("SLOW", table::SLOW_ORDER), rows),
         Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
         Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
-        Action::Top { interval } => top::top(&servers, Duration::from_secs(interval)),
+        Action::Top { interval } => top::top(&servers, interval),
         Action::Check(options) => check::check(&servers, &options),
         Action::SupportBundle(options) => support_bundle::support_bundle(&servers, &options),
         Action::Drain(options) => control::drain(&options),

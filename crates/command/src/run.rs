@@ -11,6 +11,7 @@ use self::job::{Job, JobContext, JobEnd, OnLost};
 use self::notice::holders;
 use self::stderr_thread::StderrThread;
 use self::waiting::{Waited, wait_for_lock};
+use super::duration::{parse_duration, parse_some_duration};
 use super::every_server::ask_each;
 use super::status;
 use super::unsafe_calls::{Signals, end_as_first_process};
@@ -25,6 +26,9 @@ use std::time::Duration;
 /// In the command's environment, while there is a lock.
 const KEY_VARIABLE: &str = "POOLCOUNTER_KEY";
 const SERVER_VARIABLE: &str = "POOLCOUNTER_SERVER";
+
+/// How long processes may ignore SIGTERM.
+const KILL_AFTER: Duration = Duration::from_secs(10);
 
 /// Below the options of `run`.
 pub(super) const AFTER_HELP: &str = "\
@@ -66,7 +70,7 @@ pub(super) struct RunOptions {
 
     /// How long to wait for the lock, rounded up to whole seconds; 0 is not at all.
     /// [default: for ever]
-    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds,
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration,
           allow_negative_numbers = true)]
     timeout: Option<Duration>,
 
@@ -85,9 +89,10 @@ pub(super) struct RunOptions {
 
     /// With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock
     /// free, before they are killed.
-    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds,
-          default_value = "10", allow_negative_numbers = true)]
-    kill_after: Duration,
+    /// [default: 10]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration,
+          allow_negative_numbers = true)]
+    kill_after: Option<Duration>,
 
     /// Never ask another server than the key's own, even if that one is down. Its name must not
     /// have several addresses, except one of IPv4 and one of IPv6.
@@ -95,7 +100,7 @@ pub(super) struct RunOptions {
     no_fallback: bool,
 
     /// How long each of the two attempts to connect to a server may take.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_some_seconds,
+    #[arg(long, value_name = "TIME", value_parser = parse_some_duration,
           default_value = "0.1", allow_negative_numbers = true)]
     connect_timeout: Duration,
 
@@ -138,18 +143,6 @@ impl RunOptions {
     }
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|&seconds: &f64| seconds >= 0.0);
-    // What exceeds a Duration means for ever.
-    let wait = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX));
-    wait.ok_or_else(|| "must be a number of seconds, such as 5".to_owned())
-}
-
-fn parse_some_seconds(text: &str) -> Result<Duration, String> {
-    let time = parse_seconds(text)?;
-    if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) }
-}
-
 /// Runs the command; returns its exit status, or that of why it did not run.
 pub(super) fn run(servers: Vec<ServerName>, options: &RunOptions) -> ExitCode {
     let stderr = StderrThread::default();
@@ -190,7 +183,19 @@ fn client(servers: &[ServerName], options: &RunOptions) -> Client {
     if options.no_fallback { client.no_fallback() } else { client }
 }
 
+/// # Errors
+/// The options contradict one another.
 fn request(options: &RunOptions) -> Result<LockRequest, String> {
+    if options.kill_after.is_some() && options.on_lost != OnLost::Kill {
+        return Err("--kill-after has a meaning only with --on-lost kill".to_owned());
+    }
+    if let Some(queue) = options.queue.filter(|&queue| queue < options.workers) {
+        let workers = options.workers;
+        return Err(format!(
+            "--queue {queue} counts those that hold the key too, so it can't be less than \
+             --workers {workers}"
+        ));
+    }
     let key = options.key.as_deref().unwrap_or_default().as_bytes();
     let key = match options.hash_slots {
         Some(slots) => key_in_slots(key, slots).ok_or("with --hash-slots, KEY is TYPE:REST")?,
@@ -213,11 +218,25 @@ fn under_lock(
     stderr: &StderrThread,
 ) -> Result<RunEnd, NoLock> {
     let key = request.key();
+    let shown = String::from_utf8_lossy(key);
     let client = client(servers, options);
     let Waited { outcome, server } = wait_for_lock(&client, request, options.verbose, stderr);
     let why = match outcome {
-        Ok(Outcome::Locked(lock)) => return Ok(execute(Some(lock), options, stderr)),
-        Ok(Outcome::Done) => return Ok(RunEnd::Status(0)),
+        Ok(Outcome::Locked(lock)) => {
+            if options.any && options.verbose {
+                stderr.print(&format!("{shown}: no other client did the work"));
+            }
+            return Ok(execute(Some(lock), options, stderr));
+        }
+        Ok(Outcome::Done) => {
+            if options.verbose {
+                let command = &options.command[0];
+                stderr.print(&format!(
+                    "{shown}: another client did the work; {command:?} was not run"
+                ));
+            }
+            return Ok(RunEnd::Status(0));
+        }
         Ok(_) if options.quiet => return Ok(RunEnd::Status(options.conflict_exit_code)),
         Ok(Outcome::QueueFull) => "the queue is full".to_owned(),
         Ok(Outcome::TimedOut) => {
@@ -226,8 +245,7 @@ fn under_lock(
         }
         Err(e) => return Err(no_lock(&e, servers, request, options)),
     };
-    let key = String::from_utf8_lossy(key);
-    stderr.print(&format!("{key}: {why}; {:?} was not run", options.command[0]));
+    stderr.print(&format!("{shown}: {why}; {:?} was not run", options.command[0]));
     Ok(RunEnd::Status(options.conflict_exit_code))
 }
 
@@ -317,7 +335,8 @@ fn execute(lock: Option<Lock>, options: &RunOptions, stderr: &StderrThread) -> R
         command.env(SERVER_VARIABLE, lock.server().as_str());
     }
     let started = Signals::block().and_then(|signals| {
-        let &RunOptions { on_lost, kill_after, .. } = options;
+        let on_lost = options.on_lost;
+        let kill_after = options.kill_after.unwrap_or(KILL_AFTER);
         let with =
             JobContext { signals: &signals, lock: lock.as_ref(), on_lost, kill_after, stderr };
         let mut job = Job::start(with, &mut command)?;
