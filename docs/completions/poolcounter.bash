@@ -1123,3 +1123,29 @@ if [[ "${BASH_VERSINFO[0]}" -eq 4 && "${BASH_VERSINFO[1]}" -ge 4 || "${BASH_VERS
 else
     complete -F _poolcounter -o bashdefault -o default poolcounter
 fi
+
+# Behind `run KEY --` stands a command, which has completions of its own. Only the package
+# bash-completion can offer those; its function has had both names.
+_poolcounter_or_command() {
+    local i is_run= offset=
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        if [[ ${COMP_WORDS[i]} == run ]]; then
+            is_run=1
+        elif [[ $is_run && ${COMP_WORDS[i]} == -- ]]; then
+            offset=$((i + 1))
+            # run -- KEY -- COMMAND
+            [[ ${COMP_WORDS[i + 2]-} == -- ]] && offset=$((i + 3))
+            break
+        fi
+    done
+    if [[ $offset && $COMP_CWORD -ge $offset ]]; then
+        for i in _comp_command_offset _command_offset; do
+            if declare -F "$i" > /dev/null; then
+                "$i" "$offset"
+                return
+            fi
+        done
+    fi
+    _poolcounter "$@"
+}
+complete -F _poolcounter_or_command -o bashdefault -o default poolcounter

@@ -14,7 +14,7 @@ fn completions_have_the_options() {
     let version = env!("CARGO_PKG_VERSION");
     let mut command = Command::new("poolcounterd").version(version).args(shown);
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/completions");
-    completions_are_current(&mut command, folder);
+    completions_are_current(&mut command, folder, "");
 }
 
 #[test]

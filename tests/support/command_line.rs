@@ -5,14 +5,17 @@ use clap_complete::{Generator, Shell, generate};
 use std::fs;
 use std::path::Path;
 
-/// The shell completions in this folder are what clap_complete writes. With UPDATE set, it
-/// writes them there.
-pub(crate) fn completions_are_current(command: &mut Command, folder: &str) {
+/// The shell completions in this folder are what clap_complete writes, and `more` behind those of
+/// bash. With UPDATE set, it writes them there.
+pub(crate) fn completions_are_current(command: &mut Command, folder: &str, more: &str) {
     let name = command.get_name().to_owned();
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let path = Path::new(folder).join(shell.file_name(&name));
         let mut generated = Vec::new();
         generate(shell, command, &name, &mut generated);
+        if shell == Shell::Bash {
+            generated.extend_from_slice(more.as_bytes());
+        }
         if std::env::var_os("UPDATE").is_some() {
             fs::write(&path, &generated).unwrap();
         }

@@ -34,7 +34,41 @@ fn shown_command() -> Command {
 #[test]
 fn completions_have_the_subcommands_and_options() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/completions");
-    completions_are_current(&mut shown_command(), folder);
+    completions_are_current(&mut shown_command(), folder, include_str!("run-command.bash"));
+}
+
+/// As if the cursor were behind the last word. `OFFSET n`: bash-completion completes the command
+/// that begins with the nth word.
+fn completed(words: &[&str], function: &str) -> String {
+    let script = format!(
+        r#"{function}() {{ echo "OFFSET $1"; }}
+        source "$0"
+        COMP_WORDS=(poolcounter "$@"); COMP_CWORD=$#
+        _poolcounter_or_command poolcounter "${{!#}}" "${{COMP_WORDS[COMP_CWORD - 1]}}"
+        echo "${{COMPREPLY[*]}}""#
+    );
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/completions/poolcounter.bash");
+    let mut bash = std::process::Command::new("bash");
+    let output = bash.args(["-c", &script, file]).args(words).output().expect("bash");
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+#[test]
+fn bash_completes_the_command_behind_run() {
+    for function in ["_command_offset", "_comp_command_offset"] {
+        for (words, offset) in [
+            (&["run", "k", "--", ""][..], "OFFSET 4"),
+            (&["run", "k", "--", "git", "checkout", "--", "f"], "OFFSET 4"),
+            (&["-s", "a", "run", "-t", "5", "k", "--", "ls", "-"], "OFFSET 8"),
+            (&["run", "--", "k", "--", "l"], "OFFSET 5"),
+        ] {
+            assert_eq!(completed(words, function), offset, "{words:?}");
+        }
+    }
+    assert!(completed(&["run", "--ti"], "_command_offset").contains("--timeout"));
+    assert!(completed(&["st"], "_command_offset").contains("stats"));
+    // Without bash-completion, options at least.
+    assert!(!completed(&["run", "k", "--", ""], "another").contains("OFFSET"));
 }
 
 /// Each subcommand and its own options, after those of all subcommands.
