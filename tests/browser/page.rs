@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 const DESK: (u32, u32) = (1280, 900);
 const NARROW: (u32, u32) = (390, 844);
+const FIVE_MINUTES: &str = "((plots) => { plots.value = 300; plots.dispatchEvent(new Event('change')); })(document.getElementById('plotted'))";
 const STATE: &str = "document.getElementById('state').textContent";
 
 impl Browser {
@@ -142,8 +143,7 @@ fn data_of_a_hung_daemon_is_grey_and_the_title_names_the_host() {
         return;
     };
     browser.open_page(&daemon, DESK, "light");
-    let five_minutes = "((plots) => { plots.value = 300; plots.dispatchEvent(new Event('change')); })(document.getElementById('plotted'))";
-    browser.value(five_minutes);
+    browser.value(FIVE_MINUTES);
     browser.wait_for("document.querySelectorAll('polyline').length > 4");
     assert_eq!(browser.text("document.title"), format!("{}: serving", daemon.http));
     assert_eq!(browser.value(IS_GREY), false);
@@ -603,8 +603,9 @@ fn screenshots() {
         })
         .collect();
     browser.open_page(&daemon, DESK, "light");
+    browser.value(FIVE_MINUTES);
     let points = if is_for_docs { 80 } else { 2 };
-    let drawn = "document.querySelector('polyline')?.points.length ?? 0";
+    let drawn = "document.querySelector('polyline.a')?.points.length ?? 0";
     let deadline = Instant::now() + Duration::from_secs(300);
     while browser.value(drawn).as_u64().is_none_or(|len| len < points) {
         assert!(Instant::now() < deadline, "no plot is drawn");
