@@ -164,7 +164,9 @@ impl Gap {
 /// Waits until a process has connected to the Unix socket at `path`, whose owner is stopped.
 pub(crate) fn wait_for_unaccepted(path: &str) {
     wait_until("it has connected", || {
-        let list = std::fs::read_to_string("/proc/net/unix").expect("/proc");
+        // The sockets of other programs stand there too, and their names may be any bytes.
+        let list = std::fs::read("/proc/net/unix").expect("/proc");
+        let list = String::from_utf8_lossy(&list);
         // The listener, and a connection that is not accepted yet.
         (list.matches(path).count() == 2).then_some(())
     });
