@@ -34,7 +34,7 @@ impl Addresses {
     pub fn look_up(server: &ServerName, timeout: Duration) -> io::Result<Addresses> {
         let (host, port) = match server.endpoint() {
             Endpoint::Unix(path) => return Ok(Addresses::Unix(path.clone())),
-            Endpoint::Tcp(host, port) => (host.clone(), *port),
+            Endpoint::Tcp { host, port } => (host.clone(), *port),
         };
         let resolve = move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
         let found = if server.is_numeric() {

@@ -1,7 +1,7 @@
 //! Names of servers, read from text: host, port, Unix socket.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// The port of PoolCounter.
@@ -9,17 +9,24 @@ pub const PORT: u16 = 7531;
 
 /// A server as it is configured: `host`, `host:port`, `[v6]:port`, a literal IPv6
 /// address, or the path of a Unix socket (with a slash in it).
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Names are equal if they are spelled alike: the text chooses the server of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerName {
     name: String,
     place: Endpoint,
 }
 
 /// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    /// A host, by name or address, and a port.
-    Tcp(String, u16),
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// A TCP port.
+    Tcp {
+        /// A name, or an address without brackets.
+        host: String,
+        /// The port; 7531 if the name has none.
+        port: u16,
+    },
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
@@ -35,6 +42,22 @@ impl fmt::Display for BadServerName {
 }
 
 impl std::error::Error for BadServerName {}
+
+/// Its name is the address with its port: `10.1.2.3:7531`, which is not spelled as `10.1.2.3` is.
+impl From<SocketAddr> for ServerName {
+    fn from(address: SocketAddr) -> Self {
+        let place = Endpoint::Tcp { host: host_of(address), port: address.port() };
+        ServerName { name: address.to_string(), place }
+    }
+}
+
+/// As [`SocketAddr`] shows it, without brackets: an IPv6 address names its interface.
+fn host_of(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
+        address => address.ip().to_string(),
+    }
+}
 
 impl std::str::FromStr for ServerName {
     type Err = BadServerName;
@@ -64,8 +87,8 @@ impl ServerName {
     pub(crate) fn on_port(name: &str, port: u16) -> Result<Self, BadServerName> {
         let place = parse_endpoint(name, port).ok_or_else(|| BadServerName(name.to_owned()))?;
         let name = match &place {
-            Endpoint::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
-            Endpoint::Tcp(host, port) => format!("{host}:{port}"),
+            Endpoint::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => format!("{host}:{port}"),
             Endpoint::Unix(_) => name.to_owned(),
         };
         Ok(ServerName { name, place })
@@ -75,13 +98,13 @@ impl ServerName {
     pub(crate) fn is_numeric(&self) -> bool {
         match &self.place {
             // An IPv6 address may name its interface.
-            Endpoint::Tcp(host, _) => host.contains(':') || host.parse::<IpAddr>().is_ok(),
+            Endpoint::Tcp { host, .. } => host.contains(':') || host.parse::<IpAddr>().is_ok(),
             Endpoint::Unix(_) => true,
         }
     }
 
-    /// Where it is.
-    pub(crate) fn endpoint(&self) -> &Endpoint {
+    /// Where it is, to connect to it by other means.
+    pub fn endpoint(&self) -> &Endpoint {
         &self.place
     }
 }
@@ -108,7 +131,7 @@ fn parse_endpoint(name: &str, default_port: u16) -> Option<Endpoint> {
         Some(port) => port.parse().ok().filter(|&port| port > 0)?,
         None => port.is_empty().then_some(default_port)?,
     };
-    (!host.is_empty()).then(|| Endpoint::Tcp(host.to_owned(), port))
+    (!host.is_empty()).then(|| Endpoint::Tcp { host: host.to_owned(), port })
 }
 
 #[cfg(test)]
@@ -121,7 +144,7 @@ mod tests {
 
     #[test]
     fn names_are_understood() {
-        let tcp = |host: &str, port| Endpoint::Tcp(host.to_owned(), port);
+        let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
         for (name, place) in [
             ("10.1.2.3", tcp("10.1.2.3", 7531)),
             ("wiki1.example:99", tcp("wiki1.example", 99)),
@@ -137,6 +160,15 @@ mod tests {
         for bad in ["", "a b", ":99", "a:", "a:x", "a:0", "a:70000", "[::1", "[::1]x", "[a:b]:1"] {
             assert!(bad.parse::<ServerName>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn an_address_is_a_name() {
+        for name in ["10.1.2.3:99", "[2001:db8::1]:7531", "[fe80::1%2]:99"] {
+            let address: SocketAddr = name.parse().expect("an address");
+            assert_eq!(ServerName::from(address), server(name));
+        }
+        assert_ne!(server("10.1.2.3:7531"), server("10.1.2.3"));
     }
 
     #[test]
