@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::lock::{Lock, Outcome};
 use crate::order::order;
 use crate::request::LockRequest;
-use connect::{Addresses, ServerName, Stream};
+use connect::{Addresses, ServerName, Stream, watch_the_host};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -184,7 +184,7 @@ impl Client {
     ) -> io::Result<Stream> {
         let stream = addresses.connect(self.connect_timeout.min(time))?;
         if let Some(silence) = self.keepalive {
-            stream.watch_the_host(silence);
+            watch_the_host(&stream, silence);
         }
         Ok(stream)
     }

@@ -15,4 +15,4 @@ pub use addresses::Addresses;
 pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, RESTART_TIMEOUT, send_order};
 pub use server_name::{BadServerName, Endpoint, PORT, ServerName};
 pub use stats_connection::{NoAnswer, StatsConnection, places, uptime};
-pub use transport::{Stream, connect_unix, is_closed};
+pub use transport::{Stream, connect_unix, is_closed, watch_the_host};

@@ -39,23 +39,6 @@ impl Stream {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, timeout)?)
     }
 
-    /// Lets the kernel end the connection when the server's host is silent for this long.
-    /// No effect if the kernel can't, or on a Unix socket, which needs none.
-    pub fn watch_the_host(&self, silence: Duration) {
-        use rustix::net::sockopt;
-        let stream = &self.0;
-        let interval_s = (silence.as_secs() / (u64::from(PROBES) + 2)).clamp(1, SECONDS_MAX);
-        let probes_s = interval_s * u64::from(PROBES);
-        let idle_s = silence.as_secs().saturating_sub(probes_s).clamp(1, SECONDS_MAX);
-        let _ = sockopt::set_socket_keepalive(stream, true);
-        let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(idle_s));
-        let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(interval_s));
-        let _ = sockopt::set_tcp_keepcnt(stream, PROBES);
-        // The kernel does not probe a host that owes an acknowledgement, such as of the request.
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        let _ = sockopt::set_tcp_user_timeout(stream, ((idle_s + probes_s) * 1000) as u32);
-    }
-
     /// Whether it was closed, by either end. A server sends nothing unasked: anything to
     /// read is the end.
     pub fn has_ended(&self) -> bool {
@@ -69,6 +52,24 @@ impl Stream {
         // Fails if the peer has closed it already.
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
+}
+
+/// Lets the kernel end a connection when the server's host is silent for this long: TCP keepalive
+/// and TCP_USER_TIMEOUT, in whole seconds, at least four. No effect if the kernel can't, or on a
+/// Unix socket, which needs none.
+pub fn watch_the_host(connection: impl AsFd, silence: Duration) {
+    use rustix::net::sockopt;
+    let connection = connection.as_fd();
+    let interval_s = (silence.as_secs() / (u64::from(PROBES) + 2)).clamp(1, SECONDS_MAX);
+    let probes_s = interval_s * u64::from(PROBES);
+    let idle_s = silence.as_secs().saturating_sub(probes_s).clamp(1, SECONDS_MAX);
+    let _ = sockopt::set_socket_keepalive(connection, true);
+    let _ = sockopt::set_tcp_keepidle(connection, Duration::from_secs(idle_s));
+    let _ = sockopt::set_tcp_keepintvl(connection, Duration::from_secs(interval_s));
+    let _ = sockopt::set_tcp_keepcnt(connection, PROBES);
+    // The kernel does not probe a host that owes an acknowledgement, such as of the request.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let _ = sockopt::set_tcp_user_timeout(connection, ((idle_s + probes_s) * 1000) as u32);
 }
 
 /// A connection to a Unix socket: at once, unless its backlog is full.
