@@ -85,8 +85,7 @@ impl Connection {
         }
         self.must_be_open(request.key())?;
         self.conversation.lock(request).map_err(Error::Refused)?;
-        let timeout = request.wait().map(|wait| wait.saturating_add(self.answer_timeout));
-        let answer = self.exchange(request.key(), timeout)?;
+        let answer = self.exchange(request.key())?;
         if answer == Answer::Locked {
             self.keys.push(request.key().to_vec());
         }
@@ -104,7 +103,7 @@ impl Connection {
         let key = self.keys.pop().unwrap_or_default();
         self.must_be_open(&key)?;
         self.conversation.release().map_err(Error::Refused)?;
-        self.exchange(&key, Some(self.answer_timeout)).map(drop)
+        self.exchange(&key).map(drop)
     }
 
     /// Ends the connection: the server gives all its locks to others, with their work
@@ -131,7 +130,8 @@ impl Connection {
 
     /// Sends what is to be sent about a key and waits for the answer. After an error the state of
     /// the locks is unknown, so the connection is closed.
-    fn exchange(&mut self, key: &[u8], timeout: Option<Duration>) -> Result<Answer, Error> {
+    fn exchange(&mut self, key: &[u8]) -> Result<Answer, Error> {
+        let timeout = self.conversation.answer_within(self.answer_timeout);
         let output = self.conversation.take_output();
         let sent = (&*self.stream).write_all(&output);
         let mut answer = match sent.and_then(|()| self.answer(timeout)) {

@@ -5,12 +5,15 @@ use crate::request::{LockRequest, Refusal};
 use protocol::lines::{Line, Lines};
 use protocol::{LOCKS_PER_CONNECTION_MAX, Reply};
 use std::fmt;
+use std::time::Duration;
 
 /// One connection's conversation with a server, without I/O: it returns the bytes to send,
 /// takes those that were received, and keeps track of the locks that are held.
 ///
 /// There is one question at a time: [`lock`](Self::lock) or [`release`](Self::release),
-/// then an [`Answer`].
+/// then an [`Answer`], for which [`answer_within`](Self::answer_within) says how long to wait.
+/// A wait that is not wanted any more must end, or the lock comes later and nobody gives it
+/// back: close the connection, which is always right, or [`cancel`](Self::cancel) the wait.
 ///
 /// ```
 /// use poolcounter::{Answer, Conversation, LockRequest};
@@ -36,12 +39,27 @@ const SHOWN_BYTES_MAX: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingCommand {
-    Lock,
+    Lock {
+        /// How long the server lets it wait; `None` is for ever.
+        wait: Option<Duration>,
+        for_anyone: bool,
+    },
     Release,
+    /// A release of what was asked for, whether or not it is granted.
+    Cancel,
+    /// That release, when this other answer was already on its way.
+    CancelTooLate(Reply),
+}
+
+/// What an answer leads to.
+enum Step {
+    Answer(Answer),
+    Await(PendingCommand),
 }
 
 /// What a server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Answer {
     /// The client has the lock.
     Locked,
@@ -53,6 +71,8 @@ pub enum Answer {
     TimedOut,
     /// The last lock is given back.
     Released,
+    /// The wait is over, and nothing is held.
+    Cancelled,
 }
 
 /// The server sent an answer that does not fit the command. The state of the locks is
@@ -90,7 +110,8 @@ impl Conversation {
             return Err(Refusal::TooManyLocks);
         }
         self.output.extend(request.line()?);
-        self.pending = Some(PendingCommand::Lock);
+        let (wait, for_anyone) = (request.wait(), request.is_for_anyone());
+        self.pending = Some(PendingCommand::Lock { wait, for_anyone });
         Ok(())
     }
 
@@ -111,6 +132,64 @@ impl Conversation {
         Ok(())
     }
 
+    /// Ends the wait for a lock, and keeps the connection. The answer is `Cancelled`. A lock
+    /// that is granted in that moment is given back at once.
+    ///
+    /// The server takes that for finished work, so this is for keys that no client asks for with
+    /// [`LockRequest::any`], and for poolcounterd 2: version 1 reports a wait that is cancelled
+    /// as finished work, too. Closing the connection has neither restriction.
+    ///
+    /// ```
+    /// use poolcounter::{Answer, Conversation, LockRequest};
+    ///
+    /// let mut conversation = Conversation::new();
+    /// conversation.lock(&LockRequest::new("k"))?;
+    /// conversation.take_output();
+    /// conversation.cancel()?;
+    /// assert_eq!(conversation.take_output(), b"RELEASE\n");
+    /// assert_eq!(conversation.receive(b"RELEASED\n")?, Some(Answer::Cancelled));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refusal::NothingAsked`]. [`Refusal::CloseInstead`] if the connection has a lock, which
+    /// could be given back in the place of the wait, or the request is for anyone's work. Nothing
+    /// is sent then.
+    pub fn cancel(&mut self) -> Result<(), Refusal> {
+        match self.pending {
+            Some(PendingCommand::Lock { for_anyone: false, .. }) if self.locks == 0 => {}
+            Some(PendingCommand::Lock { .. }) => return Err(Refusal::CloseInstead),
+            _ => return Err(Refusal::NothingAsked),
+        }
+        self.output.extend_from_slice(b"RELEASE\n");
+        self.pending = Some(PendingCommand::Cancel);
+        Ok(())
+    }
+
+    /// How long to wait for the answer: the time that the request lets the server wait, and
+    /// `answer_timeout`, which the server may take besides. After that the daemon hangs, or its
+    /// host is gone: close the connection. `None` is for ever: a request without a timeout may be
+    /// answered at any time.
+    ///
+    /// ```
+    /// use poolcounter::{Conversation, LockRequest};
+    /// use std::time::Duration;
+    ///
+    /// let mut conversation = Conversation::new();
+    /// conversation.lock(&LockRequest::new("k").timeout(Duration::from_secs(60)))?;
+    /// let limit = conversation.answer_within(Duration::from_secs(5));
+    /// assert_eq!(limit, Some(Duration::from_secs(65)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn answer_within(&self, answer_timeout: Duration) -> Option<Duration> {
+        match self.pending {
+            Some(PendingCommand::Lock { wait, .. }) => {
+                wait.map(|wait| wait.saturating_add(answer_timeout))
+            }
+            _ => Some(answer_timeout),
+        }
+    }
+
     /// Takes the bytes to send. Send all of them before you call [`receive`](Self::receive).
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.output)
@@ -124,24 +203,32 @@ impl Conversation {
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<Option<Answer>, UnexpectedAnswer> {
         // What comes before the question is sent can't be its answer.
         let may_come = self.is_waiting() && self.output.is_empty();
-        let Some(line) = self.lines.next_line(&mut bytes) else {
-            return match self.lines.unfinished() {
-                unasked if !may_come && !unasked.is_empty() => Err(unexpected(unasked)),
-                _ => Ok(None),
+        loop {
+            let Some(line) = self.lines.next_line(&mut bytes) else {
+                return match self.lines.unfinished() {
+                    unasked if !may_come && !unasked.is_empty() => Err(unexpected(unasked)),
+                    _ => Ok(None),
+                };
             };
-        };
-        let line = match line {
-            Line::Complete(line) => line,
-            Line::TooLong => return Err(UnexpectedAnswer("a very long line".to_owned())),
-        };
-        let pending = self.pending.take().filter(|_| may_come);
-        let answer = pending.and_then(|pending| answer_to(pending, Reply::parse(line)?));
-        let answer = answer.ok_or_else(|| unexpected(line))?;
-        if !bytes.is_empty() {
-            return Err(unexpected(bytes));
+            let line = match line {
+                Line::Complete(line) => line,
+                Line::TooLong => return Err(UnexpectedAnswer("a very long line".to_owned())),
+            };
+            let pending = self.pending.take().filter(|_| may_come);
+            let step = pending.and_then(|pending| step(pending, Reply::parse(line)?));
+            let answer = match step.ok_or_else(|| unexpected(line))? {
+                Step::Answer(answer) => answer,
+                Step::Await(next) => {
+                    self.pending = Some(next);
+                    continue;
+                }
+            };
+            if !bytes.is_empty() {
+                return Err(unexpected(bytes));
+            }
+            self.locks += usize::from(answer == Answer::Locked);
+            return Ok(Some(answer));
         }
-        self.locks += usize::from(answer == Answer::Locked);
-        Ok(Some(answer))
     }
 
     /// How many locks are held.
@@ -164,15 +251,23 @@ fn unexpected(line: &[u8]) -> UnexpectedAnswer {
     UnexpectedAnswer(String::from_utf8_lossy(beginning).into_owned())
 }
 
-fn answer_to(pending: PendingCommand, reply: Reply) -> Option<Answer> {
-    match (pending, reply) {
-        (PendingCommand::Lock, Reply::Locked) => Some(Answer::Locked),
-        (PendingCommand::Lock, Reply::Done) => Some(Answer::Done),
-        (PendingCommand::Lock, Reply::QueueFull) => Some(Answer::QueueFull),
-        (PendingCommand::Lock, Reply::Timeout) => Some(Answer::TimedOut),
-        (PendingCommand::Release, Reply::Released) => Some(Answer::Released),
-        _ => None,
-    }
+/// What a reply to this command leads to; `None` if it is none.
+fn step(pending: PendingCommand, reply: Reply) -> Option<Step> {
+    use PendingCommand::{Cancel, CancelTooLate, Lock, Release};
+    Some(Step::Answer(match (pending, reply) {
+        (Lock { .. }, Reply::Locked) => Answer::Locked,
+        (Lock { .. }, Reply::Done) => Answer::Done,
+        (Lock { .. }, Reply::QueueFull) => Answer::QueueFull,
+        (Lock { .. }, Reply::Timeout) => Answer::TimedOut,
+        (Release, Reply::Released) => Answer::Released,
+        (Cancel, Reply::Released) => Answer::Cancelled,
+        (Cancel, reply @ (Reply::Locked | Reply::QueueFull | Reply::Timeout)) => {
+            return Some(Step::Await(CancelTooLate(reply)));
+        }
+        (CancelTooLate(Reply::Locked), Reply::Released) => Answer::Cancelled,
+        (CancelTooLate(Reply::QueueFull | Reply::Timeout), Reply::NotLocked) => Answer::Cancelled,
+        _ => return None,
+    }))
 }
 
 #[cfg(test)]
@@ -222,5 +317,71 @@ mod tests {
         assert_eq!(conversation.receive(b""), Ok(None), "the connection's end");
         conversation.release().expect("asked");
         assert!(conversation.receive(b"RELE").is_err(), "nothing was sent");
+    }
+
+    /// A connection that waits for a lock of its own.
+    fn waiting() -> Conversation {
+        let mut conversation = Conversation::new();
+        conversation.lock(&LockRequest::new("k")).expect("asked");
+        conversation.take_output();
+        conversation
+    }
+
+    #[test]
+    fn a_cancelled_wait_leaves_a_connection_that_may_ask() {
+        for said in ["RELEASED\n", "LOCKED\nRELEASED\n", "TIMEOUT\r\nNOT_LOCKED\n"] {
+            for cut in 0..said.len() {
+                let mut conversation = waiting();
+                conversation.cancel().expect("asked");
+                assert_eq!(conversation.take_output(), b"RELEASE\n");
+                let (first, rest) = said.as_bytes().split_at(cut);
+                assert_eq!(conversation.receive(first), Ok(None), "{said:?} at {cut}");
+                assert_eq!(conversation.receive(rest), Ok(Some(Answer::Cancelled)), "{said:?}");
+                assert_eq!(conversation.locks(), 0);
+                conversation.lock(&LockRequest::new("k")).expect("asked");
+            }
+        }
+        for said in ["DONE\n", "LOCKED\nNOT_LOCKED\n", "TIMEOUT\nRELEASED\n", "RELEASED\nLOCKED\n"]
+        {
+            let mut conversation = waiting();
+            conversation.cancel().expect("asked");
+            conversation.take_output();
+            assert!(conversation.receive(said.as_bytes()).is_err(), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_release_could_confuse_is_not_cancelled() {
+        assert_eq!(Conversation::new().cancel(), Err(Refusal::NothingAsked));
+        let mut outer = with_locks(1);
+        assert_eq!(outer.cancel(), Err(Refusal::NothingAsked));
+        outer.lock(&LockRequest::new("inner")).expect("asked");
+        assert_eq!(outer.cancel(), Err(Refusal::CloseInstead));
+        let mut for_anyone = Conversation::new();
+        for_anyone.lock(&LockRequest::new("k").any()).expect("asked");
+        assert_eq!(for_anyone.cancel(), Err(Refusal::CloseInstead));
+        let mut cancelled = waiting();
+        cancelled.cancel().expect("asked");
+        assert_eq!(cancelled.cancel(), Err(Refusal::NothingAsked), "once");
+    }
+
+    #[test]
+    fn an_answer_takes_as_long_as_the_request_and_the_server_may() {
+        let seconds = Duration::from_secs;
+        let of = |request: &LockRequest| {
+            let mut conversation = Conversation::new();
+            conversation.lock(request).expect("asked");
+            conversation.answer_within(seconds(5))
+        };
+        let k = || LockRequest::new("k");
+        assert_eq!(of(&k().timeout(Duration::from_millis(1500))), Some(seconds(7)));
+        assert_eq!(of(&k().timeout(Duration::ZERO)), Some(seconds(5)));
+        assert_eq!(of(&k()), None);
+        let mut held = with_locks(1);
+        held.release().expect("asked");
+        assert_eq!(held.answer_within(seconds(5)), Some(seconds(5)));
+        let mut cancelled = waiting();
+        cancelled.cancel().expect("asked");
+        assert_eq!(cancelled.answer_within(seconds(5)), Some(seconds(5)));
     }
 }

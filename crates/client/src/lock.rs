@@ -30,8 +30,10 @@ impl<G> Outcome<G> {
             Answer::Done => Outcome::Done,
             Answer::QueueFull => Outcome::QueueFull,
             Answer::TimedOut => Outcome::TimedOut,
-            // A conversation gives this only when it was asked to release.
-            Answer::Released => return Err(Error::Unexpected(UnexpectedAnswer::released())),
+            // A conversation gives these only when it was asked to release or to cancel.
+            Answer::Released | Answer::Cancelled => {
+                return Err(Error::Unexpected(UnexpectedAnswer::released()));
+            }
         })
     }
 }

@@ -78,6 +78,10 @@ impl LockRequest {
         self.timeout.map(|_| Duration::from_secs(self.timeout_s()))
     }
 
+    pub(crate) fn is_for_anyone(&self) -> bool {
+        self.mode == Mode::ForAnyone
+    }
+
     fn timeout_s(&self) -> u64 {
         let whole = |t: Duration| t.as_secs().saturating_add(u64::from(t.subsec_nanos() > 0));
         self.timeout.map_or(UNLIMITED.into(), |t| whole(t).min(UNLIMITED.into()))
@@ -123,6 +127,10 @@ pub enum Refusal {
     Unanswered,
     /// There is no lock to release.
     NothingHeld,
+    /// There is no wait to cancel.
+    NothingAsked,
+    /// This wait can't be cancelled on a connection that stays: close it.
+    CloseInstead,
     /// A nested lock belongs on the connection of the outer one, and its key belongs to
     /// another server.
     OtherServer,
@@ -138,6 +146,8 @@ impl fmt::Display for Refusal {
             Refusal::TooManyLocks => "one connection has at most four locks",
             Refusal::Unanswered => "the question before is not answered yet",
             Refusal::NothingHeld => "no lock is held",
+            Refusal::NothingAsked => "no lock is waited for",
+            Refusal::CloseInstead => "only closing the connection ends this wait safely",
             Refusal::OtherServer => "another server guards the key of the inner lock",
         })
     }
