@@ -121,9 +121,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::NoServer`], [`Error::SeveralAddresses`].
-    pub fn connect(&self, key: &[u8]) -> Result<Connected, Error> {
+    pub fn connect(&self, key: impl AsRef<[u8]>) -> Result<Connected, Error> {
         let mut passed_over = Vec::new();
-        for server in self.order(key) {
+        for server in self.order(key.as_ref()) {
             match self.reach(server, Duration::MAX)? {
                 Ok(Reached { stream, .. }) => {
                     let connection = self.connection(stream, server, &passed_over, Arc::default());

@@ -9,12 +9,12 @@ use connect::ServerName;
 /// ```
 /// let servers: Vec<poolcounter::ServerName> =
 ///     ["10.1.2.3", "10.1.2.4"].iter().map(|name| name.parse().unwrap()).collect();
-/// assert_eq!(poolcounter::order(&servers, b"job:report")[0].as_str(), "10.1.2.4");
+/// assert_eq!(poolcounter::order(&servers, "job:report")[0].as_str(), "10.1.2.4");
 /// ```
-pub fn order<'a>(servers: &'a [ServerName], key: &[u8]) -> Vec<&'a ServerName> {
+pub fn order(servers: &[ServerName], key: impl AsRef<[u8]>) -> Vec<&ServerName> {
     let mut order: Vec<&ServerName> = servers.iter().collect();
     order.sort_by_cached_key(|server| {
-        let text = [server.as_str().as_bytes(), key].concat();
+        let text = [server.as_str().as_bytes(), key.as_ref()].concat();
         md5::compute(text).0
     });
     order
@@ -39,7 +39,7 @@ mod tests {
             let servers: Vec<ServerName> =
                 names.into_iter().map(|name| name.parse().expect("a server")).collect();
             let found: Vec<&str> =
-                order(&servers, key.as_bytes()).iter().map(|s| s.as_str()).collect();
+                order(&servers, key).iter().map(|s| s.as_str()).collect();
             assert_eq!(found, expected, "{key}");
             checked += 1;
         }
