@@ -27,6 +27,7 @@
 //!     Outcome::TimedOut => println!("another host has it for over a minute"),
 //!     Outcome::QueueFull => println!("too many wait"),
 //!     Outcome::Done => println!("another host did the work"), // only after .any()
+//!     other => println!("no lock: {other:?}"), // later versions may know more
 //! }
 //! # Ok(())
 //! # }

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// What became of a request.
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
+#[non_exhaustive]
 pub enum Outcome<G> {
     /// The client has the lock, until the guard is released or dropped.
     Locked(G),

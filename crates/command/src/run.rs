@@ -243,6 +243,7 @@ fn under_lock(
             let holders = server.and_then(|server| holders(&server, key));
             late(holders.as_deref(), options)
         }
+        Ok(other) => format!("no lock: {other:?}"),
         Err(e) => return Err(no_lock(&e, servers, request, options)),
     };
     stderr.print(&format!("{shown}: {why}; {:?} was not run", options.command[0]));
