@@ -66,9 +66,9 @@ impl fmt::Display for Error {
                     addresses.join(", ")
                 )
             }
-            Error::Lost { key, server, cause } => {
+            Error::Lost { key, server, .. } => {
                 let key = String::from_utf8_lossy(key);
-                write!(f, "{key}: the connection to {server} is lost: {cause}")
+                write!(f, "{key}: the connection to {server} is lost")
             }
             Error::TurnedAway { key, server } => {
                 let key = String::from_utf8_lossy(key);
@@ -85,5 +85,33 @@ impl fmt::Display for Error {
     }
 }
 
-/// Its text includes its cause's.
-impl std::error::Error for Error {}
+/// Only [`Error::Lost`] has a source, which its text leaves out; print both, as with anyhow's `{:#}`.
+/// The text of [`Error::NoServer`] has all its causes.
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Lost { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || io::Error::other("no answer");
+        let server: ServerName = "10.1.2.3".parse().expect("a server");
+        let lost = Error::Lost { key: b"k".to_vec(), server: server.clone(), cause: cause() };
+        assert_eq!(lost.to_string(), "k: the connection to 10.1.2.3 is lost");
+        assert_eq!(lost.source().expect("a cause").to_string(), "no answer");
+        let unreachable = Error::NoServer(vec![(server, cause())]);
+        let text = "no server could be connected to: 10.1.2.3: no answer";
+        assert_eq!(unreachable.to_string(), text);
+        assert!(unreachable.source().is_none());
+        assert!(Error::Refused(Refusal::EmptyKey).source().is_none(), "its text is the refusal's");
+    }
+}

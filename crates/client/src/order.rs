@@ -38,8 +38,7 @@ mod tests {
             names.sort_unstable();
             let servers: Vec<ServerName> =
                 names.into_iter().map(|name| name.parse().expect("a server")).collect();
-            let found: Vec<&str> =
-                order(&servers, key).iter().map(|s| s.as_str()).collect();
+            let found: Vec<&str> = order(&servers, key).iter().map(|s| s.as_str()).collect();
             assert_eq!(found, expected, "{key}");
             checked += 1;
         }

@@ -18,6 +18,7 @@ use super::unsafe_calls::{Signals, end_as_first_process};
 use super::which::key_in_slots;
 use connect::{ServerName, uptime};
 use poolcounter::{Client, Error, Lock, LockRequest, Outcome, order};
+use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, ExitCode};
@@ -273,7 +274,7 @@ impl NoLock {
     fn new(e: &Error, key: &[u8]) -> NoLock {
         let why = match e {
             // They name it.
-            Error::Lost { .. } | Error::TurnedAway { .. } => e.to_string(),
+            Error::Lost { .. } | Error::TurnedAway { .. } => with_cause(e),
             _ => format!("{}: {e}", String::from_utf8_lossy(key)),
         };
         let (is_down, status) = match e {
@@ -368,6 +369,15 @@ fn give_back(lock: Option<Lock>, ended: JobEnd, was_lost: bool, stderr: &StderrT
         return;
     }
     if let Err(e) = lock.release() {
-        stderr.print(&format!("{e} before the command ended: another one may have run meanwhile"));
+        let why = with_cause(&e);
+        stderr
+            .print(&format!("{why} before the command ended: another one may have run meanwhile"));
+    }
+}
+
+fn with_cause(e: &Error) -> String {
+    match e.source() {
+        Some(cause) => format!("{e}: {cause}"),
+        None => e.to_string(),
     }
 }
