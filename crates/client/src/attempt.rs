@@ -95,6 +95,7 @@ impl<'a> LockAttempt<'a> {
     /// # Errors
     /// As [`Client::lock`]; and [`Error::Cancelled`].
     pub fn lock(mut self) -> Result<Outcome<Lock>, Error> {
+        self.client.may_ask(self.request)?;
         let wait = self.request.wait();
         self.ends_at = wait.and_then(|wait| Instant::now().checked_add(wait));
         loop {

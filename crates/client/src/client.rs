@@ -7,7 +7,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::lock::{Lock, Outcome};
 use crate::order::order;
-use crate::request::LockRequest;
+use crate::request::{LockRequest, Refusal};
 use connect::{Addresses, ServerName, Stream, watch_the_host};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,16 +52,16 @@ impl Client {
     }
 
     /// How long one attempt to connect to an address may take; each server gets two
-    /// attempts, at each of its addresses. 0.1 s by default, as MediaWiki's. Must not be
-    /// zero. The addresses of a name are looked up once, in this time or in two seconds if that
-    /// is longer.
+    /// attempts, at each of its addresses. 0.1 s by default, as MediaWiki's. A request with zero is
+    /// refused. The addresses of a name are looked up once, in this time or in two seconds if
+    /// that is longer.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
     /// How long a server may take to answer a release, and a request for a lock besides the
-    /// time that it allows to wait. 5 s by default. Must not be zero.
+    /// time that it allows to wait. 5 s by default. A request with zero is refused.
     ///
     /// A request without a timeout may be answered at any time, so a daemon that hangs looks
     /// like a lock that is held: only the end of the connection ends that wait, as by
@@ -102,8 +102,9 @@ impl Client {
     /// is never asked for again.
     ///
     /// # Errors
-    /// When no server could be connected to, or the one that was gave no answer, or
-    /// did not come back in time, or still runs and has ended this wait
+    /// [`Error::Refused`], before it connects, when the request is invalid, or a timeout of the
+    /// client is zero. Others when no server could be connected to, or the one that was gave no
+    /// answer, or did not come back in time, or still runs and has ended this wait
     /// ([`Error::TurnedAway`]). A request without a timeout waits as long as the connection
     /// lasts ([`Client::answer_timeout`]).
     pub fn lock(&self, request: &LockRequest) -> Result<Outcome<Lock>, Error> {
@@ -120,8 +121,10 @@ impl Client {
     /// fails (never, with [`Client::no_fallback`]).
     ///
     /// # Errors
-    /// [`Error::NoServer`], [`Error::SeveralAddresses`].
+    /// [`Error::NoServer`], [`Error::SeveralAddresses`]; [`Error::Refused`] if the key is invalid
+    /// or a timeout of the client is zero.
     pub fn connect(&self, key: impl AsRef<[u8]>) -> Result<Connected, Error> {
+        self.may_ask(&LockRequest::new(&key))?;
         let mut passed_over = Vec::new();
         for server in self.order(key.as_ref()) {
             match self.reach(server, Duration::MAX)? {
@@ -133,6 +136,17 @@ impl Client {
             }
         }
         Err(Error::NoServer(passed_over))
+    }
+
+    /// Whether the request, and what it is asked with, makes sense: no server need be asked.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub(crate) fn may_ask(&self, request: &LockRequest) -> Result<(), Error> {
+        if self.connect_timeout.is_zero() || self.answer_timeout.is_zero() {
+            return Err(Error::Refused(Refusal::TimeoutOfZero));
+        }
+        request.line().map(drop).map_err(Error::Refused)
     }
 
     /// The servers that may be asked for a key, in the order in which they are.
@@ -269,5 +283,36 @@ impl Connected {
 impl AsFd for Connected {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_refused_before_connecting() {
+        // Nothing listens there: who connects gets another error.
+        let client = || Client::new(["/nonexistent/socket".parse().expect("a server")]);
+        let request = || LockRequest::new("k");
+        assert!(matches!(client().lock(&request()), Err(Error::NoServer(_))));
+        let refused = |result: Result<(), Error>, expected| match result {
+            Err(Error::Refused(refusal)) => assert_eq!(refusal, expected),
+            other => panic!("{other:?}"),
+        };
+        for (request, refusal) in [
+            (LockRequest::new(""), Refusal::EmptyKey),
+            (LockRequest::new("a\nb"), Refusal::KeyOfTwoLines),
+            (request().workers(0), Refusal::LimitOfZero),
+        ] {
+            refused(client().lock(&request).map(drop), refusal);
+        }
+        refused(client().connect("").map(drop), Refusal::EmptyKey);
+        for client in
+            [client().connect_timeout(Duration::ZERO), client().answer_timeout(Duration::ZERO)]
+        {
+            refused(client.lock(&request()).map(drop), Refusal::TimeoutOfZero);
+            refused(client.connect("k").map(drop), Refusal::TimeoutOfZero);
+        }
     }
 }

@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 pub enum Error {
     /// No server could be connected to: each that was tried, and its error.
     NoServer(Vec<(ServerName, io::Error)>),
-    /// The request is invalid. Nothing was sent.
+    /// The request is invalid, or not possible now, or a timeout of the client is zero. Nothing
+    /// was sent.
     Refused(Refusal),
     /// The name of a server has several addresses, so it may be several servers, and the client
     /// has no fallback ([`Client::no_fallback`](crate::Client::no_fallback)). Nothing was sent.

@@ -121,6 +121,9 @@ pub enum Refusal {
     KeyOfTwoLines,
     /// The limit of workers or of the queue is 0.
     LimitOfZero,
+    /// The time to connect or to answer is 0: [`Client::connect_timeout`](crate::Client::connect_timeout),
+    /// [`Client::answer_timeout`](crate::Client::answer_timeout).
+    TimeoutOfZero,
     /// The connection has [four locks](crate::LOCKS_PER_CONNECTION_MAX) already.
     TooManyLocks,
     /// The previous question is not answered yet.
@@ -143,6 +146,7 @@ impl fmt::Display for Refusal {
             Refusal::LongKey => "the key is too long",
             Refusal::KeyOfTwoLines => "the key has a line end",
             Refusal::LimitOfZero => "a limit is 0",
+            Refusal::TimeoutOfZero => "a timeout of the client is 0",
             Refusal::TooManyLocks => "one connection has at most four locks",
             Refusal::Unanswered => "the question before is not answered yet",
             Refusal::NothingHeld => "no lock is held",
