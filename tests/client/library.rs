@@ -320,3 +320,56 @@ fn a_lock_held_for_too_long_is_lost_with_its_connection() {
     assert!(lock.is_lost());
     assert!(matches!(lock.release(), Err(Error::Lost { .. })));
 }
+
+/// What a program says of its own work, or of its lock.
+#[derive(Debug)]
+enum JobError {
+    NoDisk,
+    Lock(Error),
+}
+
+impl From<Error> for JobError {
+    fn from(e: Error) -> Self {
+        JobError::Lock(e)
+    }
+}
+
+#[test]
+fn work_under_a_lock_is_done_if_it_succeeds() {
+    for server in servers() {
+        let client = client(&server);
+        let request = at_once("k");
+        let done = client.with_lock(&request, |lock| {
+            assert_eq!(lock.key(), b"k");
+            held(&server, 1);
+            let waiter = waiter(&server);
+            Ok::<_, Error>(waiter)
+        });
+        let waiter_for_success = locked(done);
+        assert_eq!(waiter_for_success.join().expect("no panic"), "done");
+        held(&server, 0);
+        let mut waiter_for_failure = None;
+        let failed = client.with_lock(&request, |_| {
+            waiter_for_failure = Some(waiter(&server));
+            Err::<(), _>(JobError::NoDisk)
+        });
+        assert!(matches!(failed, Err(JobError::NoDisk)), "{failed:?}");
+        let waiter_for_failure = waiter_for_failure.expect("a waiter");
+        assert_eq!(waiter_for_failure.join().expect("no panic"), "locked");
+        held(&server, 0);
+        let _lock = locked(client.lock(&request));
+        let busy = client.with_lock(&request, |_| -> Result<(), Error> { panic!("no lock") });
+        assert!(matches!(busy, Ok(Outcome::TimedOut)), "{busy:?}");
+    }
+}
+
+#[test]
+fn work_whose_lock_was_lost_is_not_done() {
+    let server = Server::start_with(&["--max-hold", "k=1"]);
+    let lost = client(&server).with_lock(&at_once("k"), |lock| {
+        held(&server, 0);
+        assert!(lock.is_lost());
+        Ok::<_, JobError>(())
+    });
+    assert!(matches!(lost, Err(JobError::Lock(Error::Lost { .. }))), "{lost:?}");
+}

@@ -111,6 +111,42 @@ impl Client {
         self.attempt(request).lock()
     }
 
+    /// Works under a lock: gets it as [`Client::lock`] does, and calls `work` then. If that
+    /// succeeds, the lock is released, and the outcome is `Locked` with what it returned. If it
+    /// fails or panics, the lock is given up, with its work undone: no client that waits for
+    /// anyone's work gets `Done`.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/server.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use poolcounter::{Client, LockRequest, Outcome};
+    ///
+    /// # let client = Client::new([serve().parse()?]);
+    /// # fn render() -> std::io::Result<usize> { Ok(7) }
+    /// let outcome = client.with_lock(&LockRequest::new("job:report"), |_lock| {
+    ///     let pages = render()?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(pages)
+    /// })?;
+    /// assert!(matches!(outcome, Outcome::Locked(7)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `work`; those of [`Client::lock`]; those of [`Lock::release`], when the work is
+    /// done, but another client may have had the lock meanwhile.
+    pub fn with_lock<T, E: From<Error>>(
+        &self,
+        request: &LockRequest,
+        work: impl FnOnce(&mut Lock) -> Result<T, E>,
+    ) -> Result<Outcome<T>, E> {
+        self.lock(request)?.try_map(|mut lock| {
+            let result = work(&mut lock)?;
+            lock.release()?;
+            Ok(result)
+        })
+    }
+
     /// As [`Client::lock`], in two steps: between them, the attempt gives a [`Canceller`], and
     /// takes an observer.
     pub fn attempt<'a>(&'a self, request: &'a LockRequest) -> LockAttempt<'a> {

@@ -9,12 +9,15 @@ use connect::ServerName;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What became of a request.
+/// What became of a request: with a guard, or with what [`Client::with_lock`] did under the lock.
+///
+/// [`Client::with_lock`]: crate::Client::with_lock
 #[derive(Debug)]
 #[must_use = "a lock that is dropped is given up, with its work undone"]
 #[non_exhaustive]
 pub enum Outcome<G> {
-    /// The client has the lock, until the guard is released or dropped.
+    /// The client has the lock, until the guard is released or dropped; or it had the lock, and
+    /// the work returned this.
     Locked(G),
     /// Another client did the work. Only for [`LockRequest::any`].
     Done,
@@ -35,6 +38,18 @@ impl<G> Outcome<G> {
             Answer::Released | Answer::Cancelled => {
                 return Err(Error::Unexpected(UnexpectedAnswer::released()));
             }
+        })
+    }
+
+    pub(crate) fn try_map<T, E>(
+        self,
+        work: impl FnOnce(G) -> Result<T, E>,
+    ) -> Result<Outcome<T>, E> {
+        Ok(match self {
+            Outcome::Locked(guard) => Outcome::Locked(work(guard)?),
+            Outcome::Done => Outcome::Done,
+            Outcome::QueueFull => Outcome::QueueFull,
+            Outcome::TimedOut => Outcome::TimedOut,
         })
     }
 }
