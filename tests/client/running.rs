@@ -1,7 +1,7 @@
 //! `poolcounter run`, seen from outside.
 
 use crate::command::{
-    ask, full, key_of, poolcounter, run, servers, start, stderr_line, until_it_reports,
+    ask, full, key_of, poolcounter, run, servers, shell, start, stderr_line, until_it_reports,
 };
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{Server, eventually, finish, is_alive, launched, wait_for_exit};
@@ -409,6 +409,22 @@ fn the_commands_environment_names_its_lock() {
     assert_eq!(asked(&address, &["a b"]), format!("a b, {address}\n"));
     assert_eq!(asked(&address, &["--hash-slots", "10", "T:a"]), format!("T:1, {address}\n"));
     assert_eq!(asked("127.0.0.1:1", &["--no-server", "run", "k"]), "none, none\n");
+}
+
+#[test]
+fn a_run_within_a_run_asks_the_same_server() {
+    let server = Server::start();
+    let inner = r#""$0" run inner -- sh -c 'echo "$POOLCOUNTER_KEY"'"#;
+    let line =
+        format!(r#"unset POOLCOUNTER_SERVERS; "$0" -s {} run outer -- {inner}"#, server.address());
+    let output = shell("", &line);
+    assert_eq!((output.code, &output.stdout[..]), (Some(0), "inner\n"), "{}", output.stderr);
+    assert_eq!(server.counter("total_acquired"), 2);
+    let listed = Server::start();
+    let mut command = poolcounter(&listed.address().to_string(), &["run", "k", "--", "true"]);
+    command.env("POOLCOUNTER_SERVER", server.address().to_string());
+    assert_eq!(finish(&mut command).code, Some(0));
+    assert_eq!(listed.counter("total_acquired"), 1, "the list comes first");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use crate::attempt::LockAttempt;
 use crate::canceller::{Cancellation, Canceller};
 use crate::connection::Connection;
+use crate::environment::{self, BadEnvironment};
 use crate::error::Error;
 use crate::lock::{Lock, Outcome};
 use crate::order::order;
@@ -49,6 +50,28 @@ impl Client {
             keepalive: Some(KEEPALIVE),
             tries_max: usize::MAX,
         }
+    }
+
+    /// A client of the servers that the environment names, as the command `poolcounter` reads it:
+    /// those of `POOLCOUNTER_SERVERS`, separated by spaces or commas; or else that of
+    /// `POOLCOUNTER_SERVER`, which `poolcounter run` sets for its command (several are separated
+    /// by commas); or else 127.0.0.1.
+    ///
+    /// ```
+    /// let client = poolcounter::Client::from_env()?;
+    /// assert!(!client.servers().is_empty());
+    /// # Ok::<(), poolcounter::BadEnvironment>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A name in the variable is invalid.
+    pub fn from_env() -> Result<Self, BadEnvironment> {
+        environment::servers(|name| std::env::var_os(name)).map(Client::new)
+    }
+
+    /// Its servers, in the order in which they were given.
+    pub fn servers(&self) -> &[ServerName] {
+        &self.servers
     }
 
     /// How long one attempt to connect to an address may take; each server gets two

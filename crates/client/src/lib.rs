@@ -75,6 +75,7 @@ mod canceller;
 mod client;
 mod connection;
 mod conversation;
+mod environment;
 mod error;
 mod lock;
 mod order;
@@ -87,6 +88,7 @@ pub use client::{Client, Connected};
 #[doc(inline)]
 pub use connect::{BadServerName, Endpoint, PORT, ServerName, watch_the_host};
 pub use conversation::{Answer, Conversation, UnexpectedAnswer};
+pub use environment::BadEnvironment;
 pub use error::Error;
 pub use lock::{Lock, NestedLock, Outcome};
 pub use order::order;

@@ -22,13 +22,11 @@ mod which;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use connect::{BadServerName, ServerName};
+use poolcounter::Client;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// The server if none is named.
-const LOCALHOST: &str = "127.0.0.1";
 
 const AFTER_HELP: &str = "\
 Several servers: a key belongs to one of them, chosen just as MediaWiki's client
@@ -287,11 +285,8 @@ fn servers(option: &[String]) -> Result<Vec<ServerName>, String> {
         // A script's empty variable must not mean localhost.
         return if servers.is_empty() { parsed([""].into_iter()) } else { Ok(servers) };
     }
-    let list = std::env::var_os("POOLCOUNTER_SERVERS").unwrap_or_default();
-    let list = list.to_str().ok_or("POOLCOUNTER_SERVERS is not valid UTF-8")?;
-    let is_separator = |c: char| c == ',' || c.is_ascii_whitespace();
-    let servers = parsed(list.split(is_separator).filter(|name| !name.is_empty()))?;
-    if servers.is_empty() { parsed([LOCALHOST].into_iter()) } else { Ok(servers) }
+    let client = Client::from_env().map_err(|e| e.to_string())?;
+    Ok(client.servers().to_vec())
 }
 
 fn parsed<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<ServerName>, String> {

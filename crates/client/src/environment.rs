@@ -1,0 +1,111 @@
+//! The servers that a program's environment names, for the command and for programs alike.
+
+use connect::{BadServerName, ServerName};
+use std::ffi::OsString;
+use std::fmt;
+
+/// A list: separated by spaces or commas.
+const SERVERS: &str = "POOLCOUNTER_SERVERS";
+
+/// `poolcounter run` sets it for its command. Separated by commas only: a path may have spaces.
+const SERVER: &str = "POOLCOUNTER_SERVER";
+
+/// The server if neither names one.
+const LOCALHOST: &str = "127.0.0.1";
+
+/// A variable of the environment that names no servers: [`Client::from_env`].
+///
+/// [`Client::from_env`]: crate::Client::from_env
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadEnvironment {
+    variable: &'static str,
+    /// `None` if it is not UTF-8.
+    name: Option<BadServerName>,
+}
+
+impl fmt::Display for BadEnvironment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{}: {name}", self.variable),
+            None => write!(f, "{} is not valid UTF-8", self.variable),
+        }
+    }
+}
+
+impl std::error::Error for BadEnvironment {}
+
+/// The servers of the environment, of which `variable` gives a value.
+pub(crate) fn servers(
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Vec<ServerName>, BadEnvironment> {
+    let is_separator = |c: char| c == ',' || c.is_ascii_whitespace();
+    let read = |name, is_separator: fn(char) -> bool| {
+        parse(name, variable(name).unwrap_or_default(), is_separator)
+    };
+    let mut servers = read(SERVERS, is_separator)?;
+    if servers.is_empty() {
+        servers = read(SERVER, |c| c == ',')?;
+    }
+    if servers.is_empty() {
+        servers = parse(LOCALHOST, LOCALHOST.into(), is_separator)?;
+    }
+    Ok(servers)
+}
+
+fn parse(
+    variable: &'static str,
+    list: OsString,
+    is_separator: fn(char) -> bool,
+) -> Result<Vec<ServerName>, BadEnvironment> {
+    let list = list.into_string().map_err(|_| BadEnvironment { variable, name: None })?;
+    let names = list.split(is_separator).map(str::trim).filter(|name| !name.is_empty());
+    let server =
+        |name: &str| name.parse().map_err(|bad| BadEnvironment { variable, name: Some(bad) });
+    names.map(server).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    /// The servers of two variables; empty ones are not set.
+    fn named(servers_value: &str, server_value: &str) -> Result<Vec<String>, String> {
+        let variable = |name: &str| {
+            let value = if name == "POOLCOUNTER_SERVERS" { servers_value } else { server_value };
+            (!value.is_empty()).then(|| value.into())
+        };
+        let found = servers(variable).map_err(|e| e.to_string())?;
+        Ok(found.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn the_list_comes_before_the_single_server() {
+        for (servers, server, expected) in [
+            ("10.1.2.3 10.1.2.4", "10.9.9.9", &["10.1.2.3", "10.1.2.4"][..]),
+            (" ,10.1.2.3,\n10.1.2.4:99 ,, ", "", &["10.1.2.3", "10.1.2.4:99"]),
+            ("", "10.9.9.9", &["10.9.9.9"]),
+            (" , ", "/run/a socket, 10.9.9.9", &["/run/a socket", "10.9.9.9"]),
+            ("", "", &["127.0.0.1"]),
+        ] {
+            assert_eq!(
+                named(servers, server).expect("servers"),
+                expected,
+                "{servers:?} {server:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bad_variable_is_named() {
+        for (servers, server, variable) in
+            [("10.1.2.3 a:b", "10.9.9.9", "POOLCOUNTER_SERVERS"), ("", "a b", "POOLCOUNTER_SERVER")]
+        {
+            let why = named(servers, server).expect_err("no server");
+            assert!(why.starts_with(&format!("{variable}: a server is ")), "{why}");
+        }
+        let bytes = |_: &str| Some(OsString::from_vec(vec![b'/', 0xff]));
+        let why = servers(bytes).expect_err("no text").to_string();
+        assert_eq!(why, "POOLCOUNTER_SERVERS is not valid UTF-8");
+    }
+}
