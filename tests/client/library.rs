@@ -3,8 +3,13 @@
 use crate::command::{full, key_of, key_of_first, servers};
 use crate::support::stopwatch::Stopwatch;
 use crate::support::{PATIENCE, Server, eventually};
-use poolcounter::{Client, Error, Lock, LockRequest, NestedLock, Outcome, Refusal, ServerName};
+use poolcounter::{
+    Answer, Client, Conversation, Error, Lock, LockRequest, NestedLock, Outcome, Refusal,
+    ServerName,
+};
 use rustix::net::sockopt;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
@@ -372,4 +377,50 @@ fn work_whose_lock_was_lost_is_not_done() {
         Ok::<_, JobError>(())
     });
     assert!(matches!(lost, Err(JobError::Lock(Error::Lost { .. }))), "{lost:?}");
+}
+
+/// A connection of a program that has its own I/O, which has asked for `k`.
+fn asking(server: &Server) -> (TcpStream, Conversation) {
+    let mut stream = TcpStream::connect(server.address()).expect("connected");
+    let mut conversation = Conversation::new();
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    conversation.lock(&LockRequest::new("k")).expect("a request");
+    stream.write_all(&conversation.take_output()).expect("sent");
+    (stream, conversation)
+}
+
+/// Sends what is to be sent, and waits for the answer.
+fn answer((stream, conversation): &mut (TcpStream, Conversation)) -> Answer {
+    stream.write_all(&conversation.take_output()).expect("sent");
+    loop {
+        let mut buffer = [0; 64];
+        let received = stream.read(&mut buffer).expect("an answer");
+        if let Some(answer) = conversation.receive(&buffer[..received]).expect("a valid one") {
+            return answer;
+        }
+    }
+}
+
+#[test]
+fn a_conversation_cancels_its_wait_and_goes_on() {
+    let server = Server::start();
+    let mut holder = asking(&server);
+    assert_eq!(answer(&mut holder), Answer::Locked);
+    let mut waiter = asking(&server);
+    assert!(eventually(|| server.counter("waiting_workers") == 1));
+    waiter.1.cancel().expect("it waits");
+    assert_eq!(answer(&mut waiter), Answer::Cancelled);
+    held(&server, 1);
+    assert_eq!(server.counter("waiting_workers"), 0);
+    // Now the lock is granted first.
+    waiter.1.lock(&LockRequest::new("k")).expect("a request");
+    waiter.0.write_all(&waiter.1.take_output()).expect("sent");
+    assert!(eventually(|| server.counter("waiting_workers") == 1));
+    holder.1.release().expect("it holds");
+    assert_eq!(answer(&mut holder), Answer::Released);
+    waiter.1.cancel().expect("it waits, as far as it knows");
+    assert_eq!(answer(&mut waiter), Answer::Cancelled);
+    held(&server, 0);
+    waiter.1.lock(&LockRequest::new("k")).expect("a request");
+    assert_eq!(answer(&mut waiter), Answer::Locked);
 }

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod async_client;
 mod dead_servers;
 mod descendants;
 mod environment;

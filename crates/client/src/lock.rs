@@ -28,7 +28,12 @@ pub enum Outcome<G> {
 }
 
 impl<G> Outcome<G> {
-    pub(crate) fn of(answer: Answer, guard: impl FnOnce() -> G) -> Result<Outcome<G>, Error> {
+    /// What the answer to a request for a lock means, for a client on a
+    /// [`Conversation`](crate::Conversation); `guard` is made if it has the lock.
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`] if it answers a release, or a cancelled wait.
+    pub fn of(answer: Answer, guard: impl FnOnce() -> G) -> Result<Outcome<G>, Error> {
         Ok(match answer {
             Answer::Locked => Outcome::Locked(guard()),
             Answer::Done => Outcome::Done,
