@@ -52,21 +52,26 @@
 //! # }
 //! ```
 //!
+//! [`Client::with_lock`] ends the lock by the result of a closure: released after `Ok`, given up
+//! after an error.
+//!
 //! # Several servers
 //! [`order()`] says which one guards a key. So does MediaWiki's client: give all clients the
-//! same list, and PHP, scripts and services agree. [`Lock`] says what that means for nested
-//! locks.
+//! same list, and PHP, scripts and services agree ([`Client::from_env`]). [`Lock`] says what that
+//! means for nested locks.
 //!
 //! # Waiting, and noticing a loss
 //! A wait ends when the request's timeout says so, or when a [`Canceller`] does, from
 //! another thread. If its connection ends, as when the daemon is restarted,
-//! [`Client::lock`] starts it again with the time that is left. A lock ends with its connection: work that takes long asks
-//! [`Lock::is_lost`] now and then, or polls the guard's descriptor. A host that vanishes is
-//! noticed after [`Client::keepalive`].
+//! [`Client::lock`] starts it again with the time that is left. A lock ends with its
+//! connection: work that takes long asks [`Lock::is_lost`] now and then, or polls the guard's
+//! descriptor. A host that vanishes is noticed after [`Client::keepalive`].
 //!
-//! # Without I/O
-//! A [`Conversation`] takes and gives bytes; `examples/tokio.rs` is an async client of
-//! thirty lines on it.
+//! # Async programs
+//! [`Client`] blocks its thread. A [`Conversation`] takes and gives bytes, for any runtime.
+//! `examples/tokio/async_client.rs` is a client for tokio on it, to be copied into a program:
+//! dropping its futures and guards closes their connections, so no wait and no lock is left
+//! behind.
 
 #![forbid(unsafe_code)]
 
@@ -95,3 +100,8 @@ pub use order::order;
 #[doc(inline)]
 pub use protocol::LOCKS_PER_CONNECTION_MAX;
 pub use request::{LockRequest, Refusal};
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
