@@ -8,7 +8,8 @@ use std::io;
 use std::net::SocketAddr;
 
 /// No answer, or an invalid one.
-#[derive(Debug)]
+///
+/// `Debug` is the text with its cause: so a program shows it whose `main` returns it.
 #[non_exhaustive]
 pub enum Error {
     /// No server could be connected to: each that was tried, and its error.
@@ -86,6 +87,15 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Lost { cause, .. } => write!(f, "{self}: {cause}"),
+            _ => write!(f, "{self}"),
+        }
+    }
+}
+
 /// Only [`Error::Lost`] has a source, which its text leaves out; print both, as with anyhow's `{:#}`.
 /// The text of [`Error::NoServer`] has all its causes.
 impl std::error::Error for Error {
@@ -108,6 +118,7 @@ mod tests {
         let server: ServerName = "10.1.2.3".parse().expect("a server");
         let lost = Error::Lost { key: b"k".to_vec(), server: server.clone(), cause: cause() };
         assert_eq!(lost.to_string(), "k: the connection to 10.1.2.3 is lost");
+        assert_eq!(format!("{lost:?}"), "k: the connection to 10.1.2.3 is lost: no answer");
         assert_eq!(lost.source().expect("a cause").to_string(), "no answer");
         let unreachable = Error::NoServer(vec![(server, cause())]);
         let text = "no server could be connected to: 10.1.2.3: no answer";
