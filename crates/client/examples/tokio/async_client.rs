@@ -42,7 +42,7 @@ pub(crate) struct AsyncClient {
 pub(crate) struct AsyncLock {
     stream: Box<dyn Socket>,
     conversation: Conversation,
-    server: ServerName,
+    pub(crate) server: ServerName,
     key: Vec<u8>,
     pub(crate) answer_timeout: Duration,
 }
@@ -139,10 +139,6 @@ impl AsyncLock {
             Ok(_) => io::Error::new(ErrorKind::UnexpectedEof, "the server closed it"),
             Err(e) => e,
         }
-    }
-
-    pub(crate) fn server(&self) -> &ServerName {
-        &self.server
     }
 
     /// Sends the question and waits for its answer. After an error the state of the lock is

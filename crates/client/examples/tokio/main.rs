@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             return Ok(());
         }
     };
-    println!("locked on {}", lock.server());
+    println!("locked on {}", lock.server);
     tokio::select! {
         () = work() => lock.release().await?,
         why = lock.lost() => println!("lost: {why}; another client may have the lock"),
