@@ -4,7 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod async_client;
+mod async_programs;
 mod dead_servers;
 mod descendants;
 mod environment;
