@@ -31,7 +31,7 @@ use std::time::Duration;
 const AFTER_HELP: &str = "\
 Several servers: a key belongs to one of them, chosen just as MediaWiki's client
 does; the next one is asked only when connecting fails. POOLCOUNTER_SERVERS has
-them separated by spaces or commas.";
+them separated by spaces or commas, POOLCOUNTER_SERVER by commas.";
 
 // The help shows `[v6]` as it is written here.
 #[allow(rustdoc::broken_intra_doc_links)]

@@ -37,7 +37,11 @@ pub struct BadServerName(String);
 
 impl fmt::Display for BadServerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a server is host, host:port, [v6]:port or /a/socket, not {:?}", self.0)
+        write!(f, "a server is host, host:port, [v6]:port or /a/socket, not {:?}", self.0)?;
+        match scheme_of(&self.0) {
+            Some(scheme) => write!(f, ": leave out {scheme:?}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -115,8 +119,18 @@ impl ServerName {
     }
 }
 
+/// `http://`, as of a copied URL. A path begins otherwise.
+fn scheme_of(name: &str) -> Option<&str> {
+    let end = name.find("://")?;
+    let is_word = name[..end].chars().all(|c| c.is_ascii_alphanumeric());
+    is_word.then(|| &name[..end + 3])
+}
+
 /// With this port unless the name has one.
 fn parse_endpoint(name: &str, default_port: u16) -> Option<Endpoint> {
+    if scheme_of(name).is_some() {
+        return None;
+    }
     if name.contains('/') {
         return Some(Endpoint::Unix(PathBuf::from(name)));
     }
@@ -163,7 +177,21 @@ mod tests {
         ] {
             assert_eq!(server(name).place, place, "{name}");
         }
-        for bad in ["", "a b", ":99", "a:", "a:x", "a:0", "a:70000", "[::1", "[::1]x", "[a:b]:1"] {
+        for bad in [
+            "",
+            "a b",
+            ":99",
+            "a:",
+            "a:x",
+            "a:0",
+            "a:70000",
+            "[::1",
+            "[::1]x",
+            "[a:b]:1",
+            "http://a:1/",
+            "tcp://a",
+            "://a",
+        ] {
             assert!(bad.parse::<ServerName>().is_err(), "{bad:?}");
         }
     }
@@ -175,6 +203,15 @@ mod tests {
             assert_eq!(ServerName::from(address), server(name));
         }
         assert_ne!(server("10.1.2.3:7531"), server("10.1.2.3"));
+    }
+
+    #[test]
+    fn a_url_is_no_server_and_the_error_says_why() {
+        let error = "http://wiki1:9531/".parse::<ServerName>().expect_err("a URL").to_string();
+        assert!(error.ends_with("not \"http://wiki1:9531/\": leave out \"http://\""), "{error}");
+        for path in ["/run/a://b", "./a://b", "../http://x"] {
+            assert!(path.parse::<ServerName>().is_ok(), "{path}");
+        }
     }
 
     #[test]
