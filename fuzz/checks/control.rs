@@ -43,7 +43,8 @@ fn check_line(line: &[u8]) {
             let sent = rest(line, "LOG ").map(String::from_utf8_lossy);
             return assert_eq!(sent.as_deref(), Some(&*filter));
         }
-        Ok(ControlRequest::Rules) => "RULES",
+        Ok(ControlRequest::Rules { as_json: false }) => "RULES",
+        Ok(ControlRequest::Rules { as_json: true }) => "RULES --json",
         Ok(ControlRequest::Rule(order)) => {
             let again = match &order {
                 RuleOrder::Set { rule, for_s: Some(seconds) } => {

@@ -3,7 +3,7 @@
 //! parsed as a simple implementation of docs/protocol.md does.
 
 use protocol::lines::{LINE_BYTES_MAX, Line, Lines};
-use protocol::{Acquire, Command, Mode, Query, ROWS, Span, Subject, key_text};
+use protocol::{Acquire, Command, List, Mode, Query, ROWS, ScanQuery, Span, Subject, key_text};
 
 /// # Panics
 /// When lines or commands are wrong.
@@ -127,27 +127,43 @@ fn plain_query(rest: &[u8]) -> Query {
         // A number that does not fit counts as the largest.
         (is_number && !digits.is_empty()).then(|| digits.parse().unwrap_or(u32::MAX))
     };
-    let known = match words[..] {
+    let list = |words: &[&str], key: usize| match *words {
+        ["keys"] => Some(List::Keys(ROWS)),
+        ["keys", n] => rows(n).map(List::Keys),
+        ["clients"] => Some(List::Clients(ROWS)),
+        ["clients", n] => rows(n).map(List::Clients),
+        ["slow"] => Some(List::Slow(ROWS)),
+        ["slow", n] => rows(n).map(List::Slow),
+        ["top"] | ["top", "minute" | "keys"] | ["top", "minute", "keys"] => {
+            Some(List::Top(Span::Minute, Subject::Keys))
+        }
+        ["top", "hour"] | ["top", "hour", "keys"] => Some(List::Top(Span::Hour, Subject::Keys)),
+        ["top", "clients"] | ["top", "minute", "clients"] => {
+            Some(List::Top(Span::Minute, Subject::Clients))
+        }
+        ["top", "hour", "clients"] => Some(List::Top(Span::Hour, Subject::Clients)),
+        ["key", _] => plain_key(&rest[key..]).map(List::Key),
+        _ => None,
+    };
+    let place = |word: &str| match word.trim_start_matches('0') {
+        "" if !word.is_empty() => Some(0),
+        _ => rows(word),
+    };
+    // The last word, as it is.
+    let pattern = || rest.rsplit(|&byte| byte == b' ').next().unwrap_or_default().to_vec();
+    let known = match &words[..] {
         ["full"] => Some(Query::Full),
         ["uptime"] => Some(Query::Uptime),
         ["json"] => Some(Query::Json),
         ["json", "history"] => Some(Query::History),
-        ["keys"] => Some(Query::Keys(ROWS)),
-        ["keys", n] => rows(n).map(Query::Keys),
-        ["clients"] => Some(Query::Clients(ROWS)),
-        ["clients", n] => rows(n).map(Query::Clients),
-        ["slow"] => Some(Query::Slow(ROWS)),
-        ["slow", n] => rows(n).map(Query::Slow),
-        ["top"] | ["top", "minute" | "keys"] | ["top", "minute", "keys"] => {
-            Some(Query::Top(Span::Minute, Subject::Keys))
+        ["json", "scan", from] => {
+            place(from).map(|place| Query::Scan(ScanQuery { place, pattern: b"*".to_vec() }))
         }
-        ["top", "hour"] | ["top", "hour", "keys"] => Some(Query::Top(Span::Hour, Subject::Keys)),
-        ["top", "clients"] | ["top", "minute", "clients"] => {
-            Some(Query::Top(Span::Minute, Subject::Clients))
+        ["json", "scan", from, one] if !one.is_empty() => {
+            place(from).map(|place| Query::Scan(ScanQuery { place, pattern: pattern() }))
         }
-        ["top", "hour", "clients"] => Some(Query::Top(Span::Hour, Subject::Clients)),
-        ["key", _] => plain_key(&rest[4..]).map(Query::Key),
-        _ => None,
+        ["json", words @ ..] => list(words, 9).map(Query::JsonList),
+        words => list(words, 4).map(Query::List),
     };
     known.unwrap_or(Query::Counter(text))
 }

@@ -10,13 +10,13 @@ use crate::platform::os::{CONNECTIONS_PER_TURN, PLACES_PER_TURN};
 use crate::reporting::process_usage;
 use crate::sockets::ids::{ControlClient, HttpClient};
 use engine::{ClientId, Engine, Time};
-use protocol::{Query, Span};
+use protocol::{List, Query, Span};
 use reports::history::History;
 use reports::json;
+use reports::json_lists::{self, written};
 use reports::lists::RuleSource;
 use reports::scan::{Scan, ScanParts};
 use reports::{self, ReportView, ServerFigures, metrics, wants_of};
-use serde::Serialize;
 use std::collections::VecDeque;
 
 /// What the reports of a turn may [`cost`] before clients are served again.
@@ -181,11 +181,16 @@ impl ReportQueue {
 /// Sorting the rows of an hour takes milliseconds (docs/operations.md).
 fn cost(request: &ReportRequest, bytes: usize) -> usize {
     let before_the_first_byte = match request {
-        ReportRequest::Query(Query::Json) => COST_PER_TURN,
-        ReportRequest::Query(Query::Top(Span::Hour, _)) => COST_PER_TURN / 2,
-        ReportRequest::Query(Query::Top(Span::Minute, _) | Query::History)
-        | ReportRequest::Metrics => COST_PER_TURN / 8,
-        ReportRequest::Query(_) | ReportRequest::Rules(_) | ReportRequest::Exporter => {
+        // `SCAN` looks at as many places as a step of a scan.
+        ReportRequest::Query(Query::Json | Query::Scan(_)) => COST_PER_TURN,
+        ReportRequest::Query(
+            Query::List(List::Top(span, _)) | Query::JsonList(List::Top(span, _)),
+        ) => match span {
+            Span::Hour => COST_PER_TURN / 2,
+            Span::Minute => COST_PER_TURN / 8,
+        },
+        ReportRequest::Query(Query::History) | ReportRequest::Metrics => COST_PER_TURN / 8,
+        ReportRequest::Query(_) | ReportRequest::Rules { .. } | ReportRequest::Exporter => {
             COST_PER_TURN / 64
         }
     };
@@ -257,14 +262,29 @@ impl Maker<'_> {
     fn report(&self, requester: Requester, request: &ReportRequest, scan: &Scan) -> Vec<u8> {
         let view = self.view(requester);
         let text = match request {
-            ReportRequest::Query(Query::Json) => return written(&json::report(&view, scan)),
-            ReportRequest::Query(Query::History) => return written(&self.history.report(&view)),
-            ReportRequest::Query(query) => reports::report(query, &view, scan),
-            ReportRequest::Rules(sources) => reports::lists::rules(&view, scan, sources),
+            ReportRequest::Query(query) => self.query(query, &view, scan),
+            ReportRequest::Rules { sources, as_json: true } => {
+                written(&json_lists::rules(&view, scan, sources))
+            }
+            ReportRequest::Rules { sources, as_json: false } => {
+                reports::lists::rules(&view, scan, sources)
+            }
             ReportRequest::Metrics => metrics::metrics(&view, scan, self.hot_keys),
             ReportRequest::Exporter => metrics::legacy(&view),
         };
         text.into_bytes()
+    }
+
+    fn query(&self, query: &Query, view: &ReportView, scan: &Scan) -> String {
+        match query {
+            Query::Json => written(&json::report(view, scan)),
+            Query::History => written(&self.history.report(view)),
+            Query::Scan(query) => written(&json_lists::scan(query, view, PLACES_PER_TURN)),
+            Query::List(list) => reports::report(list, view, scan),
+            Query::JsonList(list) => written(&json_lists::list(list, view, scan)),
+            // Answered at once, without a report.
+            Query::Full | Query::Uptime | Query::Counter(_) => String::new(),
+        }
     }
 
     #[expect(clippy::disallowed_methods, reason = "reports show the wall clock")]
@@ -280,14 +300,6 @@ impl Maker<'_> {
     }
 }
 
-/// A report in JSON, and the blank line that ends it.
-fn written(report: &impl Serialize) -> Vec<u8> {
-    // Can't fail: plain data with text keys and finite numbers, written to memory.
-    let mut text = serde_json::to_vec(report).unwrap_or_default();
-    text.extend_from_slice(b"\n\n");
-    text
-}
-
 /// Who asks for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requester {
@@ -301,7 +313,10 @@ pub(crate) enum Requester {
 pub(crate) enum ReportRequest {
     Query(Query),
     /// The rules, with their sources.
-    Rules(Vec<RuleSource>),
+    Rules {
+        sources: Vec<RuleSource>,
+        as_json: bool,
+    },
     /// `/metrics`.
     Metrics,
     /// `/prometheus`.
@@ -313,7 +328,7 @@ impl ReportRequest {
     pub(crate) fn wants(&self) -> ScanParts {
         match self {
             ReportRequest::Query(query) => wants_of(query),
-            ReportRequest::Metrics | ReportRequest::Rules(_) => {
+            ReportRequest::Metrics | ReportRequest::Rules { .. } => {
                 ScanParts { keys: true, clients: false }
             }
             ReportRequest::Exporter => ScanParts::default(),

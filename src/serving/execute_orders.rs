@@ -14,6 +14,7 @@ use crate::sockets::ids::ControlClient;
 use engine::{ClientId, Time};
 use log::{error, info};
 use protocol::{Query, key_text};
+use reports::json_lists::{self, written};
 use reports::lists::locks_of;
 use reports::{ReportView, ServerFigures, StatsAnswer, stats};
 use std::collections::HashSet;
@@ -84,8 +85,9 @@ impl Server {
                 Ok(Answer::Now(format!("OK log filter: {}", logger::filter())))
             }
             Request::Free(free) => self.free(&free, now).map(Answer::Now),
-            Request::Rules => {
-                let request = ReportRequest::Rules(self.operator.settings.rules.sources());
+            Request::Rules { as_json } => {
+                let sources = self.operator.settings.rules.sources();
+                let request = ReportRequest::Rules { sources, as_json };
                 self.reporting.enqueue(Requester::Operator(client), request);
                 Ok(Answer::Separately)
             }
@@ -282,14 +284,23 @@ impl Server {
             is_private: false,
         };
         let (totals, rows) = locks_of(&view, &clients);
+        let first = format!("{first_line}: {totals}");
+        let answer = if free.as_json {
+            let mut json = written(&json_lists::freed(&view, &clients, free.is_dry_run));
+            // An answer gets one line end more.
+            json.pop();
+            json
+        } else {
+            format!("OK {first}\n{rows}")
+        };
         if !free.is_dry_run {
             self.close(&clients, now);
         }
-        info!("FREE {first_line}: {totals}");
+        info!("FREE {first}");
         if !free.is_dry_run {
-            self.mark("free", &format!("{}: {first_line}: {totals}", target_text(&free.target)));
+            self.mark("free", &format!("{}: {first}", target_text(&free.target)));
         }
-        Ok(format!("OK {first_line}: {totals}\n{rows}"))
+        Ok(answer)
     }
 
     fn close(&mut self, clients: &[ClientId], now: Time) {

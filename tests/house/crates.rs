@@ -27,7 +27,7 @@ const DEPENDENCIES: [(&str, &[&str]); 5] = [
             "serde_bytes",
         ],
     ),
-    ("reports", &["poolcounter-engine", "poolcounter-protocol", "jiff", "serde"]),
+    ("reports", &["poolcounter-engine", "poolcounter-protocol", "jiff", "serde", "serde_json"]),
     ("connect", &["rustix", "nix"]),
     ("client", &["poolcounter-protocol", "poolcounter-connect", "md5"]),
 ];

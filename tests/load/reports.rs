@@ -6,7 +6,7 @@ use crate::support::http::{Daemon, get};
 use crate::support::restart::Place;
 use engine::state::EngineState;
 use engine::{ClientId, Engine, HashSeed, Time};
-use protocol::{Acquire, Mode, Query, Span, Subject};
+use protocol::{Acquire, List, Mode, Span, Subject};
 use reports::ServerFigures;
 use reports::json;
 use reports::scan::{PLACES_PER_TURN, Scan};
@@ -85,7 +85,7 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
     let figures = ServerFigures::default();
     let mut texts = Vec::new();
     for query in
-        [Query::Keys(200), Query::Key(b"enwiki:pcache:idhash:7-0!canonical:revid:7".to_vec())]
+        [List::Keys(200), List::Key(b"enwiki:pcache:idhash:7-0!canonical:revid:7".to_vec())]
     {
         let view = view(&engine, &figures, now);
         let (text, took) = timed(|| report(&query, &view, &scan));
@@ -118,7 +118,7 @@ fn many_requests_for_addresses_cost_little_more_than_one() {
     }
     let figures = ServerFigures::default();
     let view = view(&engine, &figures, at_us(0));
-    let ask = || report(&Query::Clients(1), &view, &scan);
+    let ask = || report(&List::Clients(1), &view, &scan);
     let (text, took) = timed(|| (1..400).fold(ask(), |_, _| ask()));
     println!("400 times STATS CLIENTS 1 of 10,000 addresses: {took:?}, at most {STEP_MAX:?}");
     assert!(text.starts_with("addresses: 1 of 10000\nconnections: 10000\n"), "{text}");

@@ -7,6 +7,7 @@
 mod addresses;
 mod expected_figures;
 pub(crate) mod http;
+mod json_lists;
 pub(crate) mod moments;
 mod slow_list;
 mod top_lists;

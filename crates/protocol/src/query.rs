@@ -19,6 +19,20 @@ pub enum Query {
     Json,
     /// `JSON HISTORY`: the last hour, for machines.
     History,
+    /// `JSON SCAN <place> [pattern]`: the keys in the next places, for machines.
+    Scan(ScanQuery),
+    /// A list, for people.
+    List(List),
+    /// `JSON` and a list: the same for machines.
+    JsonList(List),
+    /// One whole-number statistic, by its name as `STATS FULL` spells it. Any words
+    /// that are not another query: only the daemon knows which names exist.
+    Counter(String),
+}
+
+/// A list, which `STATS` has as text and in JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum List {
     /// `KEYS [n]`: the `n` keys with the most waiters.
     Keys(u32),
     /// `KEY <key>`: the holders and waiters of this key.
@@ -29,9 +43,16 @@ pub enum Query {
     Top(Span, Subject),
     /// `SLOW [n]`: the last `n` slow holds and waits.
     Slow(u32),
-    /// One whole-number statistic, by its name as `STATS FULL` spells it. Any words
-    /// that are not another query: only the daemon knows which names exist.
-    Counter(String),
+}
+
+/// Which keys a scan lists: one question after the other, each from where the answer to the
+/// one before ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanQuery {
+    /// The first place to look at.
+    pub place: u32,
+    /// A pattern as rules have it, not checked; `*` if there is none.
+    pub pattern: Vec<u8>,
 }
 
 /// The time that `STATS TOP` looks back on.
@@ -83,32 +104,58 @@ impl Query {
 
     /// `None` unless all words are valid: an extra word makes another query.
     fn parse_known(words: &[u8]) -> Option<Self> {
-        let space = words.iter().position(|&b| b == b' ');
-        let (word, rest) = match space {
-            Some(space) => (&words[..space], Some(&words[space + 1..])),
-            None => (words, None),
-        };
-        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let (word, rest) = first_word(words);
         let alone = |query| rest.is_none().then_some(query);
         match word.len() {
-            3 if is("KEY") => parse_key(rest?).map(Query::Key),
-            3 if is("TOP") => parse_top(rest),
-            4 if is("FULL") => alone(Query::Full),
-            4 if is("JSON") => parse_json(rest),
-            4 if is("KEYS") => parse_rows(rest).map(Query::Keys),
-            4 if is("SLOW") => parse_rows(rest).map(Query::Slow),
-            6 if is("UPTIME") => alone(Query::Uptime),
-            7 if is("CLIENTS") => parse_rows(rest).map(Query::Clients),
+            4 if is(word, "FULL") => alone(Query::Full),
+            4 if is(word, "JSON") => rest.map_or(Some(Query::Json), parse_json),
+            6 if is(word, "UPTIME") => alone(Query::Uptime),
+            _ => List::parse(words).map(Query::List),
+        }
+    }
+}
+
+impl List {
+    fn parse(words: &[u8]) -> Option<Self> {
+        let (word, rest) = first_word(words);
+        match word.len() {
+            3 if is(word, "KEY") => parse_key(rest?).map(List::Key),
+            3 if is(word, "TOP") => parse_top(rest),
+            4 if is(word, "KEYS") => parse_rows(rest).map(List::Keys),
+            4 if is(word, "SLOW") => parse_rows(rest).map(List::Slow),
+            7 if is(word, "CLIENTS") => parse_rows(rest).map(List::Clients),
             _ => None,
         }
     }
 }
 
-fn parse_json(word: Option<&[u8]>) -> Option<Query> {
-    match word {
-        None => Some(Query::Json),
-        Some(word) => word.eq_ignore_ascii_case(b"HISTORY").then_some(Query::History),
+/// The first word, and what follows the space behind it.
+fn first_word(words: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match words.iter().position(|&b| b == b' ') {
+        Some(space) => (&words[..space], Some(&words[space + 1..])),
+        None => (words, None),
     }
+}
+
+fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}
+
+fn parse_json(words: &[u8]) -> Option<Query> {
+    let (word, rest) = first_word(words);
+    match rest {
+        None if is(word, "HISTORY") => Some(Query::History),
+        Some(rest) if is(word, "SCAN") => parse_scan(rest).map(Query::Scan),
+        _ => List::parse(words).map(Query::JsonList),
+    }
+}
+
+fn parse_scan(words: &[u8]) -> Option<ScanQuery> {
+    let (place, pattern) = first_word(words);
+    let pattern = pattern.unwrap_or(b"*");
+    let is_word = !pattern.is_empty() && !pattern.contains(&b' ');
+    let place = parse_number(place).filter(|_| is_word)?;
+    Some(ScanQuery { place, pattern: pattern.to_vec() })
 }
 
 fn parse_key(text: &[u8]) -> Option<Vec<u8>> {
@@ -121,13 +168,17 @@ fn parse_rows(word: Option<&[u8]>) -> Option<u32> {
     let Some(word) = word else {
         return Some(ROWS);
     };
+    parse_number(word).filter(|&rows| rows > 0)
+}
+
+/// If it is too large, the largest.
+fn parse_number(word: &[u8]) -> Option<u32> {
     let is_number = !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-    let rows = is_number.then(|| saturating_u32(next_number(&mut word.iter())));
-    rows.filter(|&rows| rows > 0)
+    is_number.then(|| saturating_u32(next_number(&mut word.iter())))
 }
 
 /// Each word may be left out.
-fn parse_top(words: Option<&[u8]>) -> Option<Query> {
+fn parse_top(words: Option<&[u8]>) -> Option<List> {
     let mut words = words.into_iter().flat_map(|words| words.split(|&b| b == b' ')).peekable();
     let mut takes =
         |name: &str| words.next_if(|word| word.eq_ignore_ascii_case(name.as_bytes())).is_some();
@@ -139,7 +190,7 @@ fn parse_top(words: Option<&[u8]>) -> Option<Query> {
     if !takes(subject.word()) && takes(Subject::Clients.word()) {
         subject = Subject::Clients;
     }
-    words.next().is_none().then_some(Query::Top(span, subject))
+    words.next().is_none().then_some(List::Top(span, subject))
 }
 
 #[cfg(test)]
@@ -150,23 +201,33 @@ mod tests {
     #[test]
     fn words_are_read_in_any_case() {
         let counter = |name: &str| Query::Counter(name.to_owned());
+        let scan =
+            |place, pattern: &[u8]| Query::Scan(ScanQuery { place, pattern: pattern.to_vec() });
         for (words, query) in [
             (&b"FULL"[..], Query::Full),
             (b"fulL", Query::Full),
             (b"Uptime", Query::Uptime),
             (b"json", Query::Json),
             (b"json History", Query::History),
-            (b"keys", Query::Keys(ROWS)),
-            (b"KEYS 7", Query::Keys(7)),
-            (b"KEYS 99999999999999999999", Query::Keys(u32::MAX)),
-            (b"Clients 1", Query::Clients(1)),
-            (b"slow", Query::Slow(ROWS)),
-            (b"top", Query::Top(Span::Minute, Subject::Keys)),
-            (b"TOP Hour", Query::Top(Span::Hour, Subject::Keys)),
-            (b"top minute", Query::Top(Span::Minute, Subject::Keys)),
-            (b"TOP clients", Query::Top(Span::Minute, Subject::Clients)),
-            (b"top hour Clients", Query::Top(Span::Hour, Subject::Clients)),
-            (b"key Aa\\x20\xff", Query::Key(b"Aa \xff".to_vec())),
+            (b"keys", Query::List(List::Keys(ROWS))),
+            (b"KEYS 7", Query::List(List::Keys(7))),
+            (b"KEYS 99999999999999999999", Query::List(List::Keys(u32::MAX))),
+            (b"Clients 1", Query::List(List::Clients(1))),
+            (b"slow", Query::List(List::Slow(ROWS))),
+            (b"top", Query::List(List::Top(Span::Minute, Subject::Keys))),
+            (b"TOP Hour", Query::List(List::Top(Span::Hour, Subject::Keys))),
+            (b"top minute", Query::List(List::Top(Span::Minute, Subject::Keys))),
+            (b"TOP clients", Query::List(List::Top(Span::Minute, Subject::Clients))),
+            (b"top hour Clients", Query::List(List::Top(Span::Hour, Subject::Clients))),
+            (b"key Aa\\x20\xff", Query::List(List::Key(b"Aa \xff".to_vec()))),
+            (b"json Keys", Query::JsonList(List::Keys(ROWS))),
+            (b"JSON KEYS 7", Query::JsonList(List::Keys(7))),
+            (b"json KEY Aa\\x20", Query::JsonList(List::Key(b"Aa ".to_vec()))),
+            (b"json clients", Query::JsonList(List::Clients(ROWS))),
+            (b"json slow 3", Query::JsonList(List::Slow(3))),
+            (b"json top hour", Query::JsonList(List::Top(Span::Hour, Subject::Keys))),
+            (b"json scan 0", scan(0, b"*")),
+            (b"JSON SCAN 99999999999 Aa*\xff", scan(u32::MAX, b"Aa*\xff")),
             (b"Full_Queues", counter("full_queues")),
             (b"", counter("")),
             (b" full ", counter(" full ")),
@@ -182,6 +243,20 @@ mod tests {
             "FULL ",
             "FULL x",
             "JSON 1",
+            "JSON ",
+            "JSON FULL",
+            "JSON JSON",
+            "JSON HISTORY 1",
+            "JSON KEYS 0",
+            "JSON KEY a b",
+            "JSON TOP day",
+            "JSON SCAN",
+            "JSON SCAN ",
+            "JSON SCAN x",
+            "JSON SCAN -1",
+            "JSON SCAN 1 ",
+            "JSON SCAN 1 a b",
+            "SCAN 0",
             "KEYS ",
             "KEYS 0",
             "KEYS -1",

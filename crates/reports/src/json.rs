@@ -3,7 +3,7 @@
 //! types, comments included. The server writes them.
 
 use super::report_view::{ProcessFigures, ReportView, iso_8601, mode_word, seconds};
-use super::scan::{Address, Scan};
+use super::scan::{Address, Row, Scan};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -177,7 +177,7 @@ struct GroupJson {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Key {
+pub(super) struct Key {
     key: String,
     group: String,
     holders: usize,
@@ -195,7 +195,7 @@ struct Key {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct OldHoldJson {
+pub(super) struct OldHoldJson {
     key: String,
     group: String,
     held_s: f64,
@@ -213,7 +213,7 @@ struct OldHoldJson {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ClientJson {
+pub(super) struct ClientJson {
     address: String,
     #[serde(flatten)]
     row: Address,
@@ -237,20 +237,20 @@ struct TopOf {
 /// the previous hour until then. Before the first is full, the time so far.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Top {
+pub(super) struct Top {
     from: String,
     to: String,
     /// At times, only one request in this many was followed; 1 if every request was.
     sampled_one_in: u64,
-    /// At most 10.
+    /// At most 10; 20 in `STATS JSON TOP`.
     by_requests: Vec<TopRow>,
-    /// At most 10.
+    /// At most 10; 20 in `STATS JSON TOP`.
     by_time: Vec<TopRow>,
 }
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct TopRow {
+pub(super) struct TopRow {
     /// A key or an address.
     name: String,
     /// Requests, or seconds waited and held.
@@ -268,7 +268,7 @@ struct TopRow {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct SlowJson {
+pub(super) struct SlowJson {
     time: String,
     /// `hold` or `wait`.
     what: &'static str,
@@ -294,8 +294,8 @@ pub fn report(view: &ReportView, scan: &Scan) -> Report {
     let replies = engine.measures.replies.iter();
     let restarts = &engine.measures.restarts;
     let top_of = |subject| TopOf {
-        minute: top(view, subject, Span::Minute),
-        hour: top(view, subject, Span::Hour),
+        minute: top(view, subject, Span::Minute, TOP_ROWS),
+        hour: top(view, subject, Span::Hour, TOP_ROWS),
     };
     Report {
         version: figures.version,
@@ -327,10 +327,10 @@ pub fn report(view: &ReportView, scan: &Scan) -> Report {
         keys_waited_for: scan.keys_waited_for,
         rules: rules(view),
         groups: groups(view, scan),
-        keys: keys(view, scan),
+        keys: keys(view, scan).take(ROWS).collect(),
         oldest_holds: scan.old_holds().map(|hold| old_hold(view, hold)).collect(),
         addresses: scan.addresses().addresses,
-        clients: clients(view, scan),
+        clients: clients(view, scan, ROWS),
         top: TopLists { keys: top_of(Subject::Keys), clients: top_of(Subject::Clients) },
         slow_over_s: engine.observer.slow_ns().map(seconds),
         slow_kept: engine.observer.slow_log().len(),
@@ -406,10 +406,15 @@ fn groups(view: &ReportView, scan: &Scan) -> Vec<GroupJson> {
     view.engine.rules().groups().iter().enumerate().map(group).collect()
 }
 
-fn keys(view: &ReportView, scan: &Scan) -> Vec<Key> {
-    let rows = scan.keys().into_iter().take(ROWS);
-    let key = |row: &super::scan::Row| Key {
-        key: view.key(&row.key),
+/// The most important keys, first.
+pub(super) fn keys(view: &ReportView, scan: &Scan) -> impl Iterator<Item = Key> {
+    scan.keys().into_iter().map(|row| key(view, row, view.key(&row.key)))
+}
+
+/// A key, of which `text` is shown.
+pub(super) fn key(view: &ReportView, row: &Row, text: String) -> Key {
+    Key {
+        key: text,
         group: view.group(row.group),
         holders: row.holders,
         for_me: row.for_me,
@@ -418,8 +423,7 @@ fn keys(view: &ReportView, scan: &Scan) -> Vec<Key> {
         oldest_wait_s: row.oldest_wait.map(|since| seconds(view.age_ns(since))),
         limited_by: row.limiting_rules.names().cloned().collect(),
         denied_by: row.limiting_rules.behind().denied_by,
-    };
-    rows.map(key).collect()
+    }
 }
 
 fn old_hold(view: &ReportView, hold: &super::scan::OldHold) -> OldHoldJson {
@@ -436,29 +440,37 @@ fn old_hold(view: &ReportView, hold: &super::scan::OldHold) -> OldHoldJson {
     }
 }
 
-fn clients(view: &ReportView, scan: &Scan) -> Vec<ClientJson> {
+/// At most `rows_max` addresses, and the others together.
+pub(super) fn clients(view: &ReportView, scan: &Scan, rows_max: usize) -> Vec<ClientJson> {
     let all = scan.addresses();
-    let rows = all.rows.iter().take(ROWS);
+    let rows = all.rows.iter().take(rows_max);
     let rows = rows.map(|(address, row)| ClientJson { address: view.address(address), row: *row });
     let others = all.others.map(|row| ClientJson { address: "others".to_owned(), row });
     rows.chain(others).collect()
 }
 
-fn top(view: &ReportView, subject: Subject, span: Span) -> Top {
+/// At most `rows_max` rows of each ranking.
+pub(super) fn top(view: &ReportView, subject: Subject, span: Span, rows_max: usize) -> Top {
     let counted = view.engine.observer.top(span, subject, view.now);
+    let rows = |ranking, per_unit| top_rows(view, subject, ranking, per_unit).take(rows_max);
     Top {
         from: view.wall(counted.began),
         to: view.wall(counted.ended),
         sampled_one_in: counted.sampled_one_in,
-        by_requests: top_rows(view, subject, &counted.by_requests, 1.0),
-        by_time: top_rows(view, subject, &counted.by_time, 1e9),
+        by_requests: rows(&counted.by_requests, 1.0).collect(),
+        by_time: rows(&counted.by_time, 1e9).collect(),
     }
 }
 
 /// `per_unit`: how much of a count makes one of the report's.
-fn top_rows(view: &ReportView, subject: Subject, ranking: &[Ranked], per_unit: f64) -> Vec<TopRow> {
-    let number = |count: u64| count as f64 / per_unit;
-    let row = |ranked: &Ranked| TopRow {
+fn top_rows(
+    view: &ReportView,
+    subject: Subject,
+    ranking: &[Ranked],
+    per_unit: f64,
+) -> impl Iterator<Item = TopRow> {
+    let number = move |count: u64| count as f64 / per_unit;
+    ranking.iter().map(move |ranked| TopRow {
         name: view.name(subject, &ranked.name),
         count: number(ranked.count),
         error: number(ranked.error),
@@ -469,11 +481,10 @@ fn top_rows(view: &ReportView, subject: Subject, ranking: &[Ranked], per_unit: f
         timed_out: ranked.columns.timed_out,
         waited_s: seconds(ranked.columns.waited_ns),
         held_s: seconds(ranked.columns.held_ns),
-    };
-    ranking.iter().take(TOP_ROWS).map(row).collect()
+    })
 }
 
-fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
+pub(super) fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
     let slow = &entry.slow;
     SlowJson {
         time: view.wall(slow.at),
@@ -486,30 +497,5 @@ fn slow(view: &ReportView, entry: &SlowLogEntry) -> SlowJson {
         key: view.key(&slow.key),
         rule: slow.rules.rule.clone(),
         denied_by: slow.rules.denied_by.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    extern crate std;
-    use super::*;
-    use crate::history::HistoryReport;
-    use alloc::format;
-    use schemars::schema_for;
-
-    #[test]
-    fn the_schemas_are_those_of_the_types() {
-        for (name, schema) in [
-            ("stats.schema.json", schema_for!(Report)),
-            ("history.schema.json", schema_for!(HistoryReport)),
-        ] {
-            let schema = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
-            let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
-            if std::env::var_os("UPDATE").is_some() {
-                std::fs::write(&path, &schema).expect("write the schema");
-            }
-            let committed = std::fs::read_to_string(&path).expect("the schema in docs");
-            assert!(committed == schema, "{name}: UPDATE=1 cargo test -p poolcounter-reports");
-        }
     }
 }

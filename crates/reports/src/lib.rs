@@ -21,19 +21,23 @@ macro_rules! line {
 
 pub mod history;
 pub mod json;
+pub mod json_lists;
 pub mod lists;
 pub mod metrics;
 mod metrics_text;
 mod report_view;
 pub mod scan;
+#[cfg(test)]
+mod tests;
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write as _;
 use engine::counts::statistics::{COUNTERS_IN_FULL, Counters, Times};
+use engine::rules::pattern::Pattern;
 use engine::{Engine, Time};
-use protocol::Query;
+use protocol::{List, Query};
 pub use report_view::{Peers, ProcessFigures, ROWS_MAX, ReportView, RuleOrders, ServerFigures};
 use report_view::{Seconds, Uptime};
 use scan::{Scan, ScanParts};
@@ -59,37 +63,38 @@ pub fn stats(query: &Query, engine: &Engine, now: Time) -> StatsAnswer {
             Some(counter) => format!("{name}: {}\n", (counter.get)(&engine.counters)),
             None => return StatsAnswer::Unknown,
         },
-        Query::Json
-        | Query::History
-        | Query::Keys(_)
-        | Query::Key(_)
-        | Query::Clients(_)
-        | Query::Top(..)
-        | Query::Slow(_) => return StatsAnswer::Report,
+        Query::Scan(scan) if Pattern::parse(&scan.pattern).is_err() => {
+            return StatsAnswer::Unknown;
+        }
+        Query::Json | Query::History | Query::Scan(_) | Query::List(_) | Query::JsonList(_) => {
+            return StatsAnswer::Report;
+        }
     };
     StatsAnswer::Text(text.into_bytes())
 }
 
 /// What has to be scanned before `query` can be answered.
 pub fn wants_of(query: &Query) -> ScanParts {
+    let list = match query {
+        Query::Json => return ScanParts { keys: true, clients: true },
+        Query::List(list) | Query::JsonList(list) => Some(list),
+        _ => None,
+    };
     ScanParts {
-        keys: matches!(query, Query::Keys(_) | Query::Json),
-        clients: matches!(query, Query::Clients(_) | Query::Json),
+        keys: matches!(list, Some(List::Keys(_))),
+        clients: matches!(list, Some(List::Clients(_))),
     }
 }
 
-/// Answers a `query` other than `JSON` ([`json::report`]). `scan` covers what
-/// [`wants_of`] returns. A blank line ends the report.
-pub fn report(query: &Query, view: &ReportView, scan: &Scan) -> String {
-    let mut text = match query {
-        Query::Keys(rows) => lists::keys(view, scan, *rows),
-        Query::Key(key) => lists::key(view, key),
-        Query::Clients(rows) => lists::clients(view, scan, *rows),
-        Query::Slow(rows) => lists::slow(view, *rows),
-        Query::Top(span, subject) => lists::top(view, *span, *subject),
-        Query::Full | Query::Uptime | Query::Json | Query::History | Query::Counter(_) => {
-            String::new()
-        }
+/// A list as text; [`json_lists::list`] makes the same in JSON. `scan` covers what [`wants_of`]
+/// returns. A blank line ends the report.
+pub fn report(list: &List, view: &ReportView, scan: &Scan) -> String {
+    let mut text = match list {
+        List::Keys(rows) => lists::keys(view, scan, *rows),
+        List::Key(key) => lists::key(view, key),
+        List::Clients(rows) => lists::clients(view, scan, *rows),
+        List::Slow(rows) => lists::slow(view, *rows),
+        List::Top(span, subject) => lists::top(view, *span, *subject),
     };
     text.push('\n');
     text

@@ -21,7 +21,7 @@ use protocol::{Mode, Span, Subject, UNLIMITED, key_text};
 
 /// How many holders, and how many waiters of each kind, `STATS KEY` lists: as many IPv6
 /// addresses as [`QUEUE_BYTES_MAX`] has room for.
-const QUEUE_ROWS_MAX: usize = 120;
+pub(super) const QUEUE_ROWS_MAX: usize = 120;
 
 /// How long the list of holders, and that of waiters of each kind, is. With the longest key, the
 /// answer must not exceed what a client may leave unread, whatever names the clients have.
@@ -31,7 +31,7 @@ const QUEUE_BYTES_MAX: usize = 15 << 10;
 const FREED_BYTES_MAX: usize = 63 << 10;
 
 /// How many rows each of the two lists of `STATS TOP` has.
-const TOP_ROWS: usize = 20;
+pub(super) const TOP_ROWS: usize = 20;
 
 /// The columns of a lock.
 const LOCK_COLUMNS: &str =
@@ -40,7 +40,12 @@ const LOCK_COLUMNS: &str =
 /// A wait of this length means for ever.
 const UNLIMITED_NS: u64 = UNLIMITED as u64 * 1_000_000_000;
 
-fn rows_shown(asked: u32) -> usize {
+/// Whether a lock's deadline is one that never comes.
+pub(super) fn is_endless(lock: LockView, deadline: Time) -> bool {
+    deadline.ns_since(lock.since()) >= UNLIMITED_NS
+}
+
+pub(super) fn rows_shown(asked: u32) -> usize {
     (asked as usize).min(ROWS_MAX)
 }
 
@@ -87,7 +92,10 @@ pub(super) fn key(view: &ReportView, key: &[u8]) -> String {
         pool.map_or([0; 3], |pool| Phase::QUEUED.map(|phase| pool.count(phase)));
     line!(text, "holders: {holders}\nfor_me: {for_me}\nfor_anyone: {for_anyone}");
     line!(text, "max_hold: {max_hold}");
-    list_limits(&mut text, rules, matches);
+    for RuleLimit { rule, settings, denies } in limits_of(rules, matches) {
+        let how = if denies { "denied" } else { "limited" };
+        line!(text, "{how} by rule {}: {}", rule.shown_name(), settings.join(" "));
+    }
     line!(text, "{LOCK_COLUMNS}");
     if let Some(pool) = pool {
         list_locks(&mut text, view, pool);
@@ -95,23 +103,33 @@ pub(super) fn key(view: &ReportView, key: &[u8]) -> String {
     text
 }
 
-/// A line for each rule that limits keys that have these matches, and one for a rule that denies
+/// What a rule sets for a key.
+pub(super) struct RuleLimit<'a> {
+    pub(super) rule: &'a Rule,
+    pub(super) settings: Vec<String>,
+    /// It refuses every request: that is its only setting then.
+    pub(super) denies: bool,
+}
+
+/// For each rule that limits keys that have these matches one, and one for a rule that denies
 /// them: at most six, because there are six limits.
-fn list_limits(text: &mut String, rules: &Rules, matches: Matches) {
+pub(super) fn limits_of(rules: &Rules, matches: Matches) -> Vec<RuleLimit<'_>> {
     let mut settings = rules.settings_of(matches);
     // Limits nothing.
     settings.retain(|(setting, _)| !setting.starts_with("stuck-after="));
+    let mut limits = Vec::new();
     for n in rules.limiting(matches).iter() {
         let rule = &rules.in_force()[n].rule;
         let of_rule = settings.iter().filter(|(_, other)| core::ptr::eq(*other, rule));
-        let (denies, limits): (Vec<&str>, Vec<&str>) =
-            of_rule.map(|(setting, _)| setting.as_str()).partition(|setting| *setting == "deny");
-        for (how, settings) in [("limited", limits), ("denied", denies)] {
+        let (denied, limited): (Vec<String>, Vec<String>) =
+            of_rule.map(|(setting, _)| setting.clone()).partition(|setting| *setting == "deny");
+        for (denies, settings) in [(false, limited), (true, denied)] {
             if !settings.is_empty() {
-                line!(text, "{how} by rule {}: {}", rule.shown_name(), settings.join(" "));
+                limits.push(RuleLimit { rule, settings, denies });
             }
         }
     }
+    limits
 }
 
 fn list_locks(text: &mut String, view: &ReportView, pool: PoolView) {
@@ -166,9 +184,8 @@ pub fn locks_of(view: &ReportView, clients: &[ClientId]) -> (String, String) {
 fn described(view: &ReportView, lock: LockView) -> String {
     let mode = mode_word(lock.mode());
     let (since, age) = (view.wall(lock.since()), ShortDuration(view.age_ns(lock.since())));
-    let is_endless = |deadline: &Time| deadline.ns_since(lock.since()) >= UNLIMITED_NS;
     let left = match lock.deadline() {
-        Some(deadline) if is_endless(&deadline) => "unlimited".to_owned(),
+        Some(deadline) if is_endless(lock, deadline) => "unlimited".to_owned(),
         deadline => brief_or_dash(deadline.map(|deadline| deadline.ns_since(view.now))),
     };
     let client = format!("#{}", lock.client().serial);
@@ -290,7 +307,7 @@ pub struct RuleSource {
 }
 
 impl RuleSource {
-    fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> &'static str {
         match self {
             RuleSource { is_off: true, .. } => "off",
             RuleSource { is_set: true, .. } => "set",

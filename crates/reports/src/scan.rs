@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::cell::OnceCell;
 use core::cmp::Reverse;
 use engine::rules::behind::RulesBehind;
-use engine::rules::matcher::Matches;
+use engine::rules::matcher::{KeyFilter, Matches};
 use engine::rules::rule::Rule;
 use engine::rules::{RULES_MAX, Rules};
 use engine::view::{LockView, Phase, PoolView};
@@ -112,6 +112,29 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// A key, cut to `bytes_max`, in the group of this number.
+    pub(super) fn of(
+        pool: PoolView,
+        group: usize,
+        limiting_rules: LimitingRules,
+        bytes_max: usize,
+    ) -> Row {
+        let [for_me, for_anyone] = [Phase::WaitingForMe, Phase::WaitingForAnyone];
+        let oldest_of = |phase| pool.locks(phase).next().map(|lock| lock.since());
+        let key = pool.key();
+        Row {
+            waiters: (pool.count(for_me) + pool.count(for_anyone)) as u32,
+            oldest_hold_inverse: Reverse(oldest_of(Phase::Holding).unwrap_or_default()),
+            key: key[..key.len().min(bytes_max)].to_vec(),
+            holders: pool.count(Phase::Holding),
+            for_me: pool.count(for_me),
+            for_anyone: pool.count(for_anyone),
+            oldest_wait: earlier(oldest_of(for_me), oldest_of(for_anyone)),
+            group,
+            limiting_rules,
+        }
+    }
+
     pub(super) fn oldest_hold(&self) -> Time {
         self.oldest_hold_inverse.0
     }
@@ -140,6 +163,12 @@ pub(super) struct LimitingRules {
 }
 
 impl LimitingRules {
+    fn of(pool: PoolView, rules: &Rules, names: &Rc<[String]>) -> LimitingRules {
+        let matches = pool.matches();
+        let (limiting, denying) = (rules.limiting(matches), rules.denying(matches));
+        LimitingRules { names: Rc::clone(names), limiting, denying }
+    }
+
     /// Their names, in the order in which they apply.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         self.limiting.iter().map(|n| &self.names[n])
@@ -206,8 +235,7 @@ impl Scan {
     pub fn step(&mut self, engine: &Engine, places: usize) -> bool {
         let end = self.next_place.saturating_add(places).min(engine.pool_places());
         let rules = engine.rules();
-        self.rule_names =
-            rules.in_force().iter().map(|rule| rule.rule.shown_name().to_owned()).collect();
+        self.rule_names = names_of(rules);
         let mut by_rule = [GroupGauges::default(); RULES_MAX];
         for pool in engine.pools_in(self.next_place, end) {
             let group = self.add_groups(pool, rules, &mut by_rule);
@@ -231,9 +259,7 @@ impl Scan {
     }
 
     fn limiting_rules(&self, pool: PoolView, rules: &Rules) -> LimitingRules {
-        let matches = pool.matches();
-        let (limiting, denying) = (rules.limiting(matches), rules.denying(matches));
-        LimitingRules { names: Rc::clone(&self.rule_names), limiting, denying }
+        LimitingRules::of(pool, rules, &self.rule_names)
     }
 
     fn add_key(&mut self, pool: PoolView, group: usize, rules: &Rules) {
@@ -258,18 +284,8 @@ impl Scan {
             }
             self.keys.pop();
         }
-        let key = pool.key();
-        self.keys.push(Reverse(Row {
-            waiters,
-            oldest_hold_inverse: Reverse(oldest_hold),
-            key: key[..key.len().min(KEY_BYTES_KEPT)].to_vec(),
-            holders: pool.count(Phase::Holding),
-            for_me: pool.count(for_me),
-            for_anyone: pool.count(for_anyone),
-            oldest_wait,
-            group,
-            limiting_rules: self.limiting_rules(pool, rules),
-        }));
+        let limiting_rules = self.limiting_rules(pool, rules);
+        self.keys.push(Reverse(Row::of(pool, group, limiting_rules, KEY_BYTES_KEPT)));
     }
 
     /// Counts a key for its rules and its group; returns the number of the group.
@@ -390,6 +406,54 @@ impl Scan {
             RankedAddresses { rows, addresses, connections, others }
         })
     }
+}
+
+/// The names of the rules in force, by number.
+fn names_of(rules: &Rules) -> Rc<[String]> {
+    rules.in_force().iter().map(|rule| rule.rule.shown_name().to_owned()).collect()
+}
+
+/// How many bytes of keys are compared with a pattern at once: less than a millisecond.
+const MATCHED_BYTES_MAX: usize = 1 << 20;
+
+/// The keys in some places of the table.
+#[derive(Debug)]
+pub(super) struct ScannedPlaces {
+    /// With their whole keys.
+    pub(super) rows: Vec<Row>,
+    /// The first place that was not looked at; `None` if there are no more.
+    pub(super) next: Option<usize>,
+}
+
+/// Looks at the keys from `place` on that `filter` lets pass, until `is_full` says so of a row that
+/// is then the first one of the next answer, but at `places` at most. A key that is there all the
+/// time keeps its place: whoever asks again from where the answer ended sees it once.
+pub(super) fn scan_places(
+    engine: &Engine,
+    place: usize,
+    places: usize,
+    filter: &KeyFilter,
+    mut is_full: impl FnMut(&Row) -> bool,
+) -> ScannedPlaces {
+    let (rules, end) = (engine.rules(), place.saturating_add(places).min(engine.pool_places()));
+    let names = names_of(rules);
+    let (mut rows, mut next, mut bytes_left) = (Vec::new(), place, MATCHED_BYTES_MAX);
+    while next < end && bytes_left > 0 {
+        for pool in engine.pools_in(next, next + 1) {
+            bytes_left = bytes_left.saturating_sub(pool.key().len());
+            if !filter.matches(pool.key()) {
+                continue;
+            }
+            let group = rules.group_of(pool.matches());
+            let row = Row::of(pool, group, LimitingRules::of(pool, rules, &names), usize::MAX);
+            if is_full(&row) {
+                return ScannedPlaces { rows, next: Some(next) };
+            }
+            rows.push(row);
+        }
+        next += 1;
+    }
+    ScannedPlaces { rows, next: (next < engine.pool_places()).then_some(next) }
 }
 
 fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {

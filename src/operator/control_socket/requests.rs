@@ -24,7 +24,10 @@ pub enum Request {
     /// Set the log filter, or show it.
     Log(Option<String>),
     /// List the rules.
-    Rules,
+    Rules {
+        /// In JSON.
+        as_json: bool,
+    },
     /// Change the rules.
     Rule(RuleOrder),
     /// Close connections, so that their locks pass on.
@@ -38,6 +41,8 @@ pub enum Request {
 /// Which connections to close.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Free {
+    /// Answer in JSON.
+    pub as_json: bool,
     /// Only report what would be closed.
     pub is_dry_run: bool,
     /// Which connections.
@@ -99,9 +104,9 @@ const KINDS: &[RequestKind] = &[
     },
     RequestKind {
         word: "RULES",
-        arguments: "",
+        arguments: "[--json]",
         help: "the rules, and what they do",
-        parse: |rest| alone(Request::Rules, rest),
+        parse: parse_rules,
     },
     RequestKind {
         word: "RULE",
@@ -111,7 +116,7 @@ const KINDS: &[RequestKind] = &[
     },
     RequestKind {
         word: "FREE",
-        arguments: "[--dry-run] KEY k|#n|HOST a [MAX]",
+        arguments: "[--json] [--dry-run] KEY k|#n|HOST a [MAX]",
         help: "closes the holders of key k, client n, or host a; MAX is 20",
         parse: parse_free,
     },
@@ -173,6 +178,14 @@ fn alone(request: Request, rest: &[u8]) -> Result<Request, String> {
     if rest.is_empty() { Ok(request) } else { Err(NO_SUCH_REQUEST.to_owned()) }
 }
 
+fn parse_rules(rest: &[u8]) -> Result<Request, String> {
+    match rest {
+        b"" => Ok(Request::Rules { as_json: false }),
+        b"--json" => Ok(Request::Rules { as_json: true }),
+        _ => Err(NO_SUCH_REQUEST.to_owned()),
+    }
+}
+
 fn parse_restart(rest: &[u8]) -> Result<Request, String> {
     if rest.is_empty() {
         return Ok(Request::Restart(None));
@@ -206,9 +219,10 @@ fn parse_stats(rest: &[u8]) -> Result<Request, String> {
 const FREED_MAX: usize = 20;
 
 fn parse_free(rest: &[u8]) -> Result<Request, String> {
-    const EXPECTED: &str = "expected FREE [--dry-run] KEY key, FREE #client or FREE HOST address, \
+    const EXPECTED: &str = "expected FREE [--json] [--dry-run] KEY key, FREE #client or FREE HOST address, \
                             and the most connections to close";
     let mut words = rest.split(|&b| b == b' ').peekable();
+    let as_json = words.next_if_eq(&b"--json".as_slice()).is_some();
     let is_dry_run = words.next_if_eq(&b"--dry-run".as_slice()).is_some();
     let target = match words.next().ok_or(EXPECTED)? {
         b"KEY" => parse_key(words.next().ok_or(EXPECTED)?).map(FreeTarget::Key)?,
@@ -225,7 +239,7 @@ fn parse_free(rest: &[u8]) -> Result<Request, String> {
         }
     };
     match words.next() {
-        None => Ok(Request::Free(Free { is_dry_run, target, connections_max })),
+        None => Ok(Request::Free(Free { as_json, is_dry_run, target, connections_max })),
         Some(word) => Err(format!("{}: {EXPECTED}", printable(word))),
     }
 }
@@ -317,7 +331,8 @@ mod tests {
         assert_eq!(parse(br#"RESTART ["-l","::"]"#), restart(&["-l", "::"]));
         let rule = Rule::parse("a *:x* deny").unwrap();
         let set = |for_s| Ok(Request::Rule(RuleOrder::Set { rule: rule.clone(), for_s }));
-        assert_eq!(parse(b"RULES"), Ok(Request::Rules));
+        assert_eq!(parse(b"RULES"), Ok(Request::Rules { as_json: false }));
+        assert_eq!(parse(b"RULES --json"), Ok(Request::Rules { as_json: true }));
         assert_eq!(parse(b"RULE SET a *:x* deny"), set(None));
         assert_eq!(parse(b"RULE SET a FOR 30m *:x* deny"), set(Some(1800)));
         assert_eq!(parse(b"RULE SET a FOR 2h *:x* deny"), set(Some(7200)));
@@ -334,6 +349,9 @@ mod tests {
             "RESTARTED",
             "RULE",
             "RULES a",
+            "RULES --json --json",
+            "FREE --dry-run --json KEY k",
+            "FREE --json",
         ] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
@@ -375,6 +393,7 @@ mod tests {
             "FREE KEY k",
             "FREE KEY k 20",
             "FREE --dry-run KEY k 20",
+            "FREE --json --dry-run KEY k 20",
             "FREE HOST 10.0.0.1 3",
             "FREE #1 3",
             "RULE SET a FOR 30m *:x* deny",
@@ -391,6 +410,7 @@ mod tests {
             "DRAINED",
             "UNDRAIN",
             "RULES",
+            "RULES --json",
             "HELP",
         ] {
             assert!(parse(words.as_bytes()).is_ok(), "{words}");

@@ -2,7 +2,7 @@
 
 use crate::reporting::http::head::AnswerPart;
 use crate::reporting::report_queue::ReportRequest;
-use protocol::{Query, key_from_text};
+use protocol::{List, Query, key_from_text};
 use std::borrow::Cow;
 
 /// What a path leads to.
@@ -61,7 +61,7 @@ impl Response {
     pub(super) fn of_report(request: &ReportRequest, body: Vec<u8>) -> Self {
         let content_type = match request {
             ReportRequest::Query(Query::Json | Query::History) => "application/json",
-            ReportRequest::Query(_) | ReportRequest::Rules(_) => TEXT,
+            ReportRequest::Query(_) | ReportRequest::Rules { .. } => TEXT,
             ReportRequest::Metrics | ReportRequest::Exporter => EXPOSITION,
         };
         Response { status: 200, content_type, body: body.into() }
@@ -112,7 +112,7 @@ pub(super) fn find(path: &str, query: &str, is_draining: bool) -> Page {
         "/stats.json" => Page::Report(ReportRequest::Query(Query::Json)),
         "/history.json" => Page::Report(ReportRequest::Query(Query::History)),
         "/key" => match key_in(query) {
-            Some(key) => Page::Report(ReportRequest::Query(Query::Key(key))),
+            Some(key) => Page::Report(ReportRequest::Query(Query::List(List::Key(key)))),
             None => ready(Response::refused(400)),
         },
         "/-/healthy" => ready(Response::text(200, "healthy\n")),

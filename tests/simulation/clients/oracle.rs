@@ -13,7 +13,7 @@ use engine::KeyWork;
 use engine::counts::statistics::Counters;
 use engine::{ClientId, Time};
 use protocol::lines::{Line, Lines};
-use protocol::{Command, Query, Reply};
+use protocol::{Command, List, Query, Reply};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// A line of a client.
@@ -218,7 +218,9 @@ impl ClientConversation {
         let of_report = |question: &Question| match question.report {
             ReportKind::Query(Query::Full) => 700,
             ReportKind::Query(Query::Json | Query::History) => 40_000,
-            ReportKind::Query(Query::Slow(rows)) => 100 + 120 * rows as usize,
+            ReportKind::Query(Query::List(List::Slow(rows))) => 100 + 120 * rows as usize,
+            // Wordier.
+            ReportKind::Query(Query::Scan(_) | Query::JsonList(_)) => 40_000,
             _ => 8_000,
         };
         let direct = self.direct.iter().map(|direct| match direct {

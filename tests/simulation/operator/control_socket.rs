@@ -321,6 +321,9 @@ fn start_of_line(text: &str, report_prefix: &str) -> Option<usize> {
     found.find(|&at| at == 0 || text[..at].ends_with('\n'))
 }
 
+/// What the answer to `FREE --json` begins with.
+const FREED: &str = "{\"freed\":";
+
 /// Whether this can be the first line of the answer to `request`.
 fn is_answer_to(request: &str, answer: &str) -> bool {
     let start = match request.split(' ').next() {
@@ -331,6 +334,7 @@ fn is_answer_to(request: &str, answer: &str) -> bool {
         Some("LOG") => "OK log filter",
         Some("RULES" | "STATS") => "OK report",
         Some("RULE") => "OK rule",
+        Some("FREE") if request.contains("--json") => FREED,
         Some("FREE") if request.contains("--dry-run") => "OK would close",
         Some("FREE") => "OK closed",
         Some("HELP") => "RESTART",
@@ -352,7 +356,7 @@ fn first_lines(output: &str) -> Result<Vec<&str>, Violation> {
                 is_help = ["OK closed ", "OK would close "].iter().any(|it| line.starts_with(it));
                 answers.push(line);
             }
-            _ if line.starts_with("RESTART ") => {
+            _ if line.starts_with("RESTART ") || line.starts_with(FREED) => {
                 is_help = true;
                 answers.push(line);
             }

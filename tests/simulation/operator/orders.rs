@@ -530,6 +530,7 @@ fn order_of_line(line: &str) -> Option<OperatorOrder> {
         ("FREE", "HOST 10.9.0.1 999") => Some(OperatorOrder::Free(host("10.9.0.1"))),
         ("FREE", "HOST unix 999") => Some(OperatorOrder::Free(host("unix"))),
         ("FREE", "#3") => Some(OperatorOrder::Free(FreeTarget::Connection(3))),
+        ("FREE", "--json #2") => Some(OperatorOrder::Free(FreeTarget::Connection(2))),
         ("RULE", "SET other k1 deny" | "SET bots k2 deny deny") => None,
         ("RULE", line) => expected_rules::parse(line).map(OperatorOrder::Rule),
         _ => None,

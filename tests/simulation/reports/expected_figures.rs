@@ -1,6 +1,6 @@
 //! What only JSON and `/metrics` show: figures of turns, hot restarts and drains.
 
-use super::moments::{Moments, Question, QueueLengths};
+use super::moments::{KeyRow, Moments, Question};
 use super::top_lists::START_NS;
 use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::kernel;
@@ -170,7 +170,7 @@ impl Moments {
             let queues = ["holders", "for_me", "for_anyone"];
             (name, queues.map(|queue| number(&row[queue]) as usize))
         };
-        let shown: Vec<(Vec<u8>, QueueLengths)> =
+        let shown: Vec<KeyRow> =
             json["keys"].as_array().ok_or("no keys")?.iter().map(row).collect();
         // It has at most twenty rows.
         self.check_key_rows(question, &shown, 20, is_private)

@@ -7,7 +7,7 @@ use crate::simulation::invariants::Violation;
 use crate::simulation::kernel::sockets::LocalAddress;
 use crate::simulation::kernel::{KernelEvent, kernel};
 use crate::sockets::ids::HTTP_CONNECTIONS_MAX;
-use protocol::Query;
+use protocol::{List, Query};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where HTTP is served.
@@ -195,7 +195,7 @@ impl HttpClients {
             HttpRequest::Whole(ExpectedAnswer::Metrics) => ReportKind::Metrics,
             HttpRequest::Whole(ExpectedAnswer::Exporter) => ReportKind::Exporter,
             HttpRequest::Whole(ExpectedAnswer::Key) => {
-                ReportKind::Query(Query::Key(b"k1".to_vec()))
+                ReportKind::Query(Query::List(List::Key(b"k1".to_vec())))
             }
             HttpRequest::Whole(_) => ReportKind::Query(Query::Json),
             HttpRequest::Partial | HttpRequest::Ambiguous => return,

@@ -3,6 +3,7 @@
 
 use super::addresses::ClientAddresses;
 use super::expected_figures::ExpectedFigures;
+use super::json_lists;
 use super::slow_list::SlowList;
 use super::top_lists::RequestHistory;
 use crate::simulation::invariants::Violation;
@@ -12,9 +13,8 @@ use crate::simulation::os::PLACES_PER_TURN;
 use crate::simulation::os::recording_engine::EngineCall;
 use engine::ClientId;
 use engine::counts::statistics::Counters;
-use protocol::{Command, Query, Reply};
+use protocol::{Command, List, Query, Reply, ScanQuery};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::mem::discriminant;
 use std::rc::Rc;
 
 /// How many moments are remembered: a question that is older is not judged.
@@ -57,6 +57,8 @@ pub(crate) enum ReportKind {
     Exporter,
     /// `RULES`.
     Rules,
+    /// `RULES --json`.
+    JsonRules,
 }
 
 /// A question.
@@ -78,6 +80,9 @@ pub(crate) type Privacy = (bool, usize);
 
 /// Holders and waiters, for me and for anyone.
 pub(super) type QueueLengths = [usize; 3];
+
+/// A key with its holders and waiters.
+pub(super) type KeyRow = (Vec<u8>, QueueLengths);
 
 /// The model's state.
 #[derive(Debug)]
@@ -180,15 +185,13 @@ impl Moments {
 
     /// A question that is asked now, before the engine is called again.
     pub(crate) fn question(&mut self, report: ReportKind) -> Question {
-        let of_locks =
-            [ReportKind::Query(Query::Key(Vec::new())), ReportKind::Query(Query::Clients(0))];
-        let is_kind = |kind: &ReportKind| match (kind, &report) {
-            (ReportKind::Query(kind), ReportKind::Query(query)) => {
-                discriminant(kind) == discriminant(query)
-            }
-            _ => false,
-        };
-        self.wants_locks |= of_locks.iter().any(is_kind);
+        self.wants_locks |= matches!(
+            report,
+            ReportKind::Query(
+                Query::List(List::Key(_) | List::Clients(_))
+                    | Query::JsonList(List::Key(_) | List::Clients(_))
+            )
+        );
         Question {
             report,
             since: (self.first + self.all.len()).saturating_sub(1),
@@ -217,7 +220,7 @@ impl Moments {
     pub(super) fn check_key_rows(
         &self,
         question: &Question,
-        shown: &[(Vec<u8>, QueueLengths)],
+        shown: &[KeyRow],
         rows_max: usize,
         is_private: bool,
     ) -> Result<(), Violation> {
@@ -250,11 +253,15 @@ impl Moments {
         let is_private = question.privacy.0 || is_changed;
         match &question.report {
             ReportKind::Query(Query::Json) => self.judge_json(question, text, is_private),
-            ReportKind::Query(Query::Keys(rows)) => {
-                self.judge_keys(question, text, *rows as usize, is_private)
+            ReportKind::Query(Query::List(list)) => {
+                self.judge_list(question, text, list, is_private)
             }
-            ReportKind::Query(Query::Key(key)) => self.judge_key(question, text, key, is_private),
-            ReportKind::Query(Query::Clients(_)) => self.judge_clients(question, text),
+            ReportKind::Query(Query::JsonList(list)) => {
+                self.judge_list(question, &json_lists::text_of(list, text)?, list, is_private)
+            }
+            ReportKind::Query(Query::Scan(scan)) => {
+                self.judge_scan(question, text, scan, is_private)
+            }
             ReportKind::Query(Query::Full) => {
                 self.judge_counters(question, &values(text, ": ", ""))
             }
@@ -268,21 +275,55 @@ impl Moments {
                 let known = known.filter_map(|(name, value)| Some((name, *value?))).collect();
                 self.judge_counters(question, &known)
             }
-            ReportKind::Query(Query::Top(span, subject)) => {
+            ReportKind::JsonRules => {
+                json_lists::rules_of(text).and_then(|text| self.judge_rules(question, &text))
+            }
+            ReportKind::Rules => self.judge_rules(question, text),
+            ReportKind::Query(Query::Uptime | Query::History | Query::Counter(_)) => Ok(()),
+        }
+    }
+
+    fn judge_list(
+        &self,
+        question: &Question,
+        text: &str,
+        list: &List,
+        is_private: bool,
+    ) -> Result<(), Violation> {
+        match list {
+            List::Keys(rows) => self.judge_keys(question, text, *rows as usize, is_private),
+            List::Key(key) => self.judge_key(question, text, key, is_private),
+            List::Clients(_) => self.judge_clients(question, text),
+            List::Top(span, subject) => {
                 let what = (*span, *subject);
                 self.judge_requests(question, text, |moments| {
                     self.requests.match_text(text, what, is_private, moments)
                 })
             }
-            ReportKind::Query(Query::Slow(rows)) => {
-                self.check_any_moment(question, text, |moment| {
-                    let rows = (moment.slow, *rows as usize);
-                    self.slow.matches(text, rows, is_private, &self.addresses)
-                })
-            }
-            ReportKind::Rules => self.judge_rules(question, text),
-            ReportKind::Query(Query::Uptime | Query::History | Query::Counter(_)) => Ok(()),
+            List::Slow(rows) => self.check_any_moment(question, text, |moment| {
+                let rows = (moment.slow, *rows as usize);
+                self.slow.matches(text, rows, is_private, &self.addresses)
+            }),
         }
+    }
+
+    /// Invariant: `STATS JSON SCAN` lists the keys that match, and all of them if one turn looks at
+    /// all places. With `--private`, nothing matches but `*`.
+    fn judge_scan(
+        &self,
+        question: &Question,
+        text: &str,
+        scan: &ScanQuery,
+        is_private: bool,
+    ) -> Result<(), Violation> {
+        let (shown, has_more) = json_lists::scanned(text)?;
+        let is_all = scan.place == 0 && !has_more && !self.has_many_keys;
+        self.check_any_moment(question, text, |moment| {
+            let matching = moment.keys.keys().filter(|key| is_match(&scan.pattern, key)).count();
+            let is_hidden = is_private && shown.is_empty() && scan.pattern != b"*";
+            let are_there = shown.iter().all(|row| has_key(moment, row, is_private));
+            is_hidden || are_there && (!is_all || shown.len() == matching)
+        })
     }
 
     pub(super) fn judge_counters(
@@ -314,7 +355,7 @@ impl Moments {
             let name = row.last().copied().unwrap_or_default().as_bytes().to_vec();
             (name, [0, 1, 2].map(|n| row.get(n).map_or(usize::MAX, |text| number(text))))
         });
-        let shown: Vec<(Vec<u8>, QueueLengths)> = shown.collect();
+        let shown: Vec<KeyRow> = shown.collect();
         let head = text.lines().next().unwrap_or_default();
         self.check_any_moment(question, text, |moment| {
             let all = moment.keys.len();
@@ -450,11 +491,7 @@ impl Moments {
 }
 
 /// Whether there is such a key; its name may be hidden if `is_private`.
-pub(super) fn has_key(
-    moment: &Moment,
-    (name, queues): &(Vec<u8>, QueueLengths),
-    is_private: bool,
-) -> bool {
+pub(super) fn has_key(moment: &Moment, (name, queues): &KeyRow, is_private: bool) -> bool {
     moment.keys.get(name) == Some(queues)
         || is_private && moment.keys.values().any(|there| there == queues)
 }
@@ -480,14 +517,19 @@ fn shows_names(text: &str) -> bool {
         let last = line.rsplit([' ', '"']).next().unwrap_or_default();
         !line.starts_with("key: ") && ["k1", "k2", "k3"].contains(&last)
     };
+    let asked = ["k1", "k2", "k3"].map(|key| format!("{{\"key\":\"{key}\","));
+    let start = asked.iter().find(|start| text.starts_with(*start)).map_or(0, String::len);
+    let text = &text[start..];
     let quoted = ["\"k1\"", "\"k2\"", "\"k3\"", "10.8.0.", "10.9.0.", "unix:"];
     text.lines().any(is_key) || quoted.iter().any(|name| text.contains(name))
 }
 
 /// What a line asks for, if that is a report of several lines.
 pub(crate) fn parse_report(line: &[u8]) -> Option<ReportKind> {
-    if line == b"RULES" {
-        return Some(ReportKind::Rules);
+    match line {
+        b"RULES" => return Some(ReportKind::Rules),
+        b"RULES --json" => return Some(ReportKind::JsonRules),
+        _ => {}
     }
     match Command::parse(line) {
         Command::Stats(Query::Uptime | Query::Counter(_)) => None,
@@ -496,17 +538,29 @@ pub(crate) fn parse_report(line: &[u8]) -> Option<ReportKind> {
     }
 }
 
-/// What a report begins with.
+/// What a report begins with. Each of those in JSON has a first member of its own.
 pub(crate) fn report_prefix(report: &ReportKind) -> &'static str {
-    match report {
-        ReportKind::Query(Query::Full) => "uptime: ",
-        ReportKind::Query(Query::Json | Query::History) => "{",
-        ReportKind::Query(Query::Keys(_)) => "keys: ",
-        ReportKind::Query(Query::Key(_)) => "key: ",
-        ReportKind::Query(Query::Clients(_)) => "addresses: ",
-        ReportKind::Query(Query::Top(..)) => "top: ",
-        ReportKind::Query(Query::Slow(_)) => "slow: ",
-        ReportKind::Rules => "rules: ",
-        _ => "# ",
+    let ReportKind::Query(query) = report else {
+        return match report {
+            ReportKind::Rules => "rules: ",
+            ReportKind::JsonRules => "{\"rules_max\":",
+            _ => "# ",
+        };
+    };
+    match query {
+        Query::Json => "{\"version\":",
+        Query::History => "{\"time\":",
+        Query::Scan(_) => "{\"place\":",
+        Query::List(List::Keys(_)) => "keys: ",
+        Query::List(List::Key(_)) => "key: ",
+        Query::List(List::Clients(_)) => "addresses: ",
+        Query::List(List::Top(..)) => "top: ",
+        Query::List(List::Slow(_)) => "slow: ",
+        Query::JsonList(List::Keys(_)) => "{\"keys_total\":",
+        Query::JsonList(List::Key(_)) => "{\"key\":",
+        Query::JsonList(List::Clients(_)) => "{\"addresses\":",
+        Query::JsonList(List::Top(..)) => "{\"top\":",
+        Query::JsonList(List::Slow(_)) => "{\"slow_total\":",
+        Query::Full | Query::Uptime | Query::Counter(_) => "uptime: ",
     }
 }

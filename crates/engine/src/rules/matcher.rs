@@ -54,6 +54,22 @@ pub(crate) struct Matcher {
     matched_bytes: Cell<u64>,
 }
 
+/// Compares keys with one pattern, as with those of rules.
+#[derive(Debug)]
+pub struct KeyFilter(Matcher);
+
+impl KeyFilter {
+    /// For this pattern.
+    pub fn new(pattern: &Pattern) -> Self {
+        KeyFilter(Matcher::new(core::iter::once(pattern)))
+    }
+
+    /// Whether the pattern matches `key`. Takes time linear in the key.
+    pub fn matches(&self, key: &[u8]) -> bool {
+        !self.0.matches(key).is_empty()
+    }
+}
+
 /// A pattern, in the parts that are compared with a key.
 #[derive(Clone, Debug)]
 struct PatternParts {

@@ -5,8 +5,9 @@ use engine::rules::rule::Rule;
 use engine::state::BadState;
 use engine::view::Phase;
 use engine::{ClientId, Engine, HashSeed, Time};
-use protocol::{Acquire, Command, Mode, Query, Span, Subject, key_text};
+use protocol::{Acquire, Command, List, Mode, Query, ScanQuery, Span, Subject, key_text};
 use reports::json;
+use reports::json_lists;
 use reports::lists::{self, RuleSource};
 use reports::scan::Scan;
 use reports::{Peers, ReportView, StatsAnswer, metrics, report, stats};
@@ -136,8 +137,19 @@ fn scanned(engine: &Engine, now: Time) -> Scan {
 pub(crate) fn asked(engine: &mut Engine, words: &str, now: Time, is_private: bool) -> String {
     let line = format!("STATS {words}");
     let Command::Stats(query) = Command::parse(line.as_bytes()) else { panic!("{words}") };
-    let scan = scanned(engine, now);
-    report(&query, &view(engine, now, is_private), &scan)
+    let (scan, view) = (scanned(engine, now), view(engine, now, is_private));
+    match &query {
+        Query::List(list) => report(list, &view, &scan),
+        Query::JsonList(list) => line_of(&json_lists::list(list, &view, &scan)),
+        Query::Scan(query) => line_of(&json_lists::scan(query, &view, 9_999)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn line_of(report: &impl serde::Serialize) -> String {
+    let text = json_lists::written(report);
+    assert!(text.ends_with("}\n\n") && text.lines().count() == 2, "{text}");
+    text
 }
 
 /// All that operators see of an engine in which waits of both modes have ended with a lock, and
@@ -175,6 +187,15 @@ fn reports_are_as_recorded() {
         "TOP hour clients",
         "SLOW",
         "SLOW 1",
+        "JSON KEYS",
+        "JSON KEYS 1",
+        "JSON KEY c",
+        "JSON KEY Da",
+        "JSON CLIENTS",
+        "JSON TOP",
+        "JSON TOP hour clients",
+        "JSON SLOW 1",
+        "JSON SCAN 0 *c",
     ] {
         text += &format!("== {words}\n{}", asked(&mut engine, words, now, false));
     }
@@ -212,7 +233,7 @@ fn a_scan_in_steps_finds_what_one_step_finds() {
         acquire(&mut engine, n, Mode::ForMe, key.as_bytes(), at_ms(n.into()));
     }
     let view = view(&engine, at_ms(2_000), false);
-    let list = |scan: &Scan| report(&Query::Keys(200), &view, scan);
+    let list = |scan: &Scan| report(&List::Keys(200), &view, scan);
     let (whole, steps) = (scan(&engine, START, 9_999), scan(&engine, at_ms(1_500), 33));
     let rows = |text: &str| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
     let (whole, steps) = (list(&whole), list(&steps));
@@ -229,10 +250,18 @@ fn private_reports_hide_clients() {
     engine.observer.set_slow(Some(1));
     engine.release(client(1), at_ms(900));
     note_observed(&mut engine, at_ms(900));
-    let mut texts: Vec<String> = ["KEYS", "KEY c", "CLIENTS", "TOP", "TOP hour clients", "SLOW"]
+    let lists = ["KEYS", "KEY c", "CLIENTS", "TOP", "TOP hour clients", "SLOW"];
+    let mut texts: Vec<String> = lists
         .into_iter()
-        .map(|words| asked(&mut engine, words, at_ms(1_000), true))
+        .map(str::to_owned)
+        .chain(lists.map(|words| format!("JSON {words}")))
+        .chain(["JSON SCAN 0".to_owned()])
+        .map(|words| asked(&mut engine, &words, at_ms(1_000), true))
         .collect();
+    let named = texts.len() + 1;
+    // A pattern would tell whether a key is there.
+    let matching = asked(&mut engine, "JSON SCAN 0 c*", at_ms(1_000), true);
+    assert!(matching.contains(r#""next":null"#) && matching.contains(r#""keys":[]"#), "{matching}");
     let view = view(&engine, at_ms(1_000), true);
     let mut scan = scan(&engine, at_ms(1_000), 100);
     scan.add_connection("10.0.0.7", 1, 0);
@@ -244,7 +273,7 @@ fn private_reports_hide_clients() {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
     }
-    assert!(texts[..7].iter().all(|text| text.contains("hidden")), "{texts:#?}");
+    assert!(texts[..named].iter().all(|text| text.contains("hidden")), "{texts:#?}");
 }
 
 /// As much of everything as possible, with keys of control characters, whose text is four times as
@@ -279,6 +308,10 @@ fn crowded() -> (Engine, Scan) {
         engine.disconnect(client(n), now);
     }
     note_observed_of(&mut engine, now, &LongNames);
+    for n in 0..300 {
+        let key: Vec<u8> = odd_key(n).collect();
+        acquire(&mut engine, 10_000 + n, Mode::ForMe, &key, now);
+    }
     let mut scan = Scan::new(START);
     scan.count_turn();
     scan.step(&engine, 100_000);
@@ -300,7 +333,7 @@ fn the_address_with_most_connections_is_seen_among_many() {
         }
     }
     let view = view(&engine, START, false);
-    let text = report(&Query::Clients(1), &view, &scan);
+    let text = report(&List::Clients(1), &view, &scan);
     let rows: Vec<Vec<&str>> =
         text.lines().skip(4).map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(text.lines().nth(1), Some("connections: 25500"));
@@ -322,18 +355,88 @@ fn no_report_exceeds_what_a_client_may_leave_unread() {
         let key = engine.pools().max_by_key(|pool| pool.count(Phase::Holding));
         let key = key.expect("a key").key();
         for query in [
-            Query::Keys(u32::MAX),
-            Query::Key(key.to_vec()),
-            Query::Clients(u32::MAX),
-            Query::Top(Span::Minute, Subject::Keys),
-            Query::Slow(u32::MAX),
+            List::Keys(u32::MAX),
+            List::Key(key.to_vec()),
+            List::Clients(u32::MAX),
+            List::Top(Span::Minute, Subject::Keys),
+            List::Slow(u32::MAX),
         ] {
             let text = report(&query, &view, &scan);
             assert!(text.ends_with("\n\n") && !text.trim_end().contains("\n\n"), "{text}");
             assert!(text.len() < OUTPUT_BYTES_MAX, "{query:?}: {}", text.len());
+            let json = json_lists::list(&query, &view, &scan);
+            let json = line_of(&json);
+            assert!(json.len() < OUTPUT_BYTES_MAX, "{query:?}: {}", json.len());
+            let is_over = matches!(query, List::Top(..));
+            assert!(is_over || json.len() > 8_000, "{query:?}: {}", json.len());
         }
+        let all = ScanQuery { place: 0, pattern: b"*".to_vec() };
+        let json = line_of(&json_lists::scan(&all, &view, usize::MAX));
+        assert!((20_000..OUTPUT_BYTES_MAX).contains(&json.len()), "{}", json.len());
         let text = serde_json::to_string(&json::report(&view, &scan)).expect("JSON");
         assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
+    }
+}
+
+/// The keys of all answers to `SCAN`, with the number of answers.
+fn scan_all(engine: &Engine, pattern: &str, places: usize) -> (Vec<String>, usize) {
+    let (mut keys, mut place, mut answers) = (Vec::new(), 0, 0);
+    loop {
+        let query = ScanQuery { place, pattern: pattern.as_bytes().to_vec() };
+        let view = view(engine, at_ms(2_000), false);
+        let text = line_of(&json_lists::scan(&query, &view, places));
+        let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let rows = answer["keys"].as_array().expect("rows");
+        assert!(rows.len() <= 200);
+        keys.extend(rows.iter().map(|row| row["key"].as_str().expect("text").to_owned()));
+        answers += 1;
+        match answer["next"].as_u64() {
+            Some(next) => place = next as u32,
+            None => return (keys, answers),
+        }
+    }
+}
+
+#[test]
+fn answers_to_scan_have_each_key_once_and_whole() {
+    let mut engine = new_engine();
+    for n in 0..1_000 {
+        acquire(&mut engine, n, Mode::ForMe, format!("key{n:03}").as_bytes(), at_ms(n.into()));
+    }
+    let long = "x".repeat(4_000);
+    acquire(&mut engine, 1_000, Mode::ForMe, long.as_bytes(), at_ms(1_000));
+    let mut due: Vec<String> = (0..1_000).map(|n| format!("key{n:03}")).chain([long]).collect();
+    due.sort();
+    for places in [7, 300, 9_999] {
+        let (mut keys, answers) = scan_all(&engine, "*", places);
+        keys.sort();
+        assert_eq!(keys, due);
+        assert!(answers >= 6, "{answers}");
+    }
+    let (keys, answers) = scan_all(&engine, "*y9*9", 9_999);
+    assert_eq!((keys.len(), answers), (10, 1));
+    // A turn looks at few places, even if no key matches.
+    assert!(scan_all(&engine, "none", 100).1 >= 10);
+    assert_eq!(scan_all(&engine, "none", 9_999), (Vec::new(), 1));
+    let beyond = ScanQuery { place: u32::MAX, pattern: b"*".to_vec() };
+    let text = line_of(&json_lists::scan(&beyond, &view(&engine, at_ms(2_000), false), 9));
+    assert!(text.contains(r#""next":null"#), "{text}");
+}
+
+#[test]
+fn long_keys_end_an_answer_to_scan_early() {
+    let (engine, _) = crowded();
+    let (keys, answers) = scan_all(&engine, "*", 9_999);
+    assert_eq!(keys.len(), engine.pools().count());
+    assert!(answers >= 90, "{answers}");
+}
+
+#[test]
+fn what_is_no_pattern_is_no_query() {
+    let engine = new_engine();
+    for pattern in ["a\\", "\"a\"", "a\tb", &"*".repeat(257)] {
+        let query = Query::Scan(ScanQuery { place: 0, pattern: pattern.as_bytes().to_vec() });
+        assert_eq!(stats(&query, &engine, START), StatsAnswer::Unknown, "{pattern}");
     }
 }
 
@@ -352,7 +455,7 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
     let now = START.plus_seconds(9_999_000);
     for (peers, holders) in [(&Addresses as &dyn Peers, 120), (&LongNames, 70)] {
         let view = ReportView { peers, ..view(&engine, now, false) };
-        let text = report(&Query::Key(key.clone()), &view, &Scan::default());
+        let text = report(&List::Key(key.clone()), &view, &Scan::default());
         assert_eq!(text.matches("\nwaiter and ").count(), 2, "{text}");
         assert_eq!(text.matches(" by rule ").count(), 6, "{text}");
         // Counted in the header, and listed or among the rest.
@@ -360,6 +463,16 @@ fn the_longest_answer_about_a_key_is_within_the_bound() {
         assert!(listed >= holders, "{listed}");
         assert!(text.contains(&format!("\nholder and {} more\n", 300 - listed)), "{text}");
         assert!(text.len() < OUTPUT_BYTES_MAX, "{}", text.len());
+        let json = json_lists::list(&List::Key(key.clone()), &view, &Scan::default());
+        let json = line_of(&json);
+        assert!(json.len() < OUTPUT_BYTES_MAX, "{}", json.len());
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!((&json["holders"], &json["for_me"]), (&300.into(), &300.into()));
+        let locks = json["locks"].as_array().expect("rows");
+        let listed = |what: &str| locks.iter().filter(|lock| lock["what"] == what).count();
+        assert!(listed("holder") >= 40 && listed("waiter") >= 80, "{json}");
+        assert_eq!(json["limits"].as_array().expect("rules").len(), 6);
+        assert!(json["denied_by"].is_string(), "{json}");
     }
 }
 
@@ -462,7 +575,7 @@ fn an_order_during_a_scan_mixes_up_no_rules() {
         ],
     );
     // Each key is limited by what limited it when it was seen.
-    let list = report(&Query::Keys(200), &view(&engine, at_ms(0), false), &scan);
+    let list = report(&List::Keys(200), &view(&engine, at_ms(0), false), &scan);
     let limits = |row: &str, rule: &str| row.split_whitespace().nth(5) == Some(rule);
     let limited = |rule| list.lines().filter(|row| limits(row, rule)).count();
     assert_eq!((limited("a"), limited("b"), limited("-")), (15, 20, 5), "{list}");
