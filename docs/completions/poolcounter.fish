@@ -66,7 +66,8 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l s
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'As JSON, an object for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'As JSON, an object for each server'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l all -d 'All keys, in no order, as they arrive'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'As JSON, an object for each server; with --all, several'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s h -l help -d 'Print help'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -l json -d 'As JSON'

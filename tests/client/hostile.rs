@@ -155,20 +155,37 @@ fn a_lock_lost_immediately_is_reported() {
 
 #[test]
 fn server_text_does_not_control_the_terminal() {
-    let table = "keys: 1 of 1\nholders oldest_hold key\n1 0.5s \x1b[2J\u{9b}31m\u{202e}k\n\n";
-    let hostile = answering(table);
+    let name = "\x1b[2J\u{9b}31m\u{202e}k\nkeys: 7 of 7";
+    let row = serde_json::json!({
+        "key": name, "address": name, "kind": name, "what": "holder", "limited_by": [name],
+        "oldest_hold_s": 1e300, "holders": -1e300,
+    });
+    let rows = serde_json::json!([row]);
+    let table = serde_json::json!({
+        "keys_total": 1, "keys": rows, "clients": rows, "slow": rows, "locks": rows, "key": name,
+        "limits": [{ "rule": name, "settings": [name] }], "uptime_s": -1.0, "groups": [{ "group": name }],
+    });
+    let hostile = answering(format!("{table}\n\n"));
     for order in [&["keys"][..], &["stats"], &["key", "k"], &["clients"], &["slow"], &["top"]] {
-        is_harmless(&ask(&hostile, order));
+        let output = ask(&hostile, order);
+        is_harmless(&output);
+        assert!(!output.stdout.contains("\nkeys: 7"), "{}", output.stdout);
     }
     let output = ask(&hostile, &["keys", "--json"]);
     is_harmless(&output);
     let json: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
-    assert_eq!(json["rows"][0]["key"], "\x1b[2J\u{9b}31m\u{202e}k");
+    assert_eq!(json["keys"][0]["key"], name);
     is_harmless(&ask(&answering("ERROR \x1b[2J\n"), &["stats"]));
     let junk = ask(&answering("\x1b[2J | waiting=0\n\n"), &["check"]);
     assert_eq!(junk.code, Some(2), "{}", junk.stdout);
     is_harmless(&junk);
-    let wide = format!("a b c\n1 {} 3\n\n", "x".repeat(1 << 20));
+    let endless = answering("{\"next\":0,\"keys\":[]}\n\n");
+    for words in [&["keys", "--all"][..], &["keys", "a*"]] {
+        let output = ask(&endless, words);
+        assert_eq!(output.code, Some(76), "{}", output.stderr);
+        assert!(output.stderr.contains("place 0 behind place 0"), "{}", output.stderr);
+    }
+    let wide = format!("{{\"keys\":[{{\"key\":\"{}\"}}]}}\n\n", "x".repeat(1 << 20));
     let output = ask(&answering(wide), &["top"]);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
 }

@@ -85,10 +85,55 @@ fn servers_that_do_not_answer_are_named_and_the_others_listed() {
     assert_eq!(named.len(), 2, "{named:?}");
     let output = ask("127.0.0.1:1,127.0.0.1:2", &["keys"]);
     assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""));
-    let cut = scripted(|_| "keys: 2 of 5002\nholders key\n1 a\n1 b\n\n".to_owned());
+    let cut = scripted(|_| "{\"keys_total\":5002,\"keys\":[{},{}]}\n\n".to_owned());
     let output = ask(&format!("{server},{cut}"), &["keys", "1000"]);
     assert_eq!(output.code, Some(0));
     assert!(output.stderr.contains(&format!("{cut}: 2 of 5002: no list")), "{}", output.stderr);
+}
+
+/// Ours, one of version 1, and the C daemon if it was fetched.
+#[test]
+fn a_server_of_another_version_hides_no_rows() {
+    let server = Server::start();
+    let _clients = queue(&server, "k", 1);
+    let address = server.address().to_string();
+    let old = scripted(|question| match question {
+        "STATS FULL" => "uptime: 1 days, 2h 3m 4s\ntotal processing time: 6.000000s\n\
+            processed_count: 3\nhashtable_entries: 5\n\n"
+            .to_owned(),
+        _ => "ERROR WRONG_STAT\n".to_owned(),
+    });
+    let reference = Server::reference();
+    let others: Vec<String> =
+        reference.iter().map(|server| server.address().to_string()).chain([old.clone()]).collect();
+    let all = format!("{address},{}", others.join(","));
+    for words in [&["keys"][..], &["keys", "*"], &["keys", "--all"]] {
+        let output = ask(&all, words);
+        assert_eq!(output.code, Some(76), "{words:?}");
+        let row = output.stdout.lines().find(|row| row.ends_with(" k")).expect("a row");
+        assert!(row.contains(&address), "{row}");
+        for other in &others {
+            let why = format!("{other}: this server can't tell: it knows STATS FULL only");
+            assert!(output.stderr.contains(&why), "{}", output.stderr);
+        }
+    }
+    let stats = ask(&all, &["stats", "--json"]);
+    assert_eq!((stats.code, stats.stdout.lines().count()), (Some(0), 1 + others.len()));
+    let last: Value =
+        serde_json::from_str(stats.stdout.lines().last().expect("one")).expect("JSON");
+    assert_eq!(
+        (&last["uptime_s"], &last["times_s"]["processing"]),
+        (&93_784.0.into(), &6.0.into())
+    );
+    let top = ask(&all, &["top"]);
+    assert_eq!((top.code, rows(&top.stdout)), (Some(0), vec![(address.as_str(), "k")]));
+    assert!(top.stdout.contains("has no lists, up 1 days, 2h 3m 4s"), "{}", top.stdout);
+    let alone = ask(&old, &["top"]).stdout;
+    assert!(
+        alone.contains("keys 5 ") && alone.contains("average hold 2.000s (since the start)"),
+        "{alone}"
+    );
+    assert!(alone.contains("This server has no lists"), "{alone}");
 }
 
 /// Neither server answers before the other one is asked.

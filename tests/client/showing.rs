@@ -1,8 +1,8 @@
 //! What `stats`, the lists and `check` print.
 
-use crate::command::{ask, binary, lists, lists_with_rules, scripted, servers, shell};
+use crate::command::{ask, binary, lists, lists_with_rules, poolcounter, scripted, servers, shell};
 use crate::support::stopwatch::{Stopwatch, pause};
-use crate::support::{Finished, Server};
+use crate::support::{Client, Finished, Server, finish};
 use serde_json::Value;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -50,23 +50,55 @@ fn a_server_without_lists_is_reported_immediately() {
 }
 
 #[test]
-fn lists_become_objects() {
+fn lists_are_tables_or_the_servers_json() {
     let server = scripted(lists);
-    let text = ask(&server, &["keys", "3"]).stdout;
-    assert!(text.starts_with("keys: 3 of 3\n"), "{text}");
-    let rows = json(&ask(&server, &["keys", "--json"]))["rows"].take();
+    assert_eq!(
+        ask(&server, &["keys", "3"]).stdout,
+        "keys: 3 of 3\nseen: in 1 turn of the loop\n\
+         holders for_me for_anyone oldest_hold oldest_wait rule key\n\
+         \x20     1      5          0      0.232s      0.100s    - article:busy\n\
+         \x20     1      2          0     12.500s      3.000s    - article:stuck\n\
+         \x20     1      0          0      0.001s           -    - 7\n"
+    );
+    let mut answer = json(&ask(&server, &["keys", "--json"]));
+    assert_eq!((&answer["keys_total"], &answer["server"]), (&3.into(), &server.as_str().into()));
+    let rows = answer["keys"].take();
     assert_eq!(rows[1]["key"], "article:stuck");
-    assert_eq!(rows[1]["oldest_hold"], 12.5);
-    assert_eq!(rows[2]["oldest_wait"], Value::Null);
+    assert_eq!(rows[1]["oldest_hold_s"], 12.5);
+    assert_eq!(rows[2]["oldest_wait_s"], Value::Null);
     assert_eq!(rows[2]["key"], "7", "a key is text");
-    assert_eq!(json(&ask(&server, &["keys", "--json"]))["keys"], 3);
     assert_eq!(json(&ask(&server, &["clients", "--json"]))["connections"], 9);
+}
+
+/// Lists that are empty, of our daemon and of one with other members.
+#[test]
+fn an_empty_list_has_the_names_of_its_columns() {
+    let server = Server::start_with(&["--slow", "5"]);
+    let address = server.address().to_string();
+    for (list, text) in [
+        ("keys", "keys: 0 of 0\nseen: in 1 turn of the loop\nholders for_me "),
+        ("slow", "slow: 0 of 0\nover: 5.000s\nwhen what mode "),
+        ("clients", "addresses: 1 of 1\nconnections: 1\nseen: in 1 turn of the loop\nconnections "),
+    ] {
+        let output = ask(&address, &[list]);
+        assert!(output.stdout.starts_with(text), "{}", output.stdout);
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    }
+    assert_eq!(ask(&address, &["keys", "--all"]).stdout.lines().count(), 1);
+    let newer = scripted(|_| "{\"keys\":[],\"more\":{\"key\":[7]}}\n\n".to_owned());
+    assert!(ask(&newer, &["keys"]).stdout.starts_with("keys: 0 of 0\nholders "));
+    let odd = scripted(|_| "keys: 0\n\n".to_owned());
+    let output = ask(&odd, &["keys"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(76), ""));
+    assert!(output.stderr.contains("invalid STATS JSON KEYS 20"), "{}", output.stderr);
 }
 
 #[test]
 fn a_list_shorter_than_requested_shows_the_limit() {
     let server = scripted(|question| match question {
-        "STATS KEYS 1000" => "keys: 2 of 5002\nholders key\n1 a\n1 b\n\n".to_owned(),
+        "STATS JSON KEYS 1000" => {
+            "{\"keys_total\":5002,\"keys\":[{\"key\":\"a\"},{\"key\":\"b\"}]}\n\n".to_owned()
+        }
         question => lists(question),
     });
     for options in [&["keys", "1000"][..], &["keys", "1000", "--json"]] {
@@ -78,10 +110,109 @@ fn a_list_shorter_than_requested_shows_the_limit() {
             output.stderr
         );
     }
-    assert_eq!(json(&ask(&server, &["keys", "1000", "--json"]))["keys"], 5002);
+    assert_eq!(json(&ask(&server, &["keys", "1000", "--json"]))["keys_total"], 5002);
     // No warning for a list with all rows, nor for one with as many as requested.
     for options in [&["keys", "2"][..], &["clients", "7"]] {
         assert_eq!(ask(&server, options).stderr, "");
+    }
+}
+
+/// Keys of many families: each is found in a list, and taken by every command that takes a key,
+/// as it was listed and raw.
+#[test]
+fn keys_are_shown_in_utf8_and_taken_in_both_forms() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    let long = format!("page:{}:end", "x".repeat(300));
+    let mut client = server.connect();
+    for (key, in_utf8, in_ascii) in [
+        ("café", "café", r"caf\xc3\xa9"),
+        ("a%20b", "a%20b", "a%20b"),
+        ("300", "300", "300"),
+        ("-", "-", "-"),
+        (r"back\slash", r"back\x5cslash", r"back\x5cslash"),
+        ("a\u{202e}b", r"a\xe2\x80\xaeb", r"a\xe2\x80\xaeb"),
+        ("日本語", "日本語", r"\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e"),
+        (&long, &long, &long),
+    ] {
+        assert_eq!(client.ask(&format!("ACQ4ME {key} 1 1 0")), "LOCKED");
+        for (locale, shown) in [("C.UTF-8", in_utf8), ("C", in_ascii)] {
+            let listed = in_locale(&address, locale, &["keys", "--all"]);
+            assert_eq!(listed.lines().last().expect("a row").split(' ').next_back(), Some(shown));
+            // The longest pattern has 256 characters.
+            let pattern = if shown.len() > 256 { "page:*:end" } else { shown };
+            let found = in_locale(&address, locale, &["keys", "--", pattern]);
+            assert!(found.starts_with("keys: 1 of 1\n"), "{shown}: {found}");
+            for form in [key, in_utf8, in_ascii] {
+                let key = in_locale(&address, locale, &["key", "--", form]);
+                assert!(key.starts_with(&format!("key: {shown}\nholders: 1\n")), "{key}");
+            }
+        }
+        let json = json(&ask(&address, &["keys", "--all", "--json"]));
+        assert_eq!(json["keys"][0]["key"], in_utf8);
+        assert_eq!(json["next"], Value::Null);
+        client.exchange("RELEASE", "RELEASED");
+    }
+    let mut input = b"ACQ4ME \xff\xfe 1 1 0\n".to_vec();
+    client.send_bytes(&std::mem::take(&mut input));
+    client.expect("LOCKED");
+    assert!(in_locale(&address, "C.UTF-8", &["keys"]).ends_with(" \\xff\\xfe\n"));
+}
+
+/// What the command prints in this locale.
+fn in_locale(server: &str, locale: &str, arguments: &[&str]) -> String {
+    let mut command = poolcounter(server, arguments);
+    let output = finish(command.env("LC_ALL", locale));
+    assert_eq!(output.code, Some(0), "{arguments:?}: {}", output.stderr);
+    output.stdout
+}
+
+#[test]
+fn all_keys_are_listed_and_those_that_match_are_sorted() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    let mut clients: Vec<Client> = (0..125).map(|_| server.connect()).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        for key in 0..4 {
+            assert_eq!(client.ask(&format!("ACQ4ME page{key}:{n} 9 9 0")), "LOCKED");
+        }
+    }
+    let all = ask(&address, &["keys", "--all"]).stdout;
+    let mut keys: Vec<&str> =
+        all.lines().skip(1).filter_map(|row| row.split(' ').next_back()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!((all.lines().count(), keys.len()), (501, 500));
+    assert_eq!(ask(&address, &["keys", "--all", "page3:*"]).stdout.lines().count(), 126);
+    let mut waiter = server.connect();
+    waiter.send("ACQ4ME page2:77 1 9 60");
+    waiter.settle();
+    let some = ask(&address, &["keys", "3", "page2:*"]).stdout;
+    assert!(some.starts_with("keys: 3 of 125\nholders "), "{some}");
+    assert!(some.lines().nth(2).is_some_and(|row| row.ends_with(" page2:77")), "{some}");
+    assert!(some.lines().nth(3).is_some_and(|row| row.ends_with(" page2:0")), "the oldest: {some}");
+    let json = json(&ask(&address, &["keys", "--json", "*:12*", "7"]));
+    assert_eq!(json["keys_total"], 4 * 6);
+    assert_eq!(json["keys"].as_array().expect("rows").len(), 7);
+    let two = format!("{address},{}", Server::start().address());
+    let both = ask(&two, &["keys", "--all", "page1:*"]);
+    assert_eq!(both.code, Some(75), "the second has ended");
+    assert!(
+        both.stdout.lines().nth(1).is_some_and(|row| row.starts_with(&address)),
+        "{}",
+        both.stdout
+    );
+    for wrong in
+        [&["keys", "--all", "9"][..], &["keys", "0"], &["keys", "a", "b"], &["keys", "9", "8", "7"]]
+    {
+        assert_eq!(ask(&address, wrong).code, Some(64), "{wrong:?}");
+    }
+    // A server that knows no lists.
+    let old = scripted(|_| "ERROR WRONG_STAT".to_owned());
+    for words in [&["keys"][..], &["keys", "a*"], &["keys", "--all"], &["key", "k"], &["slow"]] {
+        let output = ask(&old, words);
+        assert_eq!(output.code, Some(76), "{words:?}");
+        assert!(output.stderr.contains("it knows STATS FULL only"), "{}", output.stderr);
     }
 }
 
@@ -266,8 +397,8 @@ fn an_endless_wait_has_no_seconds_left() {
         let key = format!("for{timeout}");
         let text = ask(&address, &["key", &key]).stdout;
         assert_eq!(text.contains(" unlimited "), is_endless, "{text}");
-        let row = json(&ask(&address, &["key", &key, "--json"]))["rows"][1].take();
-        assert_eq!(row["left"].is_null(), is_endless, "{row}");
+        let row = json(&ask(&address, &["key", &key, "--json"]))["locks"][1].take();
+        assert_eq!(row["left_s"].is_null(), is_endless, "{row}");
     }
 }
 
@@ -277,22 +408,22 @@ fn our_daemon_shows_holders() {
     let address = server.address().to_string();
     let mut holder = server.connect();
     assert_eq!(holder.ask("ACQ4ME a%20b 1 1 0"), "LOCKED");
-    assert_eq!(json(&ask(&address, &["keys", "--json"]))["rows"][0]["key"], "a%20b");
-    let row = json(&ask(&address, &["key", "a b", "--json"]))["rows"][0].take();
-    assert_eq!((&row["what"], &row["mode"]), (&Value::from("holder"), &Value::from("me")));
+    assert_eq!(json(&ask(&address, &["keys", "--json"]))["keys"][0]["key"], "a%20b");
+    let row = json(&ask(&address, &["key", "a b", "--json"]))["locks"][0].take();
+    assert_eq!((&row["what"], &row["kind"]), (&Value::from("holder"), &Value::from("me")));
     assert_eq!(json(&ask(&address, &["key", "300", "--json"]))["key"], "300", "a key is text");
     for (key, code) in [(r"a\x20b", 0), (r"a\b", 0), ("", 64), ("a\nb", 64)] {
         let output = ask(&address, &["key", key]);
         assert_eq!(output.code, Some(code), "{key:?}: {}", output.stderr);
     }
-    assert_eq!(json(&ask(&address, &["key", "nosuch", "--json"]))["rows"], Value::Array(vec![]));
+    assert_eq!(json(&ask(&address, &["key", "nosuch", "--json"]))["locks"], Value::Array(vec![]));
     assert_eq!(json(&ask(&address, &["key", "--json", "--", "-x"]))["key"], "-x");
-    assert_eq!(json(&ask(&address, &["clients", "--json"]))["rows"][0]["holds"], 1);
+    assert_eq!(json(&ask(&address, &["clients", "--json"]))["clients"][0]["holds"], 1);
     let odd = crate::command::run(
         &server,
         &["k\r", "--", binary().to_str().expect("text"), "key", "--json", "--", "k\r"],
     );
-    assert_eq!(json(&odd)["rows"][0]["what"], "holder", "{}", odd.stdout);
+    assert_eq!(json(&odd)["locks"][0]["what"], "holder", "{}", odd.stdout);
     assert_eq!(json(&ask(&address, &["stats", "--json"]))["counters"]["processing_workers"], 1);
     assert_eq!(ask(&address, &["check", "--oldest-hold", "0,9999"]).code, Some(1));
 }
@@ -311,4 +442,17 @@ fn which_prints_the_servers_in_the_order_of_clients() {
         assert_eq!((found.code, found.stdout.as_str()), (Some(0), expected), "{arguments:?}");
     }
     assert_eq!(ask("", &["which", "--hash-slots", "10", "plain"]).code, Some(64));
+    // As a list shows a key that may have had a space: only if that makes a difference.
+    let which = |key: &str| ask("", &["-s", servers, "which", key]).stdout;
+    let keys = (0..12).map(|n| format!("a%20b{n}"));
+    let lines: Vec<(String, String)> = keys.map(|key| (which(&key), key)).collect();
+    assert!(lines.iter().any(|(found, _)| found.lines().count() == 3), "{lines:?}");
+    let (both, key) = lines.iter().find(|(found, _)| found.lines().count() > 3).expect("a key");
+    let spaced = which(&key.replace("%20", " "));
+    let spaced = spaced.trim_end().replace('\n', "\n  ");
+    assert!(
+        both.starts_with(&format!("{}:\n  {spaced}\n{key}:\n  ", key.replace("%20", " "))),
+        "{both}"
+    );
+    assert_eq!(both.lines().count(), 8, "{both}");
 }

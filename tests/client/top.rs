@@ -1,6 +1,7 @@
 //! `poolcounter top` in a terminal.
 
-use crate::command::{binary, lists, lists_with_rules, scripted, scripted_by_connection};
+use crate::command::{binary, lists, lists_with_rules, scripted, scripted_by_connection, shell};
+use crate::support::restart::Place;
 use crate::support::{Server, eventually, is_alive};
 use crate::terminal_jobs::Terminal;
 use rustix::io::Errno;
@@ -40,11 +41,14 @@ fn it_shows_sorts_resizes_and_quits() {
         screen.contains("oldest_holdv")
             && line_of(screen, "article:stuck") < line_of(screen, "article:busy")
     });
-    // All three rows fit, so nothing scrolls; then only one fits. The effect of the next
-    // key shows that nothing had scrolled before.
-    terminal.press(&["Down", "r"]);
+    // All three rows fit, so nothing scrolls; then only one fits, the selected one.
+    terminal.press(&["Down", "Up", "r"]);
     terminal.shows(|screen| line_of(screen, "article:busy") < line_of(screen, "article:stuck"));
     terminal.resize(90, 7);
+    terminal.shows(|screen| screen.contains("0.001s") && !screen.contains("article:busy"));
+    terminal.press(&["End"]);
+    terminal.shows(|screen| screen.contains("article:stuck") && !screen.contains("0.001s"));
+    terminal.press(&["Home"]);
     terminal.shows(|screen| screen.contains("0.001s") && !screen.contains("article:busy"));
     terminal.press(&["NPage", "NPage", "NPage"]);
     terminal.shows(|screen| screen.contains("article:stuck") && !screen.contains("0.001s"));
@@ -256,22 +260,96 @@ fn several_servers_are_shown_in_one_list_or_each_alone() {
 
 /// A list that was cut at the server's maximum.
 fn crowded(question: &str) -> String {
-    let row = format!("{:4} 0 1 2 3 4 5 6.000s 7.000s {LONG_KEY}\n", 12);
-    match question {
-        "STATS KEYS 200" => format!("keys: 1 of 5002\nholders key\n1 {LONG_KEY}\n\n"),
-        "STATS TOP minute keys" => format!(
-            "by_requests: 1 of 612\n\
-             count error requests acquired done refused timed_out waited held key\n{row}\n"
-        ),
-        question => lists(question),
-    }
+    let hot = serde_json::json!({
+        "name": LONG_KEY, "count": 12.0, "error": 0.0, "requests": 1, "acquired": 2, "done": 3,
+        "refused": 4, "timed_out": 5, "waited_s": 6.0, "held_s": 7.0,
+    });
+    let json = match question {
+        "STATS JSON KEYS 200" => {
+            let key = serde_json::json!({ "key": LONG_KEY, "holders": 1, "for_me": 0 });
+            serde_json::json!({ "keys_total": 5002, "keys": [key] })
+        }
+        "STATS JSON TOP minute keys" => {
+            serde_json::json!({ "requests_total": 612, "by_requests": [hot] })
+        }
+        question => return lists(question),
+    };
+    format!("{json}\n\n")
 }
 
 /// 40 characters: half of a terminal.
 const LONG_KEY: &str = "6b05410dccc1aca656850f122dce578470068867";
 
+/// Of a key that the list has cut: all of it, its holders and waiters, and the command that frees
+/// it, which works as it is shown.
+#[test]
+fn enter_shows_one_key_and_how_to_free_it() {
+    let place = Place::with_daemon();
+    let control = place.path("c").display().to_string();
+    let server = place.start(&["--control", &control]);
+    let key = |n: u32| format!("page:{}:café:{n}", "x".repeat(200));
+    let mut holder = server.connect();
+    for n in 1..=2 {
+        assert_eq!(holder.ask(&format!("ACQ4ME {} 1 9 0", key(n))), "LOCKED");
+    }
+    let mut waiter = server.connect();
+    waiter.send(&format!("ACQ4ME {} 1 9 60", key(1)));
+    waiter.settle();
+    let Some(terminal) = top(&server.address().to_string(), "page:") else { return };
+    terminal.press(&["Enter"]);
+    terminal.shows(|screen| screen.contains("2 keys begin with page:xxx"));
+    terminal.press(&["Enter"]);
+    terminal.shows(|screen| screen.contains("[k keys now]"));
+    holder.exchange("RELEASE", "RELEASED");
+    terminal.press(&["Enter"]);
+    let one_line = |screen: &str| screen.lines().collect::<String>();
+    let screen = terminal.shows(|screen| {
+        one_line(screen).contains(&format!("key: {}", key(1)))
+            && ["holders: 1", "for_me: 1", "holder   me", "waiter   me", "Enter back"]
+                .iter()
+                .all(|words| screen.contains(words))
+    });
+    let all = one_line(&screen);
+    let (_, free) = all.split_once("poolcounter free ").expect("the command");
+    let (free, _) = free.split_once("' ").or_else(|| free.split_once("'w")).expect("its end");
+    let line = format!("exec \"$0\" free {free}' --control-socket {control}");
+    let freed = shell("", &line);
+    assert_eq!(freed.code, Some(0), "{line}: {}{}", freed.stdout, freed.stderr);
+    waiter.expect("LOCKED");
+    holder.expect_end();
+    terminal.shows(|screen| screen.contains("for_me: 0"));
+    terminal.press(&["q"]);
+    terminal.shows(|screen| screen.contains("left with 0"));
+}
+
+#[test]
+fn rows_are_filtered_and_all_keyboard_commands_are_listed() {
+    let Some(terminal) = top(&scripted(lists), "article:stuck") else { return };
+    terminal.press(&["?"]);
+    terminal.shows(|screen| screen.contains("Keyboard commands") && screen.contains("Ctrl-Z"));
+    terminal.press(&["x"]);
+    terminal.shows(|screen| screen.contains("article:stuck") && !screen.contains("Ctrl-Z"));
+    terminal.press(&["/", "q", "q"]);
+    terminal.shows(|screen| screen.contains("filter: qq_") && !screen.contains("article"));
+    terminal.press(&["C-u", "B", "U", "S", "Enter"]);
+    terminal.shows(|screen| {
+        screen.contains("[k keys now with BUS]")
+            && screen.contains("article:busy")
+            && !screen.contains("article:stuck")
+            && screen.contains("q quit")
+    });
+    terminal.press(&["k"]);
+    terminal.shows(|screen| screen.contains("article:stuck"));
+    terminal.press(&["G", "Enter"]);
+    terminal.shows(|screen| screen.contains("key: 7"));
+}
+
 #[test]
 fn a_key_keeps_half_of_the_width() {
+    let is_cut = |screen: &str| {
+        let ends = screen.contains(&LONG_KEY[..10]) && screen.contains(&LONG_KEY[30..]);
+        ends && !screen.contains(LONG_KEY) && screen.contains('…')
+    };
     let Some(terminal) = top(&scripted(crowded), LONG_KEY) else { return };
     terminal.press(&["h"]);
     terminal.resize(80, 24);
@@ -283,11 +361,11 @@ fn a_key_keeps_half_of_the_width() {
     terminal.resize(60, 24);
     terminal.shows(|screen| {
         let has_errors = names(screen).iter().any(|name| name.starts_with("error"));
-        screen.contains(&LONG_KEY[..30]) && !screen.contains(LONG_KEY) && !has_errors
+        is_cut(screen) && !has_errors
     });
     // The column that sorts the list is shown.
     terminal.press(&[">", ">"]);
-    terminal.shows(|screen| screen.contains(&LONG_KEY[..30]) && screen.contains(" errorv "));
+    terminal.shows(|screen| is_cut(screen) && screen.contains(" errorv "));
     terminal.resize(140, 24);
     terminal.shows(|screen| names(screen).len() == 10);
 }

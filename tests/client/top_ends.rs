@@ -31,11 +31,16 @@ impl Shown {
     }
 
     fn start_at(launcher: &[&str], server: &str) -> Shown {
+        Shown::start_with((80, 24), launcher, server)
+    }
+
+    fn start_with((columns, lines): (u16, u16), launcher: &[&str], server: &str) -> Shown {
         let (master, slave) = terminal();
-        let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).expect("a size");
         let ends = || slave.try_clone().expect("a descriptor");
         let mut command = launched(launcher, binary(), &["-s", server, "top"]);
+        command.env("COLUMNS", "70").env_remove("LINES");
         command.env("TERM", "xterm").stdin(ends()).stdout(ends());
         let top = command.spawn().expect("start it");
         drop(command);
@@ -67,6 +72,17 @@ impl Shown {
         let modes = tcgetattr(&self.slave).expect("modes").local_modes;
         !modes.contains(LocalModes::ICANON)
     }
+}
+
+/// As that of some serial consoles and of containers.
+#[test]
+fn a_terminal_without_a_size_has_the_usual_one() {
+    let mut shown = Shown::start_with((0, 0), LAUNCHERS[0], &scripted(lists));
+    // The help, on the last line of 24, cut to the columns of the environment.
+    shown.read_until("\x1b[24;1H");
+    shown.read_until(" h o c s lists  < > sort  n ne\x1b");
+    shown.signal(Signal::TERM);
+    assert_eq!(wait_for_exit(&mut shown.top).signal(), Some(Signal::TERM.as_raw()));
 }
 
 #[test]

@@ -163,33 +163,59 @@ pub(crate) fn lists_with_rules(question: &str) -> String {
     }
 }
 
-/// Answers with the lists of `docs/protocol.md`.
+/// Answers like a daemon with three keys, of which one looks like a number.
 pub(crate) fn lists(question: &str) -> String {
-    match question.split(' ').nth(1) {
-        Some("FULL") => {
-            "uptime: 0 days, 0h 3m 10s\naverage processing time: 0.5s\n\
-             total_acquired: 667967\ntotal_releases: 630783\nhashtable_entries: 2\n\
-             processing_workers: 3\nwaiting_workers: 7\nfull_queues: 4\nconnect_errors: 0\n\n"
+    let json = match question {
+        "STATS FULL" => {
+            return "uptime: 0 days, 0h 3m 10s\naverage processing time: 0.5s\n\
+                total_acquired: 667967\ntotal_releases: 630783\nhashtable_entries: 2\n\
+                processing_workers: 3\nwaiting_workers: 7\nfull_queues: 4\nconnect_errors: 0\n\n"
+                .to_owned();
         }
-        Some("KEYS") => {
-            "keys: 3 of 3\nseen: in 1 turn of the loop\n\
-             holders for_me for_anyone oldest_hold oldest_wait rule key\n\
-             \x20     1      5          0      0.232s      0.100s -    article:busy\n\
-             \x20     1      2          0     12.500s      3.000s -    article:stuck\n\
-             \x20     1      0          0      0.001s           - -    7\n\n"
+        "STATS JSON" => everything(),
+        _ if question.starts_with("STATS JSON KEYS ") => listed_keys(),
+        _ if question.starts_with("STATS JSON SCAN ") => {
+            serde_json::json!({
+                "place": 0, "next": null, "keys_total": 3, "keys": listed_keys()["keys"],
+            })
         }
-        Some("CLIENTS") => {
-            "addresses: 1 of 1\nconnections: 9\nconnections holds waits address\n\
-             \x20         9     3     7 10.0.0.9\n\n"
-        }
-        Some("JSON") => {
-            "{\"uptime_s\":190.5,\"oldest_hold_s\":12.5,\
-             \"oldest_holds\":[{\"key\":\"article:stuck\",\"held_s\":12.5,\"kind\":\"me\",\
-             \"waiters\":2,\"client\":7,\"address\":\"10.0.0.9:4711\",\
-             \"limited_by\":[],\"denied_by\":null}],\
-             \"counters\":{\"waiting_workers\":7,\"full_queues\":4,\"processing_workers\":3,\"hashtable_entries\":2}}\n\n"
-        }
-        _ => "ERROR WRONG_STAT\n",
-    }
-    .to_owned()
+        _ if question.starts_with("STATS JSON CLIENTS ") => serde_json::json!({
+            "addresses": 1, "connections": 9, "turns": 1, "took_s": 0.0,
+            "clients": [{ "address": "10.0.0.9", "connections": 9, "holds": 3, "waits": 7 }],
+        }),
+        _ => return "ERROR WRONG_STAT\n".to_owned(),
+    };
+    format!("{json}\n\n")
+}
+
+fn listed_keys() -> serde_json::Value {
+    let key = |key: &str, for_me: u32, oldest_hold_s: f64, oldest_wait_s: Option<f64>| {
+        serde_json::json!({
+            "key": key, "group": "other", "holders": 1, "for_me": for_me, "for_anyone": 0,
+            "oldest_hold_s": oldest_hold_s, "oldest_wait_s": oldest_wait_s, "limited_by": [],
+            "denied_by": null,
+        })
+    };
+    serde_json::json!({
+        "keys_total": 3, "turns": 1, "took_s": 0.0,
+        "keys": [
+            key("article:busy", 5, 0.232, Some(0.1)),
+            key("article:stuck", 2, 12.5, Some(3.0)),
+            key("7", 0, 0.001, None),
+        ],
+    })
+}
+
+fn everything() -> serde_json::Value {
+    serde_json::json!({
+        "uptime_s": 190.5, "oldest_hold_s": 12.5,
+        "oldest_holds": [{
+            "key": "article:stuck", "held_s": 12.5, "kind": "me", "waiters": 2, "client": 7,
+            "address": "10.0.0.9:4711", "limited_by": [], "denied_by": null,
+        }],
+        "counters": {
+            "waiting_workers": 7, "full_queues": 4, "processing_workers": 3, "hashtable_entries": 2,
+        },
+        "times_s": { "processing": 1.5 },
+    })
 }

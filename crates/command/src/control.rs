@@ -3,6 +3,7 @@
 
 use super::duration::{parse_duration, parse_some_duration, whole_seconds};
 use super::output::{print, print_error, print_json};
+use super::shown_key::{make_readable, shown};
 use super::stats::key_from_user;
 use super::status;
 use super::unsafe_calls::process_of;
@@ -60,17 +61,30 @@ impl OrderOptions {
 /// Sends one order and prints the answer. Exits with 0 if it is executed, 1 if not or if the
 /// answer can't be written.
 pub(super) fn order(line: &str, options: &OrderOptions) -> ExitCode {
+    let answer = match send(line, options) {
+        Ok(answer) => answer,
+        Err(code) => return code,
+    };
+    ended(&answer, print_answer(&answer, options))
+}
+
+fn ended(answer: &str, is_printed: bool) -> ExitCode {
+    if is_printed && is_executed(answer) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The answer to an order.
+///
+/// # Errors
+/// There is none, which is printed.
+fn send(line: &str, options: &OrderOptions) -> Result<String, ExitCode> {
     if line.contains('\n') {
         print_error("an order is one line");
-        return ExitCode::from(status::USAGE);
+        return Err(ExitCode::from(status::USAGE));
     }
     let is_restart = line.split(' ').next() == Some("RESTART");
     let usual = if is_restart { connect::RESTART_TIMEOUT } else { connect::ANSWER_TIMEOUT };
-    match connect::send_order(&options.socket, line, options.timeout(usual)) {
-        Ok(answer) if print_answer(&answer, options) && is_executed(&answer) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(e) => print_failure(&e, options),
-    }
+    connect::send_order(&options.socket, line, options.timeout(usual))
+        .map_err(|e| print_failure(&e, options))
 }
 
 /// Orders a hot restart, with the daemon's new arguments, if any.
@@ -87,12 +101,33 @@ fn is_executed(answer: &str) -> bool {
 
 /// Prints an answer. False if it can't be written.
 pub(super) fn print_answer(answer: &str, options: &OrderOptions) -> bool {
-    let text = answer.trim_end();
     if options.json {
-        print_json(&json!({ "ok": is_executed(answer), "answer": text }))
+        print_json(&answer_in_json(answer))
     } else {
-        print(text)
+        print(&shown(answer.trim_end()))
     }
+}
+
+/// The members of an answer that is in JSON, and those of every answer.
+fn answer_in_json(answer: &str) -> Value {
+    let text = answer.trim_end();
+    let mut json = match serde_json::from_str(text) {
+        Ok(members @ Value::Object(_)) => members,
+        _ => json!({ "answer": text }),
+    };
+    json["ok"] = is_executed(answer).into();
+    make_readable(&mut json);
+    json
+}
+
+/// A request whose answer is in JSON if that is to be printed.
+fn with_json(word: &str, options: &OrderOptions) -> String {
+    if options.json { format!("{word} --json") } else { word.to_owned() }
+}
+
+/// Prints the rules.
+pub(super) fn rules(options: &OrderOptions) -> ExitCode {
+    order(&with_json("RULES", options), options)
 }
 
 /// Prints why there is no answer.
@@ -428,7 +463,8 @@ pub(super) fn free(options: &FreeOptions) -> ExitCode {
         Target { client: Some(client), .. } => format!("#{client}"),
         Target { host, .. } => format!("HOST {}", host.as_deref().unwrap_or_default()),
     };
-    order(&format!("FREE {dry_run}{target} {max}"), order_options)
+    let free = with_json("FREE", order_options);
+    order(&format!("{free} {dry_run}{target} {max}"), order_options)
 }
 
 /// What is done about a rule.
@@ -465,6 +501,14 @@ pub(super) enum RuleAction {
 }
 
 impl RuleAction {
+    fn name(&self) -> &str {
+        match self {
+            RuleAction::Set { name, .. }
+            | RuleAction::Off { name }
+            | RuleAction::Reset { name } => name,
+        }
+    }
+
     /// The order, in words.
     fn words(&self) -> Vec<String> {
         let own = |words: [&str; 2]| words.map(str::to_owned).to_vec();
@@ -492,5 +536,27 @@ pub(super) fn rule(action: &RuleAction, options: &OrderOptions) -> ExitCode {
         print_error(&format!("{odd:?} is not one word; a space in a key is sent as %20"));
         return ExitCode::from(status::USAGE);
     }
-    order(&format!("RULE {}", words.join(" ")), options)
+    let line = format!("RULE {}", words.join(" "));
+    if !options.json {
+        return order(&line, options);
+    }
+    let answer = match send(&line, options) {
+        Ok(answer) => answer,
+        Err(code) => return code,
+    };
+    let mut json = answer_in_json(&answer);
+    if is_executed(&answer) {
+        match send("RULES --json", options) {
+            Ok(rules) => json["rule"] = rule_in(&rules, action.name()),
+            Err(code) => return code,
+        }
+    }
+    ended(&answer, print_json(&json))
+}
+
+/// The rule of this name in the answer to `RULES --json`; null if it is gone.
+fn rule_in(rules: &str, name: &str) -> Value {
+    let rules = answer_in_json(rules);
+    let named = rules["rules"].as_array().into_iter().flatten().find(|rule| rule["rule"] == name);
+    named.cloned().unwrap_or_default()
 }

@@ -3,14 +3,17 @@
 //! may know the client, connections and the protocol, terminals and signals; of the daemon it knows
 //! what comes over sockets.
 
+mod all_keys;
 mod check;
 mod control;
 mod duration;
 mod every_server;
+mod lists;
 mod output;
 mod parsed_report;
 mod reported_rules;
 mod run;
+mod shown_key;
 mod stats;
 mod status;
 mod support_bundle;
@@ -63,7 +66,7 @@ enum Action {
     },
     /// List the keys that exist now, those with the most waiters first, then those that are
     /// held for longest.
-    Keys(Rows),
+    Keys(all_keys::KeysOptions),
     /// Show the holders and waiters of a key.
     Key {
         /// The key; \xNN stands for a byte.
@@ -75,7 +78,7 @@ enum Action {
     },
     /// Print the servers of a key, in the order in which clients try them.
     Which {
-        /// The key as the client has it, with spaces; \xNN stands for a byte.
+        /// The key as the client has it, with spaces, or as lists show it; \xNN stands for a byte.
         #[arg(value_name = "KEY")]
         key: OsString,
         /// The key is TYPE:REST and locks one of N slots, as MediaWiki's `slots`.
@@ -258,9 +261,9 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
             }
         },
         Action::Stats { json } => stats::stats(&servers, json),
-        Action::Keys(rows) => list(("KEYS", table::KEYS_ORDER), rows),
-        Action::Clients(rows) => list(("CLIENTS", table::CLIENTS_ORDER), rows),
-        Action::Slow(rows) => list(("SLOW", table::SLOW_ORDER), rows),
+        Action::Keys(options) => all_keys::print_keys(&servers, &options),
+        Action::Clients(rows) => list(lists::ListKind::Clients, rows),
+        Action::Slow(rows) => list(lists::ListKind::Slow, rows),
         Action::Key { key, json } => stats::show_key(&servers, key.as_bytes(), json),
         Action::Which { key, hash_slots } => which::which(&servers, key.as_bytes(), hash_slots),
         Action::Top { interval } => top::top(&servers, interval),
@@ -269,7 +272,7 @@ fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
         Action::Drain(options) => control::drain(&options),
         Action::Undrain(options) => control::order("UNDRAIN", &options),
         Action::Free(options) => control::free(&options),
-        Action::Rules(options) => control::order("RULES", &options),
+        Action::Rules(options) => control::rules(&options),
         Action::Rule { options, action } => control::rule(&action, &options),
         Action::Restart { options, arguments } => control::restart(&arguments, &options),
         Action::Control { options, words } => control::order(&words.join(" "), &options),

@@ -45,6 +45,11 @@ pub(super) fn report_output_error(why: io::Error) {
     }
 }
 
+/// A text in one line: a server's text does not begin another row.
+pub(super) fn one_line(text: &str) -> String {
+    text.replace('\n', "\\u{a}")
+}
+
 /// Replaces control characters, such as escape by `\u{1b}`, but no line ends.
 pub(super) fn escape_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

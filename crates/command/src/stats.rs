@@ -1,67 +1,79 @@
-//! `stats`, `keys`, `key`, `clients`, `slow`: asks; prints text, with the lists of several
-//! servers as one, or JSON for each server; the exit status of a failure.
+//! `stats`, `keys`, `key`, `clients`, `slow`: asks; prints tables, with the lists of several
+//! servers as one, or the servers' JSON; the exit status of a failure.
 
 use super::every_server::{ask_each, distinct};
-use super::output::{print, print_error, print_json};
+use super::lists::{List, ListKind, locks_of_key, values_of_key};
+use super::output::{one_line, print, print_error, print_json};
 use super::parsed_report::ParsedReport;
+use super::shown_key::make_readable;
 use super::status;
-use super::table::ListOrder;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use protocol::key_on_the_wire;
 use protocol::{key_from_text, key_text};
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// A list of the daemon, as `STATS` names it, and how it is sorted.
-type NamedList = (&'static str, ListOrder);
-
 /// Prints the list of the servers: for several, one with the rows of all.
-pub(super) fn list(servers: &[ServerName], list: NamedList, rows: u32, as_json: bool) -> ExitCode {
-    let (name, order) = list;
-    let question = format!("{name} {rows}");
+pub(super) fn list(servers: &[ServerName], kind: ListKind, rows: u32, as_json: bool) -> ExitCode {
+    let ask = |server: &ServerName| {
+        ask_json(&mut StatsConnection::connect(server)?, &kind.question(rows))
+    };
+    print_lists(servers, kind, rows, as_json, ask)
+}
+
+/// Prints the answers to `ask`, which are lists.
+pub(super) fn print_lists(
+    servers: &[ServerName],
+    kind: ListKind,
+    rows: u32,
+    as_json: bool,
+    ask: impl Fn(&ServerName) -> Result<Value, NoAnswer> + Sync,
+) -> ExitCode {
     if as_json {
-        return print_each(servers, |connection| {
-            let answer = ParsedReport::read(&connection.query(&question)?);
-            Ok((Report::Json(answer.json()), cut_note(&answer, rows)))
+        return print_each(servers, |server| {
+            let answer = ask(server)?;
+            let note = cut_note(&kind.read(&answer), rows);
+            Ok((Report::Json(answer), note))
         });
     }
     let servers = distinct(servers);
-    if servers.len() > 1 {
-        return print_merged(&servers, &question, order, rows);
-    }
-    print_each(&servers, |connection| {
-        let text = connection.query(&question)?;
-        let note = cut_note(&ParsedReport::read(&text), rows);
-        Ok((Report::Text(text), note))
-    })
-}
-
-/// A note if a server lists fewer rows than requested, and has more.
-fn cut_note(answer: &ParsedReport, rows: u32) -> Option<String> {
-    let (n, all) = answer.listed().filter(|&(listed, all)| listed < all.min(rows.into()))?;
-    Some(format!("{n} of {all}: no list of this server has more"))
-}
-
-/// Prints the rows of all servers in one list. The status is that of the last failure.
-fn print_merged(servers: &[ServerName], question: &str, order: ListOrder, rows: u32) -> ExitCode {
-    let answers = ask_each(servers, |server| StatsConnection::connect(server)?.query(question));
+    let answers = ask_each(&servers, ask);
     let mut code = ExitCode::SUCCESS;
-    let mut reports = Vec::new();
+    let mut lists = Vec::new();
     for (server, answer) in servers.iter().zip(answers) {
         match answer {
-            Ok(text) => reports.push((server.as_str(), ParsedReport::read(&text))),
+            Ok(answer) => lists.push((server.as_str(), kind.read(&answer))),
             Err(e) => code = print_failure(server, &e),
         }
     }
-    let reports: Vec<_> = reports.iter().map(|(server, report)| (*server, report)).collect();
-    if reports.is_empty() {
-        return code;
-    }
-    let is_said = print(&ParsedReport::merged(&reports, order, rows as usize).text());
-    for (server, report) in reports {
-        print_note(server, cut_note(report, rows));
+    let named: Vec<_> = lists.iter().map(|(server, list)| (*server, list)).collect();
+    let list = match &named[..] {
+        [(_, alone)] if servers.len() == 1 => Some((*alone).clone()),
+        several => List::merged(several, kind.order(), rows as usize),
+    };
+    let Some(list) = list else { return code };
+    let is_said = print(&list.text());
+    for (server, list) in lists {
+        print_note(server, cut_note(&list, rows));
     }
     if is_said { code } else { ExitCode::FAILURE }
+}
+
+/// A note if a server lists fewer rows than requested, and has more.
+fn cut_note(list: &List, rows: u32) -> Option<String> {
+    let (n, all) = list.listed();
+    let is_cut = n < all.min(rows.into());
+    is_cut.then(|| format!("{n} of {all}: no list of this server has more"))
+}
+
+/// A server's answer in JSON.
+pub(super) fn ask_json(
+    connection: &mut StatsConnection,
+    question: &str,
+) -> Result<Value, NoAnswer> {
+    let text = connection.query(question)?;
+    serde_json::from_str(&text)
+        .map_err(|e| NoAnswer::Refused(format!("invalid STATS {question}: {e}")))
 }
 
 /// Prints the holders and waiters of a key. A space in it is sent as `%20`, and a
@@ -71,13 +83,33 @@ pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> Exi
         print_error("a key is not empty and has no line end");
         return ExitCode::from(status::USAGE);
     }
-    // As text: a carriage return would be taken for a part of the line's end.
-    let words = format!("KEY {}", key_text(&key_from_user(key)));
-    print_each(servers, |connection| {
-        let text = connection.query(&words)?;
-        let json = as_json.then(|| ParsedReport::read(&text).json());
-        Ok((json.map_or(Report::Text(text), Report::Json), None))
+    let question = key_question(&key_from_user(key));
+    print_each(servers, |server| {
+        let answer = ask_json(&mut StatsConnection::connect(server)?, &question)?;
+        let report = if as_json { Report::Json(answer) } else { Report::Text(key_lines(&answer)) };
+        Ok((report, None))
     })
+}
+
+/// What to ask about a key: as text, because a carriage return would be taken for a part of the
+/// line's end.
+pub(super) fn key_question(key: &[u8]) -> String {
+    format!("JSON KEY {}", key_text(key))
+}
+
+/// What there is to say about a key.
+fn key_lines(answer: &Value) -> String {
+    let values = values_of_key(answer).into_iter();
+    let values = values.map(|(name, value)| one_line(&format!("{name}: {value}")));
+    let table = locks_of_key(answer);
+    let rest = ["holder", "waiter"].into_iter().filter_map(|what| {
+        let names: &[&str] =
+            if what == "holder" { &["holders"] } else { &["for_me", "for_anyone"] };
+        let all = names.iter().filter_map(|name| answer[*name].as_u64()).sum::<u64>();
+        let listed = table.rows.iter().filter(|row| row.cells[0].text == what).count() as u64;
+        (listed < all).then(|| format!("{what} and {} more", all - listed))
+    });
+    values.chain(table.lines()).chain(rest).collect::<Vec<_>>().join("\n")
 }
 
 /// The key that a user has typed; its bytes can be written as `\xNN`.
@@ -89,9 +121,10 @@ pub(super) fn key_from_user(key: &[u8]) -> Vec<u8> {
 /// Prints the statistics of each server. As JSON: everything, or from an older server what
 /// `STATS FULL` has, under the same names.
 pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
-    print_each(servers, |connection| {
+    print_each(servers, |server| {
+        let mut connection = StatsConnection::connect(server)?;
         let shown = if as_json {
-            Report::Json(everything(connection)?)
+            Report::Json(everything(&mut connection)?)
         } else {
             Report::Text(connection.query("FULL")?)
         };
@@ -101,10 +134,9 @@ pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
 
 /// `STATS JSON`, or the part of it that an older server has.
 fn everything(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
-    match connection.query("JSON") {
-        Ok(text) => serde_json::from_str(&text).map_err(|e| NoAnswer::Refused(e.to_string())),
-        Err(NoAnswer::Unknown) => Ok(ParsedReport::read(&connection.query("FULL")?).full_as_json()),
-        Err(e) => Err(e),
+    match ask_json(connection, "JSON") {
+        Err(NoAnswer::Unknown) => Ok(ParsedReport::read(&connection.query("FULL")?).as_json()),
+        answer => answer,
     }
 }
 
@@ -120,9 +152,9 @@ type ReportAndNote = (Report, Option<String>);
 /// The status is that of the last failure.
 fn print_each(
     servers: &[ServerName],
-    query: impl Fn(&mut StatsConnection) -> Result<ReportAndNote, NoAnswer> + Sync,
+    ask: impl Fn(&ServerName) -> Result<ReportAndNote, NoAnswer> + Sync,
 ) -> ExitCode {
-    let answers = ask_each(servers, |server| query(&mut StatsConnection::connect(server)?));
+    let answers = ask_each(servers, ask);
     let mut code = ExitCode::SUCCESS;
     for (server, answer) in servers.iter().zip(answers) {
         let (shown, note) = match answer {
@@ -135,12 +167,7 @@ fn print_each(
         let is_said = match shown {
             Report::Text(text) if servers.len() == 1 => print(&text),
             Report::Text(text) => print(&format!("{server}\n{text}\n")),
-            Report::Json(mut value) => {
-                if let Value::Object(object) = &mut value {
-                    object.insert("server".to_owned(), server.as_str().into());
-                }
-                print_json(&value)
-            }
+            Report::Json(value) => print_of_server(server, value),
         };
         print_note(server.as_str(), note);
         if !is_said {
@@ -150,12 +177,21 @@ fn print_each(
     code
 }
 
+/// Prints an answer in JSON, with the server's name and readable keys. False if that fails.
+pub(super) fn print_of_server(server: &ServerName, mut answer: Value) -> bool {
+    make_readable(&mut answer);
+    if let Value::Object(object) = &mut answer {
+        object.insert("server".to_owned(), server.as_str().into());
+    }
+    print_json(&answer)
+}
+
 fn print_note(server: &str, note: Option<String>) {
     note.iter().for_each(|note| print_error(&format!("{server}: {note}")));
 }
 
 /// Names the server that does not answer; returns the exit status for it.
-fn print_failure(server: &ServerName, why: &NoAnswer) -> ExitCode {
+pub(super) fn print_failure(server: &ServerName, why: &NoAnswer) -> ExitCode {
     print_error(&format!("{server}: {why}"));
     let is_down = matches!(why, NoAnswer::Io(_));
     ExitCode::from(if is_down { status::NO_SERVER } else { status::PROTOCOL })

@@ -1,64 +1,99 @@
-//! Tables, rows and cells by column: merges, sorts by the order of each list, aligns; cells as
-//! JSON, times as numbers.
+//! Tables: rows of cells under the names of their columns; merges the rows of several servers,
+//! sorts, aligns.
 
-use serde_json::{Map, Value};
+use super::output::one_line;
+use super::shown_key::width;
+use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Rows under the names of their columns. The last column may have spaces.
+/// A cell: what is shown, and the number by which it is sorted, if it is one.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cell {
+    pub(super) text: String,
+    pub(super) number: Option<f64>,
+}
+
+impl Cell {
+    pub(super) fn text(text: impl AsRef<str>) -> Cell {
+        Cell { text: one_line(text.as_ref()), number: None }
+    }
+
+    /// A dash: there is no value.
+    pub(super) fn none() -> Cell {
+        Cell::text("-")
+    }
+
+    /// A whole number of JSON.
+    pub(super) fn count(value: &Value) -> Cell {
+        match value.as_f64() {
+            Some(number) => Cell { text: format!("{number:.0}"), number: Some(number) },
+            None => Cell::none(),
+        }
+    }
+
+    /// Seconds of JSON, as the daemon writes them.
+    pub(super) fn time(value: &Value) -> Cell {
+        match value.as_f64() {
+            Some(s) => Cell { text: seconds_text(s), number: Some(s) },
+            None => Cell::none(),
+        }
+    }
+
+    /// A word of JSON.
+    pub(super) fn word(value: &Value) -> Cell {
+        value.as_str().map_or_else(Cell::none, Cell::text)
+    }
+
+    /// The number of a connection.
+    pub(super) fn client(value: &Value) -> Cell {
+        let Cell { text, number } = Cell::count(value);
+        Cell { text: format!("#{text}"), number }
+    }
+}
+
+/// Milliseconds are cut off, not rounded.
+pub(super) fn seconds_text(s: f64) -> String {
+    // Nanoseconds as a float may be a little less.
+    let ms = (s * 1e9).round() as u64 / 1_000_000;
+    format!("{}.{:03}s", ms / 1_000, ms % 1_000)
+}
+
+/// A row, and the key that it is about, as the daemon writes it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Row {
+    pub(super) cells: Vec<Cell>,
+    pub(super) key: Option<String>,
+}
+
+/// Rows under the names of their columns. The last column has names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) columns: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
+    pub(super) rows: Vec<Row>,
 }
 
 /// By which columns a list is sorted, the first one first, with the largest on top. Columns
 /// that stand together count as their sum.
 pub(super) type ListOrder = &'static [&'static [&'static str]];
 
-/// Keys: most waiters first, then held for longest.
-pub(super) const KEYS_ORDER: ListOrder = &[&["for_me", "for_anyone"], &["oldest_hold"]];
-
-/// Clients: most connections first.
-pub(super) const CLIENTS_ORDER: ListOrder = &[&["connections"]];
-
-/// Slow holds and waits: the last first.
-pub(super) const SLOW_ORDER: ListOrder = &[&["when"]];
-
 /// Cells that are longer than this are not aligned: no server's numbers are.
 const COLUMN_WIDTH_MAX: usize = 40;
 
 impl Table {
-    /// Adds a line that a server has sent. `holder and 10 more` is no row: the values
-    /// count all of them.
-    pub(super) fn push(&mut self, line: &str) {
-        if let ["holder" | "waiter", "and", _, "more"] =
-            *line.split_whitespace().collect::<Vec<_>>()
-        {
-            return;
-        }
-        let mut rest = line.trim();
-        let mut row = Vec::new();
-        for _ in 1..self.columns.len() {
-            let (word, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-            row.push(word.to_owned());
-            rest = after.trim_start();
-        }
-        row.push(rest.to_owned());
-        self.rows.push(row);
+    pub(super) fn new(columns: &[&str], rows: impl IntoIterator<Item = Row>) -> Table {
+        let columns = columns.iter().copied().map(str::to_owned).collect();
+        Table { columns, rows: rows.into_iter().collect() }
     }
 
     /// The rows of all servers' tables in this order, each behind the name of its server.
-    /// A newer server may have more columns: the others have a dash there.
     pub(super) fn merged(tables: &[(&str, &Table)], order: ListOrder) -> Table {
-        let widest = tables.iter().map(|(_, table)| *table).max_by_key(|t| t.columns.len());
         let mut merged = Table::default();
         merged.columns.push("server".to_owned());
-        merged.columns.extend(widest.into_iter().flat_map(|table| table.columns.clone()));
+        merged.columns.extend(tables.iter().take(1).flat_map(|(_, table)| table.columns.clone()));
         for (server, table) in tables {
             merged.rows.extend(table.rows.iter().map(|row| {
-                let cell = |name| table.cell(row, name).unwrap_or("-").to_owned();
-                let cells = merged.columns[1..].iter().map(|name| cell(name));
-                std::iter::once((*server).to_owned()).chain(cells).collect()
+                let server = std::iter::once(Cell::text(*server));
+                Row { cells: server.chain(row.cells.clone()).collect(), key: row.key.clone() }
             }));
         }
         merged.sort(order);
@@ -66,13 +101,13 @@ impl Table {
     }
 
     /// The cell of a row under the name of its column.
-    pub(super) fn cell<'a>(&self, row: &'a [String], column: &str) -> Option<&'a str> {
+    pub(super) fn cell<'a>(&self, row: &'a Row, column: &str) -> Option<&'a Cell> {
         let number = self.columns.iter().position(|name| name == column)?;
-        row.get(number).map(String::as_str)
+        row.cells.get(number)
     }
 
     /// Rows that are equal in this order stay as they are.
-    fn sort(&mut self, order: ListOrder) {
+    pub(super) fn sort(&mut self, order: ListOrder) {
         let mut rows = std::mem::take(&mut self.rows);
         for columns in order.iter().rev() {
             rows.sort_by(|a, b| {
@@ -85,23 +120,23 @@ impl Table {
 
     /// Sorts by one column: large numbers and long times first, then names.
     pub(super) fn sort_by_column(&mut self, column: usize) {
-        self.rows.sort_by(|a, b| compare(&a[column], &b[column]));
+        self.rows.sort_by(|a, b| compare(&a.cells[column], &b.cells[column]));
     }
 
     /// The sum of these columns, or the text of the first, which is behind all numbers.
-    fn rank<'a>(&self, row: &'a [String], columns: &[&str]) -> (f64, &'a str) {
+    fn rank<'a>(&self, row: &'a Row, columns: &[&str]) -> (f64, &'a str) {
         let cells = || columns.iter().filter_map(|column| self.cell(row, column));
-        match cells().map(seconds).sum() {
+        match cells().map(|cell| cell.number).sum() {
             Some(sum) => (sum, ""),
-            None => (f64::NEG_INFINITY, cells().next().unwrap_or_default()),
+            None => (f64::NEG_INFINITY, cells().next().map_or("", |cell| &cell.text)),
         }
     }
 
     /// How wide each column is.
     pub(super) fn widths(&self) -> Vec<usize> {
         let width = |(column, name): (usize, &String)| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
-            cells.max().unwrap_or(0).max(name.chars().count()).min(COLUMN_WIDTH_MAX)
+            let cells = self.rows.iter().map(|row| width(&row.cells[column].text));
+            cells.max().unwrap_or(0).max(width(name)).min(COLUMN_WIDTH_MAX)
         };
         self.columns.iter().enumerate().map(width).collect()
     }
@@ -109,114 +144,88 @@ impl Table {
     /// The names of the columns and the rows, a line each.
     pub(super) fn lines(&self) -> Vec<String> {
         let widths = self.widths();
-        let all: Vec<usize> = (0..widths.len()).collect();
-        let lines = std::iter::once(&self.columns).chain(&self.rows);
-        lines.map(|cells| aligned(cells, &all, &widths)).collect()
+        let names = self.header(&widths);
+        std::iter::once(names).chain(self.rows.iter().map(|row| row.line(&widths))).collect()
     }
 
-    /// The last column has names, which stay text even if they look like numbers.
-    pub(super) fn json_row(&self, row: &[String]) -> Value {
-        let last = self.columns.len().saturating_sub(1);
-        let cells = self.columns.iter().zip(row).enumerate().map(|(number, (column, cell))| {
-            let value = if number == last { cell.as_str().into() } else { json_of(cell) };
-            (column.clone(), value)
-        });
-        cells.collect::<Map<_, _>>().into()
+    /// The names of the columns.
+    pub(super) fn header(&self, widths: &[usize]) -> String {
+        aligned(&self.columns, &all_of(widths), widths)
     }
 }
 
+impl Row {
+    pub(super) fn line(&self, widths: &[usize]) -> String {
+        aligned(&self.texts(), &all_of(widths), widths)
+    }
+
+    pub(super) fn texts(&self) -> Vec<&str> {
+        self.cells.iter().map(|cell| cell.text.as_str()).collect()
+    }
+}
+
+fn all_of(widths: &[usize]) -> Vec<usize> {
+    (0..widths.len()).collect()
+}
+
 /// The columns that are shown: numbers to the right, the name in the last one to the left.
-pub(super) fn aligned(cells: &[String], shown: &[usize], widths: &[usize]) -> String {
+pub(super) fn aligned(cells: &[impl AsRef<str>], shown: &[usize], widths: &[usize]) -> String {
     let last = widths.len().saturating_sub(1);
-    let cell = |&number: &usize| match (number == last, &cells[number]) {
-        (true, text) => text.clone(),
-        (false, text) => format!("{text:>width$}", width = widths[number]),
+    let cell = |&number: &usize| {
+        let text = cells[number].as_ref();
+        let room = if number == last { 0 } else { widths[number].saturating_sub(width(text)) };
+        format!("{}{text}", " ".repeat(room))
     };
     shown.iter().map(cell).collect::<Vec<_>>().join(" ")
 }
 
 /// Large numbers and long times first, then names by the alphabet.
-fn compare(a: &str, b: &str) -> Ordering {
-    match (seconds(a), seconds(b)) {
+fn compare(a: &Cell, b: &Cell) -> Ordering {
+    match (a.number, b.number) {
         (Some(a), Some(b)) => b.total_cmp(&a),
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,
-        (None, None) => a.cmp(b),
+        (None, None) => a.text.cmp(&b.text),
     }
-}
-
-/// Whole numbers and times become numbers; `-` and `unlimited` become null.
-pub(super) fn json_of(text: &str) -> Value {
-    match (text.parse::<u64>(), seconds(text)) {
-        (Ok(number), _) => number.into(),
-        (Err(_), Some(seconds)) => seconds.into(),
-        (Err(_), None) if text == "-" || text == "unlimited" => Value::Null,
-        (Err(_), None) => text.into(),
-    }
-}
-
-/// `4 days 3h 0m 37.062500s`, `1.5ms`, or a plain number.
-pub(super) fn seconds(text: &str) -> Option<f64> {
-    if let Ok(number) = text.parse::<f64>() {
-        return Some(number).filter(|number| number.is_finite());
-    }
-    let text = text.replace(" days", "d").replace(',', "");
-    let mut sum = None;
-    for word in text.split_whitespace() {
-        let end = word.find(|c: char| c.is_ascii_alphabetic() || c == '\u{b5}')?;
-        let factor = match &word[end..] {
-            "d" => 86_400.0,
-            "h" => 3_600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "\u{b5}s" => 1e-6,
-            _ => return None,
-        };
-        sum = Some(sum.unwrap_or(0.0) + word[..end].parse::<f64>().ok()? * factor);
-    }
-    sum
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn table(text: &str) -> Table {
-        let mut lines = text.lines();
-        let columns = lines.next().expect("names").split_whitespace().map(str::to_owned).collect();
-        let mut table = Table { columns, rows: Vec::new() };
-        lines.for_each(|line| table.push(line));
-        table
-    }
+    use serde_json::json;
 
     #[test]
-    fn times_are_read() {
-        for (text, expected) in [
-            ("0.126584s", 0.126_584),
-            ("4 days 3h 0m 37.062500s", 4.0 * 86_400.0 + 3.0 * 3_600.0 + 37.0625),
-            ("0 days, 0h 3m 10s", 190.0),
-            ("12", 12.0),
-            ("1.5ms", 0.0015),
+    fn times_are_cut_off_to_milliseconds() {
+        for (s, text) in [
+            (0.0, "0.000s"),
+            (0.232, "0.232s"),
+            (62.500_999_999, "62.500s"),
+            (0.000_999, "0.000s"),
+            (1e6, "1000000.000s"),
         ] {
-            assert!((seconds(text).expect(text) - expected).abs() < 1e-9, "{text}");
+            assert_eq!(Cell::time(&json!(s)).text, text);
         }
-        assert_eq!(seconds("soon"), None);
-        assert_eq!(seconds(""), None);
+        assert_eq!(Cell::time(&Value::Null), Cell::none());
     }
 
     #[test]
     fn merged_rows_have_the_order_of_one_server() {
-        let merged = |tables: [&str; 2], order| {
-            let [a, b] = tables.map(table);
-            Table::merged(&[("a", &a), ("b", &b)], order).lines().join("\n")
+        let row = |for_me: u64, for_anyone: u64, held: Option<f64>, key: &str| Row {
+            cells: vec![
+                Cell::count(&json!(for_me)),
+                Cell::count(&json!(for_anyone)),
+                Cell::time(&json!(held)),
+                Cell::text(key),
+            ],
+            key: None,
         };
-        let keys = [
-            "for_me for_anyone oldest_hold key\n4 5 9.000s p\n2 0 12.500s q\n",
-            "for_me for_anyone oldest_hold key\n10 0 0.100s r\n0 2 1.500s s t\n0 2 - u\n",
-        ];
+        let columns = ["for_me", "for_anyone", "oldest_hold", "key"];
+        let a = Table::new(&columns, [row(4, 5, Some(9.0), "p"), row(2, 0, Some(12.5), "q")]);
+        let b = [row(10, 0, Some(0.1), "r"), row(0, 2, Some(1.5), "s t"), row(0, 2, None, "u")];
+        let b = Table::new(&columns, b);
+        const ORDER: ListOrder = &[&["for_me", "for_anyone"], &["oldest_hold"]];
         assert_eq!(
-            merged(keys, KEYS_ORDER),
+            Table::merged(&[("a", &a), ("b", &b)], ORDER).lines().join("\n"),
             "server for_me for_anyone oldest_hold key\n\
              \x20    b     10          0      0.100s r\n\
              \x20    a      4          5      9.000s p\n\
@@ -224,18 +233,13 @@ mod tests {
              \x20    b      0          2      1.500s s t\n\
              \x20    b      0          2           - u"
         );
-        let slow = ["when key\n2026-11-21T18:03:07.250Z p\n", "when key\n2026-11-21T18:03:07.9Z q"];
-        let slow = merged(slow, SLOW_ORDER);
-        assert!(slow.find(" q") < slow.find(" p"), "{slow}");
-        let groups = merged(["waiters name\n1 x\n0 x  k\n", "waiters name\n2 x\n"], &[]);
-        assert!(groups.ends_with("1 x\n     a       0 x  k\n     b       2 x"), "{groups}");
-    }
-
-    #[test]
-    fn servers_of_different_versions_are_merged() {
-        let (old, new) = (table("connections address\n3 p\n"), table("connections new address\n"));
-        let merged = Table::merged(&[("a", &old), ("b", &new)], CLIENTS_ORDER);
-        assert_eq!(merged.columns, ["server", "connections", "new", "address"]);
-        assert_eq!(merged.rows, [["a", "3", "-", "p"]]);
+        let slow = |when: &str| Row { cells: vec![Cell::text(when)], key: None };
+        let [early, late] = ["2026-11-21T18:03:07.250Z", "2026-11-21T18:03:07.900Z"].map(slow);
+        let tables = [early, late].map(|row| Table::new(&["when"], [row]));
+        let merged = Table::merged(&[("a", &tables[0]), ("b", &tables[1])], &[&["when"]]);
+        assert_eq!(merged.rows[0].texts()[0], "b", "the newest first");
+        let merged = Table::merged(&[("b", &tables[1]), ("a", &tables[0])], &[]);
+        assert_eq!(merged.rows[0].texts()[0], "b", "as they are");
+        assert!(Table::merged(&[], &[]).lines() == ["server"]);
     }
 }

@@ -1,20 +1,24 @@
 //! `top`: the session, the keys pressed, when to ask the servers again and when to draw.
 
+mod choices;
+mod figures;
+mod key_screen;
 mod terminal;
 mod top_lists;
 mod top_screen;
 mod watched_server;
 
-use self::terminal::{Terminal, stdout_is_terminal, wants_colour};
+use self::choices::{Choices, Reaction};
+use self::terminal::{Terminal, screen_size, stdout_is_terminal, wants_colour};
 use self::top_lists::TopList;
-use self::top_screen::{Choices, Style, View, rows_beyond, rows_that_fit, screen};
-use self::watched_server::{WatchedServer, poll_server};
+use self::top_screen::{Style, View, keep_in_view, rows_that_fit, screen};
+use self::watched_server::{Asked, Known, WatchedServer, poll_server};
 use super::every_server::{ask_each, distinct};
 use super::output::{print, print_error};
 use connect::ServerName;
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
+use crossterm::event::{Event, poll, read};
 use crossterm::style::{Attribute, Color, Print, SetAttribute, SetForegroundColor};
-use crossterm::terminal::{Clear, ClearType, size};
+use crossterm::terminal::{Clear, ClearType};
 use crossterm::{cursor, queue};
 use rustix::process::{Signal, kill_current_process_group};
 use std::io::{self, IsTerminal, Write};
@@ -24,15 +28,16 @@ use std::time::Duration;
 /// Below the options of `top`.
 pub(super) const AFTER_HELP: &str = "\
 Keys: g groups of the daemon's rules and their keys, k keys that exist now, h hot keys of
-the last minute, o oldest holders, c clients, s slow holds and waits; < and > choose the
-column to sort by, r reverses; arrows, Page Up and Page Down scroll; q quits. Several
-servers are one list; n shows each alone, then all again. Without a terminal, prints one
-screen and exits.
+the last minute, o oldest holders, c clients, s slow holds and waits; arrows, Page Up, Page
+Down, Home, End and G choose a row, and Enter shows its key: all of it, its rules, holders
+and waiters, and the command that frees it; / filters the rows; < and > choose the column to
+sort by, r reverses; ? lists the keys; q quits. Several servers are one list; n shows each
+alone, then all again; [ and ] scroll them. Without a terminal, prints one screen and exits.
 
 A server lists the 200 keys with the most waiters and, among equals, the longest holds;
 200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` means that there are more,
 which are not sorted either. Columns that do not fit are left out, except the one to
-sort by.";
+sort by; a key that does not fit is cut in its middle, with a mark.";
 
 /// How soon a key, a new size or new data is noticed at the latest.
 const TICK: Duration = Duration::from_millis(100);
@@ -56,7 +61,8 @@ pub(super) fn top(servers: &[ServerName], interval: Duration) -> ExitCode {
 }
 
 fn print_once(servers: &[ServerName], chosen: &Choices) -> ExitCode {
-    let answers = ask_each(servers, |server| poll_server(server, chosen.list, &mut None));
+    let asked = Asked { list: chosen.list, key: None };
+    let answers = ask_each(servers, |server| poll_server(server, &asked, &mut Known::nothing()));
     let lines = screen(&View::of(answers.iter().collect()), chosen, usize::MAX, usize::MAX);
     // Without the help of the last line.
     let lines: Vec<&str> =
@@ -101,10 +107,11 @@ impl TopSession {
     }
 
     /// Asks the servers that are due. True if there is something new to show.
-    fn update(&mut self, list: TopList) -> bool {
+    fn update(&mut self, chosen: &Choices) -> bool {
         let mut is_new = false;
         for server in &mut self.servers {
-            is_new |= server.update(list);
+            let key = chosen.key_at(&server.data().server);
+            is_new |= server.update(&Asked { list: chosen.list, key });
         }
         is_new
     }
@@ -119,21 +126,20 @@ fn interact(
 ) -> io::Result<()> {
     let mut session = TopSession::start(servers, chosen.list, interval);
     loop {
-        let mut is_new = session.update(chosen.list) || terminal.is_to_be_drawn();
+        let mut is_new = session.update(chosen) || terminal.is_to_be_drawn();
         if poll(TICK)? {
             is_new = true;
             if let Event::Key(key) = read()? {
                 let view = session.view();
-                let rows = rows_that_fit(&view, size()?.1.into());
-                let columns = view.table().map_or(0, |table| table.columns.len());
-                match react(key, chosen, columns, rows) {
+                let rows = rows_that_fit(&view, screen_size().1.into());
+                match chosen.react(key, &view, rows) {
                     Reaction::Quit => return Ok(()),
                     Reaction::Stop => kill_current_process_group(Signal::TSTP)?,
                     Reaction::NextServer => session.show_next(chosen),
                     Reaction::Drawn => {}
                 }
                 // The rows of another list are not drawn.
-                session.update(chosen.list);
+                session.update(chosen);
             }
         }
         if is_new {
@@ -142,52 +148,9 @@ fn interact(
     }
 }
 
-enum Reaction {
-    Quit,
-    Stop,
-    NextServer,
-    Drawn,
-}
-
-/// What a key does. Not Esc: a key that arrives in pieces begins with it.
-fn react(key: KeyEvent, chosen: &mut Choices, columns: usize, rows: usize) -> Reaction {
-    if key.kind == KeyEventKind::Release {
-        return Reaction::Drawn;
-    }
-    let last = columns.saturating_sub(1);
-    match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-            return Reaction::Quit;
-        }
-        KeyCode::Char('z') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-            return Reaction::Stop;
-        }
-        KeyCode::Char('q') => return Reaction::Quit,
-        KeyCode::Char('n') => return Reaction::NextServer,
-        KeyCode::Char('r') => chosen.is_reversed = !chosen.is_reversed,
-        KeyCode::Char('<') | KeyCode::Left => {
-            chosen.column = Some(chosen.column.map_or(last, |column| column.saturating_sub(1)));
-        }
-        KeyCode::Char('>') | KeyCode::Right => {
-            chosen.column = Some(chosen.column.map_or(0, |column| (column + 1).min(last)));
-        }
-        KeyCode::Up => chosen.skipped = chosen.skipped.saturating_sub(1),
-        KeyCode::Down => chosen.skipped = chosen.skipped.saturating_add(1),
-        KeyCode::PageUp => chosen.skipped = chosen.skipped.saturating_sub(rows),
-        KeyCode::PageDown => chosen.skipped = chosen.skipped.saturating_add(rows),
-        KeyCode::Char(letter) => {
-            if let Some(list) = TopList::ALL.into_iter().find(|list| list.key() == letter) {
-                *chosen = Choices::all_of(list);
-            }
-        }
-        _ => {}
-    }
-    Reaction::Drawn
-}
-
 fn draw(view: &View, chosen: &mut Choices) -> io::Result<()> {
-    let (width, height) = size()?;
-    chosen.skipped = chosen.skipped.min(rows_beyond(view, height.into()));
+    let (width, height) = screen_size();
+    keep_in_view(view, chosen, width.into(), height.into());
     let mut out = io::stdout().lock();
     let mut lines = screen(view, chosen, width.into(), height.into());
     let help = lines.pop();
@@ -208,7 +171,7 @@ fn draw_line(out: &mut impl Write, row: u16, (look, line): &(Style, String)) -> 
     queue!(out, cursor::MoveTo(0, row), Clear(ClearType::CurrentLine))?;
     match look {
         Style::Plain => {}
-        Style::Reversed => queue!(out, SetAttribute(Attribute::Reverse))?,
+        Style::Reversed | Style::Selected => queue!(out, SetAttribute(Attribute::Reverse))?,
         Style::Alarming if wants_colour() => queue!(out, SetForegroundColor(Color::Red))?,
         Style::Bold | Style::Alarming => queue!(out, SetAttribute(Attribute::Bold))?,
     }

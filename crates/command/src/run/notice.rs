@@ -1,11 +1,11 @@
 //! Who holds the lock: printed during a wait, and told after one that timed out.
 
 use crate::output::print_error;
-use crate::parsed_report::ParsedReport;
-use crate::table::seconds;
+use crate::stats::{ask_json, key_question};
 use crate::unsafe_calls::with_signals_blocked;
 use connect::{ServerName, StatsConnection};
-use protocol::{key_on_the_wire, key_text};
+use protocol::key_on_the_wire;
+use serde_json::Value;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -39,25 +39,24 @@ impl WaitNotice {
 
 /// Who holds the lock, as ` by 10.1.2.9 for 3 min`, if the server reports it.
 pub(super) fn holders(server: &ServerName, key: &[u8]) -> Option<String> {
-    let question = format!("KEY {}", key_text(&key_on_the_wire(key)));
+    let question = key_question(&key_on_the_wire(key));
     let connection = StatsConnection::connect(server).ok();
-    let report = connection.and_then(|mut connection| connection.query(&question).ok());
-    in_words(&ParsedReport::read(&report?))
+    let report = connection.and_then(|mut connection| ask_json(&mut connection, &question).ok());
+    in_words(&report?)
 }
 
 /// The client that has held the key for longest, and the number of other holders.
-fn in_words(key: &ParsedReport) -> Option<String> {
-    let table = key.tables.first()?;
-    let holders = table.rows.iter().filter(|row| row[0] == "holder");
-    let holders = holders
-        .filter_map(|row| Some((seconds(table.cell(row, "for")?)?, table.cell(row, "address")?)));
+fn in_words(key: &Value) -> Option<String> {
+    let holders = key["locks"].as_array()?.iter().filter(|lock| lock["what"] == "holder");
+    let holders =
+        holders.filter_map(|lock| Some((lock["for_s"].as_f64()?, lock["address"].as_str()?)));
     let (held_s, address) = holders.max_by(|one, other| one.0.total_cmp(&other.0))?;
     let who = match address.rsplit_once(':') {
         _ if address == "hidden" => String::new(),
         Some((host, port)) if port.parse::<u16>().is_ok() => format!(" by {host}"),
         _ => format!(" by {address}"),
     };
-    let others = match key.number("holders").map_or(0, |count| count as u64) {
+    let others = match key["holders"].as_u64().unwrap_or(0) {
         0 | 1 => String::new(),
         2 => " and by another".to_owned(),
         count => format!(" and by {} others", count - 1),
@@ -75,20 +74,21 @@ fn rounded(time_s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_oldest_holder_is_named() {
-        let head = "what mode since for left client address\n";
-        let row = |time: &str, address: &str| format!("holder me - {time} - #1 {address}\n");
-        let words = |text: String| in_words(&ParsedReport::read(&text));
-        let report = format!("holders: 1\n{head}{}", row("190.5s", "[2001:db8::1]:4711"));
-        assert_eq!(words(report).unwrap(), " by [2001:db8::1] for 3 min");
-        let (young, old) = (row("1.5s", "10.1.2.8:1"), row("7200s", "unix"));
-        let report = format!("holders: 130\n{head}{young}{old}holder and 128 more\n");
-        assert_eq!(words(report).unwrap(), " by unix for 2 h and by 129 others");
-        let waiter = format!("holders: 0\n{head}waiter me - 1s - #1 10.1.2.8:1\n");
-        assert_eq!(words(waiter), None);
-        assert_eq!(words("ERROR\n".to_owned()), None);
+        let lock = |what: &str, for_s: f64, address: &str| json!({ "what": what, "for_s": for_s, "address": address });
+        let words = |holders: u64, locks: &[Value]| {
+            in_words(&json!({ "holders": holders, "locks": locks }))
+        };
+        let alone = lock("holder", 190.5, "[2001:db8::1]:4711");
+        assert_eq!(words(1, &[alone]).unwrap(), " by [2001:db8::1] for 3 min");
+        let (young, old) = (lock("holder", 1.5, "10.1.2.8:1"), lock("holder", 7200.0, "unix"));
+        assert_eq!(words(130, &[young, old]).unwrap(), " by unix for 2 h and by 129 others");
+        assert_eq!(words(1, &[lock("holder", 1.0, "hidden")]).unwrap(), " for 1 s");
+        assert_eq!(words(0, &[lock("waiter", 1.0, "10.1.2.8:1")]), None);
+        assert_eq!(in_words(&Value::Null), None);
     }
 
     #[test]

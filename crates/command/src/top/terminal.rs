@@ -39,6 +39,24 @@ pub(super) fn wants_colour() -> bool {
     io::stdout().is_terminal() && !is_refused
 }
 
+/// The columns and lines of the terminal. Some do not know their size: it is 0 × 0 then, and the
+/// variables of these names have it, or it is that of the first terminals.
+pub(super) fn screen_size() -> (u16, u16) {
+    let (columns, lines) = terminal::size().unwrap_or_default();
+    known_size(columns, lines, |name| std::env::var(name).ok())
+}
+
+fn known_size(columns: u16, lines: u16, variable: impl Fn(&str) -> Option<String>) -> (u16, u16) {
+    let or_variable = |size: u16, name: &str, usual: u16| match size {
+        0 => variable(name)
+            .and_then(|text| text.trim().parse().ok())
+            .filter(|&size| size > 0)
+            .unwrap_or(usual),
+        size => size,
+    };
+    (or_variable(columns, "COLUMNS", 80), or_variable(lines, "LINES", 24))
+}
+
 /// Who has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
@@ -241,4 +259,22 @@ fn give_back() {
         let _ = rustix::io::write(stdout(), &bytes);
     }
     let _ = terminal::disable_raw_mode();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_does_not_know_its_size_has_that_of_the_environment() {
+        let variable = |columns: &'static str, lines: &'static str| {
+            move |name: &str| Some(if name == "COLUMNS" { columns } else { lines }.to_owned())
+        };
+        assert_eq!(known_size(90, 30, variable("100", "50")), (90, 30));
+        assert_eq!(known_size(0, 0, variable("100", "50")), (100, 50));
+        assert_eq!(known_size(0, 0, |_| None), (80, 24));
+        for odd in ["", "x", "0", "-1", "99999"] {
+            assert_eq!(known_size(0, 0, variable(odd, odd)), (80, 24), "{odd}");
+        }
+    }
 }

@@ -1,34 +1,52 @@
 //! All lines of the screen of `top`: head, rates, tabs, the list, which columns fit; the data
 //! of each server. Pure.
 
+use super::choices::{Choices, ChosenKey, Mode};
+use super::figures::{Before, Figures};
+use super::key_screen::key_lines;
 use super::top_lists::TopList;
+use super::watched_server::Asked;
+use crate::lists::List;
 use crate::output::is_control;
 use crate::parsed_report::ParsedReport;
-use crate::table::{Table, aligned};
+use crate::shown_key::{beginning, cut, is_utf8_output};
+use crate::table::{Cell, Row, Table, aligned, seconds_text};
+use serde_json::Value;
 use std::borrow::Cow;
-
-/// What the user has chosen.
-#[derive(Clone, Debug)]
-pub(super) struct Choices {
-    pub(super) list: TopList,
-    /// The column to sort by, counted from 0. `None` keeps the server's order.
-    pub(super) column: Option<usize>,
-    pub(super) is_reversed: bool,
-    /// How many rows are scrolled off.
-    pub(super) skipped: usize,
-}
-
-impl Choices {
-    pub(super) fn all_of(list: TopList) -> Choices {
-        Choices { list, column: None, is_reversed: false, skipped: 0 }
-    }
-}
 
 /// The columns of all lists; if not all fit, the first ones here are shown.
 const COLUMNS: &str = "server took when what ended count refused denied timed_out waited held waiters acquired requests done \
     for_anyone for_me rule oldest_hold stuck holders oldest_wait connections waits holds address client";
 
-const HELP: &str = "q quit  g k h o c s lists  < > sort  r reverse  arrows scroll  n next server";
+/// The last line.
+const HELP: &str =
+    "q quit  ? help  Enter key  / filter  g k h o c s lists  < > sort  n next server";
+
+/// The same for a key.
+const KEY_HELP: &str = "q quit  Enter back  arrows scroll";
+
+/// All keyboard commands.
+pub(super) const COMMANDS: [&str; 16] = [
+    "g        groups of the daemon's rules, and their keys",
+    "k        keys that exist now",
+    "h        hot keys of the last minute",
+    "o        oldest holders",
+    "c        clients",
+    "s        slow holds and waits",
+    "arrows, Page Up, Page Down, Home, End, G   choose a row",
+    "Enter    all about the key of this row, and how to free it; Enter again: back",
+    "/        filter: only rows that contain this text; Enter ends it, Esc clears it",
+    "<  >     sort by another column (also arrows left and right)",
+    "r        reverse the order",
+    "n        of several servers, each alone, then all again",
+    "[  ]     scroll the servers, if they are many",
+    "?        this",
+    "Ctrl-Z   stop",
+    "q        quit",
+];
+
+/// At least so many of several servers are shown, and at most a third of the lines.
+const SERVERS_MIN: usize = 3;
 
 /// The lines of the screen, at most `height` of them, each at most `width` wide.
 pub(super) fn screen(
@@ -37,18 +55,37 @@ pub(super) fn screen(
     width: usize,
     height: usize,
 ) -> Vec<(Style, String)> {
-    let mut lines = head(&view.servers);
-    lines.push((Style::Plain, tabs(view, chosen.list, width)));
-    match (view.table(), &view.servers[..]) {
-        (Some(table), _) => lines.extend(list(table, chosen, width)),
-        (None, [alone]) if !alone.has_lists => lines.extend(all_of(alone)),
-        (None, _) => {}
-    }
+    let mut lines = head(&view.servers, chosen.servers_skipped, height);
+    let help = match &chosen.mode {
+        Mode::Help => {
+            lines.push((Style::Reversed, "Keyboard commands".to_owned()));
+            lines.extend(COMMANDS.map(|line| (Style::Plain, line.to_owned())));
+            "any key: back".to_owned()
+        }
+        Mode::Key(key) => {
+            let all = lines_of_key(view, key, width);
+            lines.extend(all.into_iter().skip(key.skipped));
+            KEY_HELP.to_owned()
+        }
+        Mode::List | Mode::Filter => {
+            lines.push((Style::Plain, tabs(view, chosen, width)));
+            match (view.table(), &view.servers[..]) {
+                (Some(table), _) => lines.extend(list(table, chosen, width)),
+                (None, [alone]) => lines.extend(all_of(alone)),
+                (None, _) => {}
+            }
+            if chosen.mode == Mode::Filter {
+                format!("filter: {}_  Enter ends it, Esc clears it", chosen.filter)
+            } else {
+                HELP.to_owned()
+            }
+        }
+    };
     lines.truncate(height.saturating_sub(1));
-    lines.push((Style::Reversed, HELP.to_owned()));
+    lines.push((Style::Reversed, help));
     for (_, line) in &mut lines {
         let shown = |c: char| if is_control(c) || c == '\t' { '?' } else { c };
-        *line = line.chars().take(width).map(shown).collect();
+        *line = beginning(&line.chars().map(shown).collect::<String>(), width).to_owned();
     }
     lines
 }
@@ -56,22 +93,39 @@ pub(super) fn screen(
 /// How many rows of a list a screen of this height shows, besides the names of columns
 /// and the help; at least one, so that each key moves something.
 pub(super) fn rows_that_fit(view: &View, height: usize) -> usize {
-    height.saturating_sub(head(&view.servers).len() + 3).max(1)
+    height.saturating_sub(head(&view.servers, 0, height).len() + 3).max(1)
 }
 
-/// How many rows can be scrolled off before the last one is shown.
-pub(super) fn rows_beyond(view: &View, height: usize) -> usize {
-    let rows = view.table().map_or(0, |table| table.rows.len());
-    rows.saturating_sub(rows_that_fit(view, height))
+/// Scrolls so that what is chosen is on the screen.
+pub(super) fn keep_in_view(view: &View, chosen: &mut Choices, width: usize, height: usize) {
+    let fitting = rows_that_fit(view, height);
+    let rows = view.table().map_or(0, |table| chosen.apply(table).rows.len());
+    chosen.keep_in_view(rows, fitting);
+    let servers = view.servers.len();
+    let hidden = servers.saturating_sub(servers_that_fit(servers, height));
+    chosen.servers_skipped = chosen.servers_skipped.min(hidden);
+    if let Mode::Key(key) = &chosen.mode {
+        let lines = lines_of_key(view, key, width).len();
+        // Below the head there is only the help.
+        let skipped = key.skipped.min(lines.saturating_sub(fitting + 2));
+        chosen.mode = Mode::Key(ChosenKey { skipped, ..key.clone() });
+    }
+}
+
+fn lines_of_key(view: &View, key: &ChosenKey, width: usize) -> Vec<(Style, String)> {
+    let data = view.servers.iter().find(|data| data.server == key.server);
+    key_lines(key, data.copied(), width)
 }
 
 /// The lists. If there is no room for all titles, only the chosen one.
-fn tabs(view: &View, chosen: TopList, width: usize) -> String {
-    let listed =
-        view.list.as_deref().and_then(ParsedReport::listed).filter(|(listed, all)| listed < all);
-    let count = listed.map_or(String::new(), |(listed, all)| format!(": {listed} of {all}"));
+fn tabs(view: &View, chosen: &Choices, width: usize) -> String {
+    let listed = view.list.as_deref().map(List::listed).filter(|(listed, all)| listed < all);
+    let mut count = listed.map_or(String::new(), |(listed, all)| format!(": {listed} of {all}"));
+    if !chosen.filter.is_empty() {
+        count += &format!(" with {}", chosen.filter);
+    }
     let tabs = |has_titles: bool| -> String {
-        let tab = |list: &TopList| match *list == chosen {
+        let tab = |list: &TopList| match *list == chosen.list {
             true => format!("[{} {}{count}]", list.key(), list.title()),
             false if has_titles => format!(" {} {} ", list.key(), list.title()),
             false => format!(" {} ", list.key()),
@@ -83,21 +137,30 @@ fn tabs(view: &View, chosen: TopList, width: usize) -> String {
 }
 
 fn list(table: &Table, chosen: &Choices, width: usize) -> Vec<(Style, String)> {
-    let mut listed = table.clone();
+    let mut listed = chosen.apply(table);
     let column = chosen.column.filter(|&column| column < table.columns.len());
     if let Some(column) = column {
-        listed.sort_by_column(column);
         listed.columns[column] += if chosen.is_reversed { "^" } else { "v" };
-    }
-    if chosen.is_reversed {
-        listed.rows.reverse();
     }
     let widths = listed.widths();
     let shown = columns_that_fit(table, column, &widths, width);
     let mut lines = vec![(Style::Reversed, aligned(&listed.columns, &shown, &widths))];
-    let rows = listed.rows.iter().skip(chosen.skipped);
-    lines.extend(rows.map(|row| (Style::Plain, aligned(row, &shown, &widths))));
+    let rows = listed.rows.iter().enumerate().skip(chosen.skipped);
+    lines.extend(rows.map(|(number, row)| {
+        let style = if number == chosen.selected { Style::Selected } else { Style::Plain };
+        (style, row_line(row, &shown, &widths, width))
+    }));
     lines
+}
+
+/// A row whose name, in its last column, is cut to what the others leave.
+fn row_line(row: &Row, shown: &[usize], widths: &[usize], width: usize) -> String {
+    let mut cells: Vec<Cow<str>> = row.texts().into_iter().map(Cow::Borrowed).collect();
+    let others: usize = shown.iter().rev().skip(1).map(|&number| widths[number] + 1).sum();
+    if let Some(last) = cells.last_mut() {
+        *last = cut(last, width.saturating_sub(others), is_utf8_output()).into_owned().into();
+    }
+    aligned(&cells, shown, widths)
 }
 
 /// The last column, which has half of the width at least, and of the others the chosen one
@@ -111,7 +174,7 @@ fn columns_that_fit(
     let importance = |&number: &usize| {
         let name = &table.columns[number];
         // Without rules, it would only take room.
-        let is_empty = name == "rule" && table.rows.iter().all(|row| row[number] == "-");
+        let is_empty = name == "rule" && table.rows.iter().all(|row| row.cells[number].text == "-");
         let place = COLUMNS.split(' ').position(|other| other == name).filter(|_| !is_empty);
         (chosen != Some(number), place.unwrap_or(usize::MAX))
     };
@@ -129,6 +192,7 @@ fn columns_that_fit(
     columns
 }
 
+/// The statistics of a server that has no lists.
 fn all_of(data: &ScreenData) -> Vec<(Style, String)> {
     let Some(full) = &data.full else { return Vec::new() };
     let note = "This server has no lists; its statistics:".to_owned();
@@ -142,6 +206,8 @@ pub(super) enum Style {
     Plain,
     Bold,
     Reversed,
+    /// The row that Enter opens.
+    Selected,
     Alarming,
 }
 
@@ -149,17 +215,16 @@ pub(super) enum Style {
 const AGE_S_MIN: u64 = 2;
 
 /// The lines above the list, without those that choose it.
-pub(super) fn head(servers: &[&ScreenData]) -> Vec<(Style, String)> {
+fn head(servers: &[&ScreenData], skipped: usize, height: usize) -> Vec<(Style, String)> {
     match servers {
         [alone] => head_of_one(alone),
-        _ => head_of_several(servers),
+        _ => head_of_several(servers, skipped, height),
     }
 }
 
 fn head_of_one(data: &ScreenData) -> Vec<(Style, String)> {
     // The age precedes the name, which may be too long for a narrow terminal.
-    let title =
-        format!("poolcounter top  {}{}  up {}", age(data), data.server, stat(data, "uptime"));
+    let title = format!("poolcounter top  {}{}  up {}", age(data), data.server, uptime(data));
     let mut lines = vec![(Style::Bold, title), (Style::Plain, state(data))];
     lines.push((Style::Plain, rates(data)));
     lines.extend(data.rules_by_orders.iter().map(|words| (Style::Plain, words.clone())));
@@ -169,33 +234,44 @@ fn head_of_one(data: &ScreenData) -> Vec<(Style, String)> {
     lines
 }
 
-fn head_of_several(servers: &[&ScreenData]) -> Vec<(Style, String)> {
+/// How many of several servers a screen of this height shows.
+fn servers_that_fit(servers: usize, height: usize) -> usize {
+    servers.min((height / 3).max(SERVERS_MIN))
+}
+
+fn head_of_several(servers: &[&ScreenData], skipped: usize, height: usize) -> Vec<(Style, String)> {
     let columns = ["server", "keys", "locks", "waiting", "acquired/s", "full/s", "state"];
     let row = |data: &&ScreenData| {
-        let stat = |name| stat(data, name).to_owned();
+        let stat = |name| stat(data, name);
         let rate = |name| rate(data, name);
-        vec![
+        let state = format!("{}{}", age(data), state_of_several(data));
+        let cells = [
             data.server.clone(),
             stat("hashtable_entries"),
             stat("processing_workers"),
             stat("waiting_workers"),
             rate("total_acquired"),
             rate("full_queues"),
-            format!("{}{}", age(data), state_of_several(data)),
-        ]
+            state,
+        ];
+        Row { cells: cells.map(Cell::text).into(), key: None }
     };
-    let rows = servers.iter().map(row).collect();
-    let table = Table { columns: columns.map(str::to_owned).to_vec(), rows };
+    let fitting = servers_that_fit(servers.len(), height);
+    let skipped = skipped.min(servers.len() - fitting);
+    let table = Table::new(&columns, servers.iter().map(row));
     let widths = table.widths();
-    let all: Vec<usize> = (0..widths.len()).collect();
     // A server in trouble shows the reason, which leaves no room for old values.
     let in_trouble = [0, widths.len() - 1];
     let lines = servers.iter().zip(&table.rows).map(|(data, row)| match data.trouble {
-        None => (Style::Plain, aligned(row, &all, &widths)),
-        Some(_) => (Style::Alarming, aligned(row, &in_trouble, &widths)),
+        None => (Style::Plain, row.line(&widths)),
+        Some(_) => (Style::Alarming, aligned(&row.texts(), &in_trouble, &widths)),
     });
-    let title = format!("poolcounter top  {} servers", servers.len());
-    let names = (Style::Plain, aligned(&table.columns, &all, &widths));
+    let mut title = format!("poolcounter top  {} servers", servers.len());
+    if fitting < servers.len() {
+        title += &format!(", {} to {}: [ ] scrolls", skipped + 1, skipped + fitting);
+    }
+    let names = (Style::Plain, table.header(&widths));
+    let lines = lines.skip(skipped).take(fitting);
     [(Style::Bold, title), names].into_iter().chain(lines).collect()
 }
 
@@ -203,23 +279,28 @@ fn state_of_several(data: &ScreenData) -> String {
     match &data.trouble {
         Some(trouble) if trouble.is_closed => format!("down or draining: {}", trouble.why),
         Some(trouble) => trouble.why.clone(),
-        None if data.full.is_none() => "-".to_owned(),
-        None if !data.has_lists => format!("has no lists, up {}", stat(data, "uptime")),
+        None if data.figures.is_none() => "-".to_owned(),
+        None if data.full.is_some() => format!("has no lists, up {}", uptime(data)),
         None => {
             let orders = data.rules_by_orders.iter().map(|words| format!(", {words}"));
-            format!("up {}{}", stat(data, "uptime"), orders.collect::<String>())
+            format!("up {}{}", uptime(data), orders.collect::<String>())
         }
     }
 }
 
-/// A value of `STATS FULL`.
-fn stat<'a>(data: &'a ScreenData, name: &str) -> &'a str {
-    data.full.as_ref().and_then(|full| full.value(name)).unwrap_or("-")
+/// A whole number of the statistics.
+fn stat(data: &ScreenData, name: &str) -> String {
+    let number = data.figures.as_ref().and_then(|figures| figures.counter(name));
+    number.map_or("-".to_owned(), |number| number.to_string())
+}
+
+fn uptime(data: &ScreenData) -> String {
+    data.figures.as_ref().and_then(Figures::uptime).unwrap_or_else(|| "-".to_owned())
 }
 
 fn age(data: &ScreenData) -> String {
     match data.age_s {
-        age_s if age_s >= AGE_S_MIN && data.full.is_some() => format!("{age_s} s ago: "),
+        age_s if age_s >= AGE_S_MIN && data.figures.is_some() => format!("{age_s} s ago: "),
         _ => String::new(),
     }
 }
@@ -230,8 +311,22 @@ fn state(data: &ScreenData) -> String {
         stat(data, "hashtable_entries"),
         stat(data, "processing_workers"),
         stat(data, "waiting_workers"),
-        stat(data, "average processing time"),
+        average_hold(data),
     )
+}
+
+/// Of the last minute, or of the time since the first look; before a second one, of all.
+fn average_hold(data: &ScreenData) -> String {
+    let average = |hold_s: Option<f64>, of: String| {
+        hold_s.map_or("-".to_owned(), |hold_s| format!("{} ({of})", seconds_text(hold_s)))
+    };
+    match (&data.figures, &data.minute) {
+        (None, _) => "-".to_owned(),
+        (Some(now), Some((before, s))) => {
+            average(now.average_hold_s(before), format!("last {s:.0} s"))
+        }
+        (Some(now), None) => average(now.average_hold_since_start_s(), "since the start".into()),
+    }
 }
 
 fn rates(data: &ScreenData) -> String {
@@ -248,7 +343,7 @@ fn rates(data: &ScreenData) -> String {
 fn rate(data: &ScreenData, name: &str) -> String {
     let rate = || {
         let (before, seconds) = data.before.as_ref()?;
-        Some((data.full.as_ref()?.number(name)? - before.number(name)?) / seconds)
+        Some(data.figures.as_ref()?.growth(before, name)? / seconds)
     };
     rate().map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))
 }
@@ -257,20 +352,37 @@ fn rate(data: &ScreenData, name: &str) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct ScreenData {
     pub(super) server: String,
-    /// `STATS FULL`, and the one before it with the seconds between them.
+    pub(super) figures: Option<Figures>,
+    /// The figures before these.
+    pub(super) before: Option<Before>,
+    /// Those of a minute ago, or the oldest.
+    pub(super) minute: Option<Before>,
+    /// Of a server that has no lists.
     pub(super) full: Option<ParsedReport>,
-    pub(super) before: Option<(ParsedReport, f64)>,
-    pub(super) list_asked: TopList,
+    pub(super) asked: Asked,
     /// `None` until it arrives.
-    pub(super) list: Option<ParsedReport>,
-    /// Older servers have none.
-    pub(super) has_lists: bool,
+    pub(super) list: Option<List>,
+    /// About the key that was asked for.
+    pub(super) key: Option<KeyAnswer>,
     /// How many rules orders have set, in words, if any.
     pub(super) rules_by_orders: Option<String>,
     /// Why there is nothing newer.
     pub(super) trouble: Option<Trouble>,
     /// How old the data is.
     pub(super) age_s: u64,
+}
+
+/// What a server says about a key.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum KeyAnswer {
+    /// `STATS JSON KEY`.
+    Key(Value),
+    /// The list has cut it, and so many keys begin like this.
+    Several(usize),
+    /// The list has cut it, and no key begins like this any more.
+    Gone,
+    /// The server does not answer the question.
+    Refused(String),
 }
 
 /// Why a server does not answer.
@@ -282,14 +394,16 @@ pub(super) struct Trouble {
 }
 
 impl ScreenData {
-    pub(super) fn nothing_yet(server: &str, list_asked: TopList) -> ScreenData {
+    pub(super) fn nothing_yet(server: &str, asked: Asked) -> ScreenData {
         ScreenData {
             server: server.to_owned(),
-            full: None,
+            figures: None,
             before: None,
-            list_asked,
+            minute: None,
+            full: None,
+            asked,
             list: None,
-            has_lists: true,
+            key: None,
             rules_by_orders: None,
             trouble: None,
             age_s: 0,
@@ -300,7 +414,7 @@ impl ScreenData {
 /// What is to be shown: one server, or several with their lists as one.
 pub(super) struct View<'a> {
     pub(super) servers: Vec<&'a ScreenData>,
-    pub(super) list: Option<Cow<'a, ParsedReport>>,
+    pub(super) list: Option<Cow<'a, List>>,
 }
 
 impl<'a> View<'a> {
@@ -315,42 +429,61 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn table(&self) -> Option<&Table> {
-        self.list.as_ref().and_then(|list| list.tables.first())
+        self.list.as_ref().map(|list| &list.table)
     }
 }
 
-fn merged(servers: &[&ScreenData]) -> Option<ParsedReport> {
+fn merged(servers: &[&ScreenData]) -> Option<List> {
     let healthy = servers.iter().filter(|data| data.trouble.is_none());
     let lists = healthy.filter_map(|data| Some((data.server.as_str(), data.list.as_ref()?)));
-    let lists: Vec<_> = lists.collect();
-    let order = servers.first()?.list_asked.order();
-    (!lists.is_empty()).then(|| ParsedReport::merged(&lists, order, usize::MAX))
+    let order = servers.first()?.asked.list.order();
+    List::merged(&lists.collect::<Vec<_>>(), order, usize::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parsed_report::ParsedReport;
+    use crate::table::Cell;
+    use serde_json::json;
 
-    fn data(list: &str) -> ScreenData {
-        ScreenData {
-            list: Some(ParsedReport::read(list)),
-            ..ScreenData::nothing_yet("wiki1", TopList::Keys)
-        }
+    fn nothing(server: &str) -> ScreenData {
+        ScreenData::nothing_yet(server, Asked { list: TopList::Keys, key: None })
+    }
+
+    /// With a list: the names of its columns, and its rows in words.
+    fn data(columns: &[&str], rows: &[&[&str]]) -> ScreenData {
+        let cell = |text: &&str| Cell {
+            text: (*text).to_owned(),
+            number: text.trim_end_matches('s').parse().ok(),
+        };
+        let rows = rows.iter().map(|row| Row { cells: row.iter().map(cell).collect(), key: None });
+        let table = Table::new(columns, rows);
+        let list = List { name: "keys", total: 0, values: Vec::new(), table };
+        ScreenData { list: Some(list), ..nothing("wiki1") }
     }
 
     fn trouble(why: &str) -> Option<Trouble> {
         Some(Trouble { why: why.to_owned(), is_closed: false })
     }
 
+    fn head_of(servers: &[&ScreenData]) -> Vec<(Style, String)> {
+        head(servers, 0, usize::MAX)
+    }
+
+    fn words(line: &str) -> String {
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
     fn the_most_important_columns_have_half_of_the_width() {
-        let data = data("mode held waiters other key\nme 1.000s 12 3 abc\n");
+        let data = data(
+            &["mode", "held", "waiters", "other", "key"],
+            &[&["me", "1.000s", "12", "3", "abc"]],
+        );
         let names = |column, width| {
             let chosen = Choices { column, ..Choices::all_of(TopList::Keys) };
             let lines = screen(&View::of(vec![&data]), &chosen, width, 20);
-            let (_, names) = lines[lines.len() - 3].clone();
-            names.split_whitespace().collect::<Vec<_>>().join(" ")
+            words(&lines[lines.len() - 3].1)
         };
         assert_eq!(names(None, 52), "mode held waiters other key");
         assert_eq!(names(None, 51), "mode held waiters key", "an unknown one goes first");
@@ -361,65 +494,106 @@ mod tests {
 
     #[test]
     fn rules_are_shown_where_there_are_any() {
-        let names = |list: &str| {
-            let lines =
-                screen(&View::of(vec![&data(list)]), &Choices::all_of(TopList::Keys), 64, 9);
-            lines[lines.len() - 3].1.split_whitespace().collect::<Vec<_>>().join(" ")
+        let names = |rule: &str| {
+            let columns = ["for_me", "for_anyone", "oldest_hold", "rule", "key"];
+            let data = data(&columns, &[&["1", "0", "0.1s", rule, "a"]]);
+            let lines = screen(&View::of(vec![&data]), &Choices::all_of(TopList::Keys), 64, 9);
+            words(&lines[lines.len() - 3].1)
         };
-        let without = names("for_me for_anyone oldest_hold rule key\n1 0 0.1s - a\n");
-        assert_eq!(without, "for_me for_anyone oldest_hold key");
-        let with = names("for_me for_anyone oldest_hold rule key\n1 0 0.1s bots(denied) a\n");
-        assert_eq!(with, "for_me for_anyone rule key");
-        let words = "rules set by orders: 2, since 2026-11-21T18:03:07.250Z";
-        let ordered = |server| ScreenData {
-            rules_by_orders: Some(words.to_owned()),
-            ..data_of(server, "uptime: 0 days\n")
-        };
-        let (one, other) = (ordered("pc1"), data_of("pc2", "uptime: 0 days\n"));
-        assert_eq!(head(&[&one])[3], (Style::Plain, words.to_owned()));
-        assert_eq!(head(&[&other]).len(), 3);
-        let both = head(&[&one, &other]);
-        assert!(both[2].1.ends_with(&format!("up 0 days, {words}")), "{both:?}");
-        assert!(both[3].1.ends_with("up 0 days"), "{both:?}");
+        assert_eq!(names("-"), "for_me for_anyone oldest_hold key");
+        assert_eq!(names("bots(denied)"), "for_me for_anyone rule key");
+        let said = "rules set by orders: 2, since 2026-11-21T18:03:07.250Z";
+        let ordered =
+            |server| ScreenData { rules_by_orders: Some(said.to_owned()), ..data_of(server, &[]) };
+        let (one, other) = (ordered("pc1"), data_of("pc2", &[]));
+        assert_eq!(head_of(&[&one])[3], (Style::Plain, said.to_owned()));
+        assert_eq!(head_of(&[&other]).len(), 3);
+        let both = head_of(&[&one, &other]);
+        assert!(both[2].1.ends_with(&format!("up 0 days, 0h 0m 0s, {said}")), "{both:?}");
+        assert!(both[3].1.ends_with("up 0 days, 0h 0m 0s"), "{both:?}");
     }
 
     #[test]
     fn a_screen_is_never_exceeded() {
-        let long = format!("a {} c\n1 {} 3\n", "b".repeat(70_000), "x".repeat(70_000));
-        let odd = ScreenData { trouble: trouble(&"\x1b[31mx".repeat(50)), ..data(&long) };
+        let long = data(&["a", &"b".repeat(70_000), "c"], &[&["1", &"x".repeat(70_000), "3"]]);
+        let odd = ScreenData { trouble: trouble(&"\x1b[31mx".repeat(50)), ..long };
+        let many: Vec<ScreenData> = (0..50).map(|n| nothing(&format!("server{n}"))).collect();
+        let key = ChosenKey { server: "wiki1".into(), key: "k".repeat(500), skipped: 1 };
         for (width, height) in [(0, 0), (1, 1), (5, 3), (200, 100)] {
-            let chosen =
-                Choices { list: TopList::Hot, column: Some(9), is_reversed: true, skipped: 7 };
-            let lines = screen(&View::of(vec![&odd]), &chosen, width, height);
-            assert!(lines.len() <= height.max(1));
-            assert!(lines.iter().all(|(_, line)| line.chars().count() <= width));
-            assert!(lines.iter().all(|(_, line)| !line.contains('\x1b')));
+            for mode in [Mode::List, Mode::Filter, Mode::Help, Mode::Key(key.clone())] {
+                for servers in [vec![&odd], many.iter().collect(), Vec::new()] {
+                    let view = View::of(servers);
+                    let mut chosen = Choices {
+                        column: Some(9),
+                        is_reversed: true,
+                        skipped: 7,
+                        mode: mode.clone(),
+                        ..Choices::all_of(TopList::Hot)
+                    };
+                    keep_in_view(&view, &mut chosen, width, height);
+                    let lines = screen(&view, &chosen, width, height);
+                    assert!(lines.len() <= height.max(1));
+                    assert!(lines.iter().all(|(_, line)| line.chars().count() <= width));
+                    assert!(lines.iter().all(|(_, line)| !line.contains('\x1b')));
+                }
+            }
         }
     }
 
     #[test]
-    fn the_last_row_stays_at_the_end_of_the_screen() {
-        let two_rows = data("holders oldest_hold key\n1 0.232s a\n2 1.5s b\n");
+    fn rows_are_scrolled_so_that_the_selected_one_is_shown() {
+        let two_rows =
+            data(&["holders", "oldest_hold", "key"], &[&["1", "0.232s", "a"], &["2", "1.5s", "b"]]);
         let healthy = View::of(vec![&two_rows]);
         // Above and below the rows: four lines, the names of columns, the help.
-        for (height, fits, beyond) in [(20, 14, 0), (8, 2, 0), (7, 1, 1), (2, 1, 1)] {
+        for (height, fits, skipped) in [(20, 14, 0), (8, 2, 0), (7, 1, 1), (2, 1, 1)] {
             assert_eq!(rows_that_fit(&healthy, height), fits);
-            assert_eq!(rows_beyond(&healthy, height), beyond, "{height}");
+            let mut chosen = Choices { selected: 9, ..Choices::all_of(TopList::Keys) };
+            keep_in_view(&healthy, &mut chosen, 80, height);
+            assert_eq!((chosen.selected, chosen.skipped), (1, skipped), "{height}");
         }
         let troubled = ScreenData { trouble: trouble("silent"), ..two_rows.clone() };
         let troubled = View::of(vec![&troubled]);
-        assert_eq!(rows_beyond(&troubled, 8), 1);
-        let chosen = Choices { skipped: 1, ..Choices::all_of(TopList::Keys) };
+        let mut chosen = Choices { selected: 1, ..Choices::all_of(TopList::Keys) };
+        keep_in_view(&troubled, &mut chosen, 60, 8);
         let lines = screen(&troubled, &chosen, 60, 8);
-        assert!(lines[6].1.ends_with(" b"), "{lines:#?}");
+        assert!(lines[6].1.ends_with(" b") && lines[6].0 == Style::Selected, "{lines:#?}");
+    }
+
+    /// Keys that differ at their ends only, in the middle of a small terminal.
+    #[test]
+    fn keys_without_room_are_cut_in_the_middle() {
+        let key = |n: u32| format!("page:{}:part:{n}", "7-0!canonical".repeat(4));
+        let keys: Vec<String> = (100..120).map(key).collect();
+        let rows: Vec<[&str; 3]> = keys.iter().map(|key| ["1", "0.232s", key.as_str()]).collect();
+        let rows: Vec<&[&str]> = rows.iter().map(|row| &row[..]).collect();
+        let data = data(&["holders", "oldest_hold", "key"], &rows);
+        let mut chosen = Choices::all_of(TopList::Keys);
+        let view = View::of(vec![&data]);
+        keep_in_view(&view, &mut chosen, 80, 30);
+        let lines = screen(&view, &chosen, 80, 30);
+        let rows: Vec<&str> = lines[5..25].iter().map(|(_, line)| line.as_str()).collect();
+        let mut apart = rows.clone();
+        apart.dedup();
+        assert_eq!(apart.len(), 20);
+        let mark = if is_utf8_output() { "…" } else { "\\..." };
+        for (row, n) in rows.iter().zip(100..) {
+            assert!(row.contains(" page:7-0") && row.contains(mark), "{row}");
+            assert!(row.ends_with(&format!(":part:{n}")), "{row}");
+        }
     }
 
     #[test]
     fn several_servers_are_one_list() {
-        let of = |server: &str, list| ScreenData { server: server.to_owned(), ..data(list) };
-        let a = of("a", "keys: 2 of 9\nfor_me for_anyone oldest_hold key\n5 0 1s p\n1 0 9s q\n");
-        let b = of("b", "keys: 1 of 1\nfor_me for_anyone oldest_hold key\n2 0 9s r\n");
-        let c = ScreenData { trouble: trouble("silent"), ..of("c", "for_me key\n8 s\n") };
+        let columns = ["for_me", "for_anyone", "oldest_hold", "key"];
+        let of = |server: &str, total, rows: &[&[&str]]| {
+            let mut of = ScreenData { server: server.to_owned(), ..data(&columns, rows) };
+            of.list.as_mut().expect("a list").total = total;
+            of
+        };
+        let a = of("a", 9, &[&["5", "0", "1s", "p"], &["1", "0", "9s", "q"]]);
+        let b = of("b", 1, &[&["2", "0", "9s", "r"]]);
+        let c = ScreenData { trouble: trouble("silent"), ..of("c", 1, &[&["8", "0", "1s", "s"]]) };
         let lines = screen(&View::of(vec![&a, &b, &c]), &Choices::all_of(TopList::Keys), 80, 20);
         let lines: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
         assert!(lines[5].contains("[k keys now: 3 of 10]"), "{lines:#?}");
@@ -436,38 +610,86 @@ mod tests {
         assert!(View::of(vec![&c, &c]).table().is_none());
     }
 
-    fn data_of(server: &str, full: &str) -> ScreenData {
-        let nothing = ScreenData::nothing_yet(server, TopList::Keys);
-        ScreenData { full: Some(ParsedReport::read(full)), ..nothing }
+    fn figures(counters: &[(&str, u64)]) -> Figures {
+        let counters: serde_json::Map<String, Value> =
+            counters.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        Figures::of_report(&json!({
+            "uptime_s": 0.0, "counters": counters, "times_s": { "processing": 30.0 },
+        }))
+    }
+
+    fn data_of(server: &str, counters: &[(&str, u64)]) -> ScreenData {
+        ScreenData { figures: Some(figures(counters)), ..nothing(server) }
     }
 
     #[test]
     fn rates_are_changes_per_second() {
-        let before = Some((ParsedReport::read("total_acquired: 10\n"), 2.0));
-        let data = ScreenData { before, ..data_of("wiki1", "total_acquired: 30\n") };
+        let before = Some((figures(&[("total_acquired", 10)]), 2.0));
+        let data = ScreenData { before, ..data_of("wiki1", &[("total_acquired", 30)]) };
         let rates = rates(&data);
         assert!(rates.contains("acquired 10.0 ") && rates.contains("queue full -"), "{rates}");
     }
 
     #[test]
+    fn the_average_hold_is_of_the_last_minute() {
+        let data = data_of("wiki1", &[("processed_count", 60)]);
+        assert!(state(&data).ends_with("average hold 0.500s (since the start)"));
+        let none = ScreenData { minute: Some((figures(&[("processed_count", 60)]), 60.2)), ..data };
+        assert!(state(&none).ends_with("average hold -"));
+        let before = Figures::of_report(&json!({
+            "counters": { "processed_count": 50 }, "times_s": { "processing": 27.5 },
+        }));
+        let some = ScreenData { minute: Some((before, 60.2)), ..none };
+        assert!(state(&some).ends_with("average hold 0.250s (last 60 s)"), "{}", state(&some));
+    }
+
+    #[test]
     fn each_of_several_servers_has_a_line() {
-        let well = data_of("pc1", "uptime: 0 days\nhashtable_entries: 12\nwaiting_workers: 3\n");
+        let well = data_of("pc1", &[("hashtable_entries", 12), ("waiting_workers", 3)]);
         let trouble = |why: &str, is_closed| Some(Trouble { why: why.to_owned(), is_closed });
         let silent = ScreenData { age_s: 9, trouble: trouble("silent", false), ..well.clone() };
-        let down = ScreenData::nothing_yet("pc10", TopList::Keys);
-        let down = ScreenData { trouble: trouble("refused", true), ..down };
-        let lines = head(&[&well, &silent, &down]);
+        let down = ScreenData { trouble: trouble("refused", true), ..nothing("pc10") };
+        let full = ParsedReport::read("uptime: 0 days\n");
+        let old = ScreenData { full: Some(full), ..data_of("pc2", &[]) };
+        let lines = head_of(&[&well, &silent, &down, &old]);
         let text: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
         assert_eq!(
             text,
             [
-                "poolcounter top  3 servers",
+                "poolcounter top  4 servers",
                 "server keys locks waiting acquired/s full/s state",
-                "   pc1   12     -       3          -      - up 0 days",
+                "   pc1   12     -       3          -      - up 0 days, 0h 0m 0s",
                 "   pc1 9 s ago: silent",
                 "  pc10 down or draining: refused",
+                "   pc2    -     -       -          -      - has no lists, up 0 days, 0h 0m 0s",
             ]
         );
         assert_eq!((lines[2].0, lines[3].0), (Style::Plain, Style::Alarming));
+    }
+
+    #[test]
+    fn many_servers_are_scrolled() {
+        let servers: Vec<ScreenData> = (1..=30).map(|n| nothing(&format!("pc{n:02}"))).collect();
+        let view = View::of(servers.iter().collect());
+        let mut chosen = Choices { servers_skipped: 99, ..Choices::all_of(TopList::Keys) };
+        keep_in_view(&view, &mut chosen, 80, 24);
+        assert_eq!(chosen.servers_skipped, 22);
+        let lines = screen(&view, &chosen, 80, 24);
+        assert_eq!(lines[0].1, "poolcounter top  30 servers, 23 to 30: [ ] scrolls");
+        assert!(lines[2].1.contains("pc23") && lines[9].1.contains("pc30"), "{lines:#?}");
+        assert!(lines[10].1.contains("[k keys now]"), "{lines:#?}");
+    }
+
+    #[test]
+    fn help_names_every_list() {
+        for list in TopList::ALL {
+            assert!(COMMANDS.iter().any(|line| line.starts_with(list.key())), "{list:?}");
+        }
+        let data = nothing("a");
+        let chosen = Choices { mode: Mode::Help, ..Choices::all_of(TopList::Keys) };
+        let lines = screen(&View::of(vec![&data]), &chosen, 80, 24);
+        assert!(lines.iter().any(|(_, line)| line.starts_with("q        quit")), "{lines:#?}");
+        // On a terminal of the usual size.
+        assert!(COMMANDS.iter().chain([&HELP, &KEY_HELP]).all(|line| line.len() <= 80));
     }
 }

@@ -1,26 +1,45 @@
 //! Polls one server in a thread; notices when nothing listens there.
 
+use super::figures::{Figures, PastFigures};
 use super::top_lists::TopList;
-use super::top_screen::{ScreenData, Trouble};
+use super::top_screen::{KeyAnswer, ScreenData, Trouble};
+use crate::all_keys::keys_that_begin;
 use crate::parsed_report::ParsedReport;
 use crate::reported_rules::by_orders;
+use crate::stats::ask_json;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// An answer to `STATS FULL`, and when it came.
-type PreviousFull = Option<(ParsedReport, Instant)>;
+/// What a server is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) list: TopList,
+    /// A key that is shown alone, as the list has it: perhaps cut.
+    pub(super) key: Option<String>,
+}
 
-/// Asks a server. Its `last` answer gives the rates.
-pub(super) fn poll_server(
-    server: &ServerName,
-    list: TopList,
-    last: &mut PreviousFull,
-) -> ScreenData {
-    let mut data = ScreenData::nothing_yet(server.as_str(), list);
-    if let Err(e) = fill(&mut data, server, list, last) {
+/// What is known of a server from earlier answers.
+#[derive(Debug)]
+pub(super) struct Known {
+    began: Instant,
+    past: PastFigures,
+    /// A key that a list has cut, and the whole key.
+    whole: Option<(String, String)>,
+}
+
+impl Known {
+    pub(super) fn nothing() -> Known {
+        Known { began: Instant::now(), past: PastFigures::default(), whole: None }
+    }
+}
+
+/// Asks a server.
+pub(super) fn poll_server(server: &ServerName, asked: &Asked, known: &mut Known) -> ScreenData {
+    let mut data = ScreenData::nothing_yet(server.as_str(), asked.clone());
+    if let Err(e) = fill(&mut data, server, known) {
         data.trouble = Some(Trouble { why: e.to_string(), is_closed: nobody_listens(&e) });
     }
     data
@@ -32,49 +51,70 @@ fn nobody_listens(why: &NoAnswer) -> bool {
         if matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
 }
 
-fn fill(
-    data: &mut ScreenData,
-    server: &ServerName,
-    list: TopList,
-    last: &mut PreviousFull,
-) -> Result<(), NoAnswer> {
+fn fill(data: &mut ScreenData, server: &ServerName, known: &mut Known) -> Result<(), NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
-    let full = ParsedReport::read(&connection.query("FULL")?);
-    let now = Instant::now();
-    let before = last.replace((full.clone(), now));
-    data.before = before.map(|(full, then)| (full, (now - then).as_secs_f64().max(1e-3)));
-    data.full = Some(full);
-    if let Some(question) = list.question() {
-        match connection.query(question) {
-            Ok(text) => data.list = Some(ParsedReport::read(&text)),
-            Err(NoAnswer::Unknown) => data.has_lists = false,
-            Err(e) => return Err(e),
-        }
-    }
-    match connection.query("JSON") {
-        Ok(text) => fill_from_json(data, list, &text),
+    let report = match ask_json(&mut connection, "JSON") {
+        Ok(report) => report,
         Err(NoAnswer::Unknown) => {
-            data.has_lists &= list.question().is_some();
-            Ok(())
+            let full = ParsedReport::read(&connection.query("FULL")?);
+            set_figures(data, Figures::of_full(&full), known);
+            data.full = Some(full);
+            return Ok(());
         }
-        Err(e) => Err(e),
-    }
-}
-
-fn fill_from_json(data: &mut ScreenData, list: TopList, text: &str) -> Result<(), NoAnswer> {
-    let report = match serde_json::from_str(text) {
-        Err(e) if list.question().is_none() => return Err(NoAnswer::Refused(e.to_string())),
-        // The other lists do not need it.
-        report => report.unwrap_or_default(),
+        Err(e) => return Err(e),
     };
+    set_figures(data, Figures::of_report(&report), known);
     data.rules_by_orders = by_orders(&report);
-    data.list = list.in_json(&report).or(data.list.take());
+    let list = data.asked.list;
+    data.list = Some(match list.question() {
+        None => list.read(&report),
+        Some(question) => list.read(&ask_json(&mut connection, &question)?),
+    });
+    if let Some(key) = &data.asked.key {
+        data.key = Some(match ask_key(&mut connection, key, known) {
+            // Such as a key that is too long for a line as text.
+            Err(why @ NoAnswer::Refused(_)) => KeyAnswer::Refused(why.to_string()),
+            answer => answer?,
+        });
+    }
     Ok(())
 }
 
+fn set_figures(data: &mut ScreenData, figures: Figures, known: &mut Known) {
+    [data.before, data.minute] = known.past.add(&figures, known.began.elapsed());
+    data.figures = Some(figures);
+}
+
+fn ask_key(
+    connection: &mut StatsConnection,
+    key: &str,
+    known: &mut Known,
+) -> Result<KeyAnswer, NoAnswer> {
+    let Some(beginning) = key.strip_suffix(CUT) else {
+        return Ok(KeyAnswer::Key(ask_json(connection, &format!("JSON KEY {key}"))?));
+    };
+    let whole = known.whole.take().filter(|(cut, _)| cut == key).map(|(_, whole)| whole);
+    let mut found = match whole {
+        Some(whole) => vec![whole],
+        None => keys_that_begin(connection, beginning)?,
+    };
+    match (found.pop(), found.len()) {
+        (Some(whole), 0) => {
+            let answer = ask_json(connection, &format!("JSON KEY {whole}"))?;
+            known.whole = Some((key.to_owned(), whole));
+            Ok(KeyAnswer::Key(answer))
+        }
+        (Some(_), others) => Ok(KeyAnswer::Several(others + 1)),
+        (None, _) => Ok(KeyAnswer::Gone),
+    }
+}
+
+/// The end of a key that a list has cut.
+const CUT: &str = "\\...";
+
 /// A server's last data, and its thread.
 pub(super) struct WatchedServer {
-    lists: Sender<TopList>,
+    asking: Sender<Asked>,
     answers: Receiver<ScreenData>,
     data: ScreenData,
     data_at: Instant,
@@ -86,21 +126,21 @@ pub(super) struct WatchedServer {
 impl WatchedServer {
     /// Asks at once, and then whenever [`WatchedServer::update`] finds that it is due.
     pub(super) fn start(server: ServerName, list: TopList, interval: Duration) -> WatchedServer {
-        let (lists, wanted) = channel();
+        let (asking, wanted) = channel();
         let (sender, answers) = channel();
-        let data = ScreenData::nothing_yet(server.as_str(), list);
+        let data = ScreenData::nothing_yet(server.as_str(), Asked { list, key: None });
         thread::spawn(move || {
-            let mut last = None;
-            while let Ok(list) = wanted.recv() {
+            let mut known = Known::nothing();
+            while let Ok(asked) = wanted.recv() {
                 // Earlier requests are obsolete.
-                let list = wanted.try_iter().last().unwrap_or(list);
-                if sender.send(poll_server(&server, list, &mut last)).is_err() {
+                let asked = wanted.try_iter().last().unwrap_or(asked);
+                if sender.send(poll_server(&server, &asked, &mut known)).is_err() {
                     return;
                 }
             }
         });
         let data_at = Instant::now();
-        let mut server = WatchedServer { lists, answers, data, data_at, interval, due: None };
+        let mut server = WatchedServer { asking, answers, data, data_at, interval, due: None };
         server.request();
         server
     }
@@ -112,18 +152,21 @@ impl WatchedServer {
     fn request(&mut self) {
         self.due = None;
         // Fails if the thread has ended, which it does not.
-        let _ = self.lists.send(self.data.list_asked);
+        let _ = self.asking.send(self.data.asked.clone());
     }
 
-    /// Takes new data, and asks for this list when it is due or another one was shown. True
-    /// if there is something new to show.
-    pub(super) fn update(&mut self, list: TopList) -> bool {
-        if self.data.list_asked != list {
-            (self.data.list_asked, self.data.list) = (list, None);
+    /// Takes new data, and asks for this when it is due or something else was asked for before.
+    /// True if there is something new to show.
+    pub(super) fn update(&mut self, asked: &Asked) -> bool {
+        if self.data.asked != *asked {
+            if self.data.asked.list != asked.list {
+                self.data.list = None;
+            }
+            (self.data.asked, self.data.key) = (asked.clone(), None);
             self.request();
         }
-        // Answers for a list that was chosen before are dropped.
-        let news = self.answers.try_iter().filter(|data| data.list_asked == list).last();
+        // Answers to what was asked for before are dropped.
+        let news = self.answers.try_iter().filter(|data| data.asked == *asked).last();
         let mut is_new = news.is_some();
         if let Some(data) = news {
             self.due = Some(Instant::now() + self.interval);
@@ -139,7 +182,7 @@ impl WatchedServer {
 
     /// Data from before a trouble stays, and gets older.
     fn take(&mut self, data: ScreenData) {
-        if data.trouble.is_some() && self.data.full.is_some() {
+        if data.trouble.is_some() && self.data.figures.is_some() {
             self.data.trouble = data.trouble;
         } else {
             (self.data, self.data_at) = (data, Instant::now());
