@@ -2,26 +2,68 @@
 //! `--hash-slots`. With it, many keys share a limited number of locks, as MediaWiki's `slots`.
 
 use super::output::{print, print_error};
+use super::shown_key::shown;
 use super::status;
 use connect::ServerName;
 use poolcounter::order;
-use protocol::key_from_text;
+use protocol::{key_from_text, key_text};
 use std::process::ExitCode;
 
 /// Prints a server a line, the first choice first. A space in the key stays one: clients
-/// choose the server before they write it as `%20`.
+/// choose the server before they write it as `%20`. A key that was copied from a list has `%20`
+/// where the client had a space, or `%20` itself: if that makes a difference, prints both.
 pub(super) fn which(servers: &[ServerName], key: &[u8], hash_slots: Option<u32>) -> ExitCode {
     let key = key_from_text(key).unwrap_or_else(|| key.to_vec());
-    let key = match hash_slots {
-        None => Some(key),
-        Some(slots) => key_in_slots(&key, slots),
+    let in_slots = |key: &[u8]| match hash_slots {
+        None => Some(key.to_vec()),
+        Some(slots) => key_in_slots(key, slots),
     };
-    let Some(key) = key else {
+    let choices: Option<Vec<Choice>> = forms(&key)
+        .into_iter()
+        .map(|key| Some(Choice { servers: names(servers, &in_slots(&key)?), key }))
+        .collect();
+    let Some(mut choices) = choices else {
         print_error("--hash-slots: expected a key of the form TYPE:REST");
         return ExitCode::from(status::USAGE);
     };
-    let names: Vec<&str> = order(servers, &key).into_iter().map(ServerName::as_str).collect();
-    if print(&names.join("\n")) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    choices.dedup_by(|other, first| other.servers == first.servers);
+    let lines: Vec<String> = match &choices[..] {
+        [only] => vec![only.servers.join("\n")],
+        several => several.iter().map(Choice::lines).collect(),
+    };
+    if print(&lines.join("\n")) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A form of the key, and its servers in their order.
+struct Choice<'a> {
+    key: Vec<u8>,
+    servers: Vec<&'a str>,
+}
+
+impl Choice<'_> {
+    /// The form and its servers.
+    fn lines(&self) -> String {
+        // A space is no byte of a key in a list, and shown as it is.
+        let words = self.key.split(|&byte| byte == b' ').map(key_text);
+        let key = words.collect::<Vec<_>>().join(" ");
+        format!("{}:\n  {}", shown(&key), self.servers.join("\n  "))
+    }
+}
+
+fn names<'a>(servers: &'a [ServerName], key: &[u8]) -> Vec<&'a str> {
+    order(servers, key).into_iter().map(ServerName::as_str).collect()
+}
+
+/// The keys that a client may have had: with spaces, and as it was typed.
+fn forms(key: &[u8]) -> Vec<Vec<u8>> {
+    let mut spaced = Vec::with_capacity(key.len());
+    let mut rest = key;
+    while let Some((&byte, after_byte)) = rest.split_first() {
+        let after_space = rest.strip_prefix(b"%20");
+        spaced.push(if after_space.is_some() { b' ' } else { byte });
+        rest = after_space.unwrap_or(after_byte);
+    }
+    if spaced == key { vec![spaced] } else { vec![spaced, key.to_vec()] }
 }
 
 /// The lock's key for a key `TYPE:REST`: `TYPE:` and a number below `slots`, from the
@@ -37,6 +79,24 @@ pub(super) fn key_in_slots(key: &[u8], slots: u32) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_of_a_list_may_have_had_spaces() {
+        for (key, expected) in [
+            ("a b", &["a b"][..]),
+            ("a%20b", &["a b", "a%20b"]),
+            ("%20%2", &[" %2", "%20%2"]),
+            ("%2%20", &["%2 ", "%2%20"]),
+            ("a%c3", &["a%c3"]),
+            ("", &[""]),
+        ] {
+            let forms: Vec<String> = forms(key.as_bytes())
+                .into_iter()
+                .map(|form| String::from_utf8(form).unwrap())
+                .collect();
+            assert_eq!(forms, expected);
+        }
+    }
 
     /// `printf %s REST | sha1sum | cut -c1-4` gives the digits.
     #[test]
