@@ -71,6 +71,34 @@ fn a_key_is_freed_with_the_other_locks_of_its_holder() {
     daemon.server.log.wait_for("FREE closed 1 connection: holds: 2, waits: 0");
 }
 
+#[test]
+fn what_is_freed_is_told_in_json() {
+    let daemon = Daemon::start();
+    let mut holder = daemon.holder(&["café", "other"]);
+    let mut waiter = daemon.waiter("other", 1);
+    let json = |arguments: &[&str], code: i32| -> serde_json::Value {
+        let freed = daemon.free(&[arguments, &["--json"]].concat());
+        assert_eq!(freed.code, Some(code), "{}{}", freed.stdout, freed.stderr);
+        serde_json::from_str(&freed.stdout).expect("JSON")
+    };
+    for (key, is_dry_run) in [(r"caf\xc3\xa9", true), ("café", false)] {
+        let dry_run = if is_dry_run { "--dry-run" } else { "--max=20" };
+        let freed = json(&["--key", key, dry_run], 0);
+        assert_eq!((&freed["ok"], &freed["freed"]), (&true.into(), &1.into()));
+        assert_eq!(freed["dry_run"], is_dry_run);
+        assert_eq!((&freed["holds"], &freed["waits"]), (&2.into(), &0.into()));
+        let lock = &freed["locks"][0];
+        assert_eq!((&lock["key"], &lock["what"]), (&"café".into(), &"holder".into()));
+        assert!(lock["for_s"].as_f64().is_some() && lock["client"].as_u64().is_some(), "{lock}");
+    }
+    holder.expect_end();
+    waiter.expect("LOCKED");
+    daemon.server.log.wait_for("FREE closed 1 connection: holds: 2, waits: 0");
+    let refused = json(&["--key", "café"], 1);
+    assert_eq!(refused["ok"], false);
+    assert_eq!(refused["answer"], "ERROR no client holds this key");
+}
+
 /// The locks are not handed to waiters on the same host, which is dead too.
 #[test]
 fn a_host_is_freed_with_its_waits() {

@@ -60,6 +60,36 @@ fn rules_are_listed_set_disabled_and_reset() {
     assert_eq!(listed(&daemon), ["file pages *cache:* workers=2", "file bots bot:* deny"]);
 }
 
+#[test]
+fn rules_in_json_have_their_fields() {
+    let daemon = Daemon::start();
+    let json = |words: &[&str], code: i32| -> serde_json::Value {
+        let answer = daemon.ask(&[words, &["--json"]].concat());
+        assert_eq!(answer.code, Some(code), "{words:?}: {}{}", answer.stdout, answer.stderr);
+        assert_eq!(answer.stdout.lines().count(), 1, "{}", answer.stdout);
+        serde_json::from_str(&answer.stdout).expect("JSON")
+    };
+    let mut holder = daemon.server.connect();
+    assert_eq!(holder.ask("ACQ4ME a:cache:1 1 9 0"), "LOCKED");
+    let rules = json(&["rules"], 0);
+    assert_eq!((&rules["ok"], &rules["rules_max"]), (&true.into(), &64.into()));
+    let (pages, bots) = (&rules["rules"][0], &rules["rules"][1]);
+    assert_eq!((&pages["rule"], &pages["from"]), (&"pages".into(), &"file".into()));
+    assert_eq!((&pages["keys"], &pages["holders"]), (&1.into(), &1.into()));
+    assert_eq!((&bots["pattern"], &bots["settings"][0]), (&"bot:*".into(), &"deny".into()));
+    let set = json(&["rule", "set", "flood", "--for", "30m", "café:*", "total=1", "deny"], 0);
+    assert_eq!(set["answer"], r"OK rule flood caf\xc3\xa9:* total=1 deny, for 1800 s");
+    assert_eq!((&set["ok"], &set["rule"]["from"]), (&true.into(), &"set".into()));
+    assert_eq!(set["rule"]["pattern"], "café:*");
+    assert!(set["rule"]["left_s"].as_f64().is_some_and(|s| s > 1_000.0), "{set}");
+    let off = json(&["rule", "off", "bots"], 0);
+    assert_eq!((&off["rule"]["from"], off["rule"]["keys"].is_null()), (&"off".into(), true));
+    assert!(json(&["rule", "reset", "flood"], 0)["rule"].is_null());
+    let refused = json(&["rule", "off", "nobody"], 1);
+    assert_eq!(refused["ok"], false);
+    assert!(refused["answer"].as_str().is_some_and(|why| why.starts_with("ERROR no rule")));
+}
+
 /// Over a hot restart, too.
 #[test]
 fn check_warns_until_orders_without_an_end_are_taken_back() {
