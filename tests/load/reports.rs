@@ -6,9 +6,10 @@ use crate::support::http::{Daemon, get};
 use crate::support::restart::Place;
 use engine::state::EngineState;
 use engine::{ClientId, Engine, HashSeed, Time};
-use protocol::{Acquire, List, Mode, Span, Subject};
+use protocol::{Acquire, List, Mode, ScanQuery, Span, Subject};
 use reports::ServerFigures;
 use reports::json;
+use reports::json_lists::{self, written};
 use reports::scan::{PLACES_PER_TURN, Scan};
 use reports::{Peers, ReportView, metrics, report};
 use rustix::process::Signal;
@@ -94,6 +95,14 @@ fn with_a_million_live_keys_no_step_of_a_report_takes_long() {
     let view = view(&engine, &figures, now);
     let (text, took) = timed(|| serde_json::to_string(&json::report(&view, &scan)));
     texts.push(("JSON".to_owned(), text.expect("JSON").len(), took));
+    let (text, took) = timed(|| written(&json_lists::list(&List::Keys(200), &view, &scan)));
+    texts.push(("JSON KEYS".to_owned(), text.len(), took));
+    // Two hundred keys, and as many places as a turn looks at without finding one.
+    for pattern in ["*", "*revid:*!*"] {
+        let query = ScanQuery { place: 0, pattern: pattern.as_bytes().to_vec() };
+        let (text, took) = timed(|| written(&json_lists::scan(&query, &view, PLACES_PER_TURN)));
+        texts.push((format!("JSON SCAN 0 {pattern}"), text.len(), took));
+    }
     let (text, took) = timed(|| metrics::metrics(&view, &scan, 100));
     texts.push(("/metrics".to_owned(), text.len(), took));
     println!(
