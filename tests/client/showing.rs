@@ -326,7 +326,7 @@ fn failed_output_is_reported() {
 fn check_does_not_wait_for_answers_that_take_longer_than_five_seconds() {
     let slow = || {
         scripted(|question| {
-            pause(Duration::from_secs(3));
+            pause(Duration::from_secs(6));
             lists(question)
         })
     };
@@ -355,22 +355,30 @@ fn full_queues_are_counted_for_the_seconds_of_for() {
     let server = Server::start();
     let address = server.address().to_string();
     assert_eq!(ask(&address, &["check", "--full-queues", "1,9"]).code, Some(0));
-    let total = AtomicUsize::new(100);
-    let growing = scripted(move |question| {
-        if question.ends_with("FULL") {
-            let total = total.fetch_add(10, Ordering::Relaxed);
-            format!("uptime: 0 days, 0h 0m 1s\nfull_queues: {total}\n\n")
-        } else {
-            lists(question)
-        }
-    });
+    // As our daemon, and as one of version 1.
+    let growing = |is_old: bool| {
+        let total = AtomicUsize::new(100);
+        scripted(move |question| {
+            let total = || total.fetch_add(10, Ordering::Relaxed);
+            match question {
+                "STATS JSON" if !is_old => {
+                    format!("{{\"uptime_s\":1,\"counters\":{{\"full_queues\":{}}}}}\n\n", total())
+                }
+                "STATS FULL" => format!("uptime: 0 days, 0h 0m 1s\nfull_queues: {}\n\n", total()),
+                _ => "ERROR WRONG_STAT".to_owned(),
+            }
+        })
+    };
+    let (ours, old) = (growing(false), growing(true));
     let checking = Stopwatch::start();
-    for (limits, seconds, code, rate) in [("9,11", "1", 1, 10), ("3,4", "2", 2, 5)] {
-        let output = ask(&growing, &["check", "--full-queues", limits, "--for", seconds]);
+    for (server, limits, seconds, code, rate) in
+        [(&ours, "9,11", "1", 1, 10), (&ours, "3,4", "2", 2, 5), (&old, "9,11", "1", 1, 10)]
+    {
+        let output = ask(server, &["check", "--full-queues", limits, "--for", seconds]);
         assert_eq!(output.code, Some(code), "{}", output.stdout);
         assert!(output.stdout.contains(&format!("full_queues_rate={rate};")), "{}", output.stdout);
     }
-    checking.at_least(Duration::from_secs(3));
+    checking.at_least(Duration::from_secs(4));
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn check_takes_five_seconds_whatever_servers_take() {
     binary();
     let slow = || {
         scripted(|question| {
-            std::thread::sleep(Duration::from_secs(3));
+            std::thread::sleep(Duration::from_secs(6));
             lists(question)
         })
     };

@@ -133,32 +133,36 @@ pub(crate) fn scripted_by_connection(
 /// As [`lists`], of a server with rules, which orders have set.
 pub(crate) fn lists_with_rules(question: &str) -> String {
     match question {
-        "STATS JSON" => serde_json::json!({
-            "rules": {
-                "in_force": 2, "by_orders": 2, "orders_since": "2026-11-21T18:03:07.250Z",
-                "endless": 1, "endless_since": "2026-11-21T18:04:00.000Z",
-            },
-            "groups": [
-                {
-                    "group": "other", "requests": 9, "acquired": 4, "queue_full": 2, "denied": 3,
-                    "timeouts": 0, "holders": 1, "waiters": 1, "oldest_hold_s": 1.0, "stuck_keys": 0,
+        "STATS JSON" => {
+            let mut report = everything();
+            let with_rules = serde_json::json!({
+                "rules": {
+                    "in_force": 2, "by_orders": 2, "orders_since": "2026-11-21T18:03:07.250Z",
+                    "endless": 1, "endless_since": "2026-11-21T18:04:00.000Z",
                 },
-            ],
-            "keys": [
-                {
-                    "key": "bot:1", "group": "other", "holders": 1, "for_me": 1, "for_anyone": 0,
-                    "oldest_hold_s": 1.0, "limited_by": ["search", "bots"], "denied_by": "bots",
-                },
-            ],
-            "oldest_holds": [
-                {
-                    "key": "bot:1", "held_s": 1.0, "kind": "me", "waiters": 1, "client": 7,
-                    "address": "10.0.0.9:4711", "limited_by": ["bots"], "denied_by": "bots",
-                },
-            ],
-            "counters": { "hashtable_entries": 1 },
-        })
-        .to_string() + "\n\n",
+                "groups": [
+                    {
+                        "group": "other", "requests": 9, "acquired": 4, "queue_full": 2, "denied": 3,
+                        "timeouts": 0, "holders": 1, "waiters": 1, "oldest_hold_s": 1.0, "stuck_keys": 0,
+                    },
+                ],
+                "keys": [
+                    {
+                        "key": "bot:1", "group": "other", "holders": 1, "for_me": 1, "for_anyone": 0,
+                        "oldest_hold_s": 1.0, "limited_by": ["search", "bots"], "denied_by": "bots",
+                    },
+                ],
+                "oldest_holds": [
+                    {
+                        "key": "bot:1", "held_s": 1.0, "kind": "me", "waiters": 1, "client": 7,
+                        "address": "10.0.0.9:4711", "limited_by": ["bots"], "denied_by": "bots",
+                    },
+                ],
+            });
+            let members = with_rules.as_object().expect("an object").clone();
+            report.as_object_mut().expect("an object").extend(members);
+            format!("{report}\n\n")
+        }
         _ => lists(question),
     }
 }

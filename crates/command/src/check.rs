@@ -4,8 +4,9 @@
 use super::duration;
 use super::every_server::{ask_each, distinct};
 use super::output::print;
-use super::parsed_report::ParsedReport;
 use super::reported_rules::without_end;
+use super::stats::everything;
+use super::table::uptime_text;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use serde_json::Value;
 use std::process::ExitCode;
@@ -59,38 +60,28 @@ fn judge(server: &ServerName, options: &CheckOptions) -> Verdict {
 
 fn answered(server: &ServerName, options: &CheckOptions) -> Result<Verdict, NoAnswer> {
     let mut connection = StatsConnection::connect(server)?;
-    let text = connection.query("FULL")?;
-    let full = ParsedReport::read(&text);
-    let uptime = full.value("uptime").ok_or(NoAnswer::Refused(text))?;
-    let queues = full.number("full_queues");
-    let locks = full.number("processing_workers");
-    let report = json_report(&mut connection)?;
+    let report = everything(&mut connection)?;
+    let counter = |report: &Value, name: &str| report["counters"][name].as_f64();
+    let queues = counter(&report, "full_queues");
+    let locks = counter(&report, "processing_workers");
     let oldest_hold = oldest_hold_s(&report, locks);
+    let waiting = counter(&report, "waiting_workers");
     let mut figures = vec![
-        Figure::new("waiting", "", full.number("waiting_workers"), options.waiting.clone()),
+        Figure::new("waiting", "", waiting, options.waiting.clone()),
         Figure::new("oldest_hold", "s", oldest_hold, options.oldest_hold.clone()),
     ];
     if options.full_queues.is_some() {
         thread::sleep(options.lasts);
-        let later = ParsedReport::read(&connection.query("FULL")?).number("full_queues");
+        let later = counter(&everything(&mut connection)?, "full_queues");
         let rate =
             queues.zip(later).map(|(queues, later)| (later - queues) / options.lasts.as_secs_f64());
         figures.push(Figure::new("full_queues_rate", "", rate, options.full_queues.clone()));
     }
     figures.push(Figure::new("full_queues", "c", queues, None));
     figures.push(Figure::new("locks", "", locks, None));
-    let verdict = Verdict::of(server.as_str(), uptime, &figures);
+    let uptime = uptime_text(&report["uptime_s"]);
+    let verdict = Verdict::of(server.as_str(), &uptime, &figures);
     Ok(verdict.with_forgotten_rules(without_end(&report)))
-}
-
-/// Only newer servers have it: null for the others.
-fn json_report(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
-    match connection.query("JSON") {
-        Ok(text) => serde_json::from_str(&text)
-            .map_err(|e| NoAnswer::Refused(format!("invalid STATS JSON: {e}"))),
-        Err(NoAnswer::Unknown) => Ok(Value::Null),
-        Err(e) => Err(e),
-    }
 }
 
 /// It is 0 if no lock is held.

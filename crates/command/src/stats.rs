@@ -133,9 +133,16 @@ pub(super) fn stats(servers: &[ServerName], as_json: bool) -> ExitCode {
 }
 
 /// `STATS JSON`, or the part of it that an older server has.
-fn everything(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
+///
+/// # Errors
+/// It does not answer, or not with statistics.
+pub(super) fn everything(connection: &mut StatsConnection) -> Result<Value, NoAnswer> {
     match ask_json(connection, "JSON") {
-        Err(NoAnswer::Unknown) => Ok(ParsedReport::read(&connection.query("FULL")?).as_json()),
+        Err(NoAnswer::Unknown) => {
+            let text = connection.query("FULL")?;
+            let report = ParsedReport::read(&text).as_json();
+            if report["uptime_s"].is_null() { Err(NoAnswer::Refused(text)) } else { Ok(report) }
+        }
         answer => answer,
     }
 }

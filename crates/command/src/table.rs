@@ -58,6 +58,13 @@ pub(super) fn seconds_text(s: f64) -> String {
     format!("{}.{:03}s", ms / 1_000, ms % 1_000)
 }
 
+/// An uptime of JSON, as `STATS FULL` has it.
+pub(super) fn uptime_text(value: &Value) -> String {
+    let Some(s) = value.as_f64().map(|s| s as u64) else { return "-".to_owned() };
+    let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
+    format!("{days} days, {hours}h {minutes}m {}s", s % 60)
+}
+
 /// A row, and the key that it is about, as the daemon writes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {

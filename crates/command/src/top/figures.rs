@@ -2,6 +2,7 @@
 //! before: rates, and the average of the last minute.
 
 use crate::parsed_report::ParsedReport;
+use crate::table::uptime_text;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,11 +36,8 @@ impl Figures {
         self.report["counters"][name].as_u64()
     }
 
-    /// As the servers write it.
-    pub(super) fn uptime(&self) -> Option<String> {
-        let s = self.report["uptime_s"].as_f64()? as u64;
-        let (days, hours, minutes) = (s / 86_400, s / 3_600 % 24, s / 60 % 60);
-        Some(format!("{days} days, {hours}h {minutes}m {}s", s % 60))
+    pub(super) fn uptime(&self) -> String {
+        uptime_text(&self.report["uptime_s"])
     }
 
     /// How long locks were held that were released, all together.
@@ -111,11 +109,11 @@ mod tests {
         let full =
             "uptime: 1 days, 1h 1m 1s\ntotal processing time: 9.000000s\nprocessed_count: 3\n";
         let old = Figures::of_full(&ParsedReport::read(full));
-        assert_eq!(old.uptime().as_deref(), Some("1 days, 1h 1m 1s"));
+        assert_eq!(old.uptime(), "1 days, 1h 1m 1s");
         assert_eq!(old.uptime(), figures(3, 9.0).uptime());
         assert_eq!(old.average_hold_since_start_s(), Some(3.0));
         assert_eq!(figures(3, 9.0).average_hold_since_start_s(), Some(3.0));
-        assert_eq!(Figures::default().uptime(), None);
+        assert_eq!(Figures::default().uptime(), "-");
         assert_eq!(Figures::default().counter("processed_count"), None);
     }
 

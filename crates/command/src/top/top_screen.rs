@@ -295,7 +295,7 @@ fn stat(data: &ScreenData, name: &str) -> String {
 }
 
 fn uptime(data: &ScreenData) -> String {
-    data.figures.as_ref().and_then(Figures::uptime).unwrap_or_else(|| "-".to_owned())
+    data.figures.as_ref().map_or("-".to_owned(), Figures::uptime)
 }
 
 fn age(data: &ScreenData) -> String {
