@@ -134,7 +134,10 @@ impl<'a> LockAttempt<'a> {
     ) -> Result<io::Result<Outcome<Lock>>, Error> {
         let Reached { addresses, mut stream } = reached;
         let mut until = None;
+        let mut has_others = !addresses.is_one();
         loop {
+            // Another address may be that of another server, which has run for longer.
+            let own = addresses.of(&stream);
             let asked = Instant::now();
             let why = match self.ask(server, stream) {
                 Err(Error::Lost { cause, .. }) => cause,
@@ -144,7 +147,7 @@ impl<'a> LockAttempt<'a> {
             (self.observer)(Progress::Lost(server, &why));
             let was_closed = is_closed(&why);
             self.lost = Some((server.clone(), why));
-            if was_closed && !self.may_return(server, &addresses, asked)? {
+            if was_closed && !self.may_return(server, &own, asked)? {
                 let why = "it accepts connections, but does not answer";
                 return Ok(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
             }
@@ -152,7 +155,13 @@ impl<'a> LockAttempt<'a> {
             let began = until.filter(|_| waited < RETURN_TIME);
             let ends = began.unwrap_or_else(|| Instant::now() + RETURN_TIME);
             until = Some(ends);
-            stream = match self.return_to(&addresses, ends)? {
+            let mut returned = self.return_to(&own, ends)?;
+            if returned.is_err() && std::mem::take(&mut has_others) {
+                let time = self.time_to_connect(Duration::MAX);
+                returned = self.client.connect_within(time, &addresses);
+                until = None;
+            }
+            stream = match returned {
                 Ok(stream) => stream,
                 Err(why) => return Ok(Err(why)),
             };

@@ -57,6 +57,20 @@ impl Addresses {
         }
     }
 
+    /// The one to which this stream is connected: a name of several addresses may be that of
+    /// several servers.
+    pub fn of(&self, stream: &Stream) -> Addresses {
+        stream.peer().map_or_else(|| self.clone(), |address| Addresses::Tcp(vec![address]))
+    }
+
+    /// Whether there is a single address.
+    pub fn is_one(&self) -> bool {
+        match self {
+            Addresses::Unix(_) => true,
+            Addresses::Tcp(found) => found.len() < 2,
+        }
+    }
+
     /// Connects to the first address that accepts; each may take `timeout`.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,6 +30,11 @@ impl Stream {
     /// The server is unreachable, or its name has no address.
     pub(crate) fn connect(server: &ServerName, timeout: Duration) -> io::Result<Stream> {
         Addresses::look_up(server, timeout)?.connect(timeout)
+    }
+
+    /// The address at the other end; `None` on a Unix socket.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        rustix::net::getpeername(&self.0).ok()??.try_into().ok()
     }
 
     /// A read that takes longer fails with `WouldBlock`.
