@@ -298,7 +298,7 @@ impl Server {
         }
         info!("FREE {first}");
         if !free.is_dry_run {
-            self.mark("free", &format!("{}: {first}", target_text(&free.target)));
+            self.mark("free", &format!("{first}: {}", target_text(&free.target)));
         }
         Ok(answer)
     }

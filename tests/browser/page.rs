@@ -225,8 +225,28 @@ fn what_was_before_the_page_opened_is_there() {
     browser.open_page(&daemon, DESK, "light");
     // 100 locks in the first ten seconds.
     browser.wait_for("plots[0].drawn[1].points[0]?.[1] === 10");
+    // As if the page had not looked for a while: the history fills the gap.
+    let gap = "(() => { const line = plots[0].drawn[1]; line.live = [[line.past[0][0] - 30, 7], [performance.now() / 1000, 8]]; line.past = [[line.past[0][0] - 10, 5]]; return pointsOf(line, performance.now() / 1000).map(([, value]) => value).join(); })()";
+    assert_eq!(browser.text(gap), "7,5,8");
     browser.wait_for("document.querySelectorAll('figure svg .start').length === 6");
     assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// Such as behind a proxy that knows the older paths only.
+#[test]
+fn without_its_history_the_page_works() {
+    let daemon = Daemon::start(&[]);
+    let Some(mut browser) = Browser::start("no-history") else {
+        return;
+    };
+    browser.open_page(&daemon, DESK, "light");
+    browser.value("(() => { const all = ask; window.refused = 0; ask = (page) => page === 'history.json' ? (window.refused += 1, Promise.reject(new Error('404'))) : all(page); historyAt = -Infinity; })()");
+    browser.wait_for("window.refused === 1");
+    browser.value("plots.forEach((plot) => plot.drawn.forEach((line) => { line.live = []; }))");
+    // Two more answers make a rate.
+    browser.wait_for("plots[0].drawn[0].live.filter(([, value]) => value !== null).length >= 2");
+    assert_eq!(browser.value("missed === 0 && window.refused === 1"), true);
+    assert_eq!(browser.text(STATE), "serving");
 }
 
 #[test]

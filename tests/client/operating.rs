@@ -196,6 +196,24 @@ fn waiting_for_a_drain_shows_who_is_left_and_that_an_interrupted_one_continues()
     assert!(answer.starts_with("OK listening on "), "{answer}");
 }
 
+/// It is not carried out later: its sender has left.
+#[test]
+fn a_drain_that_is_interrupted_before_its_answer_does_not_begin() {
+    let (_place, path, server) = controlled();
+    server.signal(Signal::STOP);
+    let mut drain = poolcounter("", &["drain", "--wait", "--control-socket", &path]);
+    let mut drain = drain.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start");
+    wait_for_unaccepted(&path);
+    rustix::process::kill_process(Pid::from_child(&drain), Signal::TERM).expect("kill");
+    assert_eq!(wait_for_exit(&mut drain).signal(), Some(Signal::TERM.as_raw()));
+    let mut said = String::new();
+    drain.stderr.take().expect("stderr").read_to_string(&mut said).expect("text");
+    assert_eq!(said, "poolcounter: interrupted before the daemon answered: it does not drain\n");
+    server.signal(Signal::CONT);
+    assert_eq!(order(&path, &["control", "LOG"]).code, Some(0));
+    assert_eq!(server.log.count("draining: "), 0);
+}
+
 /// The daemon ends by a signal, not by the drain.
 #[test]
 fn waiting_for_a_drain_ends_when_the_daemon_is_stopped() {

@@ -161,7 +161,7 @@ fn history_marks_what_operators_did() {
     assert_eq!(detail("rule"), "slow enwiki:* max-hold=120");
     assert_eq!(
         detail("free"),
-        "KEY enwiki:pcache:idhash:2-0!canonical:revid:7: closed 1 connection: holds: 1, waits: 0"
+        "closed 1 connection: holds: 1, waits: 0: KEY enwiki:pcache:idhash:2-0!canonical:revid:7"
     );
 }
 

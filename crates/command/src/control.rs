@@ -198,10 +198,9 @@ fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Res
     let answer_until = Instant::now() + options.timeout(connect::ANSWER_TIMEOUT);
     let mut waiting = DrainWait::connect(options, Some(answer_until))?;
     waiting.send("DRAIN\nDRAINED\n");
-    let mut is_draining = false;
     loop {
         match waiting.next_event()? {
-            DrainEvent::Late if !is_draining => return Err(io::ErrorKind::TimedOut.into()),
+            DrainEvent::Late if !waiting.is_draining => return Err(io::ErrorKind::TimedOut.into()),
             DrainEvent::Late => return Ok(DrainEnd::Drains),
             DrainEvent::End => return Ok(DrainEnd::Ended),
             DrainEvent::Line(line) => match line.as_str() {
@@ -212,13 +211,13 @@ fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Res
                 line if line.starts_with("ERROR") => return Err(io::Error::other(line)),
                 line => {
                     print_answer(line, options);
-                    (is_draining, waiting.until) = (true, until);
+                    (waiting.is_draining, waiting.until) = (true, until);
                     waiting.next_look = Instant::now().checked_add(FIRST_LOOK);
                 }
             },
             // It may have closed before it read the order.
             DrainEvent::Closed if waiting.reconnect() => {
-                if is_draining {
+                if waiting.is_draining {
                     waiting.send("DRAINED\n")
                 } else {
                     waiting.send("DRAIN\nDRAINED\n")
@@ -233,6 +232,8 @@ fn drain_and_wait(wait_max: Option<Duration>, options: &OrderOptions) -> io::Res
 struct DrainWait<'a> {
     options: &'a OrderOptions,
     until: Option<Instant>,
+    /// The daemon has said so.
+    is_draining: bool,
     /// When to show next who is left.
     next_look: Option<Instant>,
     signals: EndingSignals,
@@ -260,7 +261,18 @@ impl DrainWait<'_> {
         let daemon = process_of(&stream);
         let end = daemon.and_then(|daemon| pidfd_open(daemon, PidfdFlags::empty()).ok());
         let (signals, received, next_look) = (EndingSignals::watch()?, Vec::new(), None);
-        Ok(DrainWait { options, until, next_look, signals, stream, received, daemon, end })
+        let is_draining = false;
+        Ok(DrainWait {
+            options,
+            until,
+            is_draining,
+            next_look,
+            signals,
+            stream,
+            received,
+            daemon,
+            end,
+        })
     }
 
     /// Connects to the same daemon again, if it is there.
@@ -305,7 +317,7 @@ impl DrainWait<'_> {
                 continue;
             }
             if !fds[1].revents().is_empty() {
-                return Err(self.signals.end());
+                return Err(self.signals.end(self.is_draining));
             }
             if fds[0].revents().is_empty() {
                 return Ok(DrainEvent::End);
@@ -345,7 +357,7 @@ impl DrainWait<'_> {
         fds.extend(self.end.iter().map(|end| PollFd::new(end, PollFlags::IN)));
         let is_early = wait_for_any(&mut fds, until)?;
         if !fds[0].revents().is_empty() {
-            return Err(self.signals.end());
+            return Err(self.signals.end(self.is_draining));
         }
         Ok(is_early)
     }
@@ -387,8 +399,12 @@ impl EndingSignals {
     }
 
     /// Ends this command by the signal that has arrived.
-    fn end(&self) -> io::Error {
-        print_error("interrupted; the drain continues (undrain ends it)");
+    fn end(&self, is_draining: bool) -> io::Error {
+        print_error(if is_draining {
+            "interrupted; the drain continues (undrain ends it)"
+        } else {
+            "interrupted before the daemon answered: it does not drain"
+        });
         let signal = self.signal.load(Ordering::SeqCst);
         // Returns only if it fails.
         let result = emulate_default_handler(signal as i32);

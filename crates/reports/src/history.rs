@@ -20,6 +20,9 @@ const POINTS_MAX: usize = 360;
 /// More than an hour of an operator's work.
 const MARKS_MAX: usize = 64;
 
+/// Of these, the oldest goes first.
+const FREQUENT: [&str; 3] = ["rule", "log", "free"];
+
 /// What happened is cut to this length.
 const DETAIL_CHARS_MAX: usize = 160;
 
@@ -91,7 +94,8 @@ pub struct HistoryReport {
     period_s: f64,
     /// How long ago the last point was taken.
     last_age_s: f64,
-    /// The name of each value of a point.
+    /// The name of each value of a point. Medians and 95th percentiles are estimated from the
+    /// buckets of the histograms, whose bounds `STATS JSON` has: 33 s may show as 45.
     columns: Vec<&'static str>,
     /// The newest last; null if there was nothing to measure.
     points: Vec<Vec<Option<f64>>>,
@@ -150,7 +154,9 @@ impl History {
         let detail = detail.chars().take(DETAIL_CHARS_MAX).collect();
         self.marks.push_back(Mark { at: now, what: what.to_owned(), detail });
         while self.marks.len() > MARKS_MAX {
-            self.marks.pop_front();
+            // A script that sets a rule every minute must not push a restart out.
+            let frequent = self.marks.iter().position(|mark| FREQUENT.contains(&&*mark.what));
+            self.marks.remove(frequent.unwrap_or(0));
         }
     }
 
@@ -301,5 +307,10 @@ mod tests {
         assert_eq!(history.marks.len(), MARKS_MAX);
         assert_eq!(history.marks[0].detail.chars().count(), DETAIL_CHARS_MAX);
         assert_eq!(history.marks[0].at, Time::default().plus_ns(36));
+        history.mark("hot restart", "", Time::default());
+        (0..100).for_each(|_| history.mark("log", "info", Time::default()));
+        let kept: Vec<&str> = history.marks.iter().map(|mark| mark.what.as_str()).collect();
+        assert_eq!(kept.iter().filter(|what| **what == "hot restart").count(), 1);
+        assert!(kept[1..].iter().all(|what| *what == "log"), "{kept:?}");
     }
 }
