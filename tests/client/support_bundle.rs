@@ -18,7 +18,8 @@ impl Scene {
     fn start() -> Scene {
         let place = Place::with_daemon();
         let path = place.path("c").display().to_string();
-        let server = place.start(&["--control", &path, "--slow", "1"]);
+        let max_hold = "--max-hold=secret*=60";
+        let server = place.start(&["--control", &path, "--slow", "1", max_hold]);
         Scene { place, server }
     }
 
@@ -62,6 +63,7 @@ fn the_file_has_what_the_daemon_knows_and_is_for_its_owner() {
     assert!(section(&bundle, "/proc/PID/limits").contains("Max open files"));
     // What can't be had is named.
     assert!(!section(&bundle, "systemctl cat no-such-unit").is_empty());
+    assert!(bundle.ends_with("\n== end\n"), "{bundle}");
     let again = scene.bundle("", "c", &[&file]);
     assert_eq!(again.code, Some(1));
     assert!(again.stderr.contains("File exists"), "{}", again.stderr);
@@ -75,7 +77,10 @@ fn with_private_no_key_and_no_address_is_in_it() {
     let done = scene.bundle("", "c", &["--private", "-"]);
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     let bundle = done.stdout;
-    assert!(!bundle.contains("enwiki") && !bundle.contains("127.0.0.1"), "{bundle}");
+    for secret in ["enwiki", "127.0.0.1", "secret"] {
+        assert!(!bundle.contains(secret), "{secret}: {bundle}");
+    }
+    assert!(section(&bundle, "/proc/PID/cmdline").contains("--max-hold"), "{bundle}");
     assert!(section(&bundle, "STATS JSON").contains("\"key\":\"hidden\""));
     assert_eq!(section(&bundle, "STATS KEYS 200").trim(), "(left out: --private)");
     assert!(section(&bundle, "STATS FULL").contains("processing_workers: 1\n"));
@@ -102,5 +107,19 @@ fn without_the_control_socket_the_port_is_asked() {
     let bundle = scene.bundle(&port, "nowhere", &["-"]).stdout;
     assert!(section(&bundle, "STATS FULL").contains("uptime: "));
     assert!(section(&bundle, "RULES").contains("nowhere: No such file"));
-    assert!(section(&bundle, "/proc/PID/status").contains("no process of a daemon was found"));
+}
+
+#[test]
+fn a_file_that_can_not_be_written_whole_is_removed() {
+    let scene = Scene::start();
+    let file = scene.text("cut.txt");
+    let socket = scene.text("c");
+    // Blocks of 512 bytes; the signal would end the command.
+    let line = format!(
+        "trap '' XFSZ; ulimit -f 4; exec \"$0\" support-bundle --unit no-such-unit --control-socket {socket} {file}"
+    );
+    let done = crate::command::shell("", &line);
+    assert_eq!(done.code, Some(1), "{}", done.stderr);
+    assert!(done.stderr.contains("cut.txt: File too large"), "{}", done.stderr);
+    assert!(!std::path::Path::new(&file).exists());
 }

@@ -27,8 +27,13 @@ const NAMING_FIELDS: [&str; 4] = ["key", "address", "name", "detail"];
 
 pub(super) const AFTER_HELP: &str = "\
 Run it as root on the daemon's host, before anything is restarted. What can't be read
-is named in its place. --private leaves out lists, rules and the journal, which have
-keys, and hides the addresses in the rest.";
+is named in its place. --private leaves out what has keys or addresses: lists, rules,
+values of options, the unit's text, the journal. The names of rules stay.";
+
+/// What systemd knows of a unit without its command line and addresses.
+const UNIT_PROPERTIES: &str = "ActiveState,SubState,Result,Type,NRestarts,ExecMainStartTimestamp,\
+    ExecMainStatus,StateChangeTimestamp,MainPID,MemoryCurrent,MemoryPeak,CPUUsageNSec,TasksCurrent,\
+    LimitNOFILE,Restart,WatchdogUSec,WatchdogTimestamp";
 
 /// Options of `support-bundle`.
 #[derive(Debug, clap::Args)]
@@ -60,22 +65,22 @@ enum Source {
     Plain(&'static str),
     /// The daemon's answer in JSON.
     Json(&'static str),
+    /// /proc/PID/cmdline, whose values may have keys and addresses.
+    CommandLine,
     /// A file of this name in /proc/PID.
     Process(&'static str),
     /// What a command prints.
     Program(Vec<String>),
-    /// The same, with keys.
+    /// The same, with keys or addresses.
     PrivateProgram(Vec<String>),
 }
 
 /// Writes the file; its name is printed.
 pub(super) fn support_bundle(servers: &[ServerName], options: &BundleOptions) -> ExitCode {
     let result = match &options.file {
-        Some(file) if file.as_os_str() == "-" => {
-            let bundle = collect(servers, options);
-            if print(&bundle) { Ok(()) } else { return ExitCode::FAILURE }
-        }
-        file => write(servers, options, file.clone().unwrap_or_else(default_name)),
+        Some(file) if file.as_os_str() == "-" => write(servers, options, &mut io::stdout().lock())
+            .map_err(|e| format!("standard output: {e}")),
+        file => write_file(servers, options, file.clone().unwrap_or_else(|| default_name(options))),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -86,20 +91,29 @@ pub(super) fn support_bundle(servers: &[ServerName], options: &BundleOptions) ->
     }
 }
 
-fn write(servers: &[ServerName], options: &BundleOptions, path: PathBuf) -> Result<(), String> {
+/// A file that can't be written whole is removed; one that a signal has cut has no end.
+fn write_file(
+    servers: &[ServerName],
+    options: &BundleOptions,
+    path: PathBuf,
+) -> Result<(), String> {
     let failed = |e: io::Error| format!("{}: {e}", path.display());
     // For the owner alone: it may have keys and addresses.
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     let mut file = file.map_err(failed)?;
-    file.write_all(collect(servers, options).as_bytes()).map_err(failed)?;
+    write(servers, options, &mut file).map_err(|e| {
+        let _ = fs::remove_file(&path);
+        failed(e)
+    })?;
     print(&path.display().to_string());
     Ok(())
 }
 
-fn default_name() -> PathBuf {
+fn default_name(options: &BundleOptions) -> PathBuf {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = if options.private { String::new() } else { format!("{host}-") };
     let time = output_of(&words(&["date", "-u", "+%Y%m%dT%H%M%SZ"]));
-    PathBuf::from(format!("poolcounter-{host}-{}.txt", time.unwrap_or_default().trim()))
+    PathBuf::from(format!("poolcounter-{host}{}.txt", time.unwrap_or_default().trim()))
 }
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -111,7 +125,7 @@ fn sections(unit: &str) -> Vec<Source> {
     let program = |line: &[&str]| Source::Program(words(line));
     vec![
         program(&["date", "--iso-8601=seconds"]),
-        program(&["uname", "-a"]),
+        program(&["uname", "-srvm"]),
         Source::Plain("STATS FULL"),
         Source::Json("STATS JSON"),
         Source::List("STATS KEYS 200"),
@@ -123,14 +137,15 @@ fn sections(unit: &str) -> Vec<Source> {
         Source::List("RULES"),
         Source::Plain("LOG"),
         Source::Json("STATS JSON HISTORY"),
-        Source::Process("cmdline"),
+        Source::CommandLine,
         Source::Process("status"),
         Source::Process("limits"),
         Source::Process("wchan"),
         Source::Process("stack"),
         Source::Process("cgroup"),
-        program(&["systemctl", "cat", unit]),
-        program(&["systemctl", "show", unit]),
+        program(&["systemctl", "show", "-p", UNIT_PROPERTIES, unit]),
+        Source::PrivateProgram(words(&["systemctl", "cat", unit])),
+        Source::PrivateProgram(words(&["systemctl", "show", unit])),
         Source::PrivateProgram(words(&["systemctl", "status", "--no-pager", "-n", "0", unit])),
         program(&["cat", "/proc/loadavg", "/proc/meminfo", "/proc/pressure/cpu"]),
         program(&["cat", "/proc/net/sockstat", "/proc/net/sockstat6"]),
@@ -148,11 +163,12 @@ fn sections(unit: &str) -> Vec<Source> {
     ]
 }
 
-fn collect(servers: &[ServerName], options: &BundleOptions) -> String {
+/// Writes section by section: what is there so far survives an interruption.
+fn write(servers: &[ServerName], options: &BundleOptions, out: &mut impl Write) -> io::Result<()> {
     let mut daemon = Daemon::find(servers, options);
-    let mut bundle = format!("poolcounter {} support bundle\n", env!("CARGO_PKG_VERSION"));
+    writeln!(out, "poolcounter {} support bundle", env!("CARGO_PKG_VERSION"))?;
     if options.private {
-        bundle += "with --private: without keys and addresses\n";
+        writeln!(out, "with --private: without keys and addresses")?;
     }
     for source in sections(&options.unit) {
         let title = source.title();
@@ -162,9 +178,11 @@ fn collect(servers: &[ServerName], options: &BundleOptions) -> String {
             Err(why) => format!("({why})"),
         };
         let section = format!("\n== {title}\n{}\n", escape_controls(content.trim_end()));
-        bundle += &if options.private { without_addresses(&section) } else { section };
+        let section = if options.private { without_addresses(&section) } else { section };
+        out.write_all(section.as_bytes())?;
     }
-    bundle
+    writeln!(out, "\n== end")?;
+    out.flush()
 }
 
 impl Source {
@@ -173,6 +191,7 @@ impl Source {
             Source::List(request) | Source::Plain(request) | Source::Json(request) => {
                 (*request).to_owned()
             }
+            Source::CommandLine => "/proc/PID/cmdline".to_owned(),
             Source::Process(name) => format!("/proc/PID/{name}"),
             Source::Program(words) | Source::PrivateProgram(words) => words.join(" "),
         }
@@ -194,6 +213,10 @@ impl Source {
                 }
                 serde_json::to_string(&report).map_err(|e| e.to_string())
             }
+            Source::CommandLine if is_private => {
+                daemon.process_file("cmdline").map(|it| options_in(&it))
+            }
+            Source::CommandLine => daemon.process_file("cmdline"),
             Source::Process(name) => daemon.process_file(name),
             Source::Program(words) | Source::PrivateProgram(words) => output_of(words),
         }
@@ -214,6 +237,7 @@ impl Daemon<'_> {
     fn find<'a>(servers: &'a [ServerName], options: &'a BundleOptions) -> Daemon<'a> {
         let connected = connect_unix(&options.socket, PATIENCE).map(UnixStream::from);
         let process = connected.ok().and_then(process_of).or_else(|| main_process(&options.unit));
+        let process = process.or_else(only_process);
         Daemon { options, server: servers.first(), process, is_silent: false }
     }
 
@@ -253,6 +277,31 @@ impl Daemon<'_> {
 fn main_process(unit: &str) -> Option<Pid> {
     let shown = output_of(&words(&["systemctl", "show", "-p", "MainPID", "--value", unit])).ok()?;
     Pid::from_raw(shown.trim().parse().ok()?)
+}
+
+/// Without permission for the socket, or for a daemon without a unit: the only process of this
+/// name.
+fn only_process() -> Option<Pid> {
+    let is_one = |pid: &Pid| {
+        let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
+        name.is_ok_and(|name| name.trim_end() == "poolcounterd")
+    };
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let pids = entries.filter_map(|it| Pid::from_raw(it.file_name().to_str()?.parse().ok()?));
+    let mut found = pids.filter(is_one);
+    let first = found.next();
+    first.filter(|_| found.next().is_none())
+}
+
+/// The names of the options on a command line, which is in one line.
+fn options_in(line: &str) -> String {
+    let options = line.split(' ').filter(|word| word.starts_with('-'));
+    let names = options.map(|word| match word.strip_prefix("--") {
+        Some(_) => word.split('=').next().unwrap_or_default(),
+        // Its value may stand behind it without a space.
+        None => word.get(..2).unwrap_or(word),
+    });
+    format!("{} (values left out: --private)", names.collect::<Vec<_>>().join(" "))
 }
 
 /// What a program prints, also to standard error.
@@ -300,7 +349,11 @@ fn without_addresses(text: &str) -> String {
 
 /// `10.1.2.3`, `10.1.2.3:4711`, `[fe80::1%eth0]:4711`, `::1`; not `::` or a time.
 fn is_address(word: &str) -> bool {
-    let word = word.trim_end_matches(['.', ':']);
+    word.parse::<IpAddr>().is_ok_and(|ip| !ip.is_unspecified())
+        || is_address_in_text(word.trim_end_matches(['.', ':']))
+}
+
+fn is_address_in_text(word: &str) -> bool {
     let ip = |text: &str| {
         let without_zone = text.split('%').next().unwrap_or_default();
         without_zone.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| !ip.is_unspecified())
@@ -323,10 +376,18 @@ mod tests {
             ("[2001:db8::1]:7531 ::1 fe80::1%eth0", "hidden hidden hidden"),
             ("-l 10.1.2.3,192.0.2.1 --allow 10.9.0.0/16", "-l hidden,hidden --allow hidden/16"),
             ("at 12:34:56 v2.0.0 a:b 1.2.3 ::", "at 12:34:56 v2.0.0 a:b 1.2.3 ::"),
+            ("2001:db8::/32 2001:db8::, from 2001:db8::1:", "hidden/32 hidden, from hidden"),
             ("", ""),
         ] {
             assert_eq!(without_addresses(text), shown);
         }
+    }
+
+    #[test]
+    fn a_command_line_keeps_the_names_of_its_options() {
+        let line = "/usr/bin/poolcounterd -l10.9.8.7 -l ::1 --max-hold=secret*=5 --slow 1 secret";
+        let shown = "-l -l --max-hold --slow (values left out: --private)";
+        assert_eq!(options_in(line), shown);
     }
 
     #[test]
