@@ -1125,7 +1125,8 @@ else
 fi
 
 # Behind `run KEY --` stands a command, which has completions of its own. Only the package
-# bash-completion can offer those; its function has had both names.
+# bash-completion can offer those; its function has had both names. Without it, the name of the
+# command is completed, and then files.
 _poolcounter_or_command() {
     local i is_run= offset=
     for ((i = 1; i < COMP_CWORD; i++)); do
@@ -1138,14 +1139,19 @@ _poolcounter_or_command() {
             break
         fi
     done
-    if [[ $offset && $COMP_CWORD -ge $offset ]]; then
-        for i in _comp_command_offset _command_offset; do
-            if declare -F "$i" > /dev/null; then
-                "$i" "$offset"
-                return
-            fi
-        done
+    if [[ ! $offset || $COMP_CWORD -lt $offset ]]; then
+        _poolcounter "$@"
+        return
     fi
-    _poolcounter "$@"
+    for i in _comp_command_offset _command_offset; do
+        if declare -F "$i" > /dev/null; then
+            "$i" "$offset"
+            return
+        fi
+    done
+    COMPREPLY=()
+    if ((COMP_CWORD == offset)); then
+        mapfile -t COMPREPLY < <(compgen -c -- "${COMP_WORDS[COMP_CWORD]}")
+    fi
 }
 complete -F _poolcounter_or_command -o bashdefault -o default poolcounter

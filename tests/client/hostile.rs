@@ -288,6 +288,7 @@ fn options_that_mean_nothing_together_are_refused() {
     for (options, why) in [
         (&["-k", "5"][..], "only with --on-lost kill"),
         (&["-k", "10", "--on-lost", "warn"], "only with --on-lost kill"),
+        (&["--any", "-t", "0"], "which --timeout 0 does not"),
         (&["-n", "5", "-q", "2"], "--queue 2 counts those that hold the key too"),
         (&["--quiet", "--verbose"], "cannot be used with"),
     ] {

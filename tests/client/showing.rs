@@ -239,6 +239,23 @@ fn an_invalid_answer_is_reported_with_its_cause() {
     }
 }
 
+/// An empty list would look like good news.
+#[test]
+fn slow_says_that_nothing_is_recorded() {
+    let (off, on) = (Server::start(), Server::start_with(&["--slow", "5"]));
+    let [off, on] = [&off, &on].map(|server| server.address().to_string());
+    let note = format!("poolcounter: {off}: records nothing: it runs without --slow\n");
+    for (list, arguments, said) in [
+        (&off, &["slow"][..], note.as_str()),
+        (&off, &["slow", "--json"], &note),
+        (&format!("{on},{off}"), &["slow"], &note),
+        (&on, &["slow"], ""),
+    ] {
+        let output = ask(list, arguments);
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), said), "{list} {arguments:?}");
+    }
+}
+
 #[test]
 fn check_exits_and_prints_as_a_plugin() {
     let server = scripted(lists);

@@ -1,7 +1,7 @@
 //! Orders to the daemon of this host: `drain` and its wait, line by line, until the process has
 //! ended; `undrain`, `free`, `rules`, `rule`, `restart`, `control`.
 
-use super::duration::{parse_duration, parse_some_duration, whole_seconds};
+use super::duration::{parse_bounded_duration, parse_duration, parse_some_duration, whole_seconds};
 use super::output::{print, print_error, print_json};
 use super::shown_key::{make_readable, shown};
 use super::stats::key_from_user;
@@ -490,7 +490,7 @@ pub(super) enum RuleAction {
     Set {
         /// For a while, such as 90s, 30m, 12h or 7d; then the rule of the file returns.
         /// [default: until another order]
-        #[arg(long = "for", value_name = "TIME", value_parser = parse_some_duration)]
+        #[arg(long = "for", value_name = "TIME", value_parser = parse_bounded_duration)]
         lasts: Option<Duration>,
         /// A letter a to z, then letters, digits, _ or -.
         #[arg(value_name = "NAME")]

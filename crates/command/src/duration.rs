@@ -27,6 +27,12 @@ pub(super) fn parse_some_duration(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("must be more than 0".to_owned()) } else { Ok(time) }
 }
 
+/// The same, and not for ever.
+pub(super) fn parse_bounded_duration(text: &str) -> Result<Duration, String> {
+    let time = parse_some_duration(text)?;
+    if time == Duration::MAX { Err("must have an end".to_owned()) } else { Ok(time) }
+}
+
 /// As whole seconds, rounded up, for the protocol and for orders.
 pub(super) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
@@ -59,6 +65,7 @@ mod tests {
             assert!(parse_duration(bad).is_err(), "{bad:?}");
         }
         assert!(parse_some_duration("0ms").is_err());
+        assert!(parse_bounded_duration("inf").is_err() && parse_bounded_duration("7d").is_ok());
     }
 
     #[test]

@@ -190,6 +190,9 @@ fn request(options: &RunOptions) -> Result<LockRequest, String> {
     if options.kill_after.is_some() && options.on_lost != OnLost::Kill {
         return Err("--kill-after has a meaning only with --on-lost kill".to_owned());
     }
+    if options.any && options.timeout == Some(Duration::ZERO) {
+        return Err("--any waits for another client's work, which --timeout 0 does not".to_owned());
+    }
     if let Some(queue) = options.queue.filter(|&queue| queue < options.workers) {
         let workers = options.workers;
         return Err(format!(

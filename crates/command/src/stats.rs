@@ -32,7 +32,7 @@ pub(super) fn print_lists(
     if as_json {
         return print_each(servers, |server| {
             let answer = ask(server)?;
-            let note = cut_note(&kind.read(&answer), rows);
+            let note = note_on(kind, &answer, rows);
             Ok((Report::Json(answer), note))
         });
     }
@@ -42,26 +42,32 @@ pub(super) fn print_lists(
     let mut lists = Vec::new();
     for (server, answer) in servers.iter().zip(answers) {
         match answer {
-            Ok(answer) => lists.push((server.as_str(), kind.read(&answer))),
+            Ok(answer) => {
+                let note = note_on(kind, &answer, rows);
+                lists.push((server.as_str(), kind.read(&answer), note));
+            }
             Err(e) => code = print_failure(server, &e),
         }
     }
-    let named: Vec<_> = lists.iter().map(|(server, list)| (*server, list)).collect();
+    let named: Vec<_> = lists.iter().map(|(server, list, _)| (*server, list)).collect();
     let list = match &named[..] {
         [(_, alone)] if servers.len() == 1 => Some((*alone).clone()),
         several => List::merged(several, kind.order(), rows as usize),
     };
     let Some(list) = list else { return code };
     let is_said = print(&list.text());
-    for (server, list) in lists {
-        print_note(server, cut_note(&list, rows));
+    for (server, _, note) in lists {
+        print_note(server, note);
     }
     if is_said { code } else { ExitCode::FAILURE }
 }
 
-/// A note if a server lists fewer rows than requested, and has more.
-fn cut_note(list: &List, rows: u32) -> Option<String> {
-    let (n, all) = list.listed();
+/// A note if a server records nothing, or lists fewer rows than requested and has more.
+fn note_on(kind: ListKind, answer: &Value, rows: u32) -> Option<String> {
+    if kind == ListKind::Slow && answer["over_s"].is_null() {
+        return Some("records nothing: it runs without --slow".to_owned());
+    }
+    let (n, all) = kind.read(answer).listed();
     let is_cut = n < all.min(rows.into());
     is_cut.then(|| format!("{n} of {all}: no list of this server has more"))
 }
