@@ -2,13 +2,13 @@
 
 use crate::command::{full, key_of, key_of_first, servers};
 use crate::support::stopwatch::Stopwatch;
-use crate::support::{PATIENCE, Server, eventually};
+use crate::support::{PATIENCE, Server, eventually, read_some};
 use poolcounter::{
     Answer, Client, Conversation, Error, Lock, LockRequest, NestedLock, Outcome, Refusal,
     ServerName,
 };
 use rustix::net::sockopt;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::thread;
@@ -394,7 +394,7 @@ fn answer((stream, conversation): &mut (TcpStream, Conversation)) -> Answer {
     stream.write_all(&conversation.take_output()).expect("sent");
     loop {
         let mut buffer = [0; 64];
-        let received = stream.read(&mut buffer).expect("an answer");
+        let received = read_some(stream, &mut buffer).expect("an answer");
         if let Some(answer) = conversation.receive(&buffer[..received]).expect("a valid one") {
             return answer;
         }

@@ -2,12 +2,13 @@
 
 use crate::command::{binary, lists, scripted};
 use crate::support::terminal::terminal;
-use crate::support::{PATIENCE, eventually, launched, wait_for_exit};
+use crate::support::{PATIENCE, eventually, launched, read_some, wait_for_exit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{Action, LocalModes, Winsize, tcflow, tcgetattr, tcsetwinsize};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
@@ -56,10 +57,11 @@ impl Shown {
         while !String::from_utf8_lossy(&text).contains(wanted) {
             let patience = Timespec::try_from(PATIENCE).expect("a timeout");
             let mut readable = [PollFd::new(&self.master, PollFlags::IN)];
-            let count = poll(&mut readable, Some(&patience)).expect("poll");
+            let polled = retry_on_intr(|| poll(&mut readable, Some(&patience)));
+            let count = polled.expect("poll");
             assert!(count > 0, "it shows {:?}", String::from_utf8_lossy(&text));
             let mut buffer = [0; 4096];
-            let read = self.master.read(&mut buffer).expect("read");
+            let read = read_some(&mut self.master, &mut buffer).expect("read");
             text.extend_from_slice(&buffer[..read]);
         }
     }

@@ -5,14 +5,14 @@ use crate::support::http::get;
 use crate::support::random::{Random, number_from_environment};
 use crate::support::restart::Place;
 use crate::support::status::WRONG_OPTIONS;
-use crate::support::{PATIENCE, Server, daemon_command, finish};
+use crate::support::{PATIENCE, Server, daemon_command, finish, read_some};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -50,7 +50,7 @@ fn ask(stream: &mut UnixStream, line: &str, is_report: bool) -> String {
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
     while !answer.ends_with(end.as_bytes()) {
-        let len = stream.read(&mut buffer).expect("an answer");
+        let len = read_some(stream, &mut buffer).expect("an answer");
         assert!(len > 0, "{line}: the connection ended after {} bytes", answer.len());
         answer.extend_from_slice(&buffer[..len]);
     }

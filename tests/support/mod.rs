@@ -32,6 +32,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 pub(crate) use stopwatch::PATIENCE;
 use stopwatch::{Stopwatch, ask_until_answered};
@@ -339,7 +340,7 @@ pub(crate) fn wait_for_exit(child: &mut Child) -> ExitStatus {
 fn wait_readable(descriptor: &impl AsFd, timeout: Duration) -> bool {
     let timeout = timeout.try_into().expect("timeout");
     let mut wanted = [PollFd::new(descriptor, PollFlags::IN)];
-    poll(&mut wanted, Some(&timeout)).expect("poll") > 0
+    retry_on_intr(|| poll(&mut wanted, Some(&timeout))).expect("poll") > 0
 }
 
 /// The kernel's backlog of a listening socket: `Send-Q` of `ss`.
@@ -389,6 +390,17 @@ pub(crate) fn is_alive(pid: Pid) -> bool {
 /// Waits until `is_met`, for a state without an event; false if it times out.
 pub(crate) fn eventually(mut is_met: impl FnMut() -> bool) -> bool {
     ask_until_answered(|| is_met().then_some(())).is_some()
+}
+
+/// Reads what is there. With a timeout, a socket's read fails when a signal has stopped and
+/// continued this process, or when it has handled one: signal(7).
+pub(crate) fn read_some(stream: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 /// Reports that a test is skipped. If CI is set, that is a failure, except for the
@@ -681,7 +693,7 @@ impl Client {
             return Arrived::Nothing;
         }
         let mut buffer = [0; 65536];
-        match self.stream.read(&mut buffer) {
+        match read_some(&mut self.stream, &mut buffer) {
             Ok(0) => self.ended = true,
             Ok(n) => self.pending.extend_from_slice(&buffer[..n]),
             // A reset ends the connection as well.
