@@ -164,6 +164,7 @@ fn server_text_does_not_control_the_terminal() {
     let table = serde_json::json!({
         "keys_total": 1, "keys": rows, "clients": rows, "slow": rows, "locks": rows, "key": name,
         "limits": [{ "rule": name, "settings": [name] }], "uptime_s": -1.0, "groups": [{ "group": name }],
+        "addresses": 1, "slow_total": 1, "holders": 1, "counters": {},
     });
     let hostile = answering(format!("{table}\n\n"));
     for order in [&["keys"][..], &["stats"], &["key", "k"], &["clients"], &["slow"], &["top"]] {
@@ -179,14 +180,16 @@ fn server_text_does_not_control_the_terminal() {
     let junk = ask(&answering("\x1b[2J | waiting=0\n\n"), &["check"]);
     assert_eq!(junk.code, Some(2), "{}", junk.stdout);
     is_harmless(&junk);
-    let endless = answering("{\"next\":0,\"keys\":[]}\n\n");
+    let endless = answering("{\"next\":0,\"keys_total\":0,\"keys\":[]}\n\n");
     for words in [&["keys", "--all"][..], &["keys", "a*"]] {
         let output = ask(&endless, words);
         assert_eq!(output.code, Some(76), "{}", output.stderr);
         assert!(output.stderr.contains("place 0 behind place 0"), "{}", output.stderr);
     }
-    let wide = format!("{{\"keys\":[{{\"key\":\"{}\"}}]}}\n\n", "x".repeat(1 << 20));
-    let output = ask(&answering(wide), &["top"]);
+    let wide = serde_json::json!({
+        "uptime_s": 1, "counters": {}, "keys_total": 1, "keys": [{ "key": "x".repeat(1 << 20) }],
+    });
+    let output = ask(&answering(format!("{wide}\n\n")), &["top"]);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
 }
 

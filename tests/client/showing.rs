@@ -85,7 +85,8 @@ fn an_empty_list_has_the_names_of_its_columns() {
         assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     }
     assert_eq!(ask(&address, &["keys", "--all"]).stdout.lines().count(), 1);
-    let newer = scripted(|_| "{\"keys\":[],\"more\":{\"key\":[7]}}\n\n".to_owned());
+    let newer =
+        scripted(|_| "{\"keys_total\":0,\"keys\":[],\"more\":{\"key\":[7]}}\n\n".to_owned());
     assert!(ask(&newer, &["keys"]).stdout.starts_with("keys: 0 of 0\nholders "));
     let odd = scripted(|_| "keys: 0\n\n".to_owned());
     let output = ask(&odd, &["keys"]);
@@ -192,7 +193,7 @@ fn all_keys_are_listed_and_those_that_match_are_sorted() {
     assert!(some.lines().nth(2).is_some_and(|row| row.ends_with(" page2:77")), "{some}");
     assert!(some.lines().nth(3).is_some_and(|row| row.ends_with(" page2:0")), "the oldest: {some}");
     let json = json(&ask(&address, &["keys", "--json", "*:12*", "7"]));
-    assert_eq!(json["keys_total"], 4 * 6);
+    assert_eq!((&json["keys_total"], &json["matching"]), (&500.into(), &(4 * 6).into()));
     assert_eq!(json["keys"].as_array().expect("rows").len(), 7);
     let two = format!("{address},{}", Server::start().address());
     let both = ask(&two, &["keys", "--all", "page1:*"]);
@@ -237,6 +238,79 @@ fn an_invalid_answer_is_reported_with_its_cause() {
             assert!(printed.contains(why), "{server} {arguments:?}: {printed}");
         }
     }
+}
+
+/// Otherwise such an answer would look like that of an idle server.
+#[test]
+fn valid_json_that_is_no_answer_is_refused() {
+    for answer in [
+        "7",
+        "null",
+        "[1,2,3]",
+        "\"x\"",
+        "{}",
+        r#"{"keys":[1,2]}"#,
+        r#"{"keys":{"a":1},"keys_total":1}"#,
+        r#"{"keys_total":-1,"keys":[],"slow_total":0,"slow":[7],"addresses":"x","clients":[]}"#,
+        r#"{"uptime_s":"x","counters":{},"keys_total":1,"keys":[{"key":7}],"holders":1,"locks":[1]}"#,
+        r#"{"uptime_s":1,"counters":[]}"#,
+    ] {
+        let server = scripted(move |_| format!("{answer}\n\n"));
+        for words in [
+            &["keys"][..],
+            &["keys", "--json"],
+            &["keys", "k*"],
+            &["keys", "--all"],
+            &["key", "k"],
+            &["clients"],
+            &["slow"],
+            &["stats", "--json"],
+            &["top"],
+        ] {
+            let output = ask(&server, words);
+            assert_eq!(output.code, Some(76), "{answer} {words:?}: {}", output.stdout);
+        }
+        let check = ask(&server, &["check"]);
+        assert_eq!(check.code, Some(2), "{answer}: {}", check.stdout);
+    }
+}
+
+/// As lists show it: an operator copies it from there.
+#[test]
+fn a_key_that_a_list_has_cut_is_found() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    let long = "x".repeat(140);
+    let mut holders: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    for (holder, key) in holders.iter_mut().zip(["one:", "two:1", "two:2"]) {
+        let key = if key == "one:" { format!("one:{long}") } else { format!("two:{long}{key}") };
+        holder.exchange(&format!("ACQ4ME {key} 1 1 1"), "LOCKED");
+    }
+    let cut = |start: &str| format!("{start}{}\\...", &long[..124]);
+    let one = ask(&address, &["key", &cut("one:")]);
+    assert_eq!(one.code, Some(0), "{}", one.stderr);
+    assert!(one.stdout.starts_with(&format!("key: one:{long}\nholders: 1\n")), "{}", one.stdout);
+    let two = ask(&address, &["key", &cut("two:")]).stdout;
+    assert!(two.starts_with("keys that begin so: 2\ntwo:x"), "{two}");
+    let both = json(&ask(&address, &["key", "--json", &cut("two:")]));
+    assert_eq!(both["keys_that_begin"].as_array().map(Vec::len), Some(2), "{both}");
+    let gone = ask(&address, &["key", &cut("six:")]).stdout;
+    assert!(gone.contains("holders: 0\n"), "{gone}");
+    let which = ask(&address, &["which", &cut("one:")]);
+    assert!(which.stderr.contains("a list has cut this key"), "{}", which.stderr);
+}
+
+/// Escaped, it would be longer than a line may be.
+#[test]
+fn a_long_key_in_utf8_can_be_asked_for() {
+    let server = Server::start();
+    let address = server.address().to_string();
+    let key = format!("big:{}", "é".repeat(1500));
+    let mut holder = server.connect();
+    holder.exchange(&format!("ACQ4ME {key} 1 1 1"), "LOCKED");
+    let output = ask(&address, &["key", &key]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    assert!(output.stdout.contains("\nholders: 1\n"), "{}", output.stdout);
 }
 
 /// An empty list would look like good news.

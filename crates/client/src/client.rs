@@ -202,7 +202,8 @@ impl Client {
     /// # Errors
     /// [`Error::Refused`].
     pub(crate) fn may_ask(&self, request: &LockRequest) -> Result<(), Error> {
-        if self.connect_timeout.is_zero() || self.answer_timeout.is_zero() {
+        let all = [Some(self.connect_timeout), Some(self.answer_timeout), self.keepalive];
+        if all.into_iter().flatten().any(|time| time.is_zero()) {
             return Err(Error::Refused(Refusal::TimeoutOfZero));
         }
         request.line().map(drop).map_err(Error::Refused)
@@ -367,9 +368,11 @@ mod tests {
             refused(client().lock(&request).map(drop), refusal);
         }
         refused(client().connect("").map(drop), Refusal::EmptyKey);
-        for client in
-            [client().connect_timeout(Duration::ZERO), client().answer_timeout(Duration::ZERO)]
-        {
+        for client in [
+            client().connect_timeout(Duration::ZERO),
+            client().answer_timeout(Duration::ZERO),
+            client().keepalive(Some(Duration::ZERO)),
+        ] {
             refused(client.lock(&request()).map(drop), Refusal::TimeoutOfZero);
             refused(client.connect("k").map(drop), Refusal::TimeoutOfZero);
         }

@@ -146,7 +146,9 @@ impl fmt::Display for Refusal {
             Refusal::LongKey => "the key is too long",
             Refusal::KeyOfTwoLines => "the key has a line end",
             Refusal::LimitOfZero => "a limit is 0",
-            Refusal::TimeoutOfZero => "a timeout of the client is 0",
+            Refusal::TimeoutOfZero => {
+                "the connect timeout, the answer timeout or the keepalive of the client is 0"
+            }
             Refusal::TooManyLocks => "one connection has at most four locks",
             Refusal::Unanswered => "the question before is not answered yet",
             Refusal::NothingHeld => "no lock is held",

@@ -175,10 +175,11 @@ fn refuse(why: &str) -> ExitCode {
 
 /// The first keys of those that match, in the order of the list; as an answer to `KEYS`.
 fn most_important(server: &ServerName, pattern: &str, rows: usize) -> Result<Value, NoAnswer> {
-    let (mut found, mut total) = (Vec::new(), 0_usize);
+    let (mut found, mut matching, mut total) = (Vec::new(), 0_usize, Value::Null);
     scan(server, pattern, |mut piece| {
+        total = piece["keys_total"].take();
         if let Value::Array(keys) = piece["keys"].take() {
-            total += keys.len();
+            matching += keys.len();
             found.extend(keys);
         }
         if found.len() > rows.saturating_add(SPARE_ROWS) {
@@ -187,7 +188,7 @@ fn most_important(server: &ServerName, pattern: &str, rows: usize) -> Result<Val
         true
     })?;
     sort(&mut found, rows);
-    Ok(json!({ "keys_total": total, "pattern": pattern, "keys": found }))
+    Ok(json!({ "keys_total": total, "matching": matching, "pattern": pattern, "keys": found }))
 }
 
 /// As [`ListKind::order`] has it.

@@ -50,7 +50,9 @@ impl ListKind {
             ListKind::Clients => "addresses",
             ListKind::Slow => "slow_total",
         };
-        answer[member].as_u64().unwrap_or(0)
+        // Of those that match a pattern, if there is one.
+        let total = answer["matching"].as_u64().or_else(|| answer[member].as_u64());
+        total.unwrap_or(0)
     }
 
     /// The list in an answer.

@@ -1,6 +1,7 @@
 //! `stats`, `keys`, `key`, `clients`, `slow`: asks; prints tables, with the lists of several
 //! servers as one, or the servers' JSON; the exit status of a failure.
 
+use super::all_keys::keys_that_begin;
 use super::every_server::{ask_each, distinct};
 use super::lists::{List, ListKind, locks_of_key, values_of_key};
 use super::output::{one_line, print, print_error, print_json};
@@ -10,7 +11,8 @@ use super::status;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use protocol::key_on_the_wire;
 use protocol::{key_from_text, key_text};
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 /// Prints the list of the servers: for several, one with the rows of all.
@@ -78,8 +80,43 @@ pub(super) fn ask_json(
     question: &str,
 ) -> Result<Value, NoAnswer> {
     let text = connection.query(question)?;
-    serde_json::from_str(&text)
-        .map_err(|e| NoAnswer::Refused(format!("invalid STATS {question}: {e}")))
+    let answer: Value = serde_json::from_str(&text)
+        .map_err(|e| NoAnswer::Refused(format!("invalid STATS {question}: {e}")))?;
+    match missing_member(question, &answer) {
+        None => Ok(answer),
+        Some(name) => Err(NoAnswer::Refused(format!("STATS {question} without a valid {name:?}"))),
+    }
+}
+
+/// What an answer must have: a number of this name, and a list of objects of this one. Without
+/// them it would look like that of an idle server.
+const MEMBERS: [(&str, &str, &str); 5] = [
+    ("JSON KEYS ", "keys_total", "keys"),
+    ("JSON SCAN ", "keys_total", "keys"),
+    ("JSON CLIENTS ", "addresses", "clients"),
+    ("JSON SLOW ", "slow_total", "slow"),
+    ("JSON KEY ", "holders", "locks"),
+];
+
+fn missing_member<'a>(question: &str, answer: &Value) -> Option<&'a str> {
+    if question == "JSON" {
+        let has_uptime = answer["uptime_s"].is_number();
+        return if !has_uptime {
+            Some("uptime_s")
+        } else {
+            (!answer["counters"].is_object()).then_some("counters")
+        };
+    }
+    let (_, number, list) = MEMBERS.iter().find(|(start, ..)| question.starts_with(start))?;
+    if !answer[*number].is_u64() {
+        return Some(number);
+    }
+    // Of `KEY`, locks have no key.
+    let is_row = |row: &Value| {
+        row.is_object() && (!matches!(*list, "keys" | "slow") || row["key"].is_string())
+    };
+    let rows = answer[*list].as_array();
+    (!rows.is_some_and(|rows| rows.iter().all(is_row))).then_some(list)
 }
 
 /// Prints the holders and waiters of a key. A space in it is sent as `%20`, and a
@@ -89,18 +126,43 @@ pub(super) fn show_key(servers: &[ServerName], key: &[u8], as_json: bool) -> Exi
         print_error("a key is not empty and has no line end");
         return ExitCode::from(status::USAGE);
     }
-    let question = key_question(&key_from_user(key));
+    let typed = String::from_utf8_lossy(key);
     print_each(servers, |server| {
-        let answer = ask_json(&mut StatsConnection::connect(server)?, &question)?;
+        let mut connection = StatsConnection::connect(server)?;
+        let mut question = key_question(&key_from_user(key));
+        if let Some(beginning) = typed.strip_suffix(CUT) {
+            let found = keys_that_begin(&mut connection, beginning)?;
+            match &found[..] {
+                [whole] => question = key_question(&key_from_user(whole.as_bytes())),
+                [] => {}
+                several => return Ok((several_keys(several, as_json), None)),
+            }
+        }
+        let answer = ask_json(&mut connection, &question)?;
         let report = if as_json { Report::Json(answer) } else { Report::Text(key_lines(&answer)) };
         Ok((report, None))
     })
 }
 
-/// What to ask about a key: as text, because a carriage return would be taken for a part of the
-/// line's end.
+/// What to ask about a key: as it is if it can be, which is shorter, or as text. A carriage return
+/// would be taken for a part of the line's end.
 pub(super) fn key_question(key: &[u8]) -> String {
-    format!("JSON KEY {}", key_text(key))
+    let is_plain = |c: char| c != '\\' && !c.is_whitespace() && !c.is_control();
+    match std::str::from_utf8(key) {
+        Ok(text) if text.chars().all(is_plain) => format!("JSON KEY {text}"),
+        _ => format!("JSON KEY {}", key_text(key)),
+    }
+}
+
+/// The end of a key that a list has cut.
+pub(super) const CUT: &str = "\\...";
+
+/// A list has cut the key, and several begin like it.
+fn several_keys(keys: &[String], as_json: bool) -> Report {
+    if as_json {
+        return Report::Json(json!({ "keys_that_begin": keys }));
+    }
+    Report::Text(format!("keys that begin so: {}\n{}", keys.len(), keys.join("\n")))
 }
 
 /// What there is to say about a key.
@@ -206,6 +268,13 @@ fn print_note(server: &str, note: Option<String>) {
 /// Names the server that does not answer; returns the exit status for it.
 pub(super) fn print_failure(server: &ServerName, why: &NoAnswer) -> ExitCode {
     print_error(&format!("{server}: {why}"));
-    let is_down = matches!(why, NoAnswer::Io(_));
-    ExitCode::from(if is_down { status::NO_SERVER } else { status::PROTOCOL })
+    ExitCode::from(failure_status(why))
+}
+
+/// The exit status for a server that does not answer, or not as it should.
+pub(super) fn failure_status(why: &NoAnswer) -> u8 {
+    match why {
+        NoAnswer::Io(e) if e.kind() != ErrorKind::InvalidData => status::NO_SERVER,
+        _ => status::PROTOCOL,
+    }
 }

@@ -68,8 +68,11 @@ fn print_once(servers: &[ServerName], chosen: &Choices) -> ExitCode {
     let lines: Vec<&str> =
         lines[..lines.len() - 1].iter().map(|(_, line)| line.trim_end()).collect();
     let is_printed = print(&lines.join("\n"));
-    let is_well = is_printed && answers.iter().all(|data| data.trouble.is_none());
-    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if !is_printed {
+        return ExitCode::FAILURE;
+    }
+    let trouble = answers.iter().filter_map(|data| data.trouble.as_ref()).next_back();
+    trouble.map_or(ExitCode::SUCCESS, |trouble| ExitCode::from(trouble.status))
 }
 
 /// The servers, and which of them are shown.

@@ -3,6 +3,7 @@
 
 use super::output::{print, print_error};
 use super::shown_key::shown;
+use super::stats::CUT;
 use super::status;
 use connect::ServerName;
 use poolcounter::order;
@@ -13,6 +14,9 @@ use std::process::ExitCode;
 /// choose the server before they write it as `%20`. A key that was copied from a list has `%20`
 /// where the client had a space, or `%20` itself: if that makes a difference, prints both.
 pub(super) fn which(servers: &[ServerName], key: &[u8], hash_slots: Option<u32>) -> ExitCode {
+    if key.ends_with(CUT.as_bytes()) {
+        print_error("a list has cut this key: keys PATTERN shows it whole");
+    }
     let key = key_from_text(key).unwrap_or_else(|| key.to_vec());
     let in_slots = |key: &[u8]| match hash_slots {
         None => Some(key.to_vec()),

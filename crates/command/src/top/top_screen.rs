@@ -391,6 +391,8 @@ pub(super) struct Trouble {
     pub(super) why: String,
     /// Nobody listens there, as with a server that drains.
     pub(super) is_closed: bool,
+    /// The exit status for it.
+    pub(super) status: u8,
 }
 
 impl ScreenData {
@@ -463,7 +465,7 @@ mod tests {
     }
 
     fn trouble(why: &str) -> Option<Trouble> {
-        Some(Trouble { why: why.to_owned(), is_closed: false })
+        Some(Trouble { why: why.to_owned(), is_closed: false, status: 75 })
     }
 
     fn head_of(servers: &[&ScreenData]) -> Vec<(Style, String)> {
@@ -646,7 +648,8 @@ mod tests {
     #[test]
     fn each_of_several_servers_has_a_line() {
         let well = data_of("pc1", &[("hashtable_entries", 12), ("waiting_workers", 3)]);
-        let trouble = |why: &str, is_closed| Some(Trouble { why: why.to_owned(), is_closed });
+        let trouble =
+            |why: &str, is_closed| Some(Trouble { why: why.to_owned(), is_closed, status: 75 });
         let silent = ScreenData { age_s: 9, trouble: trouble("silent", false), ..well.clone() };
         let down = ScreenData { trouble: trouble("refused", true), ..nothing("pc10") };
         let full = ParsedReport::read("uptime: 0 days\n");

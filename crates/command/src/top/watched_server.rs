@@ -6,7 +6,7 @@ use super::top_screen::{KeyAnswer, ScreenData, Trouble};
 use crate::all_keys::keys_that_begin;
 use crate::parsed_report::ParsedReport;
 use crate::reported_rules::by_orders;
-use crate::stats::ask_json;
+use crate::stats::{CUT, ask_json, failure_status, key_from_user, key_question};
 use connect::{NoAnswer, ServerName, StatsConnection};
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -40,7 +40,11 @@ impl Known {
 pub(super) fn poll_server(server: &ServerName, asked: &Asked, known: &mut Known) -> ScreenData {
     let mut data = ScreenData::nothing_yet(server.as_str(), asked.clone());
     if let Err(e) = fill(&mut data, server, known) {
-        data.trouble = Some(Trouble { why: e.to_string(), is_closed: nobody_listens(&e) });
+        data.trouble = Some(Trouble {
+            why: e.to_string(),
+            is_closed: nobody_listens(&e),
+            status: failure_status(&e),
+        });
     }
     data
 }
@@ -91,7 +95,7 @@ fn ask_key(
     known: &mut Known,
 ) -> Result<KeyAnswer, NoAnswer> {
     let Some(beginning) = key.strip_suffix(CUT) else {
-        return Ok(KeyAnswer::Key(ask_json(connection, &format!("JSON KEY {key}"))?));
+        return Ok(KeyAnswer::Key(ask_json(connection, &question_of(key))?));
     };
     let whole = known.whole.take().filter(|(cut, _)| cut == key).map(|(_, whole)| whole);
     let mut found = match whole {
@@ -100,7 +104,7 @@ fn ask_key(
     };
     match (found.pop(), found.len()) {
         (Some(whole), 0) => {
-            let answer = ask_json(connection, &format!("JSON KEY {whole}"))?;
+            let answer = ask_json(connection, &question_of(&whole))?;
             known.whole = Some((key.to_owned(), whole));
             Ok(KeyAnswer::Key(answer))
         }
@@ -109,8 +113,10 @@ fn ask_key(
     }
 }
 
-/// The end of a key that a list has cut.
-const CUT: &str = "\\...";
+/// Of a whole key, as lists show it.
+fn question_of(key: &str) -> String {
+    key_question(&key_from_user(key.as_bytes()))
+}
 
 /// A server's last data, and its thread.
 pub(super) struct WatchedServer {
