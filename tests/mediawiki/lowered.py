@@ -127,7 +127,7 @@ class Backend:
 
     def key(self):
         """As the wiki sends it."""
-        row, = json.loads(self._wiki.run(f"{POOLCOUNTER} -s {self._daemon.address} keys --json"))["rows"]
+        row, = json.loads(self._wiki.run(f"{POOLCOUNTER} -s {self._daemon.address} keys --json"))["keys"]
         return row["key"]
 
     def waited(self, number):
