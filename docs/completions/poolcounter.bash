@@ -1125,10 +1125,12 @@ else
 fi
 
 # Behind `run KEY --` stands a command, which has completions of its own. Only the package
-# bash-completion can offer those; its function has had both names. Without it, the name of the
-# command is completed, and then files.
+# bash-completion can offer those. Its function was renamed in 2.12; the new one counts in `words` if
+# that is set, else in COMP_WORDS (github.com/scop/bash-completion/commit/25d5f8f). Without the
+# package, the name of the command is completed, and then files.
 _poolcounter_or_command() {
-    local i is_run= offset=
+    local i is_run= offset= words
+    unset -v words
     for ((i = 1; i < COMP_CWORD; i++)); do
         if [[ ${COMP_WORDS[i]} == run ]]; then
             is_run=1

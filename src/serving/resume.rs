@@ -21,6 +21,7 @@
 //! | resumes the listeners, also those of HTTP | the old image has opened the missing ones; their state in the kernel is not checked; options that can't be set are only logged |
 //! | watches listeners and signals | the epoll instance has most of them already; if the machine has no memory for another, it retries |
 //! | sets up reports, `--slow` and HTTP | assignments of options, which the trial parsed; no report is under way, and no client is connected to HTTP: the exec has closed those connections, and with them their places in the epoll instance |
+//! | continues the history, or begins one | in memory: numbers and text that are shown, and nothing is decided by them |
 //! | continues with the operators' connections | assignments; one whose descriptor is missing is lost |
 //! | disconnects clients whose connections are lost | the engine does it in memory |
 //! | accepts connections, a turn's worth | a failure loses one new connection |

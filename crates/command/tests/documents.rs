@@ -41,7 +41,8 @@ fn completions_have_the_subcommands_and_options() {
 /// that begins with the nth word.
 fn completed(words: &[&str], function: &str) -> String {
     let script = format!(
-        r#"{function}() {{ echo "OFFSET $1"; }}
+        r#"{function}() {{ echo "OFFSET $1${{words+ in words}}"; }}
+        words=(of the shell)
         source "$0"
         COMP_WORDS=(poolcounter "$@"); COMP_CWORD=$#
         _poolcounter_or_command poolcounter "${{!#}}" "${{COMP_WORDS[COMP_CWORD - 1]}}"
