@@ -5,8 +5,8 @@ use super::all_keys::keys_that_begin;
 use super::every_server::{ask_each, distinct};
 use super::lists::{List, ListKind, locks_of_key, values_of_key};
 use super::output::{one_line, print, print_error, print_json};
-use super::parsed_report::ParsedReport;
 use super::shown_key::make_readable;
+use super::stats_full::StatsFull;
 use super::status;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use protocol::key_on_the_wire;
@@ -208,7 +208,7 @@ pub(super) fn everything(connection: &mut StatsConnection) -> Result<Value, NoAn
     match ask_json(connection, "JSON") {
         Err(NoAnswer::Unknown) => {
             let text = connection.query("FULL")?;
-            let report = ParsedReport::read(&text).as_json();
+            let report = StatsFull::read(&text).as_json();
             if report["uptime_s"].is_null() { Err(NoAnswer::Refused(text)) } else { Ok(report) }
         }
         answer => answer,

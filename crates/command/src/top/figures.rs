@@ -1,7 +1,7 @@
 //! A server's statistics, of `STATS JSON` or from an older server of `STATS FULL`, and those of
 //! before: rates, and the average of the last minute.
 
-use crate::parsed_report::ParsedReport;
+use crate::stats_full::StatsFull;
 use crate::table::uptime_text;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ impl Figures {
         Figures { report }
     }
 
-    pub(super) fn of_full(full: &ParsedReport) -> Figures {
+    pub(super) fn of_full(full: &StatsFull) -> Figures {
         Figures { report: full.as_json() }
     }
 
@@ -108,7 +108,7 @@ mod tests {
     fn both_kinds_of_servers_have_the_same_figures() {
         let full =
             "uptime: 1 days, 1h 1m 1s\ntotal processing time: 9.000000s\nprocessed_count: 3\n";
-        let old = Figures::of_full(&ParsedReport::read(full));
+        let old = Figures::of_full(&StatsFull::read(full));
         assert_eq!(old.uptime(), "1 days, 1h 1m 1s");
         assert_eq!(old.uptime(), figures(3, 9.0).uptime());
         assert_eq!(old.average_hold_since_start_s(), Some(3.0));

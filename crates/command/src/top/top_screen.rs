@@ -8,8 +8,8 @@ use super::top_lists::TopList;
 use super::watched_server::Asked;
 use crate::lists::List;
 use crate::output::is_control;
-use crate::parsed_report::ParsedReport;
 use crate::shown_key::{beginning, cut, is_utf8_output};
+use crate::stats_full::StatsFull;
 use crate::table::{Cell, Row, Table, aligned, seconds_text};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -358,7 +358,7 @@ pub(super) struct ScreenData {
     /// Those of a minute ago, or the oldest.
     pub(super) minute: Option<Before>,
     /// Of a server that has no lists.
-    pub(super) full: Option<ParsedReport>,
+    pub(super) full: Option<StatsFull>,
     pub(super) asked: Asked,
     /// `None` until it arrives.
     pub(super) list: Option<List>,
@@ -652,7 +652,7 @@ mod tests {
             |why: &str, is_closed| Some(Trouble { why: why.to_owned(), is_closed, status: 75 });
         let silent = ScreenData { age_s: 9, trouble: trouble("silent", false), ..well.clone() };
         let down = ScreenData { trouble: trouble("refused", true), ..nothing("pc10") };
-        let full = ParsedReport::read("uptime: 0 days\n");
+        let full = StatsFull::read("uptime: 0 days\n");
         let old = ScreenData { full: Some(full), ..data_of("pc2", &[]) };
         let lines = head_of(&[&well, &silent, &down, &old]);
         let text: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();

@@ -4,9 +4,9 @@ use super::figures::{Figures, PastFigures};
 use super::top_lists::TopList;
 use super::top_screen::{KeyAnswer, ScreenData, Trouble};
 use crate::all_keys::keys_that_begin;
-use crate::parsed_report::ParsedReport;
 use crate::reported_rules::by_orders;
 use crate::stats::{CUT, ask_json, failure_status, key_from_user, key_question};
+use crate::stats_full::StatsFull;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -60,7 +60,7 @@ fn fill(data: &mut ScreenData, server: &ServerName, known: &mut Known) -> Result
     let report = match ask_json(&mut connection, "JSON") {
         Ok(report) => report,
         Err(NoAnswer::Unknown) => {
-            let full = ParsedReport::read(&connection.query("FULL")?);
+            let full = StatsFull::read(&connection.query("FULL")?);
             set_figures(data, Figures::of_full(&full), known);
             data.full = Some(full);
             return Ok(());

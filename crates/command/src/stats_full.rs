@@ -16,15 +16,15 @@ const TIMES: [(&str, &str); 8] = [
 
 /// Lines with a name and a value.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ParsedReport {
+pub(super) struct StatsFull {
     pub(super) values: Vec<(String, String)>,
 }
 
-impl ParsedReport {
-    pub(super) fn read(text: &str) -> ParsedReport {
+impl StatsFull {
+    pub(super) fn read(text: &str) -> StatsFull {
         let lines = text.lines().filter_map(|line| line.split_once(": "));
         let values = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        ParsedReport { values: values.collect() }
+        StatsFull { values: values.collect() }
     }
 
     pub(super) fn value(&self, name: &str) -> Option<&str> {
