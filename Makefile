@@ -33,18 +33,20 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	target/release/poolcounterd $(ARGS)
 
 test: rust tools ## run the pass/fail tests; measurements are in test-all
-	$(CARGO) test --locked --workspace --exclude poolcounter-bench --exclude poolcounterd-fuzz
+	$(CARGO) test --locked --workspace --exclude poolcounter-bench
 
 lint: rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
 	$(call need,$(CARGO) clippy,rustup component add clippy; Debian 13: apt install rust-clippy; 12: rust-web-clippy)
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
 	@# --all-targets skips targets with `test = false`, as `cargo test` does.
 	$(CARGO) clippy --locked --test load --test browser -- -D warnings
 	@# Each pure crate with the features of its dependencies that it asks for itself.
 	for crate in protocol engine reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --exclude poolcounter-bench --exclude poolcounterd-fuzz --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --exclude poolcounter-bench --no-deps --document-private-items
 
 bench: reference ## compare with Debian's daemon and a minimal server; writes docs/benchmarks.md
 	$(CARGO) run --release --locked -p poolcounter-bench -- suite $(BENCH_FLAGS)
@@ -171,7 +173,7 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 MEDIAWIKI_FLAGS ?=
 CLUSTER_FLAGS ?=
 
-.PHONY: test-all test-seeds test-suite test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
+.PHONY: test-all test-seeds test-suite test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz fuzz-lock simulate
 
 # One after the other: measurements need the machine to themselves.
 test-all: ## make test and the parts below, one after the other (root)
@@ -196,6 +198,10 @@ test-load: rust tools ## crowds, floods, memory, pauses: prints figures and thei
 test-browser: rust ## the page at / in Chromium
 	@tests/support/fetch-tools.sh browser
 	$(CARGO) test --locked --test browser
+
+fuzz-lock: # after a change of Cargo.lock: the same versions for the fuzz targets
+	cp Cargo.lock fuzz/Cargo.lock
+	cd fuzz && $(CARGO) metadata --format-version 1 > /dev/null
 
 test-fuzz: ## fuzz each target for FUZZ_SECONDS
 	@# A fixed seed: chance should not fail an innocent change.

@@ -19,7 +19,7 @@ RUSTFLAGS="--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
 -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares" \
-    cargo build --profile fuzz --locked --target "$host" --target-dir ../target -p poolcounterd-fuzz --bin "$target"
+    cargo build --profile fuzz --locked --target "$host" --target-dir ../target --bin "$target"
 kept=../target/fuzz
 binary=../target/$host/fuzz/$target
 

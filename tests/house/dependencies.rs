@@ -1,9 +1,10 @@
 //! Each dependency has a comment with its reason, and all of them may be shipped.
 
 use crate::files::top;
-use crate::source::packages;
+use crate::source::{cargo, packages};
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
+use std::collections::BTreeSet;
 
 /// Licences that a binary under MIT or Apache-2.0 may contain. Ask before adding one:
 /// a passing test is not a reason.
@@ -17,10 +18,12 @@ const ALLOWED: &[&str] = &[
     "NCSA",
 ];
 
-/// Every problem with the dependencies of the workspace, benchmarks and fuzz targets
-/// included.
-fn trouble_with_packages() -> Vec<String> {
-    let packages = packages();
+/// The workspaces: the fuzz targets are one of their own.
+const WORKSPACES: [&str; 2] = ["", "fuzz"];
+
+/// Every problem with the dependencies of a workspace; benchmarks are included.
+fn trouble_with_packages(workspace: &str) -> Vec<String> {
+    let packages = packages(workspace);
     assert!(packages.len() > 3, "only {} packages", packages.len());
     packages.iter().filter_map(trouble_with_package).collect()
 }
@@ -87,7 +90,21 @@ fn each_dependency_has_its_reason() {
 
 #[test]
 fn each_dependency_may_be_shipped() {
-    assert_eq!(trouble_with_packages(), [""; 0]);
+    for workspace in WORKSPACES {
+        assert_eq!(trouble_with_packages(workspace), [""; 0], "{workspace}");
+    }
+}
+
+/// `make fuzz-lock` sees to it.
+#[test]
+fn what_is_fuzzed_has_the_crates_of_the_daemon() {
+    let tree = ["tree", "--locked", "--prefix", "none", "-e", "normal", "-p", "poolcounterd"];
+    let trees = WORKSPACES.map(|workspace| {
+        let printed = String::from_utf8(cargo(workspace, &tree)).expect("text");
+        printed.lines().map(|line| line.replace(" (*)", "")).collect::<BTreeSet<_>>()
+    });
+    assert!(trees[0].len() > 30, "only {} crates", trees[0].len());
+    assert_eq!(trees[0], trees[1]);
 }
 
 #[test]

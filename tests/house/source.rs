@@ -6,15 +6,20 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What cargo says of each package of the workspace and of those that they depend on.
-pub(crate) fn packages() -> Vec<Value> {
-    let mut cargo = Command::new(env!("CARGO"));
+/// What cargo says of each package of the workspace in `folder` and of those that they depend on.
+pub(crate) fn packages(folder: &str) -> Vec<Value> {
     // Not --offline: a fresh clone has yet to fetch what other systems would need.
-    cargo.args(["metadata", "--locked", "--format-version", "1"]);
-    let output = cargo.current_dir(top()).output().expect("run cargo");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let printed = cargo(folder, &["metadata", "--locked", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_slice(&printed).expect("JSON");
     metadata["packages"].as_array().expect("packages").clone()
+}
+
+/// What cargo prints in `folder`.
+pub(crate) fn cargo(folder: &str, arguments: &[&str]) -> Vec<u8> {
+    let mut cargo = Command::new(env!("CARGO"));
+    let output = cargo.args(arguments).current_dir(top().join(folder)).output().expect("run cargo");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
 /// The names and keywords of a line.
