@@ -8,6 +8,8 @@ unexport CARGO_BUILD_TARGET
 ARGS ?=
 FUZZ_SECONDS ?= 30
 SEEDS ?= 20000
+# What is built here and not shipped.
+OTHER_WORKSPACES = bench fuzz
 FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/targets/*.rs)))
 # Most tests wait for a daemon or a timer, so more of them run at a time than there are
 # cores.
@@ -15,7 +17,7 @@ export RUST_TEST_THREADS ?= 8
 # Fails if the program or cargo command $1 is missing, and prints how to get it ($2).
 need = @$(1) --version > /dev/null 2>&1 || { echo "$(1) is missing: $(2)" >&2; exit 1; }
 
-.PHONY: help run test lint bench clean reference tools rust
+.PHONY: help run test lint bench clean locks reference tools rust
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -33,23 +35,26 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	target/release/poolcounterd $(ARGS)
 
 test: rust tools ## run the pass/fail tests; measurements are in test-all
-	$(CARGO) test --locked --workspace --exclude poolcounter-bench
+	$(CARGO) test --locked --workspace
 
 lint: rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
 	$(call need,$(CARGO) clippy,rustup component add clippy; Debian 13: apt install rust-clippy; 12: rust-web-clippy)
-	$(CARGO) fmt --all --check
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
+	for workspace in . $(OTHER_WORKSPACES); do $(CARGO) fmt --all --check --manifest-path $$workspace/Cargo.toml || exit 1; done
+	for workspace in . $(OTHER_WORKSPACES); do \
+		$(CARGO) clippy --locked --workspace --all-targets --manifest-path $$workspace/Cargo.toml -- -D warnings || exit 1; done
 	@# --all-targets skips targets with `test = false`, as `cargo test` does.
 	$(CARGO) clippy --locked --test load --test browser -- -D warnings
 	@# Each pure crate with the features of its dependencies that it asks for itself.
 	for crate in protocol engine reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --exclude poolcounter-bench --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 
 bench: reference ## compare with Debian's daemon and a minimal server; writes docs/benchmarks.md
-	$(CARGO) run --release --locked -p poolcounter-bench -- suite $(BENCH_FLAGS)
+	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- suite $(BENCH_FLAGS)
+
+locks: # after a change of Cargo.lock: the same versions for the other workspaces
+	for workspace in $(OTHER_WORKSPACES); do cp Cargo.lock $$workspace/ \
+		&& $(CARGO) metadata --format-version 1 --manifest-path $$workspace/Cargo.toml > /dev/null || exit 1; done
 
 tools: # fetch what the tests need besides Rust
 	@tests/support/fetch-tools.sh
@@ -173,7 +178,7 @@ demo: rust ## watch 60 readers of an expired page without and with the daemon (r
 MEDIAWIKI_FLAGS ?=
 CLUSTER_FLAGS ?=
 
-.PHONY: test-all test-seeds test-suite test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz fuzz-lock simulate
+.PHONY: test-all test-seeds test-suite test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
 
 # One after the other: measurements need the machine to themselves.
 test-all: ## make test and the parts below, one after the other (root)
@@ -193,15 +198,11 @@ test-suite: rust target/release/poolcounterd ## the C daemon's own tests, from D
 
 test-load: rust tools ## crowds, floods, memory, pauses: prints figures and their bounds
 	$(CARGO) test --locked --release --test load -- --test-threads=1 --nocapture
-	$(CARGO) test --locked --release -p poolcounter-bench
+	$(CARGO) test --locked --release --manifest-path bench/Cargo.toml
 
 test-browser: rust ## the page at / in Chromium
 	@tests/support/fetch-tools.sh browser
 	$(CARGO) test --locked --test browser
-
-fuzz-lock: # after a change of Cargo.lock: the same versions for the fuzz targets
-	cp Cargo.lock fuzz/Cargo.lock
-	cd fuzz && $(CARGO) metadata --format-version 1 > /dev/null
 
 test-fuzz: ## fuzz each target for FUZZ_SECONDS
 	@# A fixed seed: chance should not fail an innocent change.
@@ -236,7 +237,8 @@ test-package: ## the package in booted containers: install, upgrade, crash, purg
 .PHONY: bench-instructions
 
 bench-instructions: ## count instructions of a lock, a wait, a wake, a line; fails if they rise by more than 5 %
-	$(CARGO) build --release --locked -p poolcounterd -p poolcounter-bench --bin poolcounterd --bin instructions
+	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked --manifest-path bench/Cargo.toml --bin instructions
 	@VALGRIND=$$(bench/fetch-valgrind.sh 2> target/fetch-valgrind.log) || { VALGRIND=valgrind; \
 		echo "valgrind can't be fetched, see target/fetch-valgrind.log: sudo apt-get install valgrind" >&2; }; \
 		export VALGRIND; target/release/instructions $(RECORD)

@@ -175,7 +175,7 @@ fn method(outcome: &Outcome) -> String {
         "## Method
 
 `make bench` writes this page ({} rounds in {:.0} s, fewer of what takes long). To run one scenario, say `kept-50`:
-`cargo run --release -p poolcounter-bench -- suite --only kept-50`. Every run leaves its samples in
+`cargo run --release --manifest-path bench/Cargo.toml -- suite --only kept-50`. Every run leaves its samples in
 `bench/target/samples.csv`.
 
 *Floor* is `bench/floor.c`: one `recv` and one `send` per request with a fixed answer, no keys, no locks. It
@@ -364,7 +364,7 @@ fn engine_table(outcome: &Outcome) -> String {
     let mut out = String::new();
     if !outcome.engine.is_empty() {
         out += "\n### The engine alone\n\n\
-                `cargo run --release -p poolcounter-bench --bin engine-times`: keys of 40 bytes, each held by a client; a pair is an\n\
+                `cargo run --release --manifest-path bench/Cargo.toml --bin engine-times`: keys of 40 bytes, each held by a client; a pair is an\n\
                 uncontended ACQ4ME and its RELEASE on another key, chosen at random.\n\n\
                 | live keys | a pair, ns | worst single insert while growing, ms |\n|---|---|---|\n";
     }

@@ -183,9 +183,9 @@ fn build_ours(top: &Path) -> Result<PathBuf> {
 
 fn build_engine(top: &Path) -> Result<PathBuf> {
     eprintln!("building the engine's benchmark");
-    let bench = ["-p", "poolcounter-bench", "--bin", "engine-times"];
+    let bench = ["--manifest-path", "bench/Cargo.toml", "--bin", "engine-times"];
     cargo(top, &[&["build", "--release", "--locked"], &bench[..]].concat())?;
-    Ok(target_dir(top).join("release/engine-times"))
+    Ok(target_dir(&top.join("bench")).join("release/engine-times"))
 }
 
 fn target_dir(folder: &Path) -> PathBuf {

@@ -160,7 +160,7 @@ def a_user_runs_and_tests(world):
     leaves_nothing(bare)
     # What `make test` does not compile.
     for crate in ["bench", "fuzz"]:
-        bare.run(f"cargo check --locked --all-targets --manifest-path {crate}/Cargo.toml")
+        bare.run(f"cargo check --locked --all-targets --target-dir target --manifest-path {crate}/Cargo.toml")
     names_what_is_missing(bare)
 
 

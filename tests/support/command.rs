@@ -16,7 +16,7 @@ pub(crate) fn binary() -> &'static Path {
         let folder = Path::new(DAEMON).parent().expect("a folder");
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["test", "--quiet", "--locked", "--no-run", "--test", "documents"]);
-        cargo.args(["--workspace", "--exclude", "poolcounter-bench", "--target-dir"]);
+        cargo.args(["--workspace", "--target-dir"]);
         cargo.arg(folder.parent().expect("the target directory"));
         if folder.ends_with("release") {
             cargo.arg("--release");
