@@ -17,7 +17,9 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -78,6 +80,13 @@ fn an_odd_name_of_the_service_manager_s_socket_is_ignored() {
         assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", name));
     }
     assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", OsStr::from_bytes(b"/\xff\xfe")));
+    // A file of another kind: a device, a folder, a socket of streams.
+    let place = Place::new();
+    let stream = place.path("stream");
+    let _listener = UnixListener::bind(&stream).expect("bind");
+    for path in [Path::new("/dev/null"), place.directory(), &stream] {
+        assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", path));
+    }
 }
 
 #[test]

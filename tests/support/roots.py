@@ -76,9 +76,14 @@ def make_root(directory, suite, packages, fetch_debians_own=False, hooks=(), log
             '--customize-hook=mv "$1"/root/debian/*.deb "$1"' + DEBIANS_OWN,
         ]
     include = [f"--include={packages}"] if packages else []
-    # With the security archive, which has bookworm's current cargo.
+    # With the security archive, which has bookworm's current cargo. Sid has none, and its lists are
+    # valid for a week only, so a mirror that lags behind has expired ones.
     main, security = archives()
-    sources = [f"deb {main} {suite} main", f"deb {security} {suite}-security main"]
+    sources = [f"deb {main} {suite} main"]
+    if suite == "sid":
+        hooks = ['--aptopt=Acquire::Check-Valid-Until "false"', *hooks]
+    else:
+        sources.append(f"deb {security} {suite}-security main")
     # Does not wait for the disk after each file, which takes most of the time. The hook removes
     # the option from the root itself.
     fast = ["--dpkgopt=force-unsafe-io", "--customize-hook=rm $1/etc/dpkg/dpkg.cfg.d/99mmdebstrap"]
