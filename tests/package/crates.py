@@ -30,7 +30,7 @@ def debians_crates(world):
     copy_sources(root / "sources")
     output = run_without_network(world, root, build + test)
     world.note(f"{passed(output)} tests")
-    for skipped in re.findall(r"^SKIPPED: .*$", output, re.M):
+    for skipped in sorted(set(re.findall(r"^SKIPPED: .*$", output, re.M))):
         world.note(skipped)
     shutil.rmtree(root)
 
@@ -44,12 +44,13 @@ def commands_in_readme_source():
 
 
 def run_without_network(world, root, commands):
-    """In the root's /sources. Loopback is there, as Debian's builds have it."""
+    """In the root's /sources, with what Debian's builds have: loopback, processes, terminals."""
     # The tests come after the build.
     settings = {**QUICK, "DEB_BUILD_OPTIONS": "nocheck"}
     quick = "\n".join(f"export {name}={value}" for name, value in settings.items())
     inside = f"cd /sources\n{quick}\n{commands}"
-    outside = f'ip link set lo up && mount -t proc proc {root}/proc && exec chroot {root} sh -exc "$0"'
+    outside = (f"ip link set lo up && mount -t proc proc {root}/proc && mount -t devpts -o ptmxmode=666 devpts {root}/dev/pts"
+               f' && exec chroot {root} sh -exc "$0"')
     start = world.log.tell()
     run(world, ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", outside, inside],
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"})
