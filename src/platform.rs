@@ -5,7 +5,9 @@
 
 pub(crate) mod clock;
 pub(crate) mod descriptors;
+pub(crate) mod failed_call;
 pub(crate) mod hash_seed;
+pub(crate) mod needed_calls;
 #[cfg(not(test))]
 pub(crate) mod os;
 pub(crate) mod socket_name;

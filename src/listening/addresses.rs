@@ -3,6 +3,7 @@
 
 use crate::listening::unix_socket::is_same;
 use crate::options::Options;
+use crate::platform::failed_call::errno;
 use crate::platform::os::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -71,7 +72,7 @@ impl ListenError {
                 errors.iter().map(ListenError::obstacle).max().unwrap_or(Obstacle::System)
             }
             // Another parent process, or another unit, is needed.
-            ListenError::Inherited(_, e) => match Errno::from_io_error(e) {
+            ListenError::Inherited(_, e) => match errno(e) {
                 None | Some(Errno::BADF | Errno::NOTSOCK) => Obstacle::Options,
                 Some(_) => Obstacle::System,
             },
@@ -82,7 +83,7 @@ impl ListenError {
 
 /// What prevents the start if an address or a path can't be opened.
 fn obstacle_of(error: &io::Error) -> Obstacle {
-    match Errno::from_io_error(error) {
+    match errno(error) {
         // A path that no socket can have, or that leads to something else; an address that no
         // machine can bind, such as a link-local one without its interface.
         Some(Errno::NAMETOOLONG | Errno::EXIST | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) => {

@@ -1,6 +1,7 @@
 //! The file of a Unix socket of this daemon: binds it, sets mode and group, removes a stale
 //! one, finds whether a process listens on it.
 
+use crate::platform::failed_call::named;
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use crate::platform::os::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
@@ -40,7 +41,7 @@ pub(crate) fn bind(
     let address = SocketAddrUnix::new(path)?;
     remove_stale(path, &address)?;
     let socket = new_socket()?;
-    bind_to(&socket, &address)?;
+    bind_to(&socket, &address).map_err(named("bind"))?;
     let file = identity_of(path)?;
     if let Err(e) = set_access(path, mode, group) {
         remove(path, file);
@@ -95,9 +96,9 @@ pub(crate) fn set_access(path: &str, mode: u32, group: Option<&str>) -> io::Resu
     let group = group.map(group_id).transpose()?;
     // Sets the group before the mode, which gives it permissions.
     if group.is_some() {
-        chown(path, None, group)?;
+        chown(path, None, group).map_err(named("chown"))?;
     }
-    set_permissions(path, Permissions::from_mode(mode))
+    set_permissions(path, Permissions::from_mode(mode)).map_err(named("chmod"))
 }
 
 /// Whether `path` still refers to `file`.
@@ -132,7 +133,7 @@ fn identity_of(path: &str) -> io::Result<SocketFile> {
 
 fn new_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(named("socket"))
 }
 
 /// Removes the socket file of a killed daemon. Leaves the file alone if its owner may be

@@ -2,6 +2,7 @@
 //! `RULE` changed, and until when; checks keys for `--check-rules`.
 
 use crate::options::Options;
+use crate::platform::failed_call::errno;
 use crate::platform::os::fs::read_regular_file;
 use crate::platform::os::io::Errno;
 use engine::Time;
@@ -24,7 +25,7 @@ pub(crate) fn read_rules(options: &Options) -> Result<Vec<Rule>, RulesError> {
     };
     let is_refused = |e: &io::Error| {
         let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
-        Errno::from_io_error(e).is_some_and(|errno| scarce.contains(&errno))
+        errno(e).is_some_and(|errno| scarce.contains(&errno))
     };
     read_file(path).map_err(|e| {
         let why = format!("{path}: {e}");

@@ -1,12 +1,11 @@
 //! How many descriptors the process has open, and may have.
 
 use crate::platform::os::fs::{metadata, read_dir};
-use crate::platform::os::process::{Resource, getrlimit};
+use crate::platform::sys;
 
 /// How many may be open. An administrator may change it (prlimit(1)).
 pub(crate) fn limit() -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit).unwrap_or(usize::MAX)
+    usize::try_from(sys::descriptors_max()).unwrap_or(usize::MAX)
 }
 
 /// Reads how many are open from the directory's size (Linux 6.2, proc_pid_fd(5)), because

@@ -2,10 +2,11 @@
 //! credentials, descriptors that are inherited, passed or refused, and their limit.
 #![allow(unsafe_code)]
 
+use crate::platform::failed_call::{errno, named};
 use crate::platform::socket_name::SocketName;
 use mio::Poll;
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Resource, getrlimit, setrlimit};
+use rustix::process::Pid;
 use std::ffi::{CString, NulError, OsString};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -65,11 +66,11 @@ pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
         }
         let fd = libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC);
         if fd == -1 {
-            return Err(io::Error::last_os_error());
+            return Err(last_error("signalfd4"));
         }
         let fd = OwnedFd::from_raw_fd(fd);
         if libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) == -1 {
-            return Err(io::Error::last_os_error());
+            return Err(last_error("rt_sigprocmask"));
         }
         Ok(fd)
     }
@@ -78,11 +79,52 @@ pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
 /// Raises the soft limit to the hard one, which the administrator sets; the soft one is
 /// 1024 only for programs that use select(2).
 pub(crate) fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+    let raise = || {
+        let mut limit = descriptor_limit()?;
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the pointer is to a local value.
+        match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+            -1 => Err(last_error("prlimit64")),
+            _ => Ok(()),
+        }
+    };
+    if let Err(e) = raise() {
         log::warn!("the limit of descriptors could not be raised: {e}");
     }
+}
+
+/// Whether the kernel tells the numbers of this process and of its parent: everybody expects that
+/// this can't fail.
+pub(crate) fn check_process_ids() -> io::Result<()> {
+    // SAFETY: the calls have no conditions.
+    let (own, parent) = unsafe { (libc::getpid(), libc::getppid()) };
+    // The C library returns the kernel's negative error as it is.
+    let refused = |call, number: i32| Err(named(call)(io::Error::from_raw_os_error(-number)));
+    match (own, parent) {
+        (..=-1, _) => refused("getpid", own),
+        (_, ..=-1) => refused("getppid", parent),
+        _ => Ok(()),
+    }
+}
+
+/// How many descriptors may be open. If the kernel does not tell, as many as it gives.
+pub(crate) fn descriptors_max() -> u64 {
+    descriptor_limit().map_or(u64::MAX, |limit| limit.rlim_cur)
+}
+
+/// rustix expects that this call can't fail.
+fn descriptor_limit() -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a local value.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        -1 => Err(last_error("prlimit64")),
+        _ => Ok(limit),
+    }
+}
+
+/// The error of a call that has just failed.
+fn last_error(call: &'static str) -> io::Error {
+    named(call)(io::Error::last_os_error())
 }
 
 fn is_ignored(signal: i32) -> bool {
@@ -212,7 +254,8 @@ fn set_option<T: Copy>(socket: impl AsFd, level: libc::c_int, option: libc::c_in
 
 /// Forks a child with a copy of this process's memory. It runs `work` and exits with
 /// the status that `work` returns. It keeps only the standard streams and the
-/// descriptors in `kept`.
+/// descriptors in `kept`; if that fails, `work` gets the error, and the child still shares all
+/// descriptors with this process.
 ///
 /// fork(2) would copy the descriptor table. While the child held the copies, a `close`
 /// in this process would not be final: the peer would see no end, and the epoll
@@ -222,7 +265,10 @@ fn set_option<T: Copy>(socket: impl AsFd, level: libc::c_int, option: libc::c_in
 ///
 /// # Errors
 /// The error of clone(2); ENOMEM where memory can't be overcommitted.
-pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Result<Pid> {
+pub(crate) fn fork_apart(
+    kept: [RawFd; 2],
+    work: impl FnOnce(io::Result<()>) -> i32,
+) -> io::Result<Pid> {
     const EXIT_PANICKED: i32 = 101;
     let flags = (libc::CLONE_FILES | libc::SIGCHLD) as libc::c_ulong;
     // SAFETY: without CLONE_VM the child has memory of its own. This process has one
@@ -236,9 +282,9 @@ pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Re
         }
     };
     match pid {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(explained(last_error("clone(CLONE_FILES)"))),
         0 => {
-            let work = || if unshare_descriptors(kept) { work() } else { EXIT_PANICKED };
+            let work = || work(unshare_descriptors(kept));
             let status = catch_unwind(AssertUnwindSafe(work)).unwrap_or(EXIT_PANICKED);
             // SAFETY: ends the child at once, without the parent's destructors.
             unsafe { libc::_exit(status) }
@@ -247,9 +293,19 @@ pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Re
     }
 }
 
+/// qemu-user answers EINVAL (linux-user/syscall.c, CLONE_INVALID_FORK_FLAGS).
+fn explained(e: io::Error) -> io::Error {
+    match errno(&e) {
+        Some(Errno::INVAL) => io::Error::other(format!(
+            "{e}: an emulator such as qemu-user does not offer it, and no hot restart"
+        )),
+        _ => e,
+    }
+}
+
 /// Gives this process its own descriptor table, with only the standard streams and
-/// `kept`. Returns false if the table is still shared: nothing may be closed then.
-fn unshare_descriptors(kept: [RawFd; 2]) -> bool {
+/// `kept`. After an error the table is still shared: nothing may be closed then.
+fn unshare_descriptors(kept: [RawFd; 2]) -> io::Result<()> {
     let (low, high) = (kept[0].min(kept[1]), kept[0].max(kept[1]));
     let close = |first: RawFd, last: u32, flags: libc::c_uint| {
         // SAFETY: no owner of these descriptors is dropped in this process: the child
@@ -257,14 +313,14 @@ fn unshare_descriptors(kept: [RawFd; 2]) -> bool {
         unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) == 0 }
     };
     if !close(high + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE) {
-        return false;
+        return Err(last_error("close_range"));
     }
     for (first, last) in [(3, low - 1), (low + 1, high - 1)] {
         if first <= last {
             close(first, last as u32, 0);
         }
     }
-    true
+    Ok(())
 }
 
 /// Makes `number` another descriptor of `file`, which an exec keeps, whatever it was.
@@ -272,7 +328,7 @@ fn unshare_descriptors(kept: [RawFd; 2]) -> bool {
 pub(crate) fn put_descriptor(file: impl AsFd, number: RawFd) -> io::Result<()> {
     // SAFETY: the caller guarantees that no owner relies on `number`.
     match unsafe { libc::dup3(file.as_fd().as_raw_fd(), number, 0) } {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(last_error("dup3")),
         _ => Ok(()),
     }
 }
@@ -299,7 +355,7 @@ pub(crate) fn execute(
     unsafe {
         libc::execve(program.as_ptr(), pointers(&arguments).as_ptr(), pointers(&variables).as_ptr())
     };
-    io::Error::last_os_error()
+    last_error("execve")
 }
 
 fn c_strings(texts: impl Iterator<Item = Vec<u8>>) -> Result<Vec<CString>, NulError> {
@@ -320,14 +376,14 @@ impl MappedFile {
     /// Maps a whole file for reading. The file must not shrink meanwhile: reading beyond
     /// its end raises SIGBUS (mmap(2)).
     pub(crate) fn new(file: impl AsFd) -> io::Result<Self> {
-        let size = rustix::fs::fstat(&file)?.st_size;
+        let size = rustix::fs::fstat(&file).map_err(named("fstat"))?.st_size;
         let len = usize::try_from(size).map_err(io::Error::other)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_POPULATE;
         let fd = file.as_fd().as_raw_fd();
         // SAFETY: the kernel chooses the address, so it replaces no existing mapping.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, flags, fd, 0) };
         if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            return Err(last_error("mmap"));
         }
         Ok(MappedFile { start, len })
     }
@@ -392,7 +448,7 @@ pub(crate) fn next_signal(fd: &OwnedFd) -> Option<Signal> {
 /// is close-on-exec, and what survived an exec is not.
 pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     let inherited = inherited_connection(fd)?;
-    fcntl_setfd(&inherited, FdFlags::CLOEXEC)?;
+    fcntl_setfd(&inherited, FdFlags::CLOEXEC).map_err(named("fcntl(F_SETFD)"))?;
     Ok(inherited)
 }
 
@@ -400,7 +456,7 @@ pub(crate) fn inherited_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
 pub(crate) fn inherited_connection(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl(F_GETFD) changes nothing and accepts any number.
     match unsafe { libc::fcntl(fd, libc::F_GETFD) } {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(last_error("fcntl(F_GETFD)")),
         flags if flags & libc::FD_CLOEXEC != 0 => Err(io::Error::from_raw_os_error(libc::EBADF)),
         // SAFETY: it is open, and the caller guarantees that it has no other owner.
         _ => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
@@ -419,5 +475,5 @@ pub(crate) fn take_over_epoll(poll: &Poll, old: OwnedFd) -> io::Result<()> {
     // SAFETY: mio remains the owner: this second owner is never dropped, and dup3
     // replaces the descriptor's meaning atomically.
     let mut epoll = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(poll.as_raw_fd()) });
-    Ok(rustix::io::dup3(old, &mut epoll, DupFlags::CLOEXEC)?)
+    rustix::io::dup3(old, &mut epoll, DupFlags::CLOEXEC).map_err(named("dup3"))
 }

@@ -2,9 +2,11 @@
 //! gets (snapshot, answer), its arguments and environment, exec.
 
 use crate::operator::orders;
+use crate::platform::failed_call::{lacks_resources, named};
 use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::platform::os::fs::{
-    self, File, MemfdFlags, MetadataExt, SealFlags, fcntl_add_seals, ftruncate, memfd_create,
+    self, File, MemfdFlags, MetadataExt, OFlags, SealFlags, fcntl_add_seals, ftruncate,
+    memfd_create,
 };
 use crate::platform::os::io::{
     DupFlags, Errno, FdFlags, dup3, fcntl_dupfd_cloexec, fcntl_setfd, pread,
@@ -129,7 +131,7 @@ impl Launcher {
     /// Executes the program as [`Launcher::hand_over`] does, in the forked child of a
     /// trial, to read the snapshot only. Returns only on failure, with the reason.
     pub(crate) fn execute_trial(&self, arguments: &[OsString]) -> io::Error {
-        if let Err(e) = set_flags(&self.files.both(), FdFlags::empty()) {
+        if let Err(e) = self.files.keep_on_exec() {
             return e;
         }
         let mut environment = self.environment();
@@ -164,14 +166,24 @@ pub(crate) struct TrialFiles {
 }
 
 impl TrialFiles {
-    /// Opens them. To be called before anything else is opened.
+    /// Opens them. To be called before anything else is opened. If there are no files in memory
+    /// here, others take their places: what a hot restart asks for comes with
+    /// [`TrialFiles::renew`], which fails then.
     pub(crate) fn reserve() -> io::Result<Self> {
-        let create = |name| file_in_memory(name, MemfdFlags::CLOEXEC);
+        let create = |name| match file_in_memory(name, MemfdFlags::CLOEXEC) {
+            Err(e) if !lacks_resources(&e) => stand_in(),
+            created => created,
+        };
         Ok(TrialFiles { snapshot: create(SNAPSHOT_NAME)?, answer: create(ANSWER_NAME)? })
     }
 
     pub(crate) fn both(&self) -> [BorrowedFd<'_>; 2] {
         [self.snapshot.as_fd(), self.answer.as_fd()]
+    }
+
+    /// Lets execve(2) hand them to the new image.
+    pub(crate) fn keep_on_exec(&self) -> io::Result<()> {
+        set_flags(&self.both(), FdFlags::empty())
     }
 
     /// Their descriptors.
@@ -184,10 +196,10 @@ impl TrialFiles {
         let snapshot = file_in_memory(SNAPSHOT_NAME, MemfdFlags::CLOEXEC)?;
         let answer = file_in_memory(ANSWER_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // A program that writes without end must not fill the memory.
-        ftruncate(&answer, ANSWER_BYTES_MAX)?;
-        fcntl_add_seals(&answer, SealFlags::GROW)?;
-        dup3(&snapshot, &mut self.snapshot, DupFlags::CLOEXEC)?;
-        Ok(dup3(&answer, &mut self.answer, DupFlags::CLOEXEC)?)
+        ftruncate(&answer, ANSWER_BYTES_MAX).map_err(named("ftruncate"))?;
+        fcntl_add_seals(&answer, SealFlags::GROW).map_err(named("fcntl(F_ADD_SEALS)"))?;
+        dup3(&snapshot, &mut self.snapshot, DupFlags::CLOEXEC).map_err(named("dup3"))?;
+        dup3(&answer, &mut self.answer, DupFlags::CLOEXEC).map_err(named("dup3"))
     }
 
     /// Writes the snapshot.
@@ -195,14 +207,14 @@ impl TrialFiles {
         &self,
         write: impl FnOnce(&mut Out) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut file = File::from(self.snapshot.try_clone()?);
+        let copy = self.snapshot.try_clone().map_err(named("fcntl(F_DUPFD_CLOEXEC)"))?;
+        let mut file = File::from(copy);
         // Without memory for the buffer, creating it would end the process.
         let mut memory = Vec::<u8>::new();
         memory.try_reserve_exact(BUFFER_BYTES).map_err(|_| Errno::NOMEM)?;
         drop(memory);
         let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
-        write(&mut buffered)?;
-        buffered.flush()
+        write(&mut buffered).and_then(|()| buffered.flush()).map_err(named("write"))
     }
 
     /// Frees their memory.
@@ -229,10 +241,17 @@ impl TrialFiles {
 /// A file in memory that can't be executed: with `vm.memfd_noexec=2` the kernel creates no other.
 /// Linux before 6.3 does not know the flag.
 fn file_in_memory(name: &str, flags: MemfdFlags) -> io::Result<OwnedFd> {
-    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => Ok(memfd_create(name, flags)?),
-        created => Ok(created?),
-    }
+    let created = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(name, flags),
+        created => created,
+    };
+    created.map_err(named("memfd_create"))
+}
+
+/// A file that can be neither read nor written.
+fn stand_in() -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    fs::open("/", flags, fs::Mode::empty()).map_err(named("open"))
 }
 
 /// Where a snapshot is written. Buffered, because records are written in small pieces.
@@ -268,14 +287,14 @@ pub(crate) struct BinaryIdentity {
 /// Checks that the new image will find the few descriptors that it needs: an
 /// administrator may have lowered the limit since the start (prlimit(1)).
 fn spare_descriptors() -> io::Result<()> {
-    let open = || fcntl_dupfd_cloexec(stdin(), 3);
-    let opened: Result<Vec<OwnedFd>, _> = (0..DESCRIPTORS_NEEDED).map(|_| open()).collect();
-    Ok(opened.map(drop)?)
+    let open = || fcntl_dupfd_cloexec(stdin(), 3).map_err(named("fcntl(F_DUPFD_CLOEXEC)"));
+    (0..DESCRIPTORS_NEEDED).map(|_| open()).collect::<io::Result<Vec<OwnedFd>>>().map(drop)
 }
 
 /// Without flags, execve(2) hands these descriptors to the new image.
 fn set_flags(descriptors: &[BorrowedFd], flags: FdFlags) -> io::Result<()> {
-    Ok(descriptors.iter().try_for_each(|fd| fcntl_setfd(fd, flags))?)
+    let set = |fd| fcntl_setfd(fd, flags).map_err(named("fcntl(F_SETFD)"));
+    descriptors.iter().try_for_each(set)
 }
 
 /// The snapshot that an old image of this process left, if any.

@@ -21,7 +21,7 @@ use crate::platform::os::mio::Poll;
 use crate::platform::{clock, sys};
 use crate::restart::launcher::{Launcher, Out};
 use crate::restart::snapshot::{self, ServerState, Summary};
-use crate::restart::trial::{Approval, Trial, TrialAnswer};
+use crate::restart::trial::{Approval, Trial, TrialAnswer, rehearse};
 use crate::sockets::ids::ControlClient;
 use crate::sockets::slots::{Source, watch};
 use engine::rules::rule::Rule;
@@ -75,6 +75,14 @@ pub(crate) struct RefusedRestart {
 impl Restart {
     pub(crate) fn new(launcher: Launcher) -> Self {
         Restart { launcher, under_way: None }
+    }
+
+    /// Whether the kernel, and a container's profile, offer what a hot restart asks for.
+    ///
+    /// # Errors
+    /// The call that they don't, by name.
+    pub(crate) fn rehearse(&mut self) -> io::Result<()> {
+        rehearse(&mut self.launcher)
     }
 
     pub(crate) fn is_under_way(&self) -> bool {

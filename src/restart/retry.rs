@@ -1,7 +1,7 @@
 //! What the new image does if the machine lacks memory or descriptors for the moment: it waits
 //! for them.
 
-use crate::platform::os::io::Errno;
+use crate::platform::failed_call::lacks_resources;
 use crate::platform::os::thread;
 use log::error;
 use std::io;
@@ -27,10 +27,4 @@ pub(crate) fn retry_for_a_while<T>(
         }
     }
     attempt()
-}
-
-fn lacks_resources(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    let transient = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC];
-    errno.is_some_and(|errno| transient.contains(&errno))
 }

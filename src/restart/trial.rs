@@ -10,7 +10,8 @@
 //! which either side could block. The new binary runs [`super::dry_run`].
 
 use crate::listening::addresses::Wanted;
-use crate::platform::os::fd::{OwnedFd, RawFd};
+use crate::platform::failed_call::named;
+use crate::platform::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::platform::os::fs::{OFlags, open, write as write_file};
 use crate::platform::os::io::pwrite;
 use crate::platform::os::process::{
@@ -19,13 +20,13 @@ use crate::platform::os::process::{
 };
 use crate::platform::os::stdio;
 use crate::platform::{clock, descriptors, sys};
-use crate::restart::launcher::{BinaryIdentity, Launcher, Out};
+use crate::restart::launcher::{BinaryIdentity, Launcher, Out, TrialFiles};
 use crate::restart::snapshot::Summary;
 use engine::Time;
 use engine::rules::rule::Rule;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -102,14 +103,11 @@ impl Trial {
         launcher.files.renew()?;
         let (launcher, files) = (&*launcher, &launcher.files);
         let parent = getpid();
-        let ask = || run_new_binary(parent, launcher, &arguments, write, kept);
-        let pid = sys::fork_apart(files.numbers(), ask).inspect_err(|_| files.clear())?;
-        // The child does the same; the order does not matter.
-        let _ = setpgid(Some(pid), Some(pid));
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            end(pid);
-            files.clear();
-        })?;
+        let ask = |is_apart: io::Result<()>| {
+            let ask = || run_new_binary(launcher, &arguments, write, kept);
+            reported(files, is_apart.and_then(|()| prepare(parent, files)).and_then(|()| ask()))
+        };
+        let (pid, pidfd) = fork(files, ask)?;
         let deadline = clock::now().plus_seconds(TRIAL_S_MAX);
         Ok(Trial { pid, pidfd, summary, binary, arguments, deadline, is_late: false })
     }
@@ -134,7 +132,11 @@ impl Trial {
             Ok(Some((_, status))) if !self.is_late => {
                 Some(self.judge(launcher, ExitStatus::from_raw(status.as_raw())))
             }
-            Ok(Some(_)) | Err(_) => {
+            Err(e) => {
+                launcher.files.clear();
+                Some(Err(named("wait4")(e).to_string()))
+            }
+            Ok(Some(_)) => {
                 launcher.files.clear();
                 Some(Err(format!("the new binary did not answer within {TRIAL_S_MAX} s")))
             }
@@ -198,39 +200,92 @@ fn kill_all(child: Pid) {
     let _ = kill_process_group(child, Signal::KILL);
 }
 
-/// The child's part: writes the snapshot and executes the new binary. Returns the exit
-/// status if that fails.
+/// Makes the calls of a trial, except those that execute the new binary, to find out at the
+/// daemon's start whether this kernel has them, and a container's profile allows them.
+///
+/// # Errors
+/// The first call that fails, by name.
+pub(crate) fn rehearse(launcher: &mut Launcher) -> io::Result<()> {
+    launcher.files.renew()?;
+    let files = &launcher.files;
+    let parent = getpid();
+    let prepare = |is_apart: io::Result<()>| {
+        let prepared = is_apart.and_then(|()| prepare(parent, files));
+        reported(files, prepared.and_then(|()| hand_over_and_take(files)))
+    };
+    let (pid, _pidfd) = fork(files, prepare)?;
+    let ended = waitpid(Some(pid), WaitOptions::empty()).map_err(named("wait4"));
+    let said = files.answer();
+    files.clear();
+    match ended?.map(|(_, status)| ExitStatus::from_raw(status.as_raw())) {
+        Some(status) if !status.success() => Err(io::Error::other(match said.as_str() {
+            "" => format!("a child has ended with {status}"),
+            _ => said,
+        })),
+        _ => Ok(()),
+    }
+}
+
+/// What both images do with the snapshot.
+fn hand_over_and_take(files: &TrialFiles) -> io::Result<()> {
+    files.write_snapshot(|out| out.write_all(b"\n"))?;
+    files.keep_on_exec()?;
+    sys::MappedFile::new(&files.snapshot)?;
+    // Closes the child's copy: it only exits now.
+    sys::inherited_descriptor(files.snapshot.as_raw_fd()).map(drop)
+}
+
+/// Forks the child of a trial, for `work`, into a process group of its own.
+fn fork(
+    files: &TrialFiles,
+    work: impl FnOnce(io::Result<()>) -> i32,
+) -> io::Result<(Pid, OwnedFd)> {
+    let pid = sys::fork_apart(files.numbers(), work).inspect_err(|_| files.clear())?;
+    // The child does the same; the order does not matter.
+    let _ = setpgid(Some(pid), Some(pid));
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(named("pidfd_open"));
+    let pidfd = pidfd.inspect_err(|_| {
+        end(pid);
+        files.clear();
+    })?;
+    Ok((pid, pidfd))
+}
+
+/// The child's first part: detaches it from what the daemon has.
+fn prepare(parent: Pid, files: &TrialFiles) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(named("prctl(PR_SET_PDEATHSIG)"))?;
+    if getppid() != Some(parent) {
+        return Err(io::Error::other("the daemon has ended"));
+    }
+    setpgid(None, None).map_err(named("setpgid"))?;
+    // If memory runs out, the kernel should kill this process, not the daemon
+    // (proc_pid_oom_score_adj(5)). A sandbox may forbid this write.
+    let _ = write_file("/proc/self/oom_score_adj", "1000");
+    let null = open("/dev/null", OFlags::RDWR, 0.into()).map_err(named("open(/dev/null)"))?;
+    stdio::dup2_stdin(&null).map_err(named("dup2"))?;
+    stdio::dup2_stderr(null).map_err(named("dup2"))?;
+    stdio::dup2_stdout(&files.answer).map_err(named("dup2"))
+}
+
+/// The rest: writes the snapshot and executes the new binary. Returns only if that fails.
 fn run_new_binary(
-    parent: Pid,
     launcher: &Launcher,
     arguments: &[OsString],
     write: impl FnOnce(&mut Out) -> io::Result<()>,
     kept: impl FnOnce() -> Vec<RawFd>,
-) -> i32 {
-    let files = &launcher.files;
-    let execute = || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        if getppid() != Some(parent) {
-            return Err(io::Error::other("the daemon has ended"));
-        }
-        setpgid(None, None)?;
-        // If memory runs out, the kernel should kill this process, not the daemon
-        // (proc_pid_oom_score_adj(5)). A sandbox may forbid this write.
-        let _ = write_file("/proc/self/oom_score_adj", "1000");
-        let null = open("/dev/null", OFlags::RDWR, 0.into())?;
-        stdio::dup2_stdin(&null)?;
-        stdio::dup2_stderr(null)?;
-        stdio::dup2_stdout(&files.answer)?;
-        files.write_snapshot(write)?;
-        for number in kept() {
-            sys::put_descriptor(&files.snapshot, number)?;
-        }
-        Err(launcher.execute_trial(arguments))
-    };
-    let result: io::Result<()> = execute();
-    if let Err(e) = result {
-        // If this write fails too, the exit status is enough.
-        let _ = pwrite(&files.answer, e.to_string().as_bytes(), 0);
+) -> io::Result<()> {
+    launcher.files.write_snapshot(write)?;
+    for number in kept() {
+        sys::put_descriptor(&launcher.files.snapshot, number)?;
     }
+    Err(launcher.execute_trial(arguments))
+}
+
+/// The child's exit status, after it has written why it can't go on.
+fn reported(files: &TrialFiles, result: io::Result<()>) -> i32 {
+    let Err(e) = result else { return 0 };
+    // If this write fails too, the exit status is enough.
+    let _ = pwrite(&files.answer, e.to_string().as_bytes(), 0);
     EXIT_NOT_ASKED
 }

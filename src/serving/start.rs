@@ -9,9 +9,10 @@ use crate::operator::orders::{self, Operators};
 use crate::operator::rule_book::{RuleBook, read_rules};
 use crate::operator::run_time_settings::RunTimeSettings;
 use crate::options::Options;
+use crate::platform::failed_call::named;
 use crate::platform::hash_seed::random_seed;
 use crate::platform::os::mio::Poll;
-use crate::platform::{clock, sys};
+use crate::platform::{clock, needed_calls, sys};
 use crate::reporting::http::Http;
 use crate::reporting::report_queue::Reporting;
 use crate::restart::launcher::{Launcher, inherited_snapshot};
@@ -19,7 +20,7 @@ use crate::restart::old_image::Restart;
 use crate::serving::advice::StartError;
 use crate::serving::memory_release::MemoryRelease;
 use crate::serving::{Engine, Server, VERSION};
-use log::info;
+use log::{info, warn};
 use reports::history::History;
 
 /// Starts logging. To be called once, before anything else.
@@ -60,17 +61,22 @@ impl Server {
         let settings = RunTimeSettings::new(&options, rules);
         options.warn_of_likely_mistakes();
         // Comes first, to get low descriptor numbers.
-        let restart = Restart::new(Launcher::new()?);
+        let mut restart = Restart::new(Launcher::new()?);
         sys::raise_descriptor_limit();
         let now = clock::now();
         let mut history = History::new(now);
         history.mark("start", &format!("poolcounterd {VERSION}"), now);
         let mut engine = Engine::new(random_seed(), now);
         engine.set_rules(settings.rules.in_force(), &settings.rules.groups(), now, || {});
-        let operator = Operators::new(sys::take_over_signals()?, settings);
+        let signals = sys::take_over_signals()?;
+        let mut poll = Poll::new().map_err(named("epoll_create1"))?;
+        needed_calls::check(&signals, &mut poll)?;
+        if let Err(e) = restart.rehearse() {
+            warn!("a hot restart would be refused: {e}");
+        }
+        let operator = Operators::new(signals, settings);
         let mut listeners = Listeners::open(&options)?;
         let clients = Clients::new(&options);
-        let poll = Poll::new()?;
         operator.watch(poll.registry())?;
         listeners.watch(poll.registry(), 0)?;
         info!("poolcounterd {VERSION} listening on {}", listeners.names());

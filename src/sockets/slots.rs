@@ -2,6 +2,7 @@
 //! descriptor. Slots are used again, serial numbers are not: what was meant for a closed
 //! connection never reaches its successor.
 
+use crate::platform::failed_call::named;
 use crate::platform::os::fd::{AsRawFd, OwnedFd};
 use crate::platform::os::mio::unix::SourceFd;
 use crate::platform::os::mio::{Interest, Registry, Token};
@@ -179,4 +180,5 @@ pub(crate) fn watch(registry: &Registry, socket: &OwnedFd, source: Source) -> io
         }
         result => result,
     }
+    .map_err(named("epoll_ctl"))
 }

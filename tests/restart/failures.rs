@@ -108,7 +108,7 @@ fn the_binary_is_another_program() {
             "it said \"snapshot version 9 is newer than 1, the newest known here\"",
         ),
         ("cp $0 $0.new; mv $0.new $0; exec $REAL \"$@\"", "was replaced while it was being asked"),
-        ("chmod a-x $0; exec $REAL \"$@\"", "can't be executed: Permission denied"),
+        ("chmod a-x $0; exec $REAL \"$@\"", "can't be executed: execve: Permission denied"),
     ] {
         let daemon = Daemon::start();
         daemon.place.install_script(script);
@@ -185,16 +185,17 @@ fn the_descriptor_limit_was_lowered_meanwhile() {
         let open = Environment::of(server.pid()).descriptors;
         (0..).filter(|number| !open.contains_key(number)).nth(2).expect("a number") as u64
     };
-    let why_later = "too few descriptors are free: Too many open files";
-    let at_first = (5, "Too many open files");
+    let why_later = "too few descriptors are free: fcntl(F_DUPFD_CLOEXEC): Too many open files";
+    let at_first = (5, "memfd_create: Too many open files");
     expect_refused_without(Resource::Nofile, at_first, (third_free, why_later));
 }
 
 /// As with `ulimit -f`: writing beyond the limit raises SIGXFSZ first.
 #[test]
 fn the_size_of_files_is_limited() {
-    let why_later = "the snapshot could not be written: File too large";
-    expect_refused_without(Resource::Fsize, (0, "File too large"), (|_: &_| 0, why_later));
+    let why_later = "the snapshot could not be written: ftruncate: File too large";
+    let at_first = (0, "ftruncate: File too large");
+    expect_refused_without(Resource::Fsize, at_first, (|_: &_| 0, why_later));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::support::{Client, DAEMON, Server, launched};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn a_line_of_any_length_survives_being_cut() {
@@ -100,7 +101,23 @@ fn the_fork_that_writes_the_trial_snapshot_has_no_sockets() {
     }
     let inject = "inject=close_range:signal=SIGSTOP";
     let strace = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", inject];
-    let server = Server::spawn(&mut launched(&strace, DAEMON, &["-l", "127.0.0.1", "-p", "0"]));
+    let place = Place::new();
+    let path = place.path("unix.sock").display().to_string();
+    let arguments = ["-l", "127.0.0.1", "-p", "0", "--listen-unix", &path];
+    let starting = AtomicBool::new(true);
+    let server = std::thread::scope(|scope| {
+        // The daemon's start tries the call in a child, and waits for it.
+
+        scope.spawn(|| {
+            wait_until("it has started", || {
+                continue_with(&path);
+                (!starting.load(Ordering::Relaxed)).then_some(())
+            });
+        });
+        let server = Server::spawn(&mut launched(&strace, DAEMON, &arguments));
+        starting.store(false, Ordering::Relaxed);
+        server
+    });
     let mut clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
     for (n, client) in clients.iter_mut().enumerate() {
         client.exchange(&format!("ACQ4ME {n} 1 1 0"), "LOCKED");
@@ -113,6 +130,19 @@ fn the_fork_that_writes_the_trial_snapshot_has_no_sockets() {
     assert!(sockets_of(server.pid()) > clients.len());
     fork.signal(Signal::CONT);
     server.log.wait_for(CONTINUED);
+}
+
+/// Lets the processes with this argument continue.
+fn continue_with(argument: &str) {
+    let all = std::fs::read_dir("/proc").expect("proc");
+    for pid in all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok()) {
+        // It may end meanwhile.
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        if line.is_ok_and(|line| line.contains(argument)) {
+            let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+            let _ = rustix::process::kill_process(pid, Signal::CONT);
+        }
+    }
 }
 
 fn sockets_of(pid: u32) -> usize {

@@ -181,7 +181,7 @@ fn a_damaged_binary_is_not_run_by_a_shell() {
         .expect("chmod");
     daemon.place.install(&draft);
     let refusal = refused_restart(&daemon.server);
-    assert!(refusal.contains("can't be asked: Exec format error"), "{refusal:?}");
+    assert!(refusal.contains("can't be asked: execve: Exec format error"), "{refusal:?}");
     assert!(!ran.exists(), "a shell has run it");
     daemon.holder.exchange("RELEASE", "RELEASED");
 }

@@ -104,13 +104,13 @@ impl Kernel {
         Ok(())
     }
 
-    /// waitpid(2); it `waits` only for a child that was killed and has just begun, or at
-    /// the daemon's end: neither takes time.
+    /// waitpid(2); it `waits` only for a child that was killed and has just begun, for one that
+    /// only tries calls, or at the daemon's end: none of it takes time.
     pub(crate) fn reap_child(&mut self, pid: i32, waits: bool) -> Result<Option<i32>, Errno> {
         let found = self.children.iter().position(|child| child.pid == pid);
         let n = found.ok_or(Errno::CHILD)?;
         let Child { has_ended, dies_ns, .. } = self.children[n];
-        let is_dead = has_ended || dies_ns.is_some_and(|dies_ns| waits || dies_ns <= self.now_ns);
+        let is_dead = waits || has_ended || dies_ns.is_some_and(|dies_ns| dies_ns <= self.now_ns);
         Ok(is_dead.then(|| self.children.remove(n).status))
     }
 

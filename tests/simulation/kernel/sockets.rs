@@ -84,6 +84,7 @@ impl Kernel {
     }
 
     fn stream_of(&mut self, fd: RawFd) -> Result<&mut ConnectionEnd, Errno> {
+        self.socket(fd)?;
         let file = self.descriptor(fd)?.file;
         self.stream(file).ok_or(Errno::NOTCONN)
     }

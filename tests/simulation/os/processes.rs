@@ -5,7 +5,7 @@ pub(crate) mod process {
     use crate::simulation::kernel::processes::PID;
     use crate::simulation::kernel::{File, kernel};
     use rustix::io::Errno;
-    pub(crate) use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions};
+    pub(crate) use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
     pub(crate) fn id() -> u32 {
         kernel(|k| k.pid()) as u32
@@ -18,11 +18,6 @@ pub(crate) mod process {
     /// Only a forked child calls this.
     pub(crate) fn getppid() -> Option<Pid> {
         Pid::from_raw(PID)
-    }
-
-    pub(crate) fn getrlimit(_resource: Resource) -> Rlimit {
-        let max = kernel(|k| k.descriptors_max);
-        Rlimit { current: Some(max), maximum: Some(max) }
     }
 
     pub(crate) fn set_parent_process_death_signal(_signal: Option<Signal>) -> Result<(), Errno> {
@@ -51,7 +46,7 @@ pub(crate) mod process {
         }
     }
 
-    /// Waits for a child that was killed, unless with NOHANG; never for others.
+    /// Waits, unless with NOHANG, for a child that was killed, or whose work is done.
     pub(crate) fn waitpid(
         pid: Option<Pid>,
         options: WaitOptions,
@@ -113,17 +108,18 @@ pub(crate) mod thread {
 
 pub(crate) mod time {
     use crate::simulation::kernel::kernel;
-    pub(crate) use rustix::time::{ClockId, Timespec};
+    use rustix::io::Errno;
+    pub(crate) use rustix::time::{ClockId, DynamicClockId, Timespec};
 
     /// Invariant: The wall clock, which jumps all the time, changes nothing.
-    pub(crate) fn clock_gettime(clock: ClockId) -> Timespec {
+    pub(crate) fn clock_gettime_dynamic(clock: DynamicClockId<'_>) -> Result<Timespec, Errno> {
         let now_ns = kernel(|k| match clock {
-            ClockId::Realtime => k.draws.below(1 << 62),
+            DynamicClockId::Known(ClockId::Realtime) => k.draws.below(1 << 62),
             _ => k.now_ns,
         });
-        Timespec {
+        Ok(Timespec {
             tv_sec: (now_ns / 1_000_000_000) as i64,
             tv_nsec: (now_ns % 1_000_000_000) as i64,
-        }
+        })
     }
 }

@@ -23,6 +23,14 @@ pub(crate) fn take_over_signals() -> io::Result<OwnedFd> {
 
 pub(crate) fn raise_descriptor_limit() {}
 
+pub(crate) fn check_process_ids() -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn descriptors_max() -> u64 {
+    kernel(|k| k.descriptors_max)
+}
+
 pub(crate) fn give_memory_back() {
     kernel(|k| k.calls.returns_memory = true);
 }
@@ -94,9 +102,12 @@ pub(crate) fn refuse_passed<Socket>(_socket: Socket) {}
 pub(crate) fn reset_waits<Socket>(_listener: Socket) {}
 
 /// Runs the child's work at once; the daemon sees later that it has ended.
-pub(crate) fn fork_apart(kept: [RawFd; 2], work: impl FnOnce() -> i32) -> io::Result<Pid> {
+pub(crate) fn fork_apart(
+    kept: [RawFd; 2],
+    work: impl FnOnce(io::Result<()>) -> i32,
+) -> io::Result<Pid> {
     kernel(|k| k.fork(kept))?;
-    let status = match catch_unwind(AssertUnwindSafe(work)) {
+    let status = match catch_unwind(AssertUnwindSafe(|| work(Ok(())))) {
         Ok(status) => status,
         Err(end) => match end.downcast::<ChildExited>() {
             Ok(exited) => exited.0,
