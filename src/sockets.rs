@@ -3,6 +3,7 @@
 //! of clients; nothing of what connections carry.
 
 pub(crate) mod ids;
+pub(crate) mod options;
 pub(crate) mod slots;
 pub(crate) mod socket;
 pub(crate) mod stream;

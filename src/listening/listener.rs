@@ -4,18 +4,19 @@
 use crate::listening::addresses::{Purpose, Wanted};
 use crate::listening::unix_socket::{self, SocketFile};
 use crate::options::Options;
+use crate::platform::failed_call::named;
 use crate::platform::os::event::{PollFd, PollFlags, Timespec, poll};
 use crate::platform::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::platform::os::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use crate::platform::os::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, shutdown,
-    sockopt,
+    Shutdown, SocketFlags, SocketType, accept_with, ipproto, listen, shutdown, sockopt,
 };
-use crate::platform::socket_name::UNIX_PREFIX;
+use crate::platform::socket_name::{SocketName, UNIX_PREFIX};
 use crate::platform::sys::{self, inherited_descriptor};
-use crate::sockets::socket::{Socket, is_unix, set_options};
+use crate::sockets::options::{RefusedOptions, set_options};
+use crate::sockets::socket::Socket;
 use engine::Time;
-use log::{error, warn};
+use log::error;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -24,16 +25,29 @@ use std::net::SocketAddr;
 fn is_servable(socket: &OwnedFd) -> io::Result<bool> {
     /// Of Multipath TCP, which is TCP to an application; libc lacks it for some C libraries.
     const IPPROTO_MPTCP: u32 = 262;
-    let is_listening =
-        sockopt::socket_type(socket)? == SocketType::STREAM && sockopt::socket_acceptconn(socket)?;
-    let domain = sockopt::socket_domain(socket)?;
-    if domain != AddressFamily::INET && domain != AddressFamily::INET6 {
-        return Ok(is_listening && domain == AddressFamily::UNIX);
-    }
+    let is_stream = told(sockopt::socket_type(socket), SocketType::STREAM)? == SocketType::STREAM;
+    let is_listening = is_stream && told(sockopt::socket_acceptconn(socket), true)?;
+    let is_tcp = match sys::own_name(socket) {
+        Ok(SocketName::Tcp(_)) => true,
+        Ok(_) => return Ok(is_listening),
+        Err(Errno::AFNOSUPPORT) => false,
+        Err(e) => return Err(named("getsockname")(e)),
+    };
     // Not SCTP, which has stream sockets, too.
-    let protocol = sockopt::socket_protocol(socket)?.map(|protocol| protocol.as_raw().get());
-    let is_tcp = protocol == Some(ipproto::TCP.as_raw().get()) || protocol == Some(IPPROTO_MPTCP);
+    let protocol = told(sockopt::socket_protocol(socket), Some(ipproto::TCP))?;
+    let protocol = protocol.map(|protocol| protocol.as_raw().get());
+    let is_tcp = is_tcp
+        && (protocol == Some(ipproto::TCP.as_raw().get()) || protocol == Some(IPPROTO_MPTCP));
     Ok(is_listening && is_tcp)
+}
+
+/// What an option tells of a socket; `expected` if it is no option here: who passes a socket has
+/// most likely passed the right one.
+fn told<T>(option: Result<T, Errno>, expected: T) -> io::Result<T> {
+    match option {
+        Err(e @ (Errno::NOTSOCK | Errno::BADF)) => Err(e.into()),
+        option => Ok(option.unwrap_or(expected)),
+    }
 }
 
 /// Settings that all listeners share.
@@ -188,15 +202,19 @@ impl Listener {
     }
 
     /// Takes over a listening socket that another process bound.
-    pub(crate) fn inherit(socket: OwnedFd, settings: &SocketSettings) -> io::Result<Self> {
+    pub(crate) fn inherit(
+        socket: OwnedFd,
+        settings: &SocketSettings,
+        refused: &mut RefusedOptions,
+    ) -> io::Result<Self> {
         if !is_servable(&socket)? {
             return Err(io::Error::other("not a listening stream socket of TCP or Unix"));
         }
-        ioctl_fionbio(&socket, true)?;
-        fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+        ioctl_fionbio(&socket, true).map_err(named("ioctl(FIONBIO)"))?;
+        fcntl_setfd(&socket, FdFlags::CLOEXEC).map_err(named("fcntl(F_SETFD)"))?;
         sys::reset_waits(&socket);
         let listener = Self::new(socket, None, None)?;
-        listener.apply(settings)?;
+        listener.apply(settings, refused)?;
         Ok(listener)
     }
 
@@ -206,7 +224,7 @@ impl Listener {
         wanted: Option<Wanted>,
         file: Option<SocketFile>,
     ) -> io::Result<Self> {
-        let name = sys::own_name(&socket)?.to_string();
+        let name = sys::own_name(&socket).map_err(named("getsockname"))?.to_string();
         Ok(Self::with(socket, name, wanted, file, ListenerStage::Open))
     }
 
@@ -227,7 +245,7 @@ impl Listener {
         life: ListenerStage,
     ) -> Self {
         Listener {
-            is_unix: is_unix(&socket),
+            is_unix: name.starts_with(UNIX_PREFIX),
             socket,
             name,
             wanted,
@@ -444,15 +462,16 @@ impl Listener {
         }
     }
 
-    /// Listens, and sets the options that accepted connections inherit. An inherited socket may
-    /// lack one, as Multipath TCP sockets do, and is served without it.
-    pub(crate) fn apply(&self, settings: &SocketSettings) -> io::Result<()> {
-        match set_options(&self.socket, settings.keepalive_s) {
-            Err(e) if self.is_inherited() => warn!("{}: not all options are set: {e}", self.name),
-            result => result?,
-        }
+    /// Listens, and sets the options that accepted connections inherit. Adds those that it lacks,
+    /// such as a Multipath TCP socket does, to `refused`.
+    pub(crate) fn apply(
+        &self,
+        settings: &SocketSettings,
+        refused: &mut RefusedOptions,
+    ) -> io::Result<()> {
+        set_options(&self.socket, &self.name, self.is_unix, settings.keepalive_s, refused);
         let backlog = if self.stage == ListenerStage::Open { settings.backlog } else { 0 };
-        Ok(listen(&self.socket, backlog)?)
+        listen(&self.socket, backlog).map_err(named("listen"))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::platform::os::fd::AsRawFd;
 use crate::platform::os::mio::Registry;
 use crate::platform::os::mio::unix::SourceFd;
 use crate::platform::socket_name::UNIX_PREFIX;
+use crate::sockets::options::RefusedOptions;
 use crate::sockets::slots::{Source, watch};
 use engine::Time;
 use log::{debug, error, info, warn};
@@ -67,10 +68,12 @@ impl Listeners {
     pub(crate) fn open(options: &Options) -> Result<Self, ListenError> {
         let settings = SocketSettings::new(options);
         let wanted = wanted(options)?;
-        let mut listeners = Self::new(settings, opening::take(&settings)?);
-        let mut opened = listeners.open_missing(&wanted)?;
+        let mut refused = RefusedOptions::default();
+        let mut listeners = Self::new(settings, opening::take(&settings, &mut refused)?);
+        let mut opened = listeners.open_missing_noting(&wanted, &mut refused)?;
         listeners.all.append(&mut opened);
         listeners.record_free_port();
+        refused.log();
         Ok(listeners)
     }
 
@@ -98,11 +101,13 @@ impl Listeners {
                 Vec::new()
             }
         };
+        let mut refused = RefusedOptions::default();
         for listener in &listeners.all {
-            if let Err(e) = listener.apply(&listeners.settings) {
-                error!("the options of {} could not be set: {e}", listener.name);
+            if let Err(e) = listener.apply(&listeners.settings, &mut refused) {
+                error!("the backlog of {} could not be set: {e}", listener.name);
             }
         }
+        refused.log();
         (listeners, closed)
     }
 
@@ -227,10 +232,20 @@ impl Listeners {
     /// # Errors
     /// All that could not be opened. Nothing has changed then.
     pub(crate) fn open_missing(&self, wanted: &[Wanted]) -> Result<Vec<Listener>, ListenError> {
+        // Whatever is refused was refused, and logged, when the daemon started; after a hot
+        // restart it is logged again.
+        self.open_missing_noting(wanted, &mut RefusedOptions::default())
+    }
+
+    fn open_missing_noting(
+        &self,
+        wanted: &[Wanted],
+        refused: &mut RefusedOptions,
+    ) -> Result<Vec<Listener>, ListenError> {
         let port = self.clients_port();
         let settled = self.applicable(wanted).into_iter().map(|one| one.on_port(port.unwrap_or(0)));
         check_purposes(&settled.collect::<Vec<_>>())?;
-        open_missing(&self.to_be_open(wanted), &self.all, port, &self.settings)
+        open_missing(&self.to_be_open(wanted), &self.all, port, &self.settings, refused)
     }
 
     /// The port that `-p 0` means now.

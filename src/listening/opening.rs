@@ -5,6 +5,7 @@
 use crate::listening::addresses::{ListenError, Wanted, overlap};
 use crate::listening::listener::{Listener, SocketSettings};
 use crate::listening::unix_socket;
+use crate::platform::failed_call::{errno, named};
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::io::{Errno, fcntl_dupfd_cloexec};
 use crate::platform::os::net::{
@@ -13,9 +14,10 @@ use crate::platform::os::net::{
 use crate::platform::os::{fs, stdio};
 use crate::platform::supervisor;
 use crate::platform::sys;
+use crate::sockets::options::RefusedOptions;
 use log::error;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Opens the `wanted` listeners that are not among `existing`, and sets the wanted
 /// mode and group of existing Unix sockets. `port` is what clients' port 0 got before.
@@ -27,6 +29,7 @@ pub(crate) fn open_missing(
     existing: &[Listener],
     port: Option<u16>,
     settings: &SocketSettings,
+    refused: &mut RefusedOptions,
 ) -> Result<Vec<Listener>, ListenError> {
     let missing = wanted.iter().filter(|wanted| !exists(wanted, existing));
     let paths = missing.filter_map(|wanted| match wanted {
@@ -40,7 +43,7 @@ pub(crate) fn open_missing(
         let reuse = ReusePort { existing };
         let bound = bind_missing(wanted, &reuse, port, &mut errors);
         if errors.is_empty() {
-            listen_on_all(&bound, settings, &mut errors);
+            listen_on_all(&bound, settings, refused, &mut errors);
         }
         bound
     };
@@ -122,38 +125,58 @@ pub(crate) fn bind_tcp(
 ) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    // A restart must not wait for old connections to leave TIME_WAIT.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, reuse_port)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, v6_only)?;
+    let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(named("socket"))?;
+    // A restart must not wait for old connections to leave TIME_WAIT. `set_options` reports a
+    // refusal.
+    let _ = sockopt::set_socket_reuseaddr(&socket, true);
+    if reuse_port {
+        let reuse = sockopt::set_socket_reuseport(&socket, true);
+        reuse.map_err(named("setsockopt(SO_REUSEPORT)"))?;
     }
+    set_v6_only(&socket, address.ip(), v6_only).map_err(named("setsockopt(IPV6_V6ONLY)"))?;
     bind(&socket, &address)?;
     Ok(socket)
+}
+
+/// Decides whether `::` serves IPv4 too: never what nobody has asked for. For other addresses
+/// nothing depends on it.
+fn set_v6_only(socket: &OwnedFd, address: IpAddr, v6_only: bool) -> Result<(), Errno> {
+    match address {
+        IpAddr::V4(_) => Ok(()),
+        IpAddr::V6(address) => match sockopt::set_ipv6_v6only(socket, v6_only) {
+            Err(e) if address.is_unspecified() || address.to_ipv4_mapped().is_some() => {
+                let is_so = sockopt::ipv6_v6only(socket) == Ok(v6_only);
+                if is_so { Ok(()) } else { Err(e) }
+            }
+            _ => Ok(()),
+        },
+    }
 }
 
 /// Whether the error only means that the machine lacks an address that was not given
 /// explicitly, such as ::1.
 fn is_excused(wanted: &Wanted, error: &io::Error) -> bool {
-    let lacks_it =
-        matches!(Errno::from_io_error(error), Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT));
+    let lacks_it = matches!(errno(error), Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT));
     lacks_it && matches!(wanted, Wanted::Tcp { optional: true, .. })
 }
 
-fn listen_on_all(bound: &[Listener], settings: &SocketSettings, errors: &mut Vec<ListenError>) {
+fn listen_on_all(
+    bound: &[Listener],
+    settings: &SocketSettings,
+    refused: &mut RefusedOptions,
+    errors: &mut Vec<ListenError>,
+) {
     let failed = |l: &Listener, e| l.wanted.as_ref().map(|wanted| wanted.failed(e));
     for listener in bound {
-        if let Err(e) = listener.apply(settings) {
+        if let Err(e) = listener.apply(settings, refused) {
             errors.extend(failed(listener, e));
         }
     }
     // Comes when all listen, because listen(2) checks for conflicts once more.
     for listener in bound.iter().filter(|l| l.tcp_address().is_some()) {
-        // Otherwise a second daemon could start on the same port by mistake.
-        if let Err(e) = sockopt::set_socket_reuseport(&listener.socket, false) {
-            errors.extend(failed(listener, e.into()));
-        }
+        // Otherwise a second daemon could start on the same port by mistake. Fails only where it
+        // could not be set to true either.
+        let _ = sockopt::set_socket_reuseport(&listener.socket, false);
     }
 }
 
@@ -166,7 +189,8 @@ struct ReusePort<'a> {
 impl ReusePort<'_> {
     fn set(&self, reuse: bool) -> io::Result<()> {
         for listener in self.existing.iter().filter(|l| l.tcp_address().is_some()) {
-            sockopt::set_socket_reuseport(&listener.socket, reuse)?;
+            let set = sockopt::set_socket_reuseport(&listener.socket, reuse);
+            set.map_err(named("setsockopt(SO_REUSEPORT)"))?;
         }
         Ok(())
     }
@@ -207,36 +231,49 @@ fn set_access(wanted: &Wanted) -> io::Result<()> {
 
 /// Takes the sockets passed to this process: standard input if it is a socket, else
 /// those of the service manager.
-pub(crate) fn take(settings: &SocketSettings) -> Result<Vec<Listener>, ListenError> {
-    match from_standard_input(settings)? {
+pub(crate) fn take(
+    settings: &SocketSettings,
+    refused: &mut RefusedOptions,
+) -> Result<Vec<Listener>, ListenError> {
+    match from_standard_input(settings, refused)? {
         Some(listener) => Ok(vec![listener]),
-        None => from_service_manager(settings),
+        None => from_service_manager(settings, refused),
     }
 }
 
 /// A running reference that hands over to this daemon leaves its listener there.
-fn from_standard_input(settings: &SocketSettings) -> Result<Option<Listener>, ListenError> {
+fn from_standard_input(
+    settings: &SocketSettings,
+    refused: &mut RefusedOptions,
+) -> Result<Option<Listener>, ListenError> {
     let stdin = stdio::stdin();
-    if sockopt::socket_type(stdin).is_err() {
-        return Ok(None);
+    let failed = |e| ListenError::Inherited("standard input".to_owned(), e);
+    match sys::own_name(stdin) {
+        // Of a family that is not served.
+        Ok(_) | Err(Errno::AFNOSUPPORT) => {}
+        Err(Errno::NOTSOCK | Errno::BADF) => return Ok(None),
+        Err(e) => return Err(failed(named("getsockname")(e))),
     }
-    let take = || {
-        let socket = fcntl_dupfd_cloexec(stdin, 3)?;
-        let listener = Listener::inherit(socket, settings)?;
+    let mut take = || {
+        let socket = fcntl_dupfd_cloexec(stdin, 3).map_err(named("fcntl(F_DUPFD_CLOEXEC)"))?;
+        let listener = Listener::inherit(socket, settings, refused)?;
         // Only the listener itself may keep the socket open.
-        let null = fs::open("/dev/null", fs::OFlags::RDONLY, 0.into())?;
-        stdio::dup2_stdin(null)?;
+        let null = fs::open("/dev/null", fs::OFlags::RDONLY, 0.into());
+        stdio::dup2_stdin(null.map_err(named("open(/dev/null)"))?).map_err(named("dup2"))?;
         Ok(Some(listener))
     };
-    take().map_err(|e| ListenError::Inherited("standard input".to_owned(), e))
+    take().map_err(failed)
 }
 
 /// sd_listen_fds(3).
-fn from_service_manager(settings: &SocketSettings) -> Result<Vec<Listener>, ListenError> {
+fn from_service_manager(
+    settings: &SocketSettings,
+    refused: &mut RefusedOptions,
+) -> Result<Vec<Listener>, ListenError> {
     let failed = |e| ListenError::Inherited("the sockets of LISTEN_FDS".to_owned(), e);
     let inherit = |fd| {
         sys::inherited_descriptor(fd)
-            .and_then(|socket| Listener::inherit(socket, settings))
+            .and_then(|socket| Listener::inherit(socket, settings, refused))
             .map_err(|e| ListenError::Inherited(format!("descriptor {fd} of LISTEN_FDS"), e))
     };
     supervisor::passed_descriptors().map_err(failed)?.map(inherit).collect()

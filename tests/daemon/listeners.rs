@@ -138,7 +138,7 @@ fn a_socket_of_multipath_tcp_is_served() {
         let theirs = listener.try_clone().expect("a copy");
         let server = Server::spawn(command.env("LISTEN_FDS", "1").stdin(theirs));
         assert_eq!(Some(server.address()), address.as_ref().ok().copied());
-        server.log.wait_for("not all options are set");
+        server.log.wait_for("setsockopt(TCP_USER_TIMEOUT): Protocol not available");
         server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");
         restart(&server);
         server.connect().exchange("ACQ4ME k 1 1 0", "LOCKED");

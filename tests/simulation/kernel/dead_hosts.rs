@@ -16,10 +16,14 @@ impl SimulatedSocket {
         if self.option("keepalive") == 0 {
             return None;
         }
-        let (idle_s, interval_s) = (self.option("keepidle_s"), self.option("keepintvl_s"));
+        // An option that could not be set has the default of tcp(7).
+        let or_default =
+            |name, default| Some(self.option(name)).filter(|&n| n > 0).unwrap_or(default);
+        let idle_s = or_default("keepidle_s", 7200);
+        let interval_s = or_default("keepintvl_s", 75);
         let timeout_ns = self.option("user_timeout_ms") * 1_000_000;
         let probes = match timeout_ns.checked_sub(idle_s * NS_PER_S) {
-            _ if timeout_ns == 0 => self.option("keepcnt"),
+            _ if timeout_ns == 0 => or_default("keepcnt", 9),
             None => 1,
             Some(rest_ns) => rest_ns.div_ceil(interval_s * NS_PER_S).max(1),
         };
