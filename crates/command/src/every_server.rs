@@ -4,7 +4,8 @@ use connect::ServerName;
 use std::thread;
 
 /// What `ask` returns for each server, in their order. All are asked at the same time, so
-/// that several take as long as one.
+/// that several take as long as one; those for which there can be no thread, before the others
+/// are waited for.
 pub(super) fn ask_each<T: Send>(
     servers: &[ServerName],
     ask: impl Fn(&ServerName) -> T + Sync,
@@ -12,9 +13,16 @@ pub(super) fn ask_each<T: Send>(
     thread::scope(|scope| {
         let ask = &ask;
         // All are started before the first is waited for.
-        let threads: Vec<_> =
-            servers.iter().map(|server| scope.spawn(move || ask(server))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("an answer")).collect()
+        let start = |server| {
+            let thread = thread::Builder::new().spawn_scoped(scope, move || ask(server));
+            thread.map_err(|_| ask(server))
+        };
+        let threads: Vec<_> = servers.iter().map(start).collect();
+        let answer = |thread: Result<thread::ScopedJoinHandle<T>, T>| match thread {
+            Ok(thread) => thread.join().expect("an answer"),
+            Err(answer) => answer,
+        };
+        threads.into_iter().map(answer).collect()
     })
 }
 

@@ -14,7 +14,7 @@ use self::waiting::{Waited, wait_for_lock};
 use super::duration::{parse_duration, parse_some_duration};
 use super::every_server::ask_each;
 use super::status;
-use super::unsafe_calls::{Signals, end_as_first_process};
+use super::unsafe_calls::{Signals, check_death_signal, end_as_first_process};
 use super::which::key_in_slots;
 use connect::{ServerName, uptime};
 use poolcounter::{Client, Error, Lock, LockRequest, Outcome, order};
@@ -338,6 +338,12 @@ fn execute(lock: Option<Lock>, options: &RunOptions, stderr: &StderrThread) -> R
     if let Some(lock) = &lock {
         command.env(KEY_VARIABLE, OsStr::from_bytes(lock.key()));
         command.env(SERVER_VARIABLE, lock.server().as_str());
+    }
+    if let Err(e) = check_death_signal() {
+        stderr.print(&format!(
+            "prctl(PR_SET_PDEATHSIG): {e}: if this process is killed, the command runs on without \
+             a lock"
+        ));
     }
     let started = Signals::block().and_then(|signals| {
         let on_lost = options.on_lost;

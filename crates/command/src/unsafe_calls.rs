@@ -3,7 +3,10 @@
 //! kernel reports as 0 if the process is outside of this pid namespace, which rustix's `Pid`
 //! cannot be.
 
-use rustix::process::Pid;
+use connect::naming;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use rustix::process::{Pid, WaitOptions, wait};
 use std::io::{self, Read};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
@@ -46,13 +49,35 @@ impl Signals {
                 libc::sigdelset(all.as_mut_ptr(), stops_a_job);
             }
             let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-            libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+            if libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) < 0 {
+                return Err(naming("rt_sigprocmask")(io::Error::last_os_error()));
+            }
             let number = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if number < 0 {
-                return Err(io::Error::last_os_error());
+                return Err(naming("signalfd4")(io::Error::last_os_error()));
             }
             let descriptor = std::fs::File::from_raw_fd(number);
             Ok(Signals { descriptor, before: before.assume_init(), on_child })
+        }
+    }
+
+    /// Tries what starting a command, and noticing its end, needs: without it the standard library
+    /// panics, or the end is never noticed.
+    pub(super) fn check_calls(&self) -> io::Result<()> {
+        // SAFETY: both only return numbers; the C library passes the kernel's negative errors on.
+        let ids = unsafe { [("getpid", libc::getpid()), ("getppid", libc::getppid())] };
+        for (call, id) in ids.into_iter().filter(|(_, id)| *id < 0) {
+            return Err(naming(call)(io::Error::from_raw_os_error(-id)));
+        }
+        // Other errors say that there is no child yet, and that this is no socket.
+        let is_lacking = |e: &Errno| matches!(*e, Errno::NOSYS | Errno::PERM);
+        if let Some(e) = wait(WaitOptions::NOHANG).err().filter(is_lacking) {
+            return Err(naming("wait4")(e.into()));
+        }
+        let received = recv(&self.descriptor, &mut [0][..], RecvFlags::empty()).err();
+        match received.filter(is_lacking) {
+            Some(e) => Err(naming("recvfrom")(e.into())),
+            None => Ok(()),
         }
     }
 
@@ -82,19 +107,18 @@ impl Signals {
         // prctl, getppid, _exit, signal, sigprocmask.
         unsafe {
             command.pre_exec(move || {
-                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                    return Err(io::Error::last_os_error());
-                }
+                // `check_death_signal` has told whether that works.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 // The parent died before that, so no process can read an error.
                 if libc::getppid() as u32 != parent {
-                    libc::_exit(0);
+                    libc::_exit(1);
                 }
                 libc::signal(libc::SIGCHLD, on_child);
                 libc::sigprocmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
                 Ok(())
             });
         }
-        command.spawn()
+        command.spawn().map_err(naming("socketpair, clone, execve"))
     }
 
     /// Ends this process by a signal that has ended the command, so that a shell sees
@@ -161,6 +185,18 @@ pub(super) fn process_of(socket: impl AsFd) -> Option<Pid> {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, value, &raw mut len)
     };
     Pid::from_raw(peer.pid).filter(|_| result == 0)
+}
+
+/// Whether the command can be killed when this process is: sets what is set already, prctl(2).
+#[allow(unsafe_code)]
+pub(super) fn check_death_signal() -> io::Result<()> {
+    let mut signal: libc::c_int = 0;
+    // SAFETY: the pointer is to a local value, and the second call takes any number.
+    let is_possible = unsafe {
+        libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal) == 0
+            && libc::prctl(libc::PR_SET_PDEATHSIG, signal) == 0
+    };
+    if is_possible { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sends a signal, if that is allowed, to a child that is not reaped yet.

@@ -1,6 +1,7 @@
 //! The addresses of a server: looked up once, in bounded time, then connected to one after the
 //! other.
 
+use crate::lacking_call::naming;
 use crate::server_name::{Endpoint, ServerName};
 use crate::transport::{Stream, connect_unix};
 use nix::sys::signal::SigSet;
@@ -84,10 +85,11 @@ impl Addresses {
         for address in found {
             match TcpStream::connect_timeout(address, timeout) {
                 Ok(stream) => {
-                    stream.set_nodelay(true)?;
+                    // Without it, a request may wait for the acknowledgement of another.
+                    let _ = stream.set_nodelay(true);
                     return Ok(Stream::from(std::os::fd::OwnedFd::from(stream)));
                 }
-                Err(e) => last = e,
+                Err(e) => last = naming("socket, ioctl(FIONBIO), connect")(e),
             }
         }
         Err(last)
@@ -100,12 +102,13 @@ fn within(
     resolve: impl FnOnce() -> io::Result<Vec<SocketAddr>> + Send + 'static,
 ) -> io::Result<Vec<SocketAddr>> {
     let (found, result) = channel();
-    thread::Builder::new().spawn(move || {
+    let spawned = thread::Builder::new().spawn(move || {
         // The program's signals are for its own threads.
         let _ = SigSet::all().thread_block();
         // Fails if nobody waits any more.
         let _ = found.send(resolve());
-    })?;
+    });
+    spawned.map_err(naming("clone3, clone"))?;
     result.recv_timeout(time).unwrap_or_else(|_| {
         let why = format!("the name was not resolved within {} seconds", time.as_secs_f64());
         Err(io::Error::new(ErrorKind::TimedOut, why))

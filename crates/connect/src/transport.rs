@@ -2,6 +2,7 @@
 //! other side has closed.
 
 use crate::addresses::Addresses;
+use crate::lacking_call::naming;
 use crate::server_name::ServerName;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -42,7 +43,8 @@ impl Stream {
     /// # Errors
     /// A timeout of zero.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        Ok(set_socket_timeout(&self.0, Timeout::Recv, timeout)?)
+        let set = set_socket_timeout(&self.0, Timeout::Recv, timeout);
+        set.map_err(|e| naming("setsockopt(SO_RCVTIMEO)")(e.into()))
     }
 
     /// Whether it was closed, by either end. A server sends nothing unasked: anything to
@@ -83,25 +85,52 @@ pub fn watch_the_host(connection: impl AsFd, silence: Duration) {
 /// # Errors
 /// Nothing listens there, or its backlog stays full for `timeout`.
 pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    use rustix::net::SocketAddrUnix;
+    let socket = unix_socket().map_err(naming("socket"))?;
     let (address, began) = (SocketAddrUnix::new(path)?, Instant::now());
     loop {
         let left = timeout.saturating_sub(began.elapsed());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        set_socket_timeout(&socket, Timeout::Send, Some(left))?;
+        let set = set_socket_timeout(&socket, Timeout::Send, Some(left));
+        set.map_err(|e| naming("setsockopt(SO_SNDTIMEO)")(e.into()))?;
         match rustix::net::connect(&socket, &address) {
             // A signal of the program: it does not end the attempt.
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Err(ErrorKind::TimedOut.into()),
-            result => break result?,
+            result => break result.map_err(|e| naming("connect")(e.into()))?,
         }
     }
     set_socket_timeout(&socket, Timeout::Send, None)?;
     Ok(socket)
 }
+
+/// A stream socket that no child inherits, and that raises no SIGPIPE.
+fn unix_socket() -> io::Result<OwnedFd> {
+    use rustix::net::{AddressFamily, SocketType};
+    #[cfg(not(target_vendor = "apple"))]
+    {
+        use rustix::net::{SocketFlags, socket_with};
+        Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+    }
+    // Apple's kernels know neither flag, of socket(2) and of send(2).
+    #[cfg(target_vendor = "apple")]
+    {
+        use rustix::io::{FdFlags, fcntl_setfd};
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+        fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+        rustix::net::sockopt::set_socket_nosigpipe(&socket, true)?;
+        Ok(socket)
+    }
+}
+
+/// A connection that was closed raises no SIGPIPE: std's sockets, and those above, have an option
+/// for that on Apple's kernels.
+#[cfg(not(target_vendor = "apple"))]
+const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_vendor = "apple")]
+const SEND_FLAGS: SendFlags = SendFlags::empty();
 
 /// Whether the other side has closed the connection.
 pub fn is_closed(e: &io::Error) -> bool {
@@ -117,7 +146,7 @@ impl Read for &Stream {
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
+        rustix::net::send(&self.0, bytes, SEND_FLAGS).map_err(|e| naming("sendto")(e.into()))
     }
 
     fn flush(&mut self) -> io::Result<()> {
