@@ -6,6 +6,7 @@ mod support;
 
 mod async_programs;
 mod dead_servers;
+mod denied_calls;
 mod descendants;
 mod environment;
 mod freeing;

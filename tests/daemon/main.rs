@@ -6,6 +6,7 @@ mod command_line;
 mod control;
 mod crowds;
 mod dead_peers;
+mod denied_calls;
 mod drain;
 mod faults_from_below;
 mod http;

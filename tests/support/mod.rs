@@ -11,6 +11,7 @@
 pub(crate) mod base64;
 pub(crate) mod command;
 pub(crate) mod crowd;
+pub(crate) mod denied_calls;
 pub(crate) mod hosts;
 pub(crate) mod http;
 pub(crate) mod keys;
@@ -436,7 +437,7 @@ pub(crate) fn reference_binary() -> PathBuf {
 
 /// An address of 127.0.0.0/8 for one daemon, made from the pid of the test process and a
 /// count. The reference has a fixed port, so each instance needs one.
-fn next_address() -> Ipv4Addr {
+pub(crate) fn next_address() -> Ipv4Addr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let pid = std::process::id();
     let [_, _, high, low] = pid.to_be_bytes();
@@ -496,7 +497,7 @@ impl Log {
     }
 
     /// All lines, once every process that could write more has ended.
-    fn wait_for_end(&self) -> Vec<String> {
+    pub(crate) fn wait_for_end(&self) -> Vec<String> {
         if let Some(reader) = self.reader.lock().expect("reader").take() {
             reader.join().expect("the thread that reads stderr");
         }

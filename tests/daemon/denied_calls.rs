@@ -1,0 +1,270 @@
+//! A kernel without one of the system calls that the daemon makes, or a container's profile that
+//! denies it: the daemon serves, or does not start; it restarts hot, or refuses that at once. A
+//! message names the call. `DENIED_CALLS=all` tries every call.
+
+use crate::control::Operator;
+use crate::support::denied_calls::{Chosen, DeniedCall, calls_in, can_deny, recorded};
+use crate::support::http;
+use crate::support::restart::{Place, REFUSED};
+use crate::support::status::{DRAINED, SYSTEM_REFUSED};
+use crate::support::{
+    Client, DAEMON, Log, daemon_command, eventually, finish, next_address, wait_for_exit,
+};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// What `make test` denies: calls that only hot restart needs, that only serving needs, and
+/// options of sockets.
+const OF_INTEREST: [&str; 16] = [
+    "accept4",
+    "clock_gettime",
+    "clone(CLONE_FILES)",
+    "close_range",
+    "epoll_create1",
+    "fcntl(F_ADD_SEALS)",
+    "getsockopt",
+    "memfd_create",
+    "pidfd_open",
+    "prctl(PR_SET_PDEATHSIG)",
+    "prlimit64",
+    "recvfrom",
+    "setsockopt",
+    "setsockopt(IPV6_V6ONLY)",
+    "setsockopt(TCP_USER_TIMEOUT)",
+    "signalfd4",
+];
+
+/// The same of a daemon that was passed a socket.
+const OF_INTEREST_IF_PASSED: [&str; 2] = ["getsockopt(SO_PROTOCOL)", "ioctl(FIONBIO)"];
+
+/// Options that the daemon serves without, and says so.
+const BEST_EFFORT: [&str; 7] = [
+    "SO_KEEPALIVE",
+    "SO_REUSEADDR",
+    "TCP_KEEPCNT",
+    "TCP_KEEPIDLE",
+    "TCP_KEEPINTVL",
+    "TCP_NODELAY",
+    "TCP_USER_TIMEOUT",
+];
+
+/// Text of the line that a daemon logs at its start.
+const WARNED: &str = "a hot restart would be refused: ";
+
+#[test]
+fn each_call() {
+    if !can_deny() {
+        return;
+    }
+    let calls = recorded_calls(Listens::Itself);
+    let act = |call: &DeniedCall, error| with_denied(call, error, Listens::Itself);
+    Chosen::from_environment(&OF_INTEREST).deny(calls, act);
+}
+
+#[test]
+fn each_call_with_a_passed_socket() {
+    if !can_deny() {
+        return;
+    }
+    let calls = recorded_calls(Listens::Passed);
+    let act = |call: &DeniedCall, error| with_denied(call, error, Listens::Passed);
+    Chosen::from_environment(&OF_INTEREST_IF_PASSED).deny(calls, act);
+}
+
+/// Who has opened the socket for clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listens {
+    Itself,
+    /// Another process, as standard input.
+    Passed,
+}
+
+/// The calls of a daemon that serves, restarts hot and drains.
+fn recorded_calls(listens: Listens) -> Vec<DeniedCall> {
+    let place = Place::new();
+    let trace = place.path("trace");
+    let daemon = Daemon::start(place, listens, |arguments| recorded(DAEMON, arguments, &trace));
+    let mut daemon = daemon.expect("it serves");
+    daemon.serve();
+    daemon.reload().expect("it reloads");
+    daemon.drain();
+    calls_in(&trace)
+}
+
+/// What happens if the daemon is denied this call.
+fn with_denied(call: &DeniedCall, error: u16, listens: Listens) -> String {
+    let start = |arguments: &[&str]| call.denied_to(error, DAEMON, arguments);
+    let mut daemon = match Daemon::start(Place::new(), listens, start) {
+        Ok(daemon) => daemon,
+        // Before its first line: the linker, the C library and Rust's start need it.
+        Err(_) if finish(&mut start(&["--version"])).code != Some(0) => {
+            return "not even --version works".to_owned();
+        }
+        Err((status, said)) => {
+            assert!(call.is_named_in(&said), "status {status:?}, not named: {said}");
+            assert_eq!(status, Some(SYSTEM_REFUSED), "{said}");
+            return format!("does not start: {said}");
+        }
+    };
+    daemon.serve();
+    let reloads = match daemon.reload() {
+        Ok(()) => "reloads".to_owned(),
+        Err(why) => {
+            assert!(call.is_named_in(&why), "reload refused, not named: {why}");
+            let warned = |lines: &[String]| {
+                lines.iter().any(|line| line.contains(WARNED) && call.is_named_in(line))
+            };
+            let lines = daemon.log.lines();
+            // Nothing is said where nothing can be written.
+            assert!(lines.is_empty() || warned(&lines), "reload refused, without a warning: {why}");
+            format!("does not reload: {why}")
+        }
+    };
+    daemon.drain();
+    daemon.log.wait_for_end();
+    let lines = daemon.log.lines();
+    let of_both_images = lines.split(|line| line.contains("whether it can take over"));
+    for lines in of_both_images.filter(|_| !call.has_several_uses()) {
+        let is_warning = |line: &&String| !line.contains(REFUSED) && call.is_named_in(line);
+        let warnings: Vec<_> = lines.iter().filter(is_warning).collect();
+        let is_option = call.used_for.as_deref().is_some_and(|it| BEST_EFFORT.contains(&it));
+        assert!(warnings.len() == 1 || warnings.is_empty() && !is_option, "{warnings:#?}");
+    }
+    format!("serves, {reloads}; {}", complaints(&lines).join("; "))
+}
+
+/// A daemon that serves on TCP, on a Unix socket, to operators and to HTTP.
+struct Daemon {
+    place: Place,
+    process: Process,
+    log: Log,
+    address: SocketAddr,
+    http: SocketAddr,
+    /// Has a lock from the start on.
+    holder: Client,
+}
+
+/// Killed when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Daemon {
+    /// Starts it, and takes a lock. If it ends instead, its status and what it said.
+    fn start(
+        place: Place,
+        listens: Listens,
+        command: impl FnOnce(&[&str]) -> Command,
+    ) -> Result<Daemon, (Option<i32>, String)> {
+        let ip = next_address();
+        // Where SO_REUSEADDR is denied, an address can't be used again.
+        static COUNT: AtomicU16 = AtomicU16::new(0);
+        let port = 7600 + 2 * COUNT.fetch_add(1, Ordering::Relaxed);
+        let [address, http] = [port, port + 1].map(|port| SocketAddr::from((ip, port)));
+        let path = |name| place.path(name).display().to_string();
+        let (ip, unix, control) = (ip.to_string(), path("unix.sock"), path("control.sock"));
+        let (port, http_text) = (port.to_string(), http.to_string());
+        let mut command = command(&[
+            "-l",
+            &ip,
+            "-p",
+            &port,
+            "--listen-unix",
+            &unix,
+            "--control",
+            &control,
+            "--http",
+            &http_text,
+            "--http",
+            "[::1]:0",
+        ]);
+        if listens == Listens::Passed {
+            command.stdin(OwnedFd::from(TcpListener::bind(address).expect("bind")));
+        }
+        let child = command.stderr(Stdio::piped()).spawn().expect("start the daemon");
+        let mut process = Process(child);
+        let log = Log::read_from(process.0.stderr.take().expect("stderr"));
+        // Its copy of a passed socket.
+        drop(command);
+        let (mut has_ended, mut listens) = (false, false);
+        let decided = eventually(|| {
+            has_ended = process.0.try_wait().expect("wait").is_some();
+            listens = UnixStream::connect(&control).is_ok();
+            has_ended || listens
+        });
+        assert!(decided, "it neither serves nor ends: {:#?}", log.lines());
+        if has_ended {
+            let status = process.0.wait().expect("wait");
+            return Err((status.code(), log.wait_for_end().join("; ")));
+        }
+        let mut holder = Client::connect(address);
+        holder.exchange("ACQ4ME held 1 9 5", "LOCKED");
+        Ok(Daemon { place, process, log, address, http, holder })
+    }
+
+    /// Uses all that it serves.
+    fn serve(&mut self) {
+        let mut client = Client::connect(self.address);
+        client.exchange("ACQ4ME k 1 9 5", "LOCKED");
+        client.exchange("RELEASE", "RELEASED");
+        client.stats_full();
+        client.settle();
+        client.shut_writing();
+        client.read_to_end();
+        let unix = UnixStream::connect(self.place.path("unix.sock")).expect("connect");
+        exchange_on_unix(unix);
+        let (head, _) = http::get(self.http, "/metrics");
+        assert!(head.contains(" 200 "), "{head}");
+        let answer = self.operator().ask("LOG off");
+        assert!(answer.starts_with("OK"), "{answer}");
+        let answer = self.operator().ask("LOG info");
+        assert!(answer.starts_with("OK"), "{answer}");
+    }
+
+    fn operator(&self) -> Operator {
+        Operator::connect(&self.place.path("control.sock").display().to_string())
+    }
+
+    /// Restarts it hot. Afterwards the first client has its lock, whether that was refused or not.
+    fn reload(&mut self) -> Result<(), String> {
+        let control = self.place.path("control.sock").display().to_string();
+        let done = finish(&mut daemon_command(&["--reload", "--control", &control]));
+        self.holder.exchange("RELEASE", "RELEASED");
+        self.holder.exchange("ACQ4ME held 1 9 5", "LOCKED");
+        if done.code == Some(0) { Ok(()) } else { Err(done.stderr.trim().to_owned()) }
+    }
+
+    /// Drains it until it ends.
+    fn drain(&mut self) {
+        let answer = self.operator().ask("DRAIN");
+        assert!(answer.starts_with("OK"), "{answer}");
+        self.holder.exchange("RELEASE", "RELEASED");
+        self.holder.shut_writing();
+        self.holder.read_to_end();
+        assert_eq!(wait_for_exit(&mut self.process.0).code(), Some(DRAINED));
+    }
+}
+
+/// The texts of warnings and errors.
+fn complaints(lines: &[String]) -> Vec<&str> {
+    let of = |line: &'_ String| line.split_once(" WARN ").or(line.split_once(" ERROR ")).is_some();
+    let texts = lines.iter().filter(|line| of(line));
+    texts.map(|line| line.split_once("] ").map_or(line.as_str(), |(_, text)| text)).collect()
+}
+
+fn exchange_on_unix(mut stream: UnixStream) {
+    use std::io::{Read, Write};
+    stream.write_all(b"ACQ4ME u 1 9 5\nRELEASE\n").expect("send");
+    stream.shutdown(Shutdown::Write).expect("shutdown");
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).expect("answers");
+    assert_eq!(answers, "LOCKED\nRELEASED\n");
+}
