@@ -145,8 +145,10 @@ impl Stderr {
             match self.write_once(left) {
                 Ok(n) if n > 0 => written += n,
                 Err(Errno::INTR) => {}
-                // On kernels before Linux 5.5 or so, and on terminals.
-                Err(Errno::OPNOTSUPP) if self.way == Way::NoWait => self.way = Way::Polled,
+                // On kernels before Linux 5.5 or so, and on terminals; without the call at all.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) if self.way == Way::NoWait => {
+                    self.way = Way::Polled;
+                }
                 _ => {
                     self.next_try = clock::now().plus_ns(RETRY_NS);
                     break;
