@@ -108,8 +108,9 @@ pub(crate) fn check_process_ids() -> io::Result<()> {
 }
 
 /// How many descriptors may be open. If the kernel does not tell, as many as it gives.
+#[allow(clippy::unnecessary_cast, reason = "32-bit systems have a narrower type")]
 pub(crate) fn descriptors_max() -> u64 {
-    descriptor_limit().map_or(u64::MAX, |limit| limit.rlim_cur)
+    descriptor_limit().map_or(u64::MAX, |limit| limit.rlim_cur as u64)
 }
 
 /// rustix expects that this call can't fail.

@@ -27,7 +27,7 @@ use crate::sockets::slots::{Source, watch};
 use engine::rules::rule::Rule;
 use engine::state::EngineState;
 use engine::{Engine, Time};
-use log::info;
+use log::{info, warn};
 use reports::history::History;
 use std::ffi::OsString;
 use std::io;
@@ -36,6 +36,8 @@ use std::io;
 pub(crate) struct Restart {
     launcher: Launcher,
     under_way: Option<RunningRestart>,
+    /// The call that the kernel did not offer when the daemon started, if any.
+    lacking: Option<String>,
 }
 
 /// What a hot restart hands over.
@@ -74,15 +76,31 @@ pub(crate) struct RefusedRestart {
 
 impl Restart {
     pub(crate) fn new(launcher: Launcher) -> Self {
-        Restart { launcher, under_way: None }
+        Restart { launcher, under_way: None, lacking: None }
     }
 
     /// Whether the kernel, and a container's profile, offer what a hot restart asks for.
     ///
-    /// # Errors
-    /// The call that they don't, by name.
-    pub(crate) fn rehearse(&mut self) -> io::Result<()> {
-        rehearse(&mut self.launcher)
+    pub(crate) fn rehearse(&mut self) {
+        if let Err(e) = rehearse(&mut self.launcher) {
+            warn!("a hot restart would be refused: {e}");
+            self.lacking = Some(e.to_string());
+        }
+    }
+
+    /// Why no trial could begin: also the call that is lacking, since an emulator may hide the
+    /// program's path too.
+    fn not_asked(&self, e: &io::Error) -> String {
+        let (path, why) = (&self.launcher.program, e.to_string());
+        let is_known = !path.as_os_str().is_empty();
+        let program =
+            if is_known { path.display().to_string() } else { "the new binary".to_owned() };
+        match self.lacking.as_ref().filter(|lacking| **lacking != why) {
+            Some(lacking) => {
+                format!("{program} can't be asked: {why}; and at the start: {lacking}")
+            }
+            None => format!("{program} can't be asked: {why}"),
+        }
     }
 
     pub(crate) fn is_under_way(&self) -> bool {
@@ -124,10 +142,8 @@ impl Restart {
     ) -> Result<(), String> {
         let arguments = arguments.unwrap_or_else(|| env::args_os().skip(1).collect());
         let begin = clock::now();
-        let program = self.launcher.program.display().to_string();
-        let trial = self
-            .start_trial(arguments, parts)
-            .map_err(|e| format!("{program} can't be asked: {e}"))?;
+        let trial = self.start_trial(arguments, parts).map_err(|e| self.not_asked(&e))?;
+        let program = self.launcher.program.display();
         let pause_us = clock::now().ns_since(begin) / 1_000;
         info!("asking {program} whether it can take over, after a pause of {pause_us} µs");
         let (is_tried, is_repeated) = (false, false);

@@ -20,7 +20,7 @@ use crate::restart::old_image::Restart;
 use crate::serving::advice::StartError;
 use crate::serving::memory_release::MemoryRelease;
 use crate::serving::{Engine, Server, VERSION};
-use log::{info, warn};
+use log::info;
 use reports::history::History;
 
 /// Starts logging. To be called once, before anything else.
@@ -71,9 +71,7 @@ impl Server {
         let signals = sys::take_over_signals()?;
         let mut poll = Poll::new().map_err(named("epoll_create1"))?;
         needed_calls::check(&signals, &mut poll)?;
-        if let Err(e) = restart.rehearse() {
-            warn!("a hot restart would be refused: {e}");
-        }
+        restart.rehearse();
         let operator = Operators::new(signals, settings);
         let mut listeners = Listeners::open(&options)?;
         let clients = Clients::new(&options);

@@ -15,7 +15,6 @@ const LOST_TIMES: &str =
     "a host that lost power may keep its locks for hours, instead of --keepalive";
 
 /// The options that could not be set, each with what is lost without it, and on which sockets.
-/// Logged once when dropped.
 #[derive(Default)]
 pub(crate) struct RefusedOptions(BTreeMap<&'static str, (String, Vec<String>)>);
 
@@ -35,7 +34,7 @@ impl RefusedOptions {
         names.push(name.to_owned());
     }
 
-    /// Logs each.
+    /// Logs each once.
     pub(crate) fn log(self) {
         for (text, names) in self.0.into_values() {
             warn!("{}: {text}", names.join(", "));

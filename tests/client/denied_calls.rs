@@ -8,30 +8,28 @@ use crate::support::restart::Place;
 use crate::support::{Finished, Server, finish};
 use std::process::Command;
 
-/// What `make test` denies.
-const OF_INTEREST: [&str; 2] = ["signalfd4", "prctl(PR_SET_PDEATHSIG)"];
-
 #[test]
 fn each_call_of_run() {
-    each_call(&["run", "KEY", "--", "echo", "it ran"], "it ran");
+    let of_interest = ["prctl(PR_SET_PDEATHSIG)", "signalfd4", "wait4"];
+    each_call(&["run", "KEY", "--", "echo", "it ran"], "it ran", &of_interest);
 }
 
 #[test]
 fn each_call_of_top() {
-    each_call(&["top"], "locks 0");
+    each_call(&["top"], "locks 0", &["connect", "setsockopt(TCP_NODELAY)"]);
 }
 
 #[test]
 fn each_call_of_check() {
-    each_call(&["check"], "OK");
+    each_call(&["check"], "OK", &["connect", "clone3"]);
 }
 
 /// What threads need: those of the C library never end without `exit`, and the standard library
 /// ends a process whose locks don't work.
 const OF_THREADS: [&str; 2] = ["exit", "futex"];
 
-/// Denies each call of a subcommand, which prints this text.
-fn each_call(words: &'static [&'static str], wanted: &'static str) {
+/// Denies each call of a subcommand, which prints this text. In `make test`, those `of_interest`.
+fn each_call(words: &'static [&'static str], wanted: &'static str, of_interest: &[&str]) {
     if !can_deny() {
         return;
     }
@@ -45,7 +43,7 @@ fn each_call(words: &'static [&'static str], wanted: &'static str) {
     assert!(done.stdout.contains(wanted), "{}{}", done.stdout, done.stderr);
     let mut calls = calls_in(&place.path("trace"));
     calls.retain(|call| !OF_THREADS.contains(&call.shown().as_str()));
-    Chosen::from_environment(&OF_INTEREST).deny(calls, move |call, error| {
+    Chosen::from_environment(of_interest).deny(calls, move |call, error| {
         let start = |words: &[&str]| ask(call.denied_to(error, binary(), words));
         // A case that is slow keeps no other waiting.
         let key = format!("{} {error}", call.shown());

@@ -172,20 +172,13 @@ impl Daemon {
         let path = |name| place.path(name).display().to_string();
         let (ip, unix, control) = (ip.to_string(), path("unix.sock"), path("control.sock"));
         let (port, http_text) = (port.to_string(), http.to_string());
-        let mut command = command(&[
-            "-l",
-            &ip,
-            "-p",
-            &port,
-            "--listen-unix",
-            &unix,
-            "--control",
-            &control,
-            "--http",
-            &http_text,
-            "--http",
-            "[::1]:0",
-        ]);
+        let mut arguments = vec!["-l", &ip, "-p", &port, "--listen-unix", &unix];
+        arguments.extend(["--control", &control, "--http", &http_text]);
+        // A machine may have no IPv6.
+        if TcpListener::bind("[::1]:0").is_ok() {
+            arguments.extend(["--http", "[::1]:0"]);
+        }
+        let mut command = command(&arguments);
         if listens == Listens::Passed {
             command.stdin(OwnedFd::from(TcpListener::bind(address).expect("bind")));
         }

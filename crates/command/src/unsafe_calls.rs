@@ -66,7 +66,7 @@ impl Signals {
     pub(super) fn check_calls(&self) -> io::Result<()> {
         // SAFETY: both only return numbers; the C library passes the kernel's negative errors on.
         let ids = unsafe { [("getpid", libc::getpid()), ("getppid", libc::getppid())] };
-        for (call, id) in ids.into_iter().filter(|(_, id)| *id < 0) {
+        if let Some((call, id)) = ids.into_iter().find(|(_, id)| *id < 0) {
             return Err(naming(call)(io::Error::from_raw_os_error(-id)));
         }
         // Other errors say that there is no child yet, and that this is no socket.
@@ -194,7 +194,7 @@ pub(super) fn check_death_signal() -> io::Result<()> {
     // SAFETY: the pointer is to a local value, and the second call takes any number.
     let is_possible = unsafe {
         libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal) == 0
-            && libc::prctl(libc::PR_SET_PDEATHSIG, signal) == 0
+            && libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong) == 0
     };
     if is_possible { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
