@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -216,7 +216,9 @@ fn a_hot_restart_executes_the_file_that_was_executed() {
 fn a_hot_restart_executes_no_other_file_than_the_one_that_was_executed() {
     let place = Place::with_daemon();
     let program = place.binary();
-    let trap = place.path(&format!("{} (deleted)", program.file_name().unwrap().display()));
+    let mut trap = program.clone().into_os_string();
+    trap.push(" (deleted)");
+    let trap = PathBuf::from(trap);
     fs::write(&trap, "#!/bin/sh\necho trapped > \"$0.ran\"\n").expect("write");
     fs::set_permissions(&trap, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("make it executable");
