@@ -318,6 +318,11 @@ pub(crate) mod event {
         }
     }
 
+    /// The same flags as epoll has them. Those of poll are an i16 or a u16, as the architecture is.
+    pub(crate) fn event_flags(flags: PollFlags) -> EventFlags {
+        EventFlags::from_bits_retain(u16::from_ne_bytes(flags.bits().to_ne_bytes()).into())
+    }
+
     /// Never waits, whatever the timeout, but a reader may read meanwhile.
     pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<&Timespec>) -> Result<usize, Errno> {
         let waits = timeout.is_none_or(|timeout| *timeout != Timespec::default());
@@ -331,9 +336,8 @@ pub(crate) mod event {
             for wanted in fds {
                 let file = k.descriptor(wanted.fd)?.file;
                 let always = PollFlags::ERR | PollFlags::HUP;
-                let flags = (wanted.flags | always).bits().into();
-                let there = k.readiness(file) & EventFlags::from_bits_retain(flags);
-                wanted.revents = PollFlags::from_bits_retain(there.bits() as u16);
+                let there = k.readiness(file) & event_flags(wanted.flags | always);
+                wanted.revents = PollFlags::from_bits_retain(there.bits() as _);
                 ready += usize::from(!there.is_empty());
             }
             Ok(ready)

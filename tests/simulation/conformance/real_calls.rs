@@ -2,6 +2,7 @@
 
 use super::CallResult;
 use super::real::RealPeer;
+use crate::platform::os::event::event_flags;
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
@@ -16,7 +17,7 @@ pub(super) fn poll_flags(socket: &OwnedFd) -> EventFlags {
     let all = PollFlags::IN | PollFlags::PRI | PollFlags::OUT | PollFlags::RDHUP;
     let mut polled = [PollFd::new(socket, all)];
     poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).expect("poll");
-    EventFlags::from_bits_retain(polled[0].revents().bits().into())
+    event_flags(polled[0].revents())
 }
 
 /// Waits until the socket is ready for `wanted`, but not for longer than `max`.
