@@ -37,6 +37,7 @@
 //! always happens between turns.
 
 mod clients;
+mod free_port;
 mod listening;
 mod logging;
 mod operator;
@@ -47,6 +48,7 @@ mod restart;
 mod serving;
 mod sockets;
 
+pub use free_port::free_port;
 pub use listening::addresses::{ListenError, Obstacle, Purpose, Wanted};
 pub use logging::logger::print as print_error;
 pub use operator::control_socket::{Request as ControlRequest, parse as parse_control_request};

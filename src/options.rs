@@ -153,6 +153,12 @@ pub struct Options {
     #[arg(long, hide = true, action = ArgAction::Count)]
     pub read_snapshot: u8,
 
+    /// Do not serve, but prepare the daemon of this process for its end: for the Debian
+    /// package's scripts (`free_port.rs`).
+    // Not the first process of the system, whose sockets are systemd's.
+    #[arg(long, value_name = "PID", hide = true, value_parser = clap::value_parser!(i32).range(2..))]
+    pub free_port: Option<i32>,
+
     /// Words that are not options. The C daemon ignores them, so an old
     /// /etc/default/poolcounter with such words must not prevent the start.
     #[arg(hide = true)]
@@ -163,7 +169,10 @@ impl Options {
     /// Whether a daemon starts with these. With others the program asks or prints
     /// something and ends: as a hot restart, that would lose every lock.
     pub(super) fn are_for_serving(&self) -> bool {
-        let asks = self.reload || self.check.is_some() || !self.check_rules.is_empty();
+        let asks = self.reload
+            || self.check.is_some()
+            || !self.check_rules.is_empty()
+            || self.free_port.is_some();
         !asks && self.read_snapshot <= 1
     }
 

@@ -45,6 +45,8 @@ fn main() -> ExitCode {
         uptime.map_err(|e| format!("Check failed: {e}"))
     } else if let [path, keys @ ..] = &options.check_rules[..] {
         poolcounterd::check_rules(path, keys)
+    } else if let Some(pid) = options.free_port {
+        poolcounterd::free_port(pid).map_err(|why| format!("Not freed: {why}"))
     } else if options.reload {
         reload(&options).map_err(|why| format!("Not reloaded: {why}"))
     } else {

@@ -9,6 +9,7 @@ mod dead_peers;
 mod denied_calls;
 mod drain;
 mod faults_from_below;
+mod free_port;
 mod http;
 mod inherited;
 mod listeners;
