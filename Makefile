@@ -17,7 +17,11 @@ export RUST_TEST_THREADS ?= 8
 # Fails if the program or cargo command $1 is missing, and prints how to get it ($2).
 need = @$(1) --version > /dev/null 2>&1 || { echo "$(1) is missing: $(2)" >&2; exit 1; }
 
-.PHONY: help run test lint bench clean locks reference tools rust
+# In the source tarball that `make dist` makes: vendor/ has what builds the programs and
+# tests the daemon and the engine, and nothing for the other tests.
+IS_TARBALL := $(wildcard vendor)
+
+.PHONY: help run test lint bench clean locks reference tools rust checkout
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,10 +38,24 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	@echo
 	target/release/poolcounterd $(ARGS)
 
+# What the tarball can test, and debian/rules does at build time.
+test-units: rust
+	$(CARGO) test --locked --lib
+	$(CARGO) test --locked -p poolcounter-engine
+
+ifdef IS_TARBALL
+test: test-units
+	@echo "These were the daemon's unit tests and the engine's tests. The others need more crates: they run in a git checkout."
+else
 test: rust tools ## run the pass/fail tests; measurements are in test-all
 	$(CARGO) test --locked --workspace
+endif
 
-lint: rust ## check format, clippy and docs; warnings are errors
+# What needs more crates than the tarball has.
+checkout:
+	@$(if $(IS_TARBALL),echo "this is the source tarball, which has the crates for \`make test' alone: use a git checkout" >&2; exit 1,:)
+
+lint: checkout rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
 	$(call need,$(CARGO) clippy,rustup component add clippy; Debian 13: apt install rust-clippy; 12: rust-web-clippy)
 	for workspace in . $(OTHER_WORKSPACES); do $(CARGO) fmt --all --check --manifest-path $$workspace/Cargo.toml || exit 1; done
@@ -49,7 +67,7 @@ lint: rust ## check format, clippy and docs; warnings are errors
 	for crate in protocol engine reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 
-bench: reference ## compare with Debian's daemon and a minimal server; writes docs/benchmarks.md
+bench: checkout reference ## compare with Debian's daemon and a minimal server; writes docs/benchmarks.md
 	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- suite $(BENCH_FLAGS)
 
 locks: # after a change of Cargo.lock: the same versions for the other workspaces
@@ -91,7 +109,7 @@ STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
 TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
 	--mtime=@$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Cargo.toml; fi)
 
-.PHONY: install install-client install-documents dist-tree dist deb static
+.PHONY: install install-client install-documents dist-tree copyright dist deb static
 
 # All that a shipped program is built from.
 SOURCES = Cargo.lock $(wildcard Cargo.toml crates/*/Cargo.toml) $(shell find src crates/*/src -type f)
@@ -121,25 +139,31 @@ install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(P
 
 # Documents and what they link to, in the same folders as here.
 DOCUMENTS = $(wildcard README.md SECURITY.md docs/*.md docs/*.json docs/benchmarks/* docs/container/* \
-	docs/mediawiki/* docs/page/* docs/scaling/*)
+	docs/mediawiki/* docs/scaling/*)
+# Half a megabyte, which the Debian package does without.
+SCREENSHOTS = $(wildcard docs/page/*)
+WITHOUT_SCREENSHOTS = -Ee 's,!\[[^]]*\]\(page/[^)]*\),(The source has pictures of it in docs/page.),' -e 's,\[([^]]*)\]\(page/[^)]*\),\1,g'
 # The Debian package puts these into its examples folder.
 EXAMPLES = $(wildcard monitoring/* systemd/examples/*)
 DOC_DIR ?= $(PREFIX)/share/doc/poolcounterd
 
 install-documents: ## install documents and examples below $(DESTDIR)$(DOC_DIR)
-	for file in $(DOCUMENTS) $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOC_DIR)/$$file || exit 1; done
+	for file in $(DOCUMENTS) $(SCREENSHOTS) $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOC_DIR)/$$file || exit 1; done
+	$(if $(SCREENSHOTS),,sed -i $(WITHOUT_SCREENSHOTS) $(DESTDIR)$(DOC_DIR)/docs/monitoring.md)
 
-# The sources in git, with vendor/ and the .cargo/ that makes cargo use it. An
-# unpacked tarball contains all of that already.
+# The sources in git, without what no package needs, with vendor/ and the .cargo/ that makes
+# cargo use it: debian/vendor.py. In an unpacked tarball, that has been done already.
 dist-tree: rust
+	$(if $(IS_TARBALL),,$(call need,python3,apt install python3))
 	rm -rf $(DIST)
 	mkdir -p $(DIST)
 	{ if [ -e .git ]; then git ls-files -z; else find \( -type f -o -type l \) -not -path './target/*' -print0; fi; } \
 		| xargs -0 cp -t $(DIST) --parents -P
-	[ -d $(DIST)/vendor ] || $(CARGO) vendor -q --locked $(DIST)/vendor > /dev/null
-	mkdir -p $(DIST)/.cargo
-	printf '%s\n' '[source.crates-io]' 'replace-with = "vendored"' \
-		'[source.vendored]' 'directory = "vendor"' > $(DIST)/.cargo/config.toml
+	$(if $(IS_TARBALL),,CARGO="$(CARGO)" debian/vendor.py $(DIST))
+
+copyright: dist-tree ## write debian/copyright anew, from what the vendored crates say
+	debian/copyright.py $(DIST) > target/copyright
+	mv target/copyright debian/copyright
 
 dist: dist-tree ## source tarball with its dependencies, to build offline
 	XZ_OPT='-T2 -4' $(TAR) -C target/dist -cJf $(DIST).tar.xz $(notdir $(DIST))
@@ -181,14 +205,14 @@ CLUSTER_FLAGS ?=
 .PHONY: test-all test-seeds test-suite test-load test-package test-mediawiki test-cluster test-documents test-browser test-fuzz simulate
 
 # One after the other: measurements need the machine to themselves.
-test-all: ## make test and the parts below, one after the other (root)
+test-all: checkout ## make test and the parts below, one after the other (root)
 	@times=; for part in test test-seeds test-suite test-load test-browser test-fuzz simulate test-documents test-mediawiki test-cluster test-package; do \
 		start=$$(date +%s); \
 		$(MAKE) $$part || { echo "failed: make $$part" >&2; exit 1; }; \
 		times="$$times$$part $$(($$(date +%s) - start)) s\n"; \
 	done; printf "$$times"
 
-test-seeds: rust tools ## more seeds of what make test tries with a few
+test-seeds: checkout rust tools ## more seeds of what make test tries with a few
 	WRAPPER_SCRIPTS=200 $(CARGO) test --locked --test restart wrappers
 	RELOADS_SEEDS=40 PASSED_SEEDS=150 NAMES_SEEDS=40 $(CARGO) test --locked --test daemon -- reloads passed names
 	DENIED_CALLS=all $(CARGO) test --locked --test daemon --test client -- denied_calls --nocapture
@@ -197,15 +221,15 @@ test-suite: rust target/release/poolcounterd ## the C daemon's own tests, from D
 	$(call need,python3,apt install python3)
 	tests/reference/suite
 
-test-load: rust tools ## crowds, floods, memory, pauses: prints figures and their bounds
+test-load: checkout rust tools ## crowds, floods, memory, pauses: prints figures and their bounds
 	$(CARGO) test --locked --release --test load -- --test-threads=1 --nocapture
 	$(CARGO) test --locked --release --manifest-path bench/Cargo.toml
 
-test-browser: rust ## the page at / in Chromium
+test-browser: checkout rust ## the page at / in Chromium
 	@tests/support/fetch-tools.sh browser
 	$(CARGO) test --locked --test browser
 
-test-fuzz: ## fuzz each target for FUZZ_SECONDS
+test-fuzz: checkout ## fuzz each target for FUZZ_SECONDS
 	@# A fixed seed: chance should not fail an innocent change.
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
@@ -229,7 +253,7 @@ test-documents: rust target/release/poolcounterd target/release/poolcounter ## t
 	$(call need,python3,apt install python3)
 	tests/documents/run
 
-test-package: ## the package in booted containers: install, upgrade, crash, purge (root)
+test-package: checkout ## the package in booted containers: install, upgrade, crash, purge (root)
 	$(call need,python3,apt install python3)
 	tests/package/run
 # --- end of slow tests and measurements ----------------------------------------
@@ -237,7 +261,7 @@ test-package: ## the package in booted containers: install, upgrade, crash, purg
 # --- Instruction counts ------------------------------------------------------
 .PHONY: bench-instructions
 
-bench-instructions: ## count instructions of a lock, a wait, a wake, a line; fails if they rise by more than 5 %
+bench-instructions: checkout ## count instructions of a lock, a wait, a wake, a line; fails if they rise by more than 5 %
 	$(CARGO) build --release --locked
 	$(CARGO) build --release --locked --manifest-path bench/Cargo.toml --bin instructions
 	@VALGRIND=$$(bench/fetch-valgrind.sh 2> target/fetch-valgrind.log) || { VALGRIND=valgrind; \

@@ -214,7 +214,7 @@ def names_what_is_missing(bare):
         ("make lint", "apt install rustfmt"),
         ("make static", "rustup has it"),
         ("make test-package", "apt install python3"),
-        ("make deb", "apt-get build-dep"),
+        ("make deb", "apt install python3"),
         ("PATH=/nowhere /usr/bin/make run", "README.md says what to install"),
     ]:
         output = bare.run(f"{command} && echo done", check=False)

@@ -1,0 +1,156 @@
+#!/usr/bin/python3
+"""Writes debian/copyright: our own part, then the holders and licence of each crate in
+vendor/, as its files and its Cargo.toml name them.
+
+    debian/copyright.py TREE            the text for this unpacked source tarball
+    debian/copyright.py --check TREE    compares it with debian/copyright
+
+`make copyright` makes the tree and writes the file.
+"""
+
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+HEAD = """\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: poolcounterd
+Source: the source tarball made by `make dist`
+Comment: Neither code nor packaging of the poolcounter that Debian shipped before
+ is used here; the entries of its changelog are kept in debian/changelog.
+ .
+ debian/copyright.py writes this file. Of a crate that names no holder in its
+ files, it names the authors in Cargo.toml.
+
+Files: *
+Copyright: 2026 the poolcounterd authors
+License: Expat or Apache-2.0
+"""
+
+# Names of SPDX and those of Debian's format.
+NAMES = {"MIT": "Expat", "GPL-2.0+": "GPL-2+", "Apache-2.0 WITH LLVM-exception": "Apache-2.0 with LLVM exception"}
+
+# The text of each licence that a vendored crate may have: a file of a crate that contains it,
+# or what to say of a text that Debian has. Ask before adding one: a passing check is not a reason.
+TEXTS = {
+    "Expat": "vendor/serde/LICENSE-MIT",
+    "Apache-2.0": "On Debian systems, the text is in /usr/share/common-licenses/Apache-2.0.",
+    "Apache-2.0 with LLVM exception": "vendor/rustix/LICENSE-Apache-2.0_WITH_LLVM-exception",
+    "BSD-3-Clause": "vendor/sha1_smol/LICENSE",
+    "GPL-2+": "On Debian systems, the text is in /usr/share/common-licenses/GPL-2.",
+    "Unicode-3.0": "vendor/unicode-ident/LICENSE-UNICODE",
+    "Unlicense": "vendor/memchr/UNLICENSE",
+}
+
+# Files with a licence of their own that no line `SPDX-License-Identifier` in them names.
+EXCEPTIONS = {"vendor/sha1_smol/src/simd.rs": "MIT"}
+
+# What else is in a file with the text: holders, other licences, what Debian has in a file.
+NOT_THE_TEXT = {
+    "BSD-3-Clause": r"\A.*?(?=Redistribution and use)|\n-----\n.*",
+    "Apache-2.0 with LLVM exception": r"\A.*(?=--- LLVM Exceptions to the Apache 2.0 License ----)",
+}
+
+# A licence file, or a comment at the start of a line.
+HOLDER = re.compile(r"^[/*#\s]*copyright\b\s*(?:\(c\)|©)?[ ,:]*(\d{4}[^\n]*|[A-Z][^\n]*)$", re.I | re.M)
+NO_HOLDER = re.compile(r"^(owner|notice|licen[cs]e|holder|and |statement|law|interest|\[yyyy|in the|the copyright)", re.I)
+LICENCE_FILE = re.compile(r"licen[cs]e|copying|copyright", re.I)
+SPDX = re.compile(r"^[/*#\s]*SPDX-License-Identifier: ([^*\n]*)", re.M)
+
+
+def main():
+    *options, tree = sys.argv[1:]
+    text = copyright_of(Path(tree))
+    if "--check" not in options:
+        print(text, end="")
+    elif text != Path(__file__).with_name("copyright").read_text():
+        sys.exit("debian/copyright is not that of the crates in vendor/: run `make copyright`, and read what it changes")
+
+
+def copyright_of(tree):
+    groups = defaultdict(list)
+    for crate in sorted((tree / "vendor").iterdir()):
+        package = tomllib.loads((crate / "Cargo.toml").read_text())["package"]
+        licence = debian_name(package["license"])
+        holders = holders_of(crate, package)
+        groups[holders, licence].append(f"vendor/{crate.name}/*")
+        for path in text_files(crate):
+            name = str(path.relative_to(tree))
+            named = SPDX.search(read(path))
+            other = debian_name(EXCEPTIONS.get(name) or named and named[1].strip() or package["license"])
+            if other != licence:
+                groups[tuple(found_in([path])) or holders, other].append(name)
+    # Of several paragraphs that fit a file, the last counts: those of single files follow.
+    ordered = sorted(groups.items(), key=lambda group: (not group[1][0].endswith("/*"), group[1]))
+    paragraphs = [paragraph(files, holders, licence) for (holders, licence), files in ordered]
+    licences = {"Expat", "Apache-2.0"} | {name for _, licence in groups for name in parts(licence)}
+    return "\n".join([HEAD, *paragraphs, *(text_of(tree, name) for name in sorted(licences))])
+
+
+def text_files(crate):
+    return [path for path in sorted(crate.rglob("*")) if path.is_file() and path.suffix not in (".json", ".toml", ".lock")]
+
+
+def read(path):
+    return path.read_bytes().decode(errors="replace")
+
+
+def holders_of(crate, package):
+    """Those that the crate's files name; and, unless its own licence names them, its authors."""
+    files = text_files(crate)
+    # Not Unicode's, the holder of the tables in a crate of somebody else.
+    own = [path for path in files if LICENCE_FILE.match(path.name) and path.name != "LICENSE-UNICODE"]
+    return tuple(sorted({*found_in(files), *([] if found_in(own) else authors(package))}))
+
+
+def found_in(files):
+    """The holders that these files name."""
+    holders = {tidy(holder) for path in files for holder in HOLDER.findall(read(path)) if not NO_HOLDER.match(holder)}
+    return sorted(holders)
+
+
+def tidy(holder):
+    holder = re.sub(r"\(@\w+\)|[.,]? (See the COPYRIGHT|All rights reserved).*", "", holder, flags=re.I)
+    holder = re.sub(r"^(\d{4})\D(\d{4})", r"\1-\2", " ".join(holder.split()))
+    return re.sub(r"^([\d-]+),", r"\1", holder).strip(" .,*/")
+
+
+def authors(package):
+    return package.get("authors") or [f"the contributors of {package['repository']}"]
+
+
+def debian_name(spdx):
+    """`(MIT OR Apache-2.0) AND Unicode-3.0` is, as Debian writes it, `Expat or Apache-2.0, and Unicode-3.0`."""
+    name = re.sub(r"\((.*?)\) AND ", r"\1, and ", re.sub(r" OR |/", " or ", spdx))
+    for old, new in NAMES.items():
+        name = re.sub(rf"(?<![\w.-]){re.escape(old)}(?![\w.-])", new, name)
+    unknown = [part for part in parts(name) if part not in TEXTS]
+    if unknown:
+        sys.exit(f"{spdx}: debian/copyright.py has no text for {unknown}: may it be shipped?")
+    return name
+
+
+def parts(licence):
+    return re.split(r",? and | or ", licence)
+
+
+def paragraph(files, holders, licence):
+    indent = "\n           "
+    return f"Files: {f'{chr(10)}       '.join(files)}\nCopyright: {indent.join(holders)}\nLicense: {licence}\n"
+
+
+def text_of(tree, name):
+    text = TEXTS[name]
+    if text.startswith("vendor/"):
+        text = (tree / text).read_text()
+        text = re.sub(NOT_THE_TEXT.get(name, r"\A$"), "", text, flags=re.S).strip()
+    if name.startswith("Apache-2.0 with"):
+        text = TEXTS["Apache-2.0"] + "\n\n" + text
+    lines = "\n".join(f" {line.rstrip()}" if line.strip() else " ." for line in text.splitlines())
+    return f"License: {name}\n{lines}\n"
+
+
+if __name__ == "__main__":
+    main()
