@@ -38,22 +38,21 @@ run: rust ## build, and serve on localhost until Ctrl-C; ARGS="-p 7532" for anot
 	@echo
 	target/release/poolcounterd $(ARGS)
 
-# What the tarball can test, and debian/rules does at build time.
-test-units: rust
+ifdef IS_TARBALL
+test: rust
 	$(CARGO) test --locked --lib
 	$(CARGO) test --locked -p poolcounter-engine
+	@echo "These are the daemon's unit tests and the engine's tests. The others need more crates: they run in a git checkout."
 
-ifdef IS_TARBALL
-test: test-units
-	@echo "These were the daemon's unit tests and the engine's tests. The others need more crates: they run in a git checkout."
+checkout:
+	@echo "This is a source tarball, which has the crates for 'make test' only. This target needs a git checkout." >&2; exit 1
 else
 test: rust tools ## run the pass/fail tests; measurements are in test-all
 	$(CARGO) test --locked --workspace
-endif
 
-# What needs more crates than the tarball has.
+# What needs more crates than a source tarball has.
 checkout:
-	@$(if $(IS_TARBALL),echo "this is the source tarball, which has the crates for \`make test' alone: use a git checkout" >&2; exit 1,:)
+endif
 
 lint: checkout rust ## check format, clippy and docs; warnings are errors
 	$(call need,$(CARGO) fmt,rustup component add rustfmt; Debian 13: apt install rustfmt; 12: rustfmt-web)
