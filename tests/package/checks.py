@@ -57,7 +57,9 @@ def source_package(world):
     unpack(world, directory)
     upstream_version = world.version.rsplit("-", 1)[0]
     orig = directory / f"poolcounter_{upstream_version}.orig.tar.xz"
-    run(world, ["tar", "-C", directory, f"--exclude={world.source_tree.name}/debian", "-cJf", orig, world.source_tree.name])
+    # Without debian/, which Debian has in a tarball of its own.
+    run(world, ["tar", "-C", directory, f"--exclude={world.source_tree.name}/debian", "-cJf", orig, world.source_tree.name],
+        env={**os.environ, "XZ_OPT": "-0"})
     run(world, ["dpkg-source", "-b", world.source_tree.name], cwd=directory)
     return next(directory.glob("*.dsc"))
 
