@@ -2,6 +2,7 @@
 //! this one by the C daemon, which binds its port without SO_REUSEADDR. Then what remains of a
 //! closed connection (TIME_WAIT) keeps the next daemon from the port for a minute.
 
+use crate::logging::logger::print;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, socket_acceptconn, socket_domain};
 use rustix::net::{AddressFamily, getsockname};
@@ -33,7 +34,7 @@ pub fn free_port(pid: i32) -> Result<String, String> {
             return Ok(format!("free once process {pid} ends: ports {ports:?}"));
         }
         if second == 0 {
-            crate::print_error("old connections keep the port; waiting for up to a minute");
+            print("old connections keep the port; waiting for up to a minute");
         }
         pause();
     }
