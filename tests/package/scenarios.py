@@ -478,19 +478,31 @@ def instances(world, machine):
 
 
 def needrestart(world, machine):
-    """As installed, needrestart leaves the daemon alone after a library upgrade."""
+    """As installed, needrestart leaves the daemon, and a second one, alone after a library upgrade."""
     install_ours(machine)
+    start_second(machine)
     machine.run("dpkg -i /root/needrestart/*.deb")
     # Replaces the file, as an upgrade of libc does.
     library = machine.run(f"sed -n 's,.* \\(/.*/libc.so.6\\)$,\\1,p' /proc/{machine.daemon()}/maps | head -n 1")
     machine.run(f"cp -a {library} {library}.new && mv {library}.new {library}")
     automatic = "needrestart -r a -l -m a 2>&1"
-    before = machine.daemon()
+    before = daemons(machine)
     machine.run(automatic)
-    expect(machine.daemon() == before, "needrestart restarted it")
+    expect(daemons(machine) == before, "needrestart restarted one")
     machine.run("rm /etc/needrestart/conf.d/poolcounter.conf")
     machine.run(automatic)
-    expect(machine.daemon() != before, "the test is broken: nothing to restart")
+    expect(not set(daemons(machine)) & set(before), "the test is broken: nothing to restart")
+
+
+def start_second(machine):
+    """The example unit for another daemon."""
+    machine.run("cp '/usr/share/doc/poolcounter/examples/poolcounter@.service' /etc/systemd/system/ && systemctl daemon-reload")
+    machine.write("/etc/default/poolcounter-b", 'ARGS="-l 127.0.0.1 -p 7532"\n')
+    machine.run("systemctl start poolcounter@b")
+
+
+def daemons(machine):
+    return [machine.show("MainPID"), machine.run("systemctl show -P MainPID poolcounter@b")]
 
 
 def autopkgtest(world, machine):
