@@ -21,7 +21,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-# Folders of workspace members that no package contains.
+# Workspaces of their own that no package contains.
 LEFT_OUT = ["bench", "fuzz"]
 
 # Whose tests debian/rules runs. No other crate keeps its [dev-dependencies]; the daemon's
@@ -83,12 +83,9 @@ def locked(tree):
 def leave_out(tree):
     for folder in LEFT_OUT:
         shutil.rmtree(tree / folder, ignore_errors=True)
-    top = tree / "Cargo.toml"
-    for manifest in [top, *tree.glob("crates/*/Cargo.toml")]:
+    for manifest in [tree / "Cargo.toml", *tree.glob("crates/*/Cargo.toml")]:
         if manifest.parent != tree / KEEPS_ITS_TESTS:
             manifest.write_text(NOTE + without_section(manifest.read_text(), "dev-dependencies"))
-    members = "|".join(LEFT_OUT)
-    top.write_text(re.sub(rf', "({members})"(?=.*\]$)', "", top.read_text(), flags=re.M))
 
 
 def without_section(manifest, name):
