@@ -82,6 +82,9 @@ impl Restart {
     /// Whether the kernel, and a container's profile, offer what a hot restart asks for.
     ///
     pub(crate) fn rehearse(&mut self) {
+        if is_under_valgrind() {
+            return;
+        }
         if let Err(e) = rehearse(&mut self.launcher) {
             warn!("a hot restart would be refused: {e}");
             self.lacking = Some(e.to_string());
@@ -256,6 +259,12 @@ impl Restart {
             under_way.trial.abandon(&self.launcher);
         }
     }
+}
+
+/// Valgrind ends a program that shares its descriptors with a child, which a hot restart does.
+/// Until then the program can be examined: valgrind preloads this library.
+fn is_under_valgrind() -> bool {
+    env::var("LD_PRELOAD").is_ok_and(|libraries| libraries.contains("/vgpreload_core"))
 }
 
 /// What is handed over besides the [`Parts`].
