@@ -79,8 +79,7 @@ impl Restart {
         Restart { launcher, under_way: None, lacking: None }
     }
 
-    /// Whether the kernel, and a container's profile, offer what a hot restart asks for.
-    ///
+    /// Warns if the kernel lacks, or a container's profile denies, what a hot restart asks for.
     pub(crate) fn rehearse(&mut self) {
         if is_under_valgrind() {
             return;
@@ -261,8 +260,8 @@ impl Restart {
     }
 }
 
-/// Valgrind ends a program that shares its descriptors with a child, which a hot restart does.
-/// Until then the program can be examined: valgrind preloads this library.
+/// Whether valgrind runs this program: it preloads this library. Valgrind does not know
+/// clone(CLONE_FILES) and ends a program that calls it, so a rehearsal would end the daemon.
 fn is_under_valgrind() -> bool {
     env::var("LD_PRELOAD").is_ok_and(|libraries| libraries.contains("/vgpreload_core"))
 }
