@@ -66,7 +66,7 @@ lint: checkout rust ## check format, clippy and docs; warnings are errors
 	for crate in protocol engine reports; do $(CARGO) clippy --locked -p poolcounter-$$crate -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 
-bench: checkout reference ## compare with Debian's daemon and a minimal server; writes docs/benchmarks.md
+bench: checkout reference ## compare with Debian's daemon and a minimal server; writes docs/development/benchmarks.md
 	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml -- suite $(BENCH_FLAGS)
 
 locks: # after a change of Cargo.lock: the same versions for the other workspaces
@@ -118,7 +118,7 @@ target/release/poolcounterd: $(SOURCES)
 
 install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/poolcounterd
-	install -D -m 644 docs/man/poolcounterd.1 $(DESTDIR)$(PREFIX)/share/man/man1/poolcounterd.1
+	install -D -m 644 docs/man/poolcounterd.8 $(DESTDIR)$(PREFIX)/share/man/man8/poolcounterd.8
 	install -D -m 644 docs/completions/poolcounterd.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/poolcounterd
 	install -D -m 644 docs/completions/_poolcounterd $(DESTDIR)$(ZSH_COMPLETIONS)/_poolcounterd
 	install -D -m 644 docs/completions/poolcounterd.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounterd.fish
@@ -137,18 +137,18 @@ install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(P
 	install -D -m 644 docs/completions/poolcounter.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounter.fish
 
 # Documents and what they link to, in the same folders as here.
-DOCUMENTS = $(wildcard README.md SECURITY.md docs/*.md docs/*.json docs/benchmarks/* docs/container/* \
-	docs/mediawiki/* docs/scaling/*)
+DOCUMENTS = $(wildcard README.md SECURITY.md docs/*/*.md docs/*/*.json docs/development/benchmarks/* docs/guide/container/* \
+	docs/guide/mediawiki/* docs/guide/several-daemons/*)
 # Half a megabyte, which the Debian package does without.
-SCREENSHOTS = $(wildcard docs/page/*)
-WITHOUT_SCREENSHOTS = -Ee 's,!\[[^]]*\]\(page/[^)]*\),(The source has pictures of it in docs/page.),' -e 's,\[([^]]*)\]\(page/[^)]*\),\1,g'
+SCREENSHOTS = $(wildcard docs/guide/page/*)
+WITHOUT_SCREENSHOTS = -Ee 's,!\[[^]]*\]\(page/[^)]*\),(The source has pictures of it in docs/guide/page.),' -e 's,\[([^]]*)\]\(page/[^)]*\),\1,g'
 # The Debian package puts these into its examples folder.
 EXAMPLES = $(wildcard monitoring/* systemd/examples/*)
 DOC_DIR ?= $(PREFIX)/share/doc/poolcounterd
 
 install-documents: ## install documents and examples below $(DESTDIR)$(DOC_DIR)
 	for file in $(DOCUMENTS) $(SCREENSHOTS) $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOC_DIR)/$$file || exit 1; done
-	$(if $(SCREENSHOTS),,sed -i $(WITHOUT_SCREENSHOTS) $(DESTDIR)$(DOC_DIR)/docs/monitoring.md)
+	$(if $(SCREENSHOTS),,sed -i $(WITHOUT_SCREENSHOTS) $(DESTDIR)$(DOC_DIR)/docs/guide/monitor.md)
 
 # The sources in git, without what no package needs, with vendor/ and the .cargo/ that makes
 # cargo use it: debian/vendor.py. In an unpacked tarball, that has been done already.

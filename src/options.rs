@@ -148,7 +148,7 @@ pub struct Options {
     pub log: Option<String>,
 
     /// Asks a new binary, before a hot restart, whether it can continue
-    /// (docs/operations.md).
+    /// (docs/operate/procedures.md).
     // Counted: the first one is the old image's, another one is an operator's.
     #[arg(long, hide = true, action = ArgAction::Count)]
     pub read_snapshot: u8,

@@ -1,5 +1,5 @@
 //! `poolcounter-bench`: load for PoolCounter daemons, and the benchmark suite
-//! behind `docs/benchmarks.md`.
+//! behind `docs/development/benchmarks.md`.
 //!
 //! - [`load`]: puts load on any server, for operators;
 //! - [`suite`]: measures reference, floor and ours in turn, in the [`scenario`]s, of which

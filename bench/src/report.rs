@@ -1,4 +1,4 @@
-//! Writes the page `docs/benchmarks.md`: machine, targets, table and plots.
+//! Writes the page `docs/development/benchmarks.md`: machine, targets, table and plots.
 
 use std::fmt::Write;
 use std::path::Path;

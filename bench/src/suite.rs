@@ -13,7 +13,7 @@ use crate::scenario::{Figures, METRICS, Run, SCENARIOS, Scale, Scenario};
 use crate::server::Program;
 use crate::{fleet, process, report};
 
-/// Compare this daemon with the reference and the floor, and write docs/benchmarks.md
+/// Compare this daemon with the reference and the floor, and write docs/development/benchmarks.md
 ///
 /// Builds the daemon, gets Debian's C daemon, compiles the floor (bench/floor.c),
 /// then measures them in turn, round after round: daemon on one core, load on
@@ -21,7 +21,7 @@ use crate::{fleet, process, report};
 /// machine that is not quite idle.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples, from the repository's top:
-  make bench                                         all of it; writes docs/benchmarks.md
+  make bench                                         all of it; writes docs/development/benchmarks.md
   … suite --quick                                    all of it in short; writes nothing
   … suite --only kept-50,kept-1000 --rounds 15       two scenarios, closely
   … suite --only kept-50 --other old=/tmp/before     this build against another one
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
     let out = match &args.out {
         Some(out) => Some(out.clone()),
         None if args.only.is_empty() && args.programs.is_empty() && !args.quick => {
-            Some(top.join("docs"))
+            Some(top.join("docs/development"))
         }
         None => None,
     };

@@ -1,6 +1,6 @@
 //! The bytes are a stream from a client and the pieces in which it arrives. The lines
 //! must be those that a simple split finds, for any pieces, and each line must be
-//! parsed as a simple implementation of docs/protocol.md does.
+//! parsed as a simple implementation of docs/reference/protocol.md does.
 
 use protocol::lines::{LINE_BYTES_MAX, Line, Lines};
 use protocol::{Acquire, Command, List, Mode, Query, ROWS, ScanQuery, Span, Subject, key_text};

@@ -2,7 +2,7 @@
 //!
 //! The loop first receives from several clients, then handles their input: the kernel's
 //! code and the daemon's evict each other from the processor's caches less often, and
-//! one reading of the clock serves all (docs/benchmarks.md, "What was tried").
+//! one reading of the clock serves all (docs/development/benchmarks.md, "What was tried").
 
 use crate::platform::os::io::Errno;
 use crate::sockets::stream::Stream;

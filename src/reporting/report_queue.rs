@@ -178,7 +178,7 @@ impl ReportQueue {
 }
 
 /// What a report costs: the number of bytes of a plain list that takes as long to make.
-/// Sorting the rows of an hour takes milliseconds (docs/operations.md).
+/// Sorting the rows of an hour takes milliseconds (docs/development/evidence.md).
 fn cost(request: &ReportRequest, bytes: usize) -> usize {
     let before_the_first_byte = match request {
         // `SCAN` looks at as many places as a step of a scan.

@@ -194,7 +194,7 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// docs/operations.md, "Memory": a client may leave 64 KiB unread, and has room for the next
+    /// docs/reference/sizing.md: a client may leave 64 KiB unread, and has room for the next
     /// answer. The buffer of a report may have been larger.
     #[test]
     fn a_slow_reader_takes_no_more_memory_than_is_promised() {

@@ -397,7 +397,7 @@ fn keys_full_of_markup_are_text() {
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
-/// More requests arrive per second than are all recorded (docs/protocol.md).
+/// More requests arrive per second than are all recorded (docs/reference/protocol.md).
 #[test]
 fn the_page_shows_whether_hot_keys_are_sampled() {
     let daemon = Daemon::start(&[]);
@@ -604,7 +604,7 @@ fn worker(n: u64, to: SocketAddr, is_over: &AtomicBool) {
     }
 }
 
-/// Takes the screenshots of docs/page: with `SCREENSHOTS=1` into docs, after some minutes
+/// Takes the screenshots of docs/guide/page: with `SCREENSHOTS=1` into docs, after some minutes
 /// of load, so that the plots show data; without it after a few seconds.
 #[test]
 fn screenshots() {
@@ -634,7 +634,7 @@ fn screenshots() {
     }
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let folder = if is_for_docs { manifest.join("docs/page") } else { temporary.to_owned() };
+    let folder = if is_for_docs { manifest.join("docs/guide/page") } else { temporary.to_owned() };
     std::fs::create_dir_all(&folder).expect("a folder");
     for (name, size, scheme) in
         [("light", DESK, "light"), ("dark", DESK, "dark"), ("narrow", NARROW, "light")]

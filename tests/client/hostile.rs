@@ -368,7 +368,7 @@ fn closed_streams_and_pipes_are_handled() {
         (r#""$0" run k -- sh -c 'exit 5' >&- 2>&-; echo $?"#, "5\n"),
         (r#""$0" -s 127.0.0.1:1 run k -- true <&- >&- 2>&-; echo $?"#, "75\n"),
         (r#"("$0" run k -- yes; echo $? >&2) 2>&1 >/dev/full | tail -n 1"#, "1\n"),
-        // As docs/client.md says: HUP (1) stays ignored, PIPE (0x1000) does not. Other
+        // As docs/guide/scripts.md says: HUP (1) stays ignored, PIPE (0x1000) does not. Other
         // signals may be ignored already, as in a background job.
         (
             r#"trap '' HUP PIPE; "$0" run k -- awk '/SigIgn/ { print substr($2, 13) }' /proc/self/status |

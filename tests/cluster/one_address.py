@@ -8,7 +8,7 @@ from pathlib import Path
 from roots import expect
 from rows import Row
 
-DOCUMENTS = Path(__file__).resolve().parents[2] / "docs/scaling"
+DOCUMENTS = Path(__file__).resolve().parents[2] / "docs/guide/several-daemons"
 # Clients with one address wait longer for it than clients with several.
 CONNECT_S = 1.0
 

@@ -1,4 +1,4 @@
-"""The rows as Markdown, and their place in docs/evidence.md."""
+"""The rows as Markdown, and their place in docs/development/evidence.md."""
 
 import itertools
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roots import expect
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/evidence.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/development/evidence.md"
 PLACE = re.compile(r"(<!-- cluster table.*?-->\n).*?(<!-- end -->)", re.S)
 NEW_PAGE = "# Evidence\n\n<!-- cluster table -->\n<!-- end -->\n"
 

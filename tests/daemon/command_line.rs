@@ -268,7 +268,7 @@ fn check_fails_without_a_listener() {
     assert_eq!(failed.code, Some(1));
     let why = format!("Check failed: {address}: Connection refused");
     assert!(failed.stderr.contains(&why), "no reason: {}", failed.stderr);
-    // As docs/operations.md shows it: an address without a port gets that of -p.
+    // As docs/operate/procedures.md shows it: an address without a port gets that of -p.
     let port = address.port().to_string();
     let failed = run(&["-p", &port, "--check", "127.0.0.1"]);
     assert!(failed.stderr.contains(&why), "no reason: {}", failed.stderr);

@@ -1,4 +1,4 @@
-//! The control socket and `--reload` (docs/operations.md).
+//! The control socket and `--reload` (docs/reference/orders.md).
 
 use crate::support::restart::{
     self, CONTINUED, Environment, Place, wait_for_unaccepted, wait_until,

@@ -42,7 +42,7 @@ fn a_host_that_is_merely_silent_keeps_its_lock() {
     assert_eq!(host.answer(), "RELEASED");
 }
 
-/// The limit of docs/operations.md for a client that is alive: its window stays closed,
+/// The limit of docs/reference/sizing.md for a client that is alive: its window stays closed,
 /// so to the kernel it looks dead.
 #[test]
 fn a_client_that_reads_no_answers_counts_as_dead() {

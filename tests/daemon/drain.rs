@@ -1,4 +1,4 @@
-//! Drain (docs/operations.md): no new clients, and exit when the last one has left.
+//! Drain (docs/operate/procedures.md): no new clients, and exit when the last one has left.
 
 use crate::support::restart::{Place, restart};
 use crate::support::status::DRAINED;

@@ -682,7 +682,7 @@ fn waiters_get_the_room_that_a_change_of_rules_makes() {
 }
 
 /// The daemon itself tells the watchdog each 10 ms here, and needs 3.4 ns for each byte of a key
-/// (docs/evidence.md).
+/// (docs/development/evidence.md).
 #[test]
 fn the_watchdog_hears_of_the_daemon_during_a_long_change_of_rules() {
     let clients = crowd_size(2_000);

@@ -22,14 +22,14 @@ fn man_page_has_every_option_and_no_other() {
     let mut command = Options::command();
     command.build();
     let options: Vec<Arg> = shown_options(&command).cloned().collect();
-    describes(include_str!("../../docs/man/poolcounterd.1"), &options);
+    describes(include_str!("../../docs/man/poolcounterd.8"), &options);
 }
 
 #[test]
 fn the_protocol_names_every_counter() {
-    let page = include_str!("../../docs/protocol.md");
+    let page = include_str!("../../docs/reference/protocol.md");
     let is_missing = |name: &&str| !page.contains(&format!("| `{name}` |"));
     let missing: Vec<&str> = Counters::ALL.iter().map(|counter| counter.name).collect();
     let missing: Vec<&str> = missing.into_iter().filter(is_missing).collect();
-    assert_eq!(missing, [""; 0], "docs/protocol.md needs rows for them");
+    assert_eq!(missing, [""; 0], "docs/reference/protocol.md needs rows for them");
 }

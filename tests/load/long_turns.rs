@@ -1,4 +1,4 @@
-//! What one turn of the loop does whole, whatever it costs: docs/evidence.md lists it.
+//! What one turn of the loop does whole, whatever it costs: docs/development/evidence.md lists it.
 
 use crate::restart_pauses::pause;
 use crate::support::crowd::{connect_crowd, crowd_size, start_apart};

@@ -1,5 +1,5 @@
 //! User memory is bounded, whatever clients do, and is freed when they leave. The
-//! bounds are those of docs/operations.md.
+//! bounds are those of docs/reference/sizing.md.
 
 use crate::support::crowd::{connect_crowd, crowd_size, expect_empty, private_bytes, start_apart};
 use crate::support::restart::{CONTINUED, children};
@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How much half a line may use: docs/protocol.md.
+/// How much half a line may use: docs/reference/protocol.md.
 const LINE_BYTES_MAX: usize = 4096;
 /// How much a client may leave unread, 64 KiB, and room for the next answer.
 const UNREAD_BYTES_MAX: usize = 68 * 1024;
@@ -142,7 +142,7 @@ fn private_bytes_in_use(server: &Server) -> usize {
     private_bytes(server)
 }
 
-/// Bound for what the daemon records about clients and keys (docs/operations.md).
+/// Bound for what the daemon records about clients and keys (docs/reference/sizing.md).
 const OBSERVED_BYTES_MAX: usize = 5 << 20;
 
 /// The memory that the allocator keeps varies by a fifth of this. This bound hides a leak

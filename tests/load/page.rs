@@ -5,7 +5,7 @@ use crate::support::http::{Daemon, get};
 use std::time::Duration;
 
 /// With one of each per second: less than 0.4 % of a core, ten times the figure in
-/// docs/operations.md.
+/// docs/development/evidence.md.
 #[test]
 fn a_page_load_and_a_scrape_cost_little() {
     const ROUNDS: u32 = 300;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// How many clients pipeline.
 const CLIENTS: usize = 15_000;
 
-/// docs/evidence.md has the measured figures.
+/// docs/development/evidence.md has the measured figures.
 const MEDIAN_WAIT: Duration = Duration::from_millis(60);
 
 /// Six shares of a turn: as much as they send anew meanwhile.

@@ -1,5 +1,5 @@
 //! With a million live keys no report delays the loop, and the records about keys stay
-//! within the promised memory (docs/operations.md).
+//! within the promised memory (docs/reference/sizing.md).
 
 use crate::support::crowd::{connect_crowd, crowd_size, start_apart};
 use crate::support::http::{Daemon, get};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const LIVE_KEYS: u32 = 1_000_000;
 
-/// Promised (docs/operations.md).
+/// Promised (docs/reference/sizing.md).
 const STEP_MAX: Duration = Duration::from_millis(20);
 
 struct NoPeers;

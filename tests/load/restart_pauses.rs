@@ -1,5 +1,5 @@
 //! How long a hot restart stops the loop, with many locks and long keys
-//! (docs/operations.md, "Hot restart").
+//! (docs/operate/procedures.md, "Hot restart").
 //!
 //! `RESTART_PAUSES=9 cargo test --release --test load restart_pauses -- --nocapture` prints
 //! the best and median of this many restarts, with more keys.

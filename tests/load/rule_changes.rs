@@ -1,4 +1,4 @@
-//! How long a change of rules takes, which reaches all keys in one turn (docs/evidence.md).
+//! How long a change of rules takes, which reaches all keys in one turn (docs/development/evidence.md).
 
 use crate::reports::{acquire, at_us, timed};
 use engine::rules::rule::Rule;

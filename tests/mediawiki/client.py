@@ -1,5 +1,5 @@
 """What MediaWiki's client does, seen by a server with scripted answers. Each function is
-one fact of docs/protocol.md ("MediaWiki's client"). The daemons' side of these
+one fact of docs/reference/protocol.md ("MediaWiki's client"). The daemons' side of these
 conversations is in tests/reference/transcripts/mediawiki.txt.
 """
 
@@ -19,7 +19,7 @@ from scripted import END, Scripted
 from wiki import PAGE, SCRIPT, next_second
 
 LOG = "/srv/log/poolcounter"
-PROTOCOL = Path(__file__).resolve().parents[2] / "docs/protocol.md"
+PROTOCOL = Path(__file__).resolve().parents[2] / "docs/reference/protocol.md"
 GRANTS = {"ACQ4ME": ["LOCKED"], "ACQ4ANY": ["LOCKED"], "RELEASE": ["RELEASED"]}
 
 
@@ -415,7 +415,7 @@ def with_slots_servers_are_sorted_by_the_slot(wiki):
 
 
 def the_example_in_php_gives_each_result(wiki):
-    """The example in docs/protocol.md."""
+    """The example in docs/reference/protocol.md."""
     example, = re.findall(r"```php\n(.*?)```", PROTOCOL.read_text(encoding="utf-8"), re.S)
     wiki.write("/srv/site/Example.php", f"<?php\n{example}")
     results = {"LOCKED": "a new report", END: "a new report", "DONE": "the report of another server",
@@ -486,7 +486,7 @@ def connect_s(wiki, address, settings):
 
 
 def the_class_itself_is_a_name_too(wiki):
-    """Not before 1.40, so docs/mediawiki.md recommends the other name."""
+    """Not before 1.40, so docs/guide/mediawiki.md recommends the other name."""
     seen = ask(wiki, {}, {"key": "a"}, **{"class": "MediaWiki\\PoolCounter\\PoolCounterClient"})
     expect(seen[0] == "1> ACQ4ME a 1 100 300", seen)
 

@@ -1,4 +1,4 @@
-"""What the rounds measured, kept as JSON; the table of docs/evidence.md and the picture
+"""What the rounds measured, kept as JSON; the table of docs/development/evidence.md and the picture
 of README.md are made from it.
 """
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from roots import expect
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = DOCS / "evidence.md"
-PICTURE = DOCS / "mediawiki/readers.svg"
+PAGE = DOCS / "development/evidence.md"
+PICTURE = DOCS / "guide/mediawiki/readers.svg"
 RECORDED = [PAGE, PICTURE]
 TABLE = re.compile(r"(<!-- figures.*?-->\n).*?(<!-- end of figures -->)", re.S)
 

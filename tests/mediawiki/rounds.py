@@ -37,7 +37,7 @@ class Pace:
     burn_s: float  # processor time of a render
     slow_burn_s: float  # of one that is longer than `timeout_s`
     timeout_s: int  # a timeout that runs out
-    instead: dict  # replaces settings that docs/mediawiki.md recommends for a pool
+    instead: dict  # replaces settings that docs/guide/mediawiki.md recommends for a pool
     connect: dict  # replaces those for connecting
     is_measured: bool
 
@@ -78,7 +78,7 @@ class Stage:
     def prepare(self, old_copy=True, processes=READERS, servers=(), burn_s=None, recommended=False, **pool):
         """Configures MediaWiki, starts Apache with empty caches, and leaves an expired
         copy of the page. `servers` are the daemons to ask. If `recommended`, the
-        settings are those of docs/mediawiki.md, except what the pace replaces."""
+        settings are those of docs/guide/mediawiki.md, except what the pace replaces."""
         settings = {**(self.pace.instead if recommended else POOL), **pool}
         self.wiki.configure({name: settings for name in ["ArticleView", "FileRender"]},
                             [server.address for server in servers] or [UNUSED_ADDRESS],

@@ -18,7 +18,7 @@ from roots import PATIENCE_S, eventually, expect
 
 SITE = Path(__file__).resolve().parent / "site"
 # The rounds `recommended` use the settings that it recommends.
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/mediawiki.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/guide/mediawiki.md"
 RECOMMENDED = re.compile(r"In `LocalSettings.php`, on every web server:\n\n```php\n(.*?)```", re.S)
 SUITE = "trixie"
 ROOT_PACKAGES = "apache2,imagemagick,libapache2-mod-php,mediawiki,php-apcu,php-sqlite3,poolcounter"
@@ -74,7 +74,7 @@ class Wiki(Host):
     def configure(self, pools=None, servers=(), burn_s=1.0, messages=False, connect=None, log_level="debug",
                   failure_epoch=None, recommended=False):
         """What `Settings.php` reads for each request. `connect` are settings of connecting
-        to a server. If `recommended`, docs/mediawiki.md sets the rest. After a change of
+        to a server. If `recommended`, docs/guide/mediawiki.md sets the rest. After a change of
         `failure_epoch` no thumbnail is refused for earlier failures; without it, none ever
         is."""
         connect = {"timeout": PATIENCE_S} if connect is None else connect

@@ -37,12 +37,12 @@ fn names() -> BTreeSet<String> {
 
 #[test]
 fn each_is_tested_and_explained() {
-    let (tests, runbook) = (file("monitoring/alerts.test.yml"), file("docs/runbook.md"));
-    let (rules, manual) = (file("monitoring/alerts.yml"), file("docs/monitoring.md"));
+    let (tests, runbook) = (file("monitoring/alerts.test.yml"), file("docs/operate/runbook.md"));
+    let (rules, manual) = (file("monitoring/alerts.yml"), file("docs/guide/monitor.md"));
     let base = "https://runbook.example/";
     assert!(
         manual.contains(&format!("runbook_url:/s|{base}|")),
-        "docs/monitoring.md lacks how to replace {base}"
+        "docs/guide/monitor.md lacks how to replace {base}"
     );
     let headings = runbook.lines().filter_map(|line| line.strip_prefix("## "));
     let alerts = headings.filter(|heading| heading.starts_with("PoolCounter"));

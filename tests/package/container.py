@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """In its own network, process and mount namespaces: podman serves the image of
-docs/container/Dockerfile, and stops it twice while a client holds a lock.
+docs/guide/container/Dockerfile, and stops it twice while a client holds a lock.
 
     tests/package/container.py IMAGES    where buildah has left the image `poolcounterd`
 """

@@ -482,7 +482,7 @@ fn random_stats(random: &mut Random) -> Vec<u8> {
     format!("STATS {name}").into()
 }
 
-/// From the table of edge cases in docs/protocol.md, and more like them.
+/// From the table of edge cases in docs/reference/protocol.md, and more like them.
 const ODD_LINES: [&str; 38] = [
     "",
     " ",

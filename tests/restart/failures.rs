@@ -1,5 +1,5 @@
 //! Each way a hot restart can fail: the old image keeps serving, unchanged
-//! (docs/operations.md).
+//! (docs/operate/procedures.md).
 
 use crate::support::restart::{
     CONTINUED, Environment, Place, REFUSED, children, ignores, refused_restart, restart, wait_until,

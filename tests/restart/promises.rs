@@ -1,4 +1,4 @@
-//! Hot restart (docs/operations.md): what clients and operators must not notice.
+//! Hot restart (docs/operate/procedures.md): what clients and operators must not notice.
 
 use crate::support::restart::{
     CONTINUED, ConnectingLoop, Environment, Gap, Place, can_inject, children, executable, restart,

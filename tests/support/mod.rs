@@ -54,7 +54,7 @@ pub(crate) const COUNTERS: [&str; 12] = [
     "processed_count",
 ];
 
-/// Exit statuses of our daemon (poolcounterd(1)).
+/// Exit statuses of our daemon (poolcounterd(8)).
 pub(crate) mod status {
     /// No retry helps: other options, another address or file of rules are needed.
     pub(crate) const WRONG_OPTIONS: i32 = 1;

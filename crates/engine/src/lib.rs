@@ -191,7 +191,7 @@ impl Engine {
 
     /// Refuses a client that waits already or has as many locks as it may. The
     /// protocol defines the order of the checks, here and in [`Engine::try_acquire`]
-    /// (docs/protocol.md).
+    /// (docs/reference/protocol.md).
     fn refuse_more(&mut self, top: LockId) -> Option<Reply> {
         let Lock { client, phase, .. } = self.locks[top as usize];
         if self.stacks[client.slot as usize].is_full(&self.locks) {

@@ -2,7 +2,7 @@
 //! The engine, the reports, the daemon, the client and the command call it. It may know nothing but
 //! bytes: it decides nothing and, without std, names no socket, file, clock or thread.
 //!
-//! `docs/protocol.md` says what a line means; this crate only recognises it. The
+//! `docs/reference/protocol.md` says what a line means; this crate only recognises it. The
 //! engine decides whether a request is *allowed*: it also refuses a missing key and a
 //! limit of 0, which are parsed as they stand, because other refusals come before
 //! that one.

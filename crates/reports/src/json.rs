@@ -1,5 +1,5 @@
 //! `STATS JSON` and `/stats.json`, for machines: a struct for each object, filled from all
-//! counters, times, histograms, rows and figures. `docs/stats.schema.json` derives from these
+//! counters, times, histograms, rows and figures. `docs/reference/stats.schema.json` derives from these
 //! types, comments included. The server writes them.
 
 use super::report_view::{ProcessFigures, ReportView, iso_8601, mode_word, seconds};

@@ -1,6 +1,6 @@
 //! The lists in JSON, for programs: of `STATS JSON KEYS`, `KEY`, `CLIENTS`, `TOP`, `SLOW` and
 //! `SCAN`, and of orders. Their rows are those of `STATS JSON`; the first member of each list tells
-//! it from the others. `docs/lists.schema.json` derives from these types, comments included.
+//! it from the others. `docs/reference/lists.schema.json` derives from these types, comments included.
 
 use super::json::{self, ClientJson, Key, SlowJson, Top};
 use super::lists::{QUEUE_ROWS_MAX, RuleSource, TOP_ROWS, is_endless, limits_of, rows_shown};

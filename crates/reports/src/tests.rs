@@ -9,7 +9,7 @@ use alloc::format;
 
 fn compare(schema: &schemars::Schema, name: &str) {
     let schema = serde_json::to_string_pretty(schema).expect("JSON") + "\n";
-    let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../docs/reference/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &schema).expect("write the schema");
     }

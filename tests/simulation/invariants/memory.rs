@@ -1,4 +1,4 @@
-//! Rules about memory: docs/operations.md, "Memory".
+//! Rules about memory: docs/reference/sizing.md.
 
 use super::Violation;
 use crate::Server;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const HTTP: &str = "10.0.0.1:9531";
 pub(crate) const HTTP_PORT: u16 = 9531;
 
-/// docs/operations.md: how long a client may take to ask, and to read.
+/// docs/reference/http.md: how long a client may take to ask, and to read.
 const ASK_NS: u64 = 5_000_000_000;
 const READ_NS: u64 = 10_000_000_000;
 /// And to close.
@@ -362,7 +362,7 @@ impl HttpClients {
 }
 
 impl HttpSession {
-    /// Invariant: An answer has the status of docs/operations.md and a length, even to HEAD; JSON
+    /// Invariant: An answer has the status of docs/reference/http.md and a length, even to HEAD; JSON
     /// has the content type of JSON.
     ///
     /// Returns whether that was the whole answer.

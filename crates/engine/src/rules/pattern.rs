@@ -84,7 +84,7 @@ fn check_text(text: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Refuses bytes that no key has: they end the key in a command (docs/protocol.md).
+/// Refuses bytes that no key has: they end the key in a command (docs/reference/protocol.md).
 fn check_bytes(pieces: &[Vec<u8>]) -> Result<(), &'static str> {
     let has = |byte| pieces.iter().any(|piece| piece.contains(&byte));
     if has(b' ') {

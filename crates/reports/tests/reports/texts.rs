@@ -13,7 +13,7 @@ use reports::scan::Scan;
 use reports::{Peers, ReportView, StatsAnswer, metrics, report, stats};
 use reports::{ProcessFigures, RuleOrders, ServerFigures};
 
-/// What a client may leave unread (docs/operations.md).
+/// What a client may leave unread (docs/reference/sizing.md).
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) const SEED: HashSeed = HashSeed::new([1, 2]);

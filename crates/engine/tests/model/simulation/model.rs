@@ -1,5 +1,5 @@
 //! The protocol in the simplest form: one list, searched from end to end. Written
-//! from docs/protocol.md, not from the engine. It shares only the vocabulary with the
+//! from docs/reference/protocol.md, not from the engine. It shares only the vocabulary with the
 //! engine (`Acquire`, `Reply`, the names of the statistics).
 
 use engine::counts::statistics::{Counters, Times};
@@ -299,7 +299,7 @@ impl Model {
         (rules, groups)
     }
 
-    /// The numbers are those of docs/protocol.md.
+    /// The numbers are those of docs/reference/protocol.md.
     pub(crate) fn acquire(&mut self, client: ClientId, request: &Acquire, now: Time) {
         let mine = || self.locks.iter().filter(|lock| lock.client == client);
         // 1. four locks held or waited for already
