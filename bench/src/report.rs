@@ -167,7 +167,16 @@ fn summary(outcome: &Outcome) -> String {
         pair("memory", "holding_bytes", "memory of a connection that holds a lock", " bytes"),
         restart(),
     ];
-    format!("# Benchmarks\n\n{}\n", lines.into_iter().flatten().collect::<String>())
+    let lines: String = lines.into_iter().flatten().collect();
+    format!(
+        "# Benchmarks
+
+For those who compare this daemon with Debian's C daemon, and for developers who want to make it faster: what a lock costs, in time and in
+memory. In short:
+
+{lines}
+"
+    )
 }
 
 fn method(outcome: &Outcome) -> String {
@@ -195,7 +204,7 @@ their own): these wait to the end of the measurement and have no latency, and th
 }
 
 fn machine_table(machine: &Machine) -> String {
-    let mut out = String::from("\n## The machine\n\n| | | command |\n|---|---|---|\n");
+    let mut out = String::from("\n## The machine\n\n| what | value | command |\n|---|---|---|\n");
     for (name, value, command) in &machine.facts {
         let command = command.replace('|', "\\|");
         let _ = writeln!(out, "| {name} | {} | `{command}` |", value.replace('|', "\\|"));
@@ -257,7 +266,9 @@ fn targets(outcome: &Outcome) -> String {
     if rows.is_empty() {
         rows
     } else {
-        format!("## Targets\n\n| | target | result | |\n|---|---|---|---|\n{rows}\n")
+        format!(
+            "## Targets\n\n| scenario and figure | target | result | met? |\n|---|---|---|---|\n{rows}\n"
+        )
     }
 }
 
@@ -282,7 +293,7 @@ fn worst(outcome: &Outcome, t: &Target) -> Option<Spread> {
 pub fn table(outcome: &Outcome) -> String {
     let mut out = String::from("## All figures\n\n");
     out += &disturbance(outcome);
-    out += "| |";
+    out += "| figure |";
     for program in &outcome.programs {
         let _ = write!(out, " {program} |");
     }
@@ -393,7 +404,7 @@ fn restart_table(outcome: &Outcome) -> String {
 10,000 connections with a lock each (`suite --only restart`; the daemon's log at `RUST_LOG=info,poolcounterd::serving::resume=debug`).
 The fork comes before the trial of the new binary, the final pause after it.
 
-| | ms |
+| step | ms |
 |---|---|
 {rows}"
     )
@@ -417,7 +428,7 @@ fn worst_turn_table(outcome: &Outcome) -> String {
 10,000 clients hold 40,000 keys, and another one locks and releases without a break. The longest time for which it waited for an answer
 while this happened (`suite --only worst-turn`):
 
-| | ms |
+| what happens | ms |
 |---|---|
 {rows}"
     )

@@ -98,7 +98,11 @@ pub const METRICS: &[Metric] = &[
     metric("scrape", "a scrape of `/metrics`", "ms"),
     metric("trial", "the trial of a hot restart, whose process uses the same core", "ms"),
     metric("leave", "all 10,000 leave at once: until all are dealt with", "ms"),
-    metric("leave_turn", "the same: the longest turn, at most (`poolcounter_turn_seconds`)", "ms"),
+    metric(
+        "leave_turn",
+        "all 10,000 leave at once: the longest turn, at most (`poolcounter_turn_seconds`)",
+        "ms",
+    ),
     metric("tidy", "their memory is given back, two seconds later", "ms"),
 ];
 
@@ -195,8 +199,8 @@ pub const SCENARIOS: &[Scenario] = &[
         run: Run::Together(tails),
     },
     scenario("cycle-20", "connect, lock, release, close: 20 at once", |p, c, s| cycle(p, c, s, 20)),
-    scenario("cycle-100", "the same, 100 at once", |p, c, s| cycle(p, c, s, 100)),
-    scenario("cycle-300", "the same, 300 at once", |p, c, s| cycle(p, c, s, 300)),
+    scenario("cycle-100", "connect, lock, release, close: 100 at once", |p, c, s| cycle(p, c, s, 100)),
+    scenario("cycle-300", "connect, lock, release, close: 300 at once", |p, c, s| cycle(p, c, s, 300)),
     scenario("burst-5000", "5000 connect at once and lock, watched for 4 s", |p, c, _| {
         burst(p, c, 5000)
     })
