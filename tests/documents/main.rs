@@ -10,6 +10,7 @@ mod links;
 mod options;
 #[path = "../support/keys.rs"]
 mod real_keys;
+mod words;
 
 use files::{files_in, top};
 use std::fs;
