@@ -85,7 +85,7 @@ fn median_wait(flooders: usize) -> Duration {
     waits[QUESTIONS / 2]
 }
 
-/// docs/reference/sizing.md promises 30 and 100 ms on an idle machine; four times that here.
+/// docs/development/evidence.md promises 30 and 100 ms on an idle machine; four times that here.
 #[test]
 fn floods_of_statistics_delay_no_client() {
     for (flooders, max_ms) in [(50, 4 * 30), (200, 4 * 100)] {

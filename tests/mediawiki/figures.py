@@ -18,7 +18,7 @@ TABLE = re.compile(r"(<!-- figures.*?-->\n).*?(<!-- end of figures -->)", re.S)
 # Rounds as the table names them, in its order.
 TITLES = {
     "no_daemon": "no daemon",
-    "recommended": "[the recommended settings](mediawiki.md#installing), a stale copy",
+    "recommended": "[the recommended settings](../guide/mediawiki.md#install), a stale copy",
     "recommended_without_old_copy": "the recommended settings, no stale copy",
     "wait": "one renders, the others wait",
     "fast_stale": "`fastStale`, a stale copy",
@@ -77,7 +77,7 @@ def record(path, wanted):
 
 def table(figures):
     lines = [f"MediaWiki {figures['mediawiki']}, Debian's poolcounter {figures['poolcounter']}, {figures['cores']} cores:\n",
-             "| | daemon | readers got | renders | median | slowest |", "|---|---|---|---|---|---|"]
+             "| round | daemon | readers got | renders | median | slowest |", "|---|---|---|---|---|---|"]
     rows = sorted(figures["rounds"], key=lambda row: list(TITLES).index(row["round"]))
     for row in rows:
         got = ", ".join(f"{count} {in_short(what)}" for what, count in sorted(row["answers"].items(), key=lambda a: -a[1]))
