@@ -144,6 +144,10 @@ def wait_for_stuck(expected, directory):
         time.sleep(0.05)
 
 
+def request_of(user):
+    return API_OF_ANOTHER.replace("4242", str(user))
+
+
 EFFECTS = {
     "rule set search --for 30m 'CirrusSearch-Search:*' workers=20 maxqueue=40": Limits([
         (SEARCH, 50, (50, 0, 0), (20, 20, 10)),
@@ -163,7 +167,7 @@ EFFECTS = {
         (PAGE, 10, (2, 8, 0), (2, 8, 0)),
     ]),
     "rule set api --for 30m 'enwiki:ApiParse:*' total=10 maxqueue=1": Limits([
-        *((f"ACQ4ME enwiki:ApiParse:u:{user} 50 100 15", 2, (2, 0, 0), (1, 0, 1) if user < 10 else (0, 0, 2)) for user in range(12)),
+        *((request_of(user), 2, (2, 0, 0), (1, 0, 1) if user < 10 else (0, 0, 2)) for user in range(12)),
         (GERMAN_API, 10, (10, 0, 0), (10, 0, 0)),
         (PAGE, 10, (2, 8, 0), (2, 8, 0)),
     ]),
@@ -187,7 +191,7 @@ EFFECTS = {
     ),
     f"free --key '{PAGE_KEY}'": Handover([PAGE_KEY], [OTHER_KEY]),
     "free --client 17": Handover([PAGE_KEY], [OTHER_KEY]),
-    "free --host 10.1.2.3 --max 1000": Handover([f"enwiki:ApiParse:u:{user}" for user in range(25)], [PAGE_KEY], address="10.1.2.3"),
+    "free --host 10.1.2.3 --max 1000": Handover([request_of(user).split()[1] for user in range(25)], [PAGE_KEY], address="10.1.2.3"),
     "rule set slow --for 30m 'enwiki:*cache:*' max-hold=120": Handover([PAGE_KEY, OTHER_KEY], [GERMAN_KEY], instead={"=120": "=1"}),
     "free --key CirrusSearch-Search:_elasticsearch --dry-run": Handover([], ["CirrusSearch-Search:_elasticsearch"]),
     "rule set try --for 5m test stuck-after=20": StuckAfter("test", "", 0, 1, instead={"=20": "=1"}),
