@@ -4,14 +4,16 @@ what the orders print.
 """
 
 import dataclasses
+import functools
 import re
+import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 from roots import Failure, expect
-from world import HTTP_PORT, PATIENCE_S, World, environment
+from world import HTTP_PORT, PATIENCE_S, SILENT_ADDRESS, World, environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -78,7 +80,10 @@ class Handover:
 
 # One client at a time.
 REQUEST = "ACQ4ME {} 1 100 60"
-PAGE_KEY, OTHER_KEY, GERMAN_KEY = (line.split()[1] for line in (PAGE, OTHER_PAGE, GERMAN_PAGE))
+PAGE_KEY, OTHER_KEY, GERMAN_KEY, SEARCH_KEY = (line.split()[1] for line in (PAGE, OTHER_PAGE, GERMAN_PAGE, SEARCH))
+# What a file of rules may have for them.
+SEARCH_RULE = "search CirrusSearch-Search:* workers=180 maxqueue=200"
+PAGE_RULE = "articles *cache:* workers=1"
 
 
 def hold(world, key, address="127.0.0.1"):
@@ -115,6 +120,22 @@ def command(line, directory):
 
 
 @dataclasses.dataclass
+class ShorterWait:
+    """An order that ends waits before the client's own timeout of a minute."""
+
+    key: str
+    instead: dict  # a time of the example
+
+    def check(self, order, directory):
+        with World(directory, {}) as world:
+            hold(world, self.key)
+            give(replaced(order, self.instead), directory)
+            waiter, answer = world.send(REQUEST.format(self.key))
+            answer = answer or last_word(waiter)
+            expect(answer == "TIMEOUT", f"{order}: a wait ends with {answer!r}")
+
+
+@dataclasses.dataclass
 class StuckAfter:
     """An order that says when the alert counts a lock as stuck."""
 
@@ -146,6 +167,11 @@ def wait_for_stuck(expected, directory):
 
 def request_of(user):
     return API_OF_ANOTHER.replace("4242", str(user))
+
+
+def is_over(limit, line):
+    """What ends this limit, which refuses all, for a pool with two workers at least."""
+    return Limits([(line, 2, (0, 0, 2), (2, 0, 0))], earlier=(limit,))
 
 
 EFFECTS = {
@@ -185,40 +211,85 @@ EFFECTS = {
         (GERMAN_API, 2, (2, 0, 0), (2, 0, 0)),
         (PAGE, 2, (2, 0, 0), (2, 0, 0)),
     ]),
-    "rule reset dewiki": Limits(
-        [(GERMAN_PAGE, 2, (0, 0, 2), (2, 0, 0))],
-        earlier=("rule set dewiki --for 30m 'dewiki:*cache:*' deny",),
+    "rule reset dewiki": is_over("rule set dewiki --for 30m 'dewiki:*cache:*' deny", GERMAN_PAGE),
+    "rule reset flood": is_over("rule set flood --for 30m 'enwiki:ApiParse:a:198.51.100.7' deny", API),
+    "rule reset slow": is_over("rule set slow --for 30m 'enwiki:*cache:*' deny", PAGE),
+    "rule reset dumps": is_over("rule set dumps --for 12h 'job:dumps*' deny", "ACQ4ME job:dumps-enwiki 2 9 60"),
+    "rule reset waits": is_over("rule set waits --for 30m 'CirrusSearch-Search:*' deny", SEARCH),
+    "rule set search 'CirrusSearch-Search:*' workers=20 maxqueue=40": Limits(
+        [(SEARCH, 50, (50, 0, 0), (20, 20, 10))],
+        rules=SEARCH_RULE,
     ),
+    "rule reset search": Limits(
+        [(SEARCH, 50, (20, 20, 10), (50, 0, 0))],
+        rules=SEARCH_RULE,
+        earlier=("rule set search 'CirrusSearch-Search:*' workers=20 maxqueue=40",),
+    ),
+    "rule off articles": Limits([(PAGE, 2, (1, 1, 0), (2, 0, 0))], rules=PAGE_RULE),
+    "rule reset articles": Limits([(PAGE, 2, (2, 0, 0), (1, 1, 0))], rules=PAGE_RULE, earlier=("rule off articles",)),
+    "rule set waits --for 30m 'CirrusSearch-Search:*' timeout=5": ShorterWait(SEARCH_KEY, instead={"=5": "=1"}),
     f"free --key '{PAGE_KEY}'": Handover([PAGE_KEY], [OTHER_KEY]),
     "free --client 17": Handover([PAGE_KEY], [OTHER_KEY]),
     "free --host 10.1.2.3 --max 1000": Handover([request_of(user).split()[1] for user in range(25)], [PAGE_KEY], address="10.1.2.3"),
     "rule set slow --for 30m 'enwiki:*cache:*' max-hold=120": Handover([PAGE_KEY, OTHER_KEY], [GERMAN_KEY], instead={"=120": "=1"}),
-    "free --key CirrusSearch-Search:_elasticsearch --dry-run": Handover([], ["CirrusSearch-Search:_elasticsearch"]),
+    "free --key CirrusSearch-Search:_elasticsearch": Handover([SEARCH_KEY], [PAGE_KEY]),
+    "free --key CirrusSearch-Search:_elasticsearch --dry-run": Handover([], [SEARCH_KEY]),
     "rule set try --for 5m test stuck-after=20": StuckAfter("test", "", 0, 1, instead={"=20": "=1"}),
     "rule set dumps --for 12h 'job:dumps*' stuck-after=never": StuckAfter("job:dumps-enwiki", "jobs job:* stuck-after=1", 1, 0),
 }
+
+
+# What "Is it urgent?" says that `poolcounter check` answers, and when: by the daemon's options, a
+# signal to it, and the address that is asked. Nothing answers at the last one.
+URGENT = "docs/operate/first-five-minutes.md"
+ANSWERS = [
+    ("OK", [], None, "10.1.2.3"),
+    ("Connection refused", [], signal.SIGKILL, "10.1.2.3"),
+    ("timed out, no answer within 5 seconds", [], signal.SIGSTOP, "10.1.2.3"),
+    ("closed the connection", ["--allow", "192.0.2.0/24"], None, "10.1.2.3"),
+    ("connection timed out", [], None, SILENT_ADDRESS),
+]
+
+
+def check_answers(directory):
+    page = (REPOSITORY / URGENT).read_text(encoding="utf-8")
+    for answer, options, signal_sent, address in ANSWERS:
+        expect(f"| `{answer}`" in page, f"{URGENT} does not explain `{answer}`")
+        with World(directory, {}, options) as world:
+            if signal_sent:
+                world.signal(signal_sent)
+            printed = command(f"poolcounter -s {address} check", directory)
+            expect(answer in printed, f"{options} {signal_sent}: the answer is {printed}, not {answer}")
 
 
 # Not those in a loop over hosts.
 ORDER = re.compile(r"(?:^ *|[`$#] ?)poolcounter ((?:rule (?:set|off|reset)|free) [^`\n]*)", re.M)
 
 
-def check_effects(documents, prepare):
-    """Each order of these documents is in the table, and does what the table says."""
-    orders = {order.strip(): document for document in documents for order in orders_in(document)}
-    unknown = [f"{document}: {order}" for order, document in orders.items() if order not in EFFECTS]
+def checks_of(documents):
+    """What to check, by name: each order of these documents, and the answers of one page."""
+    checks = {f"{document}: {order.strip()}": order.strip() for document in documents for order in orders_in(document)}
+    unknown = [name for name, order in checks.items() if order not in EFFECTS]
     expect(not unknown, f"say in {__file__} what these change: {unknown}")
-    failed = []
-    for order in orders:
+    checks = {name: functools.partial(EFFECTS[order].check, order) for name, order in checks.items()}
+    if URGENT in documents:
+        checks[f"{URGENT}: Is it urgent?"] = check_answers
+    return checks
+
+
+def check_effects(documents, prepare):
+    """Returns how many checks fail."""
+    failed, checks = 0, checks_of(documents)
+    for name, check in checks.items():
         with tempfile.TemporaryDirectory() as directory:
             try:
                 prepare(Path(directory))
-                EFFECTS[order].check(order, Path(directory))
+                check(Path(directory))
             except Failure as e:
-                failed.append(order)
-                print(f"FAILED {orders[order]}: {order}: {e}\n", flush=True)
-    print(f"{len(orders)} orders change what their pages promise; failed: {len(failed)}")
-    return len(failed)
+                failed += 1
+                print(f"FAILED {name}: {e}\n", flush=True)
+    print(f"{len(checks)} promises about orders and answers were checked; failed: {failed}")
+    return failed
 
 
 def orders_in(document):

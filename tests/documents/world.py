@@ -18,6 +18,8 @@ HTTP_PORT = 9531
 CONTROL = "/run/poolcounter/control.sock"
 # Addresses that the documents use.
 ADDRESSES = ["10.1.2.3", "10.1.2.4"]
+# Of a host that is gone.
+SILENT_ADDRESS = "192.0.2.9"
 PATIENCE_S = 20
 
 # In place of netcat-openbsd, which is not everywhere.
@@ -40,14 +42,14 @@ while data := server.recv(65536):
 class World:
     """A daemon and its clients. Ends with the block."""
 
-    def __init__(self, directory, marks):
-        self.directory, self.marks = directory, marks
+    def __init__(self, directory, marks, options=()):
+        self.directory, self.marks, self.options = directory, marks, options
         self._daemons, self._clients, self._ports = [], [], set()
 
     def __enter__(self):
         rules = Path("/etc/poolcounter/rules")
         rules.write_text("".join(f"{rule.strip()}\n" for rule in self.marks.get("rules", "").split(";")))
-        self._start(PORT, "--control", CONTROL, "--http", f"127.0.0.1:{HTTP_PORT}", "--rules", rules, "--slow", "5")
+        self._start(PORT, "--control", CONTROL, "--http", f"127.0.0.1:{HTTP_PORT}", "--rules", rules, "--slow", "5", *self.options)
         for line in filter(None, (line.strip() for line in self.marks.get("with", "").split(";"))):
             port, line = re.fullmatch(r"(?:(\d+) )?(.*)", line).groups()
             _, answer = self.send(line, int(port or PORT))
@@ -89,6 +91,11 @@ class World:
             expect(time.monotonic() < deadline, f"{line}: no answer")
         return client, None
 
+    def signal(self, number):
+        self._daemons[0].send_signal(number)
+        # Until the signal has done its work.
+        os.waitid(os.P_PID, self._daemons[0].pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+
     def statistic(self, name, port=PORT):
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(f"STATS {name}\n".encode())
@@ -112,6 +119,7 @@ def prepare(directory):
 def enter():
     """Sets up the namespaces, so that nothing outside of them changes."""
     for command in ["ip link set lo up", *(f"ip addr add {address}/32 dev lo" for address in ADDRESSES),
+                    "ip link add silent type veth peer name nobody", "ip link set nobody up", "ip link set silent arp off up", f"ip route add {SILENT_ADDRESS} dev silent",
                     "mount --make-rprivate /", "mount -t tmpfs tmpfs /run"]:
         subprocess.run(shlex.split(command), check=True)
     Path(CONTROL).parent.mkdir()

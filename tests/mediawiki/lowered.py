@@ -1,5 +1,5 @@
-"""An operator lowers the limit of a slow backend for some time, as the runbook says ("One
-kind of work takes everything"), while readers wait: the slots that are free when that is
+"""An operator lowers the limit of a slow backend for some time, as the runbook says ("One page,
+client or backend uses all workers"), while readers wait: the slots that are free when that is
 over belong to those that wait, oldest first, and not to newcomers.
 
 The backend is a render that ends when the round says so. Its key and its limits are the
