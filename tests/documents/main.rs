@@ -7,6 +7,7 @@ mod command_line;
 mod files;
 mod keys;
 mod links;
+mod log;
 mod options;
 #[path = "../support/keys.rs"]
 mod real_keys;
