@@ -50,7 +50,11 @@ fn each_line_of_the_log_has_a_row() {
     let missing: Vec<String> = missing
         .map(|(level, line)| format!("| {level} | `{line}` | meaning | what to do |"))
         .collect();
-    assert_eq!(missing, [""; 0], "add these rows to docs/reference/log.md (<word> for each {{}})");
+    assert_eq!(
+        missing, [""; 0],
+        "add these rows to docs/reference/log.md, with <word> for each {{}}; the words of a \
+         format that has none come from BARE"
+    );
     let is_old = |row: &(&str, &str)| !lines.iter().any(|line| belong(*row, line));
     let old: Vec<_> = rows.into_iter().filter(is_old).collect();
     assert_eq!(
