@@ -44,10 +44,10 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("tests/support/crowd.rs", "private_bytes", "tests/load measures"),
     ("tests/support/crowd.rs", "smaps", "tests/load measures"),
     ("tests/support/mod.rs", "cpu_time", "tests/load measures"),
-    ("tests/support/mod.rs", "disallowed_methods", "stderr, for SKIPPED"),
     ("tests/support/random.rs", "UNIX_EPOCH", "seed_of_the_day"),
     ("tests/support/random.rs", "disallowed_types", "seed_of_the_day"),
     ("tests/support/random.rs", "seed_of_the_day", "`make simulate` asks for it"),
+    ("tests/support/skipping.rs", "disallowed_methods", "stderr, for SKIPPED"),
     ("tests/support/stopwatch.rs", "disallowed_methods", "tells no test the time"),
 ];
 
