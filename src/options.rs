@@ -1,7 +1,7 @@
 //! The command line: options, their limits and errors, and the arguments of a reload.
 
 use crate::logging::filter::check_filter;
-use clap::{ArgAction, Parser};
+use clap::{Arg, ArgAction, Parser};
 use connect::PORT;
 use engine::rules::rule::Rule;
 use ipnet::{IpNet, Ipv4Net};
@@ -17,135 +17,163 @@ others wait for the result, or hear at once that the queue is full.";
 
 const AFTER_HELP: &str = "\
 Signals:
-  SIGTERM, SIGINT  stop at once
+  SIGTERM, SIGINT  stop at once: all locks are lost
   SIGUSR1, SIGHUP  hot restart: hand every connection, lock and wait to the
                    binary that is now at the daemon's path. But SIGHUP stops a
                    daemon whose terminal hung up, and nohup makes it ignored
   SIGQUIT          drain: no new clients, exit when the last client has left
-  SIGUSR2          the same; once more: listen again
+  SIGUSR2          drain; a second one ends the drain
 
 If standard input is a listening socket, or systemd passes sockets (LISTEN_FDS),
 the daemon serves those and ignores -l and -p.
 
 RUST_LOG=debug shows every command and answer: six lines for each lock.
 
-Talk to it:  echo 'STATS FULL' | nc -N localhost 7531";
+Talk to it:  echo 'STATS FULL' | nc -N localhost 7531
+
+poolcounterd(8) describes each option, poolcounter.rules(5) the file of rules.";
+
+/// The groups of options, by purpose; the manual page has the same ones.
+mod group {
+    pub(super) const ADDRESSES: &str = "Addresses";
+    pub(super) const CLIENTS: &str = "Who may connect";
+    pub(super) const LIMITS: &str = "Limits and rules";
+    pub(super) const MONITORING: &str = "Monitoring";
+    pub(super) const OPERATION: &str = "Operation";
+    pub(super) const INSTEAD: &str = "Instead of serving";
+}
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "poolcounterd", version, about = ABOUT, after_help = AFTER_HELP,
-          args_override_self = true)]
+          args_override_self = true, disable_help_flag = true, disable_version_flag = true, args = help_and_version())]
 pub struct Options {
-    /// Address to listen on: a literal IPv4 or IPv6 address, or several,
-    /// separated by commas. `::` serves IPv4 too. The last -l counts.
+    /// Listen on this literal IPv4 or IPv6 address, or on several, separated by
+    /// commas. `::` serves IPv4 too. The last -l counts.
     /// [default: 127.0.0.1 and, if the machine has it, ::1]
-    #[arg(short, long, value_name = "ADDRESS", allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "ADDRESS", allow_hyphen_values = true,
+          help_heading = group::ADDRESSES)]
     pub listen: Option<String>,
 
     /// TCP port; 0 takes a free port and logs it.
-    #[arg(short, long, default_value_t = PORT, value_parser = parse_port)]
+    #[arg(short, long, default_value_t = PORT, value_parser = parse_port,
+          help_heading = group::ADDRESSES)]
     pub port: u16,
 
     /// Connections that the kernel queues until the daemon accepts them; at most
     /// net.core.somaxconn.
     #[arg(long, value_name = "N", default_value_t = 4096,
-          value_parser = clap::value_parser!(i32).range(1..))]
+          value_parser = clap::value_parser!(i32).range(1..), help_heading = group::ADDRESSES)]
     pub backlog: i32,
 
-    /// Also serve a Unix socket at this path.
+    /// Also serve a Unix socket at this path. [default: none]
     #[arg(long, value_name = "PATH",
-          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+          value_parser = clap::builder::NonEmptyStringValueParser::new(),
+          help_heading = group::ADDRESSES)]
     pub listen_unix: Option<String>,
 
     /// Mode of that socket's file, in octal: decides which users may connect.
-    #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode)]
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = parse_mode,
+          help_heading = group::ADDRESSES)]
     pub listen_unix_mode: u32,
 
     /// Serve only these addresses, such as 10.0.0.0/8 or 2001:db8::/32, and close
     /// other connections. May be given several times. [default: serve all]
-    #[arg(long, value_name = "CIDR", value_parser = parse_net)]
+    #[arg(long, value_name = "CIDR", value_parser = parse_net, help_heading = group::CLIENTS)]
     pub allow: Vec<IpNet>,
 
-    /// Serve at most this many connections from one address at a time.
-    /// [default: no limit]
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    /// Serve at most this many connections at a time, and close further ones at once.
+    /// [default: as many as there are descriptors]
+    #[arg(long, value_name = "N", value_parser = parse_count, help_heading = group::CLIENTS)]
+    pub max_connections: Option<usize>,
+
+    /// Serve at most this many connections from one address at a time, and close further
+    /// ones at once. [default: no limit]
+    #[arg(long, value_name = "N", value_parser = parse_count, help_heading = group::CLIENTS)]
     pub max_connections_per_ip: Option<usize>,
-
-    /// Probe the host of a client that is silent; if it does not respond, free
-    /// its locks within twice this time. 0 turns this off.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60,
-          value_parser = clap::value_parser!(u32).range(..=16_000))]
-    pub keepalive: u32,
-
-    /// Close the connection of a client that has held a lock for this long. `*` in the
-    /// pattern matches anything, \xNN a byte. May be given several times; the first
-    /// pattern that matches a key counts. [default: no limit]
-    #[arg(long, value_name = "PATTERN=SECONDS", value_parser = Rule::parse_max_hold)]
-    pub max_hold: Vec<Rule>,
 
     /// Decide by the rules in this file instead of the numbers of clients. A hot restart
     /// reads it again. [default: no rules]
     #[arg(long, value_name = "FILE",
-          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+          value_parser = clap::builder::NonEmptyStringValueParser::new(),
+          help_heading = group::LIMITS)]
     pub rules: Option<String>,
 
+    /// Close the connection of a client that has held a lock for this long. `*` in the
+    /// pattern matches anything, \xNN a byte. May be given several times; the first
+    /// pattern that matches a key counts. [default: no limit]
+    #[arg(long, value_name = "PATTERN=SECONDS", value_parser = Rule::parse_max_hold,
+          help_heading = group::LIMITS)]
+    pub max_hold: Vec<Rule>,
+
+    /// Probe the host of a client that is silent; if it does not respond, free
+    /// its locks within twice this time. 0 turns this off.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(..=16_000), help_heading = group::LIMITS)]
+    pub keepalive: u32,
+
     /// Also serve HTTP at this address, for monitoring and browsers, read-only. May be
-    /// given several times. [default: off]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_socket)]
+    /// given several times. [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_socket,
+          help_heading = group::MONITORING)]
     pub http: Vec<SocketAddr>,
 
     /// Serve HTTP only to these addresses. May be given several times.
-    /// [default: as --allow]
-    #[arg(long, value_name = "CIDR", value_parser = parse_net)]
+    /// [default: those of --allow]
+    #[arg(long, value_name = "CIDR", value_parser = parse_net, help_heading = group::MONITORING)]
     pub http_allow: Vec<IpNet>,
 
-    /// Name this many of the keys that are asked for most in /metrics, at most 100.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_keys)]
+    /// List this many of the most requested keys in /metrics, and as many of those that
+    /// take most time; at most 100.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_keys,
+          help_heading = group::MONITORING)]
     pub http_keys: usize,
 
-    /// Remember and log holds and waits that take longer. [default: off]
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    /// Remember and log holds and waits that take longer, such as 5 or 0.25.
+    /// [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds,
+          help_heading = group::MONITORING)]
     pub slow: Option<u64>,
 
-    /// Hide keys and addresses on the port and over HTTP; the control socket and the
-    /// log show them.
-    #[arg(long)]
+    /// Hide keys and addresses of clients on the port and over HTTP; the control socket
+    /// and the log show them.
+    #[arg(long, help_heading = group::MONITORING)]
     pub private: bool,
 
-    /// Serve at most this many connections at a time, and close others at once.
-    /// [default: as many as there are descriptors]
-    #[arg(long, value_name = "N", value_parser = parse_count)]
-    pub max_connections: Option<usize>,
-
-    /// Do not serve, but ask the daemon at this address, or on the Unix socket at this path,
-    /// for its uptime; exit with 0 if it answers, 1 if not.
-    /// [default address: localhost and --port]
-    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1)]
-    pub check: Option<Option<String>>,
-
-    /// Do not serve, but check this file of rules, and print what applies to each of the
-    /// keys that follow it. Exit with 1 if the file is invalid.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    pub check_rules: Vec<String>,
-
-    /// Unix socket for operators (send HELP to it) and for --reload; "none" is no socket.
+    /// Also take orders from operators on a Unix socket at this path; HELP lists them.
+    /// "none" is no socket. [default: none]
     #[arg(long, value_name = "PATH",
-          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+          value_parser = clap::builder::NonEmptyStringValueParser::new(),
+          help_heading = group::OPERATION)]
     pub control: Option<String>,
 
-    /// Group whose members may also use the control socket.
-    #[arg(long, value_name = "GROUP", value_parser = parse_group)]
+    /// Group whose members may also use the control socket. [default: none]
+    #[arg(long, value_name = "GROUP", value_parser = parse_group,
+          help_heading = group::OPERATION)]
     pub control_group: Option<String>,
 
-    /// Do not serve, but ask the running daemon for a hot restart over its control
-    /// socket, and wait until it is done. The other options replace the daemon's;
-    /// without any it keeps its own. Exit with 1 if the restart is refused.
-    #[arg(long)]
-    pub reload: bool,
-
-    /// What to log: error, warn, info, debug, trace or off. Overrides RUST_LOG.
-    #[arg(long, value_name = "FILTER", value_parser = check_filter)]
+    /// What to log: error, warn, info, debug, trace or off.
+    /// [default: RUST_LOG, else info]
+    #[arg(long, value_name = "FILTER", value_parser = check_filter,
+          help_heading = group::OPERATION)]
     pub log: Option<String>,
+
+    /// Ask the daemon at this address, or on the Unix socket at this path, for its uptime;
+    /// exit with 0 if it answers, 1 if not.
+    /// [default address: localhost and --port]
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, help_heading = group::INSTEAD)]
+    pub check: Option<Option<String>>,
+
+    /// Check this file of rules, and print what applies to each of the keys that follow
+    /// it; exit with 1 if the file is invalid.
+    #[arg(long, value_name = "FILE", num_args = 1.., help_heading = group::INSTEAD)]
+    pub check_rules: Vec<String>,
+
+    /// Order the running daemon to make a hot restart, over its control socket, and wait
+    /// until it is done. The other options replace the daemon's; without any it keeps its
+    /// own. Exit with 1 if the restart is refused.
+    #[arg(long, help_heading = group::INSTEAD)]
+    pub reload: bool,
 
     /// Asks a new binary, before a hot restart, whether it can continue
     /// (docs/operate/procedures.md).
@@ -163,6 +191,14 @@ pub struct Options {
     /// /etc/default/poolcounter with such words must not prevent the start.
     #[arg(hide = true)]
     pub ignored: Vec<String>,
+}
+
+/// Instead of clap's own, which have no heading.
+fn help_and_version() -> [Arg; 2] {
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help);
+    let version = Arg::new("version").short('V').long("version").action(ArgAction::Version);
+    let all = [help.help("Print this help"), version.help("Print the version")];
+    all.map(|option| option.help_heading(group::INSTEAD))
 }
 
 impl Options {
@@ -365,7 +401,11 @@ mod tests {
         let with_values = with_the_last.iter().chain(&with_all).map(|(option, ..)| *option);
         let tried: BTreeSet<&str> = with_values.chain(flags).collect();
         let command = Options::command();
-        let shown = command.get_arguments().filter(|option| !option.is_hide_set());
+        let serves = |option: &&Arg| {
+            let is_text = matches!(option.get_action(), ArgAction::Help | ArgAction::Version);
+            !option.is_hide_set() && !is_text
+        };
+        let shown = command.get_arguments().filter(serves);
         let names = shown.filter_map(|option| option.get_long().map(|name| format!("--{name}")));
         assert_eq!(tried, names.collect::<Vec<_>>().iter().map(String::as_str).collect());
     }

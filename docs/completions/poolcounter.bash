@@ -268,21 +268,21 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__drain)
-            opts="-h --control-socket --json --timeout --wait --help"
+            opts="-h --wait --control-socket --json --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --control-socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -294,20 +294,12 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__free)
-            opts="-h --control-socket --json --timeout --key --client --host --dry-run --max --help"
+            opts="-h --key --client --host --dry-run --max --control-socket --json --timeout --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --control-socket)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -321,6 +313,14 @@ _poolcounter() {
                     return 0
                     ;;
                 --max)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --control-socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -890,7 +890,7 @@ _poolcounter() {
             return 0
             ;;
         poolcounter__subcmd__run)
-            opts="-n -q -t -E -k -v -s -h --any --workers --queue --timeout --conflict-exit-code --no-server --on-lost --kill-after --no-fallback --connect-timeout --hash-slots --verbose --quiet --server --help"
+            opts="-n -q -t -E -k -v -s -h --workers --queue --any --hash-slots --timeout --conflict-exit-code --no-server --no-fallback --connect-timeout --on-lost --kill-after --verbose --quiet --server --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -909,6 +909,10 @@ _poolcounter() {
                     return 0
                     ;;
                 -q)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hash-slots)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -932,6 +936,10 @@ _poolcounter() {
                     COMPREPLY=($(compgen -W "run fail" -- "${cur}"))
                     return 0
                     ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --on-lost)
                     COMPREPLY=($(compgen -W "warn kill" -- "${cur}"))
                     return 0
@@ -941,14 +949,6 @@ _poolcounter() {
                     return 0
                     ;;
                 -k)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --connect-timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hash-slots)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -24,9 +24,9 @@ function __fish_poolcounter_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -s V -l version -d 'Print version'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -s V -l version -d 'Print the version'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "run" -d 'Run a command while holding a lock'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "stats" -d 'Print the statistics of the servers'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "keys" -d 'List the keys that exist now, those with the most waiters first, then those that are held for longest'
@@ -37,87 +37,87 @@ complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "slow" -d 'L
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "top" -d 'Watch servers as htop does: hot keys, queues, oldest holders, clients, rates'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "support-bundle" -d 'Save what explains an incident: the daemon\'s reports, its process, unit and journal'
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "drain" -d 'Have the daemon of this host refuse new clients, and exit when the last client has left'
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "undrain" -d 'Let it take new clients again'
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "free" -d 'Close the connections that hold a key, one connection, or all of a host'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "drain" -d 'Order the daemon of this host to drain: no new clients, exit when the last one has left'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "undrain" -d 'Order the daemon of this host to take new clients again'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "free" -d 'Close the connections that hold a key, one connection, or all from an address'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "rules" -d 'List the rules of the daemon of this host, and what they do'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "rule" -d 'Change the rules of the daemon of this host while it runs'
-complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "restart" -d 'Hot restart of the daemon of this host; with ARGUMENTS as its new command line'
+complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "restart" -d 'Order a hot restart of the daemon of this host; with ARGUMENTS as its new command line'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "control" -d 'Send any order to the control socket; HELP lists them'
 complete -c poolcounter -n "__fish_poolcounter_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s n -l workers -d 'How many clients may hold the key at once' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s q -l queue -d 'How many clients may hold the key or wait for it. [default: any number]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l timeout -d 'How long to wait for the lock, rounded up to whole seconds; 0 is not at all. [default: for ever]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given: the time is over, or the queue is full' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s q -l queue -d 'How many clients may hold the key or wait for it, including this one. [default: any number]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s t -l timeout -d 'How long to wait for the lock, rounded up to whole seconds; 0 means no wait. [default: for ever]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s E -l conflict-exit-code -d 'Exit status when the lock is not given, because the time is over or the queue is full' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-server -d 'What to do when no server of the list answers' -r -f -a "run\t'Run the command without a lock'
 fail\t'Don\'t run it'"
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long each of two attempts to connect to an address of a server may take' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l on-lost -d 'What to do when the connection, and with it the lock, is lost while the command runs' -r -f -a "warn\t'Print a warning; the command continues'
 kill\t'Stop the command and all that it has started: SIGTERM, then SIGKILL'"
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock free, before they are killed. [default: 10]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l connect-timeout -d 'How long each of the two attempts to connect to a server may take' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l hash-slots -d 'Lock one of N slots instead of the key, as MediaWiki\'s `slots`: KEY is TYPE:REST, and the lock\'s key is TYPE: with a number from 0 to N-1, by the hash of REST' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if it releases the lock during the wait, exit with 0 and do not run the command'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Never ask another server than the key\'s own, even if that one is down. Its name must not have several addresses, except one of IPv4 and one of IPv6'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during a wait, which servers are passed over, and when the wait starts again'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l quiet -d 'Print no line when the lock is not given: the time is over, or the queue is full'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'As JSON, an object for each server'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s k -l kill-after -d 'With --on-lost kill: the time between SIGTERM and SIGKILL. A process that ignores SIGTERM runs that long while the lock is free. [default: 10]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l any -d 'Another holder\'s finished work will do: if a holder releases the lock during the wait, exit with 0 and do not run the command'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l no-fallback -d 'Use only the key\'s own server, even if that one is down. Its name must not have several addresses, except one of IPv4 and one of IPv6'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s v -l verbose -d 'Print who holds the lock during the wait, each server that is passed over, and each wait whose connection was lost'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -l quiet -d 'Print no line if the lock is not given, because the time is over or the queue is full'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand run" -s h -l help -d 'Print help'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand stats" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l all -d 'All keys, in no order, as they arrive'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'As JSON, an object for each server; with --all, several'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l all -d 'List all keys, or all that match, in no order, while they arrive'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -l json -d 'Print an object of JSON for each server; with --all, several'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand keys" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -l json -d 'As JSON'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand key" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -l hash-slots -d 'The key is TYPE:REST and locks one of N slots, as MediaWiki\'s `slots`' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -l hash-slots -d 'The key is TYPE:REST, and its lock is one of N slots, as MediaWiki\'s `slots`' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand which" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -l json -d 'As JSON, an object for each server'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand clients" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -l json -d 'As JSON, an object for each server'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -l json -d 'Print an object of JSON for each server'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand slow" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'The time between two looks at a server, such as 1, 0.5 or 1m' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -l interval -d 'The time between two queries of a server, such as 1, 0.5 or 1m' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand top" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Clients that wait now: the ranges outside of which it is WARNING and CRITICAL' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l oldest-hold -d 'Seconds for which the oldest lock is held' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l full-queues -d 'QUEUE_FULL answers per second, counted for the time of --for' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d 'For how long to count QUEUE_FULL answers for --full-queues' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l waiting -d 'Thresholds for the number of clients that wait' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l oldest-hold -d 'Thresholds for the seconds for which the oldest lock is held' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l full-queues -d 'Thresholds for the number of QUEUE_FULL answers per second' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -l for -d 'How long to count the answers of --full-queues' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand check" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l control-socket -d 'The control socket of the daemon. Without permission for it, the port of the first server is asked' -r -F
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l unit -d 'The unit of the daemon' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Several: separated by commas, or the option again. [default: 127.0.0.1]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l private -d 'Hide keys and addresses'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l control-socket -d 'The daemon\'s control socket. Without permission for it, the port of the first server is asked' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l unit -d 'The daemon\'s unit' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -s s -l server -d 'A server: host, host:port, [v6]:port or the path of a Unix socket. Separate several by commas, or repeat the option. [default: 127.0.0.1]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -l private -d 'Leave out or hide keys and addresses'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand support-bundle" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has exited, but no longer than TIME. [default: for ever]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l wait -d 'Wait until the daemon has ended, but no longer than TIME' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand drain" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand undrain" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l key -d 'Those that hold this key. Bytes can be written as \\xNN, as lists show them' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l client -d 'The one that lists show as #NUMBER' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l host -d 'All from this address; `unix` means all Unix sockets' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l max -d 'Close this many connections at most; if more match, close none' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l key -d 'The holders of this key. Bytes can be written as \\xNN, as lists show them' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l client -d 'The connection with this number, which lists show as #NUMBER' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l host -d 'Every connection from this address; `unix` for those of Unix sockets' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l max -d 'Close this many connections at most; if there are more, close none' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l dry-run -d 'Show which locks would be freed, and close nothing'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l json -d 'Print the answer as JSON'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -l dry-run -d 'Only show which locks would be freed'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand free" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rules" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -s h -l help -d 'Print help'
@@ -125,16 +125,16 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "off" -d 'Disable the rule of this name, also if it is in the file'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "reset" -d 'Return to the rule of this name in the file, or to none'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and not __fish_seen_subcommand_from set off reset help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l for -d 'For a while, such as 90s, 30m, 12h or 7d; then the rule of the file returns. [default: until another order]' -r
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l for -d 'How long the rule applies, such as 90s, 30m, 12h or 7d; then that of the file returns. [default: until another order]' -r
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from off" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
@@ -142,11 +142,11 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "off" -d 'Disable the rule of this name, also if it is in the file'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "reset" -d 'Return to the rule of this name in the file, or to none'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand rule; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand restart" -s h -l help -d 'Print help'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l control-socket -d 'The control socket of the daemon' -r -F
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l control-socket -d 'The daemon\'s control socket' -r -F
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l timeout -d 'How long to wait for the answer; after that the daemon does not execute the order any more. [default: 10, or 60 for a hot restart]' -r
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -l json -d 'Print the answer as JSON'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand control" -s h -l help -d 'Print help'
@@ -160,12 +160,12 @@ complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "top" -d 'Watch servers as htop does: hot keys, queues, oldest holders, clients, rates'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "check" -d 'Check the servers, as a plugin of Nagios and Icinga'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "support-bundle" -d 'Save what explains an incident: the daemon\'s reports, its process, unit and journal'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "drain" -d 'Have the daemon of this host refuse new clients, and exit when the last client has left'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "undrain" -d 'Let it take new clients again'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "free" -d 'Close the connections that hold a key, one connection, or all of a host'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "drain" -d 'Order the daemon of this host to drain: no new clients, exit when the last one has left'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "undrain" -d 'Order the daemon of this host to take new clients again'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "free" -d 'Close the connections that hold a key, one connection, or all from an address'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "rules" -d 'List the rules of the daemon of this host, and what they do'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "rule" -d 'Change the rules of the daemon of this host while it runs'
-complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "restart" -d 'Hot restart of the daemon of this host; with ARGUMENTS as its new command line'
+complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "restart" -d 'Order a hot restart of the daemon of this host; with ARGUMENTS as its new command line'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "control" -d 'Send any order to the control socket; HELP lists them'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and not __fish_seen_subcommand_from run stats keys key which clients slow top check support-bundle drain undrain free rules rule restart control help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c poolcounter -n "__fish_poolcounter_using_subcommand help; and __fish_seen_subcommand_from rule" -f -a "set" -d 'Replace the rule of this name, or put it in front of all others'

@@ -30,11 +30,16 @@ pub(crate) fn shown_options(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|option| !option.is_positional() && !option.is_hide_set())
 }
 
-/// A part of a manual page has these options, in this order, and no other; each names its default.
-pub(crate) fn describes(part: &str, options: &[Arg]) {
-    let in_page: Vec<&str> = part.lines().filter(|line| line.starts_with(".It Fl")).collect();
-    let expected: Vec<String> = options.iter().map(item_of).collect();
-    assert_eq!(in_page, expected);
+/// Options by purpose: each group's heading, and its options as in mdoc(7).
+type Groups = Vec<(String, Vec<String>)>;
+
+/// The heading of options that have none of their own.
+pub(crate) const OPTIONS: &str = "Options";
+
+/// A part of a manual page has the groups of --help, with these options, in this order, and no
+/// other; each option names its default. Options before any heading belong to `first`.
+pub(crate) fn describes(part: &str, first: &str, options: &[&Arg]) {
+    assert_eq!(groups_in(part, first), groups_of(options), "the manual page, and --help");
     for option in options.iter().filter(|option| option.get_action().takes_values()) {
         let (_, text) = part.split_once(&item_of(option)).unwrap();
         let text = text.split("\n.It ").next().unwrap();
@@ -42,6 +47,48 @@ pub(crate) fn describes(part: &str, options: &[Arg]) {
             assert!(text.contains(default), "{}: default {default}", option.get_id());
         }
     }
+}
+
+/// A heading is a subsection, or a line of its own in bold.
+fn groups_in(part: &str, first: &str) -> Groups {
+    let mut groups = vec![(first.to_owned(), Vec::new())];
+    for line in part.lines() {
+        if let Some(name) = line.strip_prefix(".Ss ").or_else(|| line.strip_prefix(".Sy ")) {
+            groups.push((name.to_owned(), Vec::new()));
+        } else if line.starts_with(".It Fl") {
+            groups.last_mut().unwrap().1.push(line.to_owned());
+        }
+    }
+    groups.retain(|(_, items)| !items.is_empty());
+    groups
+}
+
+/// As clap prints them: first the options without a heading.
+fn groups_of(options: &[&Arg]) -> Groups {
+    let mut groups = vec![(OPTIONS.to_owned(), Vec::new())];
+    let mut options = options.to_vec();
+    options.sort_by_key(|option| option.get_display_order());
+    for option in options {
+        let heading = option.get_help_heading().unwrap_or(OPTIONS);
+        match groups.iter_mut().find(|(name, _)| name == heading) {
+            Some((_, items)) => items.push(item_of(option)),
+            None => groups.push((heading.to_owned(), vec![item_of(option)])),
+        }
+    }
+    groups.retain(|(_, items)| !items.is_empty());
+    groups
+}
+
+/// In a terminal of 80 columns no line of --help is longer, and what follows the options stands as it
+/// is written. Of subcommands, too.
+pub(crate) fn help_fits(command: &Command) {
+    let mut built = command.clone().term_width(80);
+    let help = built.render_long_help().to_string();
+    let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+    assert_eq!(long, [""; 0], "{}", command.get_name());
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    assert!(help.contains(&after), "{}: lines below the options are too long", command.get_name());
+    command.get_subcommands().for_each(help_fits);
 }
 
 /// In mdoc(7): `.It Fl l Ar ADDRESS , Fl -listen Ar ADDRESS`, in clap's order.

@@ -30,11 +30,11 @@ pub(super) struct KeysOptions {
     #[arg(value_name = "N|PATTERN", num_args = 0..=2)]
     words: Vec<std::ffi::OsString>,
 
-    /// All keys, in no order, as they arrive.
+    /// List all keys, or all that match, in no order, while they arrive.
     #[arg(long)]
     all: bool,
 
-    /// As JSON, an object for each server; with --all, several.
+    /// Print an object of JSON for each server; with --all, several.
     #[arg(long)]
     json: bool,
 }

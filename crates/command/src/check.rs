@@ -15,30 +15,30 @@ use std::{fmt, thread};
 
 /// Below the options of `check`.
 pub(super) const AFTER_HELP: &str = "\
-Exit status: 0 OK, 1 WARNING (also: a rule is set or off by an order without --for),
-2 CRITICAL (also: a server does not answer), 3 UNKNOWN (a server lacks a figure that has
-thresholds). The worst server counts: its line comes first, followed by the performance
-data of all servers.
+Exit status: 0 OK, 1 WARNING (also: a rule is set or off by an order without
+--for), 2 CRITICAL (also: a server does not answer), 3 UNKNOWN (a server lacks a
+figure that has thresholds). The worst server counts: its line comes first,
+followed by the performance data of all servers.
 
-WARN and CRIT are ranges as all plugins take them, ends included. 10 alerts above 10,
-10: below 10, 5:10 outside, @5:10 inside; ~ is minus infinity.";
+WARN and CRIT are ranges as all plugins take them, ends included. 10 alerts
+above 10, 10: below 10, 5:10 outside, @5:10 inside; ~ is minus infinity.";
 
 /// Options of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct CheckOptions {
-    /// Clients that wait now: the ranges outside of which it is WARNING and CRITICAL.
+    /// Thresholds for the number of clients that wait.
     #[arg(long, value_name = "WARN,CRIT")]
     waiting: Option<Thresholds>,
 
-    /// Seconds for which the oldest lock is held.
+    /// Thresholds for the seconds for which the oldest lock is held.
     #[arg(long, value_name = "WARN,CRIT")]
     oldest_hold: Option<Thresholds>,
 
-    /// QUEUE_FULL answers per second, counted for the time of --for.
+    /// Thresholds for the number of QUEUE_FULL answers per second.
     #[arg(long, value_name = "WARN,CRIT")]
     full_queues: Option<Thresholds>,
 
-    /// For how long to count QUEUE_FULL answers for --full-queues.
+    /// How long to count the answers of --full-queues.
     #[arg(long = "for", value_name = "TIME", default_value = "1", requires = "full_queues",
           value_parser = duration::parse_some_duration)]
     lasts: Duration,

@@ -25,25 +25,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// The heading of the options of all orders.
+const OF_ORDERS: &str = "Options of orders";
+
 /// Options of all orders.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OrderOptions {
-    /// The control socket of the daemon.
+    /// The daemon's control socket.
     #[arg(
         long = "control-socket",
         value_name = "PATH",
         default_value = connect::DEFAULT_PATH,
-        global = true
+        global = true,
+        help_heading = OF_ORDERS
     )]
     pub(super) socket: PathBuf,
 
     /// Print the answer as JSON.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = OF_ORDERS)]
     json: bool,
 
     /// How long to wait for the answer; after that the daemon does not execute the order any more.
     /// [default: 10, or 60 for a hot restart]
-    #[arg(long, value_name = "TIME", global = true, value_parser = parse_some_duration)]
+    #[arg(long, value_name = "TIME", global = true, value_parser = parse_some_duration,
+          help_heading = OF_ORDERS)]
     timeout: Option<Duration>,
 
     /// Refused, since an order goes to the daemon of this host.
@@ -146,8 +151,8 @@ pub(super) fn print_failure(why: &io::Error, options: &OrderOptions) -> ExitCode
 }
 
 pub(super) const DRAIN_AFTER_HELP: &str = "\
-Exit status of --wait: 0 the daemon has ended, 1 it still drains, 2 it takes new clients
-again.";
+Exit status of --wait: 0 the daemon has exited, 1 it still drains, 2 it takes
+new clients again.";
 
 /// How soon to ask again if others take all the places.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -162,12 +167,13 @@ const LEFT_SHOWN_MAX: usize = 5;
 /// Options of a drain.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DrainOptions {
-    #[command(flatten)]
-    pub(super) order: OrderOptions,
-
-    /// Wait until the daemon has ended, but no longer than TIME.
+    /// Wait until the daemon has exited, but no longer than TIME.
+    /// [default: for ever]
     #[arg(long, value_name = "TIME", num_args = 0..=1, value_parser = parse_duration)]
     wait: Option<Option<Duration>>,
+
+    #[command(flatten)]
+    pub(super) order: OrderOptions,
 }
 
 /// How a drain ends.
@@ -433,33 +439,34 @@ fn wait_for_any(fds: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<bo
 #[derive(Debug, clap::Args)]
 pub(super) struct FreeOptions {
     #[command(flatten)]
-    pub(super) order: OrderOptions,
-
-    #[command(flatten)]
     target: Target,
 
-    /// Only show which locks would be freed.
-    #[arg(long)]
+    /// Show which locks would be freed, and close nothing.
+    #[arg(long, help_heading = "Safeguards")]
     dry_run: bool,
 
-    /// Close this many connections at most; if there are more, close none.
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    /// Close this many connections at most; if more match, close none.
+    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Safeguards")]
     max: u32,
+
+    #[command(flatten)]
+    pub(super) order: OrderOptions,
 }
 
 /// Which connections.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
+#[command(next_help_heading = "Which connections")]
 struct Target {
-    /// The holders of this key. Bytes can be written as \xNN, as lists show them.
+    /// Those that hold this key. Bytes can be written as \xNN, as lists show them.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 
-    /// The connection with this number, which lists show as #NUMBER.
+    /// The one that lists show as #NUMBER.
     #[arg(long, value_name = "NUMBER", value_parser = parse_client)]
     client: Option<u32>,
 
-    /// Every connection from this address; `unix` for those of Unix sockets.
+    /// All from this address; `unix` means all Unix sockets.
     #[arg(long, value_name = "ADDRESS")]
     host: Option<String>,
 }
@@ -488,8 +495,8 @@ pub(super) fn free(options: &FreeOptions) -> ExitCode {
 pub(super) enum RuleAction {
     /// Replace the rule of this name, or put it in front of all others.
     Set {
-        /// For a while, such as 90s, 30m, 12h or 7d; then the rule of the file returns.
-        /// [default: until another order]
+        /// How long the rule applies, such as 90s, 30m, 12h or 7d; then that of the file
+        /// returns. [default: until another order]
         #[arg(long = "for", value_name = "TIME", value_parser = parse_bounded_duration)]
         lasts: Option<Duration>,
         /// A letter a to z, then letters, digits, _ or -.

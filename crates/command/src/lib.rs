@@ -23,7 +23,7 @@ mod unsafe_calls;
 mod which;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use connect::{BadServerName, ServerName};
 use poolcounter::Client;
 use std::ffi::{OsStr, OsString};
@@ -36,15 +36,27 @@ Several servers: a key belongs to one of them, chosen just as MediaWiki's client
 does; the next one is asked only when connecting fails. POOLCOUNTER_SERVERS has
 them separated by spaces or commas, POOLCOUNTER_SERVER by commas.";
 
+/// The heading of the options that all subcommands have.
+const COMMON: &str = "Common options";
+
+/// Instead of clap's own, which have no heading.
+fn help_and_version() -> [Arg; 2] {
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::Help).global(true);
+    let version = Arg::new("version").short('V').long("version").action(ArgAction::Version);
+    let all = [help.help("Print help"), version.help("Print the version")];
+    all.map(|option| option.help_heading(COMMON))
+}
+
 // The help shows `[v6]` as it is written here.
 #[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Debug, Parser)]
 #[command(name = "poolcounter", version, after_help = AFTER_HELP,
-          about = "Locks shared by many machines: runs commands under them, shows who holds them.")]
+          about = "Locks shared by many machines: runs commands under them, shows who holds them.",
+          disable_help_flag = true, disable_version_flag = true, args = help_and_version())]
 struct Arguments {
-    /// A server: host, host:port, [v6]:port or the path of a Unix socket. Several:
-    /// separated by commas, or the option again. [default: 127.0.0.1]
-    #[arg(short, long = "server", value_name = "SERVER", global = true)]
+    /// A server: host, host:port, [v6]:port or the path of a Unix socket. Separate
+    /// several by commas, or repeat the option. [default: 127.0.0.1]
+    #[arg(short, long = "server", value_name = "SERVER", global = true, help_heading = COMMON)]
     server: Vec<String>,
 
     #[command(subcommand)]
@@ -60,7 +72,7 @@ enum Action {
     Run(run::RunOptions),
     /// Print the statistics of the servers.
     Stats {
-        /// As JSON, an object for each server.
+        /// Print an object of JSON for each server.
         #[arg(long)]
         json: bool,
     },
@@ -72,7 +84,7 @@ enum Action {
         /// The key; \xNN stands for a byte.
         #[arg(value_name = "KEY")]
         key: OsString,
-        /// As JSON.
+        /// Print an object of JSON for each server.
         #[arg(long)]
         json: bool,
     },
@@ -81,7 +93,7 @@ enum Action {
         /// The key as the client has it, with spaces, or as lists show it; \xNN stands for a byte.
         #[arg(value_name = "KEY")]
         key: OsString,
-        /// The key is TYPE:REST and locks one of N slots, as MediaWiki's `slots`.
+        /// The key is TYPE:REST, and its lock is one of N slots, as MediaWiki's `slots`.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         hash_slots: Option<u32>,
     },
@@ -92,7 +104,7 @@ enum Action {
     /// Watch servers as htop does: hot keys, queues, oldest holders, clients, rates.
     #[command(after_help = top::AFTER_HELP)]
     Top {
-        /// The time between two looks at a server, such as 1, 0.5 or 1m.
+        /// The time between two queries of a server, such as 1, 0.5 or 1m.
         #[arg(long, value_name = "TIME", default_value = "1",
               value_parser = duration::parse_some_duration)]
         interval: Duration,
@@ -103,12 +115,16 @@ enum Action {
     /// Save what explains an incident: the daemon's reports, its process, unit and journal.
     #[command(after_help = support_bundle::AFTER_HELP)]
     SupportBundle(support_bundle::BundleOptions),
-    /// Have the daemon of this host refuse new clients, and exit when the last client has left.
+    /// Order the daemon of this host to drain: no new clients, exit when the last one has left.
     #[command(after_help = control::DRAIN_AFTER_HELP)]
     Drain(control::DrainOptions),
-    /// Let it take new clients again.
+    /// Order the daemon of this host to take new clients again.
     Undrain(control::OrderOptions),
-    /// Close the connections that hold a key, one connection, or all of a host.
+    /// Close the connections that hold a key, one connection, or all from an address.
+    // Clap's own line is longer than 80 columns.
+    #[command(
+        override_usage = "poolcounter free [OPTIONS] <--key KEY|--client NUMBER|--host ADDRESS>"
+    )]
     Free(control::FreeOptions),
     /// List the rules of the daemon of this host, and what they do.
     Rules(control::OrderOptions),
@@ -119,7 +135,7 @@ enum Action {
         #[command(subcommand)]
         action: control::RuleAction,
     },
-    /// Hot restart of the daemon of this host; with ARGUMENTS as its new command line.
+    /// Order a hot restart of the daemon of this host; with ARGUMENTS as its new command line.
     Restart {
         #[command(flatten)]
         options: control::OrderOptions,
@@ -143,7 +159,7 @@ struct Rows {
     /// How many rows, of all servers together. A server lists 200 at most, and shows how many exist.
     #[arg(value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rows: u32,
-    /// As JSON, an object for each server.
+    /// Print an object of JSON for each server.
     #[arg(long)]
     json: bool,
 }
@@ -215,7 +231,7 @@ fn parse() -> Result<Arguments, clap::Error> {
 
 /// Which argument is empty, except among the words of `run`'s command.
 fn empty_argument(command: &clap::Command, matches: &ArgMatches) -> Option<String> {
-    let is_empty = |argument: &&clap::Arg| {
+    let is_empty = |argument: &&Arg| {
         let values = matches.try_get_raw(argument.get_id().as_str()).ok().flatten();
         argument.get_id() != "command" && values.is_some_and(|mut all| all.any(OsStr::is_empty))
     };

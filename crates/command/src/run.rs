@@ -36,12 +36,21 @@ pub(super) const AFTER_HELP: &str = "\
 Exit status: the command's own (128+N if signal N ended it); or
   0   --any: another client did the work, the command was not run
   1   the time is over or the queue is full (-E sets another)
-  64  the command line is not valid, or --no-fallback has a name of several addresses
+  64  the command line is not valid, or --no-fallback has a name of several
+      addresses
   69  the command can't be executed
   74  the lock was lost, and --on-lost kill stopped the command
-  75  no server answers (--no-server run runs the command without a lock), or the
-      one that is there does not admit this host, or an operator ended the wait
-  76  the server's answer is not understood";
+  75  no server answers (--no-server run runs the command without a lock), or
+      it does not admit this host, or an operator has ended the wait
+  76  the server's answer is invalid";
+
+/// Headings of the options.
+mod group {
+    pub(super) const LOCK: &str = "The lock";
+    pub(super) const WAIT: &str = "The wait";
+    pub(super) const SERVERS: &str = "Servers that fail";
+    pub(super) const MESSAGES: &str = "Messages";
+}
 
 /// What happens when no server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -55,68 +64,74 @@ pub(super) enum NoServer {
 /// Options of `run`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunOptions {
-    /// Another holder's finished work will do: if it releases the lock during the wait, exit
-    /// with 0 and do not run the command.
-    #[arg(long)]
-    any: bool,
-
     /// How many clients may hold the key at once.
     #[arg(short = 'n', long, value_name = "WORKERS", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = group::LOCK)]
     workers: u32,
 
-    /// How many clients may hold the key or wait for it. [default: any number]
-    #[arg(short, long, value_name = "QUEUE", value_parser = clap::value_parser!(u32).range(1..))]
+    /// How many clients may hold the key or wait for it, including this one.
+    /// [default: any number]
+    #[arg(short, long, value_name = "QUEUE", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = group::LOCK)]
     queue: Option<u32>,
 
-    /// How long to wait for the lock, rounded up to whole seconds; 0 is not at all.
-    /// [default: for ever]
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration,
-          allow_negative_numbers = true)]
-    timeout: Option<Duration>,
-
-    /// Exit status when the lock is not given: the time is over, or the queue is full.
-    #[arg(short = 'E', long, value_name = "STATUS", default_value_t = status::CONFLICT)]
-    conflict_exit_code: u8,
-
-    /// What to do when no server of the list answers.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = NoServer::Fail)]
-    no_server: NoServer,
-
-    /// What to do when the connection, and with it the lock, is lost while the command
-    /// runs.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Warn)]
-    on_lost: OnLost,
-
-    /// With --on-lost kill: how long processes that ignore SIGTERM may run on, with the lock
-    /// free, before they are killed.
-    /// [default: 10]
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration,
-          allow_negative_numbers = true)]
-    kill_after: Option<Duration>,
-
-    /// Never ask another server than the key's own, even if that one is down. Its name must not
-    /// have several addresses, except one of IPv4 and one of IPv6.
-    #[arg(long)]
-    no_fallback: bool,
-
-    /// How long each of the two attempts to connect to a server may take.
-    #[arg(long, value_name = "TIME", value_parser = parse_some_duration,
-          default_value = "0.1", allow_negative_numbers = true)]
-    connect_timeout: Duration,
+    /// Another holder's finished work will do: if a holder releases the lock during the wait,
+    /// exit with 0 and do not run the command.
+    #[arg(long, help_heading = group::LOCK)]
+    any: bool,
 
     /// Lock one of N slots instead of the key, as MediaWiki's `slots`: KEY is TYPE:REST,
     /// and the lock's key is TYPE: with a number from 0 to N-1, by the hash of REST.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = group::LOCK)]
     hash_slots: Option<u32>,
 
-    /// Print who holds the lock during a wait, which servers are passed over, and when the wait
-    /// starts again.
-    #[arg(short, long)]
+    /// How long to wait for the lock, rounded up to whole seconds; 0 means no wait.
+    /// [default: for ever]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration,
+          allow_negative_numbers = true, help_heading = group::WAIT)]
+    timeout: Option<Duration>,
+
+    /// Exit status when the lock is not given, because the time is over or the queue is full.
+    #[arg(short = 'E', long, value_name = "STATUS", default_value_t = status::CONFLICT,
+          help_heading = group::WAIT)]
+    conflict_exit_code: u8,
+
+    /// What to do when no server of the list answers.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = NoServer::Fail,
+          help_heading = group::SERVERS)]
+    no_server: NoServer,
+
+    /// Use only the key's own server, even if that one is down. Its name must not have several
+    /// addresses, except one of IPv4 and one of IPv6.
+    #[arg(long, help_heading = group::SERVERS)]
+    no_fallback: bool,
+
+    /// How long each of two attempts to connect to an address of a server may take.
+    #[arg(long, value_name = "TIME", value_parser = parse_some_duration,
+          default_value = "0.1", allow_negative_numbers = true, help_heading = group::SERVERS)]
+    connect_timeout: Duration,
+
+    /// What to do when the connection, and with it the lock, is lost while the command
+    /// runs.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Warn,
+          help_heading = group::SERVERS)]
+    on_lost: OnLost,
+
+    /// With --on-lost kill: the time between SIGTERM and SIGKILL. A process that ignores
+    /// SIGTERM runs that long while the lock is free.
+    /// [default: 10]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration,
+          allow_negative_numbers = true, help_heading = group::SERVERS)]
+    kill_after: Option<Duration>,
+
+    /// Print who holds the lock during the wait, each server that is passed over, and each
+    /// wait whose connection was lost.
+    #[arg(short, long, help_heading = group::MESSAGES)]
     verbose: bool,
 
-    /// Print no line when the lock is not given: the time is over, or the queue is full.
-    #[arg(long, conflicts_with = "verbose")]
+    /// Print no line if the lock is not given, because the time is over or the queue is full.
+    #[arg(long, conflicts_with = "verbose", help_heading = group::MESSAGES)]
     quiet: bool,
 
     /// What to lock.

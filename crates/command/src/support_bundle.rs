@@ -26,9 +26,10 @@ const HIDDEN: &str = "hidden";
 const NAMING_FIELDS: [&str; 4] = ["key", "address", "name", "detail"];
 
 pub(super) const AFTER_HELP: &str = "\
-Run it as root on the daemon's host, before anything is restarted. What can't be read
-is named in its place. --private leaves out what has keys or addresses: lists, rules,
-values of options, the unit's text, the journal. The names of rules stay.";
+Run it as root on the daemon's host, before anything is restarted. What can't be
+read is named in its place. --private leaves out what has keys or addresses:
+lists, rules, values of options, the unit's text, the journal. The names of
+rules stay.";
 
 /// What systemd knows of a unit without its command line and addresses.
 const UNIT_PROPERTIES: &str = "ActiveState,SubState,Result,Type,NRestarts,ExecMainStartTimestamp,\
@@ -38,16 +39,16 @@ const UNIT_PROPERTIES: &str = "ActiveState,SubState,Result,Type,NRestarts,ExecMa
 /// Options of `support-bundle`.
 #[derive(Debug, clap::Args)]
 pub(super) struct BundleOptions {
-    /// The control socket of the daemon. Without permission for it, the port of the first
+    /// The daemon's control socket. Without permission for it, the port of the first
     /// server is asked.
     #[arg(long = "control-socket", value_name = "PATH", default_value = connect::DEFAULT_PATH)]
     socket: PathBuf,
 
-    /// The unit of the daemon.
+    /// The daemon's unit.
     #[arg(long, value_name = "UNIT", default_value = "poolcounter")]
     unit: String,
 
-    /// Hide keys and addresses.
+    /// Leave out or hide keys and addresses.
     #[arg(long)]
     private: bool,
 

@@ -27,17 +27,19 @@ use std::time::Duration;
 
 /// Below the options of `top`.
 pub(super) const AFTER_HELP: &str = "\
-Keys: g groups of the daemon's rules and their keys, k keys that exist now, h hot keys of
-the last minute, o oldest holders, c clients, s slow holds and waits; arrows, Page Up, Page
-Down, Home, End and G choose a row, and Enter shows its key: all of it, its rules, holders
-and waiters, and the command that frees it; / filters the rows; < and > choose the column to
-sort by, r reverses; ? lists the keys; q quits. Several servers are one list; n shows each
-alone, then all again; [ and ] scroll them. Without a terminal, prints one screen and exits.
+Keys: g groups of the daemon's rules and their keys, k keys that exist now,
+h hot keys of the last minute, o oldest holders, c clients, s slow holds and
+waits; arrows, Page Up, Page Down, Home, End and G choose a row, and Enter shows
+its key: all of it, its rules, holders and waiters, and the command that frees
+it; / filters the rows; < and > choose the column to sort by, r reverses; ?
+lists the keys; q quits. Several servers are one list; n shows each alone, then
+all again; [ and ] scroll them. Without a terminal, prints one screen and exits.
 
-A server lists the 200 keys with the most waiters and, among equals, the longest holds;
-200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` means that there are more,
-which are not sorted either. Columns that do not fit are left out, except the one to
-sort by; a key that does not fit is cut in its middle, with a mark.";
+A server lists the 200 keys with the most waiters and, among equals, the longest
+holds; 200 clients, 20 hot keys, 20 oldest holders. `200 of 5002` means that
+there are more, which are not sorted either. Columns that do not fit are left
+out, except the one to sort by; a key that does not fit is cut in its middle,
+with a mark.";
 
 /// How soon a key, a new size or new data is noticed at the latest.
 const TICK: Duration = Duration::from_millis(100);
