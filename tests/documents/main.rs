@@ -8,9 +8,12 @@ mod files;
 mod keys;
 mod links;
 mod log;
+mod manuals;
 mod options;
 #[path = "../support/keys.rs"]
 mod real_keys;
+#[path = "../support/skipping.rs"]
+mod skipping;
 mod words;
 
 use files::{files_in, top};

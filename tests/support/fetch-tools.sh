@@ -1,9 +1,9 @@
 #!/bin/sh
 # Gets what some tests need besides Rust: strace injects faults below the daemon, ip
 # and ss show sockets and make network namespaces, tmux is a terminal that a test
-# drives, Debian's C daemon is the reference, Prometheus scrapes the daemon and both
-# Debians' promtool check metrics and rules. With the argument `browser` it gets Chromium
-# instead, which shows the page at /.
+# drives, mandoc checks manual pages and makes Markdown of them, Debian's C daemon is the
+# reference, Prometheus scrapes the daemon and both Debians' promtool check metrics and
+# rules. With the argument `browser` it gets Chromium instead, which shows the page at /.
 # As root, installs what is missing. Lists what it can't get in one line, with the
 # command that gets it. The tests that need it are then skipped, and fail if CI is set.
 set -eu
@@ -17,6 +17,7 @@ else
     command -v strace > /dev/null || set -- "$@" strace
     command -v ip > /dev/null || set -- "$@" iproute2
     command -v tmux > /dev/null || set -- "$@" tmux
+    command -v mandoc > /dev/null || set -- "$@" mandoc
 fi
 install() { DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends "$@" >&2; }
 if [ $# -gt 0 ] && [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null; then
