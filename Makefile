@@ -21,7 +21,7 @@ need = @$(1) --version > /dev/null 2>&1 || { echo "$(1) is missing: $(2)" >&2; e
 # tests the daemon and the engine, and nothing for the other tests.
 IS_TARBALL := $(wildcard vendor)
 
-.PHONY: help run test lint bench clean locks reference tools rust checkout
+.PHONY: help run test lint bench clean locks manuals reference tools rust checkout
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -73,6 +73,10 @@ locks: # after a change of Cargo.lock: the same versions for the other workspace
 	for workspace in $(OTHER_WORKSPACES); do cp Cargo.lock $$workspace/ \
 		&& $(CARGO) metadata --format-version 1 --manifest-path $$workspace/Cargo.toml > /dev/null || exit 1; done
 
+manuals: # after a change of docs/man: the pages in docs/reference
+	@docs/man/to-markdown --tool
+	for page in docs/man/*.[158]; do docs/man/to-markdown $$page > docs/reference/$$(basename $$page).md || exit 1; done
+
 tools: # fetch what the tests need besides Rust
 	@tests/support/fetch-tools.sh
 
@@ -119,6 +123,7 @@ target/release/poolcounterd: $(SOURCES)
 install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/poolcounterd
 	install -D -m 644 docs/man/poolcounterd.8 $(DESTDIR)$(PREFIX)/share/man/man8/poolcounterd.8
+	install -D -m 644 docs/man/poolcounter.rules.5 $(DESTDIR)$(PREFIX)/share/man/man5/poolcounter.rules.5
 	install -D -m 644 docs/completions/poolcounterd.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/poolcounterd
 	install -D -m 644 docs/completions/_poolcounterd $(DESTDIR)$(ZSH_COMPLETIONS)/_poolcounterd
 	install -D -m 644 docs/completions/poolcounterd.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/poolcounterd.fish

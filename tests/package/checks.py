@@ -67,7 +67,7 @@ def source_package(world):
 def scripts_are_clean(world):
     """shellcheck finds nothing in the maintainer and test scripts."""
     scripts = ["debian/poolcounter.postinst", "debian/poolcounter.prerm", "debian/build-package", "debian/tests/smoke",
-               "debian/tests/service", "debian/tests/client", "tests/mediawiki/site/counted-convert",
+               "debian/tests/service", "debian/tests/client", "docs/man/to-markdown", "tests/mediawiki/site/counted-convert",
                "tests/support/fetch-tools.sh", "tests/support/fetch-reference.sh", "tests/support/unpack-debian.sh",
                "bench/fetch-valgrind.sh", "fuzz/run.sh"]
     run(world, ["shellcheck", *scripts], cwd=REPOSITORY)
@@ -263,7 +263,8 @@ def installs_below_prefix(world):
     unit = (target / "opt/x/lib/systemd/system/poolcounter.service").read_text()
     expect("ExecStart=/opt/x/bin/poolcounterd " in unit and "/usr/bin" not in unit, "the unit starts another binary")
     run(world, [target / "opt/x/bin/poolcounterd", "--version"])
-    for name in ["share/man/man8/poolcounterd.8", "share/bash-completion/completions/poolcounterd"]:
+    for name in ["share/man/man8/poolcounterd.8", "share/man/man5/poolcounter.rules.5",
+                 "share/bash-completion/completions/poolcounterd"]:
         expect((target / "opt/x" / name).is_file(), f"{name} is not installed")
 
 
@@ -288,8 +289,8 @@ def static_binary_and_image(world):
     tarball = max((REPOSITORY / "target/static").glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
     tree = tarball.with_name(tarball.name.removesuffix(".tar.gz"))
     listing = subprocess.run(["tar", "-tf", tarball], stdout=subprocess.PIPE, text=True, check=True).stdout
-    for name in ["bin/poolcounterd", "share/man/man8/poolcounterd.8", "bin/poolcounter",
-                 "share/man/man1/poolcounter.1", "share/doc/poolcounterd/README.md",
+    for name in ["bin/poolcounterd", "share/man/man8/poolcounterd.8", "share/man/man5/poolcounter.rules.5",
+                 "bin/poolcounter", "share/man/man1/poolcounter.1", "share/doc/poolcounterd/README.md",
                  "lib/systemd/system/poolcounter.service"]:
         expect(f"{tree.name}/{name}\n" in listing, f"the tarball lacks {name}")
     links_lead_somewhere(tree / "share/doc/poolcounterd")
