@@ -100,7 +100,7 @@ fn kind_of_server(mut stream: impl Read + Write) -> &'static str {
     match line {
         line if line.starts_with("HTTP/") => "HTTP",
         line if line.starts_with("ERROR BAD_COMMAND") => "clients",
-        line if line.starts_with("ERROR no such request") => "operators",
+        line if line.starts_with("ERROR no such order") => "operators",
         line => panic!("an unknown answer: {line:?}"),
     }
 }

@@ -155,7 +155,7 @@ pub fn parse(line: &[u8]) -> Result<Request, String> {
         Some(space) => (&line[..space], Some(&line[space + 1..])),
         None => (line, None),
     };
-    let kind = KINDS.iter().find(|kind| kind.word.as_bytes() == word).ok_or(NO_SUCH_REQUEST)?;
+    let kind = KINDS.iter().find(|kind| kind.word.as_bytes() == word).ok_or(NO_SUCH_ORDER)?;
     match rest {
         None => (kind.parse)(b""),
         Some(rest) if has_empty_word(rest) => Err(EMPTY_WORD.to_owned()),
@@ -171,18 +171,18 @@ fn has_empty_word(words: &[u8]) -> bool {
 
 const EMPTY_WORD: &str = "an empty word; one space separates words";
 
-const NO_SUCH_REQUEST: &str = "no such request; HELP lists them";
+const NO_SUCH_ORDER: &str = "no such order; HELP lists them";
 
 /// Parses a request that takes no arguments.
 fn alone(request: Request, rest: &[u8]) -> Result<Request, String> {
-    if rest.is_empty() { Ok(request) } else { Err(NO_SUCH_REQUEST.to_owned()) }
+    if rest.is_empty() { Ok(request) } else { Err(NO_SUCH_ORDER.to_owned()) }
 }
 
 fn parse_rules(rest: &[u8]) -> Result<Request, String> {
     match rest {
         b"" => Ok(Request::Rules { as_json: false }),
         b"--json" => Ok(Request::Rules { as_json: true }),
-        _ => Err(NO_SUCH_REQUEST.to_owned()),
+        _ => Err(NO_SUCH_ORDER.to_owned()),
     }
 }
 
@@ -211,7 +211,7 @@ fn parse_stats(rest: &[u8]) -> Result<Request, String> {
     let words = if rest.is_empty() { b"FULL" } else { rest };
     match Command::parse(&[b"STATS ", words].concat()) {
         Command::Stats(query) => Ok(Request::Stats(query)),
-        _ => Err(NO_SUCH_REQUEST.to_owned()),
+        _ => Err(NO_SUCH_ORDER.to_owned()),
     }
 }
 
