@@ -230,7 +230,7 @@ EFFECTS = {
     "rule set waits --for 30m 'CirrusSearch-Search:*' timeout=5": ShorterWait(SEARCH_KEY, instead={"=5": "=1"}),
     f"free --key '{PAGE_KEY}'": Handover([PAGE_KEY], [OTHER_KEY]),
     "free --client 17": Handover([PAGE_KEY], [OTHER_KEY]),
-    "free --host 10.1.2.3 --max 1000": Handover([request_of(user).split()[1] for user in range(25)], [PAGE_KEY], address="10.1.2.3"),
+    "free --host 10.1.2.20 --max 1000": Handover([request_of(user).split()[1] for user in range(25)], [PAGE_KEY], address="10.1.2.20"),
     "rule set slow --for 30m 'enwiki:*cache:*' max-hold=120": Handover([PAGE_KEY, OTHER_KEY], [GERMAN_KEY], instead={"=120": "=1"}),
     "free --key CirrusSearch-Search:_elasticsearch": Handover([SEARCH_KEY], [PAGE_KEY]),
     "free --key CirrusSearch-Search:_elasticsearch --dry-run": Handover([], [SEARCH_KEY]),

@@ -17,7 +17,7 @@ PORT = 7531
 HTTP_PORT = 9531
 CONTROL = "/run/poolcounter/control.sock"
 # Addresses that the documents use.
-ADDRESSES = ["10.1.2.3", "10.1.2.4"]
+ADDRESSES = ["10.1.2.3", "10.1.2.4", "10.1.2.20"]
 # Of a host that is gone.
 SILENT_ADDRESS = "192.0.2.9"
 PATIENCE_S = 20
