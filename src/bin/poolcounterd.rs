@@ -1,6 +1,7 @@
 //! The daemon's executable: reads the command line and serves.
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use connect::{ServerName, places, uptime};
 use poolcounterd::{Ended, Obstacle, Options, Server};
 use std::io::Write;
@@ -31,7 +32,11 @@ fn main() -> ExitCode {
             print(text.lines().next().unwrap_or_default());
             return ExitCode::FAILURE;
         }
-        Err(e) if e.use_stderr() => return fail(e.to_string().trim_end()),
+        Err(mut e) if e.use_stderr() => {
+            // "use '-- --bogus'": the daemon ignores such words.
+            e.insert(ContextKind::Suggested, ContextValue::None);
+            return fail(e.to_string().trim_end());
+        }
         Err(e) => {
             // Fails if standard output is closed.
             let _ = e.print();

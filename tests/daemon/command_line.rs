@@ -197,6 +197,8 @@ fn an_unknown_option_is_refused_by_name() {
         let refused = run(&[option]);
         assert_eq!(refused.code, Some(WRONG_OPTIONS), "{option}");
         assert!(refused.stderr.contains(option), "{option}: {}", refused.stderr);
+        // Behind `--` it would be ignored.
+        assert!(!refused.stderr.contains("as a value"), "{option}: {}", refused.stderr);
         assert_eq!(refused.stdout, "");
     }
 }

@@ -255,15 +255,21 @@ fn subcommand() -> Option<String> {
     words.into_iter().find(|word| command.find_subcommand(word).is_some())
 }
 
-/// `run KEY COMMAND` is a likely slip: flock(1) is called like that.
+/// `run KEY COMMAND` is a likely slip: flock(1) is called like that. So are the daemon's options
+/// behind `restart`: clap's own advice to put `--` before one of them would replace all.
 fn hint_at_hyphens(error: &mut clap::Error) {
-    let is_word = matches!(error.get(ContextKind::InvalidArg),
-        Some(ContextValue::String(word)) if !word.starts_with('-'));
-    let has_hyphens = std::env::args_os().any(|word| word == "--");
-    if is_word && !has_hyphens && subcommand().is_some_and(|word| word == "run") {
-        let hint = vec!["put -- before the command".into()];
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(hint));
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return };
+    if std::env::args_os().any(|word| word == "--") {
+        return;
     }
+    let hint = match (subcommand().as_deref(), word.starts_with('-')) {
+        (Some("run"), false) => "put -- before the command",
+        (Some("restart"), _) => {
+            "put -- before the daemon's new options, which replace all that it has"
+        }
+        _ => return,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
 }
 
 fn execute(action: Action, servers: Vec<ServerName>) -> ExitCode {
