@@ -36,7 +36,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
+};
 pub(crate) use stopwatch::PATIENCE;
 use stopwatch::{Stopwatch, ask_until_answered};
 
@@ -202,8 +204,14 @@ impl Server {
         self.child.id()
     }
 
+    /// A stop has come into effect when this returns.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("send a signal");
+        let process = Pid::from_child(&self.child);
+        kill_process(process, signal).expect("send a signal");
+        if signal == Signal::STOP {
+            let ended = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(process), ended).expect("it stops");
+        }
     }
 
     /// True while the process lives.
