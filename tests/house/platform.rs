@@ -63,8 +63,9 @@ const MAY: [&str; 5] = [
 ];
 
 /// Plain data.
-const EXCEPTIONS: [&str; 5] = [
+const EXCEPTIONS: [&str; 6] = [
     "connect::PORT",
+    "connect::failed_call",
     "libc::AF_",
     "std::os::unix::ffi::OsStringExt",
     "std::os::unix::process::ExitStatusExt",

@@ -360,18 +360,17 @@ fn execute(lock: Option<Lock>, options: &RunOptions, stderr: &StderrThread) -> R
              a lock"
         ));
     }
-    let started = Signals::block().and_then(|signals| {
-        let on_lost = options.on_lost;
-        let kill_after = options.kill_after.unwrap_or(KILL_AFTER);
-        let with =
-            JobContext { signals: &signals, lock: lock.as_ref(), on_lost, kill_after, stderr };
-        let mut job = Job::start(with, &mut command)?;
-        let ended = (job.wait(), job.was_lost, job.was_stopped);
-        drop(job);
-        Ok((signals, ended))
-    });
-    let (signals, (ended, was_lost, was_stopped)) = match started {
-        Ok(ended) => ended,
+    let signals = match Signals::block() {
+        Ok(signals) => signals,
+        Err(e) => {
+            stderr.print(&format!("{e}; {:?} was not run", options.command[0]));
+            return RunEnd::Status(status::NOT_EXECUTED);
+        }
+    };
+    let (on_lost, kill_after) = (options.on_lost, options.kill_after.unwrap_or(KILL_AFTER));
+    let with = JobContext { signals: &signals, lock: lock.as_ref(), on_lost, kill_after, stderr };
+    let (ended, was_lost, was_stopped) = match Job::start(with, &mut command) {
+        Ok(mut job) => (job.wait(), job.was_lost, job.was_stopped),
         Err(e) => {
             stderr.print(&format!("can't execute {:?}: {e}", options.command[0]));
             return RunEnd::Status(status::NOT_EXECUTED);

@@ -3,13 +3,14 @@
 //! kernel reports as 0 if the process is outside of this pid namespace, which rustix's `Pid`
 //! cannot be.
 
-use connect::naming;
+use connect::failed_call::{named, named_unless_plain};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, WaitOptions, wait};
 use std::io::{self, Read};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -37,6 +38,10 @@ pub(super) struct Arrived {
 impl Signals {
     /// Blocks the signals. From now on none that is sent ends this process; a fault of its
     /// own still does.
+    ///
+    /// # Errors
+    /// A call that fails, by name; also of those that starting a command needs, and noticing its
+    /// end.
     pub(super) fn block() -> io::Result<Signals> {
         // SAFETY: the sets are initialized by sigfillset and sigprocmask before they are
         // read; the descriptor is new and has no other owner.
@@ -50,33 +55,35 @@ impl Signals {
             }
             let mut before = MaybeUninit::<libc::sigset_t>::uninit();
             if libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) < 0 {
-                return Err(naming("rt_sigprocmask")(io::Error::last_os_error()));
+                return Err(named("rt_sigprocmask")(io::Error::last_os_error()));
             }
             let number = libc::signalfd(-1, all.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if number < 0 {
-                return Err(naming("signalfd4")(io::Error::last_os_error()));
+                return Err(named("signalfd4")(io::Error::last_os_error()));
             }
             let descriptor = std::fs::File::from_raw_fd(number);
-            Ok(Signals { descriptor, before: before.assume_init(), on_child })
+            let signals = Signals { descriptor, before: before.assume_init(), on_child };
+            signals.check_calls()?;
+            Ok(signals)
         }
     }
 
     /// Tries what starting a command, and noticing its end, needs: without it the standard library
     /// panics, or the end is never noticed.
-    pub(super) fn check_calls(&self) -> io::Result<()> {
+    fn check_calls(&self) -> io::Result<()> {
         // SAFETY: both only return numbers; the C library passes the kernel's negative errors on.
         let ids = unsafe { [("getpid", libc::getpid()), ("getppid", libc::getppid())] };
         if let Some((call, id)) = ids.into_iter().find(|(_, id)| *id < 0) {
-            return Err(naming(call)(io::Error::from_raw_os_error(-id)));
+            return Err(named(call)(io::Error::from_raw_os_error(-id)));
         }
         // Other errors say that there is no child yet, and that this is no socket.
         let is_lacking = |e: &Errno| matches!(*e, Errno::NOSYS | Errno::PERM);
         if let Some(e) = wait(WaitOptions::NOHANG).err().filter(is_lacking) {
-            return Err(naming("wait4")(e.into()));
+            return Err(named("wait4")(e));
         }
         let received = recv(&self.descriptor, &mut [0][..], RecvFlags::empty()).err();
         match received.filter(is_lacking) {
-            Some(e) => Err(naming("recvfrom")(e.into())),
+            Some(e) => Err(named("recvfrom")(e)),
             None => Ok(()),
         }
     }
@@ -103,10 +110,15 @@ impl Signals {
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let (mask, on_child) = (self.before, self.on_child);
         let parent = std::process::id();
+        // A byte in it tells that there was a child, whose execve(2) has failed then. The standard
+        // library needs such a pair too.
+        let (seen, forked) = UnixDatagram::pair().map_err(named("socketpair"))?;
+        let forked = forked.as_raw_fd();
         // SAFETY: between fork and exec only async-signal-safe functions are called:
-        // prctl, getppid, _exit, signal, sigprocmask.
+        // send, prctl, getppid, _exit, signal, sigprocmask.
         unsafe {
             command.pre_exec(move || {
+                libc::send(forked, [0_u8].as_ptr().cast(), 1, libc::MSG_NOSIGNAL);
                 // `check_death_signal` has told whether that works.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 // The parent died before that, so no process can read an error.
@@ -118,7 +130,10 @@ impl Signals {
                 Ok(())
             });
         }
-        command.spawn().map_err(naming("socketpair, clone, execve"))
+        command.spawn().map_err(|e| {
+            let has_forked = recv(&seen, &mut [0][..], RecvFlags::DONTWAIT).is_ok();
+            if has_forked { named_unless_plain("execve")(e) } else { named("clone")(e) }
+        })
     }
 
     /// Ends this process by a signal that has ended the command, so that a shell sees

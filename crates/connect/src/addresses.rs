@@ -1,12 +1,12 @@
 //! The addresses of a server: looked up once, in bounded time, then connected to one after the
 //! other.
 
-use crate::lacking_call::naming;
+use crate::failed_call::named;
 use crate::server_name::{Endpoint, ServerName};
-use crate::transport::{Stream, connect_unix};
+use crate::transport::{Stream, connect_tcp, connect_unix};
 use nix::sys::signal::SigSet;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -83,13 +83,9 @@ impl Addresses {
         };
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in found {
-            match TcpStream::connect_timeout(address, timeout) {
-                Ok(stream) => {
-                    // Without it, a request may wait for the acknowledgement of another.
-                    let _ = stream.set_nodelay(true);
-                    return Ok(Stream::from(std::os::fd::OwnedFd::from(stream)));
-                }
-                Err(e) => last = naming("socket, ioctl(FIONBIO), connect")(e),
+            match connect_tcp(address, timeout) {
+                Ok(socket) => return Ok(Stream::from(socket)),
+                Err(e) => last = e,
             }
         }
         Err(last)
@@ -108,7 +104,7 @@ fn within(
         // Fails if nobody waits any more.
         let _ = found.send(resolve());
     });
-    spawned.map_err(naming("clone3, clone"))?;
+    spawned.map_err(named("clone3, clone"))?;
     result.recv_timeout(time).unwrap_or_else(|_| {
         let why = format!("the name was not resolved within {} seconds", time.as_secs_f64());
         Err(io::Error::new(ErrorKind::TimedOut, why))

@@ -6,14 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
-mod lacking_call;
+pub mod failed_call;
 mod send_order;
 mod server_name;
 mod stats_connection;
 mod transport;
 
 pub use addresses::Addresses;
-pub use lacking_call::naming;
 pub use send_order::{ANSWER_TIMEOUT, DEFAULT_PATH, RESTART_TIMEOUT, send_order};
 pub use server_name::{BadServerName, Endpoint, PORT, ServerName};
 pub use stats_connection::{NoAnswer, StatsConnection, places, uptime};

@@ -1,12 +1,10 @@
 //! Sends an order to the control socket of this host and reads the answer; asks once more if
 //! the connection is lost, unless the socket's file has been replaced.
 
-use crate::transport::{connect_unix, is_closed};
+use crate::transport::{Stream, connect_unix, is_closed};
 use std::fs::metadata;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,7 +27,7 @@ pub const RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 /// Why the daemon is unreachable, or that it ended or was silent for too long.
 pub fn send_order(path: &Path, line: &str, timeout: Duration) -> io::Result<String> {
     let file = file_at(path);
-    let connect = || connect_unix(path, timeout).map(UnixStream::from);
+    let connect = || connect_unix(path, timeout).map(Stream::from);
     let answer = exchange(line, connect()?, timeout);
     if !answer.as_ref().is_err_and(is_closed) {
         return answer;
@@ -55,16 +53,16 @@ fn file_at(path: &Path) -> Option<impl PartialEq + use<>> {
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
-fn exchange(line: &str, mut stream: UnixStream, timeout: Duration) -> io::Result<String> {
+fn exchange(line: &str, stream: Stream, timeout: Duration) -> io::Result<String> {
     stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
+    stream.set_write_timeout(timeout)?;
     // The daemon may close the connection before it reads the order, to make room for
     // another operator. The reason that it has sent can still be read.
-    let sent = stream.write_all(format!("{line}\n").as_bytes());
+    let sent = (&stream).write_all(format!("{line}\n").as_bytes());
     // The daemon answers the order, then closes.
-    let sent = sent.and_then(|()| stream.shutdown(Shutdown::Write));
+    let sent = sent.and_then(|()| stream.shut_writing());
     let mut answer = String::new();
-    let read = stream.read_to_string(&mut answer);
+    let read = (&stream).read_to_string(&mut answer);
     match sent.and(read) {
         Err(e) if e.kind() == ErrorKind::WouldBlock => {
             let why = format!(

@@ -2,11 +2,13 @@
 //! other side has closed.
 
 use crate::addresses::Addresses;
-use crate::lacking_call::naming;
+use crate::failed_call::{named, named_unless_plain};
 use crate::server_name::ServerName;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::io::ioctl_fionbio;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SendFlags, SocketType, sockopt};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,13 +46,24 @@ impl Stream {
     /// A timeout of zero.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         let set = set_socket_timeout(&self.0, Timeout::Recv, timeout);
-        set.map_err(|e| naming("setsockopt(SO_RCVTIMEO)")(e.into()))
+        set.map_err(named("setsockopt(SO_RCVTIMEO)"))
+    }
+
+    /// A write that takes longer fails with `WouldBlock`.
+    pub(crate) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        let set = set_socket_timeout(&self.0, Timeout::Send, Some(timeout));
+        set.map_err(named("setsockopt(SO_SNDTIMEO)"))
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(crate) fn shut_writing(&self) -> io::Result<()> {
+        let shut = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
+        shut.map_err(named_unless_plain("shutdown"))
     }
 
     /// Whether it was closed, by either end. A server sends nothing unasked: anything to
     /// read is the end.
     pub fn has_ended(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut wanted = [PollFd::new(self, PollFlags::IN)];
         poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
     }
@@ -66,7 +79,6 @@ impl Stream {
 /// and TCP_USER_TIMEOUT, in whole seconds, at least four. No effect if the kernel can't, or on a
 /// Unix socket, which needs none.
 pub fn watch_the_host(connection: impl AsFd, silence: Duration) {
-    use rustix::net::sockopt;
     let connection = connection.as_fd();
     let interval_s = (silence.as_secs() / (u64::from(PROBES) + 2)).clamp(1, SECONDS_MAX);
     let probes_s = interval_s * u64::from(PROBES);
@@ -80,53 +92,93 @@ pub fn watch_the_host(connection: impl AsFd, silence: Duration) {
     let _ = sockopt::set_tcp_user_timeout(connection, ((idle_s + probes_s) * 1000) as u32);
 }
 
+/// A connection over TCP, whose requests do not wait for one another's acknowledgement.
+///
+/// # Errors
+/// Nothing listens there, or its host is silent for `timeout`.
+pub(crate) fn connect_tcp(address: &SocketAddr, timeout: Duration) -> io::Result<OwnedFd> {
+    let is_v4 = address.is_ipv4();
+    let socket = stream_socket(if is_v4 { AddressFamily::INET } else { AddressFamily::INET6 })?;
+    let set_blocking =
+        |blocks: bool| ioctl_fionbio(&socket, !blocks).map_err(named("ioctl(FIONBIO)"));
+    set_blocking(false)?;
+    match rustix::net::connect(&socket, address) {
+        Err(Errno::INPROGRESS | Errno::INTR) => wait_until_connected(&socket, timeout)?,
+        result => result.map_err(named_unless_plain("connect"))?,
+    }
+    set_blocking(true)?;
+    // Only slower without it.
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    Ok(socket)
+}
+
+fn wait_until_connected(socket: &OwnedFd, timeout: Duration) -> io::Result<()> {
+    let began = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(began.elapsed());
+        // Longer than a `Timespec` is for ever.
+        let left = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(socket, PollFlags::OUT)], left.as_ref()) {
+            Ok(0) => return Err(io::Error::new(ErrorKind::TimedOut, "connection timed out")),
+            // A signal of the program: it does not end the attempt.
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(named("ppoll")(e)),
+            Ok(_) => break,
+        }
+    }
+    let result = sockopt::socket_error(socket).map_err(named("getsockopt(SO_ERROR)"))?;
+    result.map_err(named_unless_plain("connect"))
+}
+
 /// A connection to a Unix socket: at once, unless its backlog is full.
 ///
 /// # Errors
 /// Nothing listens there, or its backlog stays full for `timeout`.
 pub fn connect_unix(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     use rustix::net::SocketAddrUnix;
-    let socket = unix_socket().map_err(naming("socket"))?;
+    let socket = stream_socket(AddressFamily::UNIX)?;
     let (address, began) = (SocketAddrUnix::new(path)?, Instant::now());
+    let set_timeout = |time| {
+        let set = set_socket_timeout(&socket, Timeout::Send, time);
+        set.map_err(named("setsockopt(SO_SNDTIMEO)"))
+    };
     loop {
         let left = timeout.saturating_sub(began.elapsed());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        let set = set_socket_timeout(&socket, Timeout::Send, Some(left));
-        set.map_err(|e| naming("setsockopt(SO_SNDTIMEO)")(e.into()))?;
+        set_timeout(Some(left))?;
         match rustix::net::connect(&socket, &address) {
             // A signal of the program: it does not end the attempt.
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Err(ErrorKind::TimedOut.into()),
-            result => break result.map_err(|e| naming("connect")(e.into()))?,
+            result => break result.map_err(named_unless_plain("connect"))?,
         }
     }
-    set_socket_timeout(&socket, Timeout::Send, None)?;
+    set_timeout(None)?;
     Ok(socket)
 }
 
 /// A stream socket that no child inherits, and that raises no SIGPIPE.
-fn unix_socket() -> io::Result<OwnedFd> {
-    use rustix::net::{AddressFamily, SocketType};
-    #[cfg(not(target_vendor = "apple"))]
-    {
-        use rustix::net::{SocketFlags, socket_with};
-        Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
-    }
-    // Apple's kernels know neither flag, of socket(2) and of send(2).
-    #[cfg(target_vendor = "apple")]
-    {
-        use rustix::io::{FdFlags, fcntl_setfd};
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-        fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-        rustix::net::sockopt::set_socket_nosigpipe(&socket, true)?;
-        Ok(socket)
-    }
+#[cfg(not(target_vendor = "apple"))]
+fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    use rustix::net::{SocketFlags, socket_with};
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    socket.map_err(named("socket"))
 }
 
-/// A connection that was closed raises no SIGPIPE: std's sockets, and those above, have an option
-/// for that on Apple's kernels.
+/// Apple's kernels know neither flag, of socket(2) and of send(2).
+#[cfg(target_vendor = "apple")]
+fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    use rustix::io::{FdFlags, fcntl_setfd};
+    let socket = rustix::net::socket(family, SocketType::STREAM, None)?;
+    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+    sockopt::set_socket_nosigpipe(&socket, true)?;
+    Ok(socket)
+}
+
+/// A connection that was closed raises no SIGPIPE: the sockets above have an option for that on
+/// Apple's kernels.
 #[cfg(not(target_vendor = "apple"))]
 const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(target_vendor = "apple")]
@@ -140,13 +192,13 @@ pub fn is_closed(e: &io::Error) -> bool {
 
 impl Read for &Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(&self.0, buffer)?)
+        rustix::io::read(&self.0, buffer).map_err(named_unless_plain("read"))
     }
 }
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        rustix::net::send(&self.0, bytes, SEND_FLAGS).map_err(|e| naming("sendto")(e.into()))
+        rustix::net::send(&self.0, bytes, SEND_FLAGS).map_err(named_unless_plain("sendto"))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -64,7 +64,6 @@ impl<'a> Job<'a> {
         let may_be_stopped = with.on_lost == OnLost::Kill && with.lock.is_some();
         let mut descendants =
             if may_be_stopped { Descendants::adopt() } else { Descendants::default() };
-        with.signals.check_calls()?;
         let child = with.signals.spawn(command)?;
         descendants.command = Some(Pid::from_child(&child));
         Ok(Job {
