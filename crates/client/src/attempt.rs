@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::lock::{Lock, Outcome};
 use crate::request::LockRequest;
 use crate::still_runs::{Finding, look_after};
+use connect::failed_call::is_denied;
 use connect::{Addresses, ServerName, Stream, is_closed};
 use std::io;
 use std::sync::Arc;
@@ -140,6 +141,8 @@ impl<'a> LockAttempt<'a> {
             let own = addresses.of(&stream);
             let asked = Instant::now();
             let why = match self.ask(server, stream) {
+                // Neither time nor the server can change that.
+                Err(Error::Lost { cause, .. }) if is_denied(&cause) => return Ok(Err(cause)),
                 Err(Error::Lost { cause, .. }) => cause,
                 answered => return answered.map(Ok),
             };
