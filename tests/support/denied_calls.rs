@@ -1,12 +1,12 @@
 //! Records which system calls a program makes, and denies it one of them, for its whole life and
 //! for all that it starts, as the profile of a container does (seccomp(2)).
 
-use super::{launched, skip};
+use super::{Log, launched, skip};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
 /// The errors of a kernel that lacks the call, and of a profile that denies it.
@@ -178,6 +178,36 @@ pub(crate) fn calls_in(trace: &Path) -> Vec<DeniedCall> {
     let trace = String::from_utf8_lossy(&trace);
     let all: BTreeSet<DeniedCall> = trace.lines().flat_map(DeniedCall::in_line).collect();
     all.into_iter().collect()
+}
+
+/// `program`, some of whose calls fail, as strace writes it: `clone3,clone:error=EAGAIN`.
+pub(crate) fn injected(fault: &str, program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
+    let fault = format!("inject={fault}");
+    // It detaches itself, so that the program is a child of the test.
+    let strace = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", &fault];
+    launched(&strace, program, arguments)
+}
+
+/// While it exists, calls of a process that runs already, and of its new children, fail.
+pub(crate) struct InjectedFault(Child);
+
+impl InjectedFault {
+    pub(crate) fn into(pid: u32, fault: &str) -> Self {
+        let (pid, fault) = (pid.to_string(), format!("inject={fault}"));
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-o", "/dev/null", "-e", &fault, "-p", &pid]);
+        let mut strace = strace.stderr(Stdio::piped()).spawn().expect("strace");
+        let said = Log::read_from(strace.stderr.take().expect("stderr"));
+        said.wait_for("attached");
+        InjectedFault(strace)
+    }
+}
+
+impl Drop for InjectedFault {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Whether calls can be recorded and denied here; if not, reports a skipped test.

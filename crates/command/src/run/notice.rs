@@ -3,6 +3,7 @@
 use crate::output::print_error;
 use crate::stats::{ask_json, key_question};
 use crate::unsafe_calls::with_signals_blocked;
+use connect::failed_call::named;
 use connect::{ServerName, StatsConnection};
 use protocol::key_on_the_wire;
 use serde_json::Value;
@@ -20,6 +21,7 @@ pub(super) struct WaitNotice {
 impl WaitNotice {
     pub(super) fn begin(server: ServerName, key: Vec<u8>) -> WaitNotice {
         let (is_over, over) = channel::<()>();
+        let shown = String::from_utf8_lossy(&key).into_owned();
         let print_holder = move || {
             if over.recv_timeout(NOTICED_AFTER) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -30,9 +32,12 @@ impl WaitNotice {
                 print_error(&format!("{}: waiting{held}", String::from_utf8_lossy(&key)));
             }
         };
-        // Signals are for the thread that passes them on. If no thread can be started,
-        // nothing is printed.
-        let _ = with_signals_blocked(|| std::thread::Builder::new().spawn(print_holder));
+        // Signals are for the thread that passes them on.
+        let thread = with_signals_blocked(|| std::thread::Builder::new().spawn(print_holder));
+        if let Err(e) = thread {
+            let e = named("clone3, clone")(e);
+            print_error(&format!("{shown}: who holds it is not asked during the wait: {e}"));
+        }
         WaitNotice { _is_over: is_over }
     }
 }

@@ -23,14 +23,16 @@ struct Thread {
 }
 
 impl StderrThread {
-    /// Prints a line, immediately if possible.
+    /// Prints a line, immediately if possible; here if there can't be another thread.
     pub(super) fn print(&self, line: &str) {
         let mut thread = self.thread.borrow_mut();
         if thread.is_none() {
             *thread = Thread::start();
         }
-        if let Some(thread) = &*thread {
-            let _ = thread.lines.send(line.to_owned());
+        match &*thread {
+            Some(thread) => _ = thread.lines.send(line.to_owned()),
+            // A line that may wait is better than none.
+            None => print_error(line),
         }
     }
 
@@ -44,7 +46,7 @@ impl StderrThread {
 }
 
 impl Thread {
-    /// `None` if there can't be another thread: then nothing is printed.
+    /// `None` if there can't be another thread.
     fn start() -> Option<Thread> {
         let (lines, received) = channel::<String>();
         let (ended, end) = channel();

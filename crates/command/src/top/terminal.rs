@@ -7,6 +7,7 @@
 
 use crate::output::print_error;
 use crate::unsafe_calls::may_set_modes;
+use connect::failed_call::named;
 use crossterm::terminal::{self, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -78,7 +79,7 @@ impl Terminal {
     pub(super) fn take() -> io::Result<Terminal> {
         let owner = Arc::new(Mutex::new(Owner::Shell));
         let is_retaken = Arc::new(AtomicBool::new(false));
-        let (woken, waking) = UnixStream::pair()?;
+        let (woken, waking) = UnixStream::pair().map_err(named("socketpair"))?;
         woken.set_nonblocking(true)?;
         let mut keeper = Keeper {
             owner: Arc::clone(&owner),
@@ -89,7 +90,8 @@ impl Terminal {
             is_continued: Arc::default(),
         };
         keeper.catch_signals(&waking)?;
-        thread::spawn(move || keeper.keep());
+        let thread = thread::Builder::new().spawn(move || keeper.keep());
+        thread.map_err(named("clone3, clone"))?;
         Ok(Terminal { owner, is_retaken })
     }
 

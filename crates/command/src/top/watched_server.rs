@@ -7,6 +7,7 @@ use crate::all_keys::keys_that_begin;
 use crate::reported_rules::by_orders;
 use crate::stats::{CUT, ask_json, failure_status, key_from_user, key_question};
 use crate::stats_full::StatsFull;
+use connect::failed_call::named;
 use connect::{NoAnswer, ServerName, StatsConnection};
 use std::io::ErrorKind;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -39,14 +40,12 @@ impl Known {
 /// Asks a server.
 pub(super) fn poll_server(server: &ServerName, asked: &Asked, known: &mut Known) -> ScreenData {
     let mut data = ScreenData::nothing_yet(server.as_str(), asked.clone());
-    if let Err(e) = fill(&mut data, server, known) {
-        data.trouble = Some(Trouble {
-            why: e.to_string(),
-            is_closed: nobody_listens(&e),
-            status: failure_status(&e),
-        });
-    }
+    data.trouble = fill(&mut data, server, known).err().map(|e| trouble(&e));
     data
+}
+
+fn trouble(why: &NoAnswer) -> Trouble {
+    Trouble { why: why.to_string(), is_closed: nobody_listens(why), status: failure_status(why) }
 }
 
 /// NotFound: the file of its Unix socket is gone.
@@ -134,8 +133,8 @@ impl WatchedServer {
     pub(super) fn start(server: ServerName, list: TopList, interval: Duration) -> WatchedServer {
         let (asking, wanted) = channel();
         let (sender, answers) = channel();
-        let data = ScreenData::nothing_yet(server.as_str(), Asked { list, key: None });
-        thread::spawn(move || {
+        let mut data = ScreenData::nothing_yet(server.as_str(), Asked { list, key: None });
+        let thread = thread::Builder::new().spawn(move || {
             let mut known = Known::nothing();
             while let Ok(asked) = wanted.recv() {
                 // Earlier requests are obsolete.
@@ -145,6 +144,7 @@ impl WatchedServer {
                 }
             }
         });
+        data.trouble = thread.err().map(|e| trouble(&named("clone3, clone")(e).into()));
         let data_at = Instant::now();
         let mut server = WatchedServer { asking, answers, data, data_at, interval, due: None };
         server.request();
