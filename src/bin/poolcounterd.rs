@@ -139,15 +139,19 @@ fn read_snapshot(options: &Options) -> ExitCode {
 }
 
 /// The answer of the first place where a daemon is. Uses a thread, because nothing
-/// else bounds all steps together: looking up a name, and asking at each place.
+/// else bounds all steps together: looking up a name, and asking at each place. Without one, each
+/// step has its own bound.
 fn first_uptime(places: Vec<ServerName>) -> Result<String, String> {
     let late = format!("{}: timed out, no answer within {ANSWER_S} seconds", places[0]);
     let (sender, answer) = mpsc::channel();
+    let asked = places.clone();
     let asking = thread::Builder::new().spawn(move || {
         // Fails after the timeout.
-        let _ = sender.send(ask_in_turn(&places));
+        let _ = sender.send(ask_in_turn(&asked));
     });
-    asking.map_err(|e| e.to_string())?;
+    if asking.is_err() {
+        return ask_in_turn(&places);
+    }
     answer.recv_timeout(Duration::from_secs(ANSWER_S)).unwrap_or(Err(late))
 }
 
