@@ -4,6 +4,7 @@
 use crate::logging::rate_limit::limited;
 use crate::logging::stderr::has_room;
 use crate::platform::clock;
+use crate::platform::failed_call::named;
 use crate::platform::os::env;
 use crate::platform::os::event::Timespec;
 use crate::platform::os::fd::{AsFd, OwnedFd};
@@ -15,6 +16,7 @@ use crate::platform::supervisor;
 use engine::Time;
 use log::warn;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 /// How often to notify, without a watchdog that wants it more often.
@@ -152,6 +154,14 @@ struct Channel {
     /// Connected, so that it becomes writable when systemd reads. `None` before the
     /// first message and after an error, because systemd may have replaced its socket.
     socket: Option<OwnedFd>,
+    /// As the variable has it.
+    name: String,
+    /// No message has arrived yet, and nothing was said about it.
+    may_be_wrong: bool,
+}
+
+fn warn_unusable(name: &str, e: &io::Error) {
+    warn!("NOTIFY_SOCKET={name:?} is unusable: {e}");
 }
 
 impl Channel {
@@ -162,20 +172,32 @@ impl Channel {
         }
         let address = match name.split_first() {
             Some((b'/', _)) => SocketAddrUnix::new(name.as_slice()),
-            Some((b'@', rest)) => SocketAddrUnix::new_abstract_name(rest),
+            Some((b'@', rest)) if !rest.is_empty() => SocketAddrUnix::new_abstract_name(rest),
+            Some((b'@', _)) => Err(Errno::INVAL),
             _ => Err(Errno::AFNOSUPPORT),
         };
+        let name = String::from_utf8_lossy(&name).into_owned();
         match address {
-            Ok(address) => Some(Channel { address, socket: None }),
+            Ok(address) => Some(Channel { address, socket: None, name, may_be_wrong: true }),
             Err(e) => {
-                warn!("NOTIFY_SOCKET={:?} is unusable: {e}", String::from_utf8_lossy(&name));
+                warn_unusable(&name, &e.into());
                 None
             }
         }
     }
 
-    /// Sends one datagram, or fails at once.
-    fn send(&mut self, message: &str) -> Result<(), Errno> {
+    /// Sends one datagram, or fails at once. The first failure is a warning: a later one is most
+    /// likely systemd's restart.
+    fn send(&mut self, message: &str) -> io::Result<()> {
+        let sent = self.try_to_send(message);
+        let is_busy = matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        if !is_busy && std::mem::take(&mut self.may_be_wrong) {
+            let _ = sent.as_ref().inspect_err(|e| warn_unusable(&self.name, e));
+        }
+        sent
+    }
+
+    fn try_to_send(&mut self, message: &str) -> io::Result<()> {
         let socket = match self.socket.take() {
             Some(socket) => socket,
             None => self.open()?,
@@ -188,15 +210,16 @@ impl Channel {
             }
             Err(e) => {
                 self.socket = (e == Errno::AGAIN).then_some(socket);
-                Err(e)
+                Err(named("sendto")(e))
             }
         }
     }
 
-    fn open(&self) -> Result<OwnedFd, Errno> {
+    fn open(&self) -> io::Result<OwnedFd> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-        connect(&socket, &self.address)?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+        let socket = socket.map_err(named("socket"))?;
+        connect(&socket, &self.address).map_err(named("connect"))?;
         Ok(socket)
     }
 

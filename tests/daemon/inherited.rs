@@ -77,15 +77,20 @@ fn an_odd_name_of_the_service_manager_s_socket_is_ignored() {
     let long = "x".repeat(200);
     for name in ["", "vsock:2:1234", "relative", "/", "@", &format!("/{long}"), &format!("@{long}")]
     {
-        assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", name));
+        let server = assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", name));
+        if !name.is_empty() {
+            server.log.wait_for(&format!("NOTIFY_SOCKET={name:?} is unusable: "));
+        }
     }
     assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", OsStr::from_bytes(b"/\xff\xfe")));
     // A file of another kind: a device, a folder, a socket of streams.
     let place = Place::new();
     let stream = place.path("stream");
     let _listener = UnixListener::bind(&stream).expect("bind");
-    for path in [Path::new("/dev/null"), place.directory(), &stream] {
-        assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", path));
+    let nobody = place.path("nobody");
+    for path in [Path::new("/dev/null"), place.directory(), &stream, &nobody] {
+        let server = assert_serves(daemon_command(&SERVING).env("NOTIFY_SOCKET", path));
+        server.log.wait_for(&format!("NOTIFY_SOCKET={path:?} is unusable: connect: "));
     }
 }
 
