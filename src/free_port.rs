@@ -3,6 +3,7 @@
 //! closed connection (TIME_WAIT) keeps the next daemon from the port for a minute.
 
 use crate::logging::logger::print;
+use crate::platform::failed_call::named;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, socket_acceptconn, socket_domain};
 use rustix::net::{AddressFamily, getsockname};
@@ -50,7 +51,7 @@ fn pause() {
 /// during the first. What a socket accepts has the options of that socket.
 fn leave_no_remains(pid: i32) -> io::Result<BTreeSet<u16>> {
     let process = Pid::from_raw(pid.max(0)).ok_or(Errno::SRCH)?;
-    let process = pidfd_open(process, PidfdFlags::empty())?;
+    let process = pidfd_open(process, PidfdFlags::empty()).map_err(named("pidfd_open"))?;
     let mut ports = BTreeSet::new();
     for _ in 0..2 {
         for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
@@ -62,7 +63,7 @@ fn leave_no_remains(pid: i32) -> io::Result<BTreeSet<u16>> {
                 Ok(socket) => ports.extend(reset_at_close(&socket)),
                 // Closed meanwhile.
                 Err(Errno::BADF) => {}
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(named("pidfd_getfd")(e)),
             }
         }
     }

@@ -39,6 +39,7 @@ use crate::clients::input::{Input, SHARE_BYTES};
 use crate::clients::input_queues::InputQueues;
 use crate::logging::rate_limit::limited;
 use crate::options::Options;
+use crate::platform::failed_call::{is_plain, named};
 use crate::platform::os::fd::AsRawFd;
 use crate::platform::os::io::Errno;
 use crate::platform::os::mio::event::Event;
@@ -92,6 +93,17 @@ enum OutputFailure {
     /// No event would tell when there is room.
     NotWatched,
     Send(Errno),
+}
+
+/// Logs that the kernel refuses to receive from `client`, or to send to it. That connections break
+/// is usual; other refusals may concern all of them.
+fn log_lost(client: ClientId, call: &str, e: Errno) {
+    let serial = client.serial;
+    if is_plain(e) {
+        debug!("#{serial} lost: {call}: {e}");
+    } else {
+        limited!(error, "#{serial} can't be served any more and is closed: {call}: {e}");
+    }
 }
 
 impl Clients {
@@ -246,6 +258,13 @@ impl Clients {
         }
     }
 
+    /// Notes that nothing can be received from `client`.
+    pub(crate) fn record_receive_failure(&mut self, client: ClientId, e: Errno) {
+        if let Some(connection) = self.get_mut(client) {
+            log_lost(client, if connection.is_unix() { "recvmsg" } else { "recvfrom" }, e);
+        }
+    }
+
     /// Notes that the socket of `client` is drained.
     pub(crate) fn record_drained(&mut self, client: ClientId) {
         if let Some(connection) = self.open_mut(client) {
@@ -332,7 +351,7 @@ impl Clients {
                 }
             },
             Flushed::Failed(e) => {
-                debug!("#{} sending failed: {e}", client.serial);
+                log_lost(client, "sendto", e);
                 OutputFailure::Send(e)
             }
         };
@@ -374,7 +393,8 @@ impl Clients {
         }
         let fd = connection.stream.socket().as_raw_fd();
         let token = Source::Client(client.slot as usize).into();
-        registry.reregister(&mut SourceFd(&fd), token, READABLE.add(Interest::WRITABLE))
+        let interests = READABLE.add(Interest::WRITABLE);
+        registry.reregister(&mut SourceFd(&fd), token, interests).map_err(named("epoll_ctl"))
     }
 }
 

@@ -144,7 +144,7 @@ impl Acceptor {
 
     fn record_failure(&mut self, listeners: &mut [Listener], errno: Errno) {
         self.errors += 1;
-        limited!(error, "accepting a connection failed: {errno}");
+        limited!(error, "accepting a connection failed: accept4: {errno}");
         self.give_up_for_now(listeners, PauseCause::Failure);
     }
 

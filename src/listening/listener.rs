@@ -457,7 +457,7 @@ impl Listener {
 
     pub(super) fn set_backlog(&self, backlog: i32) {
         // On a listening socket, listen(2) only changes the backlog.
-        if let Err(e) = listen(&self.socket, backlog) {
+        if let Err(e) = listen(&self.socket, backlog).map_err(named::<Errno>("listen")) {
             error!("the backlog of {} can't be changed: {e}", self.name);
         }
     }

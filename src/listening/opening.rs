@@ -5,7 +5,7 @@
 use crate::listening::addresses::{ListenError, Wanted, overlap};
 use crate::listening::listener::{Listener, SocketSettings};
 use crate::listening::unix_socket;
-use crate::platform::failed_call::{errno, named};
+use crate::platform::failed_call::{errno, named, named_unless_plain};
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::io::{Errno, fcntl_dupfd_cloexec};
 use crate::platform::os::net::{
@@ -134,7 +134,7 @@ pub(crate) fn bind_tcp(
         reuse.map_err(named("setsockopt(SO_REUSEPORT)"))?;
     }
     set_v6_only(&socket, address.ip(), v6_only).map_err(named("setsockopt(IPV6_V6ONLY)"))?;
-    bind(&socket, &address)?;
+    bind(&socket, &address).map_err(named_unless_plain("bind"))?;
     Ok(socket)
 }
 

@@ -1,7 +1,7 @@
 //! The file of a Unix socket of this daemon: binds it, sets mode and group, removes a stale
 //! one, finds whether a process listens on it.
 
-use crate::platform::failed_call::named;
+use crate::platform::failed_call::{named, named_unless_plain};
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use crate::platform::os::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
@@ -127,7 +127,7 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
 }
 
 fn identity_of(path: &str) -> io::Result<SocketFile> {
-    let meta = symlink_metadata(path)?;
+    let meta = symlink_metadata(path).map_err(named_unless_plain("statx"))?;
     Ok(SocketFile { device: meta.dev(), inode: meta.ino() })
 }
 
@@ -147,10 +147,10 @@ fn remove_stale(path: &str, address: &SocketAddrUnix) -> io::Result<()> {
     }
     // Non-blocking: EAGAIN means an owner that does not accept. Only a refusal means
     // that there is none.
-    if connect(&new_socket()?, address) != Err(Errno::CONNREFUSED) {
-        return Err(io::ErrorKind::AddrInUse.into());
+    match connect(&new_socket()?, address) {
+        Err(Errno::CONNREFUSED) => remove_file(path).map_err(named_unless_plain("unlink")),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
     }
-    remove_file(path)
 }
 
 /// Whether a process listens at `name`, a path or `@` and an abstract name, according to the

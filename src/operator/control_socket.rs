@@ -8,6 +8,7 @@
 mod requests;
 
 use crate::logging::rate_limit::limited;
+use crate::platform::failed_call::{errno, is_plain};
 use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::platform::os::io::Errno;
 use crate::platform::os::mio::{Interest, Registry};
@@ -23,6 +24,7 @@ use requests::printable;
 pub(crate) use requests::{Free, FreeTarget};
 pub use requests::{Request, parse};
 use serde::{Deserialize, Serialize};
+use std::io;
 
 /// As long as a command line may usually be (execve(2)).
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -267,8 +269,14 @@ impl ControlConnection {
         while !self.has_ended {
             match self.stream.receive_line(&mut buffer) {
                 Ok(len) if len > 0 => self.input.extend_from_slice(&buffer[..len]),
-                Err(Errno::AGAIN) => break,
-                Ok(_) | Err(_) => self.has_ended = true,
+                Ok(_) => self.has_ended = true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => {
+                    self.has_ended = true;
+                    if !errno(&e).is_some_and(is_plain) {
+                        limited!(warn, "an order can't be received: {e}");
+                    }
+                }
             }
             if self.input.len() > REQUEST_BYTES_MAX {
                 self.has_ended = true;

@@ -8,6 +8,7 @@ use crate::operator::orders::Operators;
 use crate::operator::rule_book::read_rules;
 use crate::options::Options;
 use crate::platform::descriptors;
+use crate::platform::failed_call::named;
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::fs::is_same_file;
 use crate::platform::os::io::fcntl_dupfd_cloexec;
@@ -113,7 +114,7 @@ fn build_the_rest(mut restored: Restored, options: &Options) -> io::Result<()> {
     let rules = &restored.server.settings.rules;
     restored.engine.set_rules(rules.in_force(), &rules.groups(), restored.now, || {});
     let operator = Operators::new(sys::take_over_signals()?, restored.server.settings.clone());
-    let poll = Poll::new()?;
+    let poll = Poll::new().map_err(named("epoll_create1"))?;
     operator.watch(poll.registry())?;
     let reporting = Reporting::new(options, std::mem::take(&mut restored.server.history));
     let others = (Listeners::none(options), reporting, Http::new(options));

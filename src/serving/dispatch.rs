@@ -70,7 +70,7 @@ impl Dispatch<'_> {
                 0
             }
             Received::Failed(e) => {
-                debug!("#{} lost: {e}", client.serial);
+                self.clients.record_receive_failure(client, e);
                 self.handle_lost_connection(client);
                 END_WORK
             }

@@ -107,7 +107,7 @@ impl Server {
             // Otherwise the last turn's events remain.
             events.clear();
             if e.kind() != io::ErrorKind::Interrupted {
-                limited!(error, "waiting for events failed: {e}");
+                limited!(error, "waiting for events failed: epoll_wait: {e}");
                 // No documented error leads here; avoids a busy loop.
                 thread::sleep(Duration::from_millis(10));
             }

@@ -33,6 +33,7 @@ use crate::logging::logger;
 use crate::operator::orders::Operators;
 use crate::options::Options;
 use crate::platform::clock;
+use crate::platform::failed_call::named;
 use crate::platform::os::fd::OwnedFd;
 use crate::platform::os::mio::Poll;
 use crate::platform::sys::{self, inherited_descriptor};
@@ -78,7 +79,8 @@ impl Server {
         let signals = retry_for_a_while("reading signals", sys::take_over_signals)?;
         let requester = state.requester;
         let operator = Operators::resume(signals, state.settings, state.operators, requester);
-        let poll = retry_for_a_while("an epoll instance", Poll::new)?;
+        let create = || Poll::new().map_err(named("epoll_create1"));
+        let poll = retry_for_a_while("an epoll instance", create)?;
         sys::take_over_epoll(&poll, inherited_descriptor(state.epoll_fd)?)?;
         let (mut listeners, closed) = Listeners::resume(state.listening, &options);
         retry_for_a_while("watching sockets", || {

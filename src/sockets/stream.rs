@@ -1,10 +1,12 @@
 //! A socket and its unsent output, of clients and operators.
 
+use crate::platform::failed_call::named;
 use crate::platform::os::event::PollFlags;
 use crate::platform::os::io::Errno;
 use crate::platform::os::net::{SendFlags, send};
 use crate::sockets::socket::Socket;
 use std::borrow::Cow;
+use std::io;
 
 /// How much output a peer may leave unread beyond the kernel's buffer: some eighty
 /// times `STATS FULL`.
@@ -127,12 +129,13 @@ impl Stream {
         self.unsent().len() > OUTPUT_BYTES_MAX
     }
 
-    /// Receives once, as [`Socket::receive`] does, but nothing behind a line feed.
-    pub(crate) fn receive_line(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let len = self.socket.peek(buffer)?;
+    /// Receives once, as [`Socket::receive`] does, but nothing behind a line feed. For a Unix
+    /// socket.
+    pub(crate) fn receive_line(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.socket.peek(buffer).map_err(named("recvfrom"))?;
         match buffer[..len].iter().position(|&b| b == b'\n').map_or(len, |end| end + 1) {
             0 => Ok(0),
-            end => self.socket.receive(&mut buffer[..end]),
+            end => self.socket.receive(&mut buffer[..end]).map_err(named("recvmsg")),
         }
     }
 

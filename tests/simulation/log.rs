@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const SLOW_MAX: usize = 128;
 
 /// Parts of lines that are logged at most once in ten seconds, except across a hot restart.
-const RARE: [&str; 11] = [
+const RARE: [&str; 13] = [
     "slow: ",
     "max-hold: closed ",
     "accepting a connection failed: ",
@@ -18,6 +18,8 @@ const RARE: [&str; 11] = [
     "waiting for events failed: ",
     "closing a connection that could not be registered ",
     " can no longer be registered ",
+    " can't be served any more ",
+    "an order can't be received: ",
     " does not read its answers ",
     " is not in --allow",
     "--max-connections is reached",
