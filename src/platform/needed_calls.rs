@@ -37,6 +37,9 @@ pub(crate) fn check(no_socket: &OwnedFd, poll: &mut Poll) -> io::Result<()> {
             _ => {}
         }
     }
-    let polled = poll.poll(&mut Events::with_capacity(1), Some(Duration::ZERO));
-    polled.map_err(named("epoll_wait"))
+    match poll.poll(&mut Events::with_capacity(1), Some(Duration::ZERO)) {
+        // The call is there.
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+        polled => polled.map_err(named("epoll_wait")),
+    }
 }

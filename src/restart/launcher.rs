@@ -2,7 +2,7 @@
 //! gets (snapshot, answer), its arguments and environment, exec.
 
 use crate::operator::orders;
-use crate::platform::failed_call::{lacks_resources, named};
+use crate::platform::failed_call::{named, named_unless_plain};
 use crate::platform::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use crate::platform::os::fs::{
     self, File, MemfdFlags, MetadataExt, OFlags, SealFlags, fcntl_add_seals, ftruncate,
@@ -69,9 +69,18 @@ impl Launcher {
         if self.program.as_os_str().is_empty() {
             return Err(io::Error::other(UNKNOWN_PROGRAM));
         }
-        let meta = fs::metadata(&self.program)?;
+        let meta = fs::metadata(&self.program).map_err(named_unless_plain("statx"))?;
         let modified = (meta.mtime(), meta.mtime_nsec());
         Ok(BinaryIdentity { device: meta.dev(), inode: meta.ino(), modified })
+    }
+
+    /// Checks that a daemon without connections has descriptors for a hot restart, besides that
+    /// of the operator.
+    ///
+    /// # Errors
+    /// There are too few.
+    pub(crate) fn check_descriptors() -> io::Result<()> {
+        spare_descriptors(DESCRIPTORS_NEEDED + 1)
     }
 
     /// The launcher of a cold start.
@@ -109,7 +118,8 @@ impl Launcher {
         if let Err(e) = self.files.renew().and_then(|()| self.files.write_snapshot(write)) {
             return format!("the snapshot could not be written: {e}");
         }
-        if let Err(e) = spare_descriptors() {
+        // An administrator may have lowered the limit since the start (prlimit(1)).
+        if let Err(e) = spare_descriptors(DESCRIPTORS_NEEDED) {
             return format!("too few descriptors are free: {e}");
         }
         let program = self.program.display();
@@ -170,10 +180,7 @@ impl TrialFiles {
     /// here, others take their places: what a hot restart asks for comes with
     /// [`TrialFiles::renew`], which fails then.
     pub(crate) fn reserve() -> io::Result<Self> {
-        let create = |name| match file_in_memory(name, MemfdFlags::CLOEXEC) {
-            Err(e) if !lacks_resources(&e) => stand_in(),
-            created => created,
-        };
+        let create = |name| file_in_memory(name, MemfdFlags::CLOEXEC).or_else(|_| stand_in());
         Ok(TrialFiles { snapshot: create(SNAPSHOT_NAME)?, answer: create(ANSWER_NAME)? })
     }
 
@@ -273,7 +280,8 @@ fn program_path() -> io::Result<PathBuf> {
     if let Some(path) = executed.filter(is_lasting).filter(is_program) {
         return Ok(path);
     }
-    Ok(Some(env::current_exe()?).filter(is_program).unwrap_or_default())
+    let running = env::current_exe().map_err(named("readlink"))?;
+    Ok(Some(running).filter(is_program).unwrap_or_default())
 }
 
 /// Identifies the file at a path, to notice its replacement.
@@ -284,11 +292,10 @@ pub(crate) struct BinaryIdentity {
     modified: (i64, i64),
 }
 
-/// Checks that the new image will find the few descriptors that it needs: an
-/// administrator may have lowered the limit since the start (prlimit(1)).
-fn spare_descriptors() -> io::Result<()> {
+/// Checks that so many descriptors are free.
+fn spare_descriptors(count: usize) -> io::Result<()> {
     let open = || fcntl_dupfd_cloexec(stdin(), 3).map_err(named("fcntl(F_DUPFD_CLOEXEC)"));
-    (0..DESCRIPTORS_NEEDED).map(|_| open()).collect::<io::Result<Vec<OwnedFd>>>().map(drop)
+    (0..count).map(|_| open()).collect::<io::Result<Vec<OwnedFd>>>().map(drop)
 }
 
 /// Without flags, execve(2) hands these descriptors to the new image.

@@ -90,6 +90,17 @@ impl Restart {
         }
     }
 
+    /// Warns if the limit of descriptors leaves no room for a hot restart. To be called when all is
+    /// open that the daemon needs without connections.
+    pub(crate) fn check_descriptors(&self) {
+        if self.lacking.is_some() || is_under_valgrind() {
+            return;
+        }
+        if let Err(e) = Launcher::check_descriptors() {
+            warn!("a hot restart would be refused: too few descriptors are free: {e}");
+        }
+    }
+
     /// Why no trial could begin: also the call that is lacking, since an emulator may hide the
     /// program's path too.
     fn not_asked(&self, e: &io::Error) -> String {

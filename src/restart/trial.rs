@@ -99,6 +99,8 @@ impl Trial {
         write: impl FnOnce(&mut Out) -> io::Result<()>,
         kept: impl FnOnce() -> Vec<RawFd>,
     ) -> io::Result<Self> {
+        // `getpid` and `getppid` expect that they can't fail.
+        sys::check_process_ids()?;
         let binary = launcher.binary()?;
         launcher.files.renew()?;
         let (launcher, files) = (&*launcher, &launcher.files);

@@ -77,6 +77,7 @@ impl Server {
         let clients = Clients::new(&options);
         operator.watch(poll.registry())?;
         listeners.watch(poll.registry(), 0)?;
+        restart.check_descriptors();
         info!("poolcounterd {VERSION} listening on {}", listeners.names());
         listeners.log_http();
         Ok(Self::assemble(ServerParts {

@@ -3,13 +3,17 @@
 //! message names the call. `DENIED_CALLS=all` tries every call.
 
 use crate::control::Operator;
-use crate::support::denied_calls::{Chosen, DeniedCall, calls_in, can_deny, recorded};
+use crate::support::denied_calls::{
+    Chosen, DeniedCall, InjectedFault, calls_in, can_deny, injected, recorded,
+};
 use crate::support::http;
-use crate::support::restart::{Place, REFUSED};
+use crate::support::restart::{Place, REFUSED, can_inject};
 use crate::support::status::{DRAINED, SYSTEM_REFUSED};
 use crate::support::{
-    Client, DAEMON, Log, daemon_command, eventually, finish, next_address, wait_for_exit,
+    Client, DAEMON, Log, Server, daemon_command, eventually, finish, in_shell, next_address,
+    wait_for_exit,
 };
+use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -72,6 +76,84 @@ fn each_call_with_a_passed_socket() {
     let calls = recorded_calls(Listens::Passed);
     let act = |call: &DeniedCall, error| with_denied(call, error, Listens::Passed);
     Chosen::from_environment(&OF_INTEREST_IF_PASSED).deny(calls, act);
+}
+
+/// A profile, or a shortage, that comes while the daemon runs.
+#[test]
+fn a_call_that_fails_later_is_named() {
+    if !can_inject() {
+        return;
+    }
+    let daemon = || {
+        Daemon::start(Place::new(), Listens::Itself, daemon_command)
+            .unwrap_or_else(|e| panic!("{e:?}"))
+    };
+    for (fault, said) in [
+        ("recvfrom:error=EPERM", " is closed: recvfrom: Operation not permitted"),
+        ("sendto:error=EPERM", " is closed: sendto: Operation not permitted"),
+        ("recvmsg:error=EPERM", "an order can't be received: recvmsg: Operation not permitted"),
+        ("accept4:error=ENOSYS", "accepting a connection failed: accept4: Function not"),
+        ("?epoll_wait,?epoll_pwait:error=EPERM", "waiting for events failed: epoll_wait: "),
+    ] {
+        let mut daemon = daemon();
+        let mut operator = UnixStream::connect(daemon.place.path("control.sock")).expect("connect");
+        let _fault = InjectedFault::into(daemon.process.0.id(), fault);
+        daemon.holder.send("RELEASE");
+        operator.write_all(b"LOG info\n").expect("an order");
+        let _client = Client::connect(daemon.address);
+        daemon.log.wait_for(said);
+    }
+    for (fault, said) in [
+        (
+            "?epoll_create,?epoll_create1:error=EMFILE",
+            "it said \"epoll_create1: Too many open files",
+        ),
+        ("getpid:error=EPERM", "can't be asked: getpid: Operation not permitted"),
+    ] {
+        let mut daemon = daemon();
+        let _fault = InjectedFault::into(daemon.process.0.id(), fault);
+        let why = daemon.reload().expect_err("it can't");
+        assert!(why.contains(said), "{fault}: {why}");
+    }
+}
+
+/// Shortages that concern only a hot restart, and a signal at the wrong moment.
+#[test]
+fn it_serves_and_warns_of_a_hot_restart() {
+    if !can_inject() {
+        return;
+    }
+    let serving = ["-l", "127.0.0.1", "-p", "0"];
+    for (mut command, warning) in [
+        (injected("memfd_create:error=ENOSPC", DAEMON, &serving), Some("memfd_create: No space")),
+        (in_shell("ulimit -n 10; exec \"$@\"", &serving), Some("too few descriptors are free: ")),
+        (injected("?epoll_wait,?epoll_pwait:error=EINTR:when=1", DAEMON, &serving), None),
+    ] {
+        let server = Server::spawn(&mut command);
+        server.connect().exchange("ACQ4ME k 1 9 5", "LOCKED");
+        match warning {
+            Some(why) => drop(server.log.wait_for(&format!("{WARNED}{why}"))),
+            None => assert_eq!(server.log.count(WARNED), 0, "{:#?}", server.log.lines()),
+        }
+    }
+}
+
+/// As a container's health check runs where no more processes may be made.
+#[test]
+fn a_check_needs_no_thread() {
+    if !can_inject() {
+        return;
+    }
+    let server = Server::start();
+    let address = server.address().to_string();
+    for error in ["EAGAIN", "EPERM", "ENOSYS"] {
+        let fault = format!("?clone3,clone:error={error}");
+        let checked = finish(&mut injected(&fault, DAEMON, &[&format!("--check={address}")]));
+        assert!(checked.stdout.starts_with("uptime: "), "{error}: {}", checked.stderr);
+        // Only a thread keeps the time while a name is looked up.
+        let checked = finish(&mut injected(&fault, DAEMON, &["--check=localhost"]));
+        assert!(checked.stderr.contains("clone3, clone: "), "{error}: {}", checked.stderr);
+    }
 }
 
 /// Who has opened the socket for clients.
@@ -254,7 +336,7 @@ fn complaints(lines: &[String]) -> Vec<&str> {
 }
 
 fn exchange_on_unix(mut stream: UnixStream) {
-    use std::io::{Read, Write};
+    use std::io::Read;
     stream.write_all(b"ACQ4ME u 1 9 5\nRELEASE\n").expect("send");
     stream.shutdown(Shutdown::Write).expect("shutdown");
     let mut answers = String::new();
