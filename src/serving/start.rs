@@ -73,9 +73,10 @@ impl Server {
         needed_calls::check(&signals, &mut poll)?;
         restart.rehearse();
         let operator = Operators::new(signals, settings);
+        // Where epoll_ctl(2) is missing, nobody connects in vain.
+        operator.watch(poll.registry())?;
         let mut listeners = Listeners::open(&options)?;
         let clients = Clients::new(&options);
-        operator.watch(poll.registry())?;
         listeners.watch(poll.registry(), 0)?;
         restart.check_descriptors();
         info!("poolcounterd {VERSION} listening on {}", listeners.names());
