@@ -231,6 +231,8 @@ impl Listener {
     /// Continues a listener of the old image.
     pub(crate) fn resume(state: ListenerState) -> io::Result<Self> {
         let socket = inherited_descriptor(state.fd)?;
+        // `--free-port` sets SO_LINGER.
+        sys::reset_waits(&socket);
         let ListenerState { name, wanted, file, life, may_hold_clients, left, .. } = state;
         let mut listener = Self::with(socket, name, wanted, file, life);
         listener.earlier = Earlier { count: left, are_clients: may_hold_clients };

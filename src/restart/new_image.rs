@@ -12,6 +12,7 @@ use crate::options::Options;
 use crate::platform::clock;
 use crate::platform::hash_seed::random_seed;
 use crate::platform::os::fd::RawFd;
+use crate::platform::os::net::sockopt::set_socket_linger;
 use crate::platform::sys::inherited_connection;
 use crate::restart::snapshot::{Reader, ServerState, SnapshotError, Summary};
 use crate::sockets::socket::Socket;
@@ -35,9 +36,16 @@ pub(crate) struct Restored {
     pub(crate) ended_orders: Vec<String>,
 }
 
-/// Takes over the socket of a connection that the old image has left.
+/// Takes over the socket of a connection that the old image has left. `--free-port`, meant for a
+/// daemon that ends, may have set that a close resets the connection, which would lose answers that
+/// its client has not read.
 pub(crate) fn adopt(fd: RawFd, is_unix: bool) -> io::Result<Socket> {
-    Ok(Socket::new(inherited_connection(fd)?, is_unix))
+    let socket = inherited_connection(fd)?;
+    if !is_unix {
+        // At worst, the client loses these answers.
+        let _ = set_socket_linger(&socket, None);
+    }
+    Ok(Socket::new(socket, is_unix))
 }
 
 /// Reads a snapshot, in a trial as in the restart itself. Only a trial reads a `rules_file`:
