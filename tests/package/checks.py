@@ -73,6 +73,36 @@ def scripts_are_clean(world):
     run(world, ["shellcheck", *scripts], cwd=REPOSITORY)
 
 
+# Variables of a builder, and what the commands of debian/rules then contain or not.
+BUILDERS_WISHES = [
+    ({}, ["--verbose"], ["--jobs"]),
+    ({"DEB_BUILD_OPTIONS": "parallel=3"}, ["--verbose", "--jobs=3"], []),
+    ({"DEB_BUILD_OPTIONS": "terse nocheck"}, ["cargo build"], ["--verbose", "cargo test"]),
+    ({"RUSTFLAGS": "-Copt-level=1"}, ['RUSTFLAGS="$RUSTFLAGS --remap-path-prefix='], []),
+    ({"DEB_HOST_ARCH": "s390x", "DEB_HOST_GNU_TYPE": "s390x-linux-gnu", "DEB_HOST_RUST_TYPE": "s390x-unknown-linux-gnu"},
+     ["/s390x-unknown-linux-gnu/release/"], ["cargo test"]),
+]
+
+
+def rules_follow_the_builder(world):
+    """debian/rules obeys DEB_BUILD_OPTIONS and adds to RUSTFLAGS; a build for another architecture of which
+    nobody has told Rust's name ends with a message."""
+    for wishes, present, absent in BUILDERS_WISHES:
+        commands = dry_run(wishes).stdout
+        wrong = [text for text in present if text not in commands] + [text for text in absent if text in commands]
+        expect(not wrong, f"{wishes}: {wrong}: {commands}")
+    if not Path("/usr/share/rustc/architecture.mk").exists():
+        refused = dry_run({"DEB_HOST_ARCH": "s390x", "DEB_HOST_GNU_TYPE": "s390x-linux-gnu"})
+        expect(refused.returncode != 0 and "building for s390x on" in refused.stderr, f"not refused: {refused}")
+
+
+def dry_run(wishes):
+    """What debian/rules would run to build and to test."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DEB_") and name != "RUSTFLAGS"}
+    return subprocess.run(["make", "-n", "-f", "debian/rules", "override_dh_auto_build", "override_dh_auto_test"],
+                          cwd=REPOSITORY, env={**environment, **wishes}, capture_output=True, text=True)
+
+
 def copyright_is_complete(world):
     """debian/copyright is what debian/copyright.py writes for the crates in the source tarball."""
     run(world, [REPOSITORY / "debian/copyright.py", "--check", world.source_tree])
@@ -361,7 +391,7 @@ def run_image(world, serve, check):
         env={"PATH": os.environ["PATH"], "LOG": str(log)})
 
 
-OF_THE_SOURCES = [scripts_are_clean]
+OF_THE_SOURCES = [scripts_are_clean, rules_follow_the_builder]
 # Seconds each.
 OF_THE_PACKAGE = [
     lintian_is_silent,
