@@ -53,11 +53,32 @@ NOT_THE_TEXT = {
     "Apache-2.0 with LLVM exception": r"\A.*(?=--- LLVM Exceptions to the Apache 2.0 License ----)",
 }
 
-# A licence file, or a comment at the start of a line.
-HOLDER = re.compile(r"^[/*#\s]*copyright\b\s*(?:\(c\)|©)?[ ,:]*(\d{4}[^\n]*|[A-Z][^\n]*)$", re.I | re.M)
-NO_HOLDER = re.compile(r"^(owner|notice|licen[cs]e|holder|and |statement|law|interest|\[yyyy|in the|the copyright)", re.I)
+# How a line begins, in a text or a comment.
+BEGIN = r"^[/*#!;\s-]*"
+SIGN = r"(?:\(c\)|©|ⓒ)"
+# A holder's line ends with a comma or "and" if the next one has more holders.
+REST = r"(?:[^\n]*(?:,|\band)[ \t]*\n[/*#!; \t]*(?=[A-Z]))*[^\n]*"
+HOLDERS = [
+    re.compile(rf"{BEGIN}copyright\b(?:\s*{SIGN})*(?:[ ,:]|by )*(\d{{4}}{REST}|[A-Z]{REST})$", re.I | re.M),
+    # With a year also in the middle of a line.
+    re.compile(rf"\bcopyright\b(?:\s*{SIGN})*(?:[ ,:]|by )*(\d{{4}}{REST})$", re.I | re.M),
+    re.compile(rf"{BEGIN}{SIGN}[ ,]*(\d{{4}}{REST})$", re.I | re.M),
+    re.compile(rf"{BEGIN}SPDX-FileCopyrightText:\s*(?:copyright\b)?(?:\s*{SIGN})?[ ,:]*(\S[^\n]*)$", re.I | re.M),
+]
+NO_HOLDER = re.compile(r"^(owner|notice|licen[cs]e|holder|and |statement|law|interest|\[yyyy|in the|the copyright|\(c\)$)", re.I)
 LICENCE_FILE = re.compile(r"licen[cs]e|copying|copyright", re.I)
 SPDX = re.compile(r"^[/*#\s]*SPDX-License-Identifier: ([^*\n]*)", re.M)
+
+# By what the text of a licence is recognised, whatever space there is between the words.
+MARKS = {
+    "Expat": "Permission is hereby granted, free of charge, to any person obtaining a copy of this software",
+    "Apache-2.0": r"Apache License Version 2\.0, January 2004",
+    "BSD-3-Clause": "Redistribution and use in source and binary forms",
+    "Unicode-3.0": "Unicode License v3",
+    "Unlicense": "This is free and unencumbered software released into the public domain",
+    "GPL": "GNU (Lesser |Library |Affero )?General Public Licen[cs]e",
+    "MPL": "Mozilla Public Licen[cs]e",
+}
 
 
 def main():
@@ -73,6 +94,8 @@ def copyright_of(tree):
     groups = defaultdict(list)
     for crate in sorted((tree / "vendor").iterdir()):
         package = tomllib.loads((crate / "Cargo.toml").read_text())["package"]
+        if not package.get("license"):
+            sys.exit(f"{crate.name}: its Cargo.toml names no licence, at most a file: may it be shipped?")
         licence = debian_name(package["license"])
         holders = holders_of(crate, package)
         groups[holders, licence].append(f"vendor/{crate.name}/*")
@@ -80,6 +103,7 @@ def copyright_of(tree):
             name = str(path.relative_to(tree))
             named = SPDX.search(read(path))
             other = debian_name(EXCEPTIONS.get(name) or named and named[1].strip() or package["license"])
+            expect_texts_of(path, name, other)
             if other != licence:
                 groups[tuple(found_in([path])) or holders, other].append(name)
     # Of several paragraphs that fit a file, the last counts: those of single files follow.
@@ -87,6 +111,16 @@ def copyright_of(tree):
     paragraphs = [paragraph(files, holders, licence) for (holders, licence), files in ordered]
     licences = {"Expat", "Apache-2.0"} | {name for _, licence in groups for name in parts(licence)}
     return "\n".join([HEAD, *paragraphs, *(text_of(tree, name) for name in sorted(licences))])
+
+
+def expect_texts_of(path, name, licence):
+    """Ends if a file of a licence has only the texts of others than `licence`, or any file asks for more."""
+    text = " ".join(re.sub(r"^[/*#!;\s]*", "", line) for line in read(path).splitlines())
+    found = {known for known, mark in MARKS.items() if re.search(mark.replace(" ", r"\s+"), text, re.I)}
+    named = {known for known in found if any(part.startswith(known) for part in parts(licence))}
+    is_licence = re.match(r"(un)?licen[cs]e", path.name, re.I)
+    if is_licence and not named or {"GPL", "MPL"} & (found - named):
+        sys.exit(f"{name} has to be that of {licence}, but its text is {' and '.join(sorted(found)) or 'unknown'}: may it be shipped?")
 
 
 def text_files(crate):
@@ -102,22 +136,28 @@ def holders_of(crate, package):
     files = text_files(crate)
     # Not Unicode's, the holder of the tables in a crate of somebody else.
     own = [path for path in files if LICENCE_FILE.match(path.name) and path.name != "LICENSE-UNICODE"]
-    return tuple(sorted({*found_in(files), *([] if found_in(own) else authors(package))}))
+    return tuple(sorted({*found_in(files), *([] if found_in(own) else authors(crate, package))}))
 
 
 def found_in(files):
     """The holders that these files name."""
-    holders = {tidy(holder) for path in files for holder in HOLDER.findall(read(path)) if not NO_HOLDER.match(holder)}
-    return sorted(holders)
+    texts = [read(path) for path in files]
+    holders = [holder for text in texts for form in HOLDERS for holder in form.findall(text)]
+    return sorted({tidy(holder) for holder in holders if not NO_HOLDER.match(holder)})
 
 
 def tidy(holder):
-    holder = re.sub(r"\(@\w+\)|[.,]? (See the COPYRIGHT|All rights reserved).*", "", holder, flags=re.I)
+    holder = re.sub(r"\n[/*#!;\s]*", " ", holder)
+    # Links of Markdown.
+    holder = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", holder).replace("`", "")
+    holder = re.sub(r"\s*\(@\w+\)|[.,]? (See the COPYRIGHT|All rights reserved).*", "", holder, flags=re.I)
     holder = re.sub(r"^(\d{4})\D(\d{4})", r"\1-\2", " ".join(holder.split()))
     return re.sub(r"^([\d-]+),", r"\1", holder).strip(" .,*/")
 
 
-def authors(package):
+def authors(crate, package):
+    if not package.get("authors") and not package.get("repository"):
+        sys.exit(f"{crate.name}: neither its files nor its Cargo.toml name a holder")
     return package.get("authors") or [f"the contributors of {package['repository']}"]
 
 
