@@ -64,6 +64,16 @@ fn the_reference_has_the_manual_pages() {
     }
 }
 
+/// mandoc quotes what `.Ql` marks. One that ends too late swallows the words and marks after it.
+#[test]
+fn quotes_hold_no_quotes() {
+    for (_, markdown) in pages() {
+        let text = text_of(&markdown);
+        let found = text.lines().find(|line| line.contains("'`") || line.contains("`'"));
+        assert!(found.is_none(), "{}: {found:?}", markdown.display());
+    }
+}
+
 /// The display in mdoc(7) that begins with this line.
 fn display<'a>(page: &'a str, first: &str) -> &'a str {
     let start = format!(".Bd -literal -offset indent\n{first}");
