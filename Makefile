@@ -102,6 +102,9 @@ UNIT_DIR ?= $(PREFIX)/lib/systemd/system
 # Where the unit finds the binary, if not where it is installed now.
 UNIT_BINDIR ?= $(PREFIX)/bin
 ZSH_COMPLETIONS ?= $(PREFIX)/share/zsh/site-functions
+DOC_DIR ?= $(PREFIX)/share/doc/poolcounterd
+# The programs contain crates whose licences ask for their notices: debian/copyright has those of all.
+LICENCES ?= LICENSE-MIT LICENSE-APACHE debian/copyright
 DIST = target/dist/poolcounter-$(VERSION)
 STATIC_TARGET = $(shell uname -m)-unknown-linux-musl
 # Two builds: in one, the daemon would get the dependencies' features that only the
@@ -112,7 +115,7 @@ STATIC = target/static/poolcounterd-$(VERSION)-$(STATIC_TARGET)
 TAR = tar --sort=name --owner=0 --group=0 --numeric-owner \
 	--mtime=@$(shell if [ -e .git ]; then git log -1 --format=%ct; else stat -c %Y Cargo.toml; fi)
 
-.PHONY: install install-client install-documents dist-tree copyright dist deb static
+.PHONY: install install-client install-documents install-licences dist-tree copyright dist deb static
 
 # All that a shipped program is built from.
 SOURCES = Cargo.lock $(wildcard Cargo.toml crates/*/Cargo.toml) $(shell find src crates/*/src -type f)
@@ -120,7 +123,7 @@ SOURCES = Cargo.lock $(wildcard Cargo.toml crates/*/Cargo.toml) $(shell find src
 target/release/poolcounterd: $(SOURCES)
 	$(CARGO) build --release --locked
 
-install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
+install: $(BINARY) install-licences ## install below $(DESTDIR)$(PREFIX), by default /usr/local
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/poolcounterd
 	install -D -m 644 docs/man/poolcounterd.8 $(DESTDIR)$(PREFIX)/share/man/man8/poolcounterd.8
 	install -D -m 644 docs/man/poolcounter.rules.5 $(DESTDIR)$(PREFIX)/share/man/man5/poolcounter.rules.5
@@ -134,7 +137,7 @@ install: $(BINARY) ## install below $(DESTDIR)$(PREFIX), by default /usr/local
 target/release/poolcounter: $(SOURCES)
 	$(CARGO) build --release --locked -p poolcounter-command
 
-install-client: $(CLIENT) ## install the command poolcounter below $(DESTDIR)$(PREFIX)
+install-client: $(CLIENT) install-licences ## install the command poolcounter below $(DESTDIR)$(PREFIX)
 	install -D -m 755 $(CLIENT) $(DESTDIR)$(PREFIX)/bin/poolcounter
 	install -D -m 644 docs/man/poolcounter.1 $(DESTDIR)$(PREFIX)/share/man/man1/poolcounter.1
 	install -D -m 644 docs/completions/poolcounter.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/poolcounter
@@ -149,11 +152,14 @@ SCREENSHOTS = $(wildcard docs/guide/page/*)
 WITHOUT_SCREENSHOTS = -Ee 's,!\[[^]]*\]\(page/[^)]*\),(The source has pictures of it in docs/guide/page.),' -e 's,\[([^]]*)\]\(page/[^)]*\),\1,g'
 # The Debian package puts these into its examples folder.
 EXAMPLES = $(wildcard monitoring/* systemd/examples/*)
-DOC_DIR ?= $(PREFIX)/share/doc/poolcounterd
 
-install-documents: ## install documents and examples below $(DESTDIR)$(DOC_DIR)
+install-documents: install-licences ## install documents and examples below $(DESTDIR)$(DOC_DIR)
 	for file in $(DOCUMENTS) $(SCREENSHOTS) $(EXAMPLES); do install -D -m 644 $$file $(DESTDIR)$(DOC_DIR)/$$file || exit 1; done
 	$(if $(SCREENSHOTS),,sed -i $(WITHOUT_SCREENSHOTS) $(DESTDIR)$(DOC_DIR)/docs/guide/monitor.md)
+
+# A part of the three above. The Debian packages have a file copyright of their own: there, LICENCES is empty.
+install-licences:
+	$(if $(LICENCES),install -D -m 644 -t $(DESTDIR)$(DOC_DIR) $(LICENCES))
 
 # The sources in git, without what no package needs, with vendor/ and the .cargo/ that makes
 # cargo use it: debian/vendor.py. In an unpacked tarball, that has been done already.
@@ -180,7 +186,7 @@ deb: dist-tree ## the Debian packages, into target/deb
 	target/deb/$(notdir $(DIST))/debian/build-package
 	@ls -s target/deb/*.deb
 
-static: rust ## static binaries with man pages and unit, as a tarball to unpack in /usr/local
+static: rust ## static binaries with man pages, licences and unit, as a tarball to unpack in /usr/local
 	@[ -d "$$(rustc --print target-libdir --target $(STATIC_TARGET))" ] || { \
 		command -v rustup > /dev/null && rustup -q target add $(STATIC_TARGET); } || { \
 		echo "Rust's library for $(STATIC_TARGET) is missing; rustup has it, Debian has not: https://rustup.rs" >&2; exit 1; }
@@ -190,7 +196,6 @@ static: rust ## static binaries with man pages and unit, as a tarball to unpack 
 	$(MAKE) install BINARY=target/$(STATIC_TARGET)/release/poolcounterd DESTDIR=$(CURDIR)/$(STATIC) PREFIX= UNIT_BINDIR=/usr/local/bin
 	$(MAKE) install-client CLIENT=target/$(STATIC_TARGET)/release/poolcounter DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
 	$(MAKE) install-documents DESTDIR=$(CURDIR)/$(STATIC) PREFIX=
-	install -D -m 644 -t $(STATIC)/share/doc/poolcounterd LICENSE-MIT LICENSE-APACHE
 	$(TAR) -C target/static -czf $(STATIC).tar.gz $(notdir $(STATIC))
 	@ls -s $(STATIC).tar.gz
 # --- end of installing and packaging -----------------------------------------

@@ -294,7 +294,7 @@ def installs_below_prefix(world):
     expect("ExecStart=/opt/x/bin/poolcounterd " in unit and "/usr/bin" not in unit, "the unit starts another binary")
     run(world, [target / "opt/x/bin/poolcounterd", "--version"])
     for name in ["share/man/man8/poolcounterd.8", "share/man/man5/poolcounter.rules.5",
-                 "share/bash-completion/completions/poolcounterd"]:
+                 "share/bash-completion/completions/poolcounterd", *(f"share/doc/poolcounterd/{name}" for name in LICENCES)]:
         expect((target / "opt/x" / name).is_file(), f"{name} is not installed")
 
 
@@ -311,6 +311,10 @@ def links_lead_somewhere(folder):
     expect(len(links) > 50 and not dead, f"of {len(links)} links these lead nowhere: {dead}")
 
 
+# What comes with each binary that is not in a Debian package, which has a copyright file of its own.
+LICENCES = ["LICENSE-MIT", "LICENSE-APACHE", "copyright"]
+
+
 def static_binary_and_image(world):
     """make static: files that run anywhere, in a tarball with their documents and
     units; the Dockerfile is clean, its image serves and passes its health check, and a
@@ -321,6 +325,7 @@ def static_binary_and_image(world):
     listing = subprocess.run(["tar", "-tf", tarball], stdout=subprocess.PIPE, text=True, check=True).stdout
     for name in ["bin/poolcounterd", "share/man/man8/poolcounterd.8", "share/man/man5/poolcounter.rules.5",
                  "bin/poolcounter", "share/man/man1/poolcounter.1", "share/doc/poolcounterd/README.md",
+                 *(f"share/doc/poolcounterd/{licence}" for licence in LICENCES),
                  "lib/systemd/system/poolcounter.service"]:
         expect(f"{tree.name}/{name}\n" in listing, f"the tarball lacks {name}")
     links_lead_somewhere(tree / "share/doc/poolcounterd")
@@ -346,8 +351,8 @@ def static_binary_and_image(world):
     expect(image["StopSignal"] == "SIGQUIT", f"a stop sends {image.get('StopSignal')}")
     run(world, [*buildah, "from", "--name", "box", "poolcounterd"])
     mounted = subprocess.run([*buildah, "mount", "box"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    files = [path for path in Path(mounted).rglob("*") if path.is_file()]
-    expect(len(files) == 1, f"more than the binary is in the image: {files}")
+    files = {str(path.relative_to(mounted)) for path in Path(mounted).rglob("*") if path.is_file()}
+    expect(files == {"poolcounterd", *(f"licenses/{licence}" for licence in LICENCES)}, f"in the image: {files}")
     as_in_image = ["chroot", f"--userspec={image['User']}", mounted]
     run_image(world, [*as_in_image, *image["Entrypoint"], *image["Cmd"]], [*as_in_image, *image["Healthcheck"]["Test"][1:]])
     run(world, [*buildah, "umount", "box"])
