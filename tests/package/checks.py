@@ -96,6 +96,15 @@ def rules_follow_the_builder(world):
         expect(refused.returncode != 0 and "building for s390x on" in refused.stderr, f"not refused: {refused}")
 
 
+def patch_for_the_archive_applies(world):
+    """debian/archive-crates.patch fits debian/rules and debian/control, and names each package that README.source
+    installs."""
+    run(world, ["git", "apply", "--check", "debian/archive-crates.patch"], cwd=REPOSITORY)
+    named = [set(re.findall(r"\blibrust-[a-z0-9-]+-dev\b", (REPOSITORY / "debian" / name).read_text()))
+             for name in ["archive-crates.patch", "README.source"]]
+    expect(named[0] == named[1], f"only in one of both: {sorted(named[0] ^ named[1])}")
+
+
 def dry_run(wishes):
     """What debian/rules would run to build and to test."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DEB_") and name != "RUSTFLAGS"}
@@ -396,7 +405,7 @@ def run_image(world, serve, check):
         env={"PATH": os.environ["PATH"], "LOG": str(log)})
 
 
-OF_THE_SOURCES = [scripts_are_clean, rules_follow_the_builder]
+OF_THE_SOURCES = [scripts_are_clean, rules_follow_the_builder, patch_for_the_archive_applies]
 # Seconds each.
 OF_THE_PACKAGE = [
     lintian_is_silent,
