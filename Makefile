@@ -260,6 +260,7 @@ test-cluster: rust target/release/poolcounterd target/release/poolcounter ## thr
 
 test-documents: rust target/release/poolcounterd target/release/poolcounter ## the documents' commands print what they show (root)
 	$(call need,python3,apt install python3)
+	$(call need,jq,apt install jq)
 	tests/documents/run
 
 test-package: checkout ## the package in booted containers: install, upgrade, crash, purge (root)

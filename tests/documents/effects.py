@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 from roots import Failure, expect
@@ -148,16 +149,17 @@ class StuckAfter:
     def check(self, order, directory):
         with World(directory, {"rules": self.rules}) as world:
             hold(world, self.key)
-            wait_for_stuck(self.before, directory)
+            wait_for_stuck(self.before)
             give(replaced(order, self.instead), directory)
-            wait_for_stuck(self.after, directory)
+            wait_for_stuck(self.after)
 
 
-def wait_for_stuck(expected, directory):
+def wait_for_stuck(expected):
     """Keys that the alert PoolCounterStuckHolder sees."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        metrics = command(f"curl -s http://127.0.0.1:{HTTP_PORT}/metrics", directory)
+        with urllib.request.urlopen(f"http://127.0.0.1:{HTTP_PORT}/metrics") as answer:
+            metrics = answer.read().decode()
         stuck = sum(int(n) for n in re.findall(r"^poolcounter_group_stuck_keys\{.*\} (\d+)$", metrics, re.M))
         if stuck == expected:
             return
