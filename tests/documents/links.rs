@@ -1,5 +1,6 @@
-//! Links in documents lead to files and headings that exist. Tests that documents, comments and
-//! scripts name exist: files as `tests/…`, others as `cargo test … --test CRATE FILTER …`.
+//! Links in documents lead to files and headings that exist. Tests and documents that documents,
+//! comments and scripts name exist: files as `tests/…` or `docs/…`, other tests as `cargo test …
+//! --test CRATE FILTER …`.
 
 use crate::files::{source_files, top};
 use crate::{READ, text_of, texts};
@@ -29,7 +30,7 @@ fn each_link_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn each_test_that_is_named_exists() {
+fn each_test_and_document_that_is_named_exists() {
     let mut missing = Vec::new();
     let mut found = 0;
     // This file has examples.
@@ -64,10 +65,10 @@ fn anchor_of(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// The paths of tests in a text, relative to the top folder.
+/// The paths of tests and documents in a text, relative to the top folder.
 fn paths_in(text: &str) -> Vec<&str> {
     let mut paths = Vec::new();
-    for (at, _) in text.match_indices("tests/") {
+    for (at, _) in text.match_indices("tests/").chain(text.match_indices("docs/")) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
         let path = text[at..].split(|c| !is_part(c)).next().unwrap_or_default();
         // `tests/…/` and `tests/*.rs` are patterns.
