@@ -27,8 +27,11 @@ fn daemon_with(rules: &str) -> Daemon {
 }
 
 impl Daemon {
+    /// At once, as editors do: a daemon that reads the file now sees the old one or the new one.
     fn edit(&self, rules: &str) {
-        fs::write(self.place.path("rules"), rules).expect("write");
+        let new = self.place.path("rules.new");
+        fs::write(&new, rules).expect("write");
+        fs::rename(new, self.place.path("rules")).expect("rename");
     }
 
     /// `poolcounterd --reload` with its own options.

@@ -25,9 +25,9 @@ pub(crate) mod terminal;
 
 pub(crate) use skipping::skip;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,7 +35,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
 };
@@ -124,10 +124,7 @@ impl Server {
 
     /// As [`Server::spawn`], for a command whose stderr is set already; reads the
     /// other end of it.
-    pub(crate) fn spawn_logging(
-        command: &mut Command,
-        stderr: impl Read + Send + 'static,
-    ) -> Server {
+    pub(crate) fn spawn_logging(command: &mut Command, stderr: impl Into<OwnedFd>) -> Server {
         let mut server = Server::of(command.spawn().expect("start the daemon"));
         server.log = Log::read_from(stderr);
         server.addresses = addresses_in(&server.log.wait_for("listening on "));
@@ -457,14 +454,54 @@ fn addresses_in(line: &str) -> Vec<SocketAddr> {
     words.map_while(|word| word.trim().parse().ok()).collect()
 }
 
-#[derive(Clone, Default)]
+/// What a process has written to its stderr.
+#[derive(Default)]
 struct Written {
+    pipe: Option<Arc<OwnedFd>>,
     lines: Vec<String>,
+    /// A line without its end.
+    rest: Vec<u8>,
     /// No process that could write more is alive.
     has_ended: bool,
 }
 
-/// Lines of a process's stderr, collected by a thread.
+impl Written {
+    /// More than any test reads; the reference can write 20 MB a second.
+    const LINES_MAX: usize = 100_000;
+
+    /// Takes what is in the pipe, without waiting for more.
+    fn take(&mut self) {
+        let mut bytes = [0; 65536];
+        while let Some(pipe) = self.pipe.clone() {
+            match retry_on_intr(|| rustix::io::read(&*pipe, &mut bytes[..])) {
+                Err(Errno::AGAIN) => break,
+                Ok(0) | Err(_) => {
+                    // The last line may have no end.
+                    if !self.rest.is_empty() {
+                        self.add(b"\n");
+                    }
+                    self.has_ended = true;
+                    self.pipe = None;
+                }
+                Ok(n) => self.add(&bytes[..n]),
+            }
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.rest.extend(bytes);
+        let whole = self.rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        for line in self.rest[..whole].split_inclusive(|&byte| byte == b'\n') {
+            if self.lines.len() < Written::LINES_MAX {
+                self.lines.push(String::from_utf8_lossy(&line[..line.len() - 1]).into_owned());
+            }
+        }
+        self.rest.drain(..whole);
+    }
+}
+
+/// Lines of a process's stderr. A thread takes them, so that the process never waits; whoever asks for
+/// them takes first what the thread has left, so that no line of the past is missing.
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     shared: Arc<(Mutex<Written>, Condvar)>,
@@ -472,26 +509,28 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// More than any test reads; the reference can write 20 MB a second.
-    const LINES_MAX: usize = 100_000;
-
-    pub(crate) fn read_from(pipe: impl Read + Send + 'static) -> Log {
-        let log = Log::default();
-        let shared = Arc::clone(&log.shared);
-        let reader = std::thread::spawn(move || {
-            let (written, changed) = &*shared;
-            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
-                let lines = &mut written.lock().expect("log").lines;
-                if lines.len() < Log::LINES_MAX {
-                    lines.push(String::from_utf8_lossy(&line).into_owned());
+    pub(crate) fn read_from(pipe: impl Into<OwnedFd>) -> Log {
+        let pipe = Arc::new(pipe.into());
+        ioctl_fionbio(&*pipe, true).expect("a pipe that does not block");
+        let written = Written { pipe: Some(Arc::clone(&pipe)), ..Written::default() };
+        let shared = Arc::new((Mutex::new(written), Condvar::new()));
+        let reader = std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let (written, changed) = &*shared;
+                loop {
+                    let mut wanted = [PollFd::new(&*pipe, PollFlags::IN)];
+                    retry_on_intr(|| poll(&mut wanted, None)).expect("poll");
+                    let mut written = written.lock().expect("log");
+                    written.take();
+                    changed.notify_all();
+                    if written.has_ended {
+                        break;
+                    }
                 }
-                changed.notify_all();
             }
-            written.lock().expect("log").has_ended = true;
-            changed.notify_all();
         });
-        *log.reader.lock().expect("reader") = Some(reader);
-        log
+        Log { shared, reader: Arc::new(Mutex::new(Some(reader))) }
     }
 
     /// All lines, once every process that could write more has ended.
@@ -504,7 +543,11 @@ impl Log {
 
     /// All lines so far.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.shared.0.lock().expect("log").lines.clone()
+        let (written, changed) = &*self.shared;
+        let mut written = written.lock().expect("log");
+        written.take();
+        changed.notify_all();
+        written.lines.clone()
     }
 
     /// How many lines so far contain this text.
@@ -529,7 +572,7 @@ impl Log {
         if let Some(line) = find(&written) {
             return line;
         }
-        let Written { lines, has_ended } = written.clone();
+        let (lines, has_ended) = (written.lines.clone(), written.has_ended);
         drop(written);
         panic!("no log line with {text:?} (has ended: {has_ended}) in {lines:#?}");
     }
