@@ -85,7 +85,7 @@ impl Launcher {
 
     /// The launcher of a cold start.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Launcher { files: TrialFiles::reserve()?, program: program_path()? })
+        Ok(Launcher { files: TrialFiles::reserve()?, program: program_path() })
     }
 
     /// What a hot restart carries over.
@@ -266,22 +266,23 @@ pub(crate) type Out<'a> = BufWriter<&'a mut File>;
 
 /// Why a hot restart is refused without a path.
 const UNKNOWN_PROGRAM: &str = "the path of the program is not known: \
-    when the daemon started, its file was removed, or in another root directory";
+    when the daemon started, its file was removed, or in another root directory, or /proc was \
+    not mounted";
 
 /// Where the running file is, as an absolute path, or an empty path if that is not known. First
 /// AT_EXECFN, getauxval(3): not `argv[0]`, where a parent may put anything. Then what the kernel
 /// reports. Neither counts unless the running file is there: after a chroot(2) another one
 /// may be, and to the path of a file that was removed the kernel adds " (deleted)".
-fn program_path() -> io::Result<PathBuf> {
+fn program_path() -> PathBuf {
     // fexecve(3) leaves a descriptor's path, which is another file later.
     let is_lasting = |path: &PathBuf| !path.starts_with("/dev/fd") && !path.starts_with("/proc");
     let is_program = |path: &PathBuf| fs::is_file(path) && env::is_running_file(path);
     let executed = fs::absolute(env::executed_path()).ok();
     if let Some(path) = executed.filter(is_lasting).filter(is_program) {
-        return Ok(path);
+        return path;
     }
-    let running = env::current_exe().map_err(named("readlink"))?;
-    Ok(Some(running).filter(is_program).unwrap_or_default())
+    // Fails without /proc.
+    env::current_exe().ok().filter(is_program).unwrap_or_default()
 }
 
 /// Identifies the file at a path, to notice its replacement.
